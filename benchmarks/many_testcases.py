@@ -55,6 +55,7 @@ def step(what: str, path: str, count: int) -> None:
     """One measurement, printed as JSON."""
     import loadrun
     from loadrun.cli import main as command
+    from loadrun.verify.pack.options import PackOptions
     from loadrun.verify.pack.packing import Packer
 
     peak = Peak()
@@ -62,7 +63,7 @@ def step(what: str, path: str, count: int) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         if what == "pack":
             inputs = ({"data": np.full((8, 20), i / count, np.float32)} for i in range(count))
-            Packer(loadrun.load(MODEL), replace=True, warn=print).pack(inputs, path)
+            Packer(loadrun.load(MODEL), PackOptions(replace=True), warn=print).pack(inputs, path)
         elif what == "load":
             assert len(loadrun.load(path).testcases) == count
         elif what == "replay":

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from loadrun.report.environment import environment
+from loadrun.verify.bench.environment import environment
 
 HERE = Path(__file__).resolve().parent
 

@@ -8,41 +8,86 @@ from .base.version import __version__
 if TYPE_CHECKING:
     from .base.errors import EngineError, FormatError, InputError, LoadRunError, SpecError, UnsupportedError
     from .dump import load, load_all, loads, save
+    from .dump.options import DumpOptions
     from .engines import register_engine
     from .graph import Graph
+    from .inputs.feeds import ModelOptions
+    from .onnx.converting import ConvertOptions, convert_file
+    from .replay.options import ProfileOptions, RunOptions
+    from .replay.profiling import profile_file
+    from .replay.replaying import Replay, replay_files
+    from .report.changes import CompareOptions, compare_reports
     from .runner import Result, Runner, Verdict, random_inputs, run
     from .tensors import Parameter, Tensor, tensor
     from .testcase import Bundle, Testcase
     from .tracing import trace, trace_module
     from .verify.against import check
+    from .verify.audit import AuditOptions, audit_files
+    from .verify.bench.files import BenchOptions, bench_files
+    from .verify.diff.files import DiffOptions, diff_files
+    from .verify.pack.describing import describe_engine, describe_files
+    from .verify.pack.files import pack_file
+    from .verify.pack.options import PackOptions
+    from .verify.pack.packing import Packer
+    from .verify.pack.unpacking import UnpackOptions, unpack_file
+    from .verify.pack.verifying import VerifyOptions, verify_files
+    from .verify.saved import JudgeOptions, judge_results
 
 __all__ = [
+    "AuditOptions",
+    "BenchOptions",
     "Bundle",
+    "CompareOptions",
+    "ConvertOptions",
+    "DiffOptions",
+    "DumpOptions",
     "EngineError",
     "FormatError",
     "Graph",
     "InputError",
+    "JudgeOptions",
     "LoadRunError",
+    "ModelOptions",
+    "PackOptions",
+    "Packer",
     "Parameter",
+    "ProfileOptions",
+    "Replay",
     "Result",
+    "RunOptions",
     "Runner",
     "SpecError",
     "Tensor",
     "Testcase",
+    "UnpackOptions",
     "UnsupportedError",
     "Verdict",
+    "VerifyOptions",
     "__version__",
+    "audit_files",
+    "bench_files",
     "check",
+    "compare_reports",
+    "convert_file",
+    "describe_engine",
+    "describe_files",
+    "diff_files",
+    "judge_results",
     "load",
     "load_all",
     "loads",
+    "pack_file",
+    "profile_file",
     "random_inputs",
     "register_engine",
+    "replay_files",
     "run",
     "save",
     "tensor",
     "trace",
     "trace_module",
+    "unpack_file",
+    "verify_files",
 ]
 
 # Where the names live; they are imported when they are first asked for, so that pytest's start, shell completion and
@@ -70,6 +115,34 @@ _LATER = {
     "register_engine": "engines",
     "run": "runner",
     "save": "dump",
+    "AuditOptions": "verify.audit",
+    "audit_files": "verify.audit",
+    "BenchOptions": "verify.bench.files",
+    "bench_files": "verify.bench.files",
+    "CompareOptions": "report.changes",
+    "compare_reports": "report.changes",
+    "ConvertOptions": "onnx.converting",
+    "convert_file": "onnx.converting",
+    "DiffOptions": "verify.diff.files",
+    "diff_files": "verify.diff.files",
+    "DumpOptions": "dump.options",
+    "JudgeOptions": "verify.saved",
+    "judge_results": "verify.saved",
+    "ModelOptions": "inputs.feeds",
+    "PackOptions": "verify.pack.options",
+    "Packer": "verify.pack.packing",
+    "pack_file": "verify.pack.files",
+    "ProfileOptions": "replay.options",
+    "profile_file": "replay.profiling",
+    "Replay": "replay.replaying",
+    "RunOptions": "replay.options",
+    "replay_files": "replay.replaying",
+    "UnpackOptions": "verify.pack.unpacking",
+    "unpack_file": "verify.pack.unpacking",
+    "VerifyOptions": "verify.pack.verifying",
+    "verify_files": "verify.pack.verifying",
+    "describe_engine": "verify.pack.describing",
+    "describe_files": "verify.pack.describing",
     "tensor": "tensors",
     "trace": "tracing",
     "trace_module": "tracing",

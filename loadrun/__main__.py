@@ -26,8 +26,13 @@ def program() -> int:
 
 
 def _imported() -> None:
-    """Leave what there is alone in later collections, those at the end of the process among them."""
+    """Leave what there is alone in later collections, those at the end of the process among them.
+
+    Graphs live as long as a command: looking for garbage after every 700 objects, as Python does, took a sixth of the
+    time that 16,000 operators take, and finds little.
+    """
     gc.freeze()
+    gc.set_threshold(10_000)
     gc.enable()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import overload
+from typing import Protocol, overload
 
 from .base.errors import FormatError
 from .base.files import FileWatch
@@ -15,12 +15,26 @@ from .graph.params import AssertEqual
 from .ops.catalog import select, types
 from .ops.op import Trait
 
-__all__ = ["EXPECT", "FORWARDING", "Bundle", "Check", "LazyTestcases", "Testcase", "checks_of"]
+__all__ = [
+    "EXPECT",
+    "FORWARDING",
+    "Bundle",
+    "Check",
+    "FileValue",
+    "LazyTestcases",
+    "SourceFile",
+    "Testcase",
+    "checks_of",
+]
+
+FileValue = Array | Sequence["FileValue"] | Mapping[object, object] | None
+"""What a model's own file may take or give: an array of any type, text included, a sequence, a map, or nothing."""
 
 EXPECT = ":expect"
 """Ending of the graph inputs that carry expected values."""
 FORWARDING = types(Trait.FORWARDS) | select(lambda op: op.family == "typecvt")
 """Operators that hand on their input, converted at most."""
+NamedRuntime = tuple[str, Callable[[Mapping[str, Array]], Mapping[str, Array]]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,8 @@ class Testcase:
         faults: why outputs fail whatever is computed, by name: their expected value is of another type, or there is no
             such output.
         left_out: which of the values that were expected these arrays do not hold, where some were cut off.
+        own: the same values as the model's own file has them (int64, text, sequences), for engines that run that file;
+            None where there are none. A testcase with other arrays made of this one has none.
 
     >>> import numpy as np
     >>> case = Testcase({"x": np.ones(2, "f4"), "y:expect": np.zeros(2, "f4")})
@@ -51,6 +67,13 @@ class Testcase:
     intermediates: Sequence[Sequence[float | None]] = ()
     left_out: str = ""
     faults: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, FileValue] | None = field(default=None, init=False)
+
+    def with_own(self, values: Mapping[str, FileValue] | None) -> Testcase:
+        """The same testcase with its values as the model's own file has them."""
+        made = replace(self)
+        object.__setattr__(made, "own", values)
+        return made
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -149,10 +172,52 @@ class LazyTestcases(Sequence[Testcase]):
         found = self._read(number)
 
         def keep() -> None:
+            # Other arrays are no longer what the file has.
+            object.__setattr__(case, "own", None)
             self._edited[number] = case
 
-        case = replace(found, arrays=_WatchedArrays(found.arrays, keep))
+        case = replace(found, arrays=_WatchedArrays(found.arrays, keep)).with_own(found.own)
         return case
+
+
+class SourceFile(Protocol):
+    """The file that a graph was made from, for engines that run such files as they are.
+
+    Attributes:
+        format: what it is: ``onnx``, ``pt2``.
+        location: its path, or its bytes where it has none.
+        graph: what was made of it; a bundle with another graph no longer stands for this file.
+        inputs: the names of its inputs, without those that it has a value for.
+        outputs: the data types of its outputs by name, None where the file does not say.
+        constants: values that stand for inputs, by name.
+        scalars: the inputs without axes.
+        nodes: how many operators it has.
+        tensors: the names of the values that its operators make, outside of branches and loops.
+        folder: where data outside the file is, None where the location says that.
+    """
+
+    format: str
+    location: str | bytes
+    graph: Graph
+    inputs: Sequence[str]
+    outputs: Mapping[str, DType | None]
+    constants: Mapping[str, FileValue]
+    scalars: frozenset[str]
+    nodes: int
+    tensors: frozenset[str]
+    folder: str | None
+
+    def maxerr(self, name: str) -> float:
+        """The tolerance of an output."""
+        ...
+
+    def asking(self, names: Sequence[str]) -> SourceFile:
+        """The same file with some of its `tensors` as further outputs."""
+        ...
+
+    def error(self, name: str, expect: Array, get: Array) -> float | None:
+        """What is held against the tolerance; None for MegEngine's own measure."""
+        ...
 
 
 @dataclass(eq=False)
@@ -175,6 +240,16 @@ class Bundle:
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
         scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
+        witness: gives the name of a runtime that runs the file as it is, and a function from inputs to outputs by name;
+            None where it is not installed.
+        source: the file that the graph was made from, where engines can run that; a .mge file has none.
+        refusal: why the graph holds only the inputs, where the file's operators cannot be expressed.
+        sized: gives the bundle for the sizes of some arrays by input name, where a graph is made for each set of sizes
+            (`for_data`); None where one graph serves all, as in every .mge file.
+        guarded: gives the graph with operators that refuse sizes for which it does not hold, where there are such;
+            see `lasting`.
+        open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
+        taken: a sentence on the sizes that the graph was made for, where neither the file nor data tell them.
     """
 
     graph: Graph
@@ -190,11 +265,42 @@ class Bundle:
     watches: tuple[FileWatch, ...] = ()
     damage: str | None = None
     missed: list[str] = field(default_factory=list)
+    witness: Callable[[], NamedRuntime | None] | None = None
+    source: SourceFile | None = None
+    refusal: str | None = None
+    sized: Callable[[Mapping[str, Array]], Bundle] | None = None
+    guarded: Callable[[], Graph] | None = None
+    open_inputs: frozenset[str] = frozenset()
+    taken: str | None = None
 
     @property
     def defects(self) -> list[str]:
         """What shows that the file is not what was written."""
         return [*self.tail, *([self.damage] if self.damage else [])]
+
+    @property
+    def file(self) -> SourceFile | None:
+        """The file that the graph was made from, None where there is none or the graph is another one by now."""
+        return self.source if self.source is not None and self.source.graph is self.graph else None
+
+    def for_data(self, arrays: Mapping[str, Array]) -> Bundle:
+        """Give the bundle whose graph is made for the sizes of some data: this one, or another of the same model.
+
+        Args:
+            arrays: values by input name, expected values (``<name>:expect``) among them; what is left out has the size
+                that it has here.
+
+        Raises:
+            UnsupportedError: at these sizes the model cannot be expressed.
+            InputError: an array has another number of axes than the input that it is for.
+        """
+        return self if self.sized is None else self.sized(arrays)
+
+    def lasting(self) -> Bundle:
+        """Give this bundle for a file, which holds one graph: it refuses sizes for which it does not hold."""
+        if self.guarded is None:
+            return self
+        return replace(self, graph=self.guarded(), guarded=None)
 
     def require_unchanged(self) -> None:
         """Check, before mapped weights are read, that the file did not change.
@@ -212,8 +318,20 @@ class Bundle:
 
     @property
     def inputs(self) -> list[Var]:
-        """The model inputs, sorted by name, without the expected values."""
-        return [v for v in self.graph.inputs if not (v.name or "").endswith(EXPECT)]
+        """The model inputs without the expected values, in the order of what the model was made of, else by name."""
+        order = {name: i for i, name in enumerate(self.input_order)}
+        found = [v for v in self.fed if not (v.name or "").endswith(EXPECT)]
+        return sorted(found, key=lambda v: order.get(v.name or "", len(order)))
+
+    @property
+    def input_order(self) -> tuple[str, ...]:
+        """Names of inputs in the order of what the model was made of; empty where that is not known."""
+        return self.graph.input_order
+
+    @property
+    def fed(self) -> list[Var]:
+        """All inputs of the graph, sorted by name: those of the model, and the expected values."""
+        return self.graph.inputs
 
     @property
     def checks(self) -> list[Check]:
@@ -222,15 +340,21 @@ class Bundle:
 
     @property
     def outputs(self) -> dict[str, Var]:
-        """The model outputs by name: what the checks look at, then outputs without a check."""
+        """The model outputs by name, in the graph's order: what checks look at, and outputs without a check."""
         found: dict[str, Var] = {}
+        names: dict[int, str] = {}
         for check in self.checks:
             found[check.name] = _converted(check)
+            names[id(check.opr)] = check.name
         behind, unique = _Behind(), _Unique(found)
+        order: dict[str, None] = {}
         for var in self.graph.outputs:
-            if behind(var.owner).type != "AssertEqual":
-                found[unique(var.label)] = var
-        return found
+            name = names.get(id(behind(var.owner)))
+            if name is None and behind(var.owner).type != "AssertEqual":
+                found[name := unique(var.label)] = var
+            if name is not None:
+                order.setdefault(name)
+        return {n: found[n] for n in (*order, *(n for n in found if n not in order))}
 
 
 @dataclass(frozen=True)

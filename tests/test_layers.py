@@ -243,6 +243,60 @@ def test_megengines_names_are_imported_by_those_who_ask(code: str) -> None:
     assert ran.stdout == "[]\n"
 
 
+def passed_on(source: str) -> Iterator[tuple[int, str]]:
+    """Lines where parsed arguments leave the function that parsed them: annotations of a Namespace, calls with one."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation is not None:
+            if re.search(r"\bNamespace\b", ast.unparse(node.annotation)):
+                yield node.lineno, "is annotated as a Namespace"
+        elif isinstance(node, ast.FunctionDef):
+            yield from _given_away(node)
+
+
+def _given_away(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
+    parsed = {
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func).endswith("parse_args")
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) != "vars":
+            for given in (*node.args, *(k.value for k in node.keywords)):
+                if isinstance(given, ast.Name) and given.id in parsed:
+                    yield node.lineno, f"hands {given.id} to {ast.unparse(node.func)}"
+
+
+def test_parsed_arguments_become_records_where_they_are_parsed(root: Path) -> None:
+    """Only `cli` parses, and a Namespace goes no deeper than the function that made it."""
+    wrong = []
+    for module, (file, source) in sources(root).items():
+        if package(module) != "cli" and re.search(r"^\s*(from|import) argparse\b", source, re.M):
+            wrong.append(f"{file} imports argparse")
+        wrong += [f"{file}:{line} {what}" for line, what in passed_on(source)]
+    assert not wrong, "\n".join(wrong)
+
+
+PLANTED_ARGUMENTS = """
+def main(argv):
+    args = parser().parse_args(argv)
+    run(args.files, vars(args))
+    deeper(1, args)
+def deeper(n, args: argparse.Namespace): ...
+"""
+
+
+def test_parsed_arguments_that_go_deeper_are_seen() -> None:
+    assert sorted(passed_on(PLANTED_ARGUMENTS)) == [
+        (5, "hands args to deeper"),
+        (6, "is annotated as a Namespace"),
+    ]
+
+
 PLANTED = """
 from .graph import Graph
 def f():

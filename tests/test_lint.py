@@ -82,7 +82,7 @@ OPENING |= {"tempfile.mkstemp", "tempfile.mkdtemp", "tempfile.NamedTemporaryFile
 METHODS = {"read_bytes", "read_text", "write_bytes", "write_text", "open"}
 PATHS = {
     "loadrun/base/files.py": "the functions that all others use",
-    "loadrun/report/environment.py": "what the system says of itself",
+    "loadrun/verify/bench/environment.py": "what the system says of itself",
     "loadrun/verify/pack/unpacking.py": "a folder that is only just made",
     "loadrun/inputs/files.py": "a member of an open archive",
     "loadrun/dump/checkpoint/archive.py": "a member of an open archive",

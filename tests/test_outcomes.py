@@ -22,6 +22,7 @@ from loadrun.compare.policy import parse
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import AssertEqual, Elemwise, ElemwiseMode, ReduceMode
+from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.error_graphs import F16, RIGHT, bundle_of, elem, feed, ratio, reduced, standard
 from tests.support.small_models import unary
@@ -78,7 +79,7 @@ def without_checks(path: Path) -> None:
 def inputs_alone(path: Path) -> None:
     """Testcases without expected values."""
     case = {"x": np.ones((1, 3), np.float32)}
-    Packer(Bundle(unary()), no_assert=True, warn=lambda _: None).pack([case], path)
+    Packer(Bundle(unary()), PackOptions(no_assert=True), warn=lambda _: None).pack([case], path)
 
 
 SILENT: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -256,7 +257,7 @@ def test_a_record_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.Cap
     path.write_bytes(data[:at] + b"x" + data[at + 1 :])
     capsys.readouterr()
     assert main([str(path), "-q"]) == 0
-    assert "warning: the record behind the testcases is damaged" in capsys.readouterr().out
+    assert "warning: the record after the testcases is damaged" in capsys.readouterr().out
     assert main([str(path), "-q", "--strict"]) == 2
 
 

@@ -102,7 +102,7 @@ class Array(ArrayMethods):
         return self._viewed(whole())
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
-        """The values in another shape, given as one tuple or as several numbers; a view where numpy gives one."""
+        """Reshape the values; the shape is one tuple or several numbers; a view where numpy gives one."""
         want = given_shape(shape[0] if len(shape) == 1 else shape)
         x = operand(self)
         checked_shape(want, e.sizes(x))
@@ -126,7 +126,7 @@ class Array(ArrayMethods):
     def ravel(self, order: str = "C") -> Array:
         """Return the values as a vector: a view where the array is contiguous."""
         base = self._viewed(permuted(range(self.ndim)[::-1])) if order == "F" else self
-        # A vector with gaps could be a view, but is not: the result is contiguous.
+        # A strided vector could be a view, but numpy copies: the result is contiguous.
         return base._reshaped((-1,), base._cell.is_dense())
 
     # numpy's protocols
@@ -134,7 +134,7 @@ class Array(ArrayMethods):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return lowering().ufunc(ufunc, method, inputs, kwargs)
 
-    # What the tracer sees: the state of the value as it is now
+    # The tracer's view: the state of the value as it is now
 
     @classmethod
     def _of(
@@ -144,7 +144,7 @@ class Array(ArrayMethods):
 
     @classmethod
     def _recorded(cls: type[T], var: Var, dtype: DType, scalar: bool, session: Session) -> T:
-        # The session knows the value itself, which others may hold when this array has been assigned to.
+        # The session refers to the value itself, which others may hold after an assignment to this array.
         return cls._around(Tensor._recorded(var, dtype, scalar, session))
 
     @property
@@ -195,7 +195,7 @@ class Array(ArrayMethods):
     # Writing
 
     def _written(self, value: Tensor) -> Array:
-        """This array with another value; a new one where it stands for a numpy scalar."""
+        """Give this array another value; return a new one where it stands for a numpy scalar."""
         if self._cell.scalar:
             return Array._around(value, scalar=True)
         self._cell.write(value)
@@ -207,7 +207,7 @@ class Array(ArrayMethods):
             raise IndexError("only integers, slices, ... , None and arrays are valid indices, found a str")
         result = numpy_index.select(x, index)
         if not result.basic:
-            # numpy lays the result out by the order of the indices, so that only one shape of index is certain.
+            # numpy lays the result out by the order of the indices, so only one form of index is certain.
             certain = result.mask is not None or (len(result.entries) > 0 and result.entries[0] is not None)
             return Array._around(numpy_index.read(x, result), ordered=certain and self._cell.ordered)
         part = numpy_index.part_of(x, result)

@@ -35,7 +35,7 @@ def _in_place(ufunc: np.ufunc) -> Any:
     def method(self: Any, other: Any) -> Any:
         if not _operand(other):
             return NotImplemented
-        # numpy's scalars do not change: the name stands for a new one.
+        # numpy's scalars are immutable: the name is bound to a new one.
         return ufunc(self, other) if self._cell.scalar else ufunc(self, other, out=(self,))
 
     return method
@@ -53,7 +53,7 @@ def _method(name: str) -> Any:
 
 
 class ArrayMethods(Tensor):
-    """What an `Array` has in common with ndarrays."""
+    """The methods that an `Array` shares with ndarrays."""
 
     __lt__, __le__ = _binary(np.less), _binary(np.less_equal)
     __gt__, __ge__ = _binary(np.greater), _binary(np.greater_equal)
@@ -125,7 +125,7 @@ class ArrayMethods(Tensor):
         return np.compress(condition, cast(Any, self), axis, out)
 
     def transpose(self, *axes: Any) -> Any:
-        """A view with the axes in another order, given as one tuple or as several numbers; by default reversed."""
+        """Return a view with the axes in another order, one tuple or several numbers; by default reversed."""
         order: Any = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return np.transpose(cast(Any, self), order or None)
 

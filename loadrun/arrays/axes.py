@@ -55,7 +55,7 @@ def axes_of(axis: Any, ndim: int) -> list[int]:
 
 
 def given_shape(shape: Any) -> tuple[int, ...]:
-    """Return a shape from one size or several: numbers, sizes that the graph follows, or arrays of them."""
+    """Return a shape from one size or several: numbers, symbolic sizes, or arrays of them."""
     if isinstance(shape, (int, np.integer)):
         return (shape if isinstance(shape, TracedInt) else int(shape),)
     if isinstance(shape, Tensor) and not e.sizes(shape):

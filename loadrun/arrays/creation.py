@@ -126,7 +126,7 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Tensor:
 def arange(
     *args: Any, start: Any = None, stop: Any = None, step: Any = None, dtype: Any = None, device: Any = None
 ) -> Tensor:
-    """Return evenly spaced numbers, with ``like=``; sizes of traced arrays as bounds are followed."""
+    """Return evenly spaced numbers, with ``like=``; bounds may be symbolic sizes."""
     given = [*args]
     if len(given) == 1:
         given = [0 if start is None else start, given[0]]

@@ -47,7 +47,7 @@ class ParsedIndex:
 
     @property
     def basic(self) -> bool:
-        """Whether numpy makes a view of it."""
+        """True if numpy makes a view of it."""
         return self.mask is None and not any(isinstance(v, Tensor) and not v._scalar for v in self.entries)
 
 
@@ -186,7 +186,7 @@ def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | N
     n = int(size)
     if step > 0:
         begin, end = (_not_before(v, size) for v in (begin, end))
-        # A followed bound that is 0 in this call may be another number in a later one.
+        # A symbolic bound that is 0 in this call may be another number in a later one.
         if type(begin) is int and begin == 0:
             begin = None
     else:
@@ -256,13 +256,13 @@ def part_of(x: Tensor, found: ParsedIndex) -> ViewPart:
                     first, behind = (None if v is None else number(v) for v in (begin, end))
                     index[axis] = slice(first, behind, step)
                 else:
-                    # Any one place has the layout of every other.
+                    # All places have the same layout.
                     index[axis] = 0
             place: Any = (*index, Ellipsis)
             a = a[place]
         return np.expand_dims(a, new)
 
-    # One place of the first axes, and a run of the next one, lie as the whole does.
+    # One place of the first axes and a run of the next have the layout of the whole.
     *places, last = items or [(0, None, None, None, None)]
     run = not front and last[3] is None and all(idx is not None for *_, idx in places)
     steady = run and [axis for axis, *_ in (*places, last)] == list(range(len(places) + 1))
@@ -348,7 +348,7 @@ def _assign_masked(x: Tensor, mask: Tensor, value: Tensor, add: bool) -> Tensor:
     ndim, depth = len(e.sizes(x)), len(e.sizes(mask))
     shape = e.sizes(value)
     if shape and depth == ndim and e.fluid(value):
-        # Whether there is one value or one for every place is known when the graph runs.
+        # Only the running graph knows whether there is one value or one per place.
         places = e.cond_take(mask, mask)[1]
         flat = e.scatter(e.flat(x), e.broadcast(value, places.shape), [(0, places)], add)
         return e.reshape(flat, x.shape)

@@ -93,7 +93,7 @@ def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tensor
 
 @lowers("dstack")
 def dstack(tup: Any) -> Tensor:
-    """Return arrays behind each other."""
+    """Join arrays along the third axis."""
     return concatenate(_lifted(atleast_3d(*_tensors([*tup]))), 2)
 
 
@@ -127,7 +127,7 @@ def block(arrays: Any) -> Tensor:
 
 @lowers("append")
 def append(arr: Any, values: Any, axis: Any = None) -> Tensor:
-    """Return values behind an array."""
+    """Append values to an array."""
     return concatenate((arr, values), axis)
 
 
@@ -141,7 +141,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Tensor:
     v = operand(values, x._dtype.np)
     ndim = len(e.sizes(x))
     if len(e.sizes(v)) < ndim:
-        # One value for the place, or one for each element of the slice there.
+        # One value for the place, or one per element of the slice there.
         v = e.reshape(v, (*(1,) * (ndim - len(e.sizes(v))), *v.shape))
         v = e.permute(v, [*range(1, at + 1), 0, *range(at + 1, ndim)]) if at else v
     width = v.shape[at]

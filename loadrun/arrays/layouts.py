@@ -2,8 +2,8 @@
 
 A trace sees an array at one set of sizes, its graph runs at others. Whether ``reshape`` shares memory follows from
 sizes and strides, so the question is asked again for arrays that are strides alone: of sizes that have nothing in
-common, and of sizes that coincide with each other and with the numbers of the program. What has the same answer in all
-of them is taken for certain. Axes that only become 1 at such sizes are left out: of them nearly everything is a view.
+common, and of sizes that coincide with each other and with the numbers of the program. An answer that is the same in
+all of them is certain. Axes that become 1 only at such sizes are left out: nearly any reshape of them is a view.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..graph.dtypes import Array as NDArray
 from ..tensors import Tensor, TracedInt
-from ..tensors.followed import at_other_sizes
+from ..tensors.symbolic import at_other_sizes
 
 __all__ = ["OtherSizes", "UnknownLayoutError", "agrees_at_other_sizes", "is_view"]
 
@@ -27,7 +27,7 @@ _LARGEST_FACTOR = 10_000
 
 
 class UnknownLayoutError(Exception):
-    """What an array would look like at other sizes is not known."""
+    """An array's layout at other sizes is not known."""
 
 
 def is_view(array: NDArray, shape: Sequence[int]) -> bool:
@@ -77,7 +77,7 @@ class OtherSizes:
         self._known: dict[Hashable, int] = {}
 
     def root(self, value: Tensor, ndim: int) -> NDArray:
-        """An array in C order for a value that is a memory of its own."""
+        """Return an array in C order for a value that is a memory of its own."""
         return self.noted(value, _dense([self._fresh() for _ in range(ndim)]))
 
     def noted(self, value: Tensor | None, array: NDArray) -> NDArray:
@@ -88,14 +88,14 @@ class OtherSizes:
         return array
 
     def reshaped(self, array: NDArray, shape: Sequence[int]) -> NDArray:
-        """Any array in C order of such a shape; sizes that nothing is known of are free."""
+        """Return any array in C order of such a shape; sizes that nothing is known of are free."""
         sizes = [-1 if n == -1 else self._or_fresh(n) for n in shape]
         rest = prod(n for n in sizes if n != -1)
         last = array.size // rest if rest and array.size % rest == 0 else None
         return _dense([(last or self._fresh()) if n == -1 else n for n in sizes])
 
     def number(self, value: int) -> int:
-        """A size or bound of the program.
+        """Return a size or bound of the program.
 
         Raises:
             UnknownLayoutError: what it would be is not known.
@@ -117,7 +117,7 @@ class OtherSizes:
         try:
             return self.number(value)
         except UnknownLayoutError:
-            # The program holds it, so that nothing else gets its id meanwhile.
+            # Referenced by the program, so that its id is not reused.
             return self._known.setdefault(id(value), self._fresh())
 
     def _fresh(self) -> int:
@@ -127,7 +127,7 @@ class OtherSizes:
 
 
 def _dense(sizes: Sequence[int]) -> NDArray:
-    """An array of strides alone, in C order."""
+    """Describe an array by strides alone, in C order."""
     strides = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
     return as_strided(np.empty(1, np.bool_), tuple(sizes), strides)
 
@@ -162,7 +162,7 @@ def agrees_at_other_sizes(
 
 
 def _others(first: OtherSizes) -> Iterator[OtherSizes]:
-    """Sizes without anything in common, those that are numbers of the program, and pairs that are equal."""
+    """Return sizes without anything in common, those that are numbers of the program, and pairs that are equal."""
     constants = sorted(c for c in first.constants if c > 1)
     factor = 1
     for c in constants:

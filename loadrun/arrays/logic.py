@@ -130,8 +130,8 @@ def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan:
     """Tell where two numbers are nearly equal: ``abs(a - b) <= atol + rtol * abs(b)``."""
     kind = narrow(np.result_type(common([a, b]), np.float32))
     x, y = operand(a, kind), operand(b, kind)
-    room = elem(M.ADD, number(atol, y), elem(M.MUL, number(rtol, y), elem(M.ABS, y)))
-    near = compare(_C.LEQ, elem(M.ABS, elem(M.SUB, x, y)), room)
+    tolerance = elem(M.ADD, number(atol, y), elem(M.MUL, number(rtol, y), elem(M.ABS, y)))
+    near = compare(_C.LEQ, elem(M.ABS, elem(M.SUB, x, y)), tolerance)
     # An infinite bound would allow every number.
     near = elem(M.AND, near, isfinite(y))
     result = elem(M.OR, near, compare(_C.EQ, x, y))

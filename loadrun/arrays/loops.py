@@ -1,4 +1,4 @@
-"""What a ufunc computes: its operands promoted, its lowering applied, the result in the dtype that numpy gives."""
+"""The evaluation of a ufunc: its operands promoted, its lowering applied, the result in the dtype that numpy gives."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _NUMBERS = (bool, int, float)
 
 
 def _key(target: np.ufunc, values: Sequence[Any]) -> Any:
-    """What the plan of a call follows from; None where that is more than dtypes, shapes and numbers."""
+    """Return what the plan of a call follows from; None where that is more than dtypes, shapes and numbers."""
     key: list[Any] = [target]
-    # Shapes where they are checked: to ask for one may take computing it.
+    # Shapes only where they are checked, since reading one may mean computing it.
     shaped = target.nin > 1 and target.signature is None
     for v in values:
         if isinstance(v, Tensor):
@@ -76,7 +76,7 @@ def _planned(target: np.ufunc, kind: str, values: Sequence[Any], kwargs: Mapping
         return None, tuple(map(narrow, gives))
     into = np.dtype(np.bool_) if kind == "bool" else both
     if gives[0].kind == "b" and into.kind in "iu" and _beyond(values, narrow(into)):
-        # A comparison with a number that the array's dtype cannot hold has an answer all the same.
+        # A comparison with a number outside the array's dtype still has an answer.
         into = np.dtype(np.float64)
     if kind == "auto" and gives[0].kind == "f":
         into = gives[0]

@@ -1,4 +1,4 @@
-"""numpy's dtype promotion made explicit: what a function computes in, and what it gives.
+"""numpy's dtype promotion made explicit: the dtype that a function computes in, and that of its result.
 
 The dtype is numpy's own (`np.result_type` of the arguments, the loop of the ufunc), with Python numbers weak as in
 numpy 2 on every version of numpy. Then it is narrowed to what MegEngine has: float64 to float32, int64 and the
@@ -63,7 +63,7 @@ def _narrow(found: DT) -> DT:
 
 
 def weak(value: Any) -> bool:
-    """Whether a value is a Python number, whose dtype gives way to that of arrays."""
+    """Tell whether a value is a Python number, whose dtype gives way to that of arrays."""
     return isinstance(value, _WEAK) and not (isinstance(value, np.generic) or getattr(value, "strong", False))
 
 
@@ -103,7 +103,7 @@ def _common(strong: tuple[DT, ...], top: int) -> DT:
     if not strong:
         return _OF_NUMBERS[top]
     result = np.result_type(*strong)
-    # A kind that numpy has and the graph lacks, like complex, is refused when it is narrowed.
+    # A kind that the graph lacks, like complex, is refused when it is narrowed.
     return _OF_NUMBERS[top] if top > _RANK.get(result.kind, 3) else result
 
 

@@ -151,7 +151,7 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
 
 
 def _may_be_stored(found: np.dtype[Any], out: np.dtype[Any]) -> bool:
-    """Whether numpy stores results of a dtype in another; int32 may be what it has as uint32 or uint64."""
+    """Tell whether numpy stores results of a dtype in another; int32 may be what it has as uint32 or uint64."""
     return np.can_cast(found, out, "same_kind") or (found == np.int32 and out.kind == "u")
 
 
@@ -186,7 +186,7 @@ def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 @lru_cache(maxsize=1024)
 def _fits(func: Any, count: int, names: tuple[str, ...]) -> bool:
-    """Whether so many positional arguments and keywords of these names, none of them `out`, go with a function."""
+    """Tell whether so many positional arguments and keywords of these names, none of them `out`, go with a function."""
     try:
         bound = FUNCTIONS[func].signature.bind(*range(count), **dict.fromkeys(names))
     except TypeError:
@@ -250,7 +250,7 @@ def _called_method(
     return _wrapped(result, arrays, tensors)
 
 
-# What tensors call
+# Entry points of tensors
 
 
 def _ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
@@ -275,7 +275,7 @@ def _function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> A
 
 
 def _holds_array(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an `Array` is among the arguments, or a tensor to write to."""
+    """Tell whether an `Array` is among the arguments, or a tensor to write to."""
     return isinstance(kwargs.get("out"), Tensor) or any(
         isinstance(x, Array) for x in all_tensors((*args, *kwargs.values()))
     )

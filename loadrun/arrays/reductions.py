@@ -38,7 +38,7 @@ _TRUTH = "int32"
 
 
 def flat_or(a: Any, axis: Any, *, strict: bool = False) -> tuple[Tensor, int]:
-    """The array and an axis from 0; flattened for no axis, and for axis 0 of an array without axes unless `strict`."""
+    """Return the array and an axis from 0; flattened for no axis, and, unless `strict`, for axis 0 of a 0-d array."""
     x = operand(a)
     if axis is None or (not strict and x._scalar and axis in (0, -1)):
         return e.flat(x), 0
@@ -58,7 +58,7 @@ def element_count(x: Tensor, axes: Sequence[int]) -> int:
     """Return how many elements lie along axes."""
     total: int = 1
     for a in axes:
-        # A TracedInt must stand first for the product to follow the graph.
+        # A TracedInt must come first for the product to stay symbolic.
         n = x.shape[a]
         total = n * total if isinstance(n, TracedInt) else total * n
     return total
@@ -287,7 +287,7 @@ def _position(a: Any, axis: Any, keepdims: Any, largest: bool) -> Tensor:
     if x._dtype.name in ("Bool", "Uint16"):
         x = e.cast(x, "int32")
     if x._dtype.name == "Int32":
-        # The operator compares as float32, which large integers are not exact in.
+        # The operator compares as float32, which cannot hold large integers exactly.
         x = e.cast(elem(M.EQ, x, extreme(x, largest, [at], True)), "float32")
         largest = True
     result = apply1("Argmax" if largest else "Argmin", P.Axis(axis=at), inputs=[x._vector()], scalar=False)
@@ -433,7 +433,8 @@ def outer(target: np.ufunc, x: Any, y: Any, dtype: Any = None) -> Tensor:
 
 
 def _register_outer() -> None:
-    names = [n for n in dir(np) if isinstance(getattr(np, n), np.ufunc)]
+    # Not dir(np), by which numpy imports its packages for tests and Fortran.
+    names = [n for n, f in vars(np).items() if isinstance(f, np.ufunc)]
     two = [n for n in names if getattr(np, n).nin == 2 and getattr(np, n).signature is None]
     ufunc(*(n for n in two if getattr(np, n).nout == 1), method="outer")(outer)
 

@@ -1,4 +1,4 @@
-"""Which lowering stands for which numpy function; every chapter registers its own when it is imported."""
+"""The lowerings of numpy's functions; every chapter registers its own when it is imported."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TABLE: list[tuple[str, Sequence[str], str]] = []
 
 
 class FunctionLowering(NamedTuple):
-    """How a function of numpy is lowered.
+    """The lowering of a function of numpy.
 
     Attributes:
         function: the lowering, which takes numpy's parameters.
@@ -63,7 +63,7 @@ class FunctionLowering(NamedTuple):
 
 
 class UfuncLowering(NamedTuple):
-    """How a ufunc, or a method of one, is lowered; `ufunc` says what the fields mean."""
+    """The lowering of a ufunc, or of a method of one; `ufunc` says what the fields mean."""
 
     function: Callable[..., Any]
     loop: str
@@ -91,7 +91,7 @@ def lowers(*names: str, arrays: bool = False) -> Callable[[F], F]:
         _TABLE.append((_family(func), names, func.__doc__ or ""))
         how = FunctionLowering(func, inspect.signature(func), arrays, _family(func))
         # Names of one function, such as concat and concatenate, stand for it once.
-        for target in dict.fromkeys(_found(name) for name in names):
+        for target in dict.fromkeys(_numpy_function(name) for name in names):
             if target is not None:
                 FUNCTIONS.add(target, how)
         return func
@@ -103,8 +103,8 @@ def _family(func: Callable[..., Any]) -> str:
     return func.__module__.rpartition(".")[2]
 
 
-def _found(name: str) -> Any:
-    """What numpy has by a name, None where this version lacks it."""
+def _numpy_function(name: str) -> Any:
+    """Return what numpy has by a name, None where this version lacks it."""
     target: Any = np
     for part in name.split("."):
         target = getattr(target, part, None)
@@ -128,7 +128,7 @@ def ufunc(*names: str, loop: str = "auto", method: str = "", uint16: str = "int3
         shown = [f"{n}.{method}" if method else n for n in names]
         _TABLE.append((_family(func), shown, func.__doc__ or ""))
         how = UfuncLowering(func, loop, uint16, _family(func))
-        for target in dict.fromkeys(_found(name) for name in names):
+        for target in dict.fromkeys(_numpy_function(name) for name in names):
             if isinstance(target, np.ufunc) and method:
                 METHODS.add((target, method), how)
             elif isinstance(target, np.ufunc):

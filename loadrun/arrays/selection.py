@@ -52,7 +52,7 @@ def flatnonzero(a: Any) -> Tensor:
 
 @lowers("argwhere")
 def argwhere(a: Any) -> Tensor:
-    """Return the coordinates of what is not zero, one row an element."""
+    """Return the coordinates of what is not zero, one row per element."""
     return e.concat([e.add_axes(v, [1]) for v in nonzero(a)], 1)
 
 

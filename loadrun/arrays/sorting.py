@@ -59,7 +59,7 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stab
 
 @lowers("partition")
 def partition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Tensor:
-    """Sort, which is a partition, too."""
+    """Sort, which is also a partition."""
     return _ordered(a, axis, 0)
 
 
@@ -153,7 +153,7 @@ def quantile(
     last = len(e.sizes(y)) - 1
     end = e.like(y.shape[-1] - 1, share)
     place = elem(M.MUL, share, end)
-    # What is whole but for rounding counts as whole.
+    # A number that is whole up to rounding counts as whole.
     whole = elem(M.ROUND, place)
     near = e.compare(
         _LEQ,

@@ -60,7 +60,7 @@ def _edges(x: Tensor, bins: Any, bounds: Any) -> Tensor:
     low_, high_ = elem(M.SUB, low_, half), elem(M.ADD, high_, half)
     shares = operand(np.linspace(0, 1, int(bins) + 1), np.float32)
     inside = elem(M.ADD, elem(M.MUL, shares, elem(M.SUB, high_, low_)), low_)
-    # The last edge is the largest value itself, not nearly so.
+    # The last edge is exactly the largest value.
     return e.concat([e.subtensor(inside, [(0, None, -1, None, None)]), e.reshape(high_, (1,))], 0)
 
 

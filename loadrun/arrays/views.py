@@ -1,13 +1,13 @@
-"""What numpy's views are to a trace.
+"""numpy's views in a trace.
 
 A graph's values never change, numpy's arrays do, and several arrays may share one memory. A `MemoryCell` is such a
 memory or a part of it: a root holds the value, a view knows how to read its part out of its parent's value and how to
-rebuild the parent's value when the part is assigned to. So a write through a view shows in its base and the other way
-round, as in numpy.
+rebuild the parent's value when the part is assigned to. So a write through a view shows in its base and vice versa,
+as in numpy.
 
-Whether `reshape` and `ravel` give a view depends on the memory layout. It is followed as far as it is certain; where
-it is not, or where it is another one at other sizes, the result is a copy, and to write to one side and then read the
-other is an error.
+Whether `reshape` and `ravel` give a view depends on the memory layout. It is tracked as far as it is certain; where
+it is not, or depends on the sizes, the result is a copy, and writing to one side and then reading the other is an
+error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WHOLE = "whole"
 
 @dataclass(frozen=True, eq=False)
 class ViewPart:
-    """How a view reads and writes its parent.
+    """The way a view reads and writes its parent.
 
     Attributes:
         get: the part's value from the parent's.
@@ -43,7 +43,7 @@ class ViewPart:
         shadow: the same view of an ndarray, to follow the memory layout; the second argument gives the numbers for
             sizes and bounds.
         ordered: whether axes stay in the order of the memory.
-        steady: whether the elements lie one behind the other where those of the parent do, whatever the sizes are.
+        steady: whether it is contiguous where its parent is, whatever the sizes are.
         shape: what the parent is reshaped to.
         key: what two reads of the same part have in common, to know an assignment of a part to itself.
     """
@@ -81,7 +81,7 @@ class MemoryCell:
         self.scalar = scalar
         self.parent = parent
         self.part = part
-        # None at the root itself: a cell that holds itself would keep its values until a garbage collection.
+        # None at the root itself: a self-reference would keep its values alive until garbage collection.
         self._root: MemoryCell | None = None if parent is None else parent.root
         self.ordered: bool = ordered if parent is None or part is None else parent.ordered and part.ordered
         self.version = 0
@@ -158,7 +158,7 @@ class MemoryCell:
         other.root._rivals.append((weakref.ref(self.root), where))
 
     def is_dense(self) -> bool | None:
-        """Tell whether the elements lie one behind the other; None where that is not known or depends on sizes."""
+        """Tell whether the array is contiguous; None where that is not known or depends on sizes."""
         return self._certain(lambda array, number: bool(array.flags.c_contiguous))
 
     def shares_when_reshaped(self, shape: Sequence[int]) -> bool | None:
@@ -173,7 +173,7 @@ class MemoryCell:
         return self._certain(ask)
 
     def _certain(self, ask: Callable[[NDArray, Callable[[int], int]], bool | None]) -> bool | None:
-        """The answer to a question about the layout; None where it is not known, or another one at other sizes."""
+        """Answer a question about the layout; None where the answer is not known or depends on the sizes."""
         if not self.root.ordered:
             return None
         if self._is_steady():
@@ -190,7 +190,7 @@ class MemoryCell:
         return here if agrees_at_other_sizes(here, self._elsewhere, ask) else None
 
     def _is_steady(self) -> bool:
-        """Tell whether the elements lie one behind the other at all sizes, as in most arrays."""
+        """Tell whether the array is contiguous at all sizes, as most are."""
         if self.parent is None or self.part is None:
             return True
         return self.part.steady and self.parent._is_steady()
@@ -200,7 +200,7 @@ class MemoryCell:
         if self.parent is not None and self.part is not None:
             return self.part.shadow(self.parent._shadow(), int)
         assert self.value is not None
-        # The pages of an array that nobody writes to are never made.
+        # Memory pages that nobody writes to are never allocated.
         return np.empty(e.sizes(self.value), np.bool_)
 
     def _elsewhere(self, sizes: OtherSizes) -> NDArray:
@@ -223,7 +223,7 @@ class MemoryCell:
 
 
 def _complete(shape: list[int], size: int) -> list[int] | None:
-    """A shape without -1 for so many elements, None where there is none."""
+    """Return a shape without -1 for so many elements, None where there is none."""
     rest = prod(n for n in shape if n != -1)
     if -1 in shape:
         return [size // rest if n == -1 else n for n in shape] if rest and size % rest == 0 else None

@@ -1,1 +1,1 @@
-"""What every other package may use: errors, files, locks, log messages, printable text."""
+"""Foundations for every other package: errors, files, locks, log messages, printable text."""

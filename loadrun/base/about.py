@@ -1,4 +1,4 @@
-"""What a result says of the engine that computed it."""
+"""A result's record of the engine that computed it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Island:
 
 @dataclass(frozen=True)
 class About:
-    """Which engine ran, and how it computes.
+    """The engine that ran, and how it computes.
 
     Attributes:
         engine: its name.
@@ -33,9 +33,14 @@ class About:
         provider: what of the runtime executes: an execution provider, a device, a program.
         islands: operators that the reference engine executed instead; known after the first run.
         operators: how many operators the targets need.
+        way: ``native`` where the runtime got the model's own file, ``translated`` where it got models that loadrun
+            wrote of its graph; empty for engines that execute graphs themselves.
+        options: what else was chosen for the runtime, as it was written.
 
-    >>> About("onnxruntime", "1.20.0", "float32", "CPUExecutionProvider").text
-    'onnxruntime 1.20.0 (CPUExecutionProvider), float32'
+    >>> About("onnxruntime", "1.20.0", "float32", "CPUExecutionProvider", way="translated").text
+    'onnxruntime 1.20.0 (CPUExecutionProvider), float32, translated'
+    >>> About("onnxruntime", "1.20.0", "", way="native", options=("opt=basic",)).text
+    'onnxruntime 1.20.0, native, opt=basic'
     """
 
     engine: str
@@ -44,12 +49,15 @@ class About:
     provider: str = ""
     islands: tuple[Island, ...] = ()
     operators: int = 0
+    way: str = ""
+    options: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """One line, with the number of operators that ran elsewhere."""
         provider = f" ({self.provider})" if self.provider else ""
-        line = f"{self.engine} {self.version}{provider}, {self.arithmetic}"
+        parts = (f"{self.engine} {self.version}{provider}", self.arithmetic, self.way, *self.options)
+        line = ", ".join(p for p in parts if p)
         if self.islands:
             line += f"; {len(self.islands)} of {self.operators} operators on the reference engine"
         return line

@@ -71,7 +71,7 @@ class UnsupportedError(EngineError):
 
 
 class TraceWarning(UserWarning):
-    """What a traced function does is recorded otherwise than it looks; the message names the line."""
+    """A traced function is recorded differently from how it reads; the message names the line."""
 
 
 class UsageError(LoadRunError, ValueError):

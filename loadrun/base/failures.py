@@ -1,4 +1,4 @@
-"""What to say of an exception, and the warnings of a run."""
+"""Descriptions of exceptions, and the warnings of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXIT_FAULT = 70
 
 
 def reason(e: Exception, *, named: bool = False) -> str:
-    """Why a file cannot be read or written, in one line; `named` for a line that does not name the file otherwise.
+    """Say why a file cannot be read or written, in one line; `named` for a line that does not name the file otherwise.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "a.mge"), named=True)
     'a.mge: No such file or directory'
@@ -41,7 +41,7 @@ def out_of_memory(e: MemoryError) -> str:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why something could not be done, whether that is a bug in loadrun, whether it took too long; the exit code."""
+    """The reason why something could not be done, whether it is a bug in loadrun or took too long; the exit code."""
 
     message: str
     fault: bool = False
@@ -49,12 +49,12 @@ class Failure:
 
     @property
     def code(self) -> int:
-        """What a command that does nothing else exits with."""
+        """The exit code of a command that does nothing else."""
         return EXIT_FAULT if self.fault else EXIT_TIMEOUT if self.late else EXIT_ERROR
 
 
 def failure(e: Exception, *, named: bool = False) -> Failure:
-    """What to say of an exception; one that loadrun did not foresee is its fault, not the file's.
+    """Describe an exception; one that loadrun did not foresee is its own fault, not the file's.
 
     With LOADRUN_TRACEBACK in the environment such a one is shown whole, on standard error.
 

@@ -12,7 +12,7 @@ import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from .errors import UsageError
 from .text import clean
@@ -36,9 +36,10 @@ __all__ = [
     "scratch",
     "skipped_line",
     "temporary",
+    "text_file",
 ]
 
-MODELS = (".mge", ".onnx")
+MODELS = (".mge", ".onnx", ".pt2")
 """Endings of models, the files that a folder stands for."""
 _PART = ".part"
 _LONGEST = 100
@@ -49,7 +50,7 @@ _STALE = 24 * 3600.0
 def files_of(
     given: Iterable[str], endings: tuple[str, ...] = MODELS, skipped: list[str] | None = None
 ) -> Iterator[str]:
-    """The files that a user's names stand for.
+    """Return the files that a user's names stand for.
 
     ``~`` is the home folder. What is there under its name is that; else ``*``, ``?`` and ``[...]`` are a pattern, in
     which ``**`` goes through folders. A folder stands for the files in it and its folders whose names have one of the
@@ -75,7 +76,7 @@ def files_of(
 
 
 def _within(folder: str, endings: tuple[str, ...], skipped: list[str] | None) -> Iterator[str]:
-    """The files of a folder and its folders, in order of their names."""
+    """List the files of a folder and its subfolders, in order of their names."""
     out = [] if skipped is None else skipped
     for place, folders, names in os.walk(folder):
         inside = sorted(folders)
@@ -93,7 +94,7 @@ def _within(folder: str, endings: tuple[str, ...], skipped: list[str] | None) ->
 
 
 def skipped_line(skipped: Iterable[str]) -> str:
-    """How much `files_of` left out, in one line; empty for nothing.
+    """Say in one line how much `files_of` left out; empty for nothing.
 
     >>> skipped_line(["models/.old.mge", "models/.new.mge"])
     'skipped in folders: 2 hidden files (name them to take them)'
@@ -108,7 +109,7 @@ def skipped_line(skipped: Iterable[str]) -> str:
 
 
 def one_file(given: str, endings: tuple[str, ...] = MODELS) -> str:
-    """The one file that a name, a pattern or a folder stands for.
+    """Return the one file that a name, a pattern or a folder stands for.
 
     Raises:
         OSError: it stands for several.
@@ -121,7 +122,9 @@ def one_file(given: str, endings: tuple[str, ...] = MODELS) -> str:
     return found[0]
 
 
-def check_targets(written: Mapping[str, str | None], read: Iterable[str] = ()) -> None:
+def check_targets(
+    written: Mapping[str, str | os.PathLike[str] | None], read: Iterable[str | os.PathLike[str]] = ()
+) -> None:
     """See that no file is written twice, and none that is read, whatever names, links or capitals lead to it.
 
     Args:
@@ -141,14 +144,18 @@ def check_targets(written: Mapping[str, str | None], read: Iterable[str] = ()) -
             continue
         other = known.setdefault(_identity(path), option)
         if other != option:
-            raise UsageError(f"{other} and {option} both write {clean(written[other] or '')}; name two files")
+            raise UsageError(
+                f"{other} and {option} both write {clean(os.fspath(written[other] or ''))}; name two files"
+            )
     for path in read:
         option = known.get(_identity(path), "")
         if option:
-            raise UsageError(f"{option} would overwrite {clean(path)}, which is read; name another file")
+            raise UsageError(
+                f"{option} would overwrite {clean(os.fspath(path))}, which is read; name another file"
+            )
 
 
-def _identity(path: str) -> object:
+def _identity(path: str | os.PathLike[str]) -> object:
     """What two names of one file have in common."""
     try:
         found = os.stat(path)
@@ -163,7 +170,7 @@ def _identity(path: str) -> object:
 
 @contextmanager
 def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to write to that shows from the beginning on what was written so far.
+    """Open a file to write to whose contents are visible to others as they are written.
 
     Raises:
         OSError: it cannot be written to.
@@ -207,7 +214,7 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
             raise IsADirectoryError(errno.EISDIR, f"expected {what}, found a folder", name)
         if not stat.S_ISREG(mode):
             raise OSError(
-                errno.EINVAL, f"{what} must be a regular file, no {_sort(mode)}; copy it first", name
+                errno.EINVAL, f"{what} must be a regular file, not a {_sort(mode)}; copy it first", name
             )
         return os.fdopen(fd, "rb")
     except BaseException:
@@ -216,7 +223,7 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
 
 
 def contents(path: str | os.PathLike[str], what: str) -> bytes:
-    """The bytes of a regular file; see `opened`."""
+    """Return the bytes of a regular file; see `opened`."""
     with opened(path, what) as f:
         return f.read()
 
@@ -228,7 +235,7 @@ def _sort(mode: int) -> str:
 class FileWatch:
     """Tells whether a file that is mapped into memory is still as it was.
 
-    A mapped file that is cut short kills the process that reads behind its end. A file that is replaced by another
+    A mapped file that is cut short kills the process that reads past its end. A file that is replaced by another
     (as loadrun writes files) does no harm: the mapping keeps the old one.
 
     Args:
@@ -241,7 +248,7 @@ class FileWatch:
         self.found = found
 
     def changed(self) -> bool:
-        """Whether size or time of the file are others by now."""
+        """Tell whether the size or time of the file has changed."""
         try:
             now = os.stat(self.path)
         except OSError:
@@ -283,7 +290,7 @@ def mapped_file(
 
 @contextmanager
 def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write to that takes the place of `target` when all is written, flushed and closed.
+    """Open a file to write to that takes the place of `target` when all is written, flushed and closed.
 
     An error or an interrupt leaves `target` as it was. A link is replaced, and what it leads to stays as it is,
     unless that is a device or a pipe: such is written to directly. A temporary that a killed process left for the same
@@ -332,6 +339,15 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
         raise
 
 
+@contextmanager
+def text_file(target: str | os.PathLike[str], encoding: str = "ascii") -> Iterator[TextIO]:
+    """A text file that appears when it is complete."""
+    with replacing(target) as raw:
+        file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", newline="\n")
+        yield file
+        file.detach()
+
+
 class _Raw(io.FileIO):
     """A file whose errors of writing name what is meant to be written, not its temporary.
 
@@ -373,7 +389,7 @@ def _naming_short_writes(target: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def temporary() -> Iterator[IO[bytes]]:
-    """A file with a name, to write and to read, that is gone afterwards."""
+    """Open a named file to write and to read that is removed afterwards."""
     import tempfile  # for start-up
 
     fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)
@@ -398,7 +414,7 @@ def scratch() -> IO[bytes]:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """A folder to fill that appears as `target`, which is not there or empty, when all is done."""
+    """Make a folder to fill that appears as `target`, which must be missing or empty, when all is done."""
     import shutil  # for start-up
     import tempfile  # for start-up
     from pathlib import Path  # for start-up
@@ -440,7 +456,7 @@ def _sweep(path: Path) -> None:
             elif stat.S_ISREG(found.st_mode):
                 os.unlink(old)
         except OSError:
-            # Somebody else removed it, or may not be disturbed.
+            # Already removed by another process, or in use.
             continue
 
 
@@ -461,7 +477,7 @@ class FileNames:
         self._count: dict[str, int] = {}
 
     def file(self, name: str, lead: str = "") -> str:
-        """A name of letters, digits and ``_.+-``, none that was given before, in capitals or not.
+        """Return a name of letters, digits and ``_.+-`` that was not given before, whatever the capitals.
 
         Args:
             name: what it is to remind of.
@@ -479,7 +495,7 @@ class FileNames:
 
 
 def _folded_name(name: str) -> str:
-    """What file systems may take for the same name."""
+    """Return the name as file systems may fold it."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 

@@ -1,4 +1,4 @@
-"""Messages of the library: one handler a logger to standard error, and to a file when one is set.
+"""Messages of the library: one handler per logger to standard error, and to a file when one is set.
 
 Source of semantics: MegEngine ``logger.py``.
 
@@ -153,7 +153,7 @@ class LogLevel(enum.IntEnum):
 
 
 class Logger:
-    """What sets the level of MegEngine's compiled part: here that of the logger ``megbrain``."""
+    """The level of MegEngine's compiled part: here that of the logger ``megbrain``."""
 
     LogLevel = LogLevel
 
@@ -190,7 +190,7 @@ def set_mgb_log_level(level: int | str) -> int:
 
 @contextlib.contextmanager
 def replace_mgb_log_level(level: int | str) -> Iterator[None]:
-    """Inside a ``with``, set the level of the logger ``megbrain``."""
+    """Set the level of the logger ``megbrain``."""
     before = set_mgb_log_level(level)
     try:
         yield

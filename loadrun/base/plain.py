@@ -11,13 +11,13 @@ __all__ = ["plain"]
 
 
 def plain(value: Any) -> Any:
-    """Data that JSON can hold: non-finite floats become the strings "nan", "inf" and "-inf".
+    """Return data that JSON can hold: non-finite floats become the strings "nan", "inf" and "-inf".
 
     >>> plain({"a": (1, float("nan"))})
     {'a': [1, 'nan']}
     """
     kind = type(value)
-    # The checks by abstract classes below take a while; nearly everything is one of these.
+    # The abstract-class checks below are slow; nearly everything is one of these.
     if kind is str or kind is int or kind is bool or value is None:
         return value
     if kind is dict:

@@ -1,4 +1,4 @@
-"""Things by name: what a family of functions registers beside their definitions, and what is found where it stands.
+"""Registries: what functions register beside their definitions, and objects found by their place.
 
 A registry imports its modules when a name is first asked for. `resolve` is how a low package finds a high one, as entry
 points do: ``"module:attribute"``.
@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, TypeVar, overload
 
-__all__ = ["Registry", "resolve"]
+__all__ = ["Registry", "lazy", "resolve"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 D = TypeVar("D")
@@ -34,13 +34,32 @@ def resolve(path: str) -> Any:
     return getattr(found, attribute) if attribute else found
 
 
+def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a package's ``__getattr__``, by which its names are imported when they are first asked for.
+
+    Args:
+        package: the package's ``__name__``.
+        homes: the module of every name, relative to the package.
+
+    >>> lazy("loadrun.base", {"clean": ".text"})("clean").__module__
+    'loadrun.base.text'
+    """
+
+    def found(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(homes[name], package), name)
+
+    return found
+
+
 class Registry(MutableMapping[K, V]):
     """A mapping of names to things, of which some are imported when they are first asked for.
 
     Args:
         what: what one of them is, in messages.
-        homes: modules that register what they hold when they are imported; or for every name by itself the module
-            that registers it, or ``"module:attribute"``.
+        homes: modules that register what they hold when they are imported, the likeliest first; or for every name by
+            itself the module that registers it, or ``"module:attribute"``.
 
     >>> roots = Registry("root", {"square": "math:sqrt"})
     >>> @roots.register("cube")
@@ -56,8 +75,7 @@ class Registry(MutableMapping[K, V]):
     def __init__(self, what: str, homes: Iterable[str] | Mapping[K, str] = ()) -> None:
         self.what = what
         self._homes: dict[K, str] = dict(homes) if isinstance(homes, Mapping) else {}
-        self._modules: tuple[str, ...] = () if isinstance(homes, Mapping) else tuple(homes)
-        self._loaded = False
+        self._modules: list[str] = [] if isinstance(homes, Mapping) else [*homes][::-1]
         self._found: dict[K, V] = {}
 
     def register(self, *names: K) -> Callable[[F], F]:
@@ -86,20 +104,25 @@ class Registry(MutableMapping[K, V]):
 
     def load(self) -> None:
         """Import all modules, so that all names are known."""
-        if not self._loaded:
-            for module in self._modules:
-                resolve(module)
-            self._loaded = True
+        while self._modules:
+            self._import_next()
+
+    def _import_next(self) -> None:
+        """Import the next module; where that fails the next look-up tries again."""
+        module = self._modules[-1]
+        resolve(module)
+        # While it was imported, it may have looked something up itself.
+        if module in self._modules:
+            self._modules.remove(module)
 
     def _find(self, name: object) -> bool:
-        """Whether something has a name, imported now if it must be."""
-        if name not in self._found:
-            if name in self._homes:
-                thing = resolve(self._homes[name])
-                if ":" in self._homes[name]:
-                    self._found.setdefault(name, thing)
-            else:
-                self.load()
+        """Tell whether something has a name; modules are imported, first to last, until one registers it."""
+        if name not in self._found and name in self._homes:
+            thing = resolve(self._homes[name])
+            if ":" in self._homes[name]:
+                self._found.setdefault(name, thing)
+        while name not in self._found and name not in self._homes and self._modules:
+            self._import_next()
         return name in self._found
 
     def __getitem__(self, name: K) -> V:

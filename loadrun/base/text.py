@@ -8,7 +8,7 @@ _WIDEST = 60
 
 
 def clean(text: str, width: int = _WIDEST) -> str:
-    """One line that cannot command a terminal: what is not printable is escaped, long text shortened in the middle.
+    """Return one line that is safe for a terminal: unprintable characters escaped, long text shortened in the middle.
 
     Escaped are control characters, line ends, lone surrogates, and what turns or hides the text around it (overrides
     of direction, characters without width). Everything that loadrun prints from a file goes through here.
@@ -21,7 +21,7 @@ def clean(text: str, width: int = _WIDEST) -> str:
     ('a\\\\x1b[31m', 'cat\\\\u202egpj')
     """
     if not text.isprintable():
-        # An escape is at least as long as what it stands for, so that the middle of a long text is never seen.
+        # An escape is at least as long as its character, so the middle of a long text is never shown.
         if len(text) > 2 * width:
             text = text[:width] + text[-width:]
         text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -29,7 +29,7 @@ def clean(text: str, width: int = _WIDEST) -> str:
 
 
 def indented(message: str, indent: int, width: int = 2000) -> str:
-    """A message whose further lines (a specification with a caret under its fault) stand below its first one.
+    """Indent the further lines of a message (a specification with a caret under its fault) below its first one.
 
     >>> print("error: " + indented("no such input\\n  data:a.npy\\n  ^", 7))
     error: no such input

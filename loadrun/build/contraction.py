@@ -21,7 +21,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _parsed(subscripts: str, xs: Sequence[Tensor]) -> tuple[list[str], str]:
-    """Return one letter an axis for every operand and the result, without ``...``."""
+    """Return one letter per axis for every operand and the result, without ``...``."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -162,6 +162,6 @@ def _path(parts: Sequence[tuple[Tensor, str]], result: str) -> list[tuple[int, .
     for step in steps:
         if len(step) < 2:
             raise refused(f"np.einsum found no order for {text}")
-        # A step of several operands: one after the other.
+        # A step of several operands multiplies them one after the other.
         found.append(tuple(step))
     return found

@@ -133,7 +133,7 @@ def eye(
     """
     shape = shape_tensor(N if M is None else (cast("int | Tensor", N), M))
     want = graph_dtype(dtype)
-    # MegEngine's kernel leaves uint16 zero.
+    # MegEngine's kernel gives zeros for uint16.
     kind = P.DTypeEnum["Int32" if want.name == "Uint16" else want.name]
     return apply1("Eye", P.Eye(k=0, dtype=kind), inputs=[shape], scalar=False, place=placed(device)).astype(
         want
@@ -236,7 +236,8 @@ def zeros_like(inp: TensorLike) -> Tensor:
 
 
 def meshgrid(*inputs: TensorLike, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """Coordinate grids of vectors: output i has the values of input i along its axis and repeats them along others.
+    """Make coordinate grids of vectors: output i has the values of input i along its axis and repeats them along
+    others.
 
     Args:
         inputs: vectors.

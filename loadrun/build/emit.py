@@ -1,7 +1,7 @@
 """The building blocks from which numpy's functions are lowered: each applies one or two of MegEngine's operators.
 
 Everything takes and gives plain tensors of the graph; dtypes have been made equal by the caller. Sizes are taken
-from ``x.shape``, so that they follow the graph's inputs, and lists of axes from numbers known now.
+from ``x.shape``, so that they stay symbolic, and lists of axes from numbers known now.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..ops.op import Trait
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
 from ..tensors.convert import const
 from ..tensors.dtypes import graph_dtype
-from ..tensors.followed import TracedInt, TracedNumber, largest, least, place_of
 from ..tensors.sizes import shape_tensor
+from ..tensors.symbolic import TracedInt, TracedNumber, largest, least, place_of
 from ..tensors.value import Tensor
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "number",
     "permute",
     "reduce",
+    "relu",
     "reshape",
     "scatter",
     "set_subtensor",
@@ -69,7 +70,7 @@ INT_MAX = 2**31 - 1
 _BOOL, _INT = plain("Bool"), plain("Int32")
 Index = tuple[int, Any, Any, Any, Any]
 """One indexed axis: axis, begin, end, step, index; None where absent."""
-_SAME_MEMORY = types(Trait.WHOLE) & types(Trait.REARRANGES)
+_SAME_MEMORY = types(Trait.CONTIGUOUS) & types(Trait.REARRANGES)
 
 
 def is_bool(x: Tensor) -> bool:
@@ -114,7 +115,7 @@ def _dense(x: Tensor, row: Tensor) -> Tensor:
     now, other = sizes(x), sizes(row)
     if len(now) < 2 or not other:
         return x
-    # A constant of one row stays one where the batch grows.
+    # A constant of one row stays one row when the batch grows.
     grows = now[0] != 1 or (row._var is None and isinstance(x.shape[0], TracedInt))
     is_row = other[-1] == now[-1] != 1 and (len(other) < len(now) or (other[0] == 1 and grows))
     if not x._session.chosen(("dense", x._var.id, None if row._var is None else row._var.id), is_row):
@@ -150,7 +151,7 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
 
 def number(value: float, x: Tensor) -> Tensor:
     """Return a constant scalar of the dtype of `x`; one tensor for equal numbers, so that a trace has it once."""
-    # The sign of zero and NaN are not told apart by equality.
+    # Equality ignores the sign of zero and fails for NaN.
     return _scalar_constant(value, np.signbit(value), x._dtype) if value == value else const(value, x._dtype)
 
 
@@ -160,7 +161,7 @@ def _scalar_constant(value: float, negative: bool, dtype: DType) -> Tensor:
 
 
 def like(value: Any, x: Tensor) -> Tensor:
-    """A constant array, or a size, in the dtype of `x`."""
+    """Return a constant array, or a size, in the dtype of `x`."""
     if isinstance(value, TracedNumber) and (result := value._tensor()) is not None:
         return cast(result, x._dtype)
     return const(np.asarray(value), x._dtype)
@@ -172,7 +173,7 @@ def logical_not(x: Tensor) -> Tensor:
 
 
 def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """`x` where the mask is true, else `y`: two conditional moves and their sum, of any shapes that broadcast."""
+    """Choose `x` where the mask is true, else `y`: two conditional moves and their sum; shapes broadcast."""
     if is_bool(x):
         return elem(M.OR, elem(M.AND, mask, x), elem(M.AND, logical_not(mask), y))
     if x._dtype.name == "Uint16":
@@ -211,11 +212,19 @@ def with_nan_of(y: Tensor, *xs: Tensor) -> Tensor:
     return y
 
 
+def relu(x: Tensor) -> Tensor:
+    """Return the larger of 0 and a float tensor, NaN where it is NaN.
+
+    MegEngine's RELU makes 0 of NaN: divided by whether x equals itself it is NaN again.
+    """
+    return elem(M.TRUE_DIV, elem(M.RELU, x), elem(M.EQ, x, x))
+
+
 # Shapes
 
 
 def broadcast_shape(xs: Iterable[Tensor | Sequence[int]]) -> tuple[int, ...]:
-    """Return the shape to which tensors (or shapes) broadcast, with sizes that the graph follows.
+    """Return the shape to which tensors (or shapes) broadcast, with symbolic sizes.
 
     Raises:
         ValueError: they do not broadcast, worded as numpy does.
@@ -234,12 +243,12 @@ def broadcast_shape(xs: Iterable[Tensor | Sequence[int]]) -> tuple[int, ...]:
 
 
 def _wider(a: int, b: int) -> int:
-    """Return the size to which two sizes broadcast, one that the graph follows where it can."""
+    """Return the size to which two sizes broadcast, symbolic where it can be."""
     n = int(b) if int(a) == 1 else int(a)
     if n == 0:
         return a if int(a) == 0 else b
     if not isinstance(a, TracedInt) or not isinstance(b, TracedInt):
-        # A size of 1 that the graph follows may be the other's at another batch size.
+        # A symbolic size of 1 may be the other's at another batch size.
         chosen = b if int(a) == 1 else a
         other = a if int(a) == 1 else b
         return other if int(chosen) == 1 and isinstance(other, TracedInt) else chosen
@@ -338,7 +347,7 @@ def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
 
 
 def arange(n: int, dtype: Any = "int32") -> Tensor:
-    """Return the numbers from 0 to n-1; made in the graph where the size is one that it follows."""
+    """Return the numbers from 0 to n-1; made in the graph where the size is symbolic."""
     if not isinstance(n, TracedInt) or n._tensor() is None:
         pay(12 * int(n))
         return const(np.arange(int(n)), dtype)
@@ -412,7 +421,7 @@ def _items(index: Sequence[Index]) -> tuple[P.IndexDescMaskDump, list[Tensor]]:
 
 
 def subtensor(x: Tensor, index: Sequence[Index]) -> Tensor:
-    """Read slices and single indices, one entry an axis; axes of single ones are dropped."""
+    """Read slices and single indices, one entry per axis; axes of single ones are dropped."""
     if not index:
         return x
     param, inputs = _items(index)
@@ -427,7 +436,7 @@ def set_subtensor(x: Tensor, value: Tensor, index: Sequence[Index]) -> Tensor:
 
 
 def gather(x: Tensor, index: Sequence[tuple[int, Tensor]]) -> Tensor:
-    """numpy's indexing by int32 tensors on some axes, which broadcast together."""
+    """Index as numpy does by int32 tensors on some axes, which broadcast together."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
     ids = [cast(i, _INT) for _, i in index]
     result = apply1("IndexingMultiAxisVec", param, inputs=[x, *(i._vector() for i in ids)], scalar=False)

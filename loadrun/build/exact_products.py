@@ -48,7 +48,7 @@ def _digits(x: Tensor) -> list[Tensor]:
 
 
 def _integers(a: Tensor, b: Tensor) -> Tensor:
-    """Exact products of integers, wrapping at 32 bits, from products of their bytes."""
+    """Multiply integers exactly, wrapping at 32 bits, by products of their bytes."""
     total: Tensor | None = None
     for i, x in enumerate(_digits(a)):
         for j, y in enumerate(_digits(b)):

@@ -3,7 +3,7 @@
 MegEngine has neither complex numbers nor transforms. Short axes are products with matrices of cosines and sines. A long
 axis of n = a * b elements takes two products, with matrices of a and b rows (Cooley and Tukey), so that neither the
 constants nor the work grow with the square of n; one whose length is a large prime becomes a convolution of another
-length (Bluestein). Matrices are computed in float64, in the graph where the length is one that it follows.
+length (Bluestein). Matrices are computed in float64, in the graph where the length is symbolic.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..graph import params as P
 from ..graph.dtypes import Array
 from ..ops.budget import pay
 from ..tensors.convert import const
-from ..tensors.followed import TracedInt
 from ..tensors.products import matmul
+from ..tensors.symbolic import TracedInt
 from ..tensors.value import Tensor
 from . import emit as e
 
@@ -49,7 +49,7 @@ def transform(
 
     Args:
         x: float32 tensors of the shape (..., length).
-        length: the size of the last axis; an int where it is fixed, else a size that the graph follows.
+        length: the size of the last axis; an int where it is fixed, else a symbolic size.
         bins: how many frequencies are wanted, all by default.
         inverse: whether the exponent is positive.
         power: the result is divided by ``length ** power``.
@@ -67,7 +67,7 @@ def transform(
     flat = _each(x, (rows, length))
     bins = length if bins is None else bins
     if isinstance(length, TracedInt):
-        y = _product(flat, _followed_waves(length, bins, length, inverse, power))
+        y = _product(flat, _symbolic_waves(length, bins, length, inverse, power))
     else:
         y = _static(flat, length, bins, inverse, float(length) ** -power)
         if x.imag is None and y.imag is not None and length * bins > _DIRECT:
@@ -83,7 +83,7 @@ def real_of_half(x: Pair, length: int, bins: int, *, power: float = 1.0) -> Tens
 
     Args:
         x: float32 tensors of the shape (..., bins).
-        length: how many elements the signal has; an int where it is fixed, else a size that the graph follows.
+        length: how many elements the signal has; an int where it is fixed, else a symbolic size.
         bins: ``length // 2 + 1``.
         power: the result is divided by ``length ** power``.
 
@@ -93,10 +93,10 @@ def real_of_half(x: Pair, length: int, bins: int, *, power: float = 1.0) -> Tens
     lead = x.real.shape[:-1]
     flat = _each(x, (_total(lead), bins))
     if isinstance(length, TracedInt):
-        cos, sin = _followed_waves(bins, length, length, True, power)
+        cos, sin = _symbolic_waves(bins, length, length, True, power)
         twice = e.reshape(_weights(bins, length), (bins, 1))
-        followed = e.elem(_M.MUL, cos, twice), e.elem(_M.MUL, sin, twice)
-        y = _product(flat, followed, real_only=True).real
+        waves = e.elem(_M.MUL, cos, twice), e.elem(_M.MUL, sin, twice)
+        y = _product(flat, waves, real_only=True).real
     elif length * bins <= _DIRECT:
         real, imag = _waves(bins, length, length, True, float(length) ** -power)
         often = np.where(2 * np.arange(bins) % length == 0, 1, 2)[:, None]
@@ -122,7 +122,7 @@ def _constants(real: Array, imag: Array) -> Waves:
 
 
 def _waves(rows: int, columns: int, period: int, inverse: bool, scale: float) -> tuple[Array, Array]:
-    """Cosines and sines of all products of a row and a column, in float64."""
+    """Compute cosines and sines of all products of a row and a column, in float64."""
     # Whole numbers are reduced to one period first: their angles are exact.
     pay(16 * rows * columns)
     place = np.outer(np.arange(rows), np.arange(columns)) % period
@@ -138,8 +138,8 @@ def _matrix(n: int, bins: int, inverse: bool, scale: float) -> tuple[Array, Arra
     return cos, sin
 
 
-def _followed_waves(rows: Any, columns: Any, period: Any, inverse: bool, power: float) -> Waves:
-    """The same for a period that the graph follows, as values of the graph."""
+def _symbolic_waves(rows: Any, columns: Any, period: Any, inverse: bool, power: float) -> Waves:
+    """Compute the same for a symbolic period, as values of the graph."""
     n = _number(period)
     down, across = e.reshape(e.arange(rows), (rows, 1)), e.reshape(e.arange(columns), (1, columns))
     place = e.elem(_M.MOD, e.elem(_M.MUL, down, across), e.cast(n, "int32"))
@@ -159,19 +159,19 @@ def _number(size: Any) -> Tensor:
 
 
 def _twice_over(place: Tensor, n: Tensor) -> Tensor:
-    """What is left of twice a whole number, divided by n: 0 where a frequency is its own mirror image."""
+    """Return the remainder of twice a whole number by n: 0 where a frequency is its own mirror image."""
     twice = e.elem(_M.MUL, place, const(np.int32(2)))
     return e.cast(e.elem(_M.MOD, twice, e.cast(n, "int32")), "float32")
 
 
 def _weights(bins: Any, length: Any) -> Tensor:
-    """How often each frequency of half a spectrum counts: once where it is its own mirror image, else twice."""
+    """Return how often each frequency of half a spectrum counts: once where it is its own mirror image, else twice."""
     rest = _twice_over(e.arange(bins), _number(length))
     return e.elem(_M.ADD, e.elem(_M.MIN, rest, e.number(1, rest)), e.number(1, rest))
 
 
 def _product(x: Pair, waves: Waves, real_only: bool = False) -> Pair:
-    """The rows times a complex matrix."""
+    """Multiply the rows by a complex matrix."""
     cos, sin = waves
     real = matmul(x.real, cos)
     if x.imag is None:
@@ -183,7 +183,7 @@ def _product(x: Pair, waves: Waves, real_only: bool = False) -> Pair:
 
 
 def _times(x: Pair, waves: Waves) -> Pair:
-    """The elements times complex numbers."""
+    """Multiply the elements by complex numbers."""
     cos, sin = waves
     real = e.elem(_M.MUL, x.real, cos)
     if x.imag is None:
@@ -195,7 +195,7 @@ def _times(x: Pair, waves: Waves) -> Pair:
 
 
 def _static(x: Pair, n: int, bins: int, inverse: bool, scale: float) -> Pair:
-    """The transform of the rows of a matrix of n columns."""
+    """Transform the rows of a matrix of n columns."""
     divisor = _divisor(n)
     if n * bins <= (_PRIME if divisor == 1 else _DIRECT):
         return _product(x, _constants(*_matrix(n, bins, inverse, scale)))
@@ -206,17 +206,17 @@ def _static(x: Pair, n: int, bins: int, inverse: bool, scale: float) -> Pair:
 
 @lru_cache(maxsize=256)
 def _divisor(n: int) -> int:
-    """The largest divisor up to the square root; 1 for primes."""
+    """Return the largest divisor up to the square root; 1 for primes."""
     return next(a for a in range(math.isqrt(n), 0, -1) if n % a == 0) if n else 1
 
 
 def _split(x: Pair, a: int, b: int, bins: int, inverse: bool, scale: float) -> Pair:
-    """A transform of a * b columns: of every b-th, a turn of each, and of what lies between."""
+    """Transform a * b columns: every b-th, a turn of each, and what lies between."""
     n, rows = a * b, x.real.shape[0]
     y = _turned(_each(x, (rows, a, b)))
     y = _static(_each(y, (rows * b, a)), a, a, inverse, 1.0)
     y = _times(_each(y, (rows, b, a)), _constants(*_waves(b, a, n, inverse, 1.0)))
-    # The frequency k + a * m comes out in row k and column m: few columns hold the first of them.
+    # The frequency k + a * m ends up in row k and column m, so the first ones lie in few columns.
     columns = min(b, -(-bins // a))
     y = _static(_each(_turned(y), (rows * a, b)), b, columns, inverse, scale)
     y = _each(_turned(_each(y, (rows, a, columns))), (rows, columns * a))
@@ -233,7 +233,7 @@ def _first(x: Pair, columns: int) -> Pair:
 
 
 def _convolved(x: Pair, n: int, bins: int, inverse: bool, scale: float) -> Pair:
-    """A transform of n columns as a convolution with a chirp: 2 j k = j² + k² - (k - j)²."""
+    """Transform n columns by a convolution with a chirp: 2 j k = j² + k² - (k - j)²."""
     size = 1 << (n + bins - 2).bit_length()
     pay(64 * size)
     turns = np.arange(max(n, bins), dtype=np.int64) ** 2 % (2 * n) / (2 * n)
@@ -255,7 +255,7 @@ def _padded(x: Pair, more: int) -> Pair:
 
 
 def _mirrored(x: Pair, length: int, bins: int) -> Pair:
-    """A whole spectrum of a real signal: what is missing are the conjugates, in reverse order."""
+    """Complete the spectrum of a real signal: what is missing are the conjugates, in reverse order."""
     back = [(1, length - bins, 0, -1, None)]
     real = e.concat([x.real, e.subtensor(x.real, back)], 1)
     if x.imag is None:

@@ -52,7 +52,7 @@ def sizes(value: Sizes, count: int, what: str) -> tuple[int, ...]:
 
 
 def pair(value: Sizes, what: str) -> tuple[int, int]:
-    """`sizes` for height and width.
+    """Return `sizes` for height and width.
 
     >>> pair(2, "stride")
     (2, 2)
@@ -62,7 +62,7 @@ def pair(value: Sizes, what: str) -> tuple[int, int]:
 
 
 def triple(value: Sizes, what: str) -> tuple[int, int, int]:
-    """`sizes` for depth, height and width.
+    """Return `sizes` for depth, height and width.
 
     >>> triple((1, 2, 3), "stride")
     (1, 2, 3)

@@ -229,7 +229,7 @@ def topk(
 def _check_non_finite(inps: Tensor | list[Tensor], scale: float = 1.0) -> Tensor:
     """Multiply tensors in place by `scale`; 1 where one of them held an infinity or NaN before, else 0 (int32 [1])."""
     tensors = [inps] if isinstance(inps, Tensor) else inps
-    # MegEngine's CPU operator ignores its own scale in a graph.
+    # MegEngine's CPU operator ignores its scale in a graph.
     checked = apply("CheckNonFinite", P.CheckNonFinite(), inputs=tensors, n=len(tensors) + 1, scalar=False)
     for x, y in zip(tensors, checked[:-1], strict=True):
         x._reset(elemwise(_M.MUL, y, scale))

@@ -281,7 +281,7 @@ def sync_batch_norm(
     eps_mode: str = "additive",
     group: object = None,
 ) -> Tensor:
-    """`batch_norm` on one device, with a choice of how `eps` counts.
+    """Do `batch_norm` on one device, with a choice of how `eps` counts.
 
     Args:
         inp: (N, C, H, W), float.

@@ -99,7 +99,7 @@ class RNG:
         self._seed = seed or 0
         self._device = device or get_default_device()
         place = placed(self._device)
-        # Without a seed MegEngine leaves the device out, too.
+        # Without a seed MegEngine ignores the device, too.
         self._place = None if seed is None else place
         self._stream = None if seed is None else Stream(seed)
         self._trace = None if active() is None else ref(active())
@@ -107,7 +107,7 @@ class RNG:
     def _draw(self, type: str, kind: Any, inputs: list[Tensor], n: int = 1, **values: Any) -> Tensor:
         param = kind(seed=(self._seed + _place_in_trace()) % (1 << 64), **values)
         if self._stream is not None:
-            # Made anew in every call of a traced function, a source gives the same numbers each time.
+            # A source created inside a traced function gives the same numbers in every call.
             inside = self._trace is not None and self._trace() is active()
             param = drawing_from(self._stream.next() if inside else self._stream, param)
         return apply(type, param, inputs=inputs, n=n, scalar=False, place=self._place)[0]
@@ -132,7 +132,7 @@ class RNG:
         return found if low == 0 and high == 1 else low + (high - low) * found
 
     def normal(self, mean: float = 0, std: float = 1, size: Any = None) -> Tensor:
-        """Normally distributed numbers.
+        """Draw normally distributed numbers.
 
         Args:
             mean: their expectation.
@@ -146,7 +146,7 @@ class RNG:
         return self._draw("GaussianRNGV1", P.GaussianRNG, [shape], mean=float(mean), std=float(std))
 
     def gamma(self, shape: Any, scale: Any = 1, size: Any = None) -> Tensor:
-        """Gamma distributed numbers.
+        """Draw gamma distributed numbers.
 
         Args:
             shape: the parameter *k*: a positive number, or a float tensor.
@@ -163,7 +163,7 @@ class RNG:
         return self._draw("GammaRNG", P.GammaRNG, inputs)
 
     def beta(self, alpha: Any, beta: Any, size: Any = None) -> Tensor:
-        """Beta distributed numbers; the arguments are as those of `gamma`.
+        """Draw beta distributed numbers; the arguments are as those of `gamma`.
 
         >>> 0 <= RNG(seed=1).beta(2, 1).item() <= 1
         True
@@ -173,7 +173,7 @@ class RNG:
         )
 
     def poisson(self, lam: Any, size: Any = None) -> Tensor:
-        """Poisson distributed whole numbers (as floats) of the mean `lam`; the arguments are as those of `gamma`.
+        """Draw Poisson distributed whole numbers (as floats) of the mean `lam`; the arguments are as those of `gamma`.
 
         >>> RNG(seed=1).poisson(2.0, size=(1, 3)).shape
         (1, 3)
@@ -181,7 +181,7 @@ class RNG:
         return self._draw("PoissonRNG", P.PoissonRNG, _parameters("Poisson", size, self._place, lam=lam))
 
     def exponential(self, rate: Any = 1.0, size: Any = None) -> Tensor:
-        """Exponentially distributed numbers of the mean ``1 / rate``; the arguments are as those of `gamma`.
+        """Draw exponentially distributed numbers of the mean ``1 / rate``; the arguments are as those of `gamma`.
 
         >>> RNG(seed=1).exponential(0.5, size=4).shape
         (4,)

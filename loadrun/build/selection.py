@@ -42,7 +42,7 @@ def _column(size: int, axis: int, ndim: int) -> list[int]:
 
 
 def _positions(index: Tensor, axis: int) -> tuple[Tensor, ...]:
-    """Return one index an axis, that together have the shape of `index`."""
+    """Return one index per axis, which together have the shape of `index`."""
     shape = index.shape
     axis = axis + len(shape) if axis < 0 else axis
     return tuple(index if i == axis else _count_up(n, i, len(shape)) for i, n in enumerate(shape))
@@ -179,7 +179,7 @@ def non_zero(condition: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor
 
     Args:
         condition: any tensor.
-        as_tuple: whether to give a vector an axis instead of a matrix with a row an element.
+        as_tuple: whether to give a vector an axis instead of a matrix with a row per element.
 
     Raises:
         TypeError: `condition` is not a tensor.

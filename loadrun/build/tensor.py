@@ -221,7 +221,7 @@ def roll(inp: TensorLike, shift: int | Iterable[int], axis: int | Iterable[int] 
     shifts = list(shift) if isinstance(shift, Iterable) else [shift]
     axes = list(axis) if isinstance(axis, Iterable) else [axis]
     if isinstance(shift, Iterable) != isinstance(axis, Iterable) or len(shifts) != len(axes):
-        raise AssertionError(f"roll needs one axis a shift, found shifts {shifts} and axes {axes}")
+        raise AssertionError(f"roll needs one axis per shift, found shifts {shifts} and axes {axes}")
     for step, at in zip(shifts, axes, strict=True):
         if not -x.ndim <= at < x.ndim:
             raise AssertionError(f"axis {at} is outside a tensor of {x.ndim} dimensions")

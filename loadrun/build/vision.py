@@ -1,6 +1,6 @@
 """MegEngine's ``functional.vision``: resizing, warping, regions of interest, boxes, colors.
 
-Pictures are NCHW unless said otherwise. The operators are those that MegEngine records.
+Images are NCHW unless said otherwise. The operators are those that MegEngine records.
 """
 
 from __future__ import annotations

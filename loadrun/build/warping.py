@@ -86,7 +86,7 @@ def warp_affine(
     """
     x = as_tensor(inp)
     if x.format == "nhwc":
-        # MegEngine reads the picture as it lies in its memory; the axes are those of NCHW.
+        # MegEngine reads the image in its memory order, with the axes of NCHW.
         format = "NCHW"
     param = P.WarpAffine(
         imode=member(P.InterpolationMode, interp_mode, "interp_mode"),

@@ -233,7 +233,7 @@ def pad(
 
     Args:
         src: the tensor.
-        pad_width: for each of the first axes how many to add before and behind.
+        pad_width: for each of the first axes how many to add before and after.
         mode: "constant", "edge" (or "replicate"), "reflect" (the outermost element is not repeated); in any case.
         constant_value: what "constant" adds.
 

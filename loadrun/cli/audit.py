@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from ..base.text import clean
-from ..dump import load_all
+from ..engines import Choice
 from ..report.text import error, table
-from ..verify.audit import Score, audit
-from .engines import add_engine_options, chosen
-from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser, failure, model_files, seed
+from ..verify.audit import AuditOptions, Score, audit_files
+from .engines import add_engine_options
+from .groups import Parser, model_files, seed
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -38,32 +38,28 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Audit the files; 1 when a check caught nothing."""
-    args = parser().parse_args(argv)
-    found: list[tuple[str, Score]] = []
-    code = EXIT_PASS
-    read = model_options(args)
-    for path in model_files(args.files, sys.stderr):
-        try:
-            for bundle in load_all(path, **read):
-                scores = audit(bundle, mutants=max(1, args.mutants), seed=args.seed, engine=chosen(args))
-                found += [(path, score) for score in scores]
-        except Exception as e:
-            said = failure(e)
-            code = max(code, said.code)
-            print(f"{clean(path, 200)}\n{error(said.message)}", file=sys.stderr)
-    if found:
-        print(table([_row(path, s) for path, s in found], _HEADERS, right=(2, 3, 4)))
+    p = parser()
+    args = p.parse_args(argv)
+    options = p.record(
+        AuditOptions,
+        vars(args),
+        engine=Choice(args.engine, args.strict_engine, args.cache),
+        **model_options(args.input_shape, args.constant),
+    )
+    found = audit_files(model_files(args.files, sys.stderr), options)
+    for path, said in found.failures:
+        print(f"{clean(path, 200)}\n{error(said.message)}", file=sys.stderr)
+    scores = [s for _, s in found.scores]
+    if scores:
+        print(table([_row(path, s) for path, s in found.scores], _HEADERS, right=(2, 3, 4)))
         print()
-    silent = sum(s.reason is not None for _, s in found)
-    reached = [s for _, s in found if s.mutants]
-    whole = sum(not s.passed and s.reason is None for s in reached)
-    nothing = sum(not s.caught for s in reached)
-    outputs = f"{len(found)} output{'s' * (len(found) != 1)}"
+    silent = sum(s.reason is not None for s in scores)
+    whole = sum(bool(s.mutants) and not s.passed and s.reason is None for s in scores)
+    nothing = sum(bool(s.mutants) and not s.caught for s in scores)
+    outputs = f"{len(scores)} output{'s' * (len(scores) != 1)}"
     without = f", {silent} that do not pass without any" if silent else ""
     print(f"{outputs}, {whole} with a check that catches every mutant, {nothing} that catch none{without}")
-    if code:
-        return code
-    return EXIT_FAIL if nothing else EXIT_PASS if reached and not silent else EXIT_NOT_COMPARED
+    return found.exit_code
 
 
 def _row(path: str, s: Score) -> tuple[str, ...]:

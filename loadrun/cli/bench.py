@@ -5,29 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
-from itertools import product
-from pathlib import Path
-from typing import Any
 
-from ..base.errors import InputError
-from ..base.files import check_targets, contents, replacing
+from ..base.files import check_targets, replacing
 from ..base.text import clean
-from ..dump import load
 from ..engines import split_engines
-from ..engines.reference import ReferenceEngine
-from ..graph.dtypes import Array
-from ..inputs.feeds import random_inputs
-from ..report.benchmark import benchmark_json, benchmark_table, comparisons, regressions
-from ..report.profile import cost_table, memory_table, trace_events
-from ..runner import Verdict
-from ..testcase import Bundle
-from ..verify.bench.running import Subject, peak_memory, run_subjects
-from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser, model_files, seed, whole
+from ..replay.options import ProfileOptions
+from ..replay.profiling import profile_file
+from ..report.benchmark import benchmark_json, benchmark_table, comparisons
+from ..verify.bench.files import BenchOptions, bench_files
+from .groups import Parser, model_files, seed, whole
 from .models import add_model_options, model_options
 from .observe import add_profile_options
 
-__all__ = ["look", "main", "parser"]
+__all__ = ["main", "parser"]
 
 
 def parser() -> Parser:
@@ -90,90 +80,45 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Measure, compare, report."""
-    args = parser().parse_args(argv)
-    read = model_options(args)
+    p = parser()
+    args = p.parse_args(argv)
+    options = p.record(BenchOptions, vars(args), **model_options(args.input_shape, args.constant))
     out = sys.stderr if args.json == "-" else sys.stdout
-    args.files = model_files(args.files, sys.stderr)
-    subjects = [
-        Subject(path, engine, threads, batch)
-        for path, engine, threads, batch in product(args.files, args.engine, args.threads, args.batch)
-    ]
-    names = ("json", "html", "save_baseline", "profile", "perfetto")
-    check_targets({f"--{n.replace('_', '-')}": getattr(args, n) for n in names}, args.files)
-    baseline = _read(args.baseline)
-    found, warnings = run_subjects(
-        subjects,
-        seconds=args.min_time,
-        passes=max(1, args.min_passes),
+    files = model_files(args.files, sys.stderr)
+    written = {"--json": args.json, "--html": args.html, "--save-baseline": args.save_baseline}
+    check_targets({**written, "--profile": args.profile, "--perfetto": args.perfetto}, files)
+    found = bench_files(files, options, done=_progress)
+    print(benchmark_table(found.measurements), file=out)
+    for line in comparisons(found.measurements):
+        print(line, file=out)
+    for warning in found.warnings:
+        print(f"warning: {warning}", file=out)
+    profile_file(
+        found.measurements[0].subject.path,
+        p.record(ProfileOptions, vars(args)),
+        out,
         testcase=args.testcase,
         seed=args.seed,
-        read=read,
-        done=_progress,
+        read=options,
     )
-    print(benchmark_table(found), file=out)
-    for line in comparisons(found):
-        print(line, file=out)
-    for warning in warnings:
-        print(f"warning: {warning}", file=out)
-    if args.profile or args.perfetto or args.top or args.memory:
-        bundle = load(args.files[0], **read)
-        cases = bundle.testcases
-        look(
-            args,
-            bundle,
-            cases[args.testcase or 0].inputs if len(cases) else random_inputs(bundle, args.seed),
-            out,
-        )
-    report = benchmark_json(found, warnings)
     for target in filter(None, (args.json, args.save_baseline)):
-        _write(target, report)
-    slower = [] if baseline is None else regressions(found, baseline, args.max_slowdown)
-    for regression in slower:
+        _write(target, json.dumps(benchmark_json(found.measurements, found.warnings)))
+    for regression in found.regressions:
         print(clean(regression.text, 300), file=out)
     if args.html is not None:
         from ..report.benchmark_html import benchmark_html  # for start-up
 
-        with replacing(args.html) as f:
-            f.write(benchmark_html(found, warnings, [s.text for s in slower]).encode())
-    failed = any(m.verdict in (Verdict.FAIL, Verdict.ERROR) for m in found) or any(s.failed for s in slower)
-    if failed:
-        return EXIT_FAIL
-    return EXIT_PASS if all(s.compared for s in slower) else EXIT_NOT_COMPARED
+        slower = [r.text for r in found.regressions]
+        _write(args.html, benchmark_html(found.measurements, found.warnings, slower))
+    return found.exit_code
 
 
-def look(args: argparse.Namespace, bundle: Bundle, feeds: Mapping[str, Array], out: Any) -> None:
-    """Operators of the first file, one by one, as the options of `add_profile_options` say."""
-    if args.profile or args.perfetto or args.top:
-        engine = ReferenceEngine(bundle.graph, list(bundle.outputs.values()), seed=args.seed, profile=True)
-        engine.run(feeds)
-        engine.run(feeds)
-        profile = engine.get_profile()
-        if args.profile:
-            _write(args.profile, profile)
-        if args.perfetto:
-            _write(args.perfetto, trace_events(profile, Path(args.files[0]).name))
-        if args.top:
-            print(cost_table(profile, args.by, args.top), file=out)
-    if args.memory:
-        print(memory_table(peak_memory(bundle, feeds, args.seed)), file=out)
-
-
-def _write(target: str, content: object) -> None:
-    text = json.dumps(content)
+def _write(target: str, text: str) -> None:
     if target == "-":
         print(text)
         return
     with replacing(target) as f:
         f.write(text.encode())
-
-
-def _read(path: str | None) -> Any:
-    if path is None:
-        return None
-    try:
-        return json.loads(contents(path, "a baseline"))
-    except (ValueError, RecursionError) as e:
-        raise InputError(f"{path}: not a baseline: {e}") from None
 
 
 def _progress(done: float) -> None:

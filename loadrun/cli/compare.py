@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from ..base.errors import FormatError
-from ..base.files import contents
 from ..base.text import clean
-from ..report.changes import changes, same_checks
-from ..report.reading import read_report
+from ..report.changes import CompareOptions, compare_reports
 from ..report.text import table
-from .groups import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser
+from .groups import Parser
 
 __all__ = ["main"]
-
-_LARGEST = 1 << 30
 
 
 def parser() -> Parser:
@@ -40,22 +32,14 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Compare; 1 when something newly fails or is missing."""
-    args = parser().parse_args(argv)
-    old, new = _report(args.old), _report(args.new)
-    found = changes(old, new, growth=args.growth, slower=args.slower)
-    common = same_checks(old, new)
-    if found:
-        rows = [(c.kind, *map(clean, (c.file, c.testcase, c.output, c.before, c.now))) for c in found]
+    p = parser()
+    args = p.parse_args(argv)
+    found = compare_reports(args.old, args.new, p.record(CompareOptions, vars(args)))
+    if found.changes:
+        rows = [(c.kind, *map(clean, (c.file, c.testcase, c.output, c.before, c.now))) for c in found.changes]
         print(table(rows, ("change", "file", "testcase", "output", "before", "now"), right=(2,)))
         print()
-    bad = sum(c.bad for c in found)
-    print(f"{common} outputs in both reports, {len(found)} changes, {bad} of them for the worse")
-    if bad:
-        return EXIT_FAIL
-    return EXIT_PASS if common else EXIT_NOT_COMPARED
-
-
-def _report(path: str) -> Any:
-    if Path(path).stat().st_size > _LARGEST:
-        raise FormatError(f"{path} is larger than any report ({_LARGEST} bytes)")
-    return read_report(contents(path, "a report"), path)
+    print(
+        f"{found.common} outputs in both reports, {len(found.changes)} changes, {found.bad} of them for the worse"
+    )
+    return found.exit_code

@@ -7,7 +7,8 @@ import re
 from importlib import import_module
 
 from ..base.version import __version__
-from .groups import EXIT_PASS, Parser
+from ..compare.codes import EXIT_PASS
+from .groups import Parser
 
 __all__ = ["help_text", "main", "metavar", "options", "parser", "parsers"]
 

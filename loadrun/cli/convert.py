@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from ..base.errors import UsageError
-from ..base.files import one_file
 from ..base.text import clean
-from ..dump import save
+from ..compare.codes import EXIT_PASS
+from ..onnx.converting import Converted, ConvertOptions, convert_file
+from ..onnx.exporting import Exported
 from ..report.text import table
-from ..testcase import Bundle
-from .groups import EXIT_PASS, Parser, target
-from .inputs import add_dump_option, load_dump
+from .groups import Parser, target
+from .inputs import add_dump_option
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
-
-_ENDINGS = (".mge", ".onnx")
 
 
 def parser() -> Parser:
@@ -57,63 +55,39 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Convert; 2 when something fails, and then B is as it was."""
-    options = parser()
-    args = options.parse_args(argv)
-    args.source = one_file(args.source)
-    source, ending = _ending(args.source), _ending(args.target)
-    given = [n for n in ("opset", "dynamic", "external_data", "verify") if getattr(args, n)]
-    if ending == ".mge" and given:
-        options.error(f"--{given[0].replace('_', '-')} is for writing .onnx files")
-    if ending == ".onnx" and source == ".onnx":
-        options.error("A is an ONNX model already; B must end in .mge")
-    if ending == ".onnx" and args.format:
-        options.error("--format is for writing .mge files")
-    bundle = load_dump(args.source, args.dump, **model_options(args))
-    if ending == ".mge":
-        found = save(bundle, args.target, format=args.format)
-        count = len(bundle.testcases)
-        text = f"{found.nr_opr} operators, {count} testcase{'s' * (count != 1)}"
-    else:
-        text = _to_onnx(bundle, args)
-    print(f"{clean(args.target, 200)}: {text}, {Path(args.target).stat().st_size} bytes")
+    p = parser()
+    args = p.parse_args(argv)
+    options = p.record(
+        ConvertOptions,
+        vars(args),
+        **model_options(args.input_shape, args.constant),
+        dynamic=_dynamic(args.dynamic) if args.dynamic else None,
+    )
+    found = convert_file(args.source, args.target, options)
+    if found.exported is not None and not args.quiet:
+        _tables(found.exported)
+    print(f"{clean(args.target, 200)}: {_summary(found)}, {os.path.getsize(args.target)} bytes")
     return EXIT_PASS
 
 
-def _ending(path: str) -> str:
-    """The ending of a name.
-
-    Raises:
-        UsageError: it names no format.
-    """
-    found = Path(path).suffix.lower()
-    if found not in _ENDINGS:
-        raise UsageError(
-            f"{clean(path, 200)}: the name must end in {' or '.join(_ENDINGS)} to say the format"
-        )
-    return found
+def _tables(made: Exported) -> None:
+    """Print what is not exact, and what ONNX Runtime gave."""
+    rows = [(clean(text, 100), clean(where)) for text, where in made.approximated.items()]
+    if rows:
+        print(table(rows, ("approximated", "first at")))
+        print()
+    compared = [(clean(v.output), clean(v.sizes), f"{v.error:.3g}", v.quanta) for v in made.verification]
+    if compared:
+        print(table(compared, ("verified", "at", "error", "quanta"), right=(2, 3)))
+        print()
 
 
-def _to_onnx(bundle: Bundle, args: object) -> str:
-    from ..onnx import export  # for start-up
-
-    options = vars(args)
-    made = export(
-        bundle,
-        f=options["target"],
-        opset_version=options["opset"],
-        dynamic_axes=_dynamic(options["dynamic"]) if options["dynamic"] else None,
-        external_data=options["external_data"],
-        verify=options["verify"],
-    )
-    if not options["quiet"]:
-        rows = [(clean(text, 100), clean(where)) for text, where in made.approximated.items()]
-        if rows:
-            print(table(rows, ("approximated", "first at")))
-            print()
-        compared = [(clean(v.output), clean(v.sizes), f"{v.error:.3g}", v.quanta) for v in made.verification]
-        if compared:
-            print(table(compared, ("verified", "at", "error", "quanta"), right=(2, 3)))
-            print()
+def _summary(found: Converted) -> str:
+    if found.dump is not None:
+        count = found.dump.testcases
+        return f"{found.dump.nr_opr} operators, {count} testcase{'s' * (count != 1)}"
+    made = found.exported
+    assert made is not None
     sets = made.test_data_sets
     also = f", {sets} test data set{'s' * (sets != 1)}" if sets else ""
     return f"opset {made.opset_version}, {len(made.written.model.graph.nodes)} nodes{also}"

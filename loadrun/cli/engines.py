@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..base.errors import UsageError
@@ -12,7 +13,7 @@ from ..engines.registry import NAMES
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["add_engine_options", "all_chosen", "chosen"]
+__all__ = ["add_engine_options", "all_chosen"]
 
 
 def add_engine_options(
@@ -50,22 +51,21 @@ def _folder(name: str) -> Path:
     return Path(name)
 
 
-def chosen(args: argparse.Namespace) -> Choice:
-    """The engine that was named."""
-    return Choice(args.engine, args.strict_engine, args.cache)
-
-
-def all_chosen(args: argparse.Namespace) -> list[Choice]:
+def all_chosen(given: Sequence[Sequence[str]] | None, strict: bool, cache: Path | None) -> tuple[Choice, ...]:
     """The engines that were named, in order.
+
+    Args:
+        given: the names, as often as ``--engine`` was given.
+        strict, cache: the other two options.
 
     Raises:
         UsageError: one of them is named twice.
     """
-    found = [name for names in args.engine or [["reference"]] for name in names]
+    found = [name for names in given or [["reference"]] for name in names]
     doubled = sorted({n for n in found if found.count(n) > 1})
     if doubled:
         raise UsageError(f"the engine {doubled[0]} is named twice; a comparison needs different ones")
-    return [Choice(name, args.strict_engine, args.cache) for name in found]
+    return tuple(Choice(name, strict, cache) for name in found)
 
 
 def _engine(text: str) -> str:

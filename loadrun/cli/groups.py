@@ -6,29 +6,19 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any, NoReturn, TextIO, TypeVar
 
-from ..base.failures import EXIT_ERROR, EXIT_FAULT, EXIT_TIMEOUT, Failure, Warnings, failure
+from ..base.errors import UsageError
+from ..base.failures import EXIT_ERROR
 from ..base.files import files_of, skipped_line
 from ..base.text import clean
-from ..runner import Verdict
 
 __all__ = [
-    "EXIT_CRASH",
-    "EXIT_ERROR",
-    "EXIT_FAIL",
-    "EXIT_FAULT",
-    "EXIT_NOT_COMPARED",
-    "EXIT_PASS",
-    "EXIT_TIMEOUT",
-    "Failure",
     "Parser",
-    "Warnings",
     "add_copy_option",
     "add_limit_options",
-    "exit_code",
-    "failure",
     "model_files",
     "progress",
     "seed",
@@ -36,17 +26,9 @@ __all__ = [
     "whole",
 ]
 
-EXIT_PASS, EXIT_FAIL, EXIT_NOT_COMPARED = 0, 1, 3
-EXIT_CRASH = 5
 T = TypeVar("T")
+R = TypeVar("R")
 _UNITS = ("", "K", "M", "G", "T")
-_CODES = {
-    Verdict.CRASH: EXIT_CRASH,
-    Verdict.TIMEOUT: EXIT_TIMEOUT,
-    Verdict.ERROR: EXIT_ERROR,
-    Verdict.FAIL: EXIT_FAIL,
-}
-"""Exit codes of verdicts; the first that is there counts."""
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -86,6 +68,21 @@ class Parser(argparse.ArgumentParser):
             file=sys.stderr,
         )
         raise SystemExit(EXIT_ERROR)
+
+    def record(self, kind: Callable[..., R], given: Mapping[str, object], **others: object) -> R:
+        """Return the options of a command as its record.
+
+        Args:
+            kind: the record's class, a dataclass.
+            given: values by the names of arguments; those that are fields of the record go into it.
+            others: values of fields that are not arguments, or not as they stand there.
+        """
+        names = {f.name for f in fields(kind)} - set(others)  # type: ignore[arg-type]
+        values = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items() if n in names}
+        try:
+            return kind(**values, **others)
+        except UsageError as e:
+            self.error(str(e))
 
     def _meant(self) -> Iterator[tuple[str, str]]:
         """The given options that there are not, with the one that each begins or resembles."""
@@ -178,28 +175,6 @@ def seed(value: str) -> int:
     if not 0 <= number < 2**64:
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2**64 - 1, found {value!r}")
     return number
-
-
-def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: bool = False) -> int:
-    """The exit code for the verdicts of all files.
-
-    A bug in loadrun outweighs a crash, that a timeout, that an error, that a failed check, and that a file with
-    nothing compared.
-
-    >>> exit_code([Verdict.PASS, Verdict.FAIL])
-    1
-    >>> exit_code([Verdict.PASS, Verdict.NOT_COMPARED]), exit_code([Verdict.NOT_COMPARED], no_check=True)
-    (3, 0)
-    """
-    found = set(verdicts)
-    if fault:
-        return EXIT_FAULT
-    for verdict, code in _CODES.items():
-        if verdict in found:
-            return code
-    if Verdict.NOT_COMPARED in found or not found:
-        return EXIT_PASS if no_check else EXIT_NOT_COMPARED
-    return EXIT_PASS
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
 
-from ..base.about import About
-from ..base.limits import memory_limited, time_limited
 from ..base.text import clean, indented
-from ..dump import load_all
+from ..engines import Choice
+from ..inputs.feeds import ModelOptions
 from ..report import json as json_report
 from ..report.engines import islands
 from ..report.text import shape_text, table
-from ..runner import Runner
-from ..verify.describe import Description, describe
-from ..verify.pack.witness import testimony
-from .engines import add_engine_options, chosen
-from .groups import EXIT_PASS, Parser, add_limit_options, failure, model_files
+from ..verify.describe import Description, VarInfo
+from ..verify.pack.describing import describe_engine, describe_files
+from .engines import add_engine_options
+from .groups import Parser, add_limit_options, model_files
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
 
 _SHOWN = 8
 """Testcases that are shown one by one."""
+_WIDEST = 12
+"""Inputs or outputs of an operator whose shapes are shown."""
 
 
 def parser() -> Parser:
@@ -44,50 +43,26 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     """Describe the files; 2 when one of them cannot be read, 4 when that takes too long."""
     args = parser().parse_args(argv)
-    with memory_limited(args.max_memory):
-        return _engine(args) if args.engine is not None else _described(args)
-
-
-def _described(args: argparse.Namespace) -> int:
-    """Describe the files; 2 when one of them cannot be read, 4 when that takes too long."""
-    code = EXIT_PASS
-    read = model_options(args)
-    found: list[Description] = []
-    for path in model_files(args.files, sys.stderr):
-        try:
-            with time_limited(args.timeout):
-                found += [replace(describe(b), witnesses=tuple(testimony(b))) for b in load_all(path, **read)]
-        except Exception as e:
-            fault = failure(e, named=True)
-            print(f"loadrun: {indented(fault.message, 9)}", file=sys.stderr)
-            code = max(code, fault.code)
+    read = ModelOptions(**model_options(args.input_shape, args.constant))
+    files = model_files(args.files, sys.stderr)
+    if args.engine is not None:
+        engine = Choice(args.engine, args.strict_engine, args.cache)
+        ran = describe_engine(files, engine, read, timeout=args.timeout, max_memory=args.max_memory)
+        for path, why in ran.failures:
+            print(f"loadrun: {indented(f'{path}: {why.message}', 9)}", file=sys.stderr)
+        if args.json:
+            print(json_report.dumps([{"file": path, **json_report.about_data(a)} for path, a in ran.found]))
+        else:
+            print("\n\n".join("\n".join([clean(path, 200), *islands(a)]) for path, a in ran.found))
+        return ran.exit_code
+    found = describe_files(files, read, timeout=args.timeout, max_memory=args.max_memory)
+    for _, why in found.failures:
+        print(f"loadrun: {indented(why.message, 9)}", file=sys.stderr)
     if args.json:
-        print(json_report.dumps(found))
+        print(json_report.dumps([d for _, d in found.found]))
     else:
-        print("\n\n".join(text(d, operators=not args.no_operators) for d in found))
-    return code
-
-
-def _engine(args: argparse.Namespace) -> int:
-    """Say which operators the engine leaves to the reference engine; 2 when a file cannot be run."""
-    code = EXIT_PASS
-    found: dict[str, About] = {}
-    for path in model_files(args.files, sys.stderr):
-        try:
-            with time_limited(args.timeout):
-                for number, bundle in enumerate(load_all(path, **model_options(args))):
-                    runner = Runner(bundle, chosen(args))
-                    runner.run(bundle.testcases[0].inputs if len(bundle.testcases) else None)
-                    found[path if number == 0 else f"{path} (dump {number + 1})"] = runner.about
-        except Exception as e:
-            fault = failure(e, named=True)
-            print(f"loadrun: {indented(f'{path}: {fault.message}', 9)}", file=sys.stderr)
-            code = max(code, fault.code)
-    if args.json:
-        print(json_report.dumps([{"file": path, **json_report.about_data(a)} for path, a in found.items()]))
-    else:
-        print("\n\n".join("\n".join([clean(path, 200), *islands(a)]) for path, a in found.items()))
-    return code
+        print("\n\n".join(text(d, operators=not args.no_operators) for _, d in found.found))
+    return found.exit_code
 
 
 def text(d: Description, *, operators: bool = True) -> str:
@@ -115,8 +90,8 @@ def text(d: Description, *, operators: bool = True) -> str:
             (
                 o.id,
                 clean(o.type),
-                ", ".join(shape_text(v.shape) for v in o.inputs),
-                ", ".join(shape_text(v.shape) for v in o.outputs),
+                _shapes(o.inputs),
+                _shapes(o.outputs),
                 "?" if o.flops is None else o.flops,
                 o.weights or "",
                 clean(o.parameters, 70),
@@ -137,6 +112,12 @@ def text(d: Description, *, operators: bool = True) -> str:
     if d.metadata is not None:
         lines += ["", "metadata: " + ", ".join(f"{k}={_meta(v)}" for k, v in d.metadata.items())]
     return "\n".join(lines)
+
+
+def _shapes(values: Sequence[VarInfo]) -> str:
+    """The shapes of an operator's inputs or outputs: not all of many, since every row is as wide as the widest."""
+    shown = ", ".join(shape_text(v.shape) for v in values[:_WIDEST])
+    return shown if len(values) <= _WIDEST else f"{shown}, ... ({len(values)} in all)"
 
 
 def _meta(value: object) -> str:

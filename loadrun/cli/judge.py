@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from ..base.files import check_targets
+from ..compare.codes import exit_code
 from ..compare.policy import parse_all
-from ..compare.results import FileResult
+from ..compare.results import FileResult, Result
 from ..report import text
-from ..verify.saved import judge_saved, read_saved
-from .groups import Parser, exit_code
+from ..verify.saved import JudgeOptions, judge_results
+from .groups import Parser
 from .limits import add_policy_option, tolerance
 from .stream import json_file, show
+
+if TYPE_CHECKING:
+    from ..report.json import JsonWriter
 
 __all__ = ["main"]
 
@@ -34,22 +40,18 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     """Judge; the exit code tells the verdict."""
     args = parser().parse_args(argv)
-    given = tolerance(args.maxerr)
-    limits = given if isinstance(given, dict) or given is None else {"": given}
-    policies = parse_all(args.check or ())
+    options = JudgeOptions(maxerr=tolerance(args.maxerr), policies=parse_all(args.check or ()))
     check_targets({"--json": args.json}, [args.file])
     shown = sys.stderr if args.json == "-" else sys.stdout
     found: list[FileResult] = []
     with json_file(args.json) as report:
-        for saved in read_saved(args.file):
-            file = FileResult(saved.path, warnings=list(saved.missed), missed=saved.missed)
-            found.append(file)
+        for judged in judge_results(args.file, options):
+            found.append(judged.file)
             if report is not None:
-                report.begin(file)
-            results = judge_saved(saved, limits, policies)
-            show(file, results, None if args.quiet else shown, report.add if report is not None else None)
+                report.begin(judged.file)
+            show(judged.file, _reported(judged, report), None if args.quiet else shown)
             if report is not None:
-                report.end(file)
+                report.end(judged.file)
             if not args.quiet:
                 print(file=shown)
         print(text.summary(found), file=shown)
@@ -57,3 +59,10 @@ def main(argv: list[str]) -> int:
         if report is not None:
             report.close(code)
     return code
+
+
+def _reported(results: Iterable[Result], report: JsonWriter | None) -> Iterator[Result]:
+    for result in results:
+        if report is not None:
+            report.add(result)
+        yield result

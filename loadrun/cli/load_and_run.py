@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from ..base.errors import UsageError
 from ..base.text import clean
 from ..base.version import __version__
+from ..compare.codes import EXIT_ERROR, EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..load_and_run.flags import FLAGS, GROUPS, Flag, ParsedFlags, parse
 from ..load_and_run.saying import Log
 from ..load_and_run.session import LoadAndRunSession
 from ..runner import Verdict
 from . import main as loadrun
-from .groups import EXIT_ERROR, EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Parser
+from .groups import Parser
 
 __all__ = ["main", "parser", "program"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -23,7 +24,8 @@ def add_model_options(p: argparse.ArgumentParser) -> None:
         "--input-shape",
         metavar="NAME:N,N,...",
         action="append",
-        help="the shape of an input where the file leaves sizes open, such as x:1,3,224,224; NAME: alone is a scalar",
+        help="the shape of an input where the file leaves sizes open and no data tell it, such as x:1,3,224,224; "
+        "NAME: alone is a scalar",
     )
     g.add_argument(
         "--constant",
@@ -33,18 +35,18 @@ def add_model_options(p: argparse.ArgumentParser) -> None:
     )
 
 
-def model_options(args: argparse.Namespace) -> dict[str, Any]:
-    """What the options say, as arguments of `loadrun.load`.
+def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | None) -> dict[str, Any]:
+    """What the options say, as fields of `loadrun.inputs.feeds.ModelOptions`.
 
     Raises:
         UsageError: one is malformed, or a name comes twice.
         InputError: a file of a constant cannot be read.
 
-    >>> model_options(argparse.Namespace(input_shape=["a:b:1,3", "n:"], constant=["rate:16000"]))
+    >>> model_options(["a:b:1,3", "n:"], ["rate:16000"])
     {'input_shapes': {'a:b': (1, 3), 'n': ()}, 'constants': {'rate': array(16000)}}
     """
     shapes: dict[str, tuple[int, ...]] = {}
-    for text in args.input_shape or ():
+    for text in input_shape or ():
         name, colon, sizes = text.rpartition(":")
         parts = [s.strip() for s in sizes.split(",")] if sizes.strip() else []
         if not (colon and name) or not all(s.isascii() and s.isdigit() and len(s) < 10 for s in parts):
@@ -55,13 +57,12 @@ def model_options(args: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"--input-shape gives {clean(name)!r} two shapes")
         shapes[name] = tuple(map(int, parts))
     constants: dict[str, Array] = {}
-    for text in args.constant or ():
+    for text in constant or ():
         name, value = _constant(text)
         if name in constants:
             raise UsageError(f"--constant gives {clean(name)!r} two values")
         constants[name] = value
-    found = {"input_shapes": shapes, "constants": constants}
-    return {k: v for k, v in found.items() if v}
+    return {"input_shapes": shapes, "constants": constants}
 
 
 def _constant(text: str) -> tuple[str, Array]:

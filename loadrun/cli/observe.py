@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 
-from ..base.errors import UsageError
 from ..load_and_run.flags import LAYOUTS, OPTIMIZE, by_name
-from ..ops.numeric.parallel import set_threads, threads
 from .groups import Parser, whole
 
-__all__ = ["LOOKS", "add_observing_options", "add_profile_options", "flags_of", "observed", "threaded"]
+__all__ = ["add_observing_options", "add_profile_options", "optimizations"]
 
 _SWITCHES = (*LAYOUTS, *OPTIMIZE)
-LOOKS = ("io_dump", "bin_io_dump", "bin_out_dump", "check_finite", "range", "model_info")
-"""Options that watch operators while they run."""
 
 
 def add_observing_options(p: Parser) -> None:
@@ -56,33 +51,13 @@ def _add(group: argparse._ArgumentGroup, name: str, **how: object) -> None:
     group.add_argument(*spellings, dest=name, **how)  # type: ignore[arg-type]
 
 
-def flags_of(args: argparse.Namespace) -> tuple[str, ...]:
-    """The optimizations that were asked for, as `loadrun.replay.prepared` takes them."""
-    return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if getattr(args, n))
+def optimizations(given: Mapping[str, object]) -> tuple[str, ...]:
+    """The optimizations that were asked for, as `loadrun.replay.prepared` takes them.
 
-
-@contextmanager
-def threaded(count: int | None) -> Iterator[None]:
-    """Use that many threads meanwhile.
-
-    Raises:
-        UsageError: the number is 0.
+    Args:
+        given: values by the names of arguments.
     """
-    if count == 0:
-        raise UsageError("--threads takes a number of at least 1, found 0")
-    before = threads()
-    try:
-        if count is not None:
-            set_threads(count)
-        yield
-    finally:
-        set_threads(before)
-
-
-def observed(args: argparse.Namespace) -> bool:
-    """Whether anything was asked for besides the replay."""
-    watched = any(getattr(args, n) not in (None, False) for n in LOOKS)
-    return watched or bool(args.profile or args.perfetto or args.top or args.memory)
+    return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if given[n])
 
 
 def add_profile_options(p: argparse._ActionsContainer) -> None:

@@ -5,35 +5,28 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..base.errors import UsageError
-from ..base.limits import memory_limited, time_limited
+from ..base.failures import Warnings
 from ..base.text import clean
+from ..compare.codes import EXIT_FAIL, EXIT_PASS
 from ..compare.policy import parse_all
 from ..dump.options import DumpOptions
-from ..graph import Graph
+from ..engines import Choice
 from ..graph.dtypes import Array, DType
-from ..inputs.lists import TextSource, count_cases
-from ..passes.copies import bare
-from ..passes.inference import optimize_for_inference
-from ..passes.options import FLAGS, InferenceOptions
+from ..passes.options import FLAGS
 from ..report.text import shape_text, table
 from ..testcase import EXPECT, Testcase
-from ..verify.pack.expected import expected_cases
-from ..verify.pack.noise import suggest
-from ..verify.pack.packing import Packer
-from ..verify.pack.replaying import TrialReplay
-from ..verify.pack.unpacking import Unpacked, read_unpacked
-from ..verify.pack.witness import Witness
-from .engines import add_engine_options, chosen
-from .groups import EXIT_FAIL, EXIT_PASS, Parser, Warnings, add_limit_options, progress, seed, target
-from .inputs import add_dump_option, add_input_options, cases_of, check_input_options, load_dump
+from ..verify.pack.files import FilePacker
+from ..verify.pack.options import PackOptions
+from .engines import add_engine_options
+from .groups import Parser, add_limit_options, progress, seed, target
+from .inputs import add_dump_option, add_input_options
 from .limits import add_policy_option, tolerance
 from .models import add_model_options, model_options
 
@@ -110,7 +103,9 @@ def parser() -> Parser:
     p.add_argument(
         "--no-assert", action="store_true", help="embed the inputs alone, without outputs and checks"
     )
-    p.add_argument("--no-record", action="store_true", help="leave out provenance and digests")
+    p.add_argument(
+        "--no-record", action="store_true", help="leave out provenance, digests and the order of the inputs"
+    )
     p.add_argument(
         "--intermediates",
         action="store_true",
@@ -125,7 +120,7 @@ def parser() -> Parser:
     add_limit_options(p, "give up when it takes longer; the output is as it was then")
     p.add_argument("-q", "--quiet", action="store_true", help="print no table")
     _optimization_options(p)
-    _dump_options(p)
+    _file_options(p)
     return p
 
 
@@ -149,7 +144,7 @@ def _optimization_options(p: Parser) -> None:
             g.add_argument(option, action="store_true", help=_FLAG_HELP[name])
 
 
-def _dump_options(p: Parser) -> None:
+def _file_options(p: Parser) -> None:
     g = p.add_argument_group(
         "the file", "named as in MegEngine's trace.dump; by default all is kept as it is"
     )
@@ -200,157 +195,64 @@ def _dump_options(p: Parser) -> None:
 
 def main(argv: list[str]) -> int:
     """Pack; 2 when something fails, and then the output is as it was; 1 when what was written does not hold."""
-    options = parser()
-    args = options.parse_args(argv)
-    with memory_limited(args.max_memory), time_limited(args.timeout):
-        return _packed(options, args)
-
-
-def _packed(options: Parser, args: argparse.Namespace) -> int:
-    """Pack what the options say."""
-    unpacked = read_unpacked(args.model) if os.path.isdir(args.model) else None
-    if unpacked is not None:
-        _as_it_was(args, unpacked)
-    read = model_options(args)
-    bundle = load_dump(args.model, args.dump, test_data=args.test_data, **read)
-    alone = args.input is None and (args.replace or not len(bundle.testcases))
-    if alone and bare(bundle).inputs:
-        options.error('no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"')
-    check_input_options(options, args)
-    dump, finish = dump_options(args), optimization(args)
-    warned = Warnings()
-    cases: Iterator[dict[str, Array]] = iter([{}] if alone else ())
-    if args.input is not None:
-        total = count_cases(args.input)
-        cases = progress(cases_of(args, bundle, warned.add), total, "testcase")
-    maxerr, reasons = tolerance(args.maxerr), {}
-    if args.suggest_maxerr:
-        first = next(cases)
-        cases = chain([first], cases)
-        found = suggest(bundle, first, chosen(args), seed=args.seed)
-        for name, s in found.items():
-            print(f"suggested: --maxerr {clean(name)}={s.maxerr:g} ({s.reason})")
-        if maxerr is None and not args.no_assert and (args.replace or not bundle.checks):
-            maxerr, reasons = {n: s.maxerr for n, s in found.items()}, {n: s.reason for n, s in found.items()}
-    packer = Packer(
-        bundle,
-        maxerr=maxerr,
-        reasons=reasons,
+    p = parser()
+    args = p.parse_args(argv)
+    options = p.record(
+        PackOptions,
+        vars(args),
+        **model_options(args.input_shape, args.constant),
+        expect=tuple(args.expect or ()),
+        maxerr=tolerance(args.maxerr),
         policies=parse_all(args.check or ()),
-        loosen=args.loosen,
-        silent=args.silent,
-        no_assert=args.no_assert,
-        replace=args.replace,
-        engine=chosen(args),
-        seed=args.seed,
-        finish=finish,
-        intermediates=args.intermediates,
-        warn=warned.add,
-    )
-    if args.expect and args.no_assert:
-        raise UsageError("--expect gives outputs their values, --no-assert packs none")
-    expected = expected_cases(args.expect, bundle, args.seed) if args.expect else ()
-    shown, broken = Packed(), TrialReplay(chosen(args), args.seed)
-    witness = onnx_witness(bundle.path, read) if bundle.graph.magic.startswith("ONNX") else None
-    result = packer.pack(
-        cases,
-        args.output,
-        dump,
-        expected=expected,
-        whence=_whence(args.expect, unpacked),
         record=not args.no_record,
-        seen=shown.add,
-        where=TextSource(args.input) if args.input else None,
-        inspect=None if args.no_replay else broken.look,
-        witness=witness,
+        replay=not args.no_replay,
+        engine=Choice(args.engine, args.strict_engine, args.cache),
+        passes=_passes(vars(args)),
+        file=_dump_options(vars(args)),
     )
-    # Where values were given, that the model does not compute them was said already.
-    if not args.expect and (text := broken.warning()) is not None:
-        warned.add(text)
+    warned, shown = Warnings(), PackedTable()
+    with options.limited():
+        packer = FilePacker(args.model, options, warn=warned.add, watch=partial(progress, what="testcase"))
+        for name, s in packer.suggestions.items():
+            print(f"suggested: --maxerr {clean(name)}={s.maxerr:g} ({s.reason})")
+        packed = packer.pack(args.output, shown.add)
     for text in warned:
         print(f"warning: {clean(text, 500)}", file=sys.stderr)
     if not args.quiet:
         print(shown.text())
         print()
-    kept = f" ({packer.kept} kept)" if packer.kept else ""
+    kept = f" ({packed.kept} kept)" if packed.kept else ""
+    count = packed.written.testcases
     print(
-        f"{clean(args.output, 200)}: {result.testcases} testcase{'s' * (result.testcases != 1)}{kept}, "
-        f"{result.nr_opr} operators, {Path(args.output).stat().st_size} bytes"
+        f"{clean(args.output, 200)}: {count} testcase{'s' * (count != 1)}{kept}, "
+        f"{packed.written.nr_opr} operators, {os.path.getsize(args.output)} bytes"
     )
-    return EXIT_FAIL if broken.failed and not args.expect else EXIT_PASS
+    return EXIT_PASS if packed.holds else EXIT_FAIL
 
 
-def _as_it_was(args: argparse.Namespace, unpacked: Unpacked) -> None:
-    """Take from a folder that `unpack` made whatever the arguments leave open."""
-    args.model = unpacked.model
-    if args.input is None and unpacked.inputs is not None:
-        args.input = [unpacked.inputs]
-        args.expect = args.expect or ([unpacked.index] if unpacked.index else None)
-        args.no_assert |= unpacked.index is None and args.expect is None
-    if args.maxerr is None and unpacked.maxerr and not args.no_assert:
-        args.maxerr = [f"{name}={limit!r}" for name, limit in unpacked.maxerr.items()]
-    if args.check is None and not args.no_assert:
-        args.check = list(unpacked.policies) or None
-    if args.silent is None and unpacked.silent:
-        args.silent = True
-
-
-def _whence(expect: list[str] | None, unpacked: Unpacked | None) -> dict[str, object]:
-    """Where given values come from, for the record."""
-    if not expect:
-        return {}
-    found: dict[str, object] = {"given_from": [os.path.basename(text) or text for text in expect]}
-    if unpacked is not None and expect == [unpacked.index]:
-        found["unpacked"] = dict(unpacked.provenance)
-    return found
-
-
-def onnx_witness(path: str, read: Mapping[str, Any]) -> Witness | None:
-    """ONNX Runtime, where it is installed."""
-    from ..onnx.truth import runtime, runtime_name  # for start-up
-
-    name = runtime_name()
-    return None if name is None else Witness(name, runtime(path, read.get("constants")))
-
-
-def dump_options(args: argparse.Namespace) -> DumpOptions:
+def _dump_options(given: Mapping[str, Any]) -> DumpOptions:
     """What the arguments say about the file."""
-    strip = args.strip_info_file
-    if strip is None and args.output_strip_info:
-        strip = f"{args.output}.json"
-    discard = args.discard_var_name
-    return DumpOptions(
-        dump_format=args.format,
-        model_version=args.model_version,
-        no_change_graph=args.no_change_graph,
-        compat_older_version=args.compat_older_version,
-        keep_var_name=0 if discard else args.keep_var_name,
-        keep_opr_name=args.keep_opr_name,
-        keep_param_name=False if discard else args.keep_param_name,
-        keep_opr_priority=args.keep_opr_priority,
-        user_info=args.user_info,
-        enable_metadata=False if args.no_metadata else None,
-        strip_info_file=strip,
-        append_json=args.append_json,
-        append=args.append,
-    )
+    strip = given["strip_info_file"]
+    if strip is None and given["output_strip_info"]:
+        strip = f"{given['output']}.json"
+    names = {f.name for f in fields(DumpOptions)} & set(given)
+    found = {name: given[name] for name in names}
+    found.update(dump_format=given["format"], strip_info_file=strip)
+    if given["no_metadata"]:
+        found["enable_metadata"] = False
+    if given["discard_var_name"]:
+        found.update(keep_var_name=0, keep_param_name=False)
+    return DumpOptions(**found)
 
 
-def optimization(args: argparse.Namespace) -> Callable[[Graph], Graph] | None:
-    """What the arguments ask to be done to the graph.
-
-    Raises:
-        UsageError: two layouts.
-    """
-    flags = {name: getattr(args, name) for name in FLAGS}
-    InferenceOptions.of(**flags)
+def _passes(given: Mapping[str, Any]) -> dict[str, object] | None:
+    """What the arguments ask to be done to the graph."""
+    flags = {name: given[name] for name in FLAGS}
     chosen = any(value != (name == "enable_fuse_grain") for name, value in flags.items())
-    if not (chosen or args.optimize_for_inference):
-        return None
-    return lambda graph: optimize_for_inference(graph, **flags)[0]
+    return flags if chosen or given["optimize_for_inference"] else None
 
 
-class Packed:
+class PackedTable:
     """What was packed: the first testcases one by one."""
 
     def __init__(self) -> None:

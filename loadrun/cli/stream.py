@@ -1,54 +1,47 @@
-"""Results as they come: counted, printed and reported, none of them kept."""
+"""Results printed as they come, none of them kept."""
 
 from __future__ import annotations
 
-import io
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
-from ..base.files import replacing
+from ..base.failures import failure
+from ..base.files import text_file
 from ..base.text import clean
 from ..base.version import __version__
 from ..report import text
 from ..report.style import PLAIN, Style
 from ..runner import FileResult, Result, Verdict
-from .groups import failure
 
 if TYPE_CHECKING:
     from ..report.json import JsonWriter
-    from ..verify.saved import ResultWriter
 
-__all__ = ["FileProgress", "clear_progress", "json_file", "results_file", "show", "show_line", "text_file"]
+__all__ = ["FileProgress", "clear_progress", "json_file", "show", "show_line"]
 
 _ROWS = 200
 _SECONDS = 1.0
 """Rows are printed when there are that many of them, or after that time."""
 _FAILING = 20
 """Failing testcases of one file among many whose rows are printed."""
-Seen = Callable[[Result], None]
 
 
 def show(
     file: FileResult,
     results: Iterable[Result],
     out: TextIO | None,
-    seen: Seen | None = None,
     *,
     style: Style = PLAIN,
     metrics: bool = False,
 ) -> None:
-    """Count results into `file` and print them as they come.
+    """Print results as they come.
 
     Args:
-        file: what is known of the file; an error that ends the results becomes its message, and warnings that are
-            added to it meanwhile are printed where they come up.
-        results: one after another.
+        file: what is known of the file; warnings that are added to it meanwhile are printed where they come up.
+        results: one after another, counted into the file.
         out: where to print; None for errors alone, on standard error.
-        seen: called with every result, without the values of its outputs.
         style: colours.
         metrics: whether outputs that pass are explained as well.
     """
@@ -75,7 +68,7 @@ def show(
             file.message, file.fault = found.message, found.fault
             return ""
 
-    for block in _blocks(_counted(file, results, seen)):
+    for block in _blocks(results):
         if out is not None:
             tell(table(block))
     last = [text.error(file.message) if file.message else "", *_engines(file)]
@@ -95,15 +88,14 @@ def show_line(
     file: FileResult,
     results: Iterable[Result],
     out: TextIO | None,
-    seen: Seen | None = None,
     *,
     style: Style = PLAIN,
 ) -> None:
-    """Count results into `file` and print one line about it, with the rows of what fails below; as `show` otherwise."""
+    """Print one line about a file, with the rows of what fails below; as `show` otherwise."""
     failing: list[Result] = []
     more = 0
     spent = 0.0
-    for result in _counted(file, results, seen):
+    for result in results:
         spent += result.seconds
         if result.verdict in (Verdict.FAIL, Verdict.ERROR):
             if len(failing) < _FAILING:
@@ -124,25 +116,6 @@ def show_line(
         lines += filter(None, _engines(file))
     clear_progress()
     print("\n".join(lines), file=out, flush=True)
-
-
-def _counted(file: FileResult, results: Iterable[Result], seen: Seen | None) -> Iterator[Result]:
-    """The results without values, counted; an error that ends them is the file's, one of `seen` is not."""
-    source = iter(results)
-    while True:
-        try:
-            result = next(source, None)
-        except Exception as e:
-            found = failure(e, named=True)
-            file.message, file.fault = found.message, found.fault
-            return
-        if result is None:
-            return
-        bare = replace(result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs))
-        file.add(bare)
-        if seen is not None:
-            seen(bare)
-        yield bare
 
 
 def _blocks(results: Iterable[Result]) -> Iterator[list[Result]]:
@@ -176,10 +149,9 @@ class FileProgress:
         self.bad = 0
         self._started = self._last = time.monotonic()
 
-    def file(self, bad: bool) -> None:
-        """A file was done."""
-        self.done += 1
-        self.bad += bad
+    def file(self, done: int, bad: int) -> None:
+        """So many files were done, so many of them did not pass."""
+        self.done, self.bad = done, bad
         self.testcase(0, 0)
 
     def testcase(self, done: int, total: int) -> None:
@@ -222,30 +194,3 @@ def json_file(target: str | None) -> Iterator[JsonWriter | None]:
     else:
         with text_file(target) as file:
             yield JsonWriter(file, __version__)
-
-
-@contextmanager
-def text_file(target: str, encoding: str = "ascii") -> Iterator[TextIO]:
-    """A text file that appears when it is complete."""
-    with replacing(target) as raw:
-        file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", newline="\n")
-        yield file
-        file.detach()
-
-
-@contextmanager
-def results_file(target: str | None) -> Iterator[ResultWriter | None]:
-    """Results with their values to write, to a file that appears when it is complete."""
-    if target is None:
-        yield None
-        return
-    from ..verify.saved import ResultWriter  # for start-up
-
-    with replacing(target) as raw:
-        writer = ResultWriter(raw)
-        try:
-            yield writer
-        except BaseException:
-            writer.abandon()
-            raise
-        writer.close()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ..base.files import one_file
 from ..base.text import clean
-from ..dump import load_all
-from ..verify.pack.unpacking import unpack, unpack_all
-from .groups import EXIT_PASS, Parser, target
-from .inputs import add_dump_option, load_dump
+from ..compare.codes import EXIT_PASS
+from ..verify.pack.unpacking import UnpackOptions, unpack_file
+from .groups import Parser, target
+from .inputs import add_dump_option
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -30,15 +29,11 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Unpack; 2 when something fails, and then there is no folder."""
-    args = parser().parse_args(argv)
-    path = one_file(args.file)
-    read = model_options(args)
-    bundles = load_all(path, **read) if args.dump is None else [load_dump(path, args.dump, **read)]
-    if len(bundles) == 1:
-        unpack(bundles[0], args.output)
-    else:
-        unpack_all(bundles, args.output)
-    count = sum(len(b.testcases) for b in bundles)
-    models = "the model" if len(bundles) == 1 else f"{len(bundles)} models"
+    p = parser()
+    args = p.parse_args(argv)
+    options = p.record(UnpackOptions, vars(args), **model_options(args.input_shape, args.constant))
+    counts = unpack_file(args.file, args.output, options)
+    models = "the model" if len(counts) == 1 else f"{len(counts)} models"
+    count = sum(counts)
     print(f"{clean(args.output, 200)}: {models} and {count} testcase{'s' * (count != 1)}")
     return EXIT_PASS

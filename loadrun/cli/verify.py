@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 from ..base.text import clean
-from ..compare.recorded import header
-from ..dump import load_all
 from ..engines import Choice
 from ..report.text import summary
-from ..runner import FileResult, Result, Runner, Verdict
-from ..testcase import Bundle
-from ..verify.pack.unpacking import mismatches
-from ..verify.pack.witness import testimony
-from .engines import add_engine_options, chosen
+from ..verify.pack.verifying import VerifiedDump, VerifyOptions, verified, verify_files
+from .engines import add_engine_options
 from .groups import (
-    EXIT_FAIL,
-    EXIT_NOT_COMPARED,
-    EXIT_PASS,
     Parser,
     add_copy_option,
-    exit_code,
-    failure,
     model_files,
     progress,
     seed,
@@ -56,74 +45,27 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Verify the files."""
-    args = parser().parse_args(argv)
-    found: list[FileResult] = []
-    states: set[bool | None] = set()
-    read = model_options(args)
-    for path in model_files(args.files, sys.stderr):
-        try:
-            bundles = load_all(path, copy=args.copy, **read)
-        except Exception as e:
-            why = failure(e)
-            found.append(FileResult(path, message=why.message, fault=why.fault))
-            show(found[-1], (), None if args.quiet else sys.stdout)
-            continue
-        for i, bundle in enumerate(bundles):
-            name = path if i == 0 else f"{path} (dump {i + 1})"
-            states.add(_digests(name, bundle))
-            for text in bundle.missed:
-                print(f"{clean(name, 200)}: {clean(text, 300)}")
-            found.append(
-                FileResult(name, warnings=list(bundle.warnings), missed=bundle.missed, free=args.no_check)
-            )
-            results = _results(bundle, chosen(args), args.seed)
-            show(found[-1], results, None if args.quiet else sys.stdout)
-            if not args.quiet:
-                print()
-    print(summary(found))
-    fault = any(f.fault for f in found)
-    code = exit_code((f.verdict for f in found), no_check=args.no_check, fault=fault)
-    if code == EXIT_PASS and None in states and not args.no_check:
-        return EXIT_NOT_COMPARED
-    return code if False not in states or Verdict.ERROR in {f.verdict for f in found} else EXIT_FAIL
-
-
-def _digests(name: str, bundle: Bundle) -> bool | None:
-    """Say what differs from its digest; whether nothing does, None where there are no digests."""
-    shown = clean(name, 200)
-    if bundle.damage:
-        print(f"{shown}: {bundle.damage}")
-        return False
-    if bundle.trailing and (bundle.is_container or bundle.record is not None):
-        print(
-            f"{shown}: {bundle.trailing} bytes behind it are not part of it; a record that stood there is damaged"
-        )
-        return False
-    if not isinstance(bundle.record, memoryview):
-        print(f"{shown}: no digests were recorded, so there is nothing to verify")
-        return None
-    count = 0
-    try:
-        for count, found in enumerate(mismatches(bundle), 1):
-            place = "" if found.testcase is None else f"testcase {found.testcase}: "
-            if count <= _SHOWN:
-                print(f"{shown}: {place}{clean(found.what, 300)}")
-        if count > _SHOWN:
-            print(f"{shown}: {count} differences in all")
-        if not count:
-            whence = header(bundle.record).get("provenance")
-            known = whence if isinstance(whence, dict) else {}
-            by = ", ".join(f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known)
-            print(f"{shown}: all digests agree ({clean(by, 300)})")
-            for said in testimony(bundle):
-                print(f"{shown}: {clean(said, 300)}")
-    except Exception as e:
-        print(f"{shown}: {clean(failure(e).message, 300)}")
-        return False
-    return not count
-
-
-def _results(bundle: Bundle, engine: Choice, seed: int) -> Iterator[Result]:
-    if len(bundle.testcases):
-        runner = Runner(bundle, engine, seed=seed)
-        yield from progress(runner.replay(), len(bundle.testcases), "testcase")
+    p = parser()
+    args = p.parse_args(argv)
+    options = p.record(
+        VerifyOptions,
+        vars(args),
+        engine=Choice(args.engine, args.strict_engine, args.cache),
+        **model_options(args.input_shape, args.constant),
+    )
+    found: list[VerifiedDump] = []
+    for dump in verify_files(model_files(args.files, sys.stderr), options):
+        found.append(dump)
+        name = clean(dump.file.path, 200)
+        shown = _SHOWN if dump.differences else len(dump.said)
+        for text in dump.said[:shown]:
+            print(f"{name}: {clean(text, 300)}")
+        if dump.differences > _SHOWN:
+            print(f"{name}: {dump.differences} differences in all")
+        for text in dump.file.missed:
+            print(f"{name}: {clean(text, 300)}")
+        show(dump.file, progress(dump, dump.total, "testcase"), None if args.quiet else sys.stdout)
+        if not args.quiet and dump.opened:
+            print()
+    print(summary([d.file for d in found]))
+    return verified(found, no_check=args.no_check)

@@ -27,7 +27,7 @@ def as_numbers(x: Array, also: str = "") -> Array:
 
 
 def chunks(expect: Array, get: Array) -> Iterator[tuple[Array, Array]]:
-    """Pieces of both arrays in C order, as native 1-d arrays; copies only what is not laid out so."""
+    """Yield pieces of both arrays in C order, as native 1-d arrays; copies only what is not laid out so."""
     if not expect.size:
         return
     if expect.flags.c_contiguous and get.flags.c_contiguous and expect.dtype.isnative and get.dtype.isnative:

@@ -79,16 +79,16 @@ class Comparison:
 
     @property
     def same_shape(self) -> bool:
-        """Whether the arrays could be compared at all."""
+        """True if the arrays could be compared at all."""
         return self.expected_shape == self.got_shape
 
     @property
     def equal(self) -> bool:
-        """Whether the arrays have one shape and equal elements, with NaN and infinities at the same places."""
+        """True if the arrays have one shape and equal elements, with NaN and infinities at the same places."""
         return self.same_shape and self.nonfinite_agree and self.mismatches == self.expected_nan
 
     def explain(self) -> str:
-        """The comparison in a few lines of text.
+        """Explain the comparison in a few lines of text.
 
         >>> import numpy as np
         >>> print(compare(np.array([1.0, 2, 3], "f4"), np.array([1.0, 2, 3.5], "f4")).explain())
@@ -154,7 +154,7 @@ def compare(expect: Array, get: Array) -> Comparison:
     (247, 1, (0,))
     """
     expect, get = as_numbers(expect, "c"), as_numbers(get, "c")
-    # Results are kept for a while, so they share names and shapes, which numpy makes anew each time.
+    # Results are kept for a while, so they share names and shapes, which numpy would create anew.
     e_name, g_name = intern(expect.dtype.name), intern(get.dtype.name)
     shape = _shared(expect.shape)
     if get.shape != shape:
@@ -207,11 +207,11 @@ def _shared(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _formatted(form: str, value: float | None) -> str:
-    """The filled-in form, empty without a value."""
+    """Fill in the form; empty without a value."""
     return "" if value is None else form.format(value if isinstance(value, int) else f"{value:.6g}")
 
 
 def _pairs(x: Array, kind: np.dtype[Any]) -> Array:
-    """A complex array as real and imaginary parts along a new last axis."""
+    """Split a complex array into real and imaginary parts along a new last axis."""
     whole = np.ascontiguousarray(x, kind)
     return whole.view(whole.real.dtype).reshape(*x.shape, 2)

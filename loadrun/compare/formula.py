@@ -8,7 +8,7 @@ __all__ = ["Formula"]
 
 
 class Formula(Enum):
-    """How a check computes its error.
+    """The formula by which a check computes its error.
 
     - REAL: MegEngine's formula in float32 (or in numbers that it converts to).
     - INTEGER: the same with FLOOR_DIV, which MegEngine writes for integers: every error below 100 % is 0, and small

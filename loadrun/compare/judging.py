@@ -29,7 +29,7 @@ _PLACES = 8
 
 
 class Criteria(NamedTuple):
-    """What is asked of one output.
+    """The criteria for one output.
 
     Attributes:
         name: its name.
@@ -141,7 +141,7 @@ def judge(
 def _judged_error(
     question: Criteria, found: Comparison, expect: Array, get: Array, own: Array | None
 ) -> float:
-    """The error that is held against the tolerance."""
+    """Return the error that is compared with the tolerance."""
     try:
         if question.policy.nan_equal and found.same_shape and found.nonfinite_agree:
             finite = np.isfinite(expect) if expect.dtype.kind == "f" else np.ones(expect.shape, bool)
@@ -156,7 +156,7 @@ def _judged_error(
 def _contradicted(
     question: Criteria, error: float, found: Comparison, expect: Array, get: Array
 ) -> str | None:
-    """Why a pass by an error graph of the file's own is none: MegEngine's formula fails at the same tolerance.
+    """Say why a pass by the file's own error graph is none: MegEngine's formula fails at the same tolerance.
 
     What rounding does where the graph computes in a narrow dtype is allowed for.
     """
@@ -173,7 +173,7 @@ def _contradicted(
 
 
 def _measured(dtype: DType, expect: Array, get: Array) -> float:
-    """MegEngine's formula on the numbers that two values stand for, in float64; NaN agrees with NaN.
+    """Evaluate MegEngine's formula on the real numbers of two values in float64; NaN agrees with NaN.
 
     Values in another layout are compared in the order of their numbers, which gives no more than their own order.
     """
@@ -187,7 +187,7 @@ def _measured(dtype: DType, expect: Array, get: Array) -> float:
 
 
 def _wrapped(question: Criteria, own: Array | None, tolerance: float) -> tuple[str, ...]:
-    """A note where MegEngine itself would let a wrong integer pass."""
+    """Note where MegEngine itself would let a wrong integer pass."""
     if (
         question.formula is not Formula.INTEGER
         or own is None
@@ -201,7 +201,7 @@ def _wrapped(question: Criteria, own: Array | None, tolerance: float) -> tuple[s
 
 
 def _absurd(tolerance: float, found: Comparison, expect: Array) -> str | None:
-    """Why a tolerance lets everything pass: the negated value has an error of 2 at most."""
+    """Say why a tolerance lets everything pass: the negated value has an error of 2 at most."""
     if not math.isfinite(tolerance):
         return f"{ABSURD} is {tolerance:g}"
     if tolerance < 2:
@@ -242,7 +242,7 @@ def blind(errors: Callable[[Array], Array], expect: Array, dtype: DType, maxerr:
 
 
 def _changed(expect: Array, dtype: DType, maxerr: float) -> Iterator[tuple[int, Array]]:
-    """The expected value with one element changed, by far more than the tolerance allows."""
+    """Change one element of the expected value by far more than the tolerance allows."""
     flat = expect.reshape(-1)
     places = {0, flat.size - 1, *np.random.default_rng(0).integers(0, flat.size, _PLACES).tolist()}
     for place in sorted(places):
@@ -259,12 +259,12 @@ def _changed(expect: Array, dtype: DType, maxerr: float) -> Iterator[tuple[int, 
 
 
 def _shifted_value(old: float, sign: int, maxerr: float, dtype: DType, kind: np.dtype[Any]) -> float | None:
-    """A number whose error against `old` is several times the tolerance; None where the dtype has none."""
+    """Return a number whose error against `old` is several times the tolerance; None where the dtype has none."""
     scale = dtype.scale if dtype.is_quantized else 1.0
     real = (old - (dtype.zero_point if dtype.is_quantized else 0)) * scale
-    # Less than that is lost where the error is computed in float16.
+    # A smaller change would vanish where the error is computed in float16.
     wanted = _LOOSER * max(maxerr, 2e-4)
-    # The error is relative to the smaller of both values, so a move towards zero counts from where it ends.
+    # The error is relative to the smaller value, so a move towards zero is measured from where it ends.
     away = sign * real >= 0
     step = wanted * max(1.0, abs(real)) if away else max(wanted, abs(real) * wanted / (1 + wanted))
     new = old + sign * step / scale
@@ -279,5 +279,5 @@ def _shifted_value(old: float, sign: int, maxerr: float, dtype: DType, kind: np.
 
 
 def policy_for(policies: Mapping[str, Policy], name: str) -> Policy:
-    """The policy of an output: its own, else that for all."""
+    """Return the policy of an output: its own, else that for all."""
     return policies.get(name) or policies.get("") or Policy()

@@ -11,7 +11,7 @@ __all__ = ["assert_equal_error", "errors", "passes"]
 
 
 def passes(error: float, maxerr: float) -> bool:
-    """Whether an error is within a tolerance; NaN on either side never is.
+    """Tell whether an error is within a tolerance; NaN on either side never is.
 
     >>> passes(1e-5, 1e-4), passes(float("nan"), 1e-4), passes(float("inf"), float("inf"))
     (True, False, True)
@@ -39,7 +39,7 @@ def errors(expect: Array, get: Array) -> Array:
 
 
 def assert_equal_error(expect: Array, get: Array) -> np.float32:
-    """MegEngine's error of two arrays of one shape: what its AssertEqual operator holds against ``maxerr``.
+    """Compute MegEngine's error of two arrays of one shape, which its AssertEqual compares with ``maxerr``.
 
     The maximum of ``|expect - get| / max(1, min(|expect|, |get|))`` in float32: absolute below 1, relative above.
     NaN as soon as one quotient is NaN: where either value is NaN, or both are the same infinity. Integers are

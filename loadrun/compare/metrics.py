@@ -30,7 +30,7 @@ class Totals:
         self.nan = [0, 0]
         self.inf = [0, 0]
         self.agree = True
-        # Fresh temporaries of this size would come from the system each time, which costs more than the arithmetic.
+        # Allocating temporaries of this size each time would cost more than the arithmetic.
         self.scratch = np.empty((4, min(CHUNK, expect.size)))
         self.ones = np.ones(self.scratch.shape[1])
 
@@ -56,7 +56,7 @@ class Totals:
         self.seen += n
 
     def _nonfinite(self, e: Array, g: Array, e64: Array, g64: Array) -> None:
-        """A chunk that may hold NaN or infinities: count them, then look at the rest."""
+        """Measure a chunk that may hold NaN or infinities: count them, then look at the rest."""
         both = np.ones(e.size, bool)
         for i, x in enumerate((e64, g64)):
             finite = np.isfinite(x)
@@ -77,7 +77,7 @@ class Totals:
             self._differ(e, g, e64, g64, np.flatnonzero(both))
 
     def _differ(self, e: Array, g: Array, e64: Array, g64: Array, places: Array | None) -> None:
-        """Metrics of finite values at these places of the chunk; overwrites the float64 copies."""
+        """Measure finite values at these places of the chunk; overwrites the float64 copies."""
         d, ratio = self.scratch[2, : e.size], self.scratch[3, : e.size]
         self.eg += float(np.dot(e64, g64))
         np.subtract(e64, g64, out=d)
@@ -106,7 +106,7 @@ class Totals:
             self.error, self.at = error, self.seen + (first if places is None else int(places[first]))
 
     def cosine(self) -> float:
-        """Cosine of the angle between the arrays."""
+        """Compute the cosine of the angle between the arrays."""
         if not (self.ee and self.gg):
             return 1.0 if self.ee == self.gg else 0.0
         if not self.noise:
@@ -114,21 +114,21 @@ class Totals:
         return max(-1.0, min(1.0, self.eg / (math.sqrt(self.ee) * math.sqrt(self.gg))))
 
     def snr(self) -> float:
-        """Signal to noise ratio in dB."""
+        """Compute the signal to noise ratio in dB."""
         if not self.noise:
             return math.inf
         return 10 * (math.log10(self.ee) - math.log10(self.noise)) if self.ee else -math.inf
 
 
 def _ulp(e: Array, g: Array) -> int:
-    """Largest distance of finite floats of one dtype, counted in representable values."""
+    """Return the largest distance of finite floats of one dtype, counted in representable values."""
     bits = np.dtype(f"i{e.itemsize}")
     i, j = e.view(bits), g.view(bits)
     across = np.flatnonzero((i ^ j) < 0)
     d = np.abs(i - j)
     if not across.size:
         return int(d.max())
-    # Of two signs: both magnitudes add up, through zero; the difference of the bits may have wrapped around.
+    # Opposite signs: the magnitudes add up through zero; the difference of the bits may have wrapped.
     d[across] = 0
     low = np.iinfo(bits).max
     through = (i[across] & low).astype(np.int64) + (j[across] & low)
@@ -136,7 +136,7 @@ def _ulp(e: Array, g: Array) -> int:
 
 
 def _off_by(e: Array, g: Array) -> int:
-    """Largest difference of integers."""
+    """Return the largest difference of integers."""
     if max(e.itemsize, g.itemsize) < 8:
         return int(np.abs(np.subtract(e, g, dtype=np.int64)).max())
     kind = np.result_type(e, g)

@@ -1,4 +1,4 @@
-"""Policies: what an output must fulfil beyond the check that its file carries.
+"""Policies: what an output must meet beyond the check that its file carries.
 
 A policy is written as ``prob: cosine>=0.9999, top1=1``: the name of an output, a colon, and terms that all must hold.
 Without a name it is for every output that has none of its own.
@@ -30,7 +30,7 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Policy:
-    """What must hold for one output.
+    """The conditions that one output must meet.
 
     Attributes:
         text: the terms as they were written.
@@ -72,7 +72,7 @@ class Policy:
         return both / (1 - both) * (1 + 1e-6) if both < 1 else math.inf
 
     def violations(self, found: Comparison, expect: Array, get: Array) -> list[str]:
-        """What does not hold, a sentence each; `maxerr` is left to the check.
+        """List what does not hold, a sentence each; `maxerr` is left to the check.
 
         Args:
             found: the comparison of the two.
@@ -116,7 +116,7 @@ def _bound(name: str, sign: str, limit: float, value: float | None) -> list[str]
 
 
 def parse(text: str) -> Policy:
-    """The policy that some terms describe.
+    """Parse the policy that some terms describe.
 
     Raises:
         UsageError: a term is not known, has no number, or contradicts itself.
@@ -160,7 +160,7 @@ def _bound_of(term: str, value: str) -> float:
 
 
 def parse_all(texts: Iterable[str]) -> dict[str, Policy]:
-    """Policies by output name, that for all others under the empty name.
+    """Parse policies by output name, the one for all others under the empty name.
 
     Raises:
         UsageError: see `parse`; or an output has two.

@@ -1,7 +1,7 @@
-"""What the record of a file says of its outputs.
+"""The record of a file about its outputs.
 
-MegEngine reads a graph and as many testcases as the header says and looks at nothing behind them. There stand the
-8 bytes of `MAGIC`, the length of the rest as u64, and one JSON object a line: the first about the file, then one for
+MegEngine reads a graph and as many testcases as the header says and reads nothing after them. There are the
+8 bytes of `MAGIC`, the length of the rest as u64, and one JSON object per line: the first about the file, then one for
 every testcase in order.
 """
 
@@ -23,7 +23,7 @@ _LONGEST = 1 << 24
 
 
 def record_at(data: memoryview) -> memoryview | None:
-    """The record that some bytes begin with, whole, or None."""
+    """Return the record that some bytes begin with, whole, or None."""
     if len(data) < HEAD or bytes(data[:8]) != MAGIC:
         return None
     (length,) = unpack_from("<Q", data, 8)
@@ -31,53 +31,53 @@ def record_at(data: memoryview) -> memoryview | None:
 
 
 def record_damage(data: memoryview) -> str | None:
-    """What is wrong where bytes begin as a record does that `record_at` does not take; None where they do not."""
+    """Say what is wrong with bytes that begin like a record but that `record_at` refuses; None for other bytes."""
     head = bytes(data[:8])
     if not head or not MAGIC.startswith(head):
         return None
     if len(data) < HEAD:
-        return f"the record behind the testcases is cut off within its first {HEAD} bytes"
+        return f"the record after the testcases is cut off within its first {HEAD} bytes"
     (length,) = unpack_from("<Q", data, 8)
     if length <= len(data) - HEAD:
         return None
-    return f"the record behind the testcases claims {length} bytes, the file ends after {len(data) - HEAD}"
+    return f"the record after the testcases claims {length} bytes, the file ends after {len(data) - HEAD}"
 
 
 def lines(record: memoryview) -> Iterator[dict[str, Any]]:
-    """The objects of a record, one after another.
+    """Yield the objects of a record, one after another.
 
     Raises:
-        FormatError: a line is no JSON object.
+        FormatError: a line is not a JSON object.
     """
     import json  # for start-up
 
     at = HEAD
     while at < len(record):
-        # A line is found within a window, so that no more than it is copied.
+        # Search in a window, so that only the line is copied.
         window = 1 << 12
         while (end := bytes(record[at : at + window]).find(b"\n")) < 0:
             if at + window >= len(record) or window > _LONGEST:
-                raise FormatError("the record behind the testcases is damaged: a line has no end")
+                raise FormatError("the record after the testcases is damaged: a line has no end")
             window *= 4
         try:
             found = json.loads(bytes(record[at : at + end]))
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise FormatError("the record behind the testcases is damaged: a line is no JSON object")
+            raise FormatError("the record after the testcases is damaged: a line is not a JSON object")
         yield found
         at += end + 1
 
 
 def header(record: memoryview) -> dict[str, Any]:
-    """The first object of a record, about the file."""
+    """Return the first object of a record, about the file."""
     for found in lines(record):
         return found
-    raise FormatError("the record behind the testcases is empty")
+    raise FormatError("the record after the testcases is empty")
 
 
 def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]]:
-    """What a record says of the outputs: their policies, and the tolerances of checks that were loosened.
+    """Return what a record says of the outputs: their policies, and the tolerances of checks that were loosened.
 
     A record that is damaged or says nothing of the kind gives none; `verify` is what looks at records.
     """

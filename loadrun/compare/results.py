@@ -1,4 +1,4 @@
-"""What a replay gives: verdicts, the results of outputs, testcases and files."""
+"""Results of a replay: verdicts, the results of outputs, testcases and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["EngineResults", "FileResult", "OutputResult", "Result", "Verdict"]
 
 
 class Verdict(str, Enum):
-    """What a replay says about an output, a testcase or a file; ordered from best to worst by `worst`."""
+    """The verdict of a replay on an output, a testcase or a file; ordered from best to worst by `worst`."""
 
     PASS = "pass"
     NOT_COMPARED = "not compared"
@@ -27,7 +27,7 @@ class Verdict(str, Enum):
 
     @staticmethod
     def worst(verdicts: Iterable[Verdict]) -> Verdict:
-        """The verdict of a whole: crash, timeout, error, fail, not compared, pass in this order.
+        """Return the worst verdict: crash, timeout, error, fail, not compared, pass in this order.
 
         >>> Verdict.worst([Verdict.PASS, Verdict.NOT_COMPARED]).value
         'not compared'
@@ -42,7 +42,7 @@ class Verdict(str, Enum):
 
     @staticmethod
     def of_outputs(outputs: Iterable[OutputResult]) -> Verdict:
-        """The verdict of a testcase: the worst of its outputs', without those of which nothing is expected.
+        """Return the verdict of a testcase: the worst of its outputs', without those of which nothing is expected.
 
         >>> from dataclasses import replace
         >>> y, z = (OutputResult(n, (1,), DType("Float32"), Verdict.NOT_COMPARED) for n in "yz")
@@ -73,7 +73,7 @@ class OutputResult:
         notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
         loosened: the file's own tolerance where a greater one was asked for.
         by_file: whether `error` is what the file's own operators measured.
-        file_maxerr: the tolerance of the file's check where another one was held against the error.
+        file_maxerr: the tolerance of the file's check where the error was compared with another one.
     """
 
     name: str
@@ -93,7 +93,7 @@ class OutputResult:
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing was expected of it, so that nothing could be compared."""
+        """True if nothing was expected of it, so that nothing could be compared."""
         return self.verdict is Verdict.NOT_COMPARED and self.reason is None
 
     @property
@@ -130,15 +130,20 @@ class Result:
     choice: str | None = None
     apart: Mapping[str, Comparison] = field(default_factory=dict)
 
+    @property
+    def is_left_out(self) -> bool:
+        """Whether one of several engines cannot run the model, so that the others are judged alone."""
+        return self.choice is not None and not self.outputs and self.verdict is Verdict.NOT_COMPARED
+
     def standing(self, out: OutputResult) -> Verdict | None:
-        """What an output is to a test report; None where nothing is expected of it, but of another output.
+        """Return an output's standing in a test report; None where something is expected of other outputs only.
 
         A testcase of which nothing is expected at all is no pass, so its outputs are not compared, one by one.
         """
         return None if out.is_free and any(not o.is_free for o in self.outputs) else out.verdict
 
     def __getitem__(self, name: str) -> Array:
-        """The value of an output by name."""
+        """Return the value of an output by name."""
         for out in self.outputs:
             if out.name == name and out.value is not None:
                 return out.value
@@ -179,13 +184,13 @@ class EngineResults:
 
 
 def _worse(a: float, b: float) -> float:
-    """The larger error; NaN is the largest."""
+    """Return the larger error; NaN is the largest."""
     return b if b > a or b != b else a
 
 
 @dataclass
 class FileResult:
-    """What the results of one file come to; it grows with their number only where several engines are timed.
+    """The summary of one file's results; it grows with their number only where several engines are timed.
 
     Attributes:
         path: the file.
@@ -245,7 +250,8 @@ class FileResult:
         self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
         # The first of several engines is what the others are compared with where no check is.
         measure = entrant is not None and entrant is next(iter(self.entrants.values()))
-        if not (measure and result.outputs and all(o.is_free for o in result.outputs)):
+        free = measure and result.outputs and all(o.is_free for o in result.outputs)
+        if not free and not result.is_left_out:
             self.verdicts.add(result.verdict)
         self.engine = result.engine or self.engine
         if self.first is None and result.verdict is Verdict.FAIL:
@@ -253,7 +259,7 @@ class FileResult:
 
     @property
     def complete(self) -> bool:
-        """Whether all of the file was read and executed; single results may be errors."""
+        """True if all of the file was read and executed; single results may be errors."""
         return self.message is None and self.ended is None
 
     @property
@@ -266,5 +272,5 @@ class FileResult:
 
     @property
     def good(self) -> bool:
-        """Whether all is as it is wanted, so that a pipeline goes on."""
+        """True if all is as wanted, so that a pipeline goes on."""
         return self.verdict is Verdict.PASS or (self.free and self.verdict is Verdict.NOT_COMPARED)

@@ -71,7 +71,7 @@ class ImpostorWatch:
         self._seen.add(name)
         if _ZEROS in left and not self._lets(name, expect, np.zeros((), expect.dtype)):
             left.discard(_ZEROS)
-        # The mean of equal numbers is their value, which no impostor knows.
+        # The mean of equal numbers is the number itself, which no impostor knows.
         if _MEAN in left and (expect.min() == expect.max() or not self._lets(name, expect, _mean(expect))):
             left.discard(_MEAN)
         before = self._last.get(name)
@@ -85,7 +85,7 @@ class ImpostorWatch:
             self._last.pop(name, None)
 
     def _lets(self, name: str, expect: Array, impostor: Array) -> bool:
-        """Whether the check of an output would let another value pass; for most a few elements show that not."""
+        """Tell whether the check of an output would let another value pass; for most a few elements show that not."""
         whole = np.broadcast_to(impostor, expect.shape)
         own = self.errors.get(name)
         if own is not None:
@@ -114,13 +114,13 @@ class ImpostorWatch:
         self._seen |= other._seen
 
     def sent(self) -> ImpostorWatch:
-        """The same without the values that it keeps to compare further ones with."""
+        """Return a copy without the values kept for comparing further ones."""
         found = ImpostorWatch(self.maxerr, self.policies)
         found.merge(self)
         return found
 
     def warnings(self) -> list[str]:
-        """A sentence for every check that an impostor passes in all testcases."""
+        """Write a sentence for every check that an impostor passes in all testcases."""
         said = []
         for name, found in self.found().items():
             text = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
@@ -131,7 +131,7 @@ class ImpostorWatch:
         return said
 
     def found(self) -> dict[str, list[str]]:
-        """The impostors that pass in all testcases, by the output's name."""
+        """Return the impostors that pass in all testcases, by the output's name."""
         found: dict[str, list[str]] = {}
         for name in sorted(self._seen):
             left = self._left[name] - (set() if name in self._met_other else {_OTHER})

@@ -7,7 +7,7 @@ import os
 from array import array
 from collections.abc import Mapping, Sequence
 from struct import unpack_from
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, mapped_file
@@ -17,6 +17,7 @@ from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
 from .history import release
+from .record import input_order
 from .repeated import Reader
 
 __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
@@ -24,8 +25,19 @@ __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
 
+_ZIP = b"PK\x03\x04"
+
+
+@runtime_checkable
+class SerializableModel(Protocol):
+    """A message of protobuf, such as a ModelProto of the package onnx."""
+
+    def SerializeToString(self) -> bytes:
+        """Return its bytes."""
+
+
 _FOREIGN = (
-    (b"PK\x03\x04", "a zip archive (.npz, .pt and .zip files begin so)"),
+    (_ZIP, "a zip archive (.npz, .pt and .zip files begin so)"),
     *((bytes((0x80, n)), "a Python pickle; loadrun.megengine.load reads checkpoints") for n in (2, 3, 4, 5)),
     (b"\x93NUMPY", "a .npy array; give it as --input NAME:FILE"),
     (b"\x89PNG", "a PNG image; give it as --input NAME:FILE"),
@@ -37,12 +49,13 @@ _FOREIGN = (
 
 
 def load(
-    source: str | os.PathLike[str] | BinaryIO | bytes,
+    source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel,
     *,
     copy: bool = False,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
+    native: bool = False,
 ) -> Bundle:
     """Read the first dump of a .mge file, or an ONNX model.
 
@@ -55,12 +68,16 @@ def load(
     testcase, but not within them: where others write to the file, take a copy.
 
     Args:
-        source: the path of a regular file, an open binary file (read to its end) or the bytes themselves.
+        source: the path of a regular file, an open binary file (read to its end), the bytes themselves, or a ModelProto
+            of the package onnx.
         copy: read the file, and those with its weights, into memory now, so that what happens to them later does not
             matter.
-        input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open (1 by default).
+        input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open and no data tell them;
+            a graph is made for each set of sizes that is fed (`Bundle.for_data`).
         constants: values of an ONNX model's inputs that are to be constants, such as axes and sizes.
         test_data: a folder of an ONNX model's test data, instead of the folders beside it.
+        native: read an ONNX model for an engine that runs the file as it is: where nodes cannot be expressed, the
+            bundle has the inputs, the testcases and the reason (`Bundle.refusal`).
 
     Raises:
         FormatError: the bytes are neither a MegEngine dump nor an ONNX model; the message names the offset and the
@@ -74,7 +91,8 @@ def load(
     >>> [v.name for v in bundle.inputs], [*bundle.outputs], len(bundle.testcases)
     (['data'], ['out'], 3)
     """
-    return load_all(source, copy=copy, input_shapes=input_shapes, constants=constants, test_data=test_data)[0]
+    read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
+    return load_all(source, copy=copy, native=native, **read)[0]
 
 
 def loads(data: bytes) -> Bundle:
@@ -89,12 +107,13 @@ def loads(data: bytes) -> Bundle:
 
 
 def load_all(
-    source: str | os.PathLike[str] | BinaryIO | bytes,
+    source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel,
     *,
     copy: bool = False,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
+    native: bool = False,
 ) -> list[Bundle]:
     """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`.
 
@@ -104,12 +123,15 @@ def load_all(
     """
     data, path, watch = mapped(source, copy)
     if _is_onnx(data, path):
-        bundle = _load_onnx(
-            data, path, input_shapes=input_shapes, constants=constants, test_data=test_data, copy=copy
-        )
+        read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
+        bundle = _load_onnx(data, path, native=native, copy=copy, **read)
         if watch is not None:
             bundle.watches += (watch,)
         return [bundle]
+    if path.lower().endswith(".pt2") and bytes(data[:4]) == _ZIP:
+        program: Bundle = resolve("loadrun.torch.program:load_program")(data, path, native=native)
+        program.watches = () if watch is None else (watch,)
+        return [program]
     if input_shapes or constants or test_data is not None:
         raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
     return _load_all(data, path, watch)
@@ -150,6 +172,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
             found = record_at(data[end:])
             if found is not None and (owner := _owner(found, bundles)) is not None:
                 owner.record, owner.damage = found, _damage_in(found)
+                owner.graph.input_order = input_order(found)
                 end += len(found)
                 continue
             if _kind(data[end:]) is None:
@@ -216,11 +239,13 @@ def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
 
 
 def mapped(
-    source: str | os.PathLike[str] | BinaryIO | bytes, copy: bool = False
+    source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel, copy: bool = False
 ) -> tuple[memoryview, str, FileWatch | None]:
     """The bytes of a source, mapped where they can be, its name, and what tells whether they changed."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return memoryview(source).cast("B").toreadonly(), "<bytes>", None
+    if isinstance(source, SerializableModel):
+        return memoryview(source.SerializeToString()), "<bytes>", None
     if not isinstance(source, (str, os.PathLike)):
         return memoryview(source.read()).toreadonly(), str(getattr(source, "name", "<stream>")), None
     path = os.fspath(source)

@@ -25,11 +25,22 @@ from ..testcase import Testcase
 __all__ = [
     "RecordWriter",
     "graph_digest",
+    "input_order",
     "intermediates_at",
     "moved",
     "numbered",
     "tensor_digest",
 ]
+
+
+def input_order(record: memoryview) -> tuple[str, ...]:
+    """Names of the inputs in the order of what the model was made of, where a record says it."""
+    try:
+        found = header(record).get("inputs")
+    except FormatError:
+        # What is wrong with a record is for `verify` to say.
+        return ()
+    return tuple(n for n in found if isinstance(n, str)) if isinstance(found, list) else ()
 
 
 def intermediates_at(record: object, testcase: int) -> list[list[float | None]] | None:

@@ -62,7 +62,7 @@ def save(
         if format not in ("FBS_V2", "FBS"):
             raise FormatError(f"format {format!r} is unknown; known are 'FBS_V2' and 'FBS'")
         options = DumpOptions(**{**vars(options), "dump_format": format})
-    bundle = source if isinstance(source, Bundle) else Bundle(source)
+    bundle = source.lasting() if isinstance(source, Bundle) else Bundle(source)
     graph = options.apply(bundle.graph)
     before = ExistingFile.of(target) if options.append else None
     with _opened(target, options.append and before is None, beside=inspect is not None) as file:
@@ -121,7 +121,7 @@ def _write(
     data, content_hash = dump_and_hash(graph, format=kind)
     file.write(data)
     del data
-    with _record(bundle, graph, before) as record:
+    with _record(bundle, graph, before, kept=testcases is None) as record:
         count = _write_testcases(file, cases, graph, kind, record)
         if container and announced is None:
             file.patch(count_at, pack("<I", count))
@@ -139,15 +139,28 @@ def _write(
 
 
 @contextmanager
-def _record(bundle: Bundle, graph: Graph, before: ExistingFile | None) -> Iterator[RecordWriter | None]:
-    """What writes a new record, None where the bundle has none or one that is kept."""
+def _record(
+    bundle: Bundle, graph: Graph, before: ExistingFile | None, *, kept: bool
+) -> Iterator[RecordWriter | None]:
+    """What writes a new record, None where there is nothing to say or the bundle has one that is kept."""
     number = {} if before is None else {"dump": len(before.dumps)}
-    record = RecordWriter({**bundle.record, **number}, graph) if isinstance(bundle.record, Mapping) else None
+    order = _order(graph)
+    about = bundle.record
+    if order and not isinstance(about, Mapping) and not (kept and about is not None):
+        about = {"record": 1}
+    record = RecordWriter({**about, **number, **order}, graph) if isinstance(about, Mapping) else None
     try:
         yield record
     finally:
         if record is not None:
             record.close()
+
+
+def _order(graph: Graph) -> dict[str, list[str]]:
+    """The order of the inputs for the record, where it is not that of their names, in which MegEngine has them."""
+    names = [v.name or "" for v in Bundle(graph).inputs]
+    by_name = [v.name or "" for v in graph.inputs if v.name in set(names)]
+    return {} if names == by_name else {"inputs": names}
 
 
 def _kept_record(bundle: Bundle, graph: Graph) -> bytes:

@@ -4,29 +4,39 @@
 """
 
 from ..base.about import About, Island
-from .protocol import Choice, Engine, Factory, Setup
+from .protocol import NATIVE, TRANSLATED, Choice, Engine, Factory, FileEngine, FileFactory, Setup
 from .registry import (
+    baseline_for,
     check_engine,
     engine_names,
-    held_against,
+    file_of,
     make_engine,
+    make_file_engine,
     make_ready,
     register_engine,
+    runs_file,
     split_engines,
 )
 
 __all__ = [
+    "NATIVE",
+    "TRANSLATED",
     "About",
     "Choice",
     "Engine",
     "Factory",
+    "FileEngine",
+    "FileFactory",
     "Island",
     "Setup",
+    "baseline_for",
     "check_engine",
     "engine_names",
-    "held_against",
+    "file_of",
     "make_engine",
+    "make_file_engine",
     "make_ready",
     "register_engine",
+    "runs_file",
     "split_engines",
 ]

@@ -1,4 +1,4 @@
-"""Which values are alive when a run takes the most memory."""
+"""The values that are alive when a run takes the most memory."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Divided:
 
     @property
     def about(self) -> About:
-        """What executes the model."""
+        """The engine that executes the model."""
         return self._model.about
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:

@@ -1,11 +1,11 @@
-"""Dynamic tensor rematerialization: values are evicted while memory is short and computed again on need.
+"""Dynamic tensor rematerialization: values are evicted while memory is short and recomputed on demand.
 
 `DTRProgram` executes steps as usual and counts the bytes that its intermediate values own. Where they would exceed
 the threshold it drops the memory whose loss costs least by MegEngine's measure (its graph-level DTR):
 
     recompute time ** time factor * recompute memory ** memory factor / (size * distance to the next use)
 
-Recompute time takes in the values that would have to come back first, times the number of lost values that would
+Recompute time includes the values that would have to come back first, times the number of lost values that would
 need this one. What is missing when a step needs it is computed again in the program's own order; so the values held
 meanwhile were also held together in the ordinary run, and the peak stays within what that run takes (or the threshold,
 or what may not be evicted).
@@ -23,8 +23,8 @@ import numpy as np
 from ..graph.dtypes import Array
 from ..ops.infer import Inference
 from ..ops.registry import implementation
-from .liveness import foretell
-from .program import Observer, Program, Step, root, run_step, whole
+from .liveness import predict_shares
+from .program import Observer, Program, Step, donatable, root, run_step
 from .recompute_config import DTRConfig
 
 __all__ = ["DTRCounts", "DTRProgram"]
@@ -36,7 +36,7 @@ _FLOPS_PER_BYTE = 4
 
 @dataclass
 class DTRCounts:
-    """What the last run did.
+    """Counts of what the last run did.
 
     Attributes:
         evictions: pieces of memory that were dropped.
@@ -75,7 +75,7 @@ class DTRProgram(Program):
                 self.uses.setdefault(v, []).append(i)
         for v in self.keep:
             self.uses.setdefault(v, []).append(len(self.steps))
-        # Random results would differ, and what depends on branches need not be there to start from.
+        # Random results would differ, and values that depend on branches may be missing.
         self.fixed = [
             s.guard is not None or s.merges or implementation(s.call.opr.type).random for s in self.steps
         ]
@@ -137,7 +137,7 @@ class _Execution:
         self.cost = [0.0] * len(program.steps)
         self.size: dict[int, int] = {}
         self.view_of: dict[int, int] = {}
-        self.ragged: set[int] = set()
+        self.strided: set[int] = set()
         self.evicted: set[int] = set()
         self.held: set[int] = set()
         self.plain: dict[int, _Memory] = {}
@@ -157,14 +157,14 @@ class _Execution:
         s = self.p.steps[i]
         args = [self.values.get(v, _ABSENT) if s.merges else self.values[v] for v in s.reads]
         free = [v for v in dict.fromkeys(s.reads) if v in dying and v not in self.held and self._alone(v)]
-        ragged = [v for v in s.reads if v in self.values and not self.values[v].flags.c_contiguous]
-        shares = foretell(s, self.p.known.shapes, free, ragged)
-        self.make_room(sum(x.size for x in shares), pinned)
+        strided = [v for v in s.reads if v in self.values and not self.values[v].flags.c_contiguous]
+        shares = predict_shares(s, self.p.known.shapes, free, strided)
+        self.free_memory(sum(x.size for x in shares), pinned)
         self.hold(dying)
         free = [v for v in free if v not in self.held]
-        spare = [self.values[v] for v in free]
-        outs = run_step(s, args, spare, self.rng)
-        left = {id(a) for a in spare}
+        donated = [self.values[v] for v in free]
+        outs = run_step(s, args, donated, self.rng)
+        left = {id(a) for a in donated}
         taken = {v for v in free if id(self.values[v]) not in left}
         roots = {id(root(a)): v for v, a in zip(s.reads, args, strict=True)}
         moved = sum(a.nbytes for a in args)
@@ -177,9 +177,9 @@ class _Execution:
         self.counts.peak = max(self.counts.peak, self.live)
 
     def _alone(self, v: int) -> bool:
-        """Whether a value owns its memory and a kernel may write into it."""
+        """Tell whether a value owns its memory and a kernel may write into it."""
         place = self.place.get(v)
-        return place is not None and len(place.vars) == 1 and whole(self.values[v])
+        return place is not None and len(place.vars) == 1 and donatable(self.values[v])
 
     def _put(self, v: int, out: Array, roots: Mapping[int, int], taken: Collection[int]) -> None:
         base = root(out)
@@ -188,11 +188,11 @@ class _Execution:
         self.evicted.discard(v)
         self.size[v] = base.nbytes if isinstance(base, np.ndarray) else 0
         if out.flags.c_contiguous:
-            self.ragged.discard(v)
+            self.strided.discard(v)
         else:
-            self.ragged.add(v)
+            self.strided.add(v)
         if key in roots:
-            # What it takes where it cannot live in its input's memory.
+            # Its size where it cannot live in its input's memory.
             self.size[v] = out.nbytes
             if roots[key] not in taken:
                 self.view_of[v] = roots[key]
@@ -218,13 +218,13 @@ class _Execution:
             del self.memory[id(root(array))]
 
     def leave(self, i: int) -> None:
-        """After a step: values that the rest of the program does not read go."""
+        """Drop, after a step, the values that the rest of the program does not read."""
         s = self.p.steps[i]
         self.plain_live -= _vacate(self.plain, s.dying)
         self.now = i + 1
         self.hold(s.dying)
         for v in s.dying:
-            # What was fed stays: values may have to be computed again from it.
+            # Fed values stay: others may have to be computed again from them.
             if v in self.producer and v not in self.held:
                 self.drop(v)
         if self.held:
@@ -250,19 +250,19 @@ class _Execution:
         return {v for j in self.chain(self.evicted, gone) for v in self.p.steps[j].reads}
 
     def _irreplaceable(self, group: Iterable[int], gone: Collection[int] = ()) -> bool:
-        """Whether values could not be computed again from those that are there and not in `gone`."""
+        """Tell whether values could not be computed again from those that are there and not in `gone`."""
         own = {self.producer[v] for v in group}
         reads = {v for j in own for v in self.p.steps[j].reads if v not in self.values or v in gone}
         return any(self.p.fixed[j] for j in own.union(self.chain(reads, gone)))
 
     def next_use(self, v: int) -> int | None:
-        """The first step from now on that reads a variable."""
+        """Return the first step from now on that reads a variable."""
         uses = self.p.uses.get(v, ())
         at = bisect_left(uses, self.now)
         return uses[at] if at < len(uses) else None
 
     def chain(self, missing: Iterable[int], gone: Collection[int] = ()) -> list[int]:
-        """The steps, in order, that bring values back from those that are there and not in `gone`."""
+        """Return the steps, in order, that bring values back from those that are there and not in `gone`."""
         found: set[int] = set()
         stack = list(missing)
         while stack:
@@ -285,7 +285,7 @@ class _Execution:
         needed = {*wanted, *last}
         for j in plan:
             s = self.p.steps[j]
-            # An output that is still there would be held twice.
+            # An output that is still alive would be stored twice.
             for v in s.writes:
                 self.drop(v)
             dying = {v for v in s.reads if last[v] == j and self._over(v, wanted)}
@@ -299,7 +299,7 @@ class _Execution:
             needed.difference_update(v for v in s.reads if last[v] == j and v not in wanted)
 
     def _way_back(self, wanted: Collection[int]) -> tuple[list[int], list[_Memory]]:
-        """Steps that bring values back with the least memory, and what is to be evicted before them."""
+        """Return the steps that bring values back with the least memory, and what is to be evicted before them."""
         limit = max(self.p.config.eviction_threshold, self.counts.peak)
         out: list[_Memory] = []
         best: tuple[int, list[int], list[_Memory]] | None = None
@@ -309,7 +309,7 @@ class _Execution:
             peak = self.peak_of(plan, wanted, gone)
             if best is None or peak < best[0]:
                 best = peak, plan, list(out)
-            # Younger values were not there when the plan's first step ran first; they wait their turn.
+            # Younger values did not exist when the plan's first step first ran; they wait their turn.
             young = [
                 m
                 for m in self.memory.values()
@@ -328,13 +328,13 @@ class _Execution:
             self.evicted.add(v)
 
     def _over(self, v: int, wanted: Collection[int]) -> bool:
-        """Whether a value has no reader outside the plan that brings values back."""
+        """Tell whether a value has no reader outside the plan that brings values back."""
         if v in wanted or v in self.held or v not in self.producer:
             return False
         return self.next_use(v) is None
 
     def peak_of(self, plan: Sequence[int], wanted: Collection[int], gone: set[int]) -> int:
-        """The most bytes alive while a plan runs, when `gone` and all that it does not need is evicted."""
+        """Return the most bytes alive while a plan runs, when `gone` and all that it does not need is evicted."""
         last = {v: j for j in plan for v in self.p.steps[j].reads}
         held = [
             m
@@ -355,12 +355,12 @@ class _Execution:
         return peak
 
     def _settle(self, s: Step, at: dict[int, _Memory], over: Collection[int]) -> int:
-        """Place a step's outputs where its kernel would, in imagined memory; the bytes of it that are new."""
-        spare = [v for v in s.reads if v in over and v in at and len(at[v].vars) == 1]
-        shares = foretell(s, self.p.known.shapes, spare, self.ragged)
+        """Place a step's outputs where its kernel would, in simulated memory; return the bytes that are new."""
+        donated = [v for v in s.reads if v in over and v in at and len(at[v].vars) == 1]
+        shares = predict_shares(s, self.p.known.shapes, donated, self.strided)
         new = 0
         for v, share in zip(s.writes, shares, strict=True):
-            source = self.view_of.get(v, share.source if share.source in spare else None)
+            source = self.view_of.get(v, share.source if share.source in donated else None)
             if source is None:
                 at[v] = _Memory(self.size[v])
                 new += self.size[v]
@@ -374,7 +374,7 @@ class _Execution:
     # Evicting
 
     def evictable(self, m: _Memory, targets: bool = False) -> bool:
-        """Whether all that lives in a piece of memory may go and could come back.
+        """Tell whether all that lives in a piece of memory may go and could come back.
 
         Args:
             targets: whether what the caller wants may go for a while.
@@ -391,7 +391,7 @@ class _Execution:
         for v in list(m.vars):
             self._lose(v)
 
-    def make_room(self, wanted: int, pinned: Collection[int]) -> None:
+    def free_memory(self, wanted: int, pinned: Collection[int]) -> None:
         """Evict until `wanted` more bytes fit under the threshold, as far as values may go."""
         while self.live + wanted > self.p.config.eviction_threshold:
             best = self._cheapest(pinned)
@@ -412,7 +412,7 @@ class _Execution:
     def _value(
         self, m: _Memory, time: Sequence[float], memory: Sequence[float], ahead: Mapping[int, float]
     ) -> float:
-        """The logarithm of what losing a piece of memory costs."""
+        """Return the logarithm of what losing a piece of memory costs."""
         own = {self.producer[v] for v in m.vars}
         before = {self.producer[v] for j in own for v in self.p.steps[j].reads if v not in self.values} - own
         seconds = sum(self.cost[j] for j in own) + sum(time[j] for j in before)
@@ -428,7 +428,7 @@ class _Execution:
         )
 
     def _back(self) -> tuple[list[float], list[float]]:
-        """For every executed step the cost and bytes of running it with all missing values before it."""
+        """Return for every executed step the cost and bytes of running it with all missing values before it."""
         time = [0.0] * len(self.done)
         memory = [0.0] * len(self.done)
         for j, s in enumerate(self.p.steps):
@@ -443,7 +443,7 @@ class _Execution:
         return time, memory
 
     def _ahead(self) -> dict[int, float]:
-        """For every variable how many lost steps, counted along all paths, would read it to run again."""
+        """Count for every variable the lost steps, along all paths, that would read it to run again."""
         count: dict[int, float] = {}
         for j in reversed(self.chain(self.evicted)):
             s = self.p.steps[j]

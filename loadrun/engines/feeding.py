@@ -1,4 +1,4 @@
-"""What engines do before they execute: which inputs a graph has, what is fed to them, what is the same in every run."""
+"""Preparation for execution: a graph's inputs, what is fed to them, what is the same in every run."""
 
 from __future__ import annotations
 

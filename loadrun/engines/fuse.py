@@ -74,7 +74,7 @@ class FusedKernel:
         return out
 
     def bind(self, c: Call, s: ShapeCall) -> Bound | None:
-        """The same for known shapes."""
+        """Bind the items to known shapes."""
         from ..ops.conv.convolution import bind_float  # for start-up: a model without convolutions needs none
 
         n = self.n_inputs
@@ -99,7 +99,7 @@ class FusedKernel:
         return bound
 
     def finisher(self, operands: Sequence[Array]) -> Finish:
-        """The function that applies all items to a block in place.
+        """Return the function that applies all items to a block in place.
 
         Args:
             operands: from `_flat`.
@@ -135,7 +135,7 @@ class FusedKernel:
         return finish
 
     def _flat(self, place: int, x: Array) -> Array:
-        """An operand as it lies beside blocks: (batch, channels, positions), a number or a number a channel (n, 1)."""
+        """Reshape an operand to lie beside blocks: (batch, channels, positions) or (n, 1)."""
         return x.reshape(*x.shape[:2], -1) if place in self.full else x.reshape(-1, 1)
 
 
@@ -153,7 +153,7 @@ def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list
             readers.setdefault(v, []).append(i)
     out: list[Step | None] = list(steps)
     taken: set[int] = set()
-    # Where two convolutions meet in a sum, the later one takes it: then the other's output is ready.
+    # Where two convolutions meet in a sum, the later one fuses it: the other's output is ready then.
     for i, s in reversed(list(enumerate(steps))):
         if not _is_head(s) or s.writes[0] not in known.shapes:
             continue
@@ -199,7 +199,7 @@ def _chain(
     keep: Collection[int],
     taken: set[int],
 ) -> tuple[list[int], list[_FusedStep], list[int]]:
-    """The elementwise steps that can follow a convolution block by block, and the operands that they read."""
+    """Return the elementwise steps that can follow a convolution block by block, and the operands that they read."""
     shape = known.shapes[head.writes[0]]
     current = head.writes[0]
     chain: list[int] = []
@@ -235,7 +235,7 @@ def _chain(
 
 
 def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]:
-    """Where the inputs of an elementwise step on a convolution's result come from; empty when it cannot follow it."""
+    """Return where the inputs of an elementwise step on a convolution's result come from; empty if it cannot follow."""
     if s.guard is not None or s.call.opr.type != "Elemwise" or known.shapes.get(s.writes[0]) != shape:
         return []
     if any(d.name != "Float32" for d in (*s.call.inputs, *s.call.outputs)):
@@ -243,7 +243,7 @@ def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]
     sources = [source for v in s.reads if (source := _source(v, current, shape, known)) is not None]
     if len(sources) < len(s.reads):
         return []
-    # What MAX and MIN make of NaN depends on the place in the whole array, which a single number alone allows for.
+    # What MAX and MIN make of NaN depends on the place in the whole array; only scalars work block by block.
     mode = s.call.opr.get(Elemwise).mode
     limits = mode in _BY_PLACE and sorted(sources) == [_BLOCK, _SCALAR] and prod(shape) > 1
     return [] if mode in _BY_PLACE and not limits else sources
@@ -258,7 +258,7 @@ def _append(items: list[_FusedStep], opr: Opr, placed: Sequence[tuple[str, int]]
         return
     limit = _maximum if mode is ElemwiseMode.MAX else _minimum
     bound = tuple(p for p in placed if p[0] == _SCALAR)
-    # MAX and MIN in a row are one.
+    # MAX and MIN in a row become one step.
     joins = items and len(items[-1].limits) == 1 and items[-1].limits[0] is not limit
     before = items.pop() if joins else _FusedStep(func, ())
     items.append(_FusedStep(func, before.sources + bound, (*before.limits, limit)))
@@ -267,9 +267,9 @@ def _append(items: list[_FusedStep], opr: Opr, placed: Sequence[tuple[str, int]]
 def _limit(
     block: Array, limits: Sequence[Limit], bounds: Sequence[np.float32], place: tuple[int, int, int]
 ) -> None:
-    """MAX, MIN or both of a block and single numbers."""
+    """Take MAX, MIN or both of a block and single numbers."""
     if len(limits) == 2:
-        # Numbers are settled by this; NaN stays, and is what the functions look for.
+        # This settles all numbers; only NaN is left for the functions.
         low, high = bounds if limits[0] is _maximum else bounds[::-1]
         if low <= high:
             block.clip(low, high, out=block)
@@ -284,7 +284,7 @@ def _has_nan(block: Array) -> bool:
 
 
 def _maximum(block: Array, bound: np.float32, at: int, points: int, size: int) -> None:
-    """A block against a single number, as the kernel does it that sees the whole array (`elemwise.floats.maximum`).
+    """Take MAX of a block and a number as the kernel on the whole array does (`elemwise.floats.maximum`).
 
     Args:
         at: the place of the block's first element in the whole array.
@@ -301,7 +301,7 @@ def _maximum(block: Array, bound: np.float32, at: int, points: int, size: int) -
 
 
 def _minimum(block: Array, bound: np.float32, at: int, points: int, size: int) -> None:
-    """The same for MIN, which gives the bound for NaN wherever it is."""
+    """Take MIN likewise; it gives the bound for NaN wherever it is."""
     if _has_nan(block) or np.isnan(bound):
         block[...] = np.where(block < bound, block, bound)
     else:
@@ -309,14 +309,14 @@ def _minimum(block: Array, bound: np.float32, at: int, points: int, size: int) -
 
 
 def _relu_keeping_nan(out: Array, x: Array) -> None:
-    """RELU(x) / (x == x), to the same bits but for the sign of NaN."""
+    """Compute RELU(x) / (x == x), to the same bits but for the sign of NaN."""
     np.maximum(x, filled(0.0, x), out=out)
 
 
 def _relu_with_nan(
     steps: Sequence[Step], current: int, readers: dict[int, list[int]], keep: Collection[int]
 ) -> list[int]:
-    """The three steps of RELU(x) / (x == x), in order, where nothing else reads what lies between; else none.
+    """Return the three steps of RELU(x) / (x == x), in order, where nothing else reads what lies between; else none.
 
     So an activation is written that makes NaN of NaN, as ONNX's does.
     """
@@ -338,14 +338,14 @@ def _relu_with_nan(
 
 
 def _is_mode(s: Step, mode: ElemwiseMode) -> bool:
-    """Whether a step is that elementwise mode on float32, outside of branches."""
+    """Tell whether a step is that elementwise mode on float32, outside of branches."""
     if s.guard is not None or s.call.opr.type != "Elemwise" or s.call.opr.get(Elemwise).mode != mode:
         return False
     return all(d.name == "Float32" for d in (*s.call.inputs, *s.call.outputs))
 
 
 def _source(var: int, current: int, shape: Shape, known: Inference) -> str | None:
-    """How an elementwise input lies beside the block; None when it is of another form."""
+    """Return how an elementwise input lies beside the block; None when it is of another form."""
     if var == current:
         return _BLOCK
     own = known.shapes.get(var)

@@ -1,7 +1,7 @@
-"""Which memory steps need, known before execution: who shares memory with whom, and the peak of a program.
+"""The memory that steps need, known before execution: which values share memory, and the peak of a program.
 
 Kernels return views where they can, and write into the memory of a dying input where `Call.reuse` lets them. The
-rules here foretell that from operator types and shapes; where they are not sure they say that new memory is taken.
+rules here predict that from operator types and shapes; where they cannot tell they assume new memory.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from ..ops.op import Trait
 from ..ops.registry import Shape
 from .program import Step
 
-__all__ = ["Share", "foretell", "peak_bytes", "stored_bytes"]
+__all__ = ["Share", "peak_bytes", "predict_shares", "stored_bytes"]
 
-_VIEWS, _STAYS_WHOLE = types(Trait.VIEW), types(Trait.WHOLE)
+_VIEWS, _STAYS_CONTIGUOUS = types(Trait.VIEW), types(Trait.CONTIGUOUS)
 _IN_PLACE, _WRITES_FIRST = types(Trait.IN_PLACE), types(Trait.INTO_FIRST)
 
 
 @dataclass(frozen=True)
 class Share:
-    """Where an output lives.
+    """The place where an output lives.
 
     Attributes:
         size: bytes of new memory, 0 when it lives in an input's.
         source: the variable whose memory it lives in, None for new memory.
-        whole: whether it covers its memory in order, so that it can be reshaped or written into.
+        contiguous: whether it covers its memory in order, so that it can be reshaped or written into.
     """
 
     size: int
     source: int | None = None
-    whole: bool = True
+    contiguous: bool = True
 
 
 def stored_bytes(step: Step, shapes: Mapping[int, Shape]) -> list[int]:
-    """Bytes in memory of every output; 0 where the shape is unknown."""
+    """Return the bytes in memory of every output; 0 where the shape is unknown."""
     return [
         prod(shapes[v]) * d.np.itemsize if v in shapes else 0
         for v, d in zip(step.writes, step.call.outputs, strict=True)
     ]
 
 
-def foretell(
-    step: Step, shapes: Mapping[int, Shape], spare: Collection[int], ragged: Collection[int]
+def predict_shares(
+    step: Step, shapes: Mapping[int, Shape], donated: Collection[int], strided: Collection[int]
 ) -> list[Share]:
-    """Where the outputs of a step will live.
+    """Predict where the outputs of a step will live.
 
     Args:
-        spare: inputs whose memory the step may write into.
-        ragged: variables that do not cover their memory in order.
+        donated: inputs whose memory the step may write into.
+        strided: variables that are not contiguous.
     """
     sizes = stored_bytes(step, shapes)
     kind = step.call.opr.type
@@ -60,49 +60,49 @@ def foretell(
         return [Share(n) for n in sizes]
     first = step.reads[0]
     if kind in _VIEWS:
-        return _views(step, shapes, sizes, ragged)
-    if kind == "ReduceV2" and _passes_on(step, shapes, ragged):
+        return _views(step, shapes, sizes, strided)
+    if kind == "ReduceV2" and _passes_on(step, shapes, strided):
         return [Share(0, first)]
     if kind == "Concat":
         # numpy joins transposed arrays into a transposed one.
-        return [Share(n, None, not any(v in ragged for v in step.reads)) for n in sizes]
-    taken = _written_into(step, shapes, spare, ragged)
+        return [Share(n, None, not any(v in strided for v in step.reads)) for n in sizes]
+    taken = _written_into(step, shapes, donated, strided)
     if taken is None:
         return [Share(n) for n in sizes]
     return [Share(0, taken)] + [Share(n) for n in sizes[1:]]
 
 
 def _views(
-    step: Step, shapes: Mapping[int, Shape], sizes: Sequence[int], ragged: Collection[int]
+    step: Step, shapes: Mapping[int, Shape], sizes: Sequence[int], strided: Collection[int]
 ) -> list[Share]:
-    """The outputs of an operator that gives views."""
+    """Return the outputs of an operator that gives views."""
     kind, first = step.call.opr.type, step.reads[0]
-    if kind == "ReshapeV1" and first in ragged:
+    if kind == "ReshapeV1" and first in strided:
         return [Share(n) for n in sizes]
-    whole = kind in _STAYS_WHOLE and first not in ragged
+    contiguous = kind in _STAYS_CONTIGUOUS and first not in strided
     if kind == "CondExecMark":
-        return [Share(0, v, whole) for v, _ in zip(step.reads, sizes, strict=False)]
+        return [Share(0, v, contiguous) for v, _ in zip(step.reads, sizes, strict=False)]
     if kind == "Split":
         if first in shapes:
             axis = step.call.opr.get(Axis).axis
-            whole = first not in ragged and prod(shapes[first][: axis % len(shapes[first])]) == 1
-        return [Share(0, first, whole) for _ in sizes]
-    return [Share(0, first, whole)] + [Share(n) for n in sizes[1:]]
+            contiguous = first not in strided and prod(shapes[first][: axis % len(shapes[first])]) == 1
+        return [Share(0, first, contiguous) for _ in sizes]
+    return [Share(0, first, contiguous)] + [Share(n) for n in sizes[1:]]
 
 
-def _passes_on(step: Step, shapes: Mapping[int, Shape], ragged: Collection[int]) -> bool:
-    """Whether a reduction has nothing to reduce, so that its input is passed on."""
+def _passes_on(step: Step, shapes: Mapping[int, Shape], strided: Collection[int]) -> bool:
+    """Tell whether a reduction has nothing to reduce, so that its input is passed on."""
     first = step.reads[0]
-    if first not in shapes or shapes.get(step.writes[0]) != shapes[first] or first in ragged:
+    if first not in shapes or shapes.get(step.writes[0]) != shapes[first] or first in strided:
         return False
     same_type = step.call.inputs[0] == step.call.outputs[0]
     return same_type and step.call.opr.get(Reduce).mode != ReduceMode.SUM_SQR
 
 
 def _written_into(
-    step: Step, shapes: Mapping[int, Shape], spare: Collection[int], ragged: Collection[int]
+    step: Step, shapes: Mapping[int, Shape], donated: Collection[int], strided: Collection[int]
 ) -> int | None:
-    """The input that the first output will be written into."""
+    """Return the input that the first output will be written into."""
     kind = step.call.opr.type
     out = step.writes[0] if step.writes else None
     if out is None or (kind not in _IN_PLACE and kind not in _WRITES_FIRST):
@@ -111,7 +111,7 @@ def _written_into(
         return None
     reads = step.reads[:1] if kind in _WRITES_FIRST else step.reads
     for v, dtype in zip(reads, step.call.inputs, strict=False):
-        if v in spare and v not in ragged and v in shapes and shapes[v] == shapes.get(out):
+        if v in donated and v not in strided and v in shapes and shapes[v] == shapes.get(out):
             if kind in _WRITES_FIRST and v == step.reads[1]:
                 continue
             if dtype.np == step.call.outputs[0].np:
@@ -120,7 +120,7 @@ def _written_into(
 
 
 def peak_bytes(steps: Sequence[Step], keep: Collection[int], shapes: Mapping[int, Shape]) -> int:
-    """The most bytes of intermediate values that are alive at once when the steps are executed.
+    """Return the most bytes of intermediate values that are alive at once when the steps are executed.
 
     Values count as `MemoryMeter` counts them: what is fed and constants do not, views once. A value of unknown
     shape counts nothing; all branches count as taken.
@@ -129,14 +129,14 @@ def peak_bytes(steps: Sequence[Step], keep: Collection[int], shapes: Mapping[int
     slot: dict[int, int] = {}
     size: dict[int, int] = {}
     users: dict[int, int] = {}
-    ragged: set[int] = set()
+    strided: set[int] = set()
     live = peak = 0
     for i, s in enumerate(steps):
         dying = {v for v in (*s.needs, *s.writes) if last[v] == i and v not in keep}
-        spare = {v for v in dying if v in s.reads and v in slot and users[slot[v]] == 1}
-        for v, share in zip(s.writes, foretell(s, shapes, spare, ragged), strict=True):
-            if not share.whole:
-                ragged.add(v)
+        donated = {v for v in dying if v in s.reads and v in slot and users[slot[v]] == 1}
+        for v, share in zip(s.writes, predict_shares(s, shapes, donated, strided), strict=True):
+            if not share.contiguous:
+                strided.add(v)
             if share.source is None:
                 slot[v] = v
                 size[v] = share.size

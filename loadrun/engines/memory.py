@@ -1,4 +1,4 @@
-"""How much memory a single value may take, and how much the values of a run take."""
+"""Limits on the memory of a single value, and the memory that the values of a run take."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEPT = 31 << 20
 
 
 def memory_limit() -> int:
-    """Bytes of physical memory, or 2**62 where the system does not tell."""
+    """Return the bytes of physical memory, or 2**62 where the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""What every operator of a run took, in the structure of MegEngine's graph profiler."""
+"""Time and memory of every operator of a run, in the structure of MegEngine's graph profiler."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Profile:
             s.kernel = _Timed(s.kernel, self, known.flops)
 
     def start(self) -> None:
-        """A run begins; what the last one recorded is forgotten."""
+        """Begin a run; what the last one recorded is forgotten."""
         self._runs = self._current.runs = []
         self._current.began = perf_counter()
 
@@ -73,7 +73,7 @@ class Profile:
             self._current.runs.append(execution)
 
     def to_json(self) -> dict[str, Any]:
-        """The last run as MegEngine's ``get_profile`` gives it, ready for `json.dumps`.
+        """Return the last run as MegEngine's ``get_profile`` gives it, ready for `json.dumps`.
 
         ``graph_exec`` holds the operators (``operator``), the variables (``var``) and the operators' ids in the
         order of execution (``comp_seq``). ``profiler`` holds seconds by operator id: ``device`` by computing node
@@ -160,7 +160,7 @@ class _Timed:
 
 
 def _inputs(run: _Execution) -> list[Var]:
-    """What an operator reads, and after it what those read that are fused into it."""
+    """Return what an operator reads, followed by what the operators fused into it read."""
     inside = {v.id for o in (run.opr, *run.fused) for v in o.outputs}
     operands = [v for o in run.fused for v in o.inputs if v.id not in inside]
     return [*run.opr.inputs, *dict.fromkeys(operands)]

@@ -26,6 +26,7 @@ __all__ = [
     "Program",
     "Step",
     "bind",
+    "donatable",
     "execute",
     "make_step",
     "mark_dying",
@@ -34,7 +35,6 @@ __all__ = [
     "specialize",
     "typed",
     "walk",
-    "whole",
 ]
 
 Observer = Callable[[Opr, Sequence[Array]], None]
@@ -78,7 +78,7 @@ class Step:
         self.dtypes = tuple(d.np for d in outputs)
         self.rounds = any(d.name == "BFloat16" for d in outputs)
         self.writes_into = self.call.opr.type in _WRITES_INTO
-        # A kernel that takes nothing from its call but what never changes needs no call of its own.
+        # A kernel that reads only constant fields of its call needs no call of its own.
         self.shared = not self.writes_into and self.call.opr.type not in _RANDOM
 
     @property
@@ -112,7 +112,7 @@ class Program:
 
 
 def make_step(opr: Opr, constant: Collection[int], branches: Branches) -> Step:
-    """The step of an operator; `constant` holds the ids of variables that never change."""
+    """Make the step of an operator; `constant` holds the ids of variables that never change."""
     predicates = branches.merged.get(opr.id, ())
     inputs = (*opr.inputs, *predicates)
     call = Call(
@@ -142,7 +142,7 @@ def mark_dying(steps: Sequence[Step], keep: Collection[int]) -> None:
 def specialize(
     steps: Iterable[Step], constants: Mapping[int, Array], known: Inference, keep: Collection[int]
 ) -> Program:
-    """The program for known input shapes: shape arithmetic is replaced by its values.
+    """Specialize the program to known input shapes: shape arithmetic is replaced by its values.
 
     Args:
         steps: the graph's steps without the constant ones.
@@ -187,7 +187,7 @@ def bind(steps: Iterable[Step], known: Inference) -> None:
             s.bound = make(call, ShapeCall(call.opr, call.inputs, shapes, values))
         except Exception as e:
             if s.guard is not None:
-                # A branch need not fit shapes with which it is not taken; where it is taken, its kernel says the same.
+                # A branch need not fit shapes for which it is not taken; if it is taken, its kernel raises the same.
                 continue
             if isinstance(e, LoadRunError):
                 raise
@@ -220,7 +220,7 @@ def execute(
 
 def walk(steps: Iterable[Step], values: dict[int, Array], rng: np.random.Generator | None) -> Iterator[Step]:
     """Run steps one by one: each comes when it has run, while its outputs are among `values`."""
-    # Live variables per piece of memory; fed and constant arrays are absent: never overwritten.
+    # Live variables per piece of memory; without fed and constant arrays, which are never overwritten.
     owners: dict[int, int] = {}
     for step in steps:
         if step.guard is None or (step.guard in values and values[step.guard].any()):
@@ -252,7 +252,7 @@ def _execute_bound(step: Step, bound: Bound, values: dict[int, Array], owners: d
     for v in step.into:
         array = values[v]
         key = id(array if array.base is None else root(array))
-        if owners.get(key) == 1 and whole(array):
+        if owners.get(key) == 1 and donatable(array):
             into = array
             break
     try:
@@ -269,25 +269,28 @@ def _execute(
     step: Step, values: dict[int, Array], owners: dict[int, int], rng: np.random.Generator | None
 ) -> None:
     args = [values.get(v, ABSENT) if step.merges else values[v] for v in step.reads]
-    spare = []
+    donated = []
     if step.writes_into:
-        spare = [
+        donated = [
             values[v]
             for v in step.dying
-            if v in values and v in step.reads and owners.get(id(root(values[v]))) == 1 and whole(values[v])
+            if v in values
+            and v in step.reads
+            and owners.get(id(root(values[v]))) == 1
+            and donatable(values[v])
         ]
-    for v, out in zip(step.writes, run_step(step, args, spare, rng), strict=True):
+    for v, out in zip(step.writes, run_step(step, args, donated, rng), strict=True):
         values[v] = out
         _own(out, args, owners)
 
 
 def run_step(
-    step: Step, args: list[Array], spare: list[Array], rng: np.random.Generator | None
+    step: Step, args: list[Array], donated: list[Array], rng: np.random.Generator | None
 ) -> Sequence[Array]:
-    """The outputs of one step.
+    """Run one step and return its outputs.
 
     Args:
-        spare: arrays among `args` whose memory the kernel may write its result into.
+        donated: arrays among `args` whose memory the kernel may write its result into.
         rng: what random operators draw from.
 
     Raises:
@@ -295,7 +298,7 @@ def run_step(
     """
     call = step.call
     try:
-        result = step.kernel(call if step.shared else call.in_run(rng, spare), *args)
+        result = step.kernel(call if step.shared else call.in_run(rng, donated), *args)
     except Exception as e:
         raise _failure(call, args, e) from e
     outs = result if isinstance(result, tuple) else (result,)
@@ -311,7 +314,7 @@ def run_step(
 
 
 def _failure(call: Call, args: Sequence[Array], e: Exception) -> LoadRunError:
-    """What a kernel raised, with its operator and what it was given."""
+    """Return the error of a kernel, with its operator and inputs."""
     if isinstance(e, LoadRunError):
         return type(e)(f"{describe(call.opr)}: {e}")
     if isinstance(e, MemoryError):
@@ -338,21 +341,21 @@ def _own(out: Array, args: Sequence[Array], owners: dict[int, int]) -> None:
 
 
 def root(array: Array) -> object:
-    """The object that owns an array's memory."""
+    """Return the object that owns an array's memory."""
     base: object = array
     while isinstance(base, np.ndarray) and base.base is not None:
         base = base.base
     return base
 
 
-def whole(array: Array) -> bool:
-    """Whether a kernel could write a result into the array's memory."""
+def donatable(array: Array) -> bool:
+    """Tell whether a kernel could write a result into the array's memory."""
     flags = array.flags
     return bool(flags.writeable and flags.c_contiguous)
 
 
 def typed(var: Var) -> DType:
-    """The dtype of a variable after inference."""
+    """Return the dtype of a variable after inference."""
     if var.dtype is None:
         raise EngineError(f"the dtype of {var.label!r} is unknown")
     return var.dtype

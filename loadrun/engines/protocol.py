@@ -1,4 +1,4 @@
-"""What an engine is: the protocol that `Runner` works with, and what an engine says of itself.
+"""The protocol of engines that `Runner` works with, and what an engine says of itself.
 
 An engine is made for one graph and some of its variables and then executed any number of times:
 
@@ -22,11 +22,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ..base.about import About
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
+from ..testcase import FileValue, SourceFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Choice", "Engine", "Factory", "Setup"]
+__all__ = ["NATIVE", "TRANSLATED", "Choice", "Engine", "Factory", "FileEngine", "FileFactory", "Setup"]
+
+NATIVE, TRANSLATED = "native", "translated"
+"""The ways that a model takes into a runtime: its own file, or what loadrun wrote of its graph."""
 
 
 class Engine(Protocol):
@@ -39,7 +43,7 @@ class Engine(Protocol):
 
     @property
     def about(self) -> About:
-        """What executes, and how it computes."""
+        """The executing engine, and how it computes."""
         ...
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
@@ -56,12 +60,38 @@ class Engine(Protocol):
         ...
 
 
+class FileEngine(Protocol):
+    """A model's own file made ready for repeated execution by a runtime that reads such files.
+
+    Attributes:
+        about: what executes, and how it computes.
+    """
+
+    about: About
+
+    def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
+        """What `run` takes, made of values by input name; inputs that the file has a value for may be missing.
+
+        Raises:
+            InputError: an input is missing, unknown, or holds what its type cannot.
+        """
+        ...
+
+    def run(self, given: Mapping[str, object]) -> Mapping[str, FileValue]:
+        """Execute the file: values by output name.
+
+        Raises:
+            EngineError: the runtime fails.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Choice:
     """An engine's name and how it is to be made; functions that take an engine's name take this as well.
 
     Attributes:
-        spec: the name, with an argument behind a colon where the engine takes one.
+        spec: the name, with an argument after a colon where the engine takes one.
         strict: refuse what the engine cannot run, instead of leaving it to the reference engine.
         cache: a folder that keeps converted models.
 
@@ -78,7 +108,7 @@ class Choice:
 
 
 class Setup(NamedTuple):
-    """What an engine's factory is told.
+    """The arguments of an engine's factory.
 
     Attributes:
         argument: what follows the colon in the engine's name: a provider, a precision, a program.
@@ -91,6 +121,19 @@ class Setup(NamedTuple):
     seed: int = 0
     strict: bool = False
     cache: Path | None = None
+
+
+class FileFactory(Protocol):
+    """Makes an engine that runs a file as it is."""
+
+    def __call__(self, source: SourceFile, setup: Setup, /) -> FileEngine:
+        """Load a file into the runtime.
+
+        Raises:
+            EngineError: the runtime does not take the file.
+            UsageError: the argument says nothing to it, or the runtime is not installed.
+        """
+        ...
 
 
 class Factory(Protocol):

@@ -17,7 +17,7 @@ _SUBLINEAR = "MGB_SUBLINEAR_MEMORY_"
 
 
 def parse_bytes(size: int | str, name: str = "value") -> int:
-    """A number of bytes, or a text with a unit as MegEngine's ``dtr`` module takes it.
+    """Parse a number of bytes, or a text with a unit as MegEngine's ``dtr`` module takes it.
 
     Units are B, KB, MB and GB, powers of 1024, in any case.
 
@@ -127,7 +127,7 @@ class SublinearMemoryConfig:
         return _config_text(self)
 
     def resolve(self, environ: Mapping[str, str] | None = None) -> Search:
-        """The settings that a search uses: the arguments, or what the environment says instead.
+        """Return the settings that a search uses: the arguments, or what the environment says instead.
 
         Raises:
             UsageAssertionError: an environment variable is not a number, or the pool is empty while the genetic
@@ -163,7 +163,7 @@ class Search:
 
 
 def sublinear_from_environment(environ: Mapping[str, str] | None = None) -> SublinearMemoryConfig | None:
-    """The configuration that ``MGB_COMP_GRAPH_OPT`` asks for, None when it does not.
+    """Return the configuration that ``MGB_COMP_GRAPH_OPT`` asks for, None when it does not.
 
     >>> sublinear_from_environment({"MGB_COMP_GRAPH_OPT": "enable_sublinear_memory_opt=1"}) is not None
     True

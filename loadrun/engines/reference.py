@@ -94,7 +94,7 @@ class ReferenceEngine:
 
     @property
     def about(self) -> About:
-        """What executes, and how it computes."""
+        """The executing engine, and how it computes."""
         return About(
             self.name,
             __version__,
@@ -169,7 +169,7 @@ class ReferenceEngine:
         mark_dying(todo, {v.id for v in self.targets})
         steps = walk(todo, values, self._rng())
         while True:
-            # What surrounds the caller's code between two steps is the caller's.
+            # Between two steps the caller's code runs under its own settings.
             with np.errstate(all="ignore"), blas_serial():
                 step = next(steps, None)
             if step is None:
@@ -177,7 +177,7 @@ class ReferenceEngine:
             yield step.call.opr, [values[v] for v in step.writes]
 
     def get_profile(self) -> dict[str, Any]:
-        """What the last run took, operator by operator, in the structure of MegEngine's profiler.
+        """Return what the last run took, operator by operator, in the structure of MegEngine's profiler.
 
         Raises:
             UsageError: the engine was made without ``profile=True``, or has not run yet.
@@ -187,7 +187,7 @@ class ReferenceEngine:
         return self._profile.to_json()
 
     def _rng(self) -> np.random.Generator | None:
-        """What the random operators of a run draw from; None where there are none: making one takes its time."""
+        """Return the generator of a run's random operators; None where there are none, since making one takes time."""
         return np.random.default_rng(self.seed) if self._random else None
 
     def _fold(self) -> dict[int, Array]:
@@ -207,16 +207,16 @@ class ReferenceEngine:
         return values
 
     def _program(self, fed: Mapping[int, Array], *, fused: bool) -> Program:
-        """The program for these input shapes, made on first use."""
+        """Return the program for these input shapes, made on first use."""
         shapes = {n: fed[v.id].shape for n, v in self._inputs.items()}
         key = (fused, *shapes.items())
         with self._compiling:
-            program = self._programs.pop(key, None) or self._made(shapes, fused=fused)
+            program = self._programs.pop(key, None) or self._compiled(shapes, fused=fused)
             self._programs[key] = program
         return program
 
-    def _made(self, shapes: Mapping[str, Shape], *, fused: bool) -> Program:
-        """A new program, with room for it among those that are kept."""
+    def _compiled(self, shapes: Mapping[str, Shape], *, fused: bool) -> Program:
+        """Compile a new program, with space for it among those that are kept."""
         known = infer_shapes(self.graph, self._oprs, shapes)
         self._check_memory(known)
         if self._values is None:
@@ -228,7 +228,7 @@ class ReferenceEngine:
         return program
 
     def _compile(self, known: Inference, *, fused: bool) -> Program:
-        """The program for inferred shapes, with what the engine was asked to do about memory and measuring."""
+        """Compile the program for inferred shapes, as the engine's options on memory and profiling ask."""
         keep = {v.id for v in self.targets}
         assert self._values is not None
         program = specialize(self._steps, self._values, known, keep)

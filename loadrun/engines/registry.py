@@ -10,8 +10,9 @@ from ..base.limits import EndedBySignal
 from ..base.registry import Registry
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
+from ..testcase import Bundle, SourceFile
 from .foreign import ForeignEngine, blamed
-from .protocol import Choice, Engine, Factory, Setup
+from .protocol import TRANSLATED, Choice, Engine, Factory, FileEngine, FileFactory, Setup
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP",
     "NAMES",
+    "baseline_for",
     "check_engine",
     "engine_names",
-    "held_against",
+    "file_of",
     "make_engine",
+    "make_file_engine",
     "make_ready",
     "register_engine",
+    "runs_file",
     "split_engines",
 ]
 
@@ -33,9 +37,10 @@ GROUP = "loadrun.engines"
 NAMES = {
     "reference": "numpy, every operator (the default)",
     "float64": "the same operators in double precision",
-    "onnxruntime": "ONNX Runtime; onnxruntime:PROVIDER chooses the execution provider",
-    "openvino": "OpenVINO on the processor, in float32; openvino:bf16 and openvino:f16 in less",
-    "torch": "PyTorch's kernels",
+    "onnxruntime": "ONNX Runtime, which gets an .onnx file as it is; onnxruntime:PROVIDER:KEY=VALUE chooses execution "
+    "provider and options, onnxruntime:translated gives it loadrun's graph",
+    "openvino": "OpenVINO on the processor, in float32, files as above; openvino:bf16 and openvino:f16 in less",
+    "torch": "PyTorch's kernels; of a .pt2 file the program itself",
     "megengine": "MegEngine itself, in the Python that megengine:PYTHON names",
     "load_and_run": "MegEngine's C++ tool: load_and_run:PATH",
 }
@@ -50,6 +55,15 @@ _OWN: Registry[str, Factory] = Registry(
         "load_and_run": "loadrun.runtimes.load_and_run:make_engine",
     },
 )
+_FILE_ENGINES: Registry[str, FileFactory] = Registry(
+    "engine for files",
+    {
+        "onnxruntime": "loadrun.runtimes.onnxruntime:open_file",
+        "openvino": "loadrun.runtimes.openvino:open_file",
+        "torch": "loadrun.runtimes.torch:open_file",
+    },
+)
+_FILES = {"onnxruntime": "onnx", "openvino": "onnx", "torch": "pt2"}
 _registered: dict[str, Factory] = {}
 
 
@@ -78,7 +92,7 @@ def register_engine(name: str, factory: Factory) -> None:
 
 
 def engine_names() -> list[str]:
-    """The names of all engines, those of other packages and of programs behind loadrun's own.
+    """Return the names of all engines, those of other packages and programs after loadrun's own.
 
     >>> "reference" in engine_names(), "onnxruntime" in engine_names()
     (True, True)
@@ -94,7 +108,7 @@ def _entry_points() -> Iterable[EntryPoint]:
 
 
 def check_engine(engine: str | Choice) -> Choice:
-    """Return an engine by its name, with or without an argument behind a colon, if there is such an engine.
+    """Return an engine by its name, with or without an argument after a colon, if there is such an engine.
 
     Raises:
         UsageError: there is none.
@@ -107,7 +121,7 @@ def check_engine(engine: str | Choice) -> Choice:
 
 
 def split_engines(text: str) -> list[str]:
-    """Names with commas between them.
+    """Split names at commas.
 
     Raises:
         UsageError: one of them is unknown.
@@ -118,12 +132,12 @@ def split_engines(text: str) -> list[str]:
     return [check_engine(part.strip()).spec for part in text.split(",")]
 
 
-def held_against(engine: str) -> str:
-    """The engine that is run beside the reference engine to find the operator in which a failing engine parts.
+def baseline_for(engine: str) -> str:
+    """Return the engine run beside the reference engine to find the operator at which a failing engine diverges.
 
     It is the one that failed; where that is the reference engine, the same operators in double precision.
 
-    >>> held_against("onnxruntime"), held_against("reference")
+    >>> baseline_for("onnxruntime"), baseline_for("reference")
     ('onnxruntime', 'float64')
     """
     return "float64" if engine == "reference" else engine
@@ -133,7 +147,7 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
     """Prepare a graph for execution by an engine.
 
     Args:
-        engine: the engine's name, with its argument behind a colon where it takes one; or a `Choice`.
+        engine: the engine's name, with its argument after a colon where it takes one; or a `Choice`.
         graph: the graph.
         targets: the variables to compute.
         seed: seed of the random operators.
@@ -157,6 +171,34 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
         return factory(graph, targets, setup)
     with blamed(name, "to take the model"):
         return ForeignEngine(name, factory(graph, targets, setup), targets)
+
+
+def runs_file(engine: str | Choice, format: str | None = None) -> bool:
+    """Whether an engine runs files of a format, or of any, as they are, instead of the graph that is made of them.
+
+    >>> runs_file("onnxruntime"), runs_file("onnxruntime:translated"), runs_file("reference")
+    (True, False, False)
+    """
+    name, *options = str(engine).split(":")
+    return name in _FILES and format in (None, _FILES[name]) and TRANSLATED not in options
+
+
+def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:
+    """The file that an engine runs in place of a bundle's graph, None where it runs the graph."""
+    source = bundle.file
+    return source if source is not None and runs_file(engine, source.format) else None
+
+
+def make_file_engine(engine: str | Choice, source: SourceFile) -> FileEngine:
+    """Load a model's own file into a runtime that `runs_file`.
+
+    Raises:
+        EngineError: the runtime does not take the file.
+        UsageError: the runtime is not installed, or does not know an option.
+    """
+    chosen = check_engine(engine)
+    name, _, argument = chosen.spec.partition(":")
+    return _FILE_ENGINES[name](source, Setup(argument, strict=chosen.strict, cache=chosen.cache))
 
 
 def make_ready(engine: Engine, feeds: Mapping[str, Array]) -> None:
@@ -199,4 +241,4 @@ def _float64(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
 
 def _no_argument(name: str, setup: Setup) -> None:
     if setup.argument:
-        raise UsageError(f"the engine {name} takes nothing behind a colon, found {setup.argument!r}")
+        raise UsageError(f"the engine {name} takes nothing after a colon, found {setup.argument!r}")

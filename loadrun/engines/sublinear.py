@@ -1,8 +1,8 @@
-"""Sublinear memory: before execution a plan is made of which values are dropped and computed a second time.
+"""Sublinear memory: a plan made before execution says which values are dropped and recomputed.
 
 The steps are divided into blocks. A value that outlives its block is dropped in its longest pause and computed again
-before the reader that ends it, from values that its block was given; these stay until then. How the
-blocks should lie is searched: block sizes on a logarithmic and a linear scale, sizes around the best, and on demand a
+before the reader that ends it, from the inputs of its block, which stay until then. The division into
+blocks is searched: block sizes on a logarithmic and a linear scale, sizes around the best, and on demand a
 genetic search over the divisions themselves. The method is that of MegEngine's sublinear memory optimization (Chen et
 al., Training Deep Nets with Sublinear Memory Cost); every operator is executed at most twice.
 """
@@ -54,7 +54,7 @@ class SublinearPlan:
 
     @property
     def recomputations(self) -> int:
-        """How many steps are executed a second time."""
+        """The number of steps that are executed a second time."""
         return sum(s.again for s in self.steps)
 
 
@@ -112,7 +112,7 @@ class _Planner:
         self.first_new = 1 + max((*keep, *(v for s in steps for v in (*s.needs, *s.writes))), default=0)
 
     def divide(self, threshold: int) -> Division:
-        """Blocks that end where the values which they leave behind reach a size."""
+        """Divide into blocks that end where the values they leave behind reach a size."""
         found = []
         inside: dict[int, int] = {}
         for i, s in enumerate(self.steps):
@@ -128,11 +128,11 @@ class _Planner:
         return tuple(found)
 
     def best(self, division: Division) -> _Candidate:
-        """The better one of the two plans for a division."""
+        """Return the better one of the two plans for a division."""
         return min((self.build(division, (), loose) for loose in (False, True)), key=lambda c: c.rank)
 
     def build(self, division: Division, barred: Collection[int], loose: bool) -> _Candidate:
-        """The plan for a division in which the values in `barred` are not dropped.
+        """Build the plan for a division without dropping the values in `barred`.
 
         Args:
             loose: whether values are also dropped that a block ends with or that only the next block reads.
@@ -159,7 +159,7 @@ class _Planner:
         return _Candidate(division, plan, frozenset(gone), loose)
 
     def _pauses(self, division: Division, loose: bool) -> Iterable[tuple[int, tuple[int, int]]]:
-        """Values worth dropping, each with the reader before the pause and the one after it."""
+        """Find values worth dropping, each with the reader before the pause and the one after it."""
         for v, access in self.access.items():
             made = access[0]
             at = bisect_left(division, made)
@@ -167,7 +167,7 @@ class _Planner:
                 continue
             end = division[at]
             following = division[at + 1] if at + 1 < len(division) else end
-            # What a block ends with is what the next one starts from.
+            # The values at a block's end are the inputs of the next one.
             if (made == end and not loose) or access[-1] <= end:
                 continue
             pairs = [(b - a, a, b) for a, b in pairwise(access) if b > end and b - a > 1]
@@ -178,7 +178,7 @@ class _Planner:
                 yield v, (before, after)
 
     def cost(self, i: int) -> float:
-        """What a step costs, in bytes moved."""
+        """Return what a step costs, in bytes moved."""
         s = self.steps[i]
         moved = sum(self.bytes[i]) + sum(
             self.bytes[self.producer[v]][self.steps[self.producer[v]].writes.index(v)]
@@ -202,7 +202,7 @@ class _Writer:
         self.new = count(planner.first_new)
 
     def copy(self, s: Step) -> None:
-        """The next step of the program, reading what is there now."""
+        """Copy the next step of the program, reading what is there now."""
         reads = tuple(self.version.get(v, v) for v in s.reads)
         self.steps.append(s if reads == s.reads else replace(s, reads=reads))
 
@@ -222,14 +222,14 @@ class _Writer:
             self._duplicate(i, now)
 
     def _to_compute(self, v: int, block: int, now: int) -> bool:
-        """Whether a value must be computed a second time, too."""
-        if v in self.version or v not in self.p.producer or self._there(v, now):
+        """Tell whether a value must be computed a second time, too."""
+        if v in self.version or v not in self.p.producer or self._is_alive(v, now):
             return False
         made = self.p.producer[v]
         return not self.p.fixed[made] and bisect_left(self.division, made) == block
 
-    def _there(self, v: int, now: int) -> bool:
-        """Whether a value is held at step `now` anyway."""
+    def _is_alive(self, v: int, now: int) -> bool:
+        """Tell whether a value is alive at step `now` anyway."""
         if v in self.p.stays:
             return True
         before, after = self.gone.get(v, (now, now))
@@ -242,13 +242,13 @@ class _Writer:
         for v, w in zip(s.writes, writes, strict=True):
             if v in self.p.known.shapes:
                 self.shapes[w] = self.p.known.shapes[v]
-            if v not in self.version and not self._there(v, now):
+            if v not in self.version and not self._is_alive(v, now):
                 self.version[v] = w
         self.steps.append(replace(s, reads=reads, writes=writes, dying=(), again=True))
         self.copies.append((i, self.steps[-1]))
 
     def finish(self) -> list[Step]:
-        """All steps but those whose results nobody reads before they are computed again: these only move."""
+        """Return all steps but those whose results nobody reads before they are computed again: these only move."""
         first = dict(reversed(self.copies))
         needed = set(self.p.keep)
         kept: list[Step] = []
@@ -273,7 +273,7 @@ class _Searcher:
         self.sizes: dict[Division, int] = {}
 
     def run(self) -> SublinearPlan:
-        """The best plan of all searches."""
+        """Return the best plan of all searches."""
         self._by_size()
         self._genetic()
         return self._with_less_work(self.best).plan
@@ -319,7 +319,7 @@ class _Searcher:
             pool += [self.tried[d] for d in dict.fromkeys(children)]
 
     def _select(self, pool: Sequence[_Candidate], rng: random.Random) -> list[_Candidate]:
-        """Some of the pool, the better the likelier; the best one always."""
+        """Select some of the pool, the better the likelier; the best one always."""
         ordered = sorted({c.division: c for c in pool}.values(), key=lambda c: c.rank)
         size = min(self.settings.genetic_pool_size, len(ordered))
         chosen = ordered[:1]
@@ -330,7 +330,7 @@ class _Searcher:
         return chosen
 
     def _mutate(self, division: Division, rng: random.Random) -> Division:
-        """A block end more, fewer, or elsewhere."""
+        """Add, remove or move a block end."""
         last = len(self.planner.steps) - 1
         inner = [p for p in division if p != last]
         kind = rng.randrange(3)
@@ -341,12 +341,12 @@ class _Searcher:
         return (*sorted(set(inner)), last)
 
     def _cross(self, a: Division, b: Division, rng: random.Random) -> Division:
-        """The first blocks of one division and the last ones of another."""
+        """Join the first blocks of one division and the last ones of another."""
         at = rng.randrange(len(self.planner.steps))
         return (*[p for p in a if p < at], *[p for p in b if p >= at])
 
     def _with_less_work(self, best: _Candidate) -> _Candidate:
-        """The plan without recomputations that do not lower the peak, or lower it below the bound."""
+        """Remove recomputations that do not lower the peak, or lower it below the bound."""
         allowed = max(best.plan.peak, self.settings.lower_bound)
         barred: frozenset[int] = frozenset()
         weights = {v: -self.planner.cost(self.planner.producer[v]) for v in best.recomputed}

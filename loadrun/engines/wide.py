@@ -1,6 +1,6 @@
 """The wide engine: a float32 model computed in float64, to see what float32 rounding does to it.
 
-Every Float32 variable is held as float64 where the operator that makes it has a float64 formula (`formulas`) or
+Every Float32 variable is stored as float64 where the operator that makes it has a float64 formula (`formulas`) or
 only moves numbers. Other operators run on the reference engine's float32 kernels, on inputs rounded to float32;
 `WideEngine.narrow` says which. Integer, quantized and half-precision operators are part of what a model means, so they
 run as they are.
@@ -111,7 +111,7 @@ class WideEngine:
     def _walk(
         self, feeds: Mapping[str, Array], values: dict[int, Array]
     ) -> Iterator[tuple[Opr, list[Array]]]:
-        """`walk`; `values` keeps the targets."""
+        """Do `walk`; `values` keeps the targets."""
         self.wide, self.narrow = 0, Counter()
         for name, var in self._inputs.items():
             tensor = var.owner.tensors[0]
@@ -181,11 +181,11 @@ def _shapes(call: Call, args: list[Array]) -> Sequence[Shape | None]:
 
 
 def _widened(call: Call) -> Call:
-    """A call that says float64 where the operator has Float32."""
+    """Return the call with float64 where the operator has Float32."""
     inputs, outputs = (
         tuple(_WIDE if d == _F32 else d for d in dtypes) for dtypes in (call.inputs, call.outputs)
     )
-    return replace(call, inputs=inputs, outputs=outputs, memo={}, spare=[])
+    return replace(call, inputs=inputs, outputs=outputs, memo={}, donated=[])
 
 
 class Float64Engine(WideEngine):
@@ -198,7 +198,7 @@ class Float64Engine(WideEngine):
 
     @property
     def about(self) -> About:
-        """What executes, and how it computes."""
+        """The executing engine, and how it computes."""
         return About("float64", __version__, "float64", f"numpy {np.__version__}", operators=self._count)
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:

@@ -19,7 +19,7 @@ import numpy as np
 from ..base.errors import FormatError, InputError
 from .params import DTypeEnum
 
-__all__ = ["Array", "DType", "decode", "dtype_of", "encode", "nbytes", "odd", "round_bfloat16"]
+__all__ = ["Array", "DType", "array_dtype", "decode", "dtype_of", "encode", "nbytes", "odd", "round_bfloat16"]
 
 Array = np.ndarray[Any, Any]
 
@@ -48,6 +48,21 @@ _STORAGE: dict[str, tuple[str, int, tuple[int, int] | None]] = {
     "QuantizedS1": ("i1", 8, (0, 1)),
     "Complex64": ("c8", 64, None),
 }
+_OTHERS = {
+    "Int64": ("i8", 64, None),
+    "Uint32": ("u4", 32, None),
+    "Uint64": ("u8", 64, None),
+    "Float64": ("f8", 64, None),
+    "String": ("O", 0, None),
+    **{f"Float8{n}": ("f4", 8, None) for n in ("E4M3FN", "E4M3FNUZ", "E5M2", "E5M2FNUZ", "E8M0")},
+    "Float4E2M1": ("f4", 4, None),
+    "Int4": ("i1", 4, None),
+    "Uint4": ("u1", 4, None),
+    "Int2": ("i1", 2, None),
+    "Uint2": ("u1", 2, None),
+}
+"""Types of values that other runtimes give for files of their own; no graph and no dump has them."""
+_STORAGE |= _OTHERS
 
 
 @dataclass(frozen=True)
@@ -82,22 +97,22 @@ class DType:
 
     @cached_property
     def is_quantized(self) -> bool:
-        """Whether values stand for reals by scale and zero point."""
+        """True if values stand for reals by scale and zero point."""
         return _STORAGE[self.name][2] is not None
 
     @cached_property
     def is_asymmetric(self) -> bool:
-        """Whether the type has a zero point."""
+        """True if the type has a zero point."""
         return self.name in ("Quantized8Asymm", "Quantized4Asymm")
 
     @cached_property
     def is_float(self) -> bool:
-        """Whether values are floating-point numbers."""
+        """True if values are floating-point numbers."""
         return self.name in ("Float32", "Float16", "BFloat16")
 
     @cached_property
     def is_odd(self) -> bool:
-        """Whether values are odd numbers of few bits."""
+        """True if values are odd numbers of few bits."""
         return self.name.startswith("IntB")
 
     @property
@@ -108,7 +123,7 @@ class DType:
             raise ValueError(f"{self.name} is not a quantized type")
         return r
 
-    # Every operator compares and looks up dtypes, nearly always the same objects.
+    # Every operator compares and looks up dtypes, nearly always the same objects: identity is the fast path.
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -131,13 +146,13 @@ class DType:
 
     @property
     def spelling(self) -> str:
-        """How tables and reports spell it: numpy's name where numpy has the type, else MegEngine's, without scale.
+        """Its spelling in tables and reports: numpy's name where numpy has the type, else MegEngine's, without scale.
 
         >>> DType("Float32").spelling, DType("BFloat16").spelling, DType("QuantizedS8", 0.5).spelling
         ('float32', 'bfloat16', 'QuantizedS8')
         """
-        if self.name == "BFloat16":
-            return "bfloat16"
+        if self.name == "BFloat16" or self.name in _OTHERS:
+            return self.name.lower()
         return str(self.np) if self in _PLAIN.values() else self.name
 
     @property
@@ -173,7 +188,7 @@ _PLAIN = {
 
 
 def dtype_of(array: Array) -> DType:
-    """The plain dtype that stores a numpy array without change.
+    """Return the plain dtype that stores a numpy array without change.
 
     Raises:
         ValueError: MegEngine has no such type (float64 and int64 for instance).
@@ -189,8 +204,25 @@ def dtype_of(array: Array) -> DType:
         ) from None
 
 
+_OF_FILES = {
+    np.dtype(t): DType(n) for t, n in (("i8", "Int64"), ("u4", "Uint32"), ("u8", "Uint64"), ("f8", "Float64"))
+}
+"""Types that files of others have and MegEngine lacks, by how numpy holds them."""
+
+
+def array_dtype(value: Array) -> DType:
+    """The data type of an array of any type that files have.
+
+    >>> array_dtype(np.zeros(2)).spelling, array_dtype(np.array(["a"])).spelling
+    ('float64', 'string')
+    """
+    if value.dtype.kind in "OUS":
+        return DType("String")
+    return _OF_FILES.get(value.dtype) or dtype_of(value)
+
+
 def nbytes(shape: tuple[int, ...], dtype: DType) -> int:
-    """Bytes that a value takes in a file, in Python integers (never wraps).
+    """Count the bytes that a value takes in a file, in Python integers (never wraps).
 
     >>> nbytes((3, 5), DType("QuantizedS4", 0.1))
     9
@@ -225,7 +257,7 @@ def decode(raw: Array, shape: tuple[int, ...], dtype: DType) -> Array:
 
 
 def encode(value: Array, dtype: DType) -> Array:
-    """The bytes (1-d uint8) that `decode` turns back into `value`."""
+    """Return the bytes (1-d uint8) that `decode` turns back into `value`."""
     value = np.ascontiguousarray(value)
     if dtype.bits < 8:
         return _pack(value, dtype)
@@ -302,5 +334,5 @@ def _pack(value: Array, dtype: DType) -> Array:
 
 @cache
 def plain(name: str) -> DType:
-    """The unquantized dtype of that name, one object each."""
+    """Return the unquantized dtype of that name, one object each."""
     return DType(name)

@@ -16,7 +16,7 @@ __all__ = ["excerpt", "reached"]
 
 
 def reached(targets: Iterable[Var], border: Iterable[int]) -> list[Opr]:
-    """The operators that some variables depend on, in execution order, without those behind the border.
+    """Return the operators that some variables depend on, in execution order, up to the border.
 
     Args:
         targets: the variables.

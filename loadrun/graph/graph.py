@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TypeVar
 
 from .dtypes import Array, DType, decode
@@ -46,13 +47,13 @@ class StoredTensor:
     format: TensorFormat | None = None
 
     def value(self) -> Array:
-        """The tensor as an array of its storage dtype (a view where the file layout allows)."""
+        """Return the tensor as an array of its storage dtype (a view where the file layout allows)."""
         if self.data is None or self.shape is None:
             raise ValueError(f"tensor {self.name or '(unnamed)'} carries no value")
         return decode(self.data, self.shape, self.dtype)
 
     def copied(self) -> StoredTensor:
-        """A copy over the same bytes."""
+        """Copy the tensor over the same bytes."""
         return StoredTensor(self.dtype, self.shape, self.name, self.data, self.comp_node, self.format)
 
 
@@ -83,7 +84,7 @@ class Var:
         return self.name if self.name else f"{self.owner.title}[{self.id}]"
 
     def copied(self, id: int, owner: Opr) -> Var:
-        """The variable as an output of another operator."""
+        """Copy the variable as an output of another operator."""
         # Field by field: passes copy variables by the ten thousand, and `copy.copy` is slower.
         return Var(
             id,
@@ -124,14 +125,14 @@ class Opr:
         return self.params[0]
 
     def get(self, kind: builtins.type[R]) -> R:
-        """The parameter record of that class, or its defaults when the operator carries none."""
+        """Return the parameter record of that class, or its defaults when the operator carries none."""
         for p in self.params:
             if isinstance(p, kind):
                 return p
         return kind()
 
     def copied(self, inputs: list[Var], id: int = 0) -> Opr:
-        """The operator on other inputs, without outputs; stored tensors lie over the same bytes.
+        """Copy the operator with other inputs, without outputs; stored tensors lie over the same bytes.
 
         >>> x = Var(0, Opr("Host2DeviceCopy"), 0)
         >>> Opr("Copy", name="mine").copied([x], id=3).inputs == [x]
@@ -187,6 +188,7 @@ class Graph:
         output_alias: pairs (original id, name) that replace the output list, usually empty.
         metadata: the metadata table, None when the file has none.
         format: "FBS_V2" or "FBS" (version 1).
+        input_order: names of inputs in the order of the function or file that the graph was made of.
     """
 
     oprs: list[Opr] = field(default_factory=list)
@@ -201,6 +203,7 @@ class Graph:
     content_hash: int = 0
     nr_shared_tensor: int = 0
     has_middle_tensors: bool = True
+    input_order: tuple[str, ...] = ()
 
     def add(
         self,
@@ -238,14 +241,14 @@ class Graph:
 
     @property
     def n_vars(self) -> int:
-        """How many variables the graph has (the next variable number)."""
+        """The number of variables in the graph (the next variable number)."""
         for opr in reversed(self.oprs):
             if opr.outputs:
                 return opr.outputs[-1].id + 1
         return 0
 
     def vars(self) -> Iterator[Var]:
-        """All variables in file order."""
+        """Return all variables in file order."""
         for opr in self.oprs:
             yield from opr.outputs
 
@@ -256,18 +259,18 @@ class Graph:
         return sorted(found, key=lambda v: (v.name or "").encode("utf-8", "surrogateescape"))
 
     def needed(self, targets: Iterable[Var] | None = None) -> list[Opr]:
-        """The operators that the targets (default: the outputs) depend on, in execution order."""
-        stack = [v.owner for v in (self.outputs if targets is None else targets)]
-        seen: set[int] = set()
-        found = []
-        while stack:
-            opr = stack.pop()
-            if id(opr) in seen:
-                continue
-            seen.add(id(opr))
-            found.append(opr)
-            stack.extend(v.owner for v in opr.inputs)
-        return sorted(found, key=lambda o: o.id)
+        """Return the operators that the targets (default: the outputs) depend on, in execution order."""
+        found = list({id(v.owner): v.owner for v in (self.outputs if targets is None else targets)}.values())
+        seen = set(map(id, found))
+        # The list grows while it is read.
+        for opr in found:
+            for var in opr.inputs:
+                source = var.owner
+                if id(source) not in seen:
+                    seen.add(id(source))
+                    found.append(source)
+        found.sort(key=attrgetter("id"))
+        return found
 
     def __str__(self) -> str:
         return "\n".join(map(repr, self.oprs))

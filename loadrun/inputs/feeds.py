@@ -2,25 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.errors import InputError
+from ..base.errors import InputError, UsageError
 from ..graph import StoredTensor
 from ..graph.dtypes import Array
 from ..testcase import EXPECT, Bundle
 
-__all__ = ["fit_inputs", "random_inputs"]
+__all__ = ["DataOptions", "ModelOptions", "fit_inputs", "random_inputs"]
 
+Data = TypeVar("Data", bound="DataOptions")
 MOST_RANDOM = 2**27
 """Elements that random inputs have together: some bytes of a file can ask for any number."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Fill in what an ONNX model leaves open; a dump needs none of it.
+
+    Attributes:
+        input_shapes: shapes of inputs by name.
+        constants: values of inputs that become constants, by name.
+    """
+
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    constants: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def read(self) -> dict[str, Any]:
+        """Keyword arguments of `loadrun.load`.
+
+        >>> ModelOptions(input_shapes={"x": (1, 3)}).read
+        {'input_shapes': {'x': (1, 3)}}
+        """
+        found = {"input_shapes": self.input_shapes, "constants": self.constants}
+        return {k: v for k, v in found.items() if v}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Choose the data that a model runs on.
+
+    Attributes:
+        input_data: specifications, a testcase each, or as many as a list has lines; see `loadrun.inputspec`. None for
+            what the file itself has.
+        repeat: how often data from files is repeated along axis 0.
+        resize_input: whether images are scaled to the input's height and width.
+        input_transform: a numpy expression over ``data``, what was read.
+        seed: seed of random data and random operators.
+    """
+
+    input_data: tuple[str, ...] | None = None
+    repeat: int = 1
+    resize_input: bool = False
+    input_transform: str | None = None
+    seed: int = 0
+
+    def check_data(self) -> None:
+        """Refuse options that have no effect.
+
+        Raises:
+            UsageError: there is no data that `repeat`, `resize_input` or `input_transform` could be for.
+        """
+        if self.input_data is None and (self.repeat != 1 or self.resize_input or self.input_transform):
+            raise UsageError(
+                "--repeat, --resize-input and --input-transform say how to load input data; give it"
+            )
+
+    def without_pipes(self: Data) -> Data:
+        """Return options whose lists from pipes were read: that can be done only once.
+
+        Raises:
+            SpecError: a pipe cannot be read.
+        """
+        if self.input_data is None:
+            return self
+        from .lists import read_pipes  # for start-up
+
+        return replace(self, input_data=tuple(read_pipes(list(self.input_data))))
+
+    def cases(self, bundle: Bundle, warn: Callable[[str], None]) -> Iterator[dict[str, Array]]:
+        """Load the testcases one at a time.
+
+        Raises:
+            SpecError: a specification is malformed.
+            InputError: data cannot be read or does not fit.
+
+        >>> import loadrun
+        >>> model = loadrun.load("fixtures/nets/mlp.mge")
+        >>> [c["data"].shape for c in DataOptions(input_data=("{2,20}", "#ones")).cases(model, print)]
+        [(2, 20), (1, 20)]
+        """
+        from .loading import load_cases  # for start-up
+
+        return load_cases(
+            self.input_data or (),
+            bundle.inputs,
+            repeat=self.repeat,
+            resize_input=self.resize_input,
+            input_transform=self.input_transform,
+            open_inputs=bundle.open_inputs,
+            seed=self.seed,
+            warn=warn,
+        )
+
+
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
-    """Seeded inputs for a model that brings none: the same bytes on every platform and numpy version.
+    """Draw seeded inputs for a model that brings none: the same bytes on every platform and numpy version.
 
     Floating-point inputs are uniform in [0, 1), 8-bit ones cover their whole range, other integers (often
     indices) are 0 or 1, booleans are coin flips.
@@ -35,7 +128,7 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
     bits = np.random.PCG64(seed)
     feeds: dict[str, Array] = {}
     left = MOST_RANDOM
-    for var in bundle.inputs:
+    for var in sorted(bundle.inputs, key=lambda v: v.name or ""):
         tensor = var.owner.tensors[0]
         if tensor.data is not None:
             continue
@@ -71,7 +164,7 @@ def _random(bits: np.random.PCG64, shape: tuple[int, ...], kind: np.dtype[Any]) 
 
 
 def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
-    """One array in the dtype of its input; the number of axes must agree."""
+    """Convert one array to the dtype of its input; the number of axes must agree."""
     want = tensor.dtype.np
     if array.dtype != want:
         if array.dtype.kind not in "fiub" or not _castable(array, want):
@@ -89,7 +182,7 @@ def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
 
 def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Bring given arrays to the inputs' dtypes; refuse what would change values."""
-    known = {v.name or "": v for v in bundle.graph.inputs}
+    known = {v.name or "": v for v in bundle.fed}
     unknown = [n for n in inputs if n not in known]
     if unknown:
         names = ", ".join(v.name or "" for v in bundle.inputs) or "none"
@@ -106,5 +199,5 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _castable(array: Array, want: np.dtype[Any]) -> bool:
-    """Whether values survive: any real number as a float (rounded), else only the same number."""
+    """Tell whether values survive: any real number as a float (rounded), else only the same number."""
     return want.kind == "f" or bool(np.array_equal(array.astype(want), array))

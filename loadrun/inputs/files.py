@@ -42,7 +42,7 @@ _BYTE = 8
 
 
 def read_array(path: str, open_image: Callable[[Array], Array]) -> Array:
-    """A .npy file or an image, told apart by their first bytes, as MegEngine does whatever the file's name.
+    """Read a .npy file or an image, told apart by the first bytes, as in MegEngine, whatever the file's name.
 
     Args:
         path: the file.
@@ -81,7 +81,7 @@ def _pickled(path: str) -> str:
 
 
 def read_npy(f: BinaryIO, size: int, path: str) -> Array:
-    """An array in numpy's .npy format, of any byte order.
+    """Read an array in numpy's .npy format, of any byte order.
 
     Args:
         f: at the start of the array.
@@ -137,7 +137,7 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
 
 
 def _bytes(f: BinaryIO, begun: bytes, take: int, path: str) -> Array:
-    """The data of an array, read to where they stay."""
+    """Read the data of an array to where they stay."""
     flat = np.empty(take, np.uint8)
     at = min(len(begun), take)
     flat[:at] = np.frombuffer(begun[:at], np.uint8)
@@ -168,7 +168,7 @@ def _header(text: bytes, path: str) -> tuple[Any, bool, tuple[int, ...]]:
 
 
 def members(path: str) -> dict[str, Callable[[], Array]]:
-    """The arrays of an .npz or .json file by name, each read when it is called for.
+    """Return the arrays of an .npz or .json file by name, each read when it is called for.
 
     Raises:
         InputError: the file cannot be read or is malformed.
@@ -211,7 +211,7 @@ def _member(path: str, entry: zipfile.ZipInfo) -> Array:
 
 
 def read_json(path: str) -> dict[str, Array]:
-    """load_and_run's form: ``{"name": {"shape": [...], "type": "float32", "raw": [...]}}``.
+    """Read load_and_run's form: ``{"name": {"shape": [...], "type": "float32", "raw": [...]}}``.
 
     Whole-number types are rounded to nearest, halves away from zero, as load_and_run does.
 
@@ -225,7 +225,7 @@ def read_json(path: str) -> dict[str, Array]:
     except InputError as e:
         raise InputError(f"{path}: {e}") from None
     except ValueError as e:
-        raise InputError(f"{path} is no JSON text: {e}") from None
+        raise InputError(f"{path} is not JSON: {e}") from None
 
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -236,7 +236,7 @@ _TIFF_BITS, _TIFF_CHANNELS, _TIFF_COLOURS = 258, 277, 262
 
 
 def image_loss(path: str) -> str:
-    """What decoding a picture to 8 bits and three colours leaves out; empty for nothing.
+    """Say what decoding a picture to 8 bits and three colours loses; empty for nothing.
 
     Args:
         path: a file that was decoded; what is no PNG, TIFF or PNM leaves out nothing that is known.
@@ -253,7 +253,7 @@ def image_loss(path: str) -> str:
 
 
 def _depth(raw: bytes) -> tuple[int, bool]:
-    """How many bits a picture's numbers have, and whether it has an alpha channel; no bits where nothing says so."""
+    """Return a picture's bits per number, 0 if unknown, and whether it has an alpha channel."""
     if raw.startswith(_PNG) and len(raw) > _COLOURS:
         return raw[_DEPTH], bool(raw[_COLOURS] & 4)
     if image_kind(raw) == "TIFF":
@@ -268,7 +268,7 @@ def _depth(raw: bytes) -> tuple[int, bool]:
 
 
 def _cv2(why: str) -> Any:
-    """OpenCV, which images alone need.
+    """Import OpenCV, which images alone need.
 
     Raises:
         InputError: it is not installed.
@@ -277,14 +277,14 @@ def _cv2(why: str) -> Any:
         import cv2  # an optional dependency
     except ImportError:
         raise InputError(
-            f"{why}, which OpenCV has to read: install it with `pip install 'loadrun[images]'` (any installed cv2 "
+            f"{why}, which OpenCV reads: install it with `pip install 'loadrun[images]'` (any installed cv2 "
             "serves, so keep an opencv-python that is there), or give the data as .npy"
         ) from None
     return cv2
 
 
 def _decoded(raw: bytes, kind: str, path: str) -> Array:
-    """Pixels as uint8 [H, W, 3] in BGR order."""
+    """Decode pixels to uint8 [H, W, 3] in BGR order."""
     try:
         check_image(raw)
     except ValueError as e:
@@ -304,7 +304,7 @@ def _decoded(raw: bytes, kind: str, path: str) -> Array:
 
 @contextmanager
 def _quiet(cv2: Any) -> Iterator[None]:
-    """OpenCV logs nothing: it would write to standard error by itself, with bytes of the file."""
+    """Silence OpenCV's log: it would write to standard error by itself, with bytes of the file."""
     known = getattr(getattr(cv2, "utils", None), "logging", None)
     before = known.getLogLevel() if known is not None else 0
     if known is not None:
@@ -321,7 +321,7 @@ def _cv_reason(e: Exception) -> str:
 
 
 def image_array(pixels: Array, shape: tuple[int, ...] | None, *, resize: bool) -> Array:
-    """An image in the layout that an input's shape asks for.
+    """Convert an image to the layout that an input's shape asks for.
 
     Axis 1 of length 1 or 3 means [N, C, H, W], else axis 3 means [N, H, W, C]; shapes of three axes are the same
     without N. One channel means gray, three mean BGR. Source: the behaviour of MegEngine's ``trace.dump``.

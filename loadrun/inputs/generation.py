@@ -24,7 +24,7 @@ MAX_BYTES = 2**33
 
 
 def stream(seed: int, case: int = 0, index: int = 0) -> np.random.PCG64:
-    """The bit stream of one input of one testcase.
+    """Return the bit stream of one input of one testcase.
 
     Args:
         seed: at least 0 and less than 2**64.
@@ -36,7 +36,7 @@ def stream(seed: int, case: int = 0, index: int = 0) -> np.random.PCG64:
 
 
 def fill_shape(fill: Generated, tensor: StoredTensor) -> tuple[int, ...]:
-    """The shape of generated data for an input.
+    """Return the shape of generated data for an input.
 
     Raises:
         SpecError: the given axes do not fit the input's.
@@ -57,7 +57,7 @@ def fill_shape(fill: Generated, tensor: StoredTensor) -> tuple[int, ...]:
 
 
 def fill_values(fill: Generated, shape: Sequence[int], bits: np.random.PCG64) -> Array:
-    """Numbers before the cast to the input's dtype: float64, or int64 for #randint.
+    """Return the numbers before the cast to the input's dtype: float64, or int64 for #randint.
 
     Raises:
         SpecError: they would take more than `MAX_BYTES`.
@@ -75,12 +75,12 @@ def fill_values(fill: Generated, shape: Sequence[int], bits: np.random.PCG64) ->
 
 
 def _drawn(fill: Generated, shape: Sequence[int], bits: np.random.PCG64, count: int) -> Array:
-    """Random numbers; where float64 does not hold what is asked for they are infinite."""
+    """Draw random numbers; those beyond float64 are infinite."""
     raw: Array = bits.random_raw(count) if count else np.zeros(0, np.uint64)
     values: Array
     if fill.kind == "randint":
         first, end = map(int, fill.args)
-        # The high half of the product of a 32-bit word and the range: whole numbers below the range.
+        # The high half of a 32-bit word times the range: integers below the range.
         values = ((raw >> np.uint64(32)) * np.uint64(end - first)) >> np.uint64(32)
         values = values.astype(np.int64) + np.int64(first)
     elif fill.kind == "randn":
@@ -121,7 +121,7 @@ _TAIL = (
 
 
 def normal_quantile(p: Array) -> Array:
-    """Quantiles of the standard normal distribution, by arithmetic that is the same everywhere.
+    """Compute quantiles of the standard normal distribution, by arithmetic that is the same everywhere.
 
     Args:
         p: float64 probabilities, 0 < p < 1.
@@ -151,7 +151,7 @@ def _horner(terms: tuple[float, ...], x: Array) -> Array:
 
 
 def _log(x: Array) -> Array:
-    """Natural logarithm of positive numbers: exponent and mantissa apart, the latter by the series of artanh."""
+    """Compute the natural logarithm of positive numbers: exponent and mantissa apart, the latter by artanh's series."""
     mantissa, exponent = np.frexp(x)
     low = mantissa < 0.70710678118654752440
     mantissa = np.where(low, mantissa * 2.0, mantissa)

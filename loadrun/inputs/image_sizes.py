@@ -1,4 +1,4 @@
-"""How large an image says it is, read from its header, so that a few bytes cannot make a decoder take gigabytes."""
+"""The size of an image as its header says, so that a few bytes cannot make a decoder take gigabytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Size = tuple[int, int]
 
 
 def _png(raw: bytes) -> Size:
-    """Chunks lie within the file, and the packed data can hold the rows."""
+    """Check that chunks lie within the file and that the packed data can hold the rows."""
     at, packed = 8, 0
     width, height, depth, color = struct.unpack_from(">IIBB", raw, 16)
     if raw[12:16] != b"IHDR":
@@ -45,7 +45,7 @@ def _png(raw: bytes) -> Size:
 
 
 def _jpeg(raw: bytes) -> Size:
-    """The frame's size stands in the first start-of-frame segment."""
+    """Read the frame's size from the first start-of-frame segment."""
     if raw.count(b"\xff\xda") > _MOST_SCANS:
         raise ValueError(f"it comes in more than {_MOST_SCANS} scans")
     at = 2
@@ -103,7 +103,7 @@ def _pnm(raw: bytes) -> Size:
 
 
 def tiff_fields(raw: bytes, tags: Iterable[int], listed: int = 0) -> dict[int, int]:
-    """The numbers that the first directory of a TIFF gives, 0 for those that it leaves out.
+    """Read the numbers in the first directory of a TIFF, 0 for those that it leaves out.
 
     Args:
         raw: the file.
@@ -129,7 +129,7 @@ def tiff_fields(raw: bytes, tags: Iterable[int], listed: int = 0) -> dict[int, i
 
 
 def _tiff(raw: bytes) -> Size:
-    """The larger of image and tile, from the first directory."""
+    """Return the larger of image and tile, from the first directory."""
     found = tiff_fields(raw, (256, 257, 322, 323))
     return max(found[256], found[322]), max(found[257], found[323])
 
@@ -169,7 +169,7 @@ _KINDS: tuple[tuple[bytes, str, Callable[[bytes], Size]], ...] = (
 
 
 def image_kind(raw: bytes) -> str | None:
-    """The kind of image that some bytes begin as, or None.
+    """Return the kind of image that some bytes begin as, or None.
 
     >>> image_kind(b"GIF89a....")
     'GIF'

@@ -26,7 +26,7 @@ _OTHER = 1 << 16
 
 
 def json_arrays(text: str) -> dict[str, Array]:
-    """The arrays of a JSON text by name.
+    """Return the arrays of a JSON text by name.
 
     Whole-number types are rounded to nearest, halves away from zero, as load_and_run does.
 
@@ -104,7 +104,7 @@ class _JsonScanner:
             self.fail(f"expected the end, found {self.peek()!r}")
 
     def members(self) -> Iterator[str]:
-        """The keys of an object; whoever asks for the next one has read the value."""
+        """Yield the keys of an object; whoever asks for the next one has read the value."""
         self.expect("{")
         if self.peek() == "}":
             self.at += 1
@@ -121,7 +121,7 @@ class _JsonScanner:
         self.expect("}")
 
     def value(self) -> Any:
-        """Any small value."""
+        """Read any small value."""
         self.peek()
         try:
             found, used = self.decoder.raw_decode(self.text[self.at : self.at + _OTHER])
@@ -131,7 +131,7 @@ class _JsonScanner:
         return found
 
     def numbers(self) -> tuple[int, int]:
-        """Where the numbers of a flat list stand."""
+        """Find where the numbers of a flat list stand."""
         self.expect("[")
         start, end = self.at, self.text.find("]", self.at)
         if end < 0:
@@ -140,7 +140,7 @@ class _JsonScanner:
         return start, end
 
     def pieces(self, start: int, end: int) -> Iterator[Array]:
-        """The numbers between two places as float64, piece by piece."""
+        """Yield the numbers between two places as float64, piece by piece."""
         while start < end:
             cut = self.text.find(",", min(start + _PIECE, end), end)
             cut = end if cut < 0 else cut
@@ -154,7 +154,7 @@ class _JsonScanner:
                 self.fail(f"{type(e).__name__}: {str(e)[:100]}")
             start = cut + 1
             if start == end:
-                self.fail("a number is missing behind the last comma")
+                self.fail("a number is missing after the last comma")
 
     def _floats(self, found: list[Any]) -> Array:
         if not all(isinstance(n, (int, float)) for n in found):

@@ -44,7 +44,7 @@ class LocatedSpec:
     folder: Path | None = None
 
     def path(self, path: str) -> str:
-        """A path of the specification as the process can open it.
+        """Return a path of the specification as the process can open it.
 
         Paths in a list file start from the list's own folder; one that is not there is looked for in the current
         folder, where MegEngine looks.
@@ -58,7 +58,7 @@ class LocatedSpec:
 
 
 def expand(specs: str | Iterable[str]) -> Iterator[LocatedSpec]:
-    """Every specification in order, those of list files in their place.
+    """Yield every specification in order, those of list files in their place.
 
     List files are UTF-8 text with a specification a line. Blank lines are skipped, and comments: lines that start
     with ``#`` and no letter right after it. A line ``@other.txt`` takes in another list file. A folder, or a pattern
@@ -102,7 +102,7 @@ def files_named(specs: Iterable[str]) -> list[str]:
 
 
 def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
-    """The specification itself, or one for each file that a pattern or a folder in it stands for."""
+    """Return the specification itself, or one for each file that a pattern or a folder in it stands for."""
     paths = {i: p.source.path for i, p in enumerate(case.spec.parts) if isinstance(p.source, PathSource)}
     # A long specification may name one path many times.
     standing = {path: _several(case.path(path)) for path in set(paths.values())}
@@ -123,7 +123,7 @@ def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
 
 
 def _several(path: str) -> list[str]:
-    """The files that a path stands for which is no file itself."""
+    """Return the files that a folder or pattern stands for."""
     if "\0" in path:
         return []
     if os.path.isdir(path):
@@ -136,7 +136,7 @@ def _several(path: str) -> list[str]:
 
 
 class _Unfolded:
-    """How much the list files come to, those that take in others counted each time; it is bounded by their size."""
+    """The total size of the list files, those included counted each time; it is bounded by their size."""
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
@@ -150,7 +150,7 @@ class _Unfolded:
 
 
 def read_pipes(specs: list[str]) -> list[str]:
-    """The specifications with the lines of lists that are not regular files in their place: such can be read once only.
+    """Replace lists that are not regular files by their lines, since such can be read only once.
 
     Raises:
         SpecError: nobody writes to the pipe, or it gives more than a list may have.
@@ -183,7 +183,7 @@ def _pipe(path: str) -> BinaryIO:
 
 
 def located(specs: str | Iterable[str]) -> list[LocatedSpec]:
-    """The given specifications parsed, list files among them not yet opened.
+    """Parse the specifications, without opening list files among them.
 
     Raises:
         SpecError: one is malformed, or there is none.
@@ -199,7 +199,7 @@ def located(specs: str | Iterable[str]) -> list[LocatedSpec]:
 
 
 def count_cases(specs: str | Iterable[str]) -> int:
-    """How many testcases the specifications stand for; reads list files, and nothing that they name.
+    """Count the testcases that the specifications stand for; reads list files, and nothing that they name.
 
     Raises:
         SpecError: as `expand`, so this is also the check of all texts before the first one is loaded.
@@ -222,7 +222,7 @@ class TextSource:
         self._rest = expand(self._specs)
 
     def __call__(self, index: int) -> str:
-        """What is said of testcase `index`, counted over all specifications."""
+        """Return what is said of testcase `index`, counted over all specifications."""
         if index < self._at:
             self._begin()
         if index > self._at:
@@ -242,7 +242,7 @@ def _parse(text: str, where: str) -> InputSpec:
 def _lines(
     listed: ListFile, case: LocatedSpec, above: Sequence[str], unfolded: _Unfolded
 ) -> Iterator[LocatedSpec]:
-    """The specifications of a list file; `above` are the list files that led here."""
+    """Yield the specifications of a list file; `above` are the list files that led here."""
     path = case.path(listed.path)
     if "\0" in path:
         raise _fault(case, f"a path cannot contain a null character: {listed.path!r:.80}")
@@ -282,7 +282,7 @@ def _fault(case: LocatedSpec, message: str) -> SpecError:
 
 
 def _text_lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
-    """Numbered lines without blank ones and comments."""
+    """Yield numbered lines without blank ones and comments."""
     size = 0
     for number, raw in enumerate(_raw_lines(file), 1):
         size += len(raw)
@@ -299,10 +299,10 @@ def _text_lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
 
 
 def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines that end with LF, CRLF or CR, cut off behind `_MAX_LINE` bytes."""
+    """Yield lines that end with LF, CRLF or CR, cut off after `_MAX_LINE` bytes."""
     rest = b""
     while more := file.read(_MAX_LINE + 1):
-        # What ends with CR may go on with the LF that belongs to it.
+        # After a final CR the LF that belongs to it may follow.
         more = rest + more + (file.read(1) if more.endswith(b"\r") else b"")
         lines = more.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         rest = lines.pop()

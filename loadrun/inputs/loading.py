@@ -11,7 +11,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -41,6 +41,7 @@ def load_cases(
     repeat: int = 1,
     resize_input: bool = False,
     input_transform: str | None = None,
+    open_inputs: Collection[str] = (),
     seed: int = 0,
     warn: Callable[[str], None] | None = None,
 ) -> Iterator[dict[str, Array]]:
@@ -54,6 +55,7 @@ def load_cases(
         resize_input: scale images to the input's height and width; there must be one among all the data then.
         input_transform: an expression over ``data`` and ``np`` for data that was not generated, applied to what
             was read (8-bit pixels for an image) after resizing and repeating; see `TransformExpression`.
+        open_inputs: inputs with sizes that nothing says, so that data of any sizes do.
         seed: seed of generated data that has none of its own. Testcase i and input j (in the order of names) draw
             from streams of their own, the same on every platform and with every numpy version.
         warn: called with what MegEngine would only warn of; default `warnings.warn`.
@@ -73,6 +75,7 @@ def load_cases(
     [{'data': (1, 20)}, {'data': (2, 20)}]
     """
     loader = _Loader(inputs, repeat, resize_input, input_transform, seed, warn)
+    loader.open = frozenset(open_inputs)
     cases = expand(specs)
     return loader.load_all(cases)
 
@@ -130,12 +133,13 @@ class _Loader:
         self.transform = TransformExpression(transform) if transform else None
         self.seed = seed
         self.warn = warn or partial(warnings.warn, stacklevel=4)
+        self.open: frozenset[str] = frozenset()
         self.images = 0
         self.read = 0
         self.archives: dict[str, dict[str, Callable[[], Array]]] = {}
 
     def load_all(self, cases: Iterator[LocatedSpec]) -> Iterator[dict[str, Array]]:
-        """The data of testcases; options that change none of them are refused with the last one."""
+        """Load the data of testcases; options that change none of them are refused with the last one."""
         last: LocatedSpec | None = next(cases, None)
         index = 0
         while last is not None:
@@ -158,7 +162,7 @@ class _Loader:
             raise SpecError(f"{case.where}: {shown}" if case.where else shown)
 
     def load(self, case: LocatedSpec, index: int) -> dict[str, Array]:
-        """The data of one testcase."""
+        """Load the data of one testcase."""
         try:
             return self._load(case, index)
         except (SpecError, InputError) as e:
@@ -188,7 +192,7 @@ class _Loader:
     def _named_part(
         self, part: InputPart, only: str | None, case: LocatedSpec, text: str
     ) -> tuple[str, InputPart]:
-        """The input that a part feeds, and the part; `only` is the input of a part without a name."""
+        """Return the input that a part feeds, and the part; `only` is the input of a part without a name."""
         part = self._drive(part)
         self._refuse_equals(part, case, text)
         if part.name is None and only is not None:
@@ -202,7 +206,7 @@ class _Loader:
         return part.name, part
 
     def _assigned(self, case: LocatedSpec, text: str) -> list[tuple[str, InputPart, int]]:
-        """Which part feeds which input, with the input's number."""
+        """Yield which part feeds which input, with the input's number."""
         parts = case.spec.parts
         numbers = {name: i for i, name in enumerate(self.known)}
         wanted = [n for n, t in self.known.items() if t.data is None]
@@ -213,20 +217,20 @@ class _Loader:
             if isinstance(part.source, Generated):
                 return [(n, part, numbers[n]) for n in self.known]
             if _feeds_all(part.source):
-                return [(n, part, numbers[n]) for n in self._held(part, case, wanted, text)]
+                return [(n, part, numbers[n]) for n in self._archived(part, case, wanted, text)]
         only = next(iter(self.known)) if len(parts) == len(self.known) == 1 else None
         found = dict(self._named_part(part, only, case, text) for part in parts)
         for name in wanted:
             if name not in found:
                 self._fail(f"no data for the input {_name(name)}", text, len(text))
-        # A seed of its own gives the same data whatever the place of its input; the run's seed tells inputs apart.
+        # A seed of its own gives the same data wherever its input stands; the run's seed varies by input.
         return [
             (n, p, 0 if isinstance(p.source, Generated) and p.source.seed is not None else numbers[n])
             for n, p in found.items()
         ]
 
-    def _held(self, part: InputPart, case: LocatedSpec, wanted: list[str], text: str) -> list[str]:
-        """The inputs that an archive feeds by their names: all that it holds, which must be all that need data."""
+    def _archived(self, part: InputPart, case: LocatedSpec, wanted: list[str], text: str) -> list[str]:
+        """Return the inputs that an archive feeds by name: all that it holds, which must be all that need data."""
         assert isinstance(part.source, PathSource)
         try:
             held = self._members(case.path(part.source.path))
@@ -245,7 +249,7 @@ class _Loader:
         return self.archives[path]
 
     def _drive(self, part: InputPart) -> InputPart:
-        """``C:/x.npy`` is a Windows path, unless the model has an input of that letter."""
+        """Take ``C:/x.npy`` for a Windows path, unless the model has an input of that letter."""
         source, name = part.source, part.name
         if name is None or name in self.known or len(name) > 1 or not isinstance(source, PathSource):
             return part
@@ -254,7 +258,7 @@ class _Loader:
         return InputPart(None, PathSource(f"{name}:{source.path}", source.member), part.at, part.at)
 
     def _refuse_equals(self, part: InputPart, case: LocatedSpec, text: str) -> None:
-        """``data=#ones`` parses as a file of that name; say what was meant unless there is one."""
+        """Refuse ``data=#ones``, which parses as a file name, unless there is such a file; say what was meant."""
         if part.name is None and isinstance(part.source, PathSource):
             name = part.source.path.split("=")[0].rstrip()
             if (
@@ -282,7 +286,7 @@ class _Loader:
             array = np.array(json.loads(source.text))
             if array.dtype.kind not in "fiub":
                 raise SpecError("these numbers are too large")
-            # load_and_run has one more axis than there are brackets, the batch.
+            # load_and_run adds one axis to those in brackets, the batch.
             batch = tensor.shape is not None and array.ndim + 1 == len(tensor.shape)
             return _Given(array[None] if batch else array)
         path = case.path(source.path)
@@ -318,12 +322,12 @@ class _Loader:
                 _check_rank(array, tensor)
                 array = self.transform(array)
         _check_rank(array, tensor)
-        if tensor.shape is not None and array.shape[1:] != tensor.shape[1:]:
+        if tensor.shape is not None and array.shape[1:] != tensor.shape[1:] and name not in self.open:
             self.warn(f"input {_name(name)} has shape {_shape(tensor)}, its data {list(array.shape)}")
         found = cast(array, tensor.dtype)
         if self.exact and found.dtype.kind in "iub":
             _require_exact(array, found, tensor.dtype)
-        # Of #rand(0,255) for signed bytes nobody expects anything else.
+        # #rand(0,255) for signed bytes is expected to wrap.
         if (said := _lost(array, found, tensor.dtype)) and not (given.generated and "wrap" in said):
             self.warn(f"input {_name(name)}: {said}")
         return found
@@ -339,11 +343,11 @@ def _require_exact(array: Array, found: Array, dtype: DType) -> None:
     if count := int(np.count_nonzero(other)):
         at = int(other.argmax())
         example = f"{array.flat[at]} would become {found.flat[at]}"
-        raise InputError(f"{count} numbers of {array.dtype} are none that {dtype} holds: {example}")
+        raise InputError(f"{count} {array.dtype} numbers do not fit into {dtype}: {example}")
 
 
 def _lost(array: Array, found: Array, dtype: DType) -> str:
-    """What a cast loses beyond the last digits of fractions and the fractions themselves; empty for nothing."""
+    """Say what a cast loses beyond the last digits of fractions and the fractions themselves; empty for nothing."""
     if array.dtype.kind not in "iuf":
         return ""
     if found.dtype.kind in "iu":
@@ -359,13 +363,13 @@ def _lost(array: Array, found: Array, dtype: DType) -> str:
 
 
 def _wrapped(array: Array, found: Array, dtype: DType) -> str:
-    """Which numbers an integer type does not hold, so that others stand for them."""
+    """Mark the numbers that an integer type does not hold, so that they change."""
     low, high = 0, 2 ** min(dtype.bits, 8 * found.itemsize) - 1
     if found.dtype.kind == "i":
         low, high = -(high + 1) // 2, high // 2
     if dtype.is_odd or not array.size:
         return ""
-    # Fractions are cut off, so that -0.5 is in the range of unsigned types.
+    # Fractions are cut off, so -0.5 is within unsigned types.
     outside = (array <= low - 1) | (array >= high + 1)
     count = int(np.count_nonzero(outside))
     if not count:
@@ -376,7 +380,8 @@ def _wrapped(array: Array, found: Array, dtype: DType) -> str:
 
 
 def cast(array: Array, dtype: DType) -> Array:
-    """Numbers in a dtype's storage, as MegEngine casts input data: integers are truncated and wrap, bool is not zero.
+    """Cast numbers to a dtype's storage as MegEngine casts input data: to integers truncated and wrapping, to
+    bool by != 0.
 
     Raises:
         InputError: NaN, infinity or more than 64 bits for an integer type, or a number that the type leaves out.
@@ -403,7 +408,7 @@ def cast(array: Array, dtype: DType) -> Array:
 
 
 def _narrow(array: Array, dtype: DType) -> Array:
-    """Types of less than 8 bits wrap at their own width."""
+    """Wrap types of less than 8 bits at their own width."""
     kept = array.view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
     if dtype.np.kind == "u":
         return kept
@@ -412,7 +417,7 @@ def _narrow(array: Array, dtype: DType) -> Array:
 
 
 def _feeds_all(source: Source) -> bool:
-    """Whether one unnamed source can hold data for several inputs."""
+    """Tell whether one unnamed source can hold data for several inputs."""
     return (
         isinstance(source, PathSource)
         and source.member is None
@@ -433,7 +438,7 @@ def _check_rank(array: Array, tensor: StoredTensor) -> None:
 
 
 def _name(name: str) -> str:
-    """A name from a file, fit to be shown."""
+    """Return a name from a file, fit to be shown."""
     shown = repr(name)
     return shown if len(shown) <= 60 else f"{shown[:40]}...{shown[-12:]}"
 

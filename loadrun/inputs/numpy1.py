@@ -1,4 +1,4 @@
-"""Which dtype numpy 1 gives to arrays and numbers together, on every version of numpy.
+"""The dtype that numpy 1 gives to arrays and numbers together, on every version of numpy.
 
 MegEngine evaluates input_transform with numpy 1, where the value of a number decides about the result: a number or a
 0-d array beside arrays counts as the smallest type that holds it, unless it is of a higher kind (bool, integer, float).
@@ -19,7 +19,7 @@ _RANK = {"b": 0, "i": 1, "u": 1, "f": 2}
 
 
 def as_numpy_1(values: Sequence[Any]) -> list[Any]:
-    """The operands of one operation, numbers as those of the dtype in which numpy 1 computes.
+    """Return the operands of one operation, numbers as those of the dtype in which numpy 1 computes.
 
     >>> as_numpy_1([np.zeros(2, "u1"), np.int32(5)])[1].dtype, as_numpy_1([np.zeros(2, "u1"), 300])[1].dtype
     (dtype('uint8'), dtype('uint16'))
@@ -39,7 +39,7 @@ def as_numpy_1(values: Sequence[Any]) -> list[Any]:
 
 
 def _least(number: np.ndarray[Any, Any], beside: np.dtype[Any]) -> np.dtype[Any]:
-    """The smallest type that holds a number; a positive one takes the sign of the type beside it."""
+    """Return the smallest type that holds a number; a positive one takes the sign of the type beside it."""
     found = np.min_scalar_type(number)
     if found.kind == "u" and beside.kind == "i":
         signed = np.dtype(f"i{found.itemsize}")

@@ -177,11 +177,11 @@ class TransformExpression:
         return f"TransformExpression({self.text!r})"
 
     def error(self, message: str, at: int = 0) -> SpecError:
-        """A message with the expression below it and a caret under one place."""
+        """Make a message with the expression below it and a caret under one place."""
         return SpecError(point(f"input_transform: {message}", self.text, at))
 
     def at(self, node: ast.AST) -> int:
-        """Where a node stands in the text."""
+        """Return where a node stands in the text."""
         offset = getattr(node, "col_offset", 0)
         return len(self.text.encode()[:offset].decode(errors="ignore"))
 
@@ -287,7 +287,7 @@ class _Evaluation:
         self.budget = Budget(data)
 
     def value(self, node: ast.AST) -> Any:
-        """The value of a node; while its operands are evaluated, those that are there stay alive."""
+        """Evaluate a node; while its operands are evaluated, those that are there stay alive."""
         alive = self.budget.alive
         try:
             found = self._evaluate(node)
@@ -380,7 +380,7 @@ class _Evaluation:
 
 
 def _children(node: ast.AST) -> Iterator[ast.expr]:
-    """The expressions within a node; what is called was checked with the call, ``np.x`` with the attribute."""
+    """Return the expressions within a node; what is called was checked with the call, ``np.x`` with the attribute."""
     if isinstance(node, ast.Attribute) and _is_np(node.value):
         return
     for child in ast.iter_child_nodes(node):
@@ -394,7 +394,7 @@ def _children(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _is_subscripts(node: ast.AST) -> bool:
-    """Whether a node is a text such as ``'ij,jk->ik'``."""
+    """Tell whether a node is a text such as ``'ij,jk->ik'``."""
     return (
         isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_SUBSCRIPTS.match(node.value))
     )
@@ -409,7 +409,7 @@ def _is_np(node: ast.AST) -> bool:
 
 
 def _sane(value: Any) -> None:
-    """Every value is a number, an array of numbers, or a tuple, list or slice of such."""
+    """Require a number, an array of numbers, or a tuple, list or slice of such."""
     if isinstance(value, (np.ndarray, np.generic)):
         if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
             raise TypeError(f"values of type {value.dtype} are refused")

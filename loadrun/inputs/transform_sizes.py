@@ -1,4 +1,4 @@
-"""What an input_transform expression may call, and how large the results get, known before they are computed."""
+"""The functions that an input_transform expression may call, and the sizes of results before they are computed."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ METHODS = frozenset(_METHOD.split())
 
 
 def total(value: Any) -> int:
-    """Numbers in an array, or in nested lists of arrays and numbers."""
+    """Count the numbers in an array, or in nested lists of arrays and numbers."""
     if isinstance(value, (tuple, list)):
         return sum(map(total, value))
     return int(value.size) if isinstance(value, np.ndarray) else 1
 
 
 class Budget:
-    """What one application of an expression may take: bytes of the values alive at once, and work of all operations.
+    """The limits of one application of an expression: bytes of the values alive at once, and work of all operations.
 
     Args:
         data: the array that the expression is applied to; both grow with it.
@@ -83,11 +83,11 @@ class Budget:
         if self.work < 0:
             raise ValueError("the expression takes too many operations for the size of the data")
 
-    def room(self, size: int) -> None:
-        """Check that there is room for a result of that many bytes beside the values that are alive.
+    def reserve(self, size: int) -> None:
+        """Check that a result of that many bytes fits beside the values that are alive.
 
         Raises:
-            ValueError: there is not.
+            ValueError: it does not.
         """
         if self.alive + size > self.most_alive:
             raise ValueError(
@@ -95,7 +95,7 @@ class Budget:
             )
 
     def keep(self, alive: int, value: Any, *, new: bool) -> None:
-        """A node is evaluated: of what came to `alive` bytes before it, its value alone is added."""
+        """Note that a node is evaluated: its value alone is added to the `alive` bytes before it."""
         self.alive = alive + (_bytes(value) if new else 0)
 
 
@@ -121,13 +121,13 @@ def bound(name: str, args: Sequence[Any], named: dict[str, Any], budget: Budget)
     if name not in _JOINED and any(
         isinstance(v, (tuple, list)) and total(v) > 1000 for v in (*args, *named.values())
     ):
-        raise TypeError("give an array here, as of np.array([...]) or np.stack([...])")
+        raise TypeError("give an array here, such as np.array([...]) or np.stack([...])")
     if name in _LOOSE:
         size = math.prod(np.broadcast_shapes(*(np.shape(a) for a in (*args, *named.values()) if _sized(a))))
     else:
         size = _size(name, list(args), named)
     _limit(size)
-    budget.room(8 * size)
+    budget.reserve(8 * size)
     numbers = max(size, sum(map(total, args))) * (64 if name == "norm" else 1)
     budget.spend(_ELEMENT * numbers * (4 if name in _SORTED else 1) + _products(name, args))
 
@@ -143,14 +143,14 @@ def _sized(value: Any) -> bool:
 
 
 class _Arguments:
-    """What a function was called with."""
+    """The arguments of a call."""
 
     def __init__(self, args: list[Any], named: dict[str, Any]) -> None:
         self.args = args
         self.named = named
 
     def get(self, index: int, *names: str, default: Any = None) -> Any:
-        """An argument by its place or its names."""
+        """Return an argument by its place or its names."""
         for n in names:
             if n in self.named:
                 return self.named[n]
@@ -242,7 +242,7 @@ def _products(name: str, args: Sequence[Any]) -> int:
 
 
 def _contracted(args: Sequence[Any]) -> tuple[int, int]:
-    """Elements of what np.einsum gives, and products that are summed up for it.
+    """Return the elements of np.einsum's result, and the products that are summed for it.
 
     Raises:
         TypeError: the first argument is not text of subscripts, or it does not fit the others.
@@ -293,7 +293,7 @@ def index_bound(shape: tuple[int, ...], index: Any, budget: Budget) -> None:
     if picked:
         size = kept * math.prod(np.broadcast_shapes(*picked))
         _limit(size)
-        budget.room(8 * size)
+        budget.reserve(8 * size)
         budget.spend(_ELEMENT * size)
 
 

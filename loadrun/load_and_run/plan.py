@@ -144,7 +144,7 @@ def _static(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
         traits = CATALOG[opr.type].traits
         if opr.type == "Host2DeviceCopy":
             shape, value = RUNTIME, RUNTIME
-        elif Trait.STORED in traits:
+        elif Trait.CONSTANT in traits:
             shape, value = CONST, CONST if opr.type == "ImmutableTensor" else NONE
         else:
             shape = _shape(opr, shapes, values)
@@ -183,7 +183,7 @@ def _value(opr: Opr, shapes: Mapping[int, int], values: Mapping[int, int]) -> in
     if op.class_name == "AssertEqual":
         return values[opr.inputs[0].id]
     # What is filled is made when it is executed.
-    if op.family == "fill" or not (Trait.FOLLOWED in op.traits or op.conditional):
+    if op.family == "fill" or not (Trait.INFERRED in op.traits or op.conditional):
         return NONE
     if Trait.SHAPE_ONLY in op.traits:
         # Shapes of inputs; what is constant there is still asked for at run time.

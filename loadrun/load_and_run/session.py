@@ -66,6 +66,12 @@ class LoadAndRunSession:
 
     Raises:
         UsageError: flags that have no sense together.
+
+    >>> import io
+    >>> from loadrun.load_and_run.flags import parse
+    >>> given = parse(["fixtures/nets/mlp.mge", "--iter", "2"])
+    >>> LoadAndRunSession(given, given.files[0], Log(io.StringIO(), io.StringIO())).run().value
+    'pass'
     """
 
     def __init__(self, given: ParsedFlags, path: str, log: Log) -> None:
@@ -134,7 +140,7 @@ class LoadAndRunSession:
         options = optimization(self.given)
         if options is not None:
             graph, _ = optimize_for_inference(bundle.graph, **options)
-            bundle = replace(bundle, graph=graph, testcases=bundle.testcases)
+            bundle = replace(bundle, graph=graph, testcases=bundle.testcases, sized=None, guarded=None)
         return bundle
 
     def _subline(self, bundle: Bundle, case: Testcase) -> Verdict:

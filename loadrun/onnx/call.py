@@ -40,21 +40,31 @@ class NodeLowering:
 
 
 _FAMILIES = (
-    *("attention", "contrib", "contrib_quantized", "control", "convolution", "detection", "elementwise"),
-    *("functions", "indexing", "linalg", "losses", "ngrams", "norms", "padding", "pooling", "quantization"),
     *(
-        "randomness",
-        "recurrent",
-        "reductions",
-        "resizing",
-        "sampling",
-        "sequences",
+        "elementwise",
         "shapes",
-        "signal",
-        "svm",
+        "convolution",
+        "pooling",
+        "linalg",
+        "norms",
+        "reductions",
+        "indexing",
+        "padding",
     ),
-    *("text", "traditional", "training", "transformers", "trees"),
+    *(
+        "quantization",
+        "resizing",
+        "recurrent",
+        "control",
+        "functions",
+        "attention",
+        "sequences",
+        "randomness",
+    ),
+    *("sampling", "losses", "signal", "detection", "transformers", "contrib", "contrib_quantized", "text"),
+    *("traditional", "trees", "svm", "ngrams", "training"),
 )
+"""What nets are made of comes first: a model imports families up to the last one that it needs."""
 LOWERINGS: Registry[tuple[str, str], NodeLowering] = Registry(
     "lowering of ONNX", (f"{__package__}.lowering.{family}" for family in _FAMILIES)
 )
@@ -89,10 +99,12 @@ class NodeReader(Protocol):
 
     Attributes:
         external: the bytes that the model keeps in files of their own.
-        open_sizes: whether an input has a size that the file leaves open.
+        assumed: whether a size was needed that neither the file nor an argument gives.
+        open_sizes: whether the file leaves another size open than that of the first axis.
     """
 
     external: ExternalData
+    assumed: bool
     open_sizes: bool
 
     def stored(self, tensor: TensorProto) -> Value:
@@ -208,7 +220,6 @@ class NodeCall:
             raise UnsupportedNodeError(
                 f"its {what} must be known when the model is loaded, but data decide it; give it as {hint}"
             )
-        self.importer.note(f"{self.op}'s {what} was taken from the sizes that the model was loaded with")
         return found
 
     def integers(self, i: int, what: str) -> list[int]:

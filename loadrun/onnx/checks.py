@@ -7,10 +7,10 @@ from ..graph import params as P
 from ..tensors import Tensor, apply1, const
 from .values import BF16
 
-__all__ = ["ATOL", "RTOL", "check", "check_within"]
+__all__ = ["ATOL", "BRAIN_RTOL", "RTOL", "check", "check_within"]
 
 RTOL, ATOL = 1e-3, 1e-7
-_BRAIN_RTOL = 2.0**-6
+BRAIN_RTOL = 2.0**-6
 _M, _T = P.ElemwiseMode, P.ElemwiseMultiTypeMode
 
 
@@ -29,7 +29,7 @@ def check(expect: Tensor, get: Tensor, kind: int, rtol: float = RTOL, atol: floa
     # MegEngine's operator wants its three inputs of one dtype; what float32 rounds is far below the tolerance.
     a, b = (e.cast(v._vector(), "float32") for v in (expect, get))
     if kind == BF16:
-        rtol = max(rtol, _BRAIN_RTOL)
+        rtol = max(rtol, BRAIN_RTOL)
     missing = e.elem(_M.AND, e.is_nan(a), e.is_nan(b))
     same = e.elem(_M.OR, e.compare(_T.EQ, a, b), missing)
     difference = e.elem(_M.ABS, e.elem(_M.SUB, a, b))

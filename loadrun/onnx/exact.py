@@ -113,16 +113,6 @@ def _compared(compare: Callable[[Any, Any], bool]) -> Rule:
         if call.opset < 7:
             return None
         a, b = np.broadcast_arrays(given[0], given[1])
-        sure = all(
-            not (isinstance(x, TracedInt) or isinstance(y, TracedInt))
-            or (not isinstance(y, TracedInt) and int(y) < 0)
-            or (not isinstance(x, TracedInt) and int(x) < 0)
-            for x, y in zip(a.flat, b.flat, strict=True)
-        )
-        if not sure:
-            call.importer.note(
-                f"a comparison of sizes ({call.op}) was decided by the sizes that the model was loaded with"
-            )
         return _mapped(lambda x, y: bool(compare(int(x), int(y))), a, b)
 
     return rule

@@ -159,7 +159,8 @@ def export(
     Args:
         model: the path of a .mge file, a Bundle, a Graph, a traced function, a module or a function.
         args: example values: a tuple, one value, or a tuple whose last entry is a dict of keyword arguments (an empty
-            dict behind it protects a real one). A file needs none; values for it go by the names' order, or by name.
+            dict behind it protects a real one). A file needs none; values for it go by the order of `Bundle.inputs`, or
+            by name.
         f: a path or an open binary file; None only returns the model.
         kwargs: example keyword arguments.
         export_params: False leaves the weights' values out; they become inputs of the model, behind its own.
@@ -181,7 +182,8 @@ def export(
         external_data: write weights to ``<f>.data``; needed from 2 GiB on.
         report: write what `Exported.report` says as a Markdown file beside the path, its ending ``.md``.
         verify: check the model with onnx.checker and compare ONNX Runtime with the reference engine, at the example's
-            sizes and at another where axes are dynamic.
+            sizes and at another where axes are dynamic, and with what was given, called with the example, taking
+            inputs and outputs by position.
 
     Returns:
         the model. Testcases of a file are written beside the path as ``NAME.test_data_set_N``.

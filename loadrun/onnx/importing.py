@@ -22,6 +22,7 @@ from ..tracing.recorder import TraceRecorder
 from . import exact
 from .call import NodeCall, NodeLowering, find
 from .checks import check, check_within
+from .lowering.parts import of_length
 from .messages import (
     AttributeProto,
     FunctionProto,
@@ -34,7 +35,7 @@ from .messages import (
     ValueInfoProto,
 )
 from .nodes import attributes_of, nodes_needed, title_of
-from .scope import Bound, DeclaredInput, Given, Scope
+from .scope import Bound, DeclaredInput, Given, Scope, StandIn
 from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense, kind_name, texts
 from .values import (
     ABSENT,
@@ -78,7 +79,13 @@ class Importer:
         examples: values of inputs, by which sizes are known that data decide.
         expected: values of outputs; those that have one get a check.
         maxerr: tolerances of MegEngine's formula by output name, for checks that are not by ONNX's own rule.
+        stand_in: sizes for what neither the file nor an argument gives.
+        fixed: axes of inputs, by name, that may have no other size than now.
         budget: what may be computed meanwhile, None for whatever the file asks for.
+
+    Attributes:
+        assumed: whether such a size was needed.
+        recorded: the graph as lowerings recorded it, before what makes it fit for MegEngine's loader.
     """
 
     def __init__(
@@ -90,8 +97,14 @@ class Importer:
         examples: Mapping[str, Array] | None = None,
         expected: Mapping[str, Array] | None = None,
         maxerr: Mapping[str, float] | None = None,
+        stand_in: StandIn | None = None,
+        fixed: Mapping[str, Sequence[int]] | None = None,
         budget: FoldingBudget | None = None,
     ) -> None:
+        self.fixed = fixed or {}
+        self.stand_in = stand_in or StandIn()
+        self.assumed = False
+        self.recorded = Graph()
         self.model = model
         self.external = external
         self.input_shapes = input_shapes
@@ -162,16 +175,18 @@ class Importer:
         if self.problems:
             lines = "\n".join(f"  {p}" for p in self.problems)
             count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"
-            raise UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{self._about_sizes()}")
+            sizes = f"\n{self.about_sizes()}" if self.assumed else ""
+            raise UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
         return self._finish(found)
 
-    def _about_sizes(self) -> str:
-        """Which inputs have sizes that nobody gave."""
-        open_ones = [n for n, d in self.inputs.items() if d.assumed]
-        if not open_ones:
-            return ""
-        names = ", ".join(repr(n) for n in open_ones[:5])
-        return f"\nsizes that the file leaves open were taken as 1 ({names}); input_shapes gives others"
+    def about_sizes(self) -> str:
+        """Which shapes were taken where the file leaves sizes open."""
+        taken = [f"{n} {list(d.shape)}" for n, d in self.inputs.items() if d.assumed]
+        more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
+        return (
+            f"the file leaves sizes open, and these were taken: {', '.join(taken[:5])}{more}; data or input_shapes "
+            "(--input-shape) give others"
+        )
 
     def _begin(self, proto: GraphProto, scope: Scope) -> None:
         self._initialize(proto, scope)
@@ -196,7 +211,9 @@ class Importer:
     def _input(self, info: ValueInfoProto, scope: Scope) -> None:
         example = self.examples.get(info.name)
         shape = self.input_shapes.get(info.name)
-        declared = DeclaredInput(info, example.shape if example is not None and shape is None else shape)
+        given = example.shape if example is not None and shape is None else shape
+        declared = DeclaredInput(info, given, self.stand_in)
+        self.assumed |= declared.assumed
         self.open_sizes |= declared.open_sizes
         dtype = graph_type(declared.kind)
         if example is None or example.shape != declared.shape:
@@ -208,6 +225,11 @@ class Importer:
             example = checked(example, declared.kind, f"input {info.name!r}")
         outside = Tensor._of(example.reshape(declared.shape or (1,)), dtype, not declared.shape)
         made = self.session.argument(info.name, outside)
+        for axis in self.fixed.get(info.name, ()):
+            size = declared.shape[axis]
+            made = of_length(
+                made, axis, f"this file holds for size {size} of axis {axis} of {info.name!r} alone"
+            )
         scope.names[info.name] = Value(declared.kind, made)
         self.inputs[info.name] = declared
 
@@ -298,7 +320,8 @@ class Importer:
                 (end,) = whole.add("Identity", inputs=[var]) if taken else (var,)
                 end.name = None
                 ends.append(end)
-        graph = make_loadable(stabilize(subgraph(whole, ends)[0]))
+        self.recorded = subgraph(whole, ends)[0]
+        graph = make_loadable(stabilize(self.recorded))
         for i, (name, _) in enumerate(found):
             var = graph.outputs[i]
             if i in checked_ends:

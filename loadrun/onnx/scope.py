@@ -8,7 +8,7 @@ from .messages import ValueInfoProto
 from .tensors import STRING
 from .values import Absent, Items, UnsupportedNodeError, Value, graph_type
 
-__all__ = ["Bound", "DeclaredInput", "Given", "Scope"]
+__all__ = ["Bound", "DeclaredInput", "Given", "Scope", "StandIn", "axis_of", "declared_shape"]
 
 Bound = Value | Items | Absent | None
 """What a name stands for: None for an input that is left out, `Absent` for an optional value without an element."""
@@ -55,6 +55,49 @@ def _container(info: ValueInfoProto) -> str:
     return "a map" if kind is not None and kind.map is not None else "no tensor"
 
 
+def declared_shape(info: ValueInfoProto) -> tuple[int | None, ...] | None:
+    """The shape of an input as the file has it: None for a size that it leaves open, and where it has none."""
+    tensor = info.type.tensor if info.type else None
+    if tensor is None or tensor.shape is None:
+        return None
+    return tuple(None if d.value is None or d.value < 0 else d.value for d in tensor.shape.dims)
+
+
+def axis_of(info: ValueInfoProto, axis: int) -> tuple[int | None, str]:
+    """The size of an input's axis as the file has it, None for an open one, and its name; the axis' own without one."""
+    declared = declared_shape(info)
+    if declared is None:
+        return None, f"{info.name} {axis}"
+    tensor = info.type.tensor if info.type else None
+    name = tensor.shape.dims[axis].param if tensor is not None and tensor.shape is not None else ""
+    return declared[axis], name or f"{info.name} {axis}"
+
+
+class StandIn:
+    """Sizes to make a graph with where nobody says any: of the first axes, and of the others.
+
+    Args:
+        infos: the model's inputs; a name that is also that of an axis behind the first has the size of those.
+
+    Attributes:
+        first, other: the sizes; both are 1 where nothing else is said.
+    """
+
+    def __init__(self, infos: Sequence[ValueInfoProto] = (), first: int = 1, other: int = 1) -> None:
+        self.first, self.other = first, other
+        self._other: set[str] = set()
+        for info in infos:
+            tensor = info.type.tensor if info.type else None
+            dims = tensor.shape.dims if tensor is not None and tensor.shape is not None else []
+            self._other |= {d.param for d in (dims[1:] if len(dims) > 1 else dims) if d.param}
+            if len(dims) == 1:
+                self._other.add(f"{info.name} 0")
+
+    def of(self, name: str, axis: int) -> int:
+        """The size of an axis by its name and number."""
+        return self.other if axis or name in self._other else self.first
+
+
 class DeclaredInput:
     """An input of the model as it is fed.
 
@@ -62,12 +105,12 @@ class DeclaredInput:
         name: its name.
         kind: ONNX's element type.
         shape: the shape that the graph is made with.
-        symbolic: whether the file leaves a size open.
+        declared: the shape as the file has it, None for a size that it leaves open, and where it has none.
         open_sizes: whether the file leaves another size open than that of the first axis.
-        assumed: whether such a size was taken as 1.
+        assumed: whether such a size was taken from `StandIn`.
     """
 
-    def __init__(self, info: ValueInfoProto, shape: Sequence[int] | None) -> None:
+    def __init__(self, info: ValueInfoProto, shape: Sequence[int] | None, stand_in: StandIn) -> None:
         tensor = info.type.tensor if info.type else None
         hint = f"give its value as constants={{{info.name!r}: ...}}"
         if tensor is not None and tensor.elem == STRING:
@@ -78,10 +121,10 @@ class DeclaredInput:
         self.kind = tensor.elem
         graph_type(self.kind)
         dims = tensor.shape.dims if tensor.shape is not None else None
-        self.symbolic = dims is None or any(d.value is None or d.value < 1 or d.param for d in dims)
+        self.declared = declared_shape(info)
         # What convolutions move over: the batch alone is open in most files.
-        self.open_sizes = dims is None or any(d.value is None or d.value < 1 for d in dims[1:])
-        self.assumed = shape is None and self.symbolic
+        self.open_sizes = self.declared is None or any(not n for n in self.declared[1:])
+        self.assumed = shape is None and (self.declared is None or None in self.declared)
         if shape is not None:
             if dims is not None and len(dims) != len(shape):
                 raise UnsupportedNodeError(f"has {len(dims)} axes, input_shapes gives it {list(shape)}")
@@ -89,6 +132,7 @@ class DeclaredInput:
         elif dims is None:
             raise UnsupportedNodeError("has no declared shape; give it as input_shapes")
         else:
-            self.shape = tuple(1 if d.value is None or d.value < 0 else d.value for d in dims)
+            axes = [axis_of(info, i) for i in range(len(dims))]
+            self.shape = tuple(stand_in.of(name, i) if n is None else n for i, (n, name) in enumerate(axes))
         if len(self.shape) > 7:
             raise UnsupportedNodeError(f"has {len(self.shape)} axes, MegEngine knows 7")

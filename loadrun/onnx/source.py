@@ -39,6 +39,8 @@ class ExportSource:
         testcases: testcases that the file has, with expected values by output name.
         limits: what the file's checks ask of the outputs, see `loadrun.onnx.limits`.
         named_outputs: whether the outputs' names were chosen by the model (a file, a dict).
+        called: what was given, called with the examples as they were given: the values of the outputs in order. None
+            for files and graphs, which have no order but that of their inputs here.
     """
 
     graph: Graph
@@ -48,6 +50,7 @@ class ExportSource:
     testcases: Sequence[Testcase] = ()
     named_outputs: bool = False
     limits: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    called: Callable[[], list[Array]] | None = None
 
 
 def read_source(model: Any, args: Any, kwargs: Mapping[str, Any] | None, eval_mode: bool) -> ExportSource:
@@ -124,7 +127,7 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
     from .limits import limits_of  # for start-up
 
     graph = bare(bundle)
-    variables = graph.inputs
+    variables = Bundle(graph).inputs
     names = [v.name or "" for v in variables]
     # Inputs that only checks read, or nothing, are not part of the model; values for them are not needed.
     named = {n: v for n, v in named.items() if n in names or n not in {i.name for i in bundle.inputs}}
@@ -174,6 +177,7 @@ def _of_callable(
     model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
 ) -> ExportSource:
     from ..tracing import Traced  # for start-up
+    from ..tracing.dumping import Dumps  # for start-up
     from ..tracing.modules import TracedModule  # for start-up
 
     if isinstance(model, TracedModule):
@@ -185,6 +189,8 @@ def _of_callable(
         model = next(iter(model.methods.values()))
     if isinstance(model, Traced):
         return _of_trace(model, positional, named)
+    if isinstance(model, Dumps):
+        return _of_foreign(model, positional, named)
     kind = type(model).__mro__
     if any(k.__module__.partition(".")[0] == "torch" for k in kind if k is not object):
         raise UsageError(
@@ -229,7 +235,47 @@ def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval
         if turned:
             model.train()
     kept = [n for i, n in enumerate(names) if i not in held]
-    return _of_trace(made, tuple(rest), named, kept)
+    source = _of_trace(made, tuple(rest), named, kept)
+    source.called = lambda: _values(_in_mode(model, positional, named, turned))
+    return source
+
+
+def _in_mode(model: Any, positional: tuple[Any, ...], named: Mapping[str, Any], turned: bool) -> Any:
+    """What a function or module gives, in the mode in which it was traced."""
+    if turned:
+        model.eval()
+    try:
+        return model(*positional, **named)
+    finally:
+        if turned:
+            model.train()
+
+
+def _values(result: Any) -> list[Array]:
+    """The arrays of a result, in order."""
+    from ..tensors.value import Tensor  # for start-up
+    from ..tracing.structure import leaves  # for start-up
+
+    return [
+        _array(v) for _, v in leaves(result) if isinstance(v, (Tensor, np.ndarray)) or hasattr(v, "numpy")
+    ]
+
+
+def _of_foreign(traced: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
+    """What a trace of another framework's module recorded."""
+    from ..tracing.structure import leaves  # for start-up
+
+    if traced.recording is None:
+        if not positional and not named:
+            raise UsageError(
+                "the module has not been traced yet: call the trace, or give example values in args"
+            )
+        traced(*positional, **named)
+    flat = tuple(v for _, v in leaves(positional) if hasattr(v, "shape"))
+    source = _of_bundle(traced.bundle, flat, named)
+    if positional or named:
+        source.called = lambda: _values(traced(*positional, **named))
+    return source
 
 
 def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
@@ -290,7 +336,10 @@ def _of_trace(
     if any(v.owner.tensors[0].data is not None for v in graph.inputs):
         raise UnsupportedError("an input of the trace carries a value")
     outputs = dict(zip(_unique([v.label for v in graph.outputs]), graph.outputs, strict=True))
-    return ExportSource(graph, inputs, outputs, examples, (), chosen)
+    found = ExportSource(graph, inputs, outputs, examples, (), chosen)
+    if positional or named:
+        found.called = lambda: _values(traced(*positional, **named))
+    return found
 
 
 def _input_labels(traced: Any, recording: Any, names: Sequence[str]) -> list[tuple[str, str]]:

@@ -30,7 +30,6 @@ __all__ = [
     "UnsupportedTensorTypeError",
     "array",
     "dense",
-    "folding",
     "kind_name",
     "texts",
 ]
@@ -102,31 +101,33 @@ def kind_name(kind: int) -> str:
     return NAMES.get(kind, f"type {kind}")
 
 
-def folding(size: int) -> FoldingBudget:
-    """What may be computed of constants while a file is read."""
-    return FoldingBudget(_BYTES + _BYTES_EACH * size, _OPERATIONS + _OPERATIONS_EACH * size)
-
-
 class ExternalData:
     """Files beside a model that hold its tensors; nothing outside the model's folder is opened.
 
     Args:
         folder: the model's folder, None for a model that is no file.
-        budget: what grows with each file that is opened.
         copy: read the files into memory, instead of mapping them.
 
     Attributes:
         watches: tell whether the files that are mapped are still as they were.
     """
 
-    def __init__(
-        self, folder: Path | None, budget: FoldingBudget | None = None, *, copy: bool = False
-    ) -> None:
+    def __init__(self, folder: Path | None, *, copy: bool = False) -> None:
         self.folder = folder
         self.watches: list[FileWatch] = []
         self._copy = copy
-        self._budget = budget
+        self._budget = FoldingBudget(0, 0)
         self._open: dict[str, memoryview] = {}
+
+    def folding(self, size: int) -> FoldingBudget:
+        """What may be computed of constants while a graph is made; grows with every file that is opened meanwhile.
+
+        Args:
+            size: bytes of the model's own file.
+        """
+        size += sum(map(len, self._open.values()))
+        self._budget = FoldingBudget(_BYTES + _BYTES_EACH * size, _OPERATIONS + _OPERATIONS_EACH * size)
+        return self._budget
 
     def bytes(self, tensor: TensorProto) -> memoryview:
         """The bytes of a tensor that lies outside.
@@ -180,8 +181,7 @@ class ExternalData:
         self._open[name] = data
         if watch is not None:
             self.watches.append(watch)
-        if self._budget is not None:
-            self._budget.add(FoldingBudget(_BYTES_EACH * len(data), _OPERATIONS_EACH * len(data)))
+        self._budget.add(FoldingBudget(_BYTES_EACH * len(data), _OPERATIONS_EACH * len(data)))
         return data
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +12,10 @@ import numpy as np
 from ..base.errors import FormatError, InputError, UsageError
 from ..base.files import contents
 from ..graph.dtypes import Array, DType
-from ..testcase import EXPECT, LazyTestcases, Testcase
-from .messages import TensorProto, parse
-from .tensors import ExternalData, UnsupportedTensorTypeError, array, kind_name
+from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase
+from .messages import TensorProto, TypeProto, parse
+from .own_values import parsed, tensor_value
+from .tensors import ExternalData, UnsupportedTensorTypeError, kind_name
 from .values import UnsupportedNodeError, checked, graph_type
 
 __all__ = ["DataSet", "find_sets", "set_name", "sets_in", "testcases"]
@@ -41,51 +42,42 @@ class DataSet:
         self._inputs = {n: folder / f"input_{i}.pb" for i, n in enumerate(names)}
         self._outputs = {n: folder / f"output_{i}.pb" for i, n in enumerate(outputs)}
 
-    def inputs(self) -> dict[str, Array]:
-        """Values by input name; what is not a tensor or has no file is left out."""
-        return self._read(self._inputs, "")
+    def own(self, types: Mapping[str, TypeProto | None]) -> dict[str, FileValue]:
+        """Values by input name, and by output name and ``:expect``, in the types that the model declares.
 
-    def outputs(self) -> dict[str, Array]:
-        """Values by output name."""
-        return self._read(self._outputs, EXPECT)
+        What has no file is left out, and so are complex numbers.
+        """
+        files = {**self._inputs, **{n + EXPECT: p for n, p in self._outputs.items()}}
+        found: dict[str, FileValue] = {}
+        for name, path in files.items():
+            if not path.is_file():
+                continue
+            try:
+                kind = types.get(name.removesuffix(EXPECT))
+                data = _bytes(path)
+                if kind is not None and kind.tensor is None:
+                    found[name] = parsed(data, kind, path.parent)
+                else:
+                    proto = parse(TensorProto, data)
+                    found[name] = tensor_value(proto, ExternalData(path.parent))
+                    self.kinds[name] = proto.data_type
+            except UnsupportedTensorTypeError:
+                continue
+            except FormatError as e:
+                e.path = str(path)
+                raise
+        return found
 
     def surplus(self) -> list[str]:
         """Files of outputs that the model does not have."""
         found = [re.fullmatch(r"output_(\d+)\.pb", p.name) for p in self.folder.glob("output_*.pb")]
         return sorted(m.group() for m in found if m is not None and int(m.group(1)) >= self._count)
 
-    def _read(self, files: dict[str, Path], ending: str) -> dict[str, Array]:
-        found = {}
-        for name, path in files.items():
-            if path.is_file():
-                proto = _proto(path)
-                value = _value(proto, path)
-                if value is not None:
-                    found[name] = value
-                    self.kinds[name + ending] = proto.data_type
-        return found
 
-
-def _proto(path: Path) -> TensorProto:
-    """The tensor in a file as it is stored."""
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise FormatError(f"a value of {path.stat().st_size} bytes is larger than 2 GiB")
-        return parse(TensorProto, memoryview(contents(path, "a tensor")))
-    except FormatError as e:
-        e.path = str(path)
-        raise
-
-
-def _value(proto: TensorProto, path: Path) -> Array | None:
-    """The value of a tensor, None for strings and the like."""
-    try:
-        return np.array(array(proto, ExternalData(path.parent)))
-    except UnsupportedTensorTypeError:
-        return None
-    except FormatError as e:
-        e.path = str(path)
-        raise
+def _bytes(path: Path) -> memoryview:
+    if path.stat().st_size > _MOST_BYTES:
+        raise FormatError(f"a value of {path.stat().st_size} bytes is larger than 2 GiB")
+    return memoryview(contents(path, "a tensor"))
 
 
 def find_sets(
@@ -132,33 +124,44 @@ def set_name(stem: str) -> str:
     return f"{stem}.test_data_set_" if stem else "test_data_set_"
 
 
-def testcases(sets: Sequence[DataSet], kinds: dict[str, int]) -> LazyTestcases:
-    """The data sets as testcases of the graph.
+def testcases(
+    sets: Sequence[DataSet],
+    kinds: Mapping[str, int],
+    types: Mapping[str, TypeProto | None],
+    *,
+    native: bool,
+) -> LazyTestcases:
+    """The data sets as testcases of the graph, and of the file itself.
 
     Args:
         sets: the data sets.
         kinds: ONNX's types of the graph's inputs and, by name and ``:expect``, of the expected values.
+        types: the declared types of the model's inputs and outputs.
+        native: values that the graph cannot hold are left to runtimes that run the file.
     """
 
     def read(i: int) -> Testcase:
         one = sets[i]
-        whole = {**one.inputs(), **{n + EXPECT: v for n, v in one.outputs().items()}}
+        own = one.own(types)
         arrays: dict[str, Array] = {}
         dtypes: dict[str, DType] = {}
         faults = dict.fromkeys(one.surplus(), "the model has no such output")
         for name, kind in kinds.items():
-            if name not in whole:
+            value = own.get(name)
+            if not isinstance(value, np.ndarray) or value.dtype == object:
                 raise InputError(f"{one.folder} holds no value for {name!r}")
-            if one.kinds[name] != kind:
-                types = f"holds {kind_name(one.kinds[name])}, where the model has {kind_name(kind)}"
+            if one.kinds.get(name, kind) != kind:
+                said = f"holds {kind_name(one.kinds[name])}, where the model has {kind_name(kind)}"
                 if not name.endswith(EXPECT):
-                    raise InputError(f"the data of the input {name!r} in {one.folder} {types}")
-                faults[name[: -len(EXPECT)]] = f"its expected value {types}"
+                    raise InputError(f"the data of the input {name!r} in {one.folder} {said}")
+                faults[name[: -len(EXPECT)]] = f"its expected value {said}"
             try:
-                arrays[name] = np.atleast_1d(checked(whole[name], kind, name))
+                arrays[name] = np.atleast_1d(checked(value, kind, name))
+                dtypes[name] = graph_type(kind)
             except UnsupportedNodeError as e:
-                raise InputError(f"{one.folder}: {e}") from e
-            dtypes[name] = graph_type(kind)
-        return Testcase(arrays, dtypes, {"source": one.folder.name}, faults=faults)
+                if not native:
+                    raise InputError(f"{one.folder}: {e}") from e
+                arrays[name], dtypes[name] = np.atleast_1d(value), DType("Int64")
+        return Testcase(arrays, dtypes, {"source": one.folder.name}, faults=faults).with_own(own)
 
     return LazyTestcases(read, range(len(sets)))

@@ -14,7 +14,17 @@ import numpy as np
 from ..base.errors import FormatError
 from ..graph.dtypes import Array
 
-__all__ = ["BYTES", "FIXED32", "FIXED64", "VARINT", "fields", "packed_varints", "signed", "text"]
+__all__ = [
+    "BYTES",
+    "FIXED32",
+    "FIXED64",
+    "VARINT",
+    "field_bytes",
+    "fields",
+    "packed_varints",
+    "signed",
+    "text",
+]
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _GROUPS = (3, 4)
@@ -112,6 +122,23 @@ def packed_varints(data: memoryview, base: int = 0) -> Array:
     place = np.arange(raw.size) - np.repeat(starts, ends - starts + 1)
     parts = (raw & 127).astype(np.uint64) << (place * 7).astype(np.uint64)
     return np.add.reduceat(parts, starts).view(np.int64)
+
+
+def field_bytes(number: int, data: bytes) -> bytes:
+    """A field of a message that holds bytes, such as another message.
+
+    >>> field_bytes(1, b"ab").hex()
+    '0a026162'
+    """
+    return _varint_bytes(number << 3 | BYTES) + _varint_bytes(len(data)) + data
+
+
+def _varint_bytes(value: int) -> bytes:
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])
 
 
 def text(data: memoryview, base: int) -> str:

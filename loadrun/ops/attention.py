@@ -1,6 +1,6 @@
 """Multi-head attention as MegEngine's CPU proxy of the operator computes it.
 
-What MegEngine does nowhere but in cuDNN has no effect here, as on its CPU: `reslink`, `input_order`,
+What MegEngine does only with cuDNN has no effect here, as on its CPU: `reslink`, `input_order`,
 `need_weights` (the weights always come) and masks of the CUDNN_STYLE kind. Extra key and value rows (`bias_k`,
 `bias_v`, `add_zero_attn`) are what its documentation says; its own kernels refuse them.
 """
@@ -58,7 +58,7 @@ def _require(fits: bool, text: str) -> None:
 
 
 def _extras(p: MultiHeadAttn, count: int) -> tuple[int | None, int | None]:
-    """Numbers of the mask input and of the first of the two bias inputs."""
+    """Return the numbers of the mask input and of the first of the two bias inputs."""
     kind = p.tensor_combination_type
     mask = 4 if kind in (Extra.ONLY_MASK, Extra.ALL) else None
     bias = None if kind in (Extra.NONE, Extra.ONLY_MASK) else 4 + (mask is not None)
@@ -68,7 +68,7 @@ def _extras(p: MultiHeadAttn, count: int) -> tuple[int | None, int | None]:
 
 
 def projections(p: MultiHeadAttn) -> list[tuple[str, Shape]]:
-    """Names and shapes of the matrices and biases in the flat weight, in their order."""
+    """Return names and shapes of the matrices and biases in the flat weight, in their order."""
     back = p.vproj_size or p.v_size * p.num_heads
     rows = (
         ("q", p.embeding_size, p.qproj_size),
@@ -97,7 +97,9 @@ def _sizes(p: MultiHeadAttn, shapes: Sequence[Shape]) -> _Sizes:
     heads = p.num_heads
     _require(heads > 0, "there must be at least one head")
     for name, n in (("query", p.qproj_size), ("key", p.kproj_size), ("value", p.vproj_size)):
-        _require(n % heads == 0, f"the {name} projection of {n} elements cannot be parted into {heads} heads")
+        _require(
+            n % heads == 0, f"the {name} projection of {n} elements cannot be divided into {heads} heads"
+        )
     qk = p.qproj_size // heads or p.embeding_size
     key = p.kproj_size // heads or p.k_size
     _require(qk == key, f"a head has {qk} elements of the query, but {key} of the key")
@@ -126,13 +128,13 @@ def _text(shapes: Sequence[Shape]) -> str:
 
 
 def _bundle(sizes: Sequence[int], align: int) -> int:
-    """Bytes of pieces that are aligned one by one, with room to align the first."""
+    """Count the bytes of pieces that are aligned one by one, with space to align the first."""
     total = sum(-(-n // align) * align for n in sizes)
     return total + align if total else 0
 
 
 def _reserves(p: MultiHeadAttn, z: _Sizes, keys: int, item: int) -> tuple[int, int]:
-    """Lengths of the two reserves, which hold what MegEngine's gradient needs."""
+    """Return the lengths of the two reserves, which hold what MegEngine's gradient needs."""
     rows = z.batch * z.heads
     weights = rows * z.queries * z.keys
     many = z.heads > 1
@@ -178,7 +180,7 @@ def _weights(c: Call, p: MultiHeadAttn, flat: Array) -> dict[str, Array]:
 
 
 def _projected(x: Array, weights: dict[str, Array], side: str, dtype: DType) -> Array:
-    """``x @ w + b`` for what of the two exists."""
+    """Compute ``x @ w + b``, leaving out what is missing."""
     if f"w{side}" not in weights:
         return x
     w = weights[f"w{side}"]
@@ -190,7 +192,7 @@ def _projected(x: Array, weights: dict[str, Array], side: str, dtype: DType) -> 
 
 
 def _by_head(x: Array, projected: bool, heads: int) -> Array:
-    """[batch, length, size] as [batch, heads, length, size of a head]; an unprojected input serves every head."""
+    """Split [batch, length, size] into [batch, heads, length, head size]; an unprojected input serves every head."""
     n, length, size = x.shape
     if not projected:
         return np.broadcast_to(x[:, None], (n, heads, length, size))
@@ -198,7 +200,7 @@ def _by_head(x: Array, projected: bool, heads: int) -> Array:
 
 
 def _longer(x: Array, row: Array | None, zero: bool) -> Array:
-    """Keys or values with a given row and a row of zeros appended for every batch element."""
+    """Append a given row and a row of zeros to the keys or values of every batch element."""
     n, _, size = x.shape
     more = [np.broadcast_to(row.astype(np.float32), (n, 1, size))] if row is not None else []
     if zero:
@@ -207,14 +209,14 @@ def _longer(x: Array, row: Array | None, zero: bool) -> Array:
 
 
 def _dropped(c: Call, x: Array, prob: float, dtype: DType) -> tuple[Array, Array]:
-    """Dropout, and one byte an element: 1 for those kept."""
+    """Apply dropout; also return one byte per element, 1 for those kept."""
     kept = np.float32(1) - c.generator().random(x.shape, np.float32) >= np.float32(prob)
     y = np.where(kept, x * (np.float32(1) / (np.float32(1) - np.float32(prob))), np.float32(0))
     return rounded(y, dtype), kept
 
 
 def _scores(p: MultiHeadAttn, q: Array, k: Array, mask: Array | None, dtype: DType) -> Array:
-    """``q @ k.T * sm_scaler + mask`` of shape [batch, heads, queries, keys]."""
+    """Compute ``q @ k.T * sm_scaler + mask`` of shape [batch, heads, queries, keys]."""
     scores = rounded(np.matmul(q, k.transpose(0, 1, 3, 2)), dtype)
     scores *= rounded(np.array([p.sm_scaler], np.float32), dtype)
     if p.attn_mask_type not in (Mask.DEFAULT_MASK, Mask.USER_DEFINED_MASK):
@@ -231,7 +233,7 @@ def _scores(p: MultiHeadAttn, q: Array, k: Array, mask: Array | None, dtype: DTy
 def multi_head_attn(
     c: Call, query: Array, key: Array, value: Array, weight: Array, *extra: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Attention of queries [batch, L, size] over keys and values [batch, S, ...].
+    """Compute the attention of queries [batch, L, size] over keys and values [batch, S, ...].
 
     ``softmax(q @ k.T * sm_scaler + mask) @ v``, for every head; q, k, v and the result pass through a matrix and
     bias where a projection size is given. The flat weight holds the matrices of query, key, value and output

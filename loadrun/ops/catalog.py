@@ -1,7 +1,7 @@
 """The catalog: one line for every operator that a dump can hold.
 
 A line declares everything that is known of an operator but for its kernel (`loadrun.ops.op.Op` says what the
-fields mean); every set of operators that another room needs is derived from the lines with `types`. Operators of
+fields mean); every set of operators that another package needs is derived from the lines with `types`. Operators of
 an empty family can be read and written but not run.
 """
 
@@ -71,34 +71,34 @@ def _unknown(o: Opr) -> int:
 # fmt: off
 _OPS = (
     # io
-    Op("ImmutableTensor", "io", "io", v2="ImmutableTensor", traits=T.STORED | T.NO_WORKSPACE),
+    Op("ImmutableTensor", "io", "io", v2="ImmutableTensor", traits=T.CONSTANT | T.NO_WORKSPACE),
     Op("Host2DeviceCopy", "io", "io", params=(P.Host2DeviceCopy,), v2="Host2DeviceCopy", traits=T.EFFECTS | T.NO_WORKSPACE),
-    Op("SharedDeviceTensor", "io", "io", traits=T.STORED | T.NO_WORKSPACE),
+    Op("SharedDeviceTensor", "io", "io", traits=T.CONSTANT | T.NO_WORKSPACE),
     Op("VolatileSharedDeviceTensor", "io", "io", traits=T.EFFECTS | T.NO_WORKSPACE),
-    Op("SharedDeviceTensorWithFormat", "io", "io", v2="SharedDeviceTensorWithFormat", traits=T.STORED | T.NO_WORKSPACE),
-    Op("MultipleDeviceTensorHolder", "io", "io", outputs=_tensors, v2="MultipleDeviceTensorHolder", traits=T.STORED | T.NO_WORKSPACE),
-    Op("MultipleDeviceTensorWithFormatHolder", "io", "io", outputs=_tensors, v2="MultipleDeviceTensorWithFormatHolder", traits=T.STORED | T.NO_WORKSPACE),
-    Op("Copy", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT),
-    Op("Identity", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.KEEPS_FORMAT),
+    Op("SharedDeviceTensorWithFormat", "io", "io", v2="SharedDeviceTensorWithFormat", traits=T.CONSTANT | T.NO_WORKSPACE),
+    Op("MultipleDeviceTensorHolder", "io", "io", outputs=_tensors, v2="MultipleDeviceTensorHolder", traits=T.CONSTANT | T.NO_WORKSPACE),
+    Op("MultipleDeviceTensorWithFormatHolder", "io", "io", outputs=_tensors, v2="MultipleDeviceTensorWithFormatHolder", traits=T.CONSTANT | T.NO_WORKSPACE),
+    Op("Copy", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.CONTIGUOUS | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT),
+    Op("Identity", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.CONTIGUOUS | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.KEEPS_FORMAT),
     Op("MarkDynamicVar", "utility", "io", params=(P.Empty,), inputs="src", traits=T.VIEW | T.MOVES | T.NO_WORKSPACE | T.DATA_SHAPED),
     Op("MarkNoBroadcastElemwise", "utility", "io", params=(P.Empty,), inputs="src", traits=T.VIEW | T.MOVES | T.NO_WORKSPACE),
     Op("PersistentOutputStorage", "utility", "io", params=(P.PersistentOutputStorage,), inputs="src", traits=T.EFFECTS),
-    Op("VirtualDep", "utility", "io", inputs="var ...", traits=T.VIEW | T.WHOLE | T.EFFECTS | T.NO_WORKSPACE),
-    Op("Sleep", "debug", "io", params=(P.MGBSleep,), inputs="src", traits=T.VIEW | T.WHOLE | T.EFFECTS | T.NO_WORKSPACE),
-    Op("AssertEqual", "debug", "io", params=(P.AssertEqual,), inputs="expect get err", traits=T.EFFECTS | T.FLOAT32_ONLY | T.NO_WORKSPACE),
+    Op("VirtualDep", "utility", "io", inputs="var ...", traits=T.VIEW | T.CONTIGUOUS | T.EFFECTS | T.NO_WORKSPACE),
+    Op("Sleep", "debug", "io", params=(P.MGBSleep,), inputs="src", traits=T.VIEW | T.CONTIGUOUS | T.EFFECTS | T.NO_WORKSPACE),
+    Op("AssertEqual", "debug", "io", params=(P.AssertEqual,), inputs="expect get err", traits=T.EFFECTS | T.NO_WORKSPACE),
     Op("AddUpdate", "training", "io", params=(P.MGBAddUpdate,), inputs="dest delta", traits=T.EFFECTS | T.NO_WORKSPACE),
     Op("CheckNonFinite", "training", "io", params=(P.CheckNonFinite,), inputs="x0 ...", outputs=_inputs_plus_one, traits=T.EFFECTS),
     Op("VirtualGrad", "training", "", params=(P.Empty,), inputs="target wrt"),
     # elemwise
-    Op("Elemwise", "inference", "elemwise.modes", params=(P.Elemwise,), inputs="x0 x1? x2? x3?", traits=T.ELEMENTWISE | T.IN_PLACE | T.FOLLOWED | T.NO_WORKSPACE | T.FOLDED, wide="basic.elemwise"),
-    Op("PowC", "inference", "elemwise.modes", params=(P.PowC,), inputs="x", traits=T.ELEMENTWISE | T.IN_PLACE | T.FOLLOWED, wide="basic.power"),
+    Op("Elemwise", "inference", "elemwise.modes", params=(P.Elemwise,), inputs="x0 x1? x2? x3?", traits=T.ELEMENTWISE | T.IN_PLACE | T.INFERRED | T.NO_WORKSPACE | T.FOLDED, wide="basic.elemwise"),
+    Op("PowC", "inference", "elemwise.modes", params=(P.PowC,), inputs="x", traits=T.ELEMENTWISE | T.IN_PLACE | T.INFERRED, wide="basic.power"),
     # elemwise_multi
-    Op("ElemwiseMultiType", "inference", "elemwise.multi", params=(P.ElemwiseMultiType,), inputs="x0 ...", traits=T.ELEMENTWISE | T.FOLLOWED | T.NO_WORKSPACE | T.FOLDED),
+    Op("ElemwiseMultiType", "inference", "elemwise.multi", params=(P.ElemwiseMultiType,), inputs="x0 ...", traits=T.ELEMENTWISE | T.INFERRED | T.NO_WORKSPACE | T.FOLDED),
     Op("AffineInt", "inference", "elemwise.multi", params=(P.Empty,), inputs="x k b"),
     # typecvt
-    Op("TypeCvtV2", "inference", "typecvt", params=(TypeParam,), inputs="src", cls="TypeCvt", traits=T.ELEMENTWISE | T.FOLLOWED | T.NO_WORKSPACE | T.KEEPS_FORMAT | T.FOLDED),
+    Op("TypeCvtV2", "inference", "typecvt", params=(TypeParam,), inputs="src", cls="TypeCvt", traits=T.ELEMENTWISE | T.INFERRED | T.NO_WORKSPACE | T.KEEPS_FORMAT | T.FOLDED),
     # reduce
-    Op("ReduceV2", "inference", "reduce", params=(P.Reduce,), inputs="src target_shape?", cls="Reduce", traits=T.FOLLOWED | T.FOLDED, wide="basic.reduce"),
+    Op("ReduceV2", "inference", "reduce", params=(P.Reduce,), inputs="src target_shape?", cls="Reduce", traits=T.INFERRED | T.FOLDED, wide="basic.reduce"),
     Op("CumsumV1", "inference", "reduce", params=(P.Cumsum,), inputs="src", cls="Cumsum", wide="basic.cumsum"),
     # linalg
     Op("MatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="MatrixMul", traits=T.LOW | T.LIMITED | T.FIRST_DEVICE, wide="basic.matmul"),
@@ -108,25 +108,25 @@ _OPS = (
     Op("SVD", "inference", "linalg", params=(P.SVD,), inputs="src", outputs=_svd, all_outputs=3),
     Op("Cross", "inference", "linalg", params=(P.Cross,), inputs="A B", after_1_13_0=True, wide="basic.cross"),
     # shape
-    Op("Broadcast", "inference", "shape", params=(P.Empty,), inputs="src target_shape", traits=T.VIEW | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT),
-    Op("Dimshuffle", "inference", "shape", params=(P.Dimshuffle,), inputs="src", traits=T.VIEW | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FOLDED),
-    Op("AxisAddRemove", "inference", "shape", params=(P.AxisAddRemove,), inputs="src", traits=T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FOLDED),
-    Op("Concat", "inference", "shape", params=(P.Axis,), inputs="x0 x1 ...", traits=T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.FOLDED),
-    Op("GetVarShapeV1", "inference", "shape", params=(P.OptionalAxisV1,), inputs="x0 ...", cls="GetVarShape", traits=T.FOLLOWED | T.SHAPE_ONLY | T.NO_WORKSPACE),
-    Op("ReshapeV1", "inference", "shape", params=(P.OptionalAxisV1,), inputs="src target_shape", cls="Reshape", traits=T.VIEW | T.WHOLE | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT | T.FOLDED),
-    Op("Split", "inference", "shape", params=(P.Axis,), inputs="src size0 ...", outputs=_inputs_minus_one, traits=T.VIEW | T.MOVES | T.FOLLOWED | T.NO_WORKSPACE | T.COUNTED),
+    Op("Broadcast", "inference", "shape", params=(P.Empty,), inputs="src target_shape", traits=T.VIEW | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT),
+    Op("Dimshuffle", "inference", "shape", params=(P.Dimshuffle,), inputs="src", traits=T.VIEW | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FOLDED),
+    Op("AxisAddRemove", "inference", "shape", params=(P.AxisAddRemove,), inputs="src", traits=T.VIEW | T.CONTIGUOUS | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FOLDED),
+    Op("Concat", "inference", "shape", params=(P.Axis,), inputs="x0 x1 ...", traits=T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.FOLDED),
+    Op("GetVarShapeV1", "inference", "shape", params=(P.OptionalAxisV1,), inputs="x0 ...", cls="GetVarShape", traits=T.INFERRED | T.SHAPE_ONLY | T.NO_WORKSPACE),
+    Op("ReshapeV1", "inference", "shape", params=(P.OptionalAxisV1,), inputs="src target_shape", cls="Reshape", traits=T.VIEW | T.CONTIGUOUS | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT | T.FOLDED),
+    Op("Split", "inference", "shape", params=(P.Axis,), inputs="src size0 ...", outputs=_inputs_minus_one, traits=T.VIEW | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.COUNTED),
     Op("Diag", "inference", "fill", params=(P.Diag,), inputs="src", traits=T.MOVES),
     Op("Padding", "inference", "fill", params=(P.Padding,), inputs="src", cls="PaddingForward", traits=T.MOVES),
     Op("MaskedFill", "inference", "fill", params=(P.Fill,), inputs="src mask", traits=T.MOVES),
-    Op("Alloc", "inference", "fill", params=(P.DTypeParam,), inputs="shape", traits=T.FOLLOWED | T.NO_WORKSPACE),
-    Op("Linspace", "inference", "fill", params=(P.Linspace,), inputs="start stop num", traits=T.FOLLOWED | T.NO_WORKSPACE, wide="basic.linspace"),
+    Op("Alloc", "inference", "fill", params=(P.DTypeParam,), inputs="shape", traits=T.INFERRED | T.NO_WORKSPACE),
+    Op("Linspace", "inference", "fill", params=(P.Linspace,), inputs="start stop num", traits=T.INFERRED | T.NO_WORKSPACE, wide="basic.linspace"),
     Op("Eye", "inference", "fill", params=(P.Eye,), inputs="shape", traits=T.NO_WORKSPACE),
     Op("Where", "inference", "fill", params=(P.Empty,), inputs="mask x y", after_1_13_0=True, cls="WhereForward", traits=T.MOVES),
     # indexing
-    Op("Subtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.VIEW | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.KEEPS_FORMAT | T.FOLDED),
-    Op("SetSubtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.INTO_FIRST | T.MOVES | T.FOLLOWED | T.TAKES_SIZES | T.NO_WORKSPACE | T.KEEPS_FORMAT),
+    Op("Subtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.VIEW | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.KEEPS_FORMAT | T.FOLDED),
+    Op("SetSubtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.INTO_FIRST | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.KEEPS_FORMAT),
     Op("IncrSubtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.INTO_FIRST | T.NO_WORKSPACE),
-    Op("IndexingMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.MOVES | T.FOLLOWED | T.COMPLEX | T.KEEPS_FORMAT),
+    Op("IndexingMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.MOVES | T.INFERRED | T.COMPLEX | T.KEEPS_FORMAT),
     Op("IndexingSetMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.MOVES | T.KEEPS_FORMAT),
     Op("IndexingIncrMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx..."),
     Op("MeshIndexing", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.MOVES),
@@ -289,7 +289,7 @@ CATALOG: dict[str, Op] = {op.name: op for op in _OPS}
 
 
 def by_name(name: str) -> Op:
-    """The catalog entry of a registered or retired name.
+    """Return the catalog entry of a registered or retired name.
 
     Raises:
         KeyError: no operator has that name.
@@ -303,7 +303,7 @@ def by_name(name: str) -> Op:
 
 
 def select(holds: Callable[[Op], bool]) -> frozenset[str]:
-    """The names of the operators of which something holds.
+    """Return the names of the operators that satisfy a condition.
 
     >>> sorted(select(lambda op: op.family == "elemwise.modes"))
     ['Elemwise', 'PowC']
@@ -312,7 +312,7 @@ def select(holds: Callable[[Op], bool]) -> frozenset[str]:
 
 
 def types(traits: T) -> frozenset[str]:
-    """The names of the operators that have any of some traits.
+    """Return the names of the operators that have any of some traits.
 
     >>> sorted(types(T.ELEMENTWISE))
     ['Elemwise', 'ElemwiseMultiType', 'PowC', 'TypeCvtV2']

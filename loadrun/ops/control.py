@@ -1,6 +1,6 @@
 """Conditional execution: predicates, marks that open a branch, merges that close it.
 
-Semantics follow MegEngine's ``cond`` operators. A predicate operator has one int32 output a branch, 1 where the
+Semantics follow MegEngine's ``cond`` operators. A predicate operator has one int32 output per branch, 1 where the
 branch is taken. Whatever depends on a mark belongs to the mark's branch and is executed only when that output
 is 1; `find_branches` tells which operators those are, the engine leaves them out.
 """
@@ -31,7 +31,7 @@ _Mode = P.CondExecMergeMode
 
 @dataclass(eq=False)
 class Branches:
-    """Which operators are executed only sometimes.
+    """The operators that are executed only sometimes.
 
     Attributes:
         guard: by operator id the predicate variable that must be 1 for the operator to be executed.
@@ -83,7 +83,7 @@ class _Finder:
             self.parent.update((v.id, inside) for v in opr.outputs)
 
     def _predicate_given(self, opr: Opr) -> Var | None:
-        """The predicate that opens the operator's branch, if the operator takes one."""
+        """Return the predicate that opens the operator's branch, if the operator takes one."""
         if opr.type == "CondExecMarkIfNeed":
             return self.branch.get(opr.inputs[0].id)
         follows = opr.type == "CondExecMark" or (
@@ -99,7 +99,7 @@ class _Finder:
         return given
 
     def _of_inputs(self, opr: Opr) -> Var | None:
-        """The branch that the inputs lie in, seen from the operator."""
+        """Return the branch of the inputs as the operator sees it."""
         inside: Var | None = None
         given = self._predicate_given(opr)
         for i, var in enumerate(opr.inputs):
@@ -137,7 +137,7 @@ class _Finder:
         return at is outer
 
     def _implies(self, marked: Var, inside: Var) -> bool:
-        """Whether a taken branch `marked` means that `inside` is taken too, as far as MegEngine proves it."""
+        """Tell whether a taken branch `marked` means that `inside` is taken too, as far as MegEngine proves it."""
         either = inside.owner
         mode = P.CondExecPredLogicalMode
         if (
@@ -191,7 +191,7 @@ def _flag(taken: bool) -> Array:
 
 
 def _side(pred: Array, key: Array, eps: float) -> int:
-    """-1, 0 or 1: whether the predicate is below, at or above the key."""
+    """Return -1, 0 or 1: whether the predicate is below, at or above the key."""
     for x in (pred, key):
         if x.shape != (1,):
             raise ValueError(f"predicate and keys must be scalars, found shape {list(x.shape)}")
@@ -203,7 +203,7 @@ def _side(pred: Array, key: Array, eps: float) -> int:
 
 @kernel("CondExecPred", dtype=_pred_dtype, shape=_flags)
 def cond_exec_pred(c: Call, *args: Array) -> tuple[Array, ...]:
-    """Which branches are taken, as one int32 a branch.
+    """Return which branches are taken, one int32 per branch.
 
     CASE: those whose key equals the predicate (floats: to within `eps`); CASE_FALLBACK: one more branch for when
     none does; PIECEWISE: the interval between neighbouring keys that holds the predicate, its left end included.
@@ -225,7 +225,7 @@ def cond_exec_pred(c: Call, *args: Array) -> tuple[Array, ...]:
 
 @kernel("CondExecPredLogical", dtype=_int32, shape=_flags)
 def cond_exec_pred_logical(c: Call, *flags: Array) -> Array:
-    """Predicates joined by OR, AND, XOR or the negation of one of them."""
+    """Join predicates by OR, AND or XOR, or negate one."""
     name = c.get(P.CondExecPredLogical).mode.name
     taken = [bool(f.any()) for f in flags]
     if name in ("OR", "NOR"):
@@ -250,7 +250,7 @@ def _mark_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("CondExecMark", dtype=_mark_dtype, shape=_mark_shape)
 def cond_exec_mark(c: Call, *args: Array) -> tuple[Array, ...]:
-    """All inputs but the last, which is the predicate of the branch that they enter."""
+    """Return all inputs but the last, which is the predicate of the branch that they enter."""
     return args[:-1]
 
 
@@ -264,7 +264,7 @@ def _second_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("CondExecMarkIfNeed", dtype=_second_dtype, shape=_second_shape)
 def cond_exec_mark_if_need(c: Call, like: Array, x: Array) -> Array:
-    """The second input, in the branch of the first one if that lies in any."""
+    """Return the second input, in the branch of the first one if that lies in any."""
     return x
 
 
@@ -272,7 +272,7 @@ def cond_exec_mark_if_need(c: Call, like: Array, x: Array) -> Array:
 
 
 def _n_values(opr: Opr) -> int:
-    """How many inputs of a merge are branch values."""
+    """Count the inputs of a merge that are branch values."""
     p = opr.get(P.CondExecMerge)
     extra = {_Mode.SUM: p.nr_output, _Mode.SUM_COND_OUT: 1}.get(p.mode, 0)
     n = len(opr.inputs) - extra
@@ -308,7 +308,7 @@ def _merge_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("CondExecMerge", dtype=_merge_dtype, shape=_merge_shape)
 def cond_exec_merge(c: Call, *args: Array) -> tuple[Array, ...]:
-    """The values of the branch that was taken, or for the SUM modes the sum over those that were.
+    """Return the values of the branch that was taken, or for the SUM modes the sum over those that were.
 
     The engine adds the branches' predicates to the operator's own inputs. SUM gives zeros of the shapes in its
     last inputs when no branch was taken.

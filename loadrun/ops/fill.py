@@ -51,7 +51,7 @@ def _padding_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Padding", dtype=_padding_dtype, shape=_padding_shape)
 def padding(c: Call, x: Array) -> Array:
-    """The input with a border: a constant, the edge repeated, or reflected without the edge itself.
+    """Add a border to the input: a constant, the edge repeated, or a reflection without the edge itself.
 
     The constant is a stored number, not a real one, for quantized types.
 
@@ -98,7 +98,7 @@ def _diag_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Diag", dtype=first_input, shape=_diag_shape)
 def diag(c: Call, x: Array) -> Array:
-    """Diagonal `k` of a matrix, or the matrix that has a vector as its diagonal `k` and zeros elsewhere.
+    """Return diagonal `k` of a matrix, or the matrix that has a vector as its diagonal `k` and zeros elsewhere.
 
     Raises:
         ValueError: neither vector nor matrix, or the diagonal lies outside the matrix.
@@ -129,7 +129,7 @@ def _eye_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Eye", dtype=_eye_dtype, shape=_eye_shape)
 def eye(c: Call, shape: Array) -> Array:
-    """A matrix with ones on diagonal `k`; one number as shape means a square."""
+    """Make a matrix with ones on diagonal `k`; one number as shape means a square."""
     rows, columns = _eye(shape)
     out = np.zeros((rows, columns), c.outputs[0].np)
     k = c.get(P.Eye).k
@@ -147,7 +147,7 @@ def _linspace_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Linspace", dtype=_float32, shape=_linspace_shape)
 def linspace(c: Call, start: Array, stop: Array, num: Array) -> Array:
-    """Evenly spaced float32 numbers from start to stop, computed in double precision.
+    """Space float32 numbers evenly from start to stop, computed in double precision.
 
     Raises:
         ValueError: start or stop is no scalar.
@@ -171,7 +171,7 @@ def _alloc_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Alloc", dtype=_alloc_dtype, shape=_alloc_shape)
 def alloc(c: Call, shape: Array) -> Array:
-    """Zeros of that shape; MegEngine leaves the memory as it finds it."""
+    """Make zeros of that shape; MegEngine leaves the memory as it finds it."""
     return np.zeros(target_shape(shape), c.outputs[0].np)
 
 
@@ -200,7 +200,7 @@ def _masked_fill_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("MaskedFill", dtype=_masked_fill_dtype, shape=_masked_fill_shape)
 def masked_fill(c: Call, x: Array, mask: Array) -> Array:
-    """The input with `value` where the mask, which has the input's leading dimensions, is true.
+    """Put `value` into the input where the mask, which has the input's leading dimensions, is true.
 
     Raises:
         ValueError: the mask's shape is not the beginning of the input's.
@@ -229,7 +229,7 @@ def _where_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Where", dtype=_where_dtype, shape=_where_shape)
 def where(c: Call, mask: Array, x: Array, y: Array) -> Array:
-    """Elements of `x` where the mask is true, else of `y`; all three have one shape.
+    """Take the elements of `x` where the mask is true, else of `y`; all three have one shape.
 
     Raises:
         ValueError: the shapes differ.

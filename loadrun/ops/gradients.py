@@ -1,4 +1,4 @@
-"""Gradients that are a few lines of arithmetic; those of others are read and written, but not run.
+"""Gradients that take a few lines of arithmetic; all others are read and written, but not run.
 
 Inputs end with what gives the result its shape: the tensor of which it is the gradient.
 """
@@ -23,7 +23,7 @@ __all__: list[str] = []
 
 
 def _float32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    """Float32 data beside integer positions give Float32."""
+    """Return Float32 for Float32 data beside integer positions."""
     if inputs[0].name != "Float32" or any(d.name not in ("Float32", "Int32") for d in inputs):
         raise ValueError(f"{opr.type} takes Float32, found {', '.join(map(str, inputs))}")
     return (inputs[0],)
@@ -43,7 +43,7 @@ def _softmax_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) 
 
 @kernel("SoftmaxBackward", dtype=_float32, shape=_last, flops=_softmax_flops)
 def softmax_backward(c: Call, y: Array, diff: Array) -> Array:
-    """``y * (diff - sum(y * diff))`` along the axis of the softmax that gave `y`."""
+    """Compute ``y * (diff - sum(y * diff))`` along the axis of the softmax that gave `y`."""
     axis = c.get(P.Softmax).axis
     if y.shape != diff.shape or not -y.ndim <= axis < y.ndim:
         raise ValueError(f"axis {axis} of result {list(y.shape)} and gradient {list(diff.shape)}")
@@ -53,7 +53,7 @@ def softmax_backward(c: Call, y: Array, diff: Array) -> Array:
 
 @kernel("ArgsortBackward", dtype=_float32, shape=_last, flops=_touched)
 def argsort_backward(c: Call, diff: Array, at: Array, x: Array) -> Array:
-    """Gradients of sorted rows, back at the places where the rows' elements stood; 0 where none was taken from."""
+    """Put gradients of sorted rows back where the rows' elements stood; 0 where no element was taken."""
     if diff.shape != at.shape or diff.ndim != 2 or x.ndim != 2 or len(diff) != len(x):
         raise ValueError(
             f"gradient {list(diff.shape)} and positions {list(at.shape)} of rows {list(x.shape)}"
@@ -66,7 +66,7 @@ def argsort_backward(c: Call, diff: Array, at: Array, x: Array) -> Array:
 
 @kernel("IndexingRemapBackward", dtype=_float32, shape=_last, flops=_touched)
 def remap_backward(c: Call, diff: Array, table: Array, x: Array) -> Array:
-    """Gradients added to the elements at the coordinates in the map's last dimension."""
+    """Add gradients to the elements at the coordinates in the map's last dimension."""
     if table.shape != (*diff.shape, x.ndim):
         raise ValueError(f"a map {list(table.shape)} for gradient {list(diff.shape)} of {list(x.shape)}")
     for axis, size in enumerate(x.shape):
@@ -88,7 +88,7 @@ def _filter_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -
 
 @kernel("ConvolutionBackwardFilterV2", dtype=_float32, shape=_last, flops=_filter_flops)
 def convolution_backward_filter(c: Call, x: Array, diff: Array, w: Array) -> Array:
-    """The gradient of a convolution of [N, C, H, W] by its filter: what every tap saw times what came of it."""
+    """Compute the gradient of a convolution of [N, C, H, W] by its filter: each tap's input times `diff`."""
     p = c.get(P.Convolution)
     geo = conv_geometry(p, x.shape, w.shape, c.opr.type)
     if diff.shape != (len(x), geo.channels, *geo.out):
@@ -102,7 +102,7 @@ def convolution_backward_filter(c: Call, x: Array, diff: Array, w: Array) -> Arr
 
 @kernel("PoolingBackwardV1", dtype=_float32, shape=lambda s: (s.shape(0),), flops=_touched)
 def pooling_backward(c: Call, x: Array, y: Array, diff: Array) -> Array:
-    """The gradient of a pooling: to all elements of a window that are its maximum, or in equal parts."""
+    """Compute the gradient of a pooling: to all elements of a window that are its maximum, or in equal parts."""
     p = c.get(P.Pooling)
     _, windows = pool_windows(p, x.shape)
     if p.format != P.Format.NCHW or y.shape != diff.shape or diff.shape[2:] != tuple(w.out for w in windows):
@@ -122,10 +122,10 @@ def pooling_backward(c: Call, x: Array, y: Array, diff: Array) -> Array:
 
 @kernel("Images2NeibsBackward", dtype=_float32, shape=_last, flops=_touched)
 def images2neibs_backward(c: Call, diff: Array, x: Array) -> Array:
-    """Windows [N, C, OH, OW, KH, KW] added to where they were taken from [N, C, H, W]."""
+    """Add windows [N, C, OH, OW, KH, KW] to where they were taken from [N, C, H, W]."""
     p = c.get(P.Images2Neibs)
     if x.ndim != 4 or diff.shape != neibs_shape(p, x.shape):
-        raise ValueError(f"windows {list(diff.shape)} are none of images {list(x.shape)}")
+        raise ValueError(f"windows {list(diff.shape)} do not belong to images {list(x.shape)}")
     out = np.zeros(x.shape, x.dtype)
     rows, cols = window_taps(p, *x.shape[2:])
     for (ky, ty, fy), (kx, tx, fx) in product(rows, list(cols)):
@@ -135,12 +135,12 @@ def images2neibs_backward(c: Call, diff: Array, x: Array) -> Array:
 
 @kernel("SlidingWindowTransposeBackward", dtype=_float32, shape=_last, flops=_touched)
 def sliding_window_transpose_backward(c: Call, diff: Array, x: Array) -> Array:
-    """All windows of the gradient [N, C, H, W], zero outside."""
+    """Return all windows of the gradient [N, C, H, W], zero outside."""
     p = c.get(P.SlidingWindowTranspose)
     rows, cols = window_taps(p, p.out_h, p.out_w)
     want = (*diff.shape[:2], rows.out, cols.out, p.window_h, p.window_w)
     if diff.shape[2:] != (p.out_h, p.out_w) or x.shape != want:
-        raise ValueError(f"windows {list(x.shape)} are none of the gradient {list(diff.shape)}")
+        raise ValueError(f"windows {list(x.shape)} do not belong to the gradient {list(diff.shape)}")
     out = np.zeros(x.shape, x.dtype)
     for (ky, ty, fy), (kx, tx, fx) in product(rows, list(cols)):
         out[:, :, ty, tx, ky, kx] = diff[:, :, fy, fx]

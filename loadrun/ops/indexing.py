@@ -2,7 +2,7 @@
 
 Semantics follow MegEngine's ``FancyIndexingHelper`` (slices, scalar indices) and its naive multi-axis, mesh,
 one-hot and remap kernels. An index may be negative; one outside the tensor is an error, also where MegEngine
-would read foreign memory.
+would read memory out of bounds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Part(NamedTuple):
 
 
 def _parts(items: Sequence[P.IndexItem], given: Sequence[Any], ndim: int) -> list[_Part]:
-    """The items by axis, with their inputs, which follow in file order."""
+    """Return the items by axis, with their inputs, which follow in file order."""
     if len(items) > MAX_NDIM:
         raise ValueError(f"at most {MAX_NDIM} axes can be indexed, found {len(items)}")
     want = sum(i.begin + i.end + i.step + i.idx for i in items)
@@ -59,7 +59,7 @@ def _whole_number(value: Array | None, default: int) -> int:
 
 
 def _slice(part: _Part, size: int) -> slice:
-    """The numpy slice of a part, refused where MegEngine says that it is out of bounds."""
+    """Return the numpy slice of a part, refused where MegEngine says that it is out of bounds."""
     step = _whole_number(part.step, 1)
     if step == 0:
         raise ValueError(f"the step of the slice along axis {part.axis} is 0")
@@ -111,7 +111,7 @@ def _scalar_kept(x: Array) -> Array:
 
 
 def _known_parts(s: ShapeCall, first: int) -> list[_Part]:
-    """Parts with values (slices) and input numbers (indices) in a shape rule."""
+    """Return the parts with values (slices) and input numbers (indices) in a shape rule."""
     items = s.get(P.IndexDescMaskDump).items
     parts = _parts(items, range(first, len(s.shapes)), len(s.shape(0)))
 
@@ -134,7 +134,7 @@ def _subtensor_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _bind_subtensor(c: Call, s: ShapeCall) -> Bound | None:
-    """Subtensor for known indices."""
+    """Bind Subtensor for known indices."""
     if any(v is None for v in s.values[1:]):
         return None
     index = _basic(c.get(P.IndexDescMaskDump).items, s.shape(0), [v for v in s.values[1:] if v is not None])
@@ -143,7 +143,7 @@ def _bind_subtensor(c: Call, s: ShapeCall) -> Bound | None:
 
 @kernel("Subtensor", dtype=first_input, shape=_subtensor_shape, bind=_bind_subtensor)
 def subtensor(c: Call, x: Array, *given: Array) -> Array:
-    """Slices and scalar indices as in numpy; an indexed axis goes, but the last one stays as ``[1]``.
+    """Index by slices and scalars as in numpy; an indexed axis goes, but the last one stays as ``[1]``.
 
     Raises:
         ValueError: an index outside the tensor, a begin before it, or a step of 0.
@@ -161,10 +161,10 @@ def _modify_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _copy(c: Call, x: Array, value: Array) -> Array:
-    """A copy of `x` to write into: its own memory when nobody reads it any more."""
-    for i, spare in enumerate(c.spare):
-        if spare is x and value is not x:
-            return c.spare.pop(i)
+    """Copy `x` to write into, or return it when nothing else reads it."""
+    for i, buffer in enumerate(c.donated):
+        if buffer is x and value is not x:
+            return c.donated.pop(i)
     return x.copy()
 
 
@@ -176,7 +176,7 @@ def _fits(value: Array, shape: Shape) -> Array:
 
 @kernel("SetSubtensor", dtype=_modify_dtype)
 def set_subtensor(c: Call, x: Array, value: Array, *given: Array) -> Array:
-    """The tensor with the part that Subtensor would read replaced by the value.
+    """Replace the part of the tensor that Subtensor would read by the value.
 
     Raises:
         ValueError: as Subtensor, or the value has another shape.
@@ -190,7 +190,7 @@ def set_subtensor(c: Call, x: Array, value: Array, *given: Array) -> Array:
 
 @kernel("IncrSubtensor", dtype=_modify_dtype)
 def incr_subtensor(c: Call, x: Array, value: Array, *given: Array) -> Array:
-    """The tensor with the value added to the part that Subtensor would read.
+    """Add the value to the part of the tensor that Subtensor would read.
 
     Raises:
         ValueError: as Subtensor, or the value has another shape.
@@ -260,7 +260,7 @@ def _multi_axis_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("IndexingMultiAxisVec", dtype=_index_dtype(1), shape=_multi_axis_shape)
 def indexing_multi_axis_vec(c: Call, x: Array, *given: Array) -> Array:
-    """numpy's advanced indexing: int32 indices broadcast together, slices on other axes.
+    """Index as numpy's advanced indexing: int32 indices broadcast together, slices on other axes.
 
     Where the indexed axes are neighbours the result has the indices' dimensions in their place, else first.
 
@@ -278,7 +278,7 @@ def indexing_multi_axis_vec(c: Call, x: Array, *given: Array) -> Array:
 
 @kernel("IndexingSetMultiAxisVec", dtype=_index_dtype(2))
 def indexing_set_multi_axis_vec(c: Call, x: Array, value: Array, *given: Array) -> Array:
-    """The tensor with the elements that IndexingMultiAxisVec would read replaced by the value.
+    """Replace the elements that IndexingMultiAxisVec would read by the value.
 
     Raises:
         ValueError: an index outside the tensor, or a value of another shape.
@@ -292,7 +292,7 @@ def indexing_set_multi_axis_vec(c: Call, x: Array, value: Array, *given: Array) 
 
 @kernel("IndexingIncrMultiAxisVec", dtype=_index_dtype(2))
 def indexing_incr_multi_axis_vec(c: Call, x: Array, value: Array, *given: Array) -> Array:
-    """The tensor with the value added to the elements that IndexingMultiAxisVec would read.
+    """Add the value to the elements that IndexingMultiAxisVec would read.
 
     An element that is named several times gets every addend.
 
@@ -316,7 +316,7 @@ def _selected(shape: Shape, index: tuple[Any, ...]) -> Shape:
 def _mesh(
     items: Sequence[P.IndexItem], shape: Shape, given: Sequence[Array], batched: bool
 ) -> tuple[Any, ...]:
-    """Index arrays, one an axis, that select the outer product of the indices."""
+    """Make index arrays, one per axis, that select the outer product of the indices."""
     ndim = len(shape)
     parts = {p.axis: p for p in _parts(items, given, ndim)}
     rank = 2 if batched else 1
@@ -371,7 +371,7 @@ def _mesh_index(c: Call, x: Array, given: Sequence[Array]) -> tuple[Any, ...]:
 @kernel("MeshIndexing", dtype=_index_dtype(1), shape=_mesh_shape(False))
 @kernel("BatchedMeshIndexing", dtype=_index_dtype(1), shape=_mesh_shape(True))
 def mesh_indexing(c: Call, x: Array, *given: Array) -> Array:
-    """Outer product of one index vector an axis; batched: another vector for every entry of axis 0.
+    """Index by the outer product of one vector per axis; batched: another vector for every entry of axis 0.
 
     Raises:
         ValueError: an index outside the tensor or of the wrong rank.
@@ -381,7 +381,7 @@ def mesh_indexing(c: Call, x: Array, *given: Array) -> Array:
 
 @kernel("SetMeshIndexing", "BatchedSetMeshIndexing", dtype=_index_dtype(2))
 def set_mesh_indexing(c: Call, x: Array, value: Array, *given: Array) -> Array:
-    """The tensor with what MeshIndexing would read replaced by the value.
+    """Replace what MeshIndexing would read by the value.
 
     Raises:
         ValueError: as MeshIndexing, or the value has another shape.
@@ -395,7 +395,7 @@ def set_mesh_indexing(c: Call, x: Array, value: Array, *given: Array) -> Array:
 
 @kernel("IncrMeshIndexing", "BatchedIncrMeshIndexing", dtype=_index_dtype(2))
 def incr_mesh_indexing(c: Call, x: Array, value: Array, *given: Array) -> Array:
-    """The tensor with the value added to what MeshIndexing would read, once for every time it is named.
+    """Add the value to what MeshIndexing would read, once for every time it is named.
 
     Raises:
         ValueError: as MeshIndexing, or the value has another shape.
@@ -435,7 +435,7 @@ def _one_hot_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("IndexingOneHot", dtype=first_input, shape=_one_hot_shape)
 def indexing_one_hot(c: Call, x: Array, index: Array) -> Array:
-    """One element along an axis for every position of the others; the axis stays with size 1.
+    """Take one element along an axis for every position of the others; the axis stays with size 1.
 
     Raises:
         ValueError: the index has not the input's shape without the axis, or names no element.
@@ -452,7 +452,7 @@ def _set_one_hot_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("IndexingSetOneHot", dtype=first_input, shape=_set_one_hot_shape)
 def indexing_set_one_hot(c: Call, x: Array, index: Array, value: Array) -> Array:
-    """The tensor with the elements that IndexingOneHot would read replaced by the value.
+    """Replace the elements that IndexingOneHot would read by the value.
 
     Raises:
         ValueError: as IndexingOneHot, or the value has another shape.
@@ -468,7 +468,7 @@ def indexing_set_one_hot(c: Call, x: Array, index: Array, value: Array) -> Array
 def _remap(src: Shape, table: Shape) -> Shape:
     if len(table) < 2 or table[-1] != len(src):
         raise ValueError(
-            f"the map must end in a dimension of {len(src)}, one number an axis of {list(src)}, "
+            f"the map must end in a dimension of {len(src)}, one number per axis of {list(src)}, "
             f"found {list(table)}"
         )
     return table[:-1]
@@ -488,7 +488,7 @@ def _remap_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("IndexingRemap", dtype=_remap_dtype, shape=_remap_shape)
 def indexing_remap(c: Call, x: Array, table: Array) -> Array:
-    """Elements at the coordinates in the map's last dimension.
+    """Take the elements at the coordinates in the map's last dimension.
 
     Raises:
         ValueError: a coordinate outside the tensor.

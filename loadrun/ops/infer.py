@@ -19,12 +19,12 @@ from .registry import Call, Shape, ShapeCall, UnknownShape, implementation
 __all__ = ["Inference", "describe", "follow", "infer_dtypes", "infer_shapes", "misfit"]
 
 _SMALL = 1024
-"""Values of at most this many elements are followed, as MegEngine's static inference does for shapes."""
-_FOLLOWED, _SHAPE_ONLY = types(Trait.FOLLOWED), types(Trait.SHAPE_ONLY)
+"""Values of at most this many elements are computed, as MegEngine's static inference does for shapes."""
+_INFERRED, _SHAPE_ONLY = types(Trait.INFERRED), types(Trait.SHAPE_ONLY)
 
 
 def describe(opr: Opr) -> str:
-    """Operator with its place in the file, for messages: ``ConvolutionV2 'conv1' (operator 7)``."""
+    """Name an operator with its place in the file, for messages: ``ConvolutionV2 'conv1' (operator 7)``."""
     name = opr.name or next((v.name for v in opr.outputs if v.name), None)
     return f"{opr.type} {name!r} (operator {opr.id})" if name else f"{opr.type} (operator {opr.id})"
 
@@ -95,7 +95,7 @@ def infer_shapes(
 
 
 def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: bool = False) -> None:
-    """Add to `known` what follows for the outputs of one operator whose inputs were followed before.
+    """Add to `known` what follows for the outputs of one operator whose inputs were inferred before.
 
     Args:
         inputs: shapes of graph inputs by name; the others have the shapes that the file gives.
@@ -111,16 +111,16 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
     full = [s for s in shapes if s is not None]
     flops: int | None = None
     try:
-        found = _found(opr, ShapeCall(opr, ins, shapes, values), inputs)
+        found = _output_shapes(opr, ShapeCall(opr, ins, shapes, values), inputs)
         outs = [s for s in found if s is not None]
         if len(full) == len(shapes) and len(outs) == len(found):
-            # Some rules see only here that shapes do not go together.
+            # Some rules detect only here that shapes do not fit.
             flops = int(impl.flops(opr, full, outs))
     except LoadRunError:
         raise
     except Exception as e:
         if sometimes:
-            # A branch need not fit shapes with which it is not taken.
+            # A branch need not fit shapes for which it is not taken.
             return
         raise misfit(opr, shapes, e) from e
     for var, shape in zip(opr.outputs, found, strict=True):
@@ -131,8 +131,8 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
         _value(opr, known, ins, full, values)
 
 
-def _found(opr: Opr, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
-    """The shapes of the outputs, None where they are not known beforehand."""
+def _output_shapes(opr: Opr, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
+    """Return the shapes of the outputs, None where they are not known beforehand."""
     if opr.type == "Host2DeviceCopy":
         return (inputs.get(opr.outputs[0].name or "", opr.tensors[0].shape),)
     try:
@@ -142,7 +142,7 @@ def _found(opr: Opr, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shap
 
 
 def misfit(opr: Opr, shapes: Iterable[Shape | None], e: Exception) -> EngineError:
-    """What to raise for an operator whose inputs have shapes that do not go together."""
+    """Return what to raise for an operator whose inputs' shapes do not go together."""
     return EngineError(f"{describe(opr)} cannot take shapes {', '.join(map(_text, shapes))}: {e}")
 
 
@@ -154,14 +154,14 @@ def _value(
             if tensor.shape is not None and prod(tensor.shape) <= _SMALL:
                 known.values[var.id] = tensor.value()
         return
-    if opr.type not in _FOLLOWED or any(prod(known.shapes[v.id]) > _SMALL for v in opr.outputs):
+    if opr.type not in _INFERRED or any(prod(known.shapes[v.id]) > _SMALL for v in opr.outputs):
         return
     args: list[Array] = []
     for value, shape, dtype in zip(values, shapes, ins, strict=True):
         if value is None:
             if opr.type not in _SHAPE_ONLY:
                 return
-            # Only the shape is looked at: one element stands for all.
+            # Only the shape is read: one broadcast element suffices.
             try:
                 value = np.broadcast_to(np.zeros((), dtype.np), shape)
             except ValueError:
@@ -174,7 +174,7 @@ def _value(
         with np.errstate(all="ignore"):
             result = implementation(opr.type).kernel(call, *args)
     except Exception:
-        # A value that cannot be known beforehand is no error here; the run will tell.
+        # A value that cannot be computed yet is no error here; the run will report it.
         return
     for var, value in zip(opr.outputs, result if isinstance(result, tuple) else (result,), strict=True):
         known.values[var.id] = value

@@ -33,7 +33,7 @@ def _held_shape(s: ShapeCall) -> Sequence[Shape | None]:
     shape=_held_shape,
 )
 def constants(c: Call) -> tuple[Array, ...]:
-    """The stored tensors, as views that nothing can be written into: a graph built in memory shares the arrays."""
+    """Return the stored tensors as read-only views: a graph built in memory shares the arrays."""
     found = tuple(t.value().view() for t in c.opr.tensors)
     for array in found:
         array.flags.writeable = False
@@ -42,25 +42,25 @@ def constants(c: Call) -> tuple[Array, ...]:
 
 @kernel("Host2DeviceCopy", dtype=_held, shape=_held_shape)
 def graph_input(c: Call) -> Array:
-    """The default value of an input that was not fed (dump_default_value)."""
+    """Return the default value of an input that was not fed (dump_default_value)."""
     return c.opr.tensors[0].value()
 
 
 @kernel("Copy", "Identity", "MarkDynamicVar", "MarkNoBroadcastElemwise", "PersistentOutputStorage", "Sleep")
 def forward(c: Call, x: Array) -> Array:
-    """The input, unchanged; Sleep does not wait, since replaying needs no delay."""
+    """Return the input, unchanged; Sleep does not wait, since replaying needs no delay."""
     return x
 
 
 @kernel("VirtualDep")
 def virtual_dep(c: Call, x: Array, *_: Array) -> Array:
-    """The first input; the others only order execution."""
+    """Return the first input; the others only order execution."""
     return x
 
 
 @kernel("AssertEqual")
 def assert_equal(c: Call, expect: Array, get: Array, err: Array) -> Array:
-    """The expected value; whether `err` is within `maxerr` is judged by the runner."""
+    """Return the expected value; whether `err` is within `maxerr` is judged by the runner."""
     return expect
 
 
@@ -70,7 +70,7 @@ def _update_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 @kernel("AddUpdate", dtype=_update_dtype)
 def add_update(c: Call, dest: Array, delta: Array) -> Array:
-    """``alpha * dest + beta * delta + bias``; the stored tensor itself stays as the file has it."""
+    """Compute ``alpha * dest + beta * delta + bias``; the stored tensor itself stays as the file has it."""
 
     def number(s: DTypeScalar) -> float:
         dtype = DType(DTypeEnum(s.dtype).name)
@@ -92,6 +92,6 @@ def _check_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("CheckNonFinite", dtype=_check_dtype, shape=_check_shape)
 def check_non_finite(c: Call, *xs: Array) -> tuple[Array, ...]:
-    """The inputs as they are (MegEngine's CPU build leaves `scale` out), and 1 when any is not finite, else 0."""
+    """Return the inputs as they are (MegEngine's CPU build ignores `scale`), and 1 when any is not finite, else 0."""
     bad = any(not np.isfinite(x).all() for x in xs)
     return (*xs, np.array([bad], np.int32))

@@ -60,7 +60,7 @@ def _alike(a: DType, b: DType) -> bool:
 
 
 def _sizes(p: MatrixMul, a: Shape, b: Shape) -> tuple[Shape, int]:
-    """Shape of the result and the inner dimension of a plain or packed 2-d product."""
+    """Return the shape of the result and the inner dimension of a plain or packed 2-d product."""
     if p.format == Format.N32K4_DOT:
         if p.transposeA or p.transposeB:
             raise ValueError("format N32K4_DOT cannot be transposed")
@@ -114,7 +114,7 @@ def _matmul_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -
 
 
 def _bind_product(c: Call, s: ShapeCall) -> Bound | None:
-    """A plain float32 product for known shapes."""
+    """Bind a plain float32 product for known shapes."""
     p = c.get(MatrixMul)
     batched = c.opr.type != "MatrixMulV2"
     shape, inner = (_batched_sizes if batched else _sizes)(p, s.shape(0), s.shape(1))
@@ -140,7 +140,7 @@ _BYTES = ("Int8", "QuantizedS8", "Quantized8Asymm")
 
 
 def _bind_bytes(c: Call, turn_a: bool, turn_b: bool, batched: bool) -> Bound:
-    """A product with a constant matrix of bytes, in float32 where that is exact for all data."""
+    """Bind a product with a constant matrix of bytes, in float32 where that is exact for all data."""
     zero, kind = c.inputs[0].zero_point, c.outputs[0].np
     offset = np.asarray(zero, np.float32) if zero else None
     held: list[Array | None] = []
@@ -165,7 +165,7 @@ def _bind_bytes(c: Call, turn_a: bool, turn_b: bool, batched: bool) -> Bound:
 
 @kernel("MatrixMulV2", dtype=_product_dtype, shape=_matmul_shape, flops=_matmul_flops, bind=_bind_product)
 def matrix_mul(c: Call, a: Array, b: Array) -> Array:
-    """Product of two matrices, each of them transposed on demand, plain or in a packed format."""
+    """Multiply two matrices, each transposed on demand, plain or in a packed format."""
     p = c.get(MatrixMul)
     shape, inner = _sizes(p, a.shape, b.shape)
     a, b = _prepared(c, 0, a), _prepared(c, 1, b)
@@ -188,7 +188,7 @@ def _flat(p: MatrixMul, shape: Shape) -> Shape:
     "BatchedMatrixMulV2", dtype=_product_dtype, shape=_batched_shape, flops=_matmul_flops, bind=_bind_product
 )
 def batched_matrix_mul(c: Call, a: Array, b: Array) -> Array:
-    """Products of matrices [B, M, K] and [B, K, N], each of them transposed on demand."""
+    """Multiply matrices [B, M, K] and [B, K, N], each transposed on demand."""
     p = c.get(MatrixMul)
     shape, inner = _batched_sizes(p, a.shape, b.shape)
     if not inner or 0 in shape:
@@ -200,7 +200,7 @@ def batched_matrix_mul(c: Call, a: Array, b: Array) -> Array:
 
 
 def _prepared(c: Call, i: int, x: Array) -> Array:
-    """An input as BLAS takes it: aligned, float32 where it is float16, without its zero point; kept if constant."""
+    """Prepare an input for BLAS: aligned, float16 as float32, without its zero point; kept if constant."""
     const = i < len(c.const) and c.const[i]
     key = ("operand", i)
     if const and key in c.memo:
@@ -240,7 +240,7 @@ def _multiply(c: Call, p: MatrixMul, a: Array, b: Array) -> Array:
 
 
 def _narrow(a: Array, b: Array, dtype: DType) -> Array:
-    """Product of float32 arrays whose sums are rounded to a narrower type after every addition."""
+    """Multiply float32 arrays, rounding sums to a narrower type after every addition."""
     out = np.empty((*a.shape[:-1], b.shape[-1]), np.float32)
     stacks = a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), out.reshape(-1, *out.shape[-2:])
     for x, y, z in zip(*stacks, strict=True):
@@ -256,7 +256,7 @@ def _narrow(a: Array, b: Array, dtype: DType) -> Array:
 
 
 def _unpacked(p: MatrixMul, a: Array, b: Array) -> tuple[Array, Array]:
-    """Plain matrices [M, K] and [K, N] from those of a packed format."""
+    """Unpack matrices to [M, K] and [K, N]."""
     if p.format == Format.N32K4_DOT:
         n, k = b.shape[:2]
         return a, b.transpose(1, 3, 0, 2).reshape(k * 4, n * 32)
@@ -287,7 +287,7 @@ def _dot_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> i
 
 @kernel("Dot", dtype=_dot_dtype, shape=_dot_shape, flops=_dot_flops)
 def dot(c: Call, a: Array, b: Array) -> Array:
-    """Inner product of two vectors; one of a single element stands for a vector of that value."""
+    """Compute the inner product of two vectors; one of a single element stands for a vector of that value."""
     if a.ndim != 1 or b.ndim != 1 or (a.size != b.size and 1 not in (a.size, b.size)):
         raise ValueError(f"Dot takes two vectors of one length, found {list(a.shape)} and {list(b.shape)}")
     dtype = c.inputs[0]
@@ -323,7 +323,7 @@ def _inverse_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) 
 
 @kernel("MatrixInverse", dtype=_float_dtype, shape=_inverse_shape, flops=_inverse_flops)
 def matrix_inverse(c: Call, x: Array) -> Array:
-    """Inverse of every matrix of a stack; a singular one is an error, as in MegEngine."""
+    """Invert every matrix of a stack; a singular one is an error, as in MegEngine."""
     _square(x.shape)
     if c.outputs[0].name == "Float16":
         return _half_inverse(x)
@@ -334,7 +334,7 @@ def matrix_inverse(c: Call, x: Array) -> Array:
 
 
 def _half_inverse(x: Array) -> Array:
-    """Gauss-Jordan elimination that rounds to float16 at every step, as MegEngine's kernel does."""
+    """Invert by Gauss-Jordan elimination, rounding to float16 at every step as MegEngine's kernel does."""
     dtype = plain("Float16")
     n = x.shape[-1]
     rows = np.zeros((prod(x.shape[:-2]), n, 2 * n), np.float32)
@@ -373,7 +373,7 @@ def _svd_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> i
 
 @kernel("SVD", dtype=_float_dtype, shape=_svd_shape, flops=_svd_flops)
 def svd(c: Call, x: Array) -> tuple[Array, ...]:
-    """Singular value decomposition of every matrix of a stack: u, s and vt with ``x = u @ diag(s) @ vt``."""
+    """Decompose every matrix of a stack into singular values: u, s and vt with ``x = u @ diag(s) @ vt``."""
     if x.ndim < 2:
         raise ValueError(f"SVD takes matrices, found shape {list(x.shape)}")
     p = c.get(SVD)
@@ -414,7 +414,7 @@ def _cross_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) ->
 
 @kernel("Cross", dtype=_cross_dtype, shape=_cross_shape, flops=_cross_flops)
 def cross(c: Call, a: Array, b: Array) -> Array:
-    """Cross products of vectors of three elements along given axes."""
+    """Compute the cross products of vectors of three elements along given axes."""
     ia, ib, ic = _cross_axes(c.get(Cross), a.shape, b.shape)
     dtype = c.outputs[0]
     x, y = np.moveaxis(a, ia, 0), np.moveaxis(b, ib, 0)

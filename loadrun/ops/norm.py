@@ -57,7 +57,7 @@ def _softmax_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) 
 
 @kernel("Softmax", dtype=_softmax_dtype, shape=_softmax_shape, flops=_softmax_flops)
 def softmax(c: Call, x: Array) -> Array:
-    """``exp(x - max) / sum(exp(x - max))`` along one axis.
+    """Compute ``exp(x - max) / sum(exp(x - max))`` along one axis.
 
     MegEngine's float32 kernel starts its maximum at the smallest positive float, so it gives NaN for rows whose
     values are all below -87; here they have their true softmax.
@@ -81,12 +81,12 @@ def softmax(c: Call, x: Array) -> Array:
 
 
 def softmax_rows(x: Array, y: Array) -> None:
-    """Softmax of every row of a float32 matrix into `y`, which may be `x`."""
+    """Write the softmax of every row of a float32 matrix into `y`, which may be `x`."""
 
     def work(part: slice) -> None:
         rows = x[part]
         e = scratch("softmax", rows.shape)
-        # One maximum for all rows is quicker to find; it will do unless it is far above a row's own.
+        # One maximum for all rows is faster to find, and good enough unless far above a row's own.
         np.exp(np.subtract(rows, rows.max(), out=e), out=e)
         total = _row_sums(e)
         if not total.min() > 1e-6:
@@ -108,7 +108,7 @@ def _row_sums(x: Array) -> Array:
 
 
 def _row_squares(x: Array) -> Array:
-    """Sums of squares."""
+    """Sum the squares."""
     total = np.einsum("ij,ij->i", x[:, :_WIDE], x[:, :_WIDE])
     for i in range(_WIDE, x.shape[1], _WIDE):
         part = x[:, i : i + _WIDE]
@@ -225,7 +225,7 @@ def _layer_norm_half(
 
 
 def _general_split(p: GeneralNorm, shape: Shape) -> tuple[Shape, Shape, Shape]:
-    """Shapes before, of and after the normalized axes."""
+    """Return the shapes before, of and after the normalized axes."""
     if not p.axis_start < p.axis_end <= len(shape):
         raise ValueError(
             f"axes from {p.axis_start} up to {p.axis_end} cannot be normalized in an input of {len(shape)} dimensions"
@@ -281,7 +281,7 @@ def _groups(s: Call | ShapeCall, shape: Shape) -> int:
         raise ValueError(f"the input must be NCHW, not {p.format.name}")
     groups = shape[1] if s.opr.type == "InstanceNorm" else p.group
     if groups < 1 or shape[1] % groups:
-        raise ValueError(f"{shape[1]} channels cannot be parted into {groups} groups")
+        raise ValueError(f"{shape[1]} channels cannot be divided into {groups} groups")
     return groups
 
 
@@ -363,13 +363,13 @@ def _batch_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _batch_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    """A difference, a product and a sum for each number; in training mean and variance as well."""
+    """Count a difference, a product and a sum for each number; in training mean and variance as well."""
     return (3 if opr.get(BN).fwd_mode == BNFwdMode.INFERENCE else 8) * prod(inputs[0])
 
 
 @kernel("BatchNormV1", dtype=_batch_dtype, shape=_batch_shape, flops=_batch_flops)
 def batch_norm(c: Call, x: Array, scale: Array, bias: Array, *running: Array) -> tuple[Array, ...]:
-    """Batch normalization; which axes share statistics follows from the scale's shape, as in MegEngine.
+    """Normalize over the batch; which axes share statistics follows from the scale's shape, as in MegEngine.
 
     Inference takes mean and variance as given. Training takes those of the batch and returns the running ones,
     moved by `avg_factor` towards the batch's (variance unbiased there).
@@ -436,7 +436,7 @@ def _lrn_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> i
 
 @kernel("LRN", dtype=_lrn_dtype, shape=_lrn_shape, flops=_lrn_flops)
 def lrn(c: Call, x: Array) -> Array:
-    """``x * (k + alpha * sum)^-beta`` with the sum of squares over n channels around each one (NCHW)."""
+    """Compute ``x * (k + alpha * sum)^-beta`` with the sum of squares over n channels around each one (NCHW)."""
     p = c.get(LRN)
     _lrn_check(p, x.shape)
     wide = x.astype(np.float32, copy=False)

@@ -1,7 +1,7 @@
 """The numbers and names that MegEngine gives to operators and variables while it loads a dump.
 
 One counter numbers them all: an operator, then its outputs, scratch memory included. What has no name in the file gets
-one that is made of its inputs' and its number.
+one made of its inputs' names and its number.
 """
 
 from __future__ import annotations
@@ -167,18 +167,18 @@ class Numbering:
     next: int = 0
 
     def var(self, var: Var) -> tuple[int, str]:
-        """Number and name of a variable."""
+        """Return number and name of a variable."""
         return self.vars[var.id]
 
     def inputs(self, opr: Opr) -> list[Var]:
-        """The inputs of an operator in MegEngine's order."""
+        """Return the inputs of an operator in MegEngine's order."""
         if opr.type == "Elemwise" and opr.title in _SORTED:
             return sorted(opr.inputs, key=lambda v: self.vars[v.id][0])
         return list(opr.inputs)
 
 
 def short(name: str) -> str:
-    """A variable's name inside of another name: what stands in brackets is left out.
+    """Shorten a variable's name for use in another name: what stands in brackets is left out.
 
     >>> short("conv(data,const{6,3,7,7}[2682])[2684]")
     'conv[2684]'
@@ -188,7 +188,7 @@ def short(name: str) -> str:
 
 
 def default_name(opr: Opr, number: int, inputs: Sequence[str]) -> str:
-    """The name of an operator that has none of its own.
+    """Return the name of an operator that has none of its own.
 
     Args:
         number: the operator's number.
@@ -229,7 +229,7 @@ def _base(opr: Opr, cls: str) -> str:
 
 
 def loaded(graph: Graph) -> Numbering:
-    """Numbers and names when MegEngine has read the file; dtypes must be inferred."""
+    """Return numbers and names once MegEngine has read the file; dtypes must be inferred."""
     found = Numbering()
     limited = False
     late = graph.format == "FBS" or all(
@@ -241,19 +241,19 @@ def loaded(graph: Graph) -> Numbering:
         name = opr.name or default_name(opr, number, ins)
         add_numbers(found, opr, name, name, number)
         if Trait.LIMITED in CATALOG[opr.type].traits and not limited:
-            # The limit of scratch memory: a constant and its variable.
+            # The constant that limits scratch memory, and its variable.
             limited = True
             found.next += 2
     return found
 
 
 def _while_loading(found: Numbering, var: Var) -> str:
-    """What a variable is called while a file is read whose inputs get their names afterwards."""
+    """Name a variable while a file is read whose inputs get their names afterwards."""
     return found.oprs[var.owner.id].name if var.owner.type == "Host2DeviceCopy" else found.var(var)[1]
 
 
 def add_numbers(found: Numbering, opr: Opr, name: str, scratch: str, number: int) -> None:
-    """Number an operator, its outputs and its scratch memory."""
+    """Assign numbers to an operator, its outputs and its scratch memory."""
     op = CATALOG[opr.type]
     found.oprs[opr.id] = OprNames(number, name, op.class_name)
     count = max(op.all_outputs, len(opr.outputs))
@@ -268,18 +268,18 @@ def add_numbers(found: Numbering, opr: Opr, name: str, scratch: str, number: int
 
 
 def _ending(op: Op, slot: int, count: int) -> str:
-    """What tells the outputs of one operator apart."""
+    """Return the suffix that tells the outputs of one operator apart."""
     if op.class_name == "NMSKeep":
         return (":indices", ":sizes")[slot]
-    # Where a file says how many tensors there are, one is numbered too.
-    holder = Trait.STORED in op.traits and callable(op.outputs)
+    # Holders of a variable number of tensors number even a single one.
+    holder = Trait.CONSTANT in op.traits and callable(op.outputs)
     if op.class_name == "MultiHeadAttnForward" or (count == 1 and not holder):
         return ""
     return f":o{slot}"
 
 
 def upward(ends: Iterable[Opr]) -> list[Opr]:
-    """The operators that others depend on before those, inputs in order."""
+    """List the operators so that inputs come first, in order."""
     order: list[Opr] = []
     seen: set[int] = set()
     for end in ends:

@@ -1,4 +1,4 @@
-"""What the catalog says of an operator: its facts in files, and the traits that the rooms above go by."""
+"""The record of an operator in the catalog: its facts in files, and the traits that other packages go by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Op", "Trait"]
 
 
 class Trait(Flag):
-    """What holds for an operator whatever its parameters and inputs are; each catalog line names those it has.
+    """A property of an operator, whatever its parameters and inputs; each catalog line names those it has.
 
     Attributes:
         ELEMENTWISE: an output element depends on the input elements of its place alone, so that layouts do not
@@ -24,13 +24,13 @@ class Trait(Flag):
         MOVES: only moves numbers, and its kernel takes any dtype.
         CHANNELWISE: computes each channel of images by itself.
         VIEW: the result shares memory with an input (the first; each mark its own).
-        WHOLE: such a view covers the memory in order, where the input did.
+        CONTIGUOUS: such a view is contiguous where its input is.
         IN_PLACE: the result is written into a dying input of its shape and dtype.
         INTO_FIRST: the result is written into the first input, where that is dying.
-        STORED: holds values that stand in the file and that nothing changes.
+        CONSTANT: holds values of the file that nothing changes.
         EFFECTS: does or reads something besides its inputs, so that it is neither left out nor made one with another.
         RANDOM: equal inputs may give other results next time; its kernel draws from `Call.generator`.
-        FOLLOWED: inference computes it where its inputs are known before data is fed: the arithmetic of shapes.
+        INFERRED: static inference computes it from inputs known before data is fed: the arithmetic of shapes.
         SHAPE_ONLY: looks at the shapes of its inputs, never at their values.
         TAKES_SIZES: some of its inputs are sizes or places, or it joins them.
         LOW: mixed precision computes it in the low precision.
@@ -55,13 +55,13 @@ class Trait(Flag):
     MOVES = auto()
     CHANNELWISE = auto()
     VIEW = auto()
-    WHOLE = auto()
+    CONTIGUOUS = auto()
     IN_PLACE = auto()
     INTO_FIRST = auto()
-    STORED = auto()
+    CONSTANT = auto()
     EFFECTS = auto()
     RANDOM = auto()
-    FOLLOWED = auto()
+    INFERRED = auto()
     SHAPE_ONLY = auto()
     TAKES_SIZES = auto()
     LOW = auto()
@@ -125,7 +125,7 @@ class Op:
     title: str = ""
 
     def n_outputs(self, opr: Opr) -> int:
-        """How many variables this operator owns in a file."""
+        """Return how many variables this operator owns in a file."""
         return self.outputs(opr) if callable(self.outputs) else self.outputs
 
     @property
@@ -135,12 +135,12 @@ class Op:
 
     @property
     def conditional(self) -> bool:
-        """Whether it is part of conditional execution."""
+        """True if it is part of conditional execution."""
         return self.category == "control_flow"
 
     @cached_property
     def pure(self) -> bool:
-        """Whether it can be run here, gives the same for the same inputs and does nothing else."""
+        """True if it can be run here, gives the same for the same inputs and does nothing else."""
         odd = self.conditional or self.category == "vendor" or not self.family
         return not odd and not self.traits & (Trait.EFFECTS | Trait.RANDOM)
 

@@ -73,15 +73,15 @@ class Window:
 
     @property
     def empty(self) -> bool:
-        """Whether some window holds padding only."""
+        """True if some window holds padding only."""
         return self.window <= self.pad or (self.out - 1) * self.stride - self.pad >= self.size
 
     def taps(self) -> Iterator[tuple[int, slice, slice]]:
-        """For each tap that meets data: the windows that have it, and where it lies in the input."""
+        """List each tap that meets data: the windows that have it, and where it lies in the input."""
         return iter(Taps(self.size, self.out, self.window, self.stride, self.pad))
 
     def counts(self) -> Array:
-        """Elements of the input in each window, int64."""
+        """Count the elements of the input in each window, int64."""
         start = np.arange(self.out, dtype=np.int64) * self.stride - self.pad
         return np.maximum(np.minimum(start + self.window, self.size) - np.maximum(start, 0), 0)
 
@@ -103,7 +103,7 @@ def _sweep(x: Array, axis: int, w: Window, fold: np.ufunc, start: float, dtype: 
     if full is None:
         out[...] = start
     else:
-        # A tap that all windows have spares the fill.
+        # A tap inside for all windows makes the fill unnecessary.
         out[...] = x[_at(axis, taps.pop(full)[1])]
     for to, where in taps:
         view = out[_at(axis, to)]
@@ -112,7 +112,7 @@ def _sweep(x: Array, axis: int, w: Window, fold: np.ufunc, start: float, dtype: 
 
 
 def _double(x: Array, axis: int, w: Window, start: float) -> Array:
-    """Maximum over long windows: twice the length with every step."""
+    """Take the maximum over long windows, doubling the length with every step."""
     size = [*x.shape]
     size[axis] = (w.out - 1) * w.stride + w.window
     if size[axis] == w.size and not w.pad:
@@ -151,7 +151,7 @@ def _sum(x: Array, axes: tuple[int, int], windows: tuple[Window, Window], dtype:
 def _sum_rounded(
     x: Array, axes: tuple[int, int], windows: tuple[Window, Window], cut: Callable[[Array], Array]
 ) -> Array:
-    """Sums that are rounded to the half-width type after every element, row by row through the window."""
+    """Sum row by row through the window, rounding to the half-width type after every element."""
     h, w = axes
     shape = [*x.shape]
     shape[h], shape[w] = windows[0].out, windows[1].out
@@ -166,7 +166,7 @@ def _sum_rounded(
 
 
 def _half_away(total: Array, count: Array | np.float32) -> Array:
-    """Float32 quotient rounded to the nearest integer, halves away from zero."""
+    """Round the float32 quotient to the nearest integer, halves away from zero."""
     q = (total.astype(np.float32) / count).astype(np.float64)
     return np.copysign(np.floor(np.abs(q) + 0.5), q)
 
@@ -174,7 +174,7 @@ def _half_away(total: Array, count: Array | np.float32) -> Array:
 def pool(
     x: Array, dtype: DType, mode: PoolingMode, axes: tuple[int, int], windows: tuple[Window, Window]
 ) -> Array:
-    """Maximum or average of the windows along two axes.
+    """Take the maximum or average of the windows along two axes.
 
     Semantics of MegEngine's pooling (dnn naive and x86): AVERAGE divides by the full window and counts
     padding as zero (the zero point of asymmetric types), AVERAGE_COUNT_EXCLUDE_PADDING divides by the
@@ -213,7 +213,7 @@ def pool(
         total = _sum_rounded(x, axes, windows, cut)
         return cut(total.astype(np.float32) / cut(np.asarray(count)).astype(np.float32))
     if dtype.is_asymmetric and not exclude:
-        # Only the part of a window that is padding stands for the zero point.
+        # Only the padded part of a window holds the zero point.
         total = _sum(x, axes, windows, np.int32) + (area - present) * dtype.zero_point
     else:
         total = _sum(x, axes, windows, np.int32)
@@ -231,7 +231,7 @@ def _pool_max(x: Array, dtype: DType, axes: tuple[int, int], windows: tuple[Wind
     else:
         lowest = float(np.finfo(x.dtype).min) if dtype.is_float else int(np.iinfo(x.dtype).min)
     if any(w.empty for w in windows):
-        # MegEngine's 2x2 kernel gives the lowest number here, its others stop or give what memory holds.
+        # MegEngine's 2x2 kernel gives the lowest number here; its others crash or give what memory holds.
         small = all(w.window == 2 and w.stride == 2 for w in windows) and dtype.name == "Float32"
         if not small:
             raise ValueError(_outside(windows))
@@ -289,7 +289,7 @@ _MOST = 256
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
-    """Bytes: the maximum of windows without padding, and the average over the whole of both axes."""
+    """Bind pooling of bytes: the maximum of windows without padding, and the average over the whole of both axes."""
     p, dtype, shape = s.get(Pooling), c.inputs[0], s.shape(0)
     axes, windows = _windows(p, shape)
     bare = all(w.pad == 0 and w.out > 0 for w in windows) and 0 not in shape
@@ -315,7 +315,7 @@ _FEW = 4
 
 
 def _folded(x: Array, taps: Sequence[tuple[slice, ...]]) -> Array:
-    """The maximum over some slices of an array."""
+    """Take the maximum over some slices of an array."""
     out = np.maximum(x[taps[0]], x[taps[1]])
     for at in taps[2:]:
         np.maximum(out, x[at], out=out)
@@ -324,14 +324,14 @@ def _folded(x: Array, taps: Sequence[tuple[slice, ...]]) -> Array:
 
 @kernel("PoolingV1", dtype=_dtype, shape=_shape, flops=_flops, bind=_bind)
 def pooling(c: Call, x: Array) -> Array:
-    """Pooling of [N, C, H, W], or of the layout that the parameter `format` names."""
+    """Pool [N, C, H, W], or the layout that the parameter `format` names."""
     p = c.get(Pooling)
     axes, windows = _windows(p, x.shape)
     return pool(x, c.inputs[0], p.mode, axes, windows)
 
 
 def _adapt(p: AdaptivePooling, shape: Shape, want: Sequence[int]) -> tuple[tuple[int, int], list[Window]]:
-    """MegEngine's adaptive pooling: all windows alike, stride floor(in / out), the window takes what is left."""
+    """Compute MegEngine's adaptive windows: all alike, stride floor(in / out), the window takes what is left."""
     fmt = Format(p.format)
     if fmt not in _ADAPTIVE:
         raise ValueError(f"adaptive pooling has no format {fmt.name}")
@@ -355,7 +355,7 @@ def _adapt(p: AdaptivePooling, shape: Shape, want: Sequence[int]) -> tuple[tuple
 def pool_windows(
     p: Pooling | AdaptivePooling, shape: Shape, *want: Array
 ) -> tuple[tuple[int, int], Sequence[Window]]:
-    """The two axes that are pooled and their windows; `want` is the output size of adaptive pooling.
+    """Return the two axes that are pooled and their windows; `want` is the output size of adaptive pooling.
 
     Raises:
         ValueError: a shape or format that the operator does not take.
@@ -385,7 +385,7 @@ def _adaptive_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape])
 
 @kernel("AdaptivePoolingV1", dtype=_dtype, shape=_adaptive_shape, flops=_adaptive_flops)
 def adaptive_pooling(c: Call, x: Array, out_shape: Array) -> Array:
-    """Pooling to the size in the second input, int32 [OH, OW] or [size]."""
+    """Pool to the size in the second input, int32 [OH, OW] or [size]."""
     p = c.get(AdaptivePooling)
     axes, (rows, cols) = _adapt(p, x.shape, [int(v) for v in out_shape.reshape(-1)])
     return pool(x, c.inputs[0], p.mode, axes, (rows, cols))

@@ -54,7 +54,7 @@ def _clamp(x: Array, low: int, high: int) -> None:
 
 @kernel("FakeQuant", dtype=_dtype, shape=_shape, flops=_flops)
 def fake_quant(c: Call, x: Array, scale: Array, zero_point: Array) -> Array:
-    """``(clamp(round(x / scale) + zero_point, qmin, qmax) - zero_point) * scale``."""
+    """Compute ``(clamp(round(x / scale) + zero_point, qmin, qmax) - zero_point) * scale``."""
     _check(x.shape, scale.shape)
     _check(x.shape, zero_point.shape)
     p = c.get(FakeQuant)
@@ -69,7 +69,7 @@ def fake_quant(c: Call, x: Array, scale: Array, zero_point: Array) -> Array:
 
 @kernel("TQT", dtype=_dtype, shape=_shape, flops=_flops)
 def tqt(c: Call, x: Array, scale: Array) -> Array:
-    """Fake quantization with step ``2 ** scale`` and zero point 0."""
+    """Fake-quantize with step ``2 ** scale`` and zero point 0."""
     _check(x.shape, scale.shape)
     p = c.get(TQT)
     step = np.exp2(scale.astype(np.float64)).astype(np.float32)
@@ -82,7 +82,7 @@ def tqt(c: Call, x: Array, scale: Array) -> Array:
 
 @kernel("LSQ", dtype=_dtype, shape=_shape, flops=_flops)
 def lsq(c: Call, x: Array, scale: Array, zero_point: Array, grad_scale: Array) -> Array:
-    """``(round(clamp(x / scale + zero_point, qmin, qmax)) - zero_point) * scale``."""
+    """Compute ``(round(clamp(x / scale + zero_point, qmin, qmax)) - zero_point) * scale``."""
     for other in (scale, zero_point, grad_scale):
         _check(x.shape, other.shape)
     p = c.get(LSQ)

@@ -70,7 +70,7 @@ def _axis(axis: int, ndim: int) -> int:
 
 
 def target_axes(shape: Shape, target: Shape) -> tuple[int, ...]:
-    """The axes over which `shape` is reduced to `target`; a target of fewer dimensions is aligned to the right.
+    """Return the axes over which `shape` is reduced to `target`; a target of fewer dimensions is aligned to the right.
 
     Raises:
         ValueError: a size of the target is neither 1 nor that of the input.
@@ -118,7 +118,7 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
 
 @kernel("ReduceV2", dtype=_out_dtype, shape=_shape, flops=_flops, bind=_bind)
 def reduce(c: Call, x: Array, target: Array | None = None) -> Array:
-    """Sum, mean, product, minimum, maximum or sum of squares over one axis, or down to a target shape."""
+    """Reduce over one axis, or to a target shape: sum, mean, product, minimum, maximum or sum of squares."""
     p = c.get(Reduce)
     if target is None:
         axis = _axis(p.axis, x.ndim)
@@ -150,7 +150,7 @@ def _work_dtype(mode: Mode, kind: Kind, src: DType) -> DType:
 
 
 def _integers(x: Array, src: DType) -> Array:
-    """Quantized values without their zero point, int32."""
+    """Subtract the zero point from quantized values, int32."""
     return x.astype(np.int32) - np.int32(src.zero_point)
 
 
@@ -164,7 +164,7 @@ def _empty(mode: Mode, shape: Shape, dst: DType) -> Array:
 
 
 def _merged(shape: Shape, axes: Sequence[int]) -> tuple[Shape, list[int]]:
-    """The shape with neighbouring reduced axes joined, and the axes in the order of reduction."""
+    """Join neighbouring reduced axes; return the shape and the axes in the order of reduction."""
     sizes: list[int] = []
     reduced: list[bool] = []
     for i, n in enumerate(shape):
@@ -258,7 +258,7 @@ def _cumsum_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -
 
 @kernel("CumsumV1", dtype=_cumsum_dtype, flops=_cumsum_flops)
 def cumsum(c: Call, x: Array) -> Array:
-    """Running sums along an axis, from either end, with or without the element itself."""
+    """Sum cumulatively along an axis, from either end, with or without the element itself."""
     p = c.get(Cumsum)
     axis = _axis(p.axis, x.ndim)
     if not x.size:

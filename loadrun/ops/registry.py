@@ -1,4 +1,4 @@
-"""How an operator family declares what it computes: kernels, dtype and shape rules, cost.
+"""Declarations of what an operator family computes: kernels, dtype and shape rules, cost.
 
 A family module registers one kernel per operator::
 
@@ -60,7 +60,7 @@ shapes. `out` is memory of the output's shape and dtype to write into, or None f
 
 @dataclass(eq=False)
 class Call:
-    """What a kernel knows besides its input arrays.
+    """The information for a kernel besides its input arrays.
 
     A step's call is the same in every run; a kernel gets one of its own, which `in_run` makes of it, so that several
     threads may execute the same program.
@@ -73,7 +73,7 @@ class Call:
             (a transformed weight) may be kept in `memo`.
         memo: the operator's own store between runs, of all threads: what is put there is never changed again.
         rng: the run's random generator, see `generator`.
-        spare: dying inputs, see `reuse`.
+        donated: buffers of dying inputs, see `reuse`.
         finish: what the engine fused to a convolution, see `take_finish`.
     """
 
@@ -83,43 +83,43 @@ class Call:
     const: tuple[bool, ...] = ()
     memo: dict[Any, Any] = field(default_factory=dict)
     rng: np.random.Generator | None = None
-    spare: list[Array] = field(default_factory=list)
+    donated: list[Array] = field(default_factory=list)
     finish: Finish | None = None
 
-    def in_run(self, rng: np.random.Generator | None, spare: list[Array]) -> Call:
-        """The call for one execution."""
-        return Call(self.opr, self.inputs, self.outputs, self.const, self.memo, rng, spare)
+    def in_run(self, rng: np.random.Generator | None, donated: list[Array]) -> Call:
+        """Return the call for one execution."""
+        return Call(self.opr, self.inputs, self.outputs, self.const, self.memo, rng, donated)
 
     def generator(self) -> np.random.Generator:
-        """What random operators draw from; a kernel called by itself gets one of seed 0."""
+        """Return the generator of random operators; a kernel called by itself gets one of seed 0."""
         if self.rng is None:
             self.rng = np.random.default_rng(0)
         return self.rng
 
     def get(self, kind: type[R]) -> R:
-        """The operator's parameter record of that class."""
+        """Return the operator's parameter record of that class."""
         return self.opr.get(kind)
 
     def take_finish(self) -> Finish | None:
-        """What the engine fused to this operator; the kernel that takes it applies it to every block."""
+        """Return what the engine fused to this operator; the kernel that takes it applies it to every block."""
         taken, self.finish = self.finish, None
         return taken
 
     def reuse(self, shape: Shape, dtype: np.dtype[Any] | None = None) -> Array:
-        """An array to write the result into: a dying input of that shape and dtype, else a new one.
+        """Return an array for the result: the donated buffer of a dying input of that shape and dtype, else a new one.
 
         Only for kernels that read element i of their inputs before they write element i of the result.
         """
         want = self.outputs[0].np if dtype is None else np.dtype(dtype)
-        for i, x in enumerate(self.spare):
+        for i, x in enumerate(self.donated):
             if x.shape == shape and x.dtype == want:
-                return self.spare.pop(i)
+                return self.donated.pop(i)
         return np.empty(shape, want)
 
 
 @dataclass(frozen=True, eq=False)
 class ShapeCall:
-    """What a shape rule knows: shapes, and the values of inputs that are known before any data is fed.
+    """The information for a shape rule: shapes, and the values of inputs that are known before any data is fed.
 
     Attributes:
         shapes: shape of every input, None where unknown.
@@ -132,18 +132,18 @@ class ShapeCall:
     values: tuple[Array | None, ...]
 
     def get(self, kind: type[R]) -> R:
-        """The operator's parameter record of that class."""
+        """Return the operator's parameter record of that class."""
         return self.opr.get(kind)
 
     def shape(self, index: int) -> Shape:
-        """Shape of an input that must be known; an unknown one makes the outputs' shapes unknown."""
+        """Return the shape of an input that must be known; an unknown one makes the outputs' shapes unknown."""
         found = self.shapes[index]
         if found is None:
             raise UnknownShape
         return found
 
     def ints(self, index: int) -> tuple[int, ...]:
-        """Value of an integer input (a target shape) that must be known."""
+        """Return the value of an integer input (a target shape) that must be known."""
         found = self.values[index]
         if found is None:
             raise UnknownShape
@@ -173,22 +173,22 @@ class OpImpl:
 
     @property
     def random(self) -> bool:
-        """Whether equal inputs may give other results next time; such operators are never folded."""
+        """True if equal inputs may give other results next time; such operators are never folded."""
         return Trait.RANDOM in CATALOG[self.name].traits
 
 
 def same(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    """Every output has the operator's configured output dtype, or else the first input's."""
+    """Give every output the operator's configured output dtype, or else the first input's."""
     return (opr.output_dtype or inputs[0],) * max(1, len(opr.outputs))
 
 
 def same_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    """Every output has the first input's shape."""
+    """Give every output the first input's shape."""
     return (s.shapes[0],) * max(1, len(s.opr.outputs))
 
 
 def no_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    """Moves data, computes nothing."""
+    """Count nothing: the operator only moves data."""
     return 0
 
 
@@ -233,7 +233,7 @@ def kernel(
 
 
 def implementation(name: str) -> OpImpl:
-    """The implementation of an operator, importing its family on first use.
+    """Return the implementation of an operator, importing its family on first use.
 
     Raises:
         UnsupportedError: the operator has no kernel (vendor runtimes, custom operators, gradients).

@@ -92,7 +92,7 @@ class _Plan:
 
 
 def _mode(p: P.RelayoutFormat, shape: Shape) -> _Mode:
-    """The form of a mode for inputs of that shape, which must fit it."""
+    """Return the form of a mode for inputs of that shape; raise if they do not fit it."""
     for mode in _MODES[p.mode]:
         if len(mode.source) == len(shape):
             break
@@ -115,7 +115,7 @@ def _mode(p: P.RelayoutFormat, shape: Shape) -> _Mode:
 
 
 def _whole_axes(mode: _Mode, shape: Shape) -> dict[str, int]:
-    """The lengths of the axes with their packs, in the source's order."""
+    """Return the lengths of the axes with their packs, in the source's order."""
     lengths = dict.fromkeys((a for a in mode.source if a.isupper()), 1)
     for letter, n in zip(mode.source, shape, strict=True):
         if letter != "1":
@@ -153,7 +153,7 @@ def _groups(p: P.RelayoutFormat, channels: int) -> int:
 
 
 def _grouped_plan(p: P.RelayoutFormat, shape: Shape) -> tuple[_Plan, int]:
-    """NCHW_NCHW4 packs every group of channels on its own: groups are like samples."""
+    """Plan NCHW_NCHW4, which packs every group of channels on its own: groups are like samples."""
     if p.mode == M.NCHW_NCHW4 and p.group != 1 and len(shape) == 4:
         n, c, h, w = shape
         groups = _groups(p, c)
@@ -199,7 +199,7 @@ def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _fill(p: P.RelayoutFormat, source: DType, target: DType) -> int:
-    """What padded channels hold: real zero where MegEngine cares, else stored zero."""
+    """Return the fill of padded channels: real zero where MegEngine has it, else stored zero."""
     if p.mode in (M.NCHW_NHWCD4I, M.NHWC_NHWCD4I, M.NCHW_NCHW4_WEIGHT) or p.group != 1:
         return 0
     if source.name == "Uint8" and target.name == "QuantizedS8":
@@ -256,7 +256,7 @@ def relayout(c: Call, x: Array) -> Array:
 
 @dataclass(frozen=True)
 class RelayoutPlan:
-    """What a relayout does to a shape, for whoever expresses it in other operators.
+    """The effect of a relayout on a shape, for code that expresses it in other operators.
 
     Attributes:
         groups: how many groups of channels are packed each on its own; they are counted as samples.
@@ -282,7 +282,7 @@ class RelayoutPlan:
 
 
 def relayout_plan(p: P.RelayoutFormat, shape: Shape, source: DType, target: DType) -> RelayoutPlan:
-    """The steps of a relayout of data of a shape.
+    """Return the steps of a relayout of data of a shape.
 
     Raises:
         ValueError: a shape that does not fit the mode.

@@ -35,12 +35,12 @@ class Stream:
         self._drawn = 0
 
     def generator(self) -> np.random.Generator:
-        """The generator of the next draw."""
+        """Return the generator of the next draw."""
         self._drawn += 1
         return np.random.default_rng((self._drawn, self._seed))
 
     def next(self) -> Draw:
-        """The next draw alone, to be repeated."""
+        """Return the next draw alone, to be repeated."""
         self._drawn += 1
         return Draw(self._seed, self._drawn)
 
@@ -53,12 +53,12 @@ class Draw:
     place: int
 
     def generator(self) -> np.random.Generator:
-        """The generator of this draw."""
+        """Return the generator of this draw."""
         return np.random.default_rng((self.place, self.seed))
 
 
 def drawing_from(source: Stream | Draw, param: R) -> R:
-    """The record, marked so that its operator draws from `source` and not from the engine's generator.
+    """Return the record, marked so that its operator draws from `source` and not from the engine's generator.
 
     The mark is not part of a file.
 
@@ -70,7 +70,7 @@ def drawing_from(source: Stream | Draw, param: R) -> R:
 
 
 def _generator(c: Call) -> np.random.Generator:
-    """What an operator draws from."""
+    """Return the generator that an operator draws from."""
     own: Stream | Draw | None = c.opr.params[0].__dict__.get("source")
     return c.generator() if own is None else own.generator()
 
@@ -105,20 +105,20 @@ def _sample(c: Call, value: Array | float, shape: Shape) -> Array:
 
 
 def _uniform(c: Call, shape: Shape) -> Array:
-    """float32 numbers in (0, 1]."""
+    """Draw float32 numbers in (0, 1]."""
     return np.float32(1) - _generator(c).random(shape, np.float32)
 
 
 @kernel("UniformRNGV1", dtype=_uniform_dtype, shape=_given_shape)
 def uniform(c: Call, shape: Array) -> Array:
-    """Numbers spread evenly over (0, 1]."""
+    """Draw numbers uniformly from (0, 1]."""
     want = target_shape(shape)
     return _sample(c, _uniform(c, want), want)
 
 
 @kernel("GaussianRNGV1", dtype=_gaussian_dtype, shape=_given_shape)
 def gaussian(c: Call, shape: Array) -> Array:
-    """Normally distributed numbers with the parameters `mean` and `std`."""
+    """Draw normally distributed numbers with the parameters `mean` and `std`."""
     p = c.get(P.GaussianRNG)
     want = target_shape(shape)
     return _sample(
@@ -128,7 +128,7 @@ def gaussian(c: Call, shape: Array) -> Array:
 
 def _paired(a: Shape, b: Shape) -> Shape:
     if prod(a) != prod(b):
-        raise ValueError(f"the inputs must have as many elements as each other, found {list(a)}, {list(b)}")
+        raise ValueError(f"the inputs must have equal numbers of elements, found {list(a)}, {list(b)}")
     return a
 
 
@@ -138,7 +138,7 @@ def _paired_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("GammaRNG", dtype=_all_float, shape=_paired_shape)
 def gamma(c: Call, shape: Array, scale: Array) -> Array:
-    """One gamma distributed number an element, 0 where the shape parameter is not positive.
+    """Draw one gamma distributed number per element, 0 where the shape parameter is not positive.
 
     Raises:
         ValueError: the inputs have different numbers of elements.
@@ -152,7 +152,7 @@ def gamma(c: Call, shape: Array, scale: Array) -> Array:
 
 @kernel("BetaRNG", dtype=_all_float, shape=_paired_shape)
 def beta(c: Call, alpha: Array, beta: Array) -> Array:
-    """One beta distributed number an element; a parameter that is not positive counts as the limit 0.
+    """Draw one beta distributed number per element; a parameter that is not positive counts as the limit 0.
 
     Raises:
         ValueError: the inputs have different numbers of elements.
@@ -166,14 +166,14 @@ def beta(c: Call, alpha: Array, beta: Array) -> Array:
 
 @kernel("PoissonRNG", dtype=_all_float, shape=same_shape)
 def poisson(c: Call, mean: Array) -> Array:
-    """One Poisson distributed number an element, 0 where the mean is not positive."""
+    """Draw one Poisson distributed number per element, 0 where the mean is not positive."""
     m = mean.astype(np.float64)
     return _sample(c, _generator(c).poisson(np.where(m > 0, np.minimum(m, _MOST), 0)), mean.shape)
 
 
 @kernel("ExponentialRNG", dtype=_all_float, shape=same_shape)
 def exponential(c: Call, rate: Array) -> Array:
-    """One exponentially distributed number of that rate an element."""
+    """Draw one exponentially distributed number of that rate per element."""
     return _sample(c, _generator(c).standard_exponential(rate.shape) / rate.astype(np.float64), rate.shape)
 
 
@@ -186,7 +186,7 @@ def _permutation_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 @kernel("PermutationRNG", dtype=_permutation_dtype, shape=_given_shape)
 def permutation(c: Call, shape: Array) -> Array:
-    """The numbers from 0 in random order.
+    """Shuffle the numbers from 0.
 
     Raises:
         ValueError: more numbers than the dtype can tell apart.
@@ -208,7 +208,7 @@ def _shuffle_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("ShuffleRNG", dtype=_shuffle_dtype, shape=_shuffle_shape)
 def shuffle(c: Call, x: Array) -> tuple[Array, Array]:
-    """The entries along the first axis in random order, and where each was before.
+    """Shuffle the entries along the first axis; also return where each was before.
 
     MegEngine's CPU kernel moves too few elements when there are three dimensions or more; here whole entries move.
     """
@@ -238,7 +238,7 @@ def _multinomial_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("MultinomialRNG", dtype=_multinomial_dtype, shape=_multinomial_shape)
 def multinomial(c: Call, probs: Array) -> Array:
-    """For every row of probabilities `num_samples` positions drawn by them.
+    """Draw `num_samples` positions for every row of probabilities.
 
     With replacement a row is taken as it is, and what is missing to a sum of 1 falls to its last position.
 
@@ -268,9 +268,9 @@ def _dropout_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Dropout", dtype=_dropout_dtype, shape=_dropout_shape)
 def dropout(c: Call, x: Array) -> tuple[Array, Array]:
-    """The input with each element zeroed with probability `drop_prob` and the others scaled to keep the mean.
+    """Zero each element with probability `drop_prob` and scale the others to keep the mean.
 
-    The second output holds one byte an element in a single dimension, 1 for those kept.
+    The second output holds one byte per element in a single dimension, 1 for those kept.
     """
     prob = np.float32(c.get(P.Dropout).drop_prob)
     kept = _uniform(c, x.shape) >= prob

@@ -53,21 +53,21 @@ def _rounding(dtype: DType) -> Rounding:
 
 
 def _sigmoid(x: Array) -> Array:
-    """In place."""
+    """Apply the sigmoid in place."""
     np.exp(np.negative(x, out=x), out=x)
     x += 1
     return np.reciprocal(x, out=x)
 
 
 def _nonlinear(mode: RNNCellNonlineMode, x: Array) -> Array:
-    """In place."""
+    """Apply the nonlinearity in place."""
     if mode == RNNCellNonlineMode.RELU:
         return np.maximum(x, 0, out=x)
     return np.tanh(x, out=x) if mode == RNNCellNonlineMode.TANH else x
 
 
 def _lstm_step(gates: Array, c: Array, r: Rounding) -> tuple[Array, Array]:
-    """New hidden and cell state from the gates [N, 4 * hidden], which are overwritten."""
+    """Compute the new hidden and cell state from the gates [N, 4 * hidden], which are overwritten."""
     n = c.shape[1]
     i, f, g, o = (gates[:, k * n : (k + 1) * n] for k in range(4))
     _sigmoid(gates[:, : 2 * n])
@@ -85,7 +85,7 @@ def _lstm_step(gates: Array, c: Array, r: Rounding) -> tuple[Array, Array]:
 
 
 def _cell_check(shapes: Sequence[Shape], gates: int) -> None:
-    """Shapes of x, w_ih, b_ih, h, w_hh, b_hh and, for an LSTM, c."""
+    """Check and return the shapes of x, w_ih, b_ih, h, w_hh, b_hh and, for an LSTM, c."""
     x, w_ih, b_ih, h, w_hh, b_hh = shapes[:6]
     if len(x) != 2 or len(h) != 2 or h[0] != x[0]:
         raise ValueError(f"input and state must be [batch, size] of one batch, found {list(x)} and {list(h)}")
@@ -122,7 +122,7 @@ def _cell_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> 
 
 @kernel("RNNCellForward", dtype=_dtypes, shape=_rnn_cell_shape, flops=_cell_flops)
 def rnn_cell(c: Call, *ins: Array) -> Array:
-    """``act(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh)``, of shape [batch, hidden]."""
+    """Compute ``act(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh)``, of shape [batch, hidden]."""
     _cell_check([a.shape for a in ins], 1)
     r = _rounding(c.inputs[0])
     out = _nonlinear(c.get(RNNCell).nonlineMode, _cell_gates(r, *ins))
@@ -138,7 +138,7 @@ def _lstm_cell_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("LSTMCellForward", dtype=_dtypes, shape=_lstm_cell_shape, flops=_cell_flops)
 def lstm_cell(c: Call, *ins: Array) -> tuple[Array, Array, Array]:
-    """One LSTM step.
+    """Run one LSTM step.
 
     Returns:
         new hidden and cell state [batch, hidden], and the gates before their activation: of shape
@@ -157,7 +157,7 @@ def lstm_cell(c: Call, *ins: Array) -> tuple[Array, Array, Array]:
 
 
 def _stack_check(p: RNN | LSTM, shapes: Sequence[Shape], gates: int) -> None:
-    """Shapes of x, h, (c) and weights."""
+    """Check and return the shapes of x, h, (c) and weights."""
     x, *states, weights = shapes
     directions = 2 if p.bidirectional else 1
     if len(x) != 3:
@@ -181,7 +181,7 @@ def _stack_check(p: RNN | LSTM, shapes: Sequence[Shape], gates: int) -> None:
 
 
 def _split(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[_Weights]:
-    """The weights of every cell, from their flat concatenation: layer by layer, forward before reverse."""
+    """Split the weights of every cell from their flat concatenation: layer by layer, forward before reverse."""
     width = gates * p.hidden_size
     directions = 2 if p.bidirectional else 1
     flat = flat.reshape(-1).astype(np.float32, copy=False)
@@ -205,13 +205,13 @@ def _split(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[_Weights]:
 
 
 def _reserve_size(p: RNN | LSTM, x: Shape, states: int, dtype: DType) -> int:
-    """Elements of the reserve: MegEngine counts its bytes, and takes that number as elements."""
+    """Count the elements of the reserve: MegEngine takes its number of bytes for that."""
     directions = 2 if p.bidirectional else 1
     return states * p.num_layers * directions * x[0] * x[1] * p.hidden_size * (dtype.bits // 8)
 
 
 def _run_stack(c: Call, p: RNN | LSTM, gates: int, ins: Sequence[Array], step: Step) -> tuple[Array, ...]:
-    """All layers over all time steps; `step` makes new states from gate values and old states."""
+    """Run all layers over all time steps; `step` makes new states from gate values and old states."""
     _stack_check(p, [a.shape for a in ins], gates)
     x, *states, weights = ins
     dtype = c.inputs[0]
@@ -269,7 +269,7 @@ def _rnn_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("RNNForward", dtype=_dtypes, shape=_rnn_shape, flops=_stack_flops)
 def rnn(c: Call, x: Array, h: Array, weights: Array) -> tuple[Array, ...]:
-    """Layers of simple recurrent cells.
+    """Run layers of simple recurrent cells.
 
     Args:
         c: the call.
@@ -300,7 +300,7 @@ def _lstm_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("LSTMForward", dtype=_dtypes, shape=_lstm_shape, flops=_stack_flops)
 def lstm(c: Call, x: Array, h: Array, cell: Array, weights: Array) -> tuple[Array, ...]:
-    """Layers of LSTM cells; `proj_size` and `dropout` have no effect, as in MegEngine's CPU kernels.
+    """Run layers of LSTM cells; `proj_size` and `dropout` have no effect, as in MegEngine's CPU kernels.
 
     Args:
         c: the call.

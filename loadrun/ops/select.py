@@ -2,7 +2,7 @@
 
 Semantics follow MegEngine's naive Argmxx, Argsort, TopK, CondTake and NonZero kernels. Equal elements are ordered
 as those kernels order pairs of value and position: by position when ascending, from the back when descending.
-Their order of NaN is accidental (``std::sort`` on a relation that is no order); here NaN counts as the largest.
+Their order of NaN is accidental (``std::sort`` with an invalid ordering); here NaN counts as the largest.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _arg_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Argmax", "Argmin", dtype=_int32, shape=_arg_shape, flops=_ONE)
 def argmax(c: Call, x: Array) -> Array:
-    """Position of the largest (smallest) element along an axis, which stays with size 1.
+    """Return the position of the largest (smallest) element along an axis, which stays with size 1.
 
     As in MegEngine elements compare as float32, the first of equal ones wins, and the last NaN before all others.
 
@@ -78,7 +78,7 @@ def argmax(c: Call, x: Array) -> Array:
     """
     axis = c.get(P.Axis).axis
     _arg(axis, x.shape)
-    # Positions count from an infinite worst value that no element must equal to be chosen.
+    # The worst infinity counts as the worst finite number.
     limit = np.finfo(np.float32).max
     y = x.astype(np.float32, copy=False)
     best = np.maximum(y, -limit).argmax(axis) if c.opr.type == "Argmax" else np.minimum(y, limit).argmin(axis)
@@ -105,14 +105,14 @@ def _argsort_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _order(x: Array, ascending: bool) -> Array:
-    """Positions in every row in sorted order."""
+    """Return the positions in every row in sorted order."""
     found = x.argsort(axis=1, kind="stable")
     return found if ascending else found[:, ::-1]
 
 
 @kernel("Argsort", dtype=_argsort_dtype, shape=_argsort_shape, flops=_sorting)
 def argsort(c: Call, x: Array) -> tuple[Array, Array]:
-    """Every row of a matrix sorted, and the position in the row that each element had.
+    """Sort every row of a matrix; also return the position in the row that each element had.
 
     Raises:
         ValueError: no matrix.
@@ -150,7 +150,7 @@ def _topk_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("TopK", dtype=_topk_dtype, shape=_topk_shape, flops=_sorting)
 def topk(c: Call, x: Array, k: Array) -> Array | tuple[Array, Array]:
-    """The `k` smallest elements of every row, ascending; for negative `k` the ``-k`` largest, descending.
+    """Return the `k` smallest elements of every row, ascending; for negative `k` the ``-k`` largest, descending.
 
     KTH_ONLY gives only the last of them. VALUE_IDX_NOSORT gives them in the order in which
     ``std::nth_element`` of the GNU C++ library leaves them.
@@ -173,7 +173,7 @@ def topk(c: Call, x: Array, k: Array) -> Array | tuple[Array, Array]:
 
 
 def _left_by_nth_element(order: Array, k: int) -> Array:
-    """Rows of sorted positions in the order that ``nth_element(begin, begin + k - 1, end)`` leaves.
+    """Put rows of sorted positions into the order that ``nth_element(begin, begin + k - 1, end)`` leaves.
 
     Works on ranks, which are all different, so that a partition step is a few whole-array operations.
     """
@@ -197,7 +197,7 @@ def _introselect(a: Array, nth: int) -> None:
 
 
 def _partition(a: Array, first: int, last: int) -> int:
-    """One step of quickselect around the median of three; returns where the larger part begins."""
+    """Do one step of quickselect around the median of three; return where the larger part begins."""
     trio = (first + 1, first + (last - first) // 2, last - 1)
     middle = sorted(trio, key=lambda i: int(a[i]))[1]
     a[[first, middle]] = a[[middle, first]]
@@ -224,7 +224,7 @@ _COMPARE: dict[P.CondTakeMode, Callable[[Any, Any], Any]] = {
 
 
 def _chosen(p: P.CondTake, mask: Array) -> Array:
-    """Flat positions where the comparison with `val` holds."""
+    """Return the flat positions where the comparison with `val` holds."""
     value = c_cast(p.val, mask.dtype)
     if mask.dtype.kind == "f" and p.mode in (P.CondTakeMode.EQ, P.CondTakeMode.NEQ):
         near = np.abs(value - mask) < mask.dtype.type(p.eps)
@@ -238,7 +238,7 @@ def _cond_take_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("CondTake", dtype=_value_and_int32, shape=_cond_take_shape, flops=_ONE)
 def cond_take(c: Call, x: Array, mask: Array) -> tuple[Array, Array]:
-    """The elements whose mask compares true with `val`, in one dimension, and their flat positions.
+    """Return the elements whose mask compares true with `val`, in one dimension, and their flat positions.
 
     Floating-point masks count as equal when they differ by less than `eps`; NaN is unequal to everything.
 
@@ -260,6 +260,6 @@ def _non_zero_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("NonZero", dtype=_int32, shape=_non_zero_shape, flops=_ONE)
 def non_zero(c: Call, x: Array) -> Array:
-    """Coordinates of the elements that are not zero (floats: not within 1e-6), one column an element."""
+    """Return the coordinates of the elements that are not zero (floats: not within 1e-6), one column per element."""
     at = _chosen(P.CondTake(mode=P.CondTakeMode.NEQ), x)
     return np.stack(np.unravel_index(at, x.shape)).astype(np.int32)

@@ -26,7 +26,7 @@ NO_AXIS = 7
 
 
 def integers(value: Array, what: str) -> tuple[int, ...]:
-    """The numbers of a one-dimensional tensor, which must be whole.
+    """Return the numbers of a one-dimensional tensor, which must be whole.
 
     Raises:
         ValueError: it has another rank, or holds fractions.
@@ -44,7 +44,7 @@ def integers(value: Array, what: str) -> tuple[int, ...]:
 
 
 def target_shape(value: Array, placeholder: int | None = None) -> Shape:
-    """A shape from a tensor's value; entry `placeholder` may hold anything.
+    """Read a shape from a tensor's value; entry `placeholder` may hold anything.
 
     Raises:
         ValueError: not a vector of one to seven whole, non-negative numbers.
@@ -60,7 +60,7 @@ def target_shape(value: Array, placeholder: int | None = None) -> Shape:
 
 
 def known_value(s: ShapeCall, index: int) -> Array:
-    """Value of an input that a shape rule needs; an unknown one makes the outputs' shapes unknown."""
+    """Return the value of an input that a shape rule needs; an unknown one makes the outputs' shapes unknown."""
     found = s.values[index]
     if found is None:
         raise UnknownShape
@@ -68,7 +68,7 @@ def known_value(s: ShapeCall, index: int) -> Array:
 
 
 def axis_of(axis: int, ndim: int) -> int:
-    """A possibly negative axis as a number from 0.
+    """Return a possibly negative axis as a number from 0.
 
     Raises:
         ValueError: there is no such axis.
@@ -82,12 +82,12 @@ def axis_of(axis: int, ndim: int) -> int:
 
 
 def first_input(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    """Every output has the first input's dtype."""
+    """Give every output the first input's dtype."""
     return (inputs[0],) * len(opr.outputs)
 
 
 def c_cast(value: float, dtype: np.dtype[Any]) -> Any:
-    """A float32 number as C converts it: fractions are cut off, numbers out of range wrap.
+    """Convert a float32 number to an integer as C does: fractions are cut off, numbers out of range wrap.
 
     >>> int(c_cast(-1.5, np.dtype("u1")))
     255
@@ -136,7 +136,7 @@ def _get_var_shape_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("GetVarShapeV1", dtype=_int32, shape=_get_var_shape_shape)
 def get_var_shape(c: Call, *xs: Array) -> Array:
-    """The shape that all inputs broadcast to as an int32 vector, or one entry of it as ``[1]``.
+    """Return the shape that all inputs broadcast to as an int32 vector, or one entry of it as ``[1]``.
 
     Raises:
         ValueError: the inputs do not broadcast together, or the axis does not exist.
@@ -181,7 +181,7 @@ def _bind_reshape(c: Call, s: ShapeCall) -> Bound | None:
 
 @kernel("ReshapeV1", dtype=first_input, shape=_reshape_shape, bind=_bind_reshape)
 def reshape(c: Call, x: Array, target: Array) -> Array:
-    """The elements in another shape; with an axis set, that entry of the target follows from the others.
+    """Put the elements into another shape; with an axis set, that entry of the target follows from the others.
 
     Raises:
         ValueError: the numbers of elements differ.
@@ -207,7 +207,7 @@ def _broadcast_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Broadcast", dtype=first_input, shape=_broadcast_shape)
 def broadcast(c: Call, x: Array, target: Array) -> Array:
-    """The input repeated along its axes of size 1 (and new leading ones) up to the target shape.
+    """Repeat the input along its axes of size 1 (and new leading ones) up to the target shape.
 
     Raises:
         ValueError: the shape does not broadcast to the target.
@@ -219,7 +219,7 @@ def broadcast(c: Call, x: Array, target: Array) -> Array:
 
 
 def _dimshuffle(p: P.Dimshuffle, shape: Shape) -> tuple[list[int], Shape]:
-    """Transposition of the used axes, and the resulting shape."""
+    """Return the transposition of the used axes, and the resulting shape."""
     ndim = p.ndim or max(p.pattern, default=-1) + 1
     if not 0 < len(p.pattern) <= MAX_NDIM:
         raise ValueError(f"the pattern must have 1 to {MAX_NDIM} entries, found {len(p.pattern)}")
@@ -248,7 +248,7 @@ def _bind_dimshuffle(c: Call, s: ShapeCall) -> Bound | None:
 
 @kernel("Dimshuffle", dtype=first_input, shape=_dimshuffle_shape, bind=_bind_dimshuffle)
 def dimshuffle(c: Call, x: Array) -> Array:
-    """Axes in the order of the pattern; -1 makes a new axis of size 1, axes left out must have size 1.
+    """Put axes into the order of the pattern; -1 makes a new axis of size 1, axes left out must have size 1.
 
     Raises:
         ValueError: the pattern does not fit the shape; an axis named twice is refused too, since MegEngine
@@ -292,7 +292,7 @@ def _bind_axis_add_remove(c: Call, s: ShapeCall) -> Bound | None:
 
 @kernel("AxisAddRemove", dtype=first_input, shape=_axis_add_remove_shape, bind=_bind_axis_add_remove)
 def axis_add_remove(c: Call, x: Array) -> Array:
-    """Axes of size 1 inserted and removed, one after the other; the only axis of ``[1]`` stays.
+    """Insert and remove axes of size 1, one after the other; the only axis of ``[1]`` stays.
 
     Raises:
         ValueError: an axis does not exist, or one to remove has another size.
@@ -304,7 +304,7 @@ def axis_add_remove(c: Call, x: Array) -> Array:
 
 
 def promote(dtypes: Sequence[DType]) -> DType:
-    """The dtype that inputs of several dtypes are converted to before they are joined.
+    """Return the dtype that inputs of several dtypes are converted to before they are joined.
 
     Raises:
         ValueError: MegEngine has no common dtype for them.
@@ -353,7 +353,7 @@ def _concat_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Concat", dtype=_concat_dtype, shape=_concat_shape)
 def concat(c: Call, *xs: Array) -> Array:
-    """The inputs joined along an axis.
+    """Join the inputs along an axis.
 
     Raises:
         ValueError: shapes differ in another axis.
@@ -372,7 +372,7 @@ def _split(axis: int, shape: Shape, sizes: Sequence[int]) -> tuple[int, list[Sha
 
 
 def scalar(value: Array, what: str) -> int:
-    """The whole number in a tensor of shape ``[1]``.
+    """Return the whole number in a tensor of shape ``[1]``.
 
     Raises:
         ValueError: another shape, or a fraction.
@@ -389,7 +389,7 @@ def _split_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Split", dtype=first_input, shape=_split_shape)
 def split(c: Call, x: Array, *sizes: Array) -> tuple[Array, ...]:
-    """The input cut along an axis into parts of the given sizes.
+    """Cut the input along an axis into parts of the given sizes.
 
     Raises:
         ValueError: the sizes do not sum to the axis.

@@ -21,7 +21,7 @@ _SHORT = 8
 
 
 def convert(x: Array, source: DType, target: DType) -> Array:
-    """The values of `x` in another data type, as MegEngine's x86 TypeCvt kernels convert them.
+    """Convert the values of `x` to another data type as MegEngine's x86 TypeCvt kernels do.
 
     Floats become integers by truncation to int32 and wrap from there, NaN and what lies outside int32 becomes
     -2^31; anything but zero becomes True; integers wrap; float16 ties round away from zero; quantized types go
@@ -65,11 +65,11 @@ def _plain(x: Array, want: np.dtype[np.generic]) -> Array:
         return round_half(x)
     if x.dtype.kind == "f" and want.kind in "iu":
         wide = x.astype(np.float32, copy=False)
-        # Outside int32 the C cast is undefined and x86 gives -2^31; said here so that all machines do.
+        # Outside int32 the C cast is undefined and x86 gives -2^31; written out so that all machines agree.
         wide = np.where(np.abs(wide) < np.float32(2**31), wide, np.float32(-(2**31)))
         return wide.astype(np.int32).astype(want, copy=False)
     if x.ndim > 1 and 1 < x.shape[-1] <= _SHORT and x.strides[-1] < 0 and x[..., ::-1].flags.c_contiguous:
-        # Pixels whose channels were turned round: one long loop per channel instead of a short one per pixel.
+        # Pixels with reversed channels: one long loop per channel instead of a short one per pixel.
         out = np.empty(x.shape, want)
         for i in range(x.shape[-1]):
             out[..., i] = x[..., i]
@@ -82,7 +82,7 @@ def _target(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
-    """The conversions of quantized nets for known shapes."""
+    """Bind the conversions of quantized nets for known shapes."""
     made = _quantized(s.shape(0), c.inputs[0], c.outputs[0])
     return None if made is None else lambda out, x: made(x)
 
@@ -99,5 +99,5 @@ def _quantized(shape: Shape, source: DType, target: DType) -> Callable[[Array], 
 
 @kernel("TypeCvtV2", dtype=_target, bind=_bind)
 def type_cvt(c: Call, x: Array) -> Array:
-    """The input converted to the parameter's dtype."""
+    """Convert the input to the parameter's dtype."""
     return convert(x, c.inputs[0], c.outputs[0])

@@ -22,7 +22,7 @@ def _round(acc: int, lane: int) -> int:
 
 
 def xxh64(data: bytes, seed: int = 0) -> int:
-    """The 64-bit xxHash of some bytes.
+    """Compute the 64-bit xxHash of some bytes.
 
     >>> hex(xxh64(b""))
     '0xef46db3751d8e999'
@@ -53,7 +53,7 @@ def xxh64(data: bytes, seed: int = 0) -> int:
 
 
 def type_id(name: str) -> int:
-    """The id of a registered name with its closing zero byte: FBS v1 (MGBC) files and opr_version 2.
+    """Return the id of a registered name with its closing zero byte: FBS v1 (MGBC) files and opr_version 2.
 
     >>> type_id("ImmutableTensor")
     6977527550664090289
@@ -62,7 +62,7 @@ def type_id(name: str) -> int:
 
 
 def unversioned_id(name: str) -> int:
-    """The id of a name less one trailing ``V<digit>``: MGBS files and opr_version 1.
+    """Return the id of a name less one trailing ``V<digit>``: MGBS files and opr_version 1.
 
     >>> unversioned_id("ReduceV2") == unversioned_id("Reduce")
     True

@@ -1,12 +1,12 @@
-"""The checks of a graph: MegEngine's error formula written, recognized, and looked at for what it cannot see.
+"""The checks of a graph: MegEngine's error formula written, recognized, and examined for blind spots.
 
 A dump computes the error of a check in operators of its own, so a file may hold any formula, or one that looks at
-nothing. What follows from the structure alone stands here; `loadrun.compare.judging` asks the rest of the numbers.
+nothing. What follows from the structure alone is here; `loadrun.compare.judging` judges the rest by the numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -28,6 +28,7 @@ __all__ = [
     "add_check",
     "compared",
     "cone",
+    "error_operators",
     "formula",
     "set_tolerances",
     "two_sided",
@@ -99,7 +100,7 @@ def set_tolerances(graph: Graph, tolerances: Mapping[int, float], verbose: bool 
 
 
 def formula(check: Check) -> Formula:
-    """Which formula the error graph of a check is, on the check's own two values.
+    """Identify the formula of a check's error graph, on the check's own two values.
 
     >>> import loadrun
     >>> [formula(c).value for c in loadrun.load("fixtures/nets/mlp.mge").checks]
@@ -120,7 +121,7 @@ def formula(check: Check) -> Formula:
 
 
 def _maximum(err: Var) -> Var | None:
-    """What an error is the maximum of, over everything."""
+    """Return what an error is the maximum of, over all elements."""
     reduce = err.owner
     if reduce.type != "ReduceV2" or reduce.get(Reduce).mode != ReduceMode.MAX or len(reduce.inputs) != 2:
         return None
@@ -129,7 +130,7 @@ def _maximum(err: Var) -> Var | None:
 
 
 def _bounded(bound: Var, check: Check) -> DType | None:
-    """The dtype of the 1 in ``max(1, min(|expect|, |get|))``, None for anything else."""
+    """Return the dtype of the 1 in ``max(1, min(|expect|, |get|))``, None for anything else."""
     for one, least in _orders(_args(bound, _M.MAX, 2)):
         value = _constant(one)
         if value is None or value.tolist() != [1]:
@@ -141,7 +142,7 @@ def _bounded(bound: Var, check: Check) -> DType | None:
 
 
 def _args(var: Var, mode: ElemwiseMode, count: int) -> list[Var]:
-    """The inputs of an elementwise operator of a mode, none for anything else."""
+    """Return the inputs of an elementwise operator of a mode, none for anything else."""
     opr = var.owner
     fits = opr.type == "Elemwise" and opr.get(Elemwise).mode == mode and len(opr.inputs) == count
     return opr.inputs if fits else []
@@ -161,7 +162,7 @@ def _ids(variables: list[Var]) -> list[int]:
 
 
 def _constant(var: Var) -> np.ndarray | None:
-    """The value of a stored tensor of one element."""
+    """Return the value of a stored tensor of one element."""
     opr = var.owner
     if opr.type == "Host2DeviceCopy" or not opr.tensors:
         return None
@@ -170,7 +171,7 @@ def _constant(var: Var) -> np.ndarray | None:
 
 
 def compared(check: Check) -> tuple[Var, Var]:
-    """The variables whose values are shown and judged: expected and computed.
+    """Return the variables whose values are shown and judged: expected and computed.
 
     Where a check converts integers or booleans on both sides, they are those before: float32 has no 16777217.
     """
@@ -181,6 +182,35 @@ def compared(check: Check) -> tuple[Var, Var]:
     given = expect.inputs[0].owner.tensors[0].dtype
     exact = not given.is_quantized and given.np.kind in "iub"
     return (expect.inputs[0], get.inputs[0]) if exact else (check.expect, check.get)
+
+
+def error_operators(oprs: Sequence[Opr]) -> frozenset[int]:
+    """Return the ids of the operators that compute the errors of checks: changing them would change the check.
+
+    They are those that depend on an expected value, and the absolute value of the computed one.
+
+    Args:
+        oprs: the operators of a graph, in order.
+
+    >>> import loadrun
+    >>> graph = loadrun.load("fixtures/nets/mlp.mge").graph
+    >>> [o.title for o in graph.oprs if o.id in error_operators(graph.oprs)]
+    ['Host2DeviceCopy', 'SUB', 'ABS', 'ABS', 'ABS', 'MIN', 'MAX', 'TRUE_DIV', 'ReduceV2', 'AssertEqual']
+    """
+    checks = [o for o in oprs if o.type == "AssertEqual"]
+    if not checks:
+        return frozenset()
+    found: set[int] = set()
+    expected: set[int] = set()
+    for opr in oprs:
+        given = opr.type == "Host2DeviceCopy" and (opr.outputs[0].name or "").endswith(EXPECT)
+        if given or any(v.id in expected for v in opr.inputs):
+            found.add(opr.id)
+            expected.update(v.id for v in opr.outputs)
+    computed = {o.inputs[1].id for o in checks}
+    beside = (v for o in oprs if o.id in found and o.type != "AssertEqual" for v in o.inputs)
+    found.update(v.owner.id for v in beside for x in _args(v, _M.ABS, 1) if x.id in computed)
+    return frozenset(found)
 
 
 class Origins:
@@ -212,7 +242,7 @@ class Origins:
                 self.varies.update(id(v) for v in opr.outputs)
 
     def fault(self, check: Check) -> str | None:
-        """Why a check could not fail whatever the model computes, as far as the graph's structure tells."""
+        """Say why a check could not fail whatever the model computes, as far as the graph's structure tells."""
         one, other = id(check.expect), id(check.get)
         if self._root.get(one, one) == self._root.get(other, other):
             return "it compares a value with itself"
@@ -225,13 +255,14 @@ class Origins:
 
 @dataclass(frozen=True)
 class Cone:
-    """What computes an error from an expected value, as a graph of its own.
+    """The operators that compute an error from an expected value, as a graph of their own.
 
     Attributes:
         graph: takes the expected value and the frontier as inputs, gives the error.
         source: the graph input of the model that holds the expected value.
         frontier: variables of the model that the error is computed from as well, by input name.
-        direct: whether the computed value itself is one of them, not only what it is another layout of.
+        direct: whether the computed value itself, perhaps in float16, is one of them, not only what it is another
+            layout of.
     """
 
     graph: Graph
@@ -293,7 +324,20 @@ def cone(check: Check, origins: Origins) -> Cone | str:
         )
         known.update({id(old): new for old, new in zip(opr.outputs, outputs, strict=True)})
     made.outputs = [known[id(check.err)]]
-    return Cone(made, sources[0].outputs[0], frontier, id(check.get) in met)
+    return Cone(
+        made, sources[0].outputs[0], frontier, id(_before_widening(check.get)) in met or id(check.get) in met
+    )
+
+
+def _before_widening(var: Var) -> Var:
+    """Return the float16 variable that a float32 one was widened from, any other variable itself."""
+    opr = var.owner
+    widens = (
+        opr.type == "TypeCvtV2"
+        and opr.get(TypeParam).dtype == _F32
+        and opr.inputs[0].dtype == DType("Float16")
+    )
+    return opr.inputs[0] if widens else var
 
 
 GET = "loadrun:get"
@@ -301,7 +345,8 @@ GET = "loadrun:get"
 
 
 def two_sided(graph: Graph, check: Check) -> Graph | None:
-    """The error of a check as a graph of its two values: the expected one under its own name, the other as `GET`.
+    """Return the error of a check as a graph of its two values: the expected one under its own name, the other
+    as `GET`.
 
     None where the error is computed from more than these.
     """
@@ -322,7 +367,7 @@ def two_sided(graph: Graph, check: Check) -> Graph | None:
 
 
 def _reaches(check: Check, origins: Origins, inside: Mapping[int, Opr], met: set[int]) -> bool:
-    """Whether the error is computed from the computed value too, or from what that is another layout of."""
+    """Tell whether the error depends on the computed value too, or on the value that it is a relayout of."""
     if id(check.get) in met:
         return True
     wanted, opr = {id(check.get.owner)}, check.get.owner

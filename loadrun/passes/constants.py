@@ -1,4 +1,4 @@
-"""Which variables of a graph are the same in every run, and their values, computed when they are asked for."""
+"""The variables of a graph that are the same in every run, and their values, computed on demand."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..ops.registry import Call, implementation
 
 __all__ = ["Constants", "dtype_of", "is_pure", "is_stored"]
 
-_STORED = types(Trait.STORED)
+_CONSTANTS = types(Trait.CONSTANT)
 
 
 def is_pure(opr: Opr) -> bool:
-    """Whether an operator gives the same for the same inputs and does nothing else.
+    """Tell whether an operator gives the same for the same inputs and does nothing else.
 
     >>> is_pure(Opr("Dimshuffle")), is_pure(Opr("UniformRNGV1")), is_pure(Opr("AssertEqual"))
     (True, False, False)
@@ -28,12 +28,12 @@ def is_pure(opr: Opr) -> bool:
 
 
 def is_stored(var: Var) -> bool:
-    """Whether a variable is a constant that is stored, not computed."""
-    return var.owner.type in _STORED
+    """Tell whether a variable is a constant that is stored, not computed."""
+    return var.owner.type in _CONSTANTS
 
 
 def dtype_of(var: Var) -> DType:
-    """The data type of a variable after inference.
+    """Return the data type of a variable after inference.
 
     Raises:
         EngineError: it is not inferred yet.
@@ -44,7 +44,7 @@ def dtype_of(var: Var) -> DType:
 
 
 class Constants:
-    """What is known of the constants of a graph that grows; variables are told apart by their ids.
+    """The known constants of a growing graph; variables are told apart by their ids.
 
     >>> from loadrun.graph.dtypes import encode
     >>> from loadrun.graph import Graph, StoredTensor
@@ -72,7 +72,7 @@ class Constants:
         self._values[var.id] = value
 
     def holds(self, var: Var) -> bool:
-        """Whether a variable is the same in every run."""
+        """Tell whether a variable is the same in every run."""
         stack = [var]
         while stack:
             at = stack[-1]
@@ -80,8 +80,8 @@ class Constants:
                 stack.pop()
                 continue
             opr = at.owner
-            if opr.type in _STORED or not opr.inputs or not is_pure(opr):
-                self._constant[at.id] = opr.type in _STORED or (not opr.inputs and is_pure(opr))
+            if opr.type in _CONSTANTS or not opr.inputs or not is_pure(opr):
+                self._constant[at.id] = opr.type in _CONSTANTS or (not opr.inputs and is_pure(opr))
                 continue
             todo = [v for v in opr.inputs if v.id not in self._constant]
             if todo:
@@ -91,7 +91,7 @@ class Constants:
         return self._constant[var.id]
 
     def value(self, var: Var) -> Array | None:
-        """The value of a constant, None where it is none or cannot be computed."""
+        """Return the value of a constant, None where it is none or cannot be computed."""
         if not self.holds(var):
             return None
         stack = [var]
@@ -108,7 +108,7 @@ class Constants:
         return self._values[var.id]
 
     def scalar(self, var: Var) -> float | None:
-        """The number that all elements of a constant hold, None where they differ or it is not a constant."""
+        """Return the number that all elements of a constant hold, None where they differ or it is not a constant."""
         value = self.value(var)
         if value is None or not value.size or var.dtype is None or var.dtype.is_quantized:
             return None
@@ -131,7 +131,7 @@ class Constants:
             with np.errstate(all="ignore"):
                 found = impl.kernel(call, *arrays)
         except Exception:
-            # What cannot be computed stays in the graph; running it will tell why.
+            # What cannot be computed stays in the graph; running it reports why.
             return False
         for v, array in zip(opr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
             self._values[v.id] = array

@@ -66,7 +66,7 @@ def subgraph(
 
 
 def bare(bundle: Bundle) -> Graph:
-    """The model alone: without checks, expected values and what computes the errors.
+    """Return the model alone: without checks, expected values and what computes the errors.
 
     Outputs keep their order and get the names that the checks have for them: optimization renames variables.
 

@@ -1,26 +1,28 @@
-"""What keeps MegEngine's compiler and kernels from computing something else than a graph says.
+"""Guards that keep MegEngine's compiler and kernels from computing something other than the graph.
 
 When MegEngine 1.13 has loaded a graph, it rewrites arithmetic before it runs, by rules for real numbers that do not
-hold for all floats, and its kernels of two inputs have a fault. What would give other values gets an operator between:
+hold for all floats, and its kernels of two inputs have a bug. Where values would change, an operator goes in between:
 
 - exponents of powers, roots, products and quotients that follow each other are multiplied, so that ``(x * x) ** 0.5``
-  becomes ``x``: ``max(v, v)``, which is v, stands between where a root is drawn (Identity would be removed);
-- ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same stands between where
+  becomes ``x``: ``max(v, v)``, which is v, goes in between where a root is taken (Identity would be removed);
+- ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same goes in between where
   the graph still has them (`loadrun.passes.cleanup.stable` does the same to traces, at every level but 0);
 - ``PowC`` with the exponents 0 and 1 cannot be loaded: they are written as ones, and as the base;
-- division by a number becomes a product with its reciprocal, and factors behind each other become one, which a step
-  (``//``, ``floor``, a comparison) shows: there the number stands in a SharedDeviceTensor, which is not looked into,
+- division by a number becomes a product with its reciprocal, and consecutive factors become one, which a step (``//``,
+  ``floor``, a comparison) shows: there the number goes into a SharedDeviceTensor, which MegEngine does not look into,
   and ``max(v, v)`` between factors;
-- an operand that is broadcast along the first axes or has gaps in memory is read as if it lay densely where the other
-  is a row: two Reshapes make it dense.
+- an operand that is broadcast along the first axes or has gaps in memory is read as if it were contiguous where the
+  other is a row: two Reshapes make it contiguous.
 
 Nothing removes these operators while MegEngine loads and runs a graph; loadrun's optimization may, and puts them back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import prod
 
 import numpy as np
@@ -44,15 +46,15 @@ _CLOSE = 1e-6
 _PRODUCTS, _SUMS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.SUM | ModeT.MUL_ADD), modes(ModeT.STEPS)
 _FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
 _ARITHMETIC = select(lambda op: op.family == "elemwise.modes")
-_MADE = types(T.STORED | T.SHAPE_ONLY)
+_MADE = types(T.CONSTANT | T.SHAPE_ONLY)
 _VIEWS = types(T.REARRANGES)
-_MOVES = (types(T.VIEW) & types(T.FOLLOWED)) | {"Concat"}
+_MOVES = (types(T.VIEW) & types(T.INFERRED)) | {"Concat"}
 _ONE_BY_ONE = _ARITHMETIC | select(lambda op: op.family == "typecvt")
 _Guard = Callable[[Graph, Var], Var]
 
 
 def guarded(graph: Graph) -> Graph:
-    """A copy of a graph that MegEngine computes as it stands; the graph itself where nothing is to be done.
+    """Return a copy of a graph that MegEngine computes as written; the graph itself where nothing is to be done.
 
     >>> from loadrun.graph.dtypes import DType
     >>> from loadrun.graph.params import Elemwise, Host2DeviceCopy, PowC
@@ -72,7 +74,7 @@ def guarded(graph: Graph) -> Graph:
 
 @dataclass
 class _Change:
-    """What happens to an operator: which inputs get what between."""
+    """A change to an operator: which inputs get what in front of them."""
 
     between: dict[int, _Guard] = field(default_factory=dict)
     power: int | None = None
@@ -85,11 +87,15 @@ class _GuardPlan:
         found = [o for o in graph.needed() if o.type in _ARITHMETIC]
         if not found:
             return
+        oprs = graph.needed()
         self.shapes = _shapes(graph)
-        stepped = _before_steps(graph.needed())
+        self.loose = _loose(oprs)
+        stepped = _before_steps(oprs)
+        joined = _joined_roots(oprs)
         for opr in found:
             change = _Change()
             _watch_power(opr, change)
+            change.between.update(dict.fromkeys(joined.get(id(opr), ()), _self_equality))
             _watch_simplified(opr, change)
             if id(opr) in stepped:
                 _watch_factors(opr, change)
@@ -99,7 +105,7 @@ class _GuardPlan:
                 self.changes[id(opr)] = change
 
     def convert(self, made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
-        """The operator as it is to be, in the copy."""
+        """Convert an operator, in the copy."""
         change = self.changes.get(id(opr))
         if change is None:
             return None
@@ -138,17 +144,16 @@ class _GuardPlan:
         """Copy operands that are no dense blocks where another may be a row."""
         if len(opr.inputs) < 2:
             return
-        loose = [i for i, v in enumerate(opr.inputs) if _is_loose(v)]
-        if not loose:
-            return
-        others = [w for v in opr.inputs for w in _terms(v, opr)]
-        for i in loose:
-            if any(w is not opr.inputs[i] and self._may_be_row(w, opr.inputs[i]) for w in others):
+        for i, v in enumerate(opr.inputs):
+            if id(v.owner) not in self.loose:
+                continue
+            others = chain.from_iterable(_terms(w, opr) for w in opr.inputs)
+            if any(w is not v and self._may_be_row(w, v) for w in others):
                 change.between[i] = _dense
 
     def _may_be_row(self, var: Var, other: Var) -> bool:
-        """Whether a variable may be repeated along the first axes of another."""
-        if _is_loose(var):
+        """Tell whether a variable may be repeated along the first axes of another."""
+        if id(var.owner) in self.loose:
             return True
         own, wide = self.shapes.get(var.id), self.shapes.get(other.id)
         if own is None or wide is None:
@@ -163,7 +168,7 @@ def _self_equality(made: Graph, x: Var) -> Var:
 
 
 def _dense(made: Graph, x: Var) -> Var:
-    """The same values in a block of their own: MegEngine's Copy keeps gaps, a vector has none."""
+    """Make the values contiguous: MegEngine's Copy keeps gaps, a vector has none."""
     node = x.owner.comp_node[:1]
     value = np.ones(1, np.int32)
     (one,) = made.add("ImmutableTensor", tensors=[StoredTensor(_INT, (1,), None, encode(value, _INT))])
@@ -190,55 +195,63 @@ def _mode(opr: Opr) -> M | None:
     return opr.get(P.Elemwise).mode if opr.type == "Elemwise" else None
 
 
-def _is_loose(var: Var) -> bool:
-    """Whether a value may lie in memory with gaps between its rows, or have one row for all."""
-    opr = var.owner
-    while opr.type in _VIEWS:
-        opr = opr.inputs[0].owner
-    if opr.type == "Subtensor":
-        return any(i.axis != 0 or i.step for i in opr.get(P.IndexDescMaskDump).items)
-    if opr.type == "Split":
-        return True
-    # MegEngine lets a Broadcast change places with the arithmetic of one variable behind it.
-    while opr.type in _VIEWS or opr.type in _ONE_BY_ONE:
-        wide = [v for v in opr.inputs if _scalar_value(v) is None]
-        if len(wide) != 1 and opr.type == "Elemwise":
-            return False
-        opr = opr.inputs[0].owner if not wide or opr.type in _VIEWS else wide[0].owner
-    return opr.type == "Broadcast"
+def _loose(oprs: Sequence[Opr]) -> set[int]:
+    """Return the operators whose values may lie in memory with gaps between their rows, or have one row for all."""
+    loose: set[int] = set()
+    # MegEngine swaps a Broadcast with the arithmetic of one variable after it.
+    wide: set[int] = set()
+    for o in oprs:
+        before = [id(v.owner) for v in o.inputs]
+        if o.type in _VIEWS:
+            if before[0] in wide:
+                wide.add(id(o))
+            if before[0] in loose:
+                loose.add(id(o))
+            continue
+        if o.type == "Broadcast" or (o.type in _ONE_BY_ONE and _source(o) in wide):
+            wide.add(id(o))
+            loose.add(id(o))
+        elif o.type == "Split" or (
+            o.type == "Subtensor" and any(i.axis != 0 or i.step for i in o.get(P.IndexDescMaskDump).items)
+        ):
+            loose.add(id(o))
+    return loose
 
 
-def _terms(var: Var, reader: Opr) -> list[Var]:
-    """The terms that MegEngine may bring together with others when it reorders a chain.
+def _source(opr: Opr) -> int | None:
+    """Return the operator of the one operand that is not a stored scalar, None where there are several."""
+    found = [v for v in opr.inputs if _scalar_value(v) is None]
+    if len(found) > 1 and opr.type == "Elemwise":
+        return None
+    return id((found or opr.inputs)[0].owner)
 
-    A term that occurs more often is listed twice: of a square of a square and so on each step would double the list.
-    """
+
+def _terms(var: Var, reader: Opr) -> Iterator[Var]:
+    """Return the terms that MegEngine may bring together with others when it reorders a chain."""
     family = next((f for f in _FAMILIES if _mode(reader) in f), frozenset())
-    found, stack = [], [var]
-    times: dict[int, int] = {}
+    stack, met = [var], set()
     while stack:
         at = stack.pop()
-        times[at.id] = times.get(at.id, 0) + 1
-        if times[at.id] > 2:
+        if at.id in met:
             continue
-        found.append(at)
+        met.add(at.id)
+        yield at
         if _mode(at.owner) in family:
             stack.extend(at.owner.inputs)
-    return found
 
 
 # Powers
 
 
 def _scalar_value(var: Var) -> float | None:
-    """The value of a stored scalar."""
+    """Return the value of a stored scalar."""
     if var.owner.type != "ImmutableTensor" or prod(var.owner.tensors[0].shape or ()) != 1:
         return None
     return float(var.owner.tensors[0].value().reshape(-1)[0])
 
 
 def _exponent(opr: Opr) -> float | None:
-    """The constant exponent of a power, None for other operators."""
+    """Return the constant exponent of a power, None for other operators."""
     if opr.type == "PowC":
         return float(opr.get(P.PowC).exp)
     return _scalar_value(opr.inputs[1]) if _mode(opr) == M.POW else None
@@ -255,38 +268,66 @@ def _watch_power(opr: Opr, change: _Change) -> None:
         if close:
             change.power = close[0]
             return
-    if exponent is not None:
-        if _is_merged(exponent, _behind_broadcast(opr.inputs[0]).owner):
-            change.between[0] = _self_equality
-    elif _mode(opr) in _PRODUCTS:
-        _watch_roots(opr, change)
+    if exponent is not None and _is_merged(exponent, _behind_broadcast(opr.inputs[0]).owner):
+        change.between[0] = _self_equality
 
 
 def _is_merged(exponent: float, inner: Opr) -> bool:
-    """Whether a power of what an operator gives turns out otherwise when their exponents are joined."""
+    """Tell whether a power of an operator's result changes when their exponents are joined."""
     given = _exponent(inner)
     if given is None:
         return _mode(inner) == M.POW or (_mode(inner) in _PRODUCTS and not _is_whole(exponent))
     return not (_is_whole(exponent) and _is_whole(given))
 
 
-def _watch_roots(opr: Opr, change: _Change) -> None:
-    """Keep roots of one variable apart that a product would join."""
-    roots: dict[int, list[int]] = {}
-    bases: set[int] = set()
-    for i, v in enumerate(opr.inputs):
-        for term in _terms(v, opr):
-            exponent = _exponent(term.owner)
-            if exponent is not None and not _is_whole(exponent):
-                base = term.owner.inputs[0].id
-                roots.setdefault(base, []).append(i)
-            elif exponent is not None:
-                bases.add(term.owner.inputs[0].id)
-            else:
-                bases.add(term.id)
-    for base, places in roots.items():
-        if len(places) > 1 or base in bases:
-            change.between.update(dict.fromkeys(places, _self_equality))
+@dataclass
+class _Powers:
+    """The variables of which a product has roots, and other powers; whether roots would be joined in it."""
+
+    roots: set[int] = field(default_factory=set)
+    others: set[int] = field(default_factory=set)
+    joined: bool = False
+
+
+def _joined_roots(oprs: Sequence[Opr]) -> dict[int, list[int]]:
+    """Return operands of products, by operator, with a root that would join another power of its base."""
+    roots = {o.inputs[0].id for o in oprs if (e := _exponent(o)) is not None and not _is_whole(e)}
+    products = [o for o in oprs if _mode(o) in _PRODUCTS] if roots else []
+    readers = Counter(v.id for o in products for v in o.inputs)
+    held: dict[int, _Powers] = {}
+
+    def of(var: Var) -> _Powers:
+        exponent = _exponent(var.owner)
+        if exponent is not None:
+            base = {var.owner.inputs[0].id}
+            return _Powers(others=base & roots) if _is_whole(exponent) else _Powers(base)
+        if var.id not in held:
+            return _Powers(others={var.id} & roots)
+        readers[var.id] -= 1
+        if not readers[var.id]:
+            # Nothing else reads it, so that it can grow: a long product is not copied for every factor.
+            return held.pop(var.id)
+        found = held[var.id]
+        return _Powers(set(found.roots), set(found.others), found.joined)
+
+    places: dict[int, list[int]] = {}
+    for opr in products:
+        a, b = (of(v) for v in opr.inputs)
+        same = not a.roots.isdisjoint(b.roots)
+        meets = [x.joined or same or not x.roots.isdisjoint(y.others) for x, y in ((a, b), (b, a))]
+        if any(meets):
+            places[id(opr)] = [i for i, met in enumerate(meets) if met]
+        held[opr.outputs[0].id] = _Powers(
+            _union(a.roots, b.roots), _union(a.others, b.others, {opr.outputs[0].id} & roots), any(meets)
+        )
+    return places
+
+
+def _union(*sets: set[int]) -> set[int]:
+    """Merge sets into the largest of them."""
+    largest = max(sets, key=len)
+    largest.update(*(s for s in sets if s is not largest))
+    return largest
 
 
 def _behind_broadcast(var: Var) -> Var:
@@ -296,7 +337,7 @@ def _behind_broadcast(var: Var) -> Var:
 
 
 def _trivial_power(made: Graph, opr: Opr, x: Var, exponent: int) -> Var:
-    """``x ** 1`` and ``x ** 0``."""
+    """Replace ``x ** 1`` and ``x ** 0``."""
     dtype = opr.outputs[0].dtype
     if exponent == 1 or dtype is None:
         out = made.add("Identity", inputs=[x], comp_node=opr.comp_node[:1])[0]
@@ -341,7 +382,7 @@ def _has_better_log(inner: Opr) -> bool:
 
 
 def _before_steps(oprs: Sequence[Opr]) -> set[int]:
-    """The products and quotients of data whose rounding shows in a whole number or a truth value."""
+    """Find the products and quotients of data whose rounding shows in a whole number or a truth value."""
     sizes: set[int] = set()
     for o in oprs:
         follows = o.type in _ONE_BY_ONE or o.type in _MOVES

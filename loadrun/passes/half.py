@@ -54,7 +54,7 @@ class _Half:
         self.narrow: dict[int, Var] = {}
 
     def wide(self, old: Var) -> Var:
-        """An old float32 variable as float32."""
+        """Return an old float32 variable as float32."""
         new = self.r.var(old)
         return new if self.r.dtype(new) == old.dtype else self._convert(new, _F32)
 
@@ -86,7 +86,7 @@ class _Half:
             self.narrow[old.id] = new if r.dtype(new) == _F16 else self._convert(new, _F16)
 
     def _params(self, opr: Opr, given: Sequence[Var]) -> tuple[Record, ...]:
-        """The parameters with which sums are float32."""
+        """Return the parameters with which sums are float32."""
         if not self.wide_sums or not given or self.r.dtype(given[0]) != _F16:
             return opr.params
         return tuple(_with_wide_sums(opr, p) for p in opr.params)

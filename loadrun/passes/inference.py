@@ -99,7 +99,7 @@ _LAYOUTS: dict[Layout, tuple[Pass, ...]] = {
 
 
 def inference_passes(options: InferenceOptions) -> Iterable[Pass]:
-    """The passes that the options ask for, in order."""
+    """Return the passes that the options ask for, in order."""
     yield from _ALWAYS
     if options.fuse_grain:
         yield from (fold_means, fold_global_pooling)

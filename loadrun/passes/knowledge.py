@@ -1,4 +1,4 @@
-"""What one pass hands to the next: facts inferred about a graph, and rules that found nothing to do in it."""
+"""Knowledge that one pass hands to the next: facts inferred about a graph, and rules that found nothing to do in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def remember(graph: Graph, known: Inference) -> None:
 
 
 def renumber(graph: Graph, known: Inference, named: Mapping[int, str]) -> None:
-    """Number operators and variables of a new graph by their places, and remember what is known of them.
+    """Set the numbers of a new graph's operators and variables by their places, and remember what is known of them.
 
     Args:
         graph: the graph; operators that nothing reads are dropped.
@@ -55,7 +55,7 @@ def renumber(graph: Graph, known: Inference, named: Mapping[int, str]) -> None:
 
 
 def remembered(graph: Graph) -> Inference | None:
-    """What is known of a graph that a pass made, unless somebody changed it since."""
+    """Return what is known of a graph that a pass made, unless somebody changed it since."""
     known, oprs = _KNOWN.get(graph, (None, ()))
     if known is None or [*map(id, oprs)] != [*map(id, graph.oprs)]:
         return None
@@ -65,12 +65,12 @@ def remembered(graph: Graph) -> Inference | None:
 
 
 def has_same_ends(graph: Graph) -> bool:
-    """Whether the outputs of a graph are those that it had when a pass made it."""
+    """Tell whether a graph has the outputs that it had when a pass made it."""
     return _ENDS.get(graph) == [(v, v.name) for v in graph.outputs]
 
 
 def is_settled(graph: Graph, rule: object, *types: str) -> bool:
-    """Whether a pass with that rule would give back an equal graph.
+    """Tell whether a pass with that rule would give back an equal graph.
 
     That is so for a graph that a pass made, so that equal operators are one already, where the rule found nothing to do
     before or no operator is of the types that it is for.
@@ -85,7 +85,7 @@ def is_settled(graph: Graph, rule: object, *types: str) -> bool:
 
 
 def settle(graph: Graph, rule: object) -> bool:
-    """Note that a rule finds nothing to do in a graph; whether a pass made the graph, so that it may stand as it is."""
+    """Note that a rule finds nothing to do in a graph; tell whether a pass made it, so that it may stand as it is."""
     if remembered(graph) is None:
         return False
     _SETTLED.setdefault(graph, set()).add(rule)

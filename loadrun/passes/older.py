@@ -36,7 +36,7 @@ _elemwise, _multi, _always, _in_v1 = _ELEMWISE.register, _MULTI.register, _ALWAY
 
 
 def newer(graph: Graph, format: str = "FBS_V2") -> list[Opr]:
-    """The operators that `for_older` rewrites.
+    """Return the operators that `for_older` rewrites.
 
     >>> import loadrun
     >>> [o.title for o in newer(loadrun.load("fixtures/ops/norm/group_norm_2.mge").graph)]
@@ -51,7 +51,7 @@ def newer(graph: Graph, format: str = "FBS_V2") -> list[Opr]:
 
 
 def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
-    """A copy of a graph in which newer operators are rewritten as MegEngine does when it dumps.
+    """Copy a graph, rewriting newer operators as MegEngine does when it dumps.
 
     Elemwise SQRT, SQUARE, TAN, SINH, COSH, ASINH, ACOSH, ATANH, CLIP, SIGN, HSIGMOID, RELU6, PRELU, SOFTPLUS and
     LOGSIGMOID, ElemwiseMultiType EQ, NEQ, LT, LEQ, ISNAN and ISINF, Where, GroupNorm and InstanceNorm; in version 1
@@ -85,7 +85,7 @@ def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
         first = len(made.oprs)
         maker = _Maker(made, opr, ranks.get(opr.inputs[0].id))
         if opr.type == "Elemwise":
-            # The operator's constructor converts its inputs alike, so that every step computes in one dtype.
+            # The operator's constructor converts its inputs likewise, so that every step computes in one dtype.
             inputs = [maker.cast(v, maker.dtype) for v in inputs]
         out = formula(maker, *inputs)
         out.name, out.owner.name = opr.outputs[0].name, opr.name
@@ -97,7 +97,7 @@ def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
 
 
 def _ranks(graph: Graph) -> dict[int, int]:
-    """Numbers of dimensions by variable, as far as the shapes that the file gives tell."""
+    """Return the numbers of dimensions by variable, as far as the file's shapes tell."""
     try:
         known = infer_shapes(graph, graph.needed())
     except LoadRunError:
@@ -154,7 +154,7 @@ class _Maker:
         return self.add("ReshapeV1", P.OptionalAxisV1(**axis), inputs=[x, target])
 
     def widened(self, *inputs: Var) -> list[Var]:
-        """Inputs as float32, in which statistics are computed."""
+        """Convert inputs to float32, in which statistics are computed."""
         return [self.cast(x, _F32) for x in inputs]
 
     def narrowed(self, x: Var) -> Var:
@@ -180,7 +180,7 @@ def _sign(e: _Maker, x: Var) -> Var:
 
 @_elemwise(M.CLIP)
 def _clip(e: _Maker, x: Var, low: Var, high: Var) -> Var:
-    """``low`` where x is not above it, else ``min(x, high)``, also where the bounds are in the wrong order."""
+    """Return ``low`` where x is not above it, else ``min(x, high)``, also where the bounds are in the wrong order."""
     if _in_order(low, high):
         return e(M.MIN, e(M.MAX, x, low), high)
     below, above = e(M.COND_LEQ_MOV, x, low, low), e(M.COND_LT_MOV, low, x, e(M.MIN, x, high))
@@ -188,14 +188,14 @@ def _clip(e: _Maker, x: Var, low: Var, high: Var) -> Var:
 
 
 def _in_order(low: Var, high: Var) -> bool:
-    """Whether both bounds are stored numbers, the lower one not above the other."""
+    """Tell whether both bounds are stored numbers, the lower one not above the other."""
     held = [v.owner.tensors[0] for v in (low, high) if v.owner.type == "ImmutableTensor"]
     return len(held) == 2 and bool(np.all(held[0].value() <= held[1].value()))
 
 
 @_elemwise(M.ASINH)
 def _asinh(e: _Maker, x: Var) -> Var:
-    """``sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1)))`` with ``a = |x|``: no digits cancel."""
+    """Compute ``sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1)))`` with ``a = |x|``: no digits cancel."""
     one, a = e.number(1), e(M.ABS, x)
     square = e(M.MUL, a, a)
     root = e(M.POW, e(M.ADD, square, one), e.number(0.5))
@@ -205,7 +205,7 @@ def _asinh(e: _Maker, x: Var) -> Var:
 
 @_elemwise(M.ACOSH)
 def _acosh(e: _Maker, x: Var) -> Var:
-    """``log1p(t + sqrt(t (t + 2)))`` with ``t = x - 1``."""
+    """Compute ``log1p(t + sqrt(t (t + 2)))`` with ``t = x - 1``."""
     t = e(M.SUB, x, e.number(1))
     root = e(M.POW, e(M.MUL, t, e(M.ADD, t, e.number(2))), e.number(0.5))
     return e(M.LOG1P, e(M.ADD, t, root))
@@ -277,7 +277,7 @@ def _softmax(e: _Maker, x: Var) -> Var:
 
 
 def _normalized(e: _Maker, x: Var, axes: Sequence[int], eps: float) -> Var:
-    """Without mean and with variance 1 along the axes."""
+    """Normalize to mean 0 and variance 1 along the axes."""
 
     def mean(v: Var) -> Var:
         for axis in axes:
@@ -290,7 +290,7 @@ def _normalized(e: _Maker, x: Var, axes: Sequence[int], eps: float) -> Var:
 
 
 def _scaled(e: _Maker, x: Var, affine: Sequence[Var], target: tuple[int, ...], axis: int) -> Var:
-    """Times weight, plus bias, which get the shape `target`."""
+    """Multiply by weight and add bias, which get the shape `target`."""
     if not affine:
         return x
     weight, bias = (e.reshape(v, e.ints(*target), axis=axis) for v in affine)
@@ -329,7 +329,7 @@ def _dropout(e: _Maker, x: Var) -> Var:
 
 
 def _formula(opr: Opr, format: str) -> Formula | None:
-    """How an operator is rewritten, None when it stays."""
+    """Return how an operator is rewritten, None when it stays."""
     if opr.type == "Elemwise":
         return _ELEMWISE.get(opr.get(P.Elemwise).mode)
     if opr.type == "ElemwiseMultiType":

@@ -1,4 +1,4 @@
-"""What `optimize_for_inference` can be told, by the names that MegEngine's ``trace.dump`` has for it.
+"""The options of `optimize_for_inference`, by the names that MegEngine's ``trace.dump`` has for them.
 
 The bits are those of MegEngine's ``OptimizeForInferenceOptions::serialize``, which dumps keep in their metadata.
 """
@@ -80,7 +80,7 @@ class InferenceOptions:
 
     @classmethod
     def of(cls, **flags: object) -> InferenceOptions:
-        """The options that keywords of MegEngine's ``trace.dump`` stand for, such as ``enable_nchw44``.
+        """Return the options that keywords of MegEngine's ``trace.dump`` stand for, such as ``enable_nchw44``.
 
         Names without ``enable_``, with ``use_`` instead of it and those of MegEngine's C++ options
         (``f16_io_comp``, ``nhwcd4``) mean the same.
@@ -112,7 +112,7 @@ class InferenceOptions:
 
     @classmethod
     def from_bits(cls, bits: int) -> InferenceOptions:
-        """The options that a dump was made with.
+        """Return the options that a dump was made with.
 
         Raises:
             ValueError: the layout's number is unknown.

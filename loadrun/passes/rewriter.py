@@ -1,4 +1,4 @@
-"""Making a graph from another one, operator by operator: what every pass is written with.
+"""Making a graph from another one, operator by operator: the tool of every pass.
 
 A pass visits the operators of the old graph in order and for each either copies it or puts something else in its
 place. Dtypes, shapes and constant values of the new graph are known while it grows. Equal operators become one, as in
@@ -22,6 +22,7 @@ from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, follow, infer_dtypes
 from ..ops.op import Trait
 from ..ops.registry import Shape
+from .checks import error_operators
 from .constants import Constants, dtype_of, is_pure, is_stored
 from .knowledge import has_same_ends, is_settled, remembered, renumber, settle
 
@@ -76,7 +77,7 @@ class Rewriter:
     def __init__(self, graph: Graph, *, dedupe: bool = True) -> None:
         self.old = graph
         self._before = remembered(graph)
-        # A graph that a pass left has nothing to drop and no two equal operators: it may stand until something changes.
+        # A pass's result has nothing to drop and no duplicate operators: it may stand until something changes.
         self._may_stand = dedupe and self._before is not None and has_same_ends(graph)
         self._stands = False
         self.oprs = list(graph.oprs) if self._may_stand else graph.needed()
@@ -88,11 +89,13 @@ class Rewriter:
         self.known = Inference()
         self._at: dict[int, Var] = {}
         self._guarded = find_branches(self.oprs).guard
+        self._checking = error_operators(self.oprs)
         self._dedupe = dedupe
         self._same: dict[object, Opr] = {}
         self._constants = Constants()
         self._next = 0
         self.on_grid: set[int] | None = None
+        self._value_readers: dict[int, list[Opr]] = {}
         self._ends = {id(v) for v in graph.outputs}
 
     # What the old graph says
@@ -107,15 +110,22 @@ class Rewriter:
         return found
 
     def frozen(self, opr: Opr) -> bool:
-        """Whether an operator must stay as it is: it opens, closes or lies in a branch."""
+        """Tell whether an operator must stay as it is: it opens, closes or lies in a branch, or is part of a check."""
+        return self.checking(opr) or self._sometimes(opr)
+
+    def checking(self, opr: Opr) -> bool:
+        """Tell whether an operator of the old graph computes the error of a check."""
+        return opr.id in self._checking
+
+    def _sometimes(self, opr: Opr) -> bool:
         return opr.id in self._guarded or opr.type in CONDITIONAL
 
     def is_output(self, var: Var) -> bool:
-        """Whether a variable of the old graph is one of its outputs."""
+        """Tell whether a variable of the old graph is one of its outputs."""
         return id(var) in self._ends
 
     def single(self, var: Var) -> bool:
-        """Whether the value of a variable of the old graph is read once and is not an output.
+        """Tell whether the value of a variable of the old graph is read once and is not an output.
 
         Operators that look at the shape alone read no value.
         """
@@ -124,11 +134,15 @@ class Rewriter:
         return len(self.value_readers(var)) <= 1
 
     def value_readers(self, var: Var) -> list[Opr]:
-        """The operators that read the value of a variable of the old graph, not its shape alone."""
-        return [o for o in self.readers.get(var.id, ()) if o.type not in _SHAPE_ONLY]
+        """Return the operators that read the value of a variable of the old graph, not its shape alone."""
+        found = self._value_readers.get(var.id)
+        if found is None:
+            found = [o for o in self.readers.get(var.id, ()) if o.type not in _SHAPE_ONLY]
+            self._value_readers[var.id] = found
+        return found
 
     def old_shape(self, var: Var) -> Shape | None:
-        """Shape of a variable of the old graph, None when unknown."""
+        """Return the shape of a variable of the old graph, None when unknown."""
         if self._before is None:
             self._before = Inference()
             for opr in self.oprs:
@@ -138,31 +152,31 @@ class Rewriter:
     # What the new graph says
 
     def var(self, old: Var) -> Var:
-        """The new variable that stands for an old one."""
+        """Return the new variable that stands for an old one."""
         return self._at[old.id]
 
     def shape(self, var: Var) -> Shape | None:
-        """Shape of a new variable, None when unknown."""
+        """Return the shape of a new variable, None when unknown."""
         return self.known.shapes.get(var.id)
 
     def dtype(self, var: Var) -> DType:
-        """Data type of a new variable."""
+        """Return the data type of a new variable."""
         return dtype_of(var)
 
     def constant(self, var: Var) -> bool:
-        """Whether a new variable is the same in every run."""
+        """Tell whether a new variable is the same in every run."""
         return self._constants.holds(var)
 
     def stored(self, var: Var) -> bool:
-        """Whether a new variable is a constant that is stored, not computed."""
+        """Tell whether a new variable is a constant that is stored, not computed."""
         return is_stored(var)
 
     def value(self, var: Var) -> Array | None:
-        """The value of a constant, None where it is none or cannot be computed."""
+        """Return the value of a constant, None where it is none or cannot be computed."""
         return self._constants.value(var)
 
     def scalar(self, var: Var) -> float | None:
-        """The number that all elements of a constant hold, None where they differ or it is not a constant."""
+        """Return the number that all elements of a constant hold, None where they differ or it is not a constant."""
         return self._constants.scalar(var)
 
     # Growing
@@ -239,7 +253,7 @@ class Rewriter:
         return (opr.type, opr.params, tuple(v.id for v in opr.inputs), opr.output_dtype)
 
     def put(self, value: Array, dtype: DType, *, param: bool = False, name: str | None = None) -> Var:
-        """A constant.
+        """Add a constant.
 
         Args:
             value: the value in storage dtype, at least one-dimensional.
@@ -272,7 +286,7 @@ class Rewriter:
             for i, var in enumerate(opr.outputs):
                 fresh.outputs.append(var.copied(self._next + i, fresh))
             same = not params and given == [self._at.get(v.id) for v in opr.inputs]
-            self._insert(fresh, self.frozen(opr), opr if same else None)
+            self._insert(fresh, self._sometimes(opr), opr if same else None)
             if key is not None:
                 self._same[key] = fresh
             found = fresh
@@ -287,7 +301,7 @@ class Rewriter:
             new.name = old.name
 
     def rest(self, skip: Callable[[Opr], bool] = lambda _: False) -> Iterator[Opr]:
-        """The old operators in order, those that must stay as they are (or that `skip` names) already copied."""
+        """Yield the old operators in order, those that must stay as they are (or that `skip` names) already copied."""
         for opr in self.oprs:
             if self.frozen(opr) or skip(opr):
                 self.copy(opr)
@@ -316,7 +330,7 @@ class Rewriter:
         return changed
 
     def stands(self, visit: Callable[[Opr], Var | None]) -> bool:
-        """Whether the graph came from a pass and `visit` puts nothing into it, in branches neither."""
+        """Tell whether the graph came from a pass and `visit` puts nothing into it, in branches neither."""
         return self._may_stand and self._first_change(visit, frozen=True) is None
 
     def _first_change(self, visit: Callable[[Opr], Var | None], frozen: bool = False) -> int | None:
@@ -339,12 +353,12 @@ class Rewriter:
         return None
 
     def finish(self) -> Graph:
-        """The new graph with the old outputs' names, without what nothing reads, numbered anew."""
+        """Finish the new graph: the old outputs' names, nothing unread, numbered anew."""
         if self._stands:
             return self.old
         ends = [self.var(v) for v in self.old.outputs]
         named: dict[int, str] = {}
-        # Outputs that became one value are told apart by an Identity each.
+        # Outputs that became one value get an Identity each.
         self._dedupe = False
         for i, (old, new) in enumerate(zip(self.old.outputs, ends, strict=True)):
             if not old.name or named.get(id(new)) == old.name:

@@ -8,17 +8,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..base.errors import LoadRunError, UsageError
 from ..base.failures import failure
+from ..base.files import contents
 from ..compare.policy import require_compared
 from ..compare.recorded import header
 from ..compare.vacuity import ImpostorWatch
 from ..dump import load_all
 from ..dump.record import graph_digest, tensor_digest
-from ..engines import check_engine
-from ..graph.dtypes import Array
+from ..engines import check_engine, runs_file
+from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
-from ..testcase import EXPECT, Bundle
+from ..testcase import EXPECT, Bundle, Testcase
 from .events import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
 from .prepared import prepared
 
@@ -77,8 +80,13 @@ class Desk:
             return
         self._task, self._runner, self._beside, self._bundles = None, None, None, []
         start = time.perf_counter()
-        bundles = load_all(task.path, copy=task.copy, **task.read)
-        self._bundles = [prepared(b, task.optimize, task.batch) for b in bundles]
+        native = any(runs_file(e) for e in task.engines)
+        bundles = load_all(task.path, copy=task.copy, native=native, **task.read)
+        # Where the data that are given say which graph it is, that is not known yet.
+        later = task.input_data is not None
+        self._bundles = [
+            b if b.sized and later else prepared(b, task.optimize, task.batch_size) for b in bundles
+        ]
         self._seconds = time.perf_counter() - start
         self._task = task
 
@@ -86,7 +94,7 @@ class Desk:
         task = part.task
         total = len(bundle.testcases)
         stop = total
-        if part.most is not None and len(self._bundles) == 1 and task.specs is None:
+        if part.most is not None and len(self._bundles) == 1 and task.input_data is None:
             stop = min(total, part.start + part.most)
         said: list[str] = []
         watch: ImpostorWatch | None = None
@@ -94,8 +102,9 @@ class Desk:
         failing: tuple[Result, dict[str, Array]] | None = None
         opened = False
         try:
+            bundle = self._sized(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
-            many = total if task.specs is None else _count_cases(task.specs)
+            many = total if task.input_data is None else _count_cases(task.input_data)
             yield Opened(
                 name,
                 number,
@@ -127,13 +136,13 @@ class Desk:
             if task.explain and failing is not None:
                 from .explaining import explained  # for start-up
 
-                yield Explained(tuple(explained(bundle, *failing, engine=task.engine, seed=task.seed)))
-            if task.iterations:
-                feeds = self._timed(bundle, task)
+                yield Explained(tuple(explained(bundle, *failing, engine=task.engines[0], seed=task.seed)))
+            if task.iter:
+                timed = self._timed(bundle, task)
                 if self._beside is not None:
-                    closed = Closed(turns=self._beside.time(feeds, task.iterations, task.warmup))
+                    closed = Closed(turns=self._beside.time(timed, task.iter, task.warmup_iter))
                 else:
-                    closed = Closed(timing=_timing(runner, feeds, task))
+                    closed = Closed(timing=_timing(runner, timed, task))
         except Exception as e:
             found = failure(e, named=True)
             if not opened:
@@ -142,18 +151,30 @@ class Desk:
             return
         yield replace(closed, watch=watch.sent() if watch is not None else None)
 
+    def _sized(self, bundle: Bundle, task: Task) -> Bundle:
+        """The bundle for the sizes of the first data that were given."""
+        if bundle.sized is None or task.input_data is None:
+            return bundle
+        if self._runner is not None:
+            return self._runner.bundle
+        first = next(task.cases(bundle, lambda _: None), None)
+        return prepared(bundle if first is None else bundle.for_data(first), task.optimize, task.batch_size)
+
     def _made(self, bundle: Bundle, task: Task) -> Runner:
         """A runner of the dump, the last one again for a further part."""
         if self._runner is not None and self._runner.bundle is bundle:
             return self._runner
-        compared = [c.name for c in bundle.checks] if task.specs is None and len(bundle.testcases) else []
+        unread = bundle.source if bundle.refusal is not None else None
+        outputs = list(bundle.outputs if unread is None else unread.outputs)
+        compared = _compared(bundle) if task.input_data is None and len(bundle.testcases) else []
         # Beside another engine outputs without a check are held against the first one's.
-        require_compared(task.policies, bundle.outputs, list(bundle.outputs) if task.others else compared)
-        self._runner = Runner(bundle, task.engine, seed=task.seed, policies=task.policies)
-        if task.others:
+        several = len(task.engines) > 1
+        require_compared(task.policies, outputs, outputs if several else compared)
+        self._runner = Runner(bundle, task.engines[0], seed=task.seed, policies=task.policies)
+        if several:
             from ..verify.beside import EngineComparison  # for start-up
 
-            engines = [check_engine(task.engine), *task.others]
+            engines = [check_engine(e) for e in task.engines]
             self._beside = EngineComparison(bundle, engines, seed=task.seed, policies=task.policies)
         return self._runner
 
@@ -165,10 +186,10 @@ class Desk:
         There is one of each engine.
         """
         task, bundle, beside = part.task, runner.bundle, self._beside
-        if task.specs is not None:
-            many = _count_cases(task.specs) > 1
-            for i, feeds in enumerate(_cases(task, bundle, said)):
-                if i == 0 and task.iterations:
+        if task.input_data is not None:
+            many = _count_cases(task.input_data) > 1
+            for i, feeds in enumerate(task.cases(bundle, said.append)):
+                if i == 0 and task.iter:
                     self._first = feeds
                 index = i if many else None
                 if beside is not None:
@@ -183,7 +204,7 @@ class Desk:
                 arrays: dict[str, Array] = {}
                 try:
                     case = bundle.testcases[i]
-                    arrays = case.arrays
+                    arrays = _arrays(case, bundle)
                     results = (runner.check(case, i),) if beside is None else beside.check(case, i)
                 except UsageError:
                     # An engine that is not installed is no fault of the testcase.
@@ -192,11 +213,11 @@ class Desk:
                     results = (Result(i, (), Verdict.ERROR, message=str(e)),)
                 yield results, arrays
 
-    def _timed(self, bundle: Bundle, task: Task) -> dict[str, Array]:
+    def _timed(self, bundle: Bundle, task: Task) -> Testcase:
         """What further runs are timed on: the first testcase, or the first data that was given, as it was loaded."""
-        if task.specs is not None:
-            return self._first
-        return bundle.testcases[0].inputs if len(bundle.testcases) else random_inputs(bundle, task.seed)
+        if task.input_data is not None:
+            return Testcase(self._first)
+        return bundle.testcases[0] if len(bundle.testcases) else Testcase(random_inputs(bundle, task.seed))
 
     def _found(self, result: Result, feeds: dict[str, Array], digest: str | None, task: Task) -> Replayed:
         shapes = {n: a.shape for n, a in feeds.items() if not n.endswith(EXPECT)}
@@ -222,35 +243,37 @@ def _count_cases(specs: Sequence[str]) -> int:
     return count_cases(specs)
 
 
-def _cases(task: Task, bundle: Bundle, said: list[str]) -> Iterator[dict[str, Array]]:
-    from ..inputs.loading import load_cases  # for start-up
-
-    assert task.specs is not None
-    return load_cases(
-        task.specs,
-        bundle.inputs,
-        repeat=task.repeat,
-        resize_input=task.resize_input,
-        input_transform=task.input_transform,
-        seed=task.seed,
-        warn=said.append,
-    )
+def _compared(bundle: Bundle) -> list[str]:
+    """The outputs of which the first testcase has an expected value."""
+    if bundle.refusal is None:
+        return [c.name for c in bundle.checks]
+    return [n.removesuffix(EXPECT) for n in bundle.testcases[0].own or () if n.endswith(EXPECT)]
 
 
-def _timing(runner: Runner, feeds: dict[str, Array], task: Task) -> Timing:
+def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
+    """What a testcase feeds; where there is no graph to feed, what its file has but for text and sequences."""
+    if bundle.refusal is None or case.own is None:
+        return case.arrays
+    return {n: v for n, v in case.own.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
+
+
+def _timing(runner: Runner, case: Testcase, task: Task) -> Timing:
     from ..verify.bench import measure  # for start-up
 
-    return measure(lambda: runner.run(feeds), task.iterations, task.warmup)
+    feeds = runner.inputs_of(case)
+    return measure(lambda: runner.run(feeds), task.iter, task.warmup_iter)
 
 
 def _warnings(bundle: Bundle, task: Task) -> list[str]:
     found = [*bundle.warnings, *bundle.defects]
     if bundle.is_container and not len(bundle.testcases):
         found.append("the file is a testcase file without testcases")
-    if len(bundle.testcases) and not bundle.checks:
+    if len(bundle.testcases) and not bundle.checks and bundle.refusal is None:
         found.append("the testcases hold no expected outputs (packed with no_assert)")
-    if not len(bundle.testcases) and task.specs is None:
+    if not len(bundle.testcases) and task.input_data is None:
         found.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
+        if bundle.taken is not None:
+            found.append(bundle.taken)
     return found
 
 
@@ -264,7 +287,7 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
         }
         for v in bundle.inputs
     ]
-    found: dict[str, Any] = {"model_digest": graph_digest(bundle.graph), "inputs": inputs}
+    found: dict[str, Any] = {"model_digest": _model_digest(bundle), "inputs": inputs}
     found["bytes"] = bundle.size or os.path.getsize(task.path)
     if isinstance(bundle.record, memoryview):
         try:
@@ -274,11 +297,24 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
     return found
 
 
+def _model_digest(bundle: Bundle) -> str:
+    """The digest of the graph, or of the file where no graph could be made of it."""
+    if bundle.refusal is None:
+        return graph_digest(bundle.graph)
+    from hashlib import blake2b  # for start-up
+
+    return blake2b(contents(bundle.path, "a model"), digest_size=16).hexdigest()
+
+
 def _digest(feeds: dict[str, Array]) -> str:
     """A digest of all that was fed, expected values included."""
     from hashlib import blake2b  # for start-up
 
     digest = blake2b(digest_size=16)
     for name in sorted(feeds):
-        digest.update(f"{name} {tensor_digest(feeds[name])}\n".encode("utf-8", "surrogateescape"))
+        digest.update(
+            f"{name} {tensor_digest(feeds[name], array_dtype(feeds[name]))}\n".encode(
+                "utf-8", "surrogateescape"
+            )
+        )
     return digest.hexdigest()

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..compare.policy import Policy
 from ..compare.results import Result, Verdict
 from ..compare.vacuity import ImpostorWatch
-from ..engines import Choice
 from ..graph.dtypes import Array
+from .options import ReplayOptions
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -20,52 +19,20 @@ __all__ = ["Closed", "Event", "Explained", "Opened", "Replayed", "Task", "TaskPa
 
 
 @dataclass(frozen=True)
-class Task:
+class Task(ReplayOptions):
     """One file to replay, and how.
 
     Attributes:
         path: the file.
-        engine: what executes it.
-        others: engines that run beside it and are compared with it.
-        seed: of random inputs and random operators.
-        policies: what outputs must fulfil besides their checks, by name.
-        copy: whether the file is read into memory at once.
-        read: what `loadrun.load_all` is told of an ONNX model: input_shapes, constants.
-        strict: whether a damaged end of the file is an error.
-        specs: data to run the model on instead of the testcases.
-        repeat, resize_input, input_transform: how that data is loaded.
-        iterations: how often the first testcase is run again, timed.
-        warmup: untimed runs before that.
-        values: whether results keep the values of their outputs.
         facts: whether digests and environment of the file are asked for.
         pictures: whether failing outputs are drawn.
-        explain: whether the first testcase that fails is explained.
         feeds: whether results come with what was fed.
-        optimize: optimizations of the graph before it is run, see `loadrun.replay.prepared`.
-        batch: items of axis 0 that testcases are repeated or cut to.
     """
 
     path: str
-    engine: str | Choice = "reference"
-    others: tuple[Choice, ...] = ()
-    seed: int = 0
-    policies: Mapping[str, Policy] = field(default_factory=dict)
-    copy: bool = False
-    read: Mapping[str, Any] = field(default_factory=dict)
-    strict: bool = False
-    specs: tuple[str, ...] | None = None
-    repeat: int = 1
-    resize_input: bool = False
-    input_transform: str | None = None
-    iterations: int = 0
-    warmup: int = 1
-    values: bool = False
-    facts: bool = False
-    pictures: bool = False
-    explain: bool = False
-    feeds: bool = False
-    optimize: tuple[str, ...] = ()
-    batch: int | None = None
+    facts: bool = field(default=False, kw_only=True)
+    pictures: bool = field(default=False, kw_only=True)
+    feeds: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from ..base.failures import failure
 from ..compare.results import Result
 from ..dump.record import intermediates_at
-from ..engines import Choice, held_against
+from ..engines import Choice, baseline_for, file_of
 from ..graph.dtypes import Array
 from ..passes.copies import bare
 from ..report.differences import departed, differences
 from ..testcase import Bundle
-from ..verify.diff import TOLERANCE, between, parted
+from ..verify.diff import TOLERANCE, FileSide, between, parted
 
 __all__ = ["explained"]
 
@@ -50,16 +50,21 @@ def explained(
 def _lines(
     bundle: Bundle, result: Result, feeds: Mapping[str, Array], engine: str, seed: int
 ) -> Iterator[str]:
+    if bundle.refusal is not None:
+        yield "it cannot be explained operator by operator: the reference engine does not run the model"
+        return
     case = "the run" if result.index is None else f"testcase {result.index}"
-    model = bare(bundle)
+    model = bare(bundle.for_data(feeds))
     given = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
     kept = None if result.index is None else intermediates_at(bundle.record, result.index)
     if kept is not None:
         found = parted(model, kept, given, tolerance=TOLERANCE, seed=seed)
         yield f"{case} beside the intermediate values that were recorded when it was packed:"
         yield from departed(found)
-    other = held_against(engine)
-    between_both = between(model, other, given, seed=seed)
+    other = baseline_for(engine)
+    source = file_of(bundle, other)
+    beside = other if source is None else FileSide(model, source, other)
+    between_both = between(model, beside, given, seed=seed)
     yield f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:"
     yield from (line for said in differences(between_both) for line in said.splitlines())
     if between_both.agree:

@@ -88,7 +88,7 @@ class FileState:
         self.done = False
         self._workers = workers
         # Timing and data that is given are matters of one process.
-        whole = task.specs is not None or task.iterations
+        whole = task.input_data is not None or bool(task.iter)
         self._waiting: deque[TaskPart] = deque([TaskPart(task, 0, None if whole else first)])
         self._shown = False
         self._stopped = False

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
 from ..base.errors import UsageError
+from ..graph.dtypes import Array
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase
 
 __all__ = ["prepared"]
+
+_KEPT = 16
+"""Optimized graphs that are kept where a model has one for each set of sizes."""
 
 
 def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None) -> Bundle:
@@ -32,11 +37,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
     (5, 20)
     """
     if flags:
-        from ..passes.inference import optimize_for_inference  # for start-up
-
-        named = [f for f in flags if f != "optimize_for_inference"]
-        graph, _ = optimize_for_inference(bundle.graph, **dict.fromkeys(named, True))
-        bundle = replace(bundle, graph=graph)
+        bundle = _Optimized(flags)(bundle)
     if batch is not None:
         if batch < 1:
             raise UsageError(f"a batch has at least one item, found {batch}")
@@ -53,3 +54,24 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
 
         bundle = replace(bundle, testcases=LazyTestcases(read, range(len(given))))
     return bundle
+
+
+class _Optimized:
+    """Makes bundles whose graphs are optimized, for other sizes as well where a model has a graph for each."""
+
+    def __init__(self, flags: Sequence[str]) -> None:
+        self._options = dict.fromkeys((f for f in flags if f != "optimize_for_inference"), True)
+        self._kept = lru_cache(_KEPT)(self._made)
+
+    def __call__(self, bundle: Bundle) -> Bundle:
+        return self._kept(bundle)
+
+    def _made(self, bundle: Bundle) -> Bundle:
+        from ..passes.inference import optimize_for_inference  # for start-up
+
+        graph, _ = optimize_for_inference(bundle.graph, **self._options)
+
+        def sized(arrays: Mapping[str, Array]) -> Bundle:
+            return self(bundle.for_data(arrays))
+
+        return replace(bundle, graph=graph, guarded=None, sized=sized if bundle.sized else None)

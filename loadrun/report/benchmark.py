@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from ..base import schema
-from ..base.errors import FormatError, InputError
 from ..base.text import clean
-from ..verify.bench.comparing import Ratio, paired_ratio, ratio
+from ..verify.bench.baseline import VERSION
+from ..verify.bench.comparing import Ratio, paired_ratio
+from ..verify.bench.environment import environment
 from ..verify.bench.running import Measurement, Subject
 from ..verify.bench.timing import needed
-from .environment import environment
 from .profile import bytes_text
 from .text import table
 
 __all__ = [
-    "Regression",
     "benchmark_json",
     "benchmark_table",
     "columns",
     "comparisons",
-    "regressions",
     "rows",
 ]
 
 _PERCENTILES = (50, 90, 99)
-VERSION = 1
-_MOST_SAMPLES = 100_000
-_SUBJECT = schema.record(
-    {
-        "file": schema.text,
-        "engine": schema.text,
-        "threads": schema.either(schema.integer(0, 2**16)),
-        "batch": schema.either(schema.integer(0, 2**32)),
-        "wall_seconds": schema.items(schema.number(1e-12), _MOST_SAMPLES, 1),
-    }
-)
-_BASELINE = schema.record(
-    {"benchmark": schema.integer(0, 2**16), "subjects": schema.items(_SUBJECT)},
-    {"environment": schema.record({}, {"processor": schema.either(schema.text)})},
-)
-"""What of a baseline is looked at."""
 
 
 def benchmark_table(found: Sequence[Measurement]) -> str:
@@ -140,69 +120,3 @@ def _subject(m: Measurement) -> dict[str, Any]:
         "peak_bytes": m.memory,
         "weight_bytes": m.weights,
     }
-
-
-@dataclass(frozen=True)
-class Regression:
-    """A subject beside its baseline.
-
-    Attributes:
-        text: one line.
-        failed: whether it is slower than allowed.
-        compared: whether the baseline has it.
-    """
-
-    text: str
-    failed: bool
-    compared: bool = True
-
-
-def regressions(
-    found: Sequence[Measurement], baseline: Mapping[str, Any], allowed: float
-) -> list[Regression]:
-    """Compare with what `benchmark_json` gave some time ago.
-
-    A subject fails when its median is slower by more than `allowed` and the 95 % interval of the ratio says that it is
-    slower at all.
-
-    Args:
-        found: what was measured.
-        baseline: the data of the baseline.
-        allowed: the largest slowdown, 0.1 for 10 %.
-
-    Raises:
-        InputError: the baseline holds none of the subjects, or is none.
-    """
-    try:
-        baseline = _BASELINE(baseline, "the baseline")
-    except FormatError as e:
-        raise InputError(
-            f"the baseline is not a file of `loadrun bench --save-baseline`: {e.message}"
-        ) from None
-    if baseline["benchmark"] != VERSION:
-        raise InputError(f"the baseline has the version {baseline['benchmark']}, expected {VERSION}")
-    subjects = [m.subject for m in found]
-    known = {tuple(s[k] for k in m.subject.key): s for m in found for s in baseline["subjects"]}
-    lines = []
-    for m in found:
-        label = _label(m.subject, subjects)
-        was = known.get(tuple(m.subject.key.values()))
-        if was is None:
-            lines.append(Regression(f"{label}: not compared, it is not in the baseline", False, False))
-            continue
-        speed = ratio(was["wall_seconds"], m.wall)
-        slower = 1 / speed.value - 1
-        failed = slower > allowed and speed.high < 1
-        verdict = f"FAIL: {slower:.1%} slower, allowed {allowed:.0%}" if failed else "ok"
-        lines.append(Regression(f"{speed.text(label, 'its baseline')}: {verdict}", failed))
-    if not any(line.compared for line in lines):
-        raise InputError(
-            "the baseline holds none of what was measured: same file name, engine, threads and batch"
-        )
-    was_there = baseline.get("environment", {}).get("processor")
-    here = environment()["processor"]
-    if was_there != here:
-        lines.append(
-            Regression(f"the baseline was measured on another processor: {was_there}, here {here}", False)
-        )
-    return lines

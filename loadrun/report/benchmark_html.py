@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 
 from ..base.text import clean
+from ..verify.bench.environment import environment
 from ..verify.bench.running import Measurement
 from .benchmark import columns, comparisons, rows
-from .environment import environment
 from .html import pairs
 from .page import FOOT, HEAD
 from .plots import Series, times

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ..base import schema
 from ..base.errors import FormatError
+from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
+from .reading import load_report
 
-__all__ = ["Change", "changes", "same_checks"]
+__all__ = ["Change", "CompareOptions", "ReportChanges", "changes", "compare_reports", "same_checks"]
 
 _ORDER = (
     *("cut", "newly failing", "missing", "greater tolerance", "mended", "new", "greater error"),
@@ -98,6 +101,71 @@ def changes(old: Any, new: Any, *, growth: float = 2.0, slower: float = 1.5) -> 
 def same_checks(old: Any, new: Any) -> int:
     """How many outputs both reports tell of."""
     return len(_Report(old).outputs.keys() & _Report(new).outputs.keys())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Say what of two reports is told.
+
+    Attributes:
+        growth: how many times an error must be greater.
+        slower: how many times longer a testcase must take, and a millisecond at least.
+    """
+
+    growth: float = 2.0
+    slower: float = 1.5
+
+
+@dataclass(frozen=True)
+class ReportChanges:
+    """What changed between two reports.
+
+    Attributes:
+        changes: each of them, worst kind first.
+        common: how many outputs both reports tell of.
+    """
+
+    changes: list[Change]
+    common: int
+
+    @property
+    def bad(self) -> int:
+        """How many of the changes are for the worse."""
+        return sum(c.bad for c in self.changes)
+
+    @property
+    def exit_code(self) -> int:
+        """What `loadrun compare` exits with: 0 when nothing is for the worse."""
+        if self.bad:
+            return EXIT_FAIL
+        return EXIT_PASS if self.common else EXIT_NOT_COMPARED
+
+
+def compare_reports(
+    old: str | os.PathLike[str], new: str | os.PathLike[str], options: CompareOptions | None = None
+) -> ReportChanges:
+    """Compare two reports that ``loadrun --json`` wrote: what changed, and whether it is for the worse.
+
+    Args:
+        old, new: the files.
+        options: what is told.
+
+    Raises:
+        FormatError: one is no such report.
+        OSError: one cannot be read.
+
+    >>> import os, tempfile, loadrun
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = os.path.join(folder, "r.json")
+    ...     _ = loadrun.replay_files(["fixtures/nets/mlp.mge"], loadrun.RunOptions(json=report))
+    ...     found = compare_reports(report, report)
+    >>> found.changes, found.common, found.exit_code
+    ([], 3, 0)
+    """
+    options = options or CompareOptions()
+    before, now = load_report(old), load_report(new)
+    found = changes(before, now, growth=options.growth, slower=options.slower)
+    return ReportChanges(found, same_checks(before, now))
 
 
 class _Report:

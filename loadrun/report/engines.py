@@ -8,6 +8,7 @@ from statistics import median
 from ..base.about import About
 from ..base.text import clean
 from ..compare.results import EngineResults
+from ..engines import NATIVE
 from .text import table
 
 __all__ = ["entrants_lines", "islands"]
@@ -16,6 +17,9 @@ __all__ = ["entrants_lines", "islands"]
 def islands(about: About) -> Iterator[str]:
     """The operators that an engine leaves to the reference engine."""
     yield f"engine: {clean(about.text, 300)}"
+    if about.way == NATIVE:
+        yield f"{about.engine} gets the file itself, with its {about.operators} operators"
+        return
     if not about.islands:
         yield f"all {about.operators} operators run on {about.engine}"
         return

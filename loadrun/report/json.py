@@ -159,7 +159,9 @@ def about_data(about: About) -> dict[str, Any]:
         "engine": about.engine,
         "version": about.version,
         "provider": about.provider or None,
-        "arithmetic": about.arithmetic,
+        "arithmetic": about.arithmetic or None,
+        "way": about.way or None,
+        "options": list(about.options),
         "operators": about.operators,
         "islands": [{"operator": i.operator, "type": i.type, "reason": i.reason} for i in about.islands],
     }

@@ -14,6 +14,7 @@ from ..base.text import clean
 from ..runner import FileResult, OutputResult, Result, Verdict
 from ..verify.bench import Timing
 from .engines import entrants_lines
+from .text import engine
 
 __all__ = ["JUnitWriter"]
 
@@ -90,7 +91,8 @@ class JUnitWriter:
         seconds = result.seconds
         if result.verdict is Verdict.ERROR or not result.outputs:
             said = result.message or "the model has no outputs"
-            kind = "error" if result.verdict is Verdict.ERROR else self._silent
+            silent = "skipped" if result.is_left_out else self._silent
+            kind = "error" if result.verdict is Verdict.ERROR else silent
             self._case(case, seconds, kind, said, said)
             return
         for out in result.outputs:
@@ -129,7 +131,8 @@ class JUnitWriter:
         self._cases.seek(0)
         while part := self._cases.read(1 << 16):
             out.write(part)
-        engines = [line.strip() for line in entrants_lines(list(file.entrants.values()))]
+        ran = [*entrants_lines(list(file.entrants.values())), engine(file)]
+        engines = [line.strip() for line in ran if line]
         said = [*(f"warning: {w}" for w in file.warnings), *engines, *explanation]
         out.write(
             f"    <system-out>{_xml_text(said)}</system-out>\n    <system-err></system-err>\n  </testsuite>\n"

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from ..base.errors import FormatError
+from ..base.files import contents
 
-__all__ = ["read_report"]
+__all__ = ["load_report", "read_report"]
+
+_LARGEST = 1 << 30
+
+
+def load_report(path: str | os.PathLike[str]) -> Any:
+    """A report from a file; see `read_report`.
+
+    Raises:
+        FormatError: it is none, or larger than any report.
+        OSError: the file cannot be read.
+    """
+    if os.stat(path).st_size > _LARGEST:
+        raise FormatError(f"{os.fspath(path)} is larger than any report ({_LARGEST} bytes)")
+    return read_report(contents(path, "a report"), os.fspath(path))
 
 
 def read_report(data: bytes, name: str) -> Any:

@@ -123,8 +123,9 @@ class Rows:
             self.headers = self.headers or (_HEADERS if r.choice is None else _BESIDE)
             case = "-" if r.index is None else str(r.index)
             where = f"testcase {case}" if r.choice is None else f"testcase {case}, {clean(r.choice, 60)}"
-            if r.verdict is Verdict.ERROR:
-                cells = {"testcase": case, "engine": clean(r.choice or "", 60), "verdict": "ERROR"}
+            if r.verdict is Verdict.ERROR or (r.message and not r.outputs):
+                word = "ERROR" if r.verdict is Verdict.ERROR else "not run"
+                cells = {"testcase": case, "engine": clean(r.choice or "", 60), "verdict": word}
                 rows.append([cells.get(h, "") for h in self.headers])
                 notes.append(f"  {where}: {clean(r.message or '', 2000)}")
             for i, out in enumerate(r.outputs):

@@ -1,76 +1,172 @@
-"""ONNX Runtime as an engine."""
+"""ONNX Runtime as an engine: of ONNX files as they are, and of graphs that are translated to ONNX."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base.errors import EngineError, UsageError
-from ..engines import Engine, Setup
+import numpy as np
+
+from ..base.about import About
+from ..base.errors import EngineError, UnsupportedError, UsageError
+from ..engines import NATIVE, Engine, Setup
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
+from ..onnx.codes import CODED, from_codes, to_codes
+from ..onnx.tensors import HELD, NAMES
 from ..ops.numeric.parallel import threads
+from ..testcase import FileValue, SourceFile
+from .native import Ports, fitted, refused
+from .options import EngineOptions, choice, number
 from .runtime import NotTaken, missing
 from .translated import Translated
 
-__all__ = ["OnnxRuntime", "make_engine"]
+__all__ = ["OnnxRuntime", "OnnxRuntimeFile", "make_engine", "open_file"]
 
 _FATAL = 4
 _DEFAULT = "CPUExecutionProvider"
+_FOLDER = "session.model_external_initializers_file_folder_path"
+_LEVELS = {
+    "disable": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+_SWITCHES = {"mem_pattern": "enable_mem_pattern", "arena": "enable_cpu_mem_arena"}
+_KNOWN = (
+    "opt=disable|basic|extended|all, intra_op=N, inter_op=N, mode=sequential|parallel, mem_pattern=0|1, arena=0|1, "
+    "library=PATH of custom operators, ep.KEY=VALUE for the provider, and the runtime's own keys, which have a dot"
+)
+_KINDS = {f"tensor({name})": kind for kind, name in NAMES.items()}
 
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
-    """ONNX Runtime; the argument is an execution provider, by its whole name or without ``ExecutionProvider``."""
+    """ONNX Runtime for a graph; the argument holds execution providers and options, see `OnnxRuntime`."""
     return Translated(OnnxRuntime(setup.argument), graph, targets, setup)
+
+
+def open_file(source: SourceFile, setup: Setup) -> OnnxRuntimeFile:
+    """ONNX Runtime for an ONNX file as it is; the argument is that of `make_engine`."""
+    return OnnxRuntimeFile(OnnxRuntime(setup.argument), source)
 
 
 class OnnxRuntime:
     """Loads models into ONNX Runtime.
 
     Args:
-        provider: the execution provider, by default that of the processor.
+        argument: execution providers (by default that of the processor) by their whole names or without
+            ``ExecutionProvider``, and options ``key=value``, with colons between them.
 
     Raises:
-        UsageError: onnxruntime is not installed, or has no such provider.
+        UsageError: onnxruntime is not installed, has no such provider, or no such option.
     """
 
     name = "onnxruntime"
     arithmetic = "float32"
     opset = 20
 
-    def __init__(self, provider: str = "") -> None:
+    def __init__(self, argument: str = "") -> None:
         try:
             import onnxruntime  # optional
         except ImportError as e:
             raise missing("onnxruntime", "onnxruntime", e) from None
-        known = onnxruntime.get_available_providers()
-        wanted = provider or _DEFAULT
-        found = [
-            p for p in known if wanted.lower() in (p.lower(), p.lower().removesuffix("executionprovider"))
-        ]
-        if not found:
-            raise UsageError(
-                f"onnxruntime has no execution provider {wanted!r} here; it has {', '.join(known)}"
-            )
-        self.provider = found[0]
+        self.options = EngineOptions.of(argument)
+        self.providers = _providers(onnxruntime.get_available_providers(), self.options.words)
+        self.provider = ", ".join(self.providers)
         self.version = str(onnxruntime.__version__)
         self._package: Any = onnxruntime
+        self.settings()
+
+    def settings(self) -> Any:
+        """The options of a session."""
+        made = self._package.SessionOptions()
+        made.log_severity_level = _FATAL
+        made.intra_op_num_threads = threads()
+        for key, value in self.options.values.items():
+            self._set(made, key, value)
+        return made
+
+    def _set(self, made: Any, key: str, value: str) -> None:
+        if key == "opt":
+            level = _LEVELS[choice(key, value, _LEVELS)]
+            made.graph_optimization_level = getattr(self._package.GraphOptimizationLevel, level)
+        elif key in ("intra_op", "inter_op"):
+            setattr(made, f"{key}_num_threads", number(key, value))
+        elif key == "mode":
+            mode = f"ORT_{choice(key, value, ('sequential', 'parallel')).upper()}"
+            made.execution_mode = getattr(self._package.ExecutionMode, mode)
+        elif key in _SWITCHES:
+            setattr(made, _SWITCHES[key], choice(key, value, ("0", "1")) == "1")
+        elif key == "library":
+            try:
+                made.register_custom_ops_library(value)
+            except Exception as e:
+                raise UsageError(f"the library {value} cannot be loaded: {_first_line(e)}") from None
+        elif key.startswith("ep."):
+            # Given with the provider.
+            return
+        elif "." in key:
+            made.add_session_config_entry(key, value)
+        else:
+            raise UsageError(f"the engine onnxruntime has no option {key!r}; it has {_KNOWN}")
+
+    def session(self, model: str | bytes, settings: Any, defaults: Mapping[str, str] | None = None) -> Any:
+        """A session of a model: its path or its bytes.
+
+        Raises:
+            NotTaken: the runtime does not take it.
+        """
+        own = {k[3:]: v for k, v in self.options.values.items() if k.startswith("ep.")}
+        first = {**(defaults or {}), **own}
+        providers = [(p, first if i == 0 else {}) for i, p in enumerate(self.providers)]
+        try:
+            return self._package.InferenceSession(model, settings, providers=providers)
+        except Exception as e:
+            raise NotTaken(_first_line(e)) from e
 
     def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> _OnnxRuntimeSession:
         """Make a session; see `Runtime.load`."""
-        options = self._package.SessionOptions()
-        options.log_severity_level = _FATAL
-        options.intra_op_num_threads = threads()
-        if b"QuantizeLinear" in model:
+        settings = self.settings()
+        if b"QuantizeLinear" in model and "opt" not in self.options.values:
             # Optimized forms of quantized operators saturate on processors without the right instructions.
-            options.graph_optimization_level = self._package.GraphOptimizationLevel.ORT_DISABLE_ALL
+            settings.graph_optimization_level = self._package.GraphOptimizationLevel.ORT_DISABLE_ALL
         # TensorFloat-32 has ten bits of a float32's mantissa.
-        exact = {"CUDAExecutionProvider": {"use_tf32": "0"}}.get(self.provider, {})
-        try:
-            session = self._package.InferenceSession(model, options, providers=[(self.provider, exact)])
-        except Exception as e:
-            raise NotTaken(_first_line(e)) from e
-        return _OnnxRuntimeSession(session, inputs, outputs)
+        exact = {"CUDAExecutionProvider": {"use_tf32": "0"}}.get(self.providers[0], {})
+        return _OnnxRuntimeSession(self.session(model, settings, exact), inputs, outputs)
+
+    def held(self, array: Array, kind: int) -> Any:
+        """The runtime's value for one of a type that numpy lacks."""
+        made = self._package.OrtValue.ortvalue_from_numpy_with_onnx_type
+        return made(to_codes(array, kind), kind)
+
+    def value(self, array: Any) -> Any:
+        """The runtime's value for anything that a session takes."""
+        kind = self._package.OrtValue
+        if isinstance(array, kind):
+            return array
+        if array.dtype.kind in "OUS":
+            return kind.ortvalue_from_numpy(np.asarray(array, object))
+        return kind.ortvalue_from_numpy(np.asarray(array, order="C"))
+
+
+def _providers(available: Sequence[str], words: Sequence[str]) -> list[str]:
+    """The execution providers of a runtime that are named.
+
+    Raises:
+        UsageError: it does not have one of them.
+    """
+    found = []
+    for wanted in words or (_DEFAULT,):
+        names = [
+            p for p in available if wanted.lower() in (p.lower(), p.lower().removesuffix("executionprovider"))
+        ]
+        if not names:
+            raise UsageError(
+                f"onnxruntime has no execution provider {wanted!r} here; it has {', '.join(available)}"
+            )
+        found += names
+    return found
 
 
 class _OnnxRuntimeSession:
@@ -86,6 +182,74 @@ class _OnnxRuntimeSession:
         except Exception as e:
             raise EngineError(f"onnxruntime fails: {_first_line(e)}") from e
         return found
+
+
+class OnnxRuntimeFile:
+    """An ONNX file as it is, with the runtime's own optimizations; see `loadrun.engines.FileEngine`.
+
+    Args:
+        runtime: the runtime.
+        source: the file.
+
+    Raises:
+        UnsupportedError: the runtime does not take the file.
+    """
+
+    def __init__(self, runtime: OnnxRuntime, source: SourceFile) -> None:
+        self._runtime, self._source = runtime, source
+        try:
+            settings = runtime.settings()
+            if source.folder is not None:
+                settings.add_session_config_entry(_FOLDER, source.folder)
+            self._session = runtime.session(source.location, settings)
+        except NotTaken as e:
+            raise UnsupportedError(refused("onnxruntime", source, e)) from e
+        inputs = self._session.get_inputs()
+        others = [i.name for i in self._session.get_overridable_initializers()]
+        kinds = {i.name: _KINDS.get(i.type) for i in inputs}
+        self._coded = {n: k for n, k in kinds.items() if k in CODED}
+        dtypes = {n: np.dtype(HELD[k]) for n, k in kinds.items() if k in HELD}
+        shapes = {i.name: i.shape for i in inputs}
+        self._ports = Ports([i.name for i in inputs], others, dtypes, shapes)
+        outputs = {o.name: _KINDS.get(o.type) for o in self._session.get_outputs()}
+        self._names = list(outputs)
+        self._made = {n: k for n, k in outputs.items() if k in CODED}
+        self.about = About(
+            runtime.name,
+            runtime.version,
+            "",
+            runtime.provider,
+            operators=source.nodes,
+            way=NATIVE,
+            options=runtime.options.text,
+        )
+
+    def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
+        """See `FileEngine.fitted`."""
+        given = fitted(self._source, self._ports, feeds)
+        for name, kind in self._coded.items():
+            if isinstance(value := given.get(name), np.ndarray):
+                given[name] = self._runtime.held(value, kind)
+        return {n: self._runtime.value(v) for n, v in given.items()} if self._made else given
+
+    def run(self, given: Mapping[str, object]) -> Mapping[str, FileValue]:
+        """See `FileEngine.run`; contiguous arrays are not copied."""
+        try:
+            if self._made:
+                found = self._session.run_with_ort_values(self._names, given)
+                return {n: self._read(n, v) for n, v in zip(self._names, found, strict=True)}
+            return dict(zip(self._names, self._session.run(self._names, given), strict=True))
+        except Exception as e:
+            raise EngineError(f"onnxruntime fails: {_first_line(e)}") from e
+
+    def _read(self, name: str, value: Any) -> FileValue:
+        """An output of any type."""
+        kind = self._made.get(name)
+        if kind is None:
+            found: FileValue = value.numpy()
+            return found
+        raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+        return from_codes(raw, kind, value.shape())
 
 
 def _first_line(e: Exception) -> str:

@@ -1,30 +1,42 @@
-"""OpenVINO on the processor as an engine."""
+"""OpenVINO on the processor as an engine: of ONNX files as they are, and of graphs that are translated to ONNX."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from ..base.errors import EngineError, UsageError
-from ..engines import Engine, Setup
+from ..base.about import About
+from ..base.errors import EngineError, UnsupportedError, UsageError
+from ..engines import NATIVE, Engine, Setup
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import threads
+from ..testcase import FileValue, SourceFile
+from .native import Ports, fitted, refused
+from .options import EngineOptions
 from .runtime import NotTaken, missing
 from .translated import Translated
 
-__all__ = ["OpenVINO", "make_engine"]
+__all__ = ["OpenVINO", "OpenVINOFile", "make_engine", "open_file"]
 
 _PRECISIONS = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
-    """OpenVINO; the argument is the precision of its arithmetic: f32 (default), bf16 or f16."""
-    return Translated(OpenVINO(setup.argument), graph, targets, setup)
+    """OpenVINO for a graph; the argument is a precision and options, see `OpenVINO`."""
+    runtime = OpenVINO(setup.argument)
+    # Integer kernels that it makes of quantized operators round elsewhere than the model says.
+    runtime.switch_off("LP_TRANSFORMS_MODE")
+    return Translated(runtime, graph, targets, setup)
+
+
+def open_file(source: SourceFile, setup: Setup) -> OpenVINOFile:
+    """OpenVINO for an ONNX file as it is; the argument is that of `make_engine`."""
+    return OpenVINOFile(OpenVINO(setup.argument), source)
 
 
 class OpenVINO:
@@ -34,7 +46,8 @@ class OpenVINO:
     so the precision is always set.
 
     Args:
-        precision: f32, bf16 or f16.
+        argument: the precision of its arithmetic, f32 (default), bf16 or f16, and properties ``KEY=VALUE``, with colons
+            between them.
 
     Raises:
         UsageError: openvino is not installed, or there is no such precision.
@@ -44,7 +57,9 @@ class OpenVINO:
     provider = "CPU"
     opset = 20
 
-    def __init__(self, precision: str = "") -> None:
+    def __init__(self, argument: str = "") -> None:
+        self.options = EngineOptions.of(argument)
+        precision = ":".join(self.options.words)
         wanted = precision.lower() or "f32"
         if wanted not in _PRECISIONS:
             raise UsageError(f"the engine openvino computes in {', '.join(_PRECISIONS)}; found {precision!r}")
@@ -60,16 +75,30 @@ class OpenVINO:
             "EXECUTION_MODE_HINT": "ACCURACY" if wanted == "f32" else "PERFORMANCE",
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": str(threads()),
+            **self.options.values,
         }
-        # Integer kernels that it makes of quantized operators round elsewhere than the model says.
+
+    def switch_off(self, name: str) -> None:
+        """Set a property that only some releases have to OFF."""
         with suppress(Exception):
-            self._core.set_property("CPU", {"LP_TRANSFORMS_MODE": "OFF"})
+            self._core.set_property("CPU", {name: "OFF"})
+
+    def compiled(self, model: str | bytes) -> Any:
+        """Compile a model: its path or its bytes.
+
+        Raises:
+            NotTaken: the runtime does not take it.
+        """
+        try:
+            read = self._core.read_model(model if isinstance(model, str) else io.BytesIO(model))
+            return self._core.compile_model(read, "CPU", self._settings)
+        except Exception as e:
+            raise NotTaken(_short(e)) from e
 
     def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> _OpenVINOSession:
         """Compile a model; see `Runtime.load`."""
+        compiled = self.compiled(model)
         try:
-            read = self._core.read_model(io.BytesIO(model))
-            compiled = self._core.compile_model(read, "CPU", self._settings)
             return _OpenVINOSession(compiled, inputs, outputs)
         except Exception as e:
             raise NotTaken(_short(e)) from e
@@ -88,6 +117,65 @@ class _OpenVINOSession:
             return [np.asarray(found[o]) for o in self._outputs]
         except Exception as e:
             raise EngineError(f"openvino fails: {_short(e)}") from e
+
+
+class OpenVINOFile:
+    """An ONNX file as it is, with the runtime's own optimizations; see `loadrun.engines.FileEngine`.
+
+    Args:
+        runtime: the runtime.
+        source: the file.
+
+    Raises:
+        UnsupportedError: the runtime does not take the file.
+    """
+
+    def __init__(self, runtime: OpenVINO, source: SourceFile) -> None:
+        self._source = source
+        try:
+            compiled = runtime.compiled(source.location)
+        except NotTaken as e:
+            raise UnsupportedError(refused("openvino", source, e)) from e
+        self._request = compiled.create_infer_request()
+        self._inputs = {_name(p, source.inputs): p for p in compiled.inputs}
+        self._outputs = {_name(p, source.outputs): p for p in compiled.outputs}
+        types = {n: p.get_element_type() for n, p in self._inputs.items()}
+        dtypes = {n: np.dtype(t.to_dtype()) for n, t in types.items() if t.get_type_name() != "string"}
+        shapes: dict[str, Sequence[object]] = {}
+        for name, port in self._inputs.items():
+            sizes = port.get_partial_shape()
+            known = () if sizes.rank.is_dynamic else sizes
+            shapes[name] = [d.get_length() if d.is_static else None for d in known]
+        self._ports = Ports(list(self._inputs), (), dtypes, shapes)
+        self.about = About(
+            runtime.name,
+            runtime.version,
+            runtime.arithmetic,
+            runtime.provider,
+            operators=source.nodes,
+            way=NATIVE,
+            options=runtime.options.text,
+        )
+
+    def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
+        """See `FileEngine.fitted`."""
+        # What no output depends on is no input of a compiled model.
+        used = {n: v for n, v in feeds.items() if n in self._inputs or n not in self._source.inputs}
+        return fitted(self._source, self._ports, used)
+
+    def run(self, given: Mapping[str, object]) -> Mapping[str, FileValue]:
+        """See `FileEngine.run`."""
+        try:
+            found = self._request.infer({self._inputs[n]: v for n, v in given.items()}, share_inputs=True)
+            return {n: np.asarray(found[p]) for n, p in self._outputs.items()}
+        except Exception as e:
+            raise EngineError(f"openvino fails: {_short(e)}") from e
+
+
+def _name(port: Any, known: Collection[str]) -> str:
+    """The name of a port in the file; a compiled model may have several for one."""
+    names = port.get_names()
+    return next((n for n in known if n in names), port.get_any_name())
 
 
 def _short(e: Exception) -> str:

@@ -9,24 +9,39 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import EngineError, LoadRunError, UsageError
-from ..engines import Engine, Setup
+from ..engines import TRANSLATED, Engine, FileEngine, Setup
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..onnx.messages import AttributeProto, GraphProto, NodeProto, read_model
 from ..onnx.tensors import array
+from ..testcase import SourceFile
 from .runtime import NotTaken, missing
 from .translated import Translated
 
-__all__ = ["Torch", "make_engine"]
+__all__ = ["Torch", "make_engine", "open_file"]
 
 _FLOAT, _INT, _TEXT, _TENSOR, _GRAPH, _FLOATS, _INTS, _TEXTS = 1, 2, 3, 4, 5, 6, 7, 8
 
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     """PyTorch on the processor."""
-    if setup.argument:
-        raise UsageError(f"the engine torch takes nothing behind a colon, found {setup.argument!r}")
+    _check_argument(setup)
     return Translated(Torch(), graph, targets, setup)
+
+
+def open_file(source: SourceFile, setup: Setup) -> FileEngine:
+    """PyTorch for an exported program as it is."""
+    _check_argument(setup)
+    from .torch_program import TorchProgram  # optional
+
+    return TorchProgram(source)
+
+
+def _check_argument(setup: Setup) -> None:
+    if setup.argument not in ("", TRANSLATED):
+        raise UsageError(
+            f"the engine torch takes nothing behind a colon but {TRANSLATED}, found {setup.argument!r}"
+        )
 
 
 class Torch:

@@ -19,7 +19,7 @@ from ..base.about import About, Island
 from ..base.errors import EngineError, LoadRunError, UnsupportedError
 from ..base.version import __version__
 from ..dump.record import graph_digest
-from ..engines import Setup
+from ..engines import TRANSLATED, Setup
 from ..engines.feeding import checked_feeds, constant_ids, graph_inputs
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Opr, Var
@@ -102,7 +102,8 @@ class Translated:
     def about(self) -> About:
         """What executes; islands are those of the last run."""
         r = self.runtime
-        return About(r.name, r.version, r.arithmetic, r.provider, self._islands, len(self._executed()))
+        count = len(self._executed())
+        return About(r.name, r.version, r.arithmetic, r.provider, self._islands, count, TRANSLATED)
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Divide the graph for the shapes of these feeds, and load the pieces that read nothing but them.

@@ -4,12 +4,12 @@ from . import reducing, shaping
 from .apply import apply, apply1, type_cvt
 from .construct import check_kept, fill
 from .convert import TensorLike, as_tensor, const
-from .followed import TracedBool, TracedFloat, TracedInt, TracedNumber, largest, least, place_of, plain_number
 from .indexing import getitem, setitem
 from .products import matmul
 from .promotion import convert, elemwise
 from .session import active, suspended
 from .sizes import Shape, ShapeLike, product_of, shape_of, shape_tensor
+from .symbolic import TracedBool, TracedFloat, TracedInt, TracedNumber, largest, least, place_of, plain_number
 from .value import Parameter, Tensor, attach, tensor
 
 __all__ = [

@@ -81,9 +81,9 @@ def apply(
     if scalar is None:
         scalar = type in _KEEPS_SCALARS and bool(inputs) and False not in [x._scalar for x in inputs]
     session = active() or _standing(inputs)
-    # Before the operator is applied, which a mixture of formats or devices forbids.
+    # Checked before applying: mixed formats or devices are an error.
     format = formats.format_of(type, [x._format for x in inputs]) if formats.in_use() else formats.DEFAULT
-    # Variables of edited graphs know it themselves.
+    # Variables of edited graphs carry it themselves.
     if place is None and devices_in_use() and (session is None or not session.standing):
         place = device_of(type, [x._place for x in inputs])
     if session is not None:
@@ -137,13 +137,13 @@ def apply1(
     scalar: bool | None = None,
     place: Device | None = None,
 ) -> Tensor:
-    """`apply` for an operator with one output."""
+    """Call `apply` for an operator with one output."""
     return apply(type, *params, inputs=inputs, output_dtype=output_dtype, scalar=scalar, place=place)[0]
 
 
 @cache
 def elemwise_param(mode: ElemwiseMode) -> Elemwise:
-    """The record of an elementwise mode, one object each, by which a later call of a trace knows it at once."""
+    """Return the record of an elementwise mode, one object each, by which a later call of a trace knows it at once."""
     return Elemwise(mode=mode)
 
 

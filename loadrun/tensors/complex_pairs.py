@@ -1,6 +1,6 @@
 """Complex numbers as pairs of real ones, which is how MegEngine records them: no operator takes complex numbers.
 
-Outside of a trace a complex tensor holds its value; inside it has a real and an imaginary part, and each of the few
+Outside a trace a complex tensor holds its value; inside it has a real and an imaginary part, and each of the few
 operations that MegEngine has for them becomes operators on the parts.
 """
 

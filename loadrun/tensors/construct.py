@@ -1,4 +1,4 @@
-"""What a new tensor is made of: arrays, numbers, nested lists, sizes."""
+"""Construction of tensors: from arrays, numbers, nested lists, sizes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..base.errors import UsageRuntimeError
 from ..graph.dtypes import odd, plain, round_bfloat16
 from .device import Device
 from .dtypes import graph_dtype, narrowed, numpy_dtype
-from .followed import TracedNumber
 from .shaping import stack
 from .sizes import Shape
+from .symbolic import TracedNumber
 from .value import Tensor
 
 __all__ = ["check_kept", "fill"]

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..graph.dtypes import Array, DType
 from .dtypes import graph_dtype, narrowed
-from .followed import TracedNumber
 from .sizes import Shape, shape_tensor
+from .symbolic import TracedNumber
 from .value import Tensor
 
 __all__ = ["TensorLike", "as_tensor", "const"]

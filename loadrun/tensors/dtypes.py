@@ -105,7 +105,7 @@ def narrowed(array: Array) -> tuple[Array, DType]:
 
 
 def _is_lossy(array: Array, made: Array) -> bool:
-    """Whether whole numbers wrapped or finite numbers became infinite."""
+    """Tell whether whole numbers wrapped or finite numbers became infinite."""
     if not array.size:
         return False
     if made.dtype.kind in "iu":
@@ -118,7 +118,7 @@ def _is_lossy(array: Array, made: Array) -> bool:
 
 
 def _example(array: Array, made: Array) -> str:
-    """The first value that changed much."""
+    """Return the first value that changed much."""
     changed = (made != array) if made.dtype.kind in "iu" else np.isinf(made) & np.isfinite(array)
     at = np.flatnonzero(changed)[0]
     return f"{array.flat[at]} becomes {made.flat[at]}"

@@ -17,11 +17,11 @@ from ..graph import params as P
 from ..graph.dtypes import plain
 from .apply import apply, apply1
 from .convert import as_tensor, const
-from .followed import TracedInt, largest
 from .naming import titled
 from .session import active
 from .shaping import with_axes
 from .sizes import Shape, product_of, shape_tensor
+from .symbolic import TracedInt, largest
 from .value import Tensor
 
 __all__ = ["getitem", "setitem"]
@@ -83,7 +83,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
     if isinstance(index, Tensor) and index._dtype == _BOOL and _is_number(value):
         shape = index._tuple_shape
         if shape == x._tuple_shape[: len(shape)] and (shape or not x.ndim):
-            # One operator does what MegEngine reads positions out of the mask for.
+            # One operator does what MegEngine does by reading positions from the mask.
             with titled("IndexingSetMultiAxisVec"):
                 return apply1("MaskedFill", P.Fill(value=float(value)), inputs=[x, index], scalar=x._scalar)
     entries = list(index) if isinstance(index, tuple) else [index]
@@ -177,7 +177,7 @@ def _without_ellipsis(entries: list[Any], ndim: int) -> list[Any]:
         raise IndexError("only one ellipsis is allowed in an index")
     used = sum(map(_axes, entries))
     while used > ndim and isinstance(entries[-1], slice) and entries[-1] == slice(None):
-        # MegEngine takes no notice of whole axes that are not there.
+        # MegEngine ignores full slices of missing axes.
         entries, used = entries[:-1], used - 1
     if used > ndim:
         raise IndexError(f"too many indices: the tensor has {ndim} axes, but {used} were indexed")
@@ -234,7 +234,7 @@ def _position(entry: Any) -> Tensor:
 
 
 def _bounds(entry: slice, source: Tensor, axis: int) -> list[Any]:
-    """Start, stop and step; a negative bound before the tensor is cut off.
+    """Return start, stop and step; a negative bound before the tensor is cut off.
 
     MegEngine refuses such bounds, numpy does not.
     """

@@ -20,7 +20,7 @@ _local = _Local()
 
 @contextmanager
 def scope(name: str) -> Iterator[None]:
-    """Inside, operators belong to the part of a model with that name.
+    """Name the part of a model to which the operators inside belong.
 
     >>> with scope("net"), scope("conv1"):
     ...     prefix()
@@ -40,7 +40,7 @@ def prefix() -> str:
 
 @contextmanager
 def titled(name: str, constant: object = None) -> Iterator[None]:
-    """Inside, operators have the name of the one operator that MegEngine has for what they do together.
+    """Name the operators inside after the one operator that MegEngine has for what they do together.
 
     Args:
         name: MegEngine's name for it.
@@ -58,7 +58,7 @@ def titled(name: str, constant: object = None) -> Iterator[None]:
 
 
 def untitled() -> AbstractContextManager[None]:
-    """Inside, operators have no name: what MegEngine makes within one of its own operators is not counted.
+    """Leave the operators inside unnamed: what MegEngine makes within one of its own operators is not counted.
 
     >>> with untitled():
     ...     title()

@@ -63,7 +63,7 @@ def matmul(
         if nb <= 2 and (na <= 2 or not transpose_a)
         else _batched_product(param, a, b)
     )
-    # The axis that a vector got for the product goes again.
+    # Remove the axis that a vector got for the product.
     return squeeze(y, -2) if na == 1 else squeeze(y, -1) if nb == 1 else y
 
 

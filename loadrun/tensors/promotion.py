@@ -1,4 +1,4 @@
-"""MegEngine's promotion of operands to one dtype, as its Python binding and its DTypePromote transformation do it.
+"""MegEngine's promotion of operands to one dtype, as its Python binding and its DTypePromote transformation do.
 
 Two steps: what is not a tensor becomes one of the dtype that numpy's rules give for the call; then the tensors
 are converted to their common dtype, in which an operator may still ask for floats. Where MegEngine refuses
@@ -22,7 +22,7 @@ from .apply import apply1, elemwise_param
 from .complex_pairs import COMPLEX, as_pair, of_pair
 from .convert import as_tensor, const
 from .dtypes import graph_dtype
-from .followed import TracedBool
+from .symbolic import TracedBool
 from .value import Tensor
 
 __all__ = ["common_dtype", "convert", "elemwise", "operands"]
@@ -91,7 +91,7 @@ def operands(values: Sequence[Any]) -> list[Tensor]:
     if any(v is None for v in others):
         raise TypeError("the operand is None and is not supported.")
     if len(values) == 2 and type(others[0]) in (int, float):
-        # Nearly always: a number beside float32, which makes float32 of it without a closer look.
+        # Fast path of the usual case: a number beside float32 becomes float32.
         x, y = values
         if isinstance(x, Tensor) and x._dtype is _FLOAT:
             return [x, const(y, _FLOAT)]
@@ -105,7 +105,7 @@ def _made(value: Any, want: DType | None) -> Tensor:
     if want is None or want.is_quantized:
         return as_tensor(value)
     if type(value) is int and want.np.kind in "iu":
-        # A number beyond the type wraps, as numpy 1 and MegEngine have it.
+        # A number beyond the type wraps, as in numpy 1 and MegEngine.
         bits = 8 * want.np.itemsize
         value = np.array(value % (1 << bits), np.uint64).astype(want.np)
         return const(value, want)

@@ -1,4 +1,4 @@
-"""The one door upward: who records numpy's functions when one is called with a tensor.
+"""The one hook for higher layers: who records numpy's functions when one is called with a tensor.
 
 Tensors are below `loadrun.arrays`, which holds a lowering for every numpy function; it is found by its name.
 """
@@ -33,7 +33,7 @@ class LowerFunction(Protocol):
 
 
 class NumpyProtocols(NamedTuple):
-    """What answers numpy's two protocols for tensors."""
+    """The answers to numpy's two protocols for tensors."""
 
     ufunc: LowerUfunc
     function: LowerFunction

@@ -11,14 +11,14 @@ __all__ = ["LSQParams", "QParams", "QuantMode", "create_qparams"]
 
 
 class QuantMode(Enum):
-    """Whether 0 is stored as 0 (the spelling is MegEngine's)."""
+    """The choice whether 0 is stored as 0 (the spelling is MegEngine's)."""
 
     SYMMERTIC = 1
     ASYMMERTIC = 2
 
 
 class QParams:
-    """How a value is, or is to be, quantized.
+    """The quantization of a value, present or planned.
 
     Attributes:
         mode: symmetric or not, None where nothing is known.
@@ -92,7 +92,7 @@ def create_qparams(
     scale: Any = None,
     zero_point: Any = None,
 ) -> QParams:
-    """Quantization parameters.
+    """Make quantization parameters.
 
     Args:
         mode: symmetric or not.

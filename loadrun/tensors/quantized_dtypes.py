@@ -1,7 +1,7 @@
 """Quantized dtypes as MegEngine's Python side has them: numpy dtypes that carry scale and zero point.
 
 The stored integers are an array of int8, uint8 or int32 whose dtype has the metadata
-``{"mgb_dtype": {"name": ..., "scale": ..., "zero_point": ...}}``; 4-bit and 1-bit types take a byte an element.
+``{"mgb_dtype": {"name": ..., "scale": ..., "zero_point": ...}}``; 4-bit and 1-bit types take a byte per element.
 
 >>> import numpy as np
 >>> q = qint8(0.5)
@@ -77,7 +77,7 @@ class _Meta(NamedTuple):
 
 
 class QuantDtypeMeta(_Meta):
-    """What there is to know of a kind of quantized dtype.
+    """The description of a kind of quantized dtype.
 
     Args:
         name: a name of its own.
@@ -107,7 +107,7 @@ class QuantDtypeMeta(_Meta):
         return self
 
     def __deepcopy__(self, memo: Any) -> QuantDtypeMeta:
-        # A kind is compared by identity where parameters are matched.
+        # Parameter matching compares kinds by identity.
         return self
 
 
@@ -256,27 +256,27 @@ def _dequantized(arr: Array, meta: QuantDtypeMeta) -> Array:
 
 
 def quint8(scale: float, zero_point: int) -> NpDType:
-    """Unsigned 8 bits: ``scale * (stored - zero_point)``."""
+    """Make an unsigned 8-bit dtype: ``scale * (stored - zero_point)``."""
     return create_quantized_dtype(KINDS["quint8"], scale, zero_point)
 
 
 def qint8(scale: float) -> NpDType:
-    """Signed 8 bits: ``scale * stored``."""
+    """Make a signed 8-bit dtype: ``scale * stored``."""
     return create_quantized_dtype(KINDS["qint8"], scale, None)
 
 
 def qint32(scale: float) -> NpDType:
-    """Signed 32 bits: ``scale * stored``."""
+    """Make a signed 32-bit dtype: ``scale * stored``."""
     return create_quantized_dtype(KINDS["qint32"], scale, None)
 
 
 def quint4(scale: float, zero_point: int) -> NpDType:
-    """Unsigned 4 bits: ``scale * (stored - zero_point)``."""
+    """Make an unsigned 4-bit dtype: ``scale * (stored - zero_point)``."""
     return create_quantized_dtype(KINDS["quint4"], scale, zero_point)
 
 
 def qint4(scale: float) -> NpDType:
-    """Signed 4 bits: ``scale * stored``."""
+    """Make a signed 4-bit dtype: ``scale * stored``."""
     return create_quantized_dtype(KINDS["qint4"], scale, None)
 
 

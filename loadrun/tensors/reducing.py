@@ -96,7 +96,7 @@ def _along(mode: P.ReduceMode, x: Tensor, axis: int, keepdims: bool) -> Tensor:
     # A scalar counts as a vector of one element, as in MegEngine.
     with titled("Reduce"):
         y = apply1("ReduceV2", P.Reduce(mode=mode, axis=axis), inputs=[x._vector()], scalar=False)
-        # MegEngine removes the axis of a vector, too, though what is stored stays [1].
+        # MegEngine removes a vector's axis, too, though the stored shape stays [1].
         return y if keepdims else _removed(y, axis, scalar=y.ndim == 1)
 
 

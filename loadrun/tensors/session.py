@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class SessionOf(Protocol[T]):
-    """What a running trace does for the tensors inside it.
+    """The interface of a running trace to the tensors inside it.
 
     A `standing` session belongs to no trace: it is asked whenever a tensor of it is an input.
     """
@@ -92,7 +92,7 @@ def use(session: SessionOf[Any] | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # A generator may end when the trace in which it began has ended.
+        # A generator may outlive the trace in which it began.
         _local.session = None if before is not None and before.ended else before
 
 

@@ -1,4 +1,4 @@
-"""What `loadrun.megengine.amp` and `loadrun.megengine.config` change about an operator before it is applied."""
+"""Changes by `loadrun.megengine.amp` and `loadrun.megengine.config` to an operator before it is applied."""
 
 from __future__ import annotations
 

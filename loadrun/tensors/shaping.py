@@ -138,7 +138,7 @@ def flatten(inp: Any, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     """
     x = as_tensor(inp)
     if start_axis == 0 and end_axis == -1:
-        # So can values be whose shape only data tells.
+        # So can values whose shape depends on data.
         return reshape(x, (-1,))
     shape = x._shape_entries()
     start = start_axis + len(shape) if start_axis < 0 else start_axis
@@ -226,7 +226,7 @@ def expand_dims(inp: Any, axis: int | Sequence[int]) -> Tensor:
 def with_axes(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the tensor with new axes of size 1; `axes` are their places in the result, ascending."""
     if not x.ndim:
-        # What is stored of a scalar has the first axis already.
+        # A scalar is stored with the first axis already.
         x, axes = x._vector(), axes[1:]
     if not axes:
         return x

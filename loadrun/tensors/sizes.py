@@ -2,7 +2,7 @@
 
 While a trace with symbolic shapes runs, ``x.shape`` is a `Shape`: a tuple of `TracedInt`. A `TracedInt` is an
 ``int``, so that Python code can count, compare and loop with it, and arithmetic on it stays symbolic
-(`loadrun.tensors.followed`): what is computed from it (a target shape, a slice bound, a factor) is recorded as
+(`loadrun.tensors.symbolic`): what is computed from it (a target shape, a slice bound, a factor) is recorded as
 MegEngine's shape operators, and the dump runs at other sizes. Where Python itself needs the number (``range``,
 ``if``, a parameter of an operator), the traced number is used.
 """
@@ -18,8 +18,8 @@ import numpy as np
 from ..graph import params as P
 from ..graph.dtypes import Array, plain
 from .apply import type_cvt
-from .followed import TracedInt, once, place_of, scalar_of, size_of, vector
 from .session import active
+from .symbolic import TracedInt, once, place_of, scalar_of, size_of, vector
 from .value import Session, Tensor
 
 __all__ = ["Shape", "ShapeLike", "TracedInt", "product_of", "shape_of", "shape_tensor"]
@@ -62,7 +62,7 @@ class Shape(tuple[int, ...]):
 
 
 def _numbers(value: Any) -> Any:
-    """Sizes as plain numbers, anything else as it is."""
+    """Return sizes as plain numbers, anything else as it is."""
     return tuple(map(int, value)) if isinstance(value, Shape) else value
 
 

@@ -1,4 +1,4 @@
-"""Where in the user's code something happens."""
+"""The place in the user's code where something happens."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WAY_OUT = (
 
 
 def user_line() -> str:
-    """The innermost line of the running code that is neither loadrun's nor numpy's, with its whole path and text."""
+    """Return the innermost running line that is neither loadrun's nor numpy's, with its whole path and text."""
     path, number = here()
     text = linecache.getline(path, number).strip()
     return f"{path}:{number}" + (f": {text}" if text else "")

@@ -1,6 +1,6 @@
 """The process-wide settings behind MegEngine's ``amp`` and ``config``, read before operators are applied.
 
-MegEngine's code assigns to the attributes of those two modules; `forward` makes their attributes stand for this record.
+MegEngine's code assigns to the attributes of those two modules; `forward` redirects their attributes to this record.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class autocast:
             "high_prec_dtype": self.high_prec_dtype,
         }
         if not self.enabled:
-            # What encloses the block stays in force, and what the block itself sets ends with it.
+            # Settings around the block stay in force; those that the block makes end with it.
             inside = {name: getattr(SWITCHES, name) for name in inside}
         self._before.append(SWITCHES.replaced(**inside))
 

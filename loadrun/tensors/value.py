@@ -183,7 +183,7 @@ class Tensor:
         self._var = None
         self._session = None
         if data is None:
-            # MegEngine makes a tensor without elements of it.
+            # MegEngine makes an empty tensor of it.
             data = np.zeros(0, np.float32)
         given = isinstance(data, Tensor)
         place = default_device() if device is None else placed(device)
@@ -286,7 +286,7 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes; inside a trace with symbolic shapes a tuple of numbers that the graph follows (`TracedInt`)."""
+        """The sizes; inside a trace with symbolic shapes a tuple of symbolic sizes (`TracedInt`)."""
         if self._pair is not None:
             return self._pair[0].shape
         return _bound.shape_of(self, self._tuple_shape, self._session)
@@ -368,7 +368,7 @@ class Tensor:
         return self.numpy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """The device of the value: the CPU."""
+        """Return the device of the value: the CPU."""
         return self.numpy().__dlpack_device__()
 
     def detach(self) -> Tensor:
@@ -508,7 +508,7 @@ class Tensor:
         return value if dtype is None else value.astype(dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        # An ndarray in front of an operator comes here; beside MegEngine's tensors it follows MegEngine's rules.
+        # An ndarray as left operand comes here; beside tensors MegEngine's rules hold for it.
         name = _OPERATORS.get(ufunc)
         if name is not None and method == "__call__" and not kwargs:
             first, other = inputs
@@ -567,12 +567,12 @@ class Tensor:
 
     @property
     def ndim(self) -> int:
-        """How many axes the tensor has."""
+        """The number of axes."""
         return self._ndim()
 
     @property
     def size(self) -> int:
-        """How many elements the tensor has."""
+        """The number of elements."""
         return _bound.product_of(self.shape)
 
     @property

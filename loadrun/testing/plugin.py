@@ -106,10 +106,12 @@ class _OpenModel:
         """The runner of a dump of a file."""
         if self.key != (path, engine, seed):
             from ..dump import load_all  # for start-up
+            from ..engines import runs_file  # for start-up
             from ..runner import Runner  # for start-up
 
             self.key, self.runners, self.result = None, [], None
-            self.runners = [Runner(b, engine, seed=seed) for b in load_all(path)]
+            bundles = load_all(path, native=runs_file(engine))
+            self.runners = [Runner(b, engine, seed=seed) for b in bundles]
             self.key = path, engine, seed
         return self.runners[dump]
 
@@ -133,6 +135,11 @@ class _OpenModel:
 _open = _OpenModel()
 
 
+def _engine(config: pytest.Config) -> str:
+    """The engine that options and configuration name."""
+    return str(config.getoption("--loadrun-engine") or config.getini("loadrun_engine"))
+
+
 class ModelFile(pytest.File):
     """A file with a model and its testcases."""
 
@@ -141,9 +148,10 @@ class ModelFile(pytest.File):
         from ..base.errors import LoadRunError  # for start-up
         from ..base.text import clean  # for start-up
         from ..dump import load_all  # for start-up
+        from ..engines import runs_file  # for start-up
 
         try:
-            bundles = load_all(self.path)
+            bundles = load_all(self.path, native=runs_file(_engine(self.config)))
         except LoadRunError as e:
             raise self.CollectError(str(e)) from None
         for i, bundle in enumerate(bundles):
@@ -168,6 +176,8 @@ def _expected(bundle: Any) -> list[str]:
     """Outputs of which there is an expected value, whether a check reads it or not."""
     from ..testcase import EXPECT  # for start-up
 
+    if bundle.refusal is not None:
+        return [*bundle.source.outputs]
     names = [v.name or "" for v in bundle.graph.inputs]
     return [n[: -len(EXPECT)] for n in names if n.endswith(EXPECT)]
 
@@ -197,9 +207,8 @@ class ModelCase(pytest.Collector):
 
     def result(self) -> Result:
         """What running it gives."""
-        config = self.config
-        engine = config.getoption("--loadrun-engine") or config.getini("loadrun_engine")
-        return _open.run(self.path, self.dump, self.index, str(engine), int(config.getini("loadrun_seed")))
+        seed = int(self.config.getini("loadrun_seed"))
+        return _open.run(self.path, self.dump, self.index, _engine(self.config), seed)
 
 
 class ModelTest(pytest.Item):

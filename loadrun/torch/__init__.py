@@ -14,7 +14,7 @@ from .registry import aten
 if TYPE_CHECKING:
     from .traced import Traced
 
-__all__ = ["aten", "trace", "trace_module"]
+__all__ = ["aten", "save", "trace", "trace_module"]
 
 
 def trace(
@@ -24,11 +24,14 @@ def trace(
     dynamic_shapes: Any = None,
     *,
     opt_level: int = 2,
+    check: bool = True,
 ) -> Traced:
     """Record a torch module as a graph of MegEngine's operators.
 
     The module is exported by `torch.export.export(strict=False)` as it is: call ``.eval()`` first. What the recorded
-    graph computes is compared with what torch computes (`Traced.differences`), and dumps hold torch's results.
+    graph computes is compared with what torch computes (`Traced.differences`): for the example, and where sizes are
+    dynamic at others as well. Sizes of 1 are refused later where torch treats them differently. Dumps hold torch's
+    results.
 
     Args:
         module: a `torch.nn.Module`, a method of one, or a function of torch tensors.
@@ -37,10 +40,11 @@ def trace(
         dynamic_shapes: which sizes may differ later, as `torch.export.export` takes it; True lets torch find out for
             all sizes. None fixes them all.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
+        check: False only warns where the graph gives something else than torch.
 
     Raises:
         UsageError: torch is not installed.
-        TraceError: torch cannot export the module.
+        TraceError: torch cannot export the module, or the graph gives something else than torch.
         UnsupportedError: operators have no counterpart; the text names all of them, each with the module's path and
             the source line.
 
@@ -53,12 +57,20 @@ def trace(
     torch = need_torch()
     from .traced import Traced  # for start-up
 
-    found = Traced(module, dynamic_shapes, opt_level)
+    found = Traced(module, dynamic_shapes, opt_level, check=check)
     if args is not None or kwargs is not None:
         given = args if isinstance(args, tuple) else () if args is None else (args,)
         given, named = torch.utils._pytree.tree_map(_as_torch, (given, dict(kwargs or {})))
         found.record(given, named)
     return found
+
+
+def save(module: Any, path: Any, *args: Any, **kwargs: Any) -> None:
+    """Write an exported program, what it computes and its checks as one file; see `loadrun.torch.program.save`."""
+    need_torch()
+    from .program import save as write  # for start-up
+
+    write(module, path, *args, **kwargs)
 
 
 def _as_torch(value: Any) -> Any:

@@ -24,12 +24,14 @@ __all__ = [
     "NO_COMPLEX",
     "LoweringProblem",
     "export",
+    "functional",
     "name_of_target",
     "place_of",
     "quiet",
     "refusal",
     "submodules",
     "unsupported",
+    "writes",
 ]
 
 # Operators of Python on sizes, and calls that only assert; `sizes` has their meaning.
@@ -85,10 +87,19 @@ def export(
 
 
 def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    program = torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
-    if any(_writes(n) for n in _nodes(program)):
+    return functional(torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False))
+
+
+def functional(program: Any) -> Any:
+    """An exported program without in-place operators, and without those that only their decompositions lower."""
+    if writes(program):
         program = program.run_decompositions({})
     return _decomposed(program)
+
+
+def writes(program: Any) -> bool:
+    """Whether operators of a program write into tensors, such as its buffers."""
+    return any(_writes(n) for n in _nodes(program))
 
 
 def _writes(node: Any) -> bool:

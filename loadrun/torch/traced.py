@@ -27,9 +27,10 @@ from ..tracing.options import TraceOptions
 from ..tracing.traced import Traced as Recording
 from ..verify.pack.capture import Recorder
 from .complex import of_parts, parts
-from .exporting import export, name_of_target, quiet, refusal, submodules, unsupported
+from .exporting import export, functional, name_of_target, quiet, refusal, submodules, unsupported
 from .interpret import Interpreter
 from .modules import as_module, as_torch, owner_of
+from .other_sizes import at_another_size, differing_outputs, draws_numbers, guarded, never_one, refuse_one
 from .registry import DATA_SIZED, UnsupportedCallError
 from .signature import Signature
 from .values import ndarray, of_numpy
@@ -44,6 +45,8 @@ class Traced(Dumps):
         module: a module, a method of one, or a function of torch tensors.
         dynamic_shapes: which sizes may differ in later calls, see `loadrun.torch.trace`.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
+        program: what torch exported of the module before, with its dynamic shapes.
+        check: whether a graph that differs from torch is refused; False only warns, None does neither.
 
     Attributes:
         module: what is traced.
@@ -54,8 +57,19 @@ class Traced(Dumps):
             traced example, and of all testcases of the latest `dump`.
     """
 
-    def __init__(self, module: Callable[..., Any], dynamic_shapes: Any = None, opt_level: int = 2) -> None:
+    def __init__(
+        self,
+        module: Callable[..., Any],
+        dynamic_shapes: Any = None,
+        opt_level: int = 2,
+        *,
+        program: Any = None,
+        check: bool | None = True,
+    ) -> None:
         self.module = module
+        self._exported = program
+        self._checks = check
+        self._never_one: frozenset[Any] = frozenset()
         self.original = owner_of(module)
         self.program: Any = None
         self.signature: Any = None
@@ -148,9 +162,13 @@ class Traced(Dumps):
             what the graph computes for the example.
         """
         module = as_module(self.module)
-        shapes = _every_size(module, args, kwargs) if self._dynamic is True else self._dynamic
         with torch.no_grad():
-            program = export(module, args, kwargs, shapes, follow_one=self._dynamic is True)
+            if self._exported is not None:
+                with quiet():
+                    program = functional(self._exported)
+            else:
+                shapes = _every_size(module, args, kwargs) if self._dynamic is True else self._dynamic
+                program = export(module, args, kwargs, shapes, follow_one=self._dynamic is True)
         problems = unsupported(program)
         if problems:
             raise refusal(module, problems)
@@ -165,7 +183,50 @@ class Traced(Dumps):
         self._example = self.signature.leaves(args, kwargs)
         truth = self.truth(self._example)
         self.compare(outputs, truth)
+        try:
+            self._hold(outputs, truth, module, args, kwargs)
+        except TraceError:
+            self.program = self._inner = None
+            raise
         return self.signature.rebuilt(outputs)
+
+    def _hold(
+        self,
+        outputs: Sequence[Array],
+        truth: Sequence[Array],
+        module: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        """Hold the graph against torch at the example's sizes, and at others where sizes are dynamic.
+
+        Raises:
+            TraceError: they differ, and the trace is to be checked.
+        """
+        if draws_numbers(self.program):
+            return
+        self._report(differing_outputs(self, outputs, truth), "the example")
+        if not self._symbolic:
+            return
+        errors, sizes = at_another_size(self)
+        self._report(errors, f"sizes of {sizes}")
+        if not errors:
+            self._never_one = never_one(self)
+        if self._never_one:
+            # Recorded anew, with inputs that refuse a 1.
+            self._recorded(module, args, kwargs)
+
+    def _report(self, errors: Mapping[str, float], where: str) -> None:
+        if not errors or self._checks is None:
+            return
+        worst = ", ".join(f"{n} ({e:.3g})" for n, e in [*errors.items()][:3])
+        text = (
+            f"the graph does not give what torch gives for {where}: {worst}, the error of MegEngine's measure; "
+            f"{'; '.join(self.notes) or 'an operator may be lowered wrongly'}"
+        )
+        if self._checks:
+            raise TraceError(f"{text}; check=False takes it nevertheless")
+        warnings.warn(text, TraceWarning, stacklevel=6)
 
     def check(self, flat: Sequence[Any]) -> None:
         """Refuse what the exported program does not hold for.
@@ -176,6 +237,7 @@ class Traced(Dumps):
         self.signature.check(flat)
         if not self._symbolic:
             return
+        refuse_one(self, flat, self._never_one)
         if self._guards is None:
             with quiet():
                 self._guards = getattr(self.program.module(), "_guards_fn", lambda *_: None)
@@ -211,7 +273,10 @@ class Traced(Dumps):
 
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
-            given = {name: of_parts(fake, waiting) for name, fake in self.signature.graph_inputs()}
+            given = {
+                name: guarded(of_parts(fake, waiting), fake, self._never_one)
+                for name, fake in self.signature.graph_inputs()
+            }
             found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
             return dict(zip(self._keys, found, strict=True)) if self._by_key else tuple(found)
 
@@ -318,7 +383,8 @@ def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
     given = [copy.deepcopy(v) for v in flat]
     if any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs):
         # A call that changes buffers must not show in the next one.
-        owner = copy.deepcopy(traced.original)
+        with quiet():
+            owner = copy.deepcopy(traced.original)
         function = owner if function is traced.original else getattr(owner, function.__name__)
     args, kwargs = pytree.tree_unflatten(given, traced.program.call_spec.in_spec)
     try:

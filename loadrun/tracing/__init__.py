@@ -1,11 +1,16 @@
 """Tracing: from a Python function to a compiled graph and a self-verifying dump."""
 
-from ..base.errors import TraceError
-from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
-from .config import GraphOptimizationConfig
-from .modules import LoadedModule, TracedModule, load_module, partial_trace, trace_module
-from .traced import Traced
-from .tracing import exclude_from_trace, is_tracing, trace
+from typing import TYPE_CHECKING
+
+from ..base.registry import lazy
+
+if TYPE_CHECKING:
+    from ..base.errors import TraceError
+    from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
+    from .config import GraphOptimizationConfig
+    from .modules import LoadedModule, TracedModule, load_module, partial_trace, trace_module
+    from .traced import Traced
+    from .tracing import exclude_from_trace, is_tracing, trace
 
 __all__ = [
     "DTRConfig",
@@ -22,3 +27,18 @@ __all__ = [
     "trace",
     "trace_module",
 ]
+
+# ONNX models are read under a recorder, which needs none of these.
+__getattr__ = lazy(
+    __name__,
+    {
+        **dict.fromkeys(("DTRConfig", "SublinearMemoryConfig"), "..engines.recompute_config"),
+        "GraphOptimizationConfig": ".config",
+        **dict.fromkeys(
+            ("LoadedModule", "TracedModule", "load_module", "partial_trace", "trace_module"), ".modules"
+        ),
+        "TraceError": "..base.errors",
+        "Traced": ".traced",
+        **dict.fromkeys(("exclude_from_trace", "is_tracing", "trace"), ".tracing"),
+    },
+)

@@ -13,10 +13,10 @@ from ..graph import Var
 from ..graph.dtypes import Array
 from ..tensors.complex_pairs import unrecordable
 from ..tensors.convert import as_tensor
-from ..tensors.followed import TracedNumber
 from ..tensors.session import use
 from ..tensors.sizes import Shape
 from ..tensors.source import Place, shown
+from ..tensors.symbolic import TracedNumber
 from ..tensors.value import Tensor
 from .arguments import Argument, CallArguments, changed_among, settle, slotted, unmarked
 from .compiled import (

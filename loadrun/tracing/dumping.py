@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from ..base.errors import SpecError, TraceError
-from ..dump.options import DumpOptions, DumpResult
+from ..dump.options import DumpResult
 from ..graph import Graph, Metadata, Opr
 from ..graph.params import BN, BNFwdMode
 from ..ops.registry import implementation
@@ -26,7 +26,7 @@ from .compiled import Outputs
 from .naming import DumpValueError, input_names, make_names_unique, name_outputs, output_names_of
 from .options import TraceOptions
 from .recording import Recording, constant, name_of, plain_title
-from .writing import check_older, dump_graph
+from .writing import DumpArguments, check_older, dump_graph, signature_of
 
 __all__ = ["Dumps"]
 
@@ -104,6 +104,7 @@ class Dumps(ABC):
             )
         names = output_names_of(structure, outs, paths, output_names)
         graph, known = subgraph(recording.graph, outs)
+        graph.input_order = tuple(input_names(recording, arg_names).values())
         _check_inference(graph)
         inputs = input_names(recording, arg_names)
         for old, new in inputs.items():
@@ -119,71 +120,14 @@ class Dumps(ABC):
                 _freeze(graph, capture.var.name or "", capture.tensor)
         return graph
 
-    def dump(
-        self,
-        file: str | os.PathLike[str] | BinaryIO,
-        *,
-        arg_names: str | Sequence[str | None] | None = None,
-        output_names: str | Sequence[str] | None = None,
-        append: bool = False,
-        keep_var_name: int = 1,
-        keep_opr_name: bool = False,
-        keep_param_name: bool = False,
-        keep_opr_priority: bool = False,
-        no_change_graph: bool = False,
-        strip_info_file: str | os.PathLike[str] | TextIO | None = None,
-        append_json: bool = False,
-        optimize_for_inference: bool = True,
-        user_info: Any = None,
-        enable_metadata: bool = True,
-        input_data: str | Iterable[str] | None = None,
-        repeat: int = 1,
-        silent: bool = False,
-        no_assert: bool = False,
-        maxerr: float | Mapping[str, float] = 1e-4,
-        resize_input: bool = False,
-        input_transform: str | None = None,
-        dump_format: str | None = None,
-        model_version: int = 2,
-        compat_older_version: str | None = None,
-        replay: bool = True,
-        check: bool = True,
-        **kwargs: Any,
-    ) -> DumpResult:
+    @signature_of(DumpArguments)
+    def dump(self, file: str | os.PathLike[str] | BinaryIO, **keywords: Any) -> DumpResult:
         """Write the recorded graph as a .mge file that MegEngine and loadrun run.
 
         Args:
             file: a path, or an open binary file.
-            arg_names: names of the positional tensor arguments, default ``arg_0`` and so on.
-            output_names: names of the outputs; not for a function that returns a dict, whose keys are the names.
-            append: put the dump behind what the file holds.
-            keep_var_name: 0 no names, 1 those of outputs, 2 all.
-            keep_opr_name, keep_param_name, keep_opr_priority: keep names of operators, names of weights, priorities.
-            no_change_graph: True writes every operator as it is; False rewrites newer ones for older runtimes, as
-                MegEngine does (`loadrun.passes.older.for_older`).
-            strip_info_file, append_json: a JSON file for the operators and dtypes in use, and whether to extend it.
-            optimize_for_inference: apply the passes that the ``enable_*`` keywords ask for, and fold constants.
-            user_info: anything that can be pickled, stored as metadata.
-            enable_metadata: False leaves the metadata out.
-            input_data: specifications of input data, one testcase each (see `loadrun.inputspec`); the outputs that
-                the recorded graph gives for them are the ground truth.
-            repeat: repeat data from files along axis 0.
-            silent: MegEngine does not print the errors that it finds.
-            no_assert: embed inputs alone.
-            maxerr: tolerance of the checks, one or by output name.
-            resize_input: scale images to the input's height and width.
-            input_transform: numpy expression over ``data``.
-            dump_format: "FBS_V2" (default) or "FBS".
-            model_version: version number of FBS_V2 files.
-            compat_older_version: "8.14" for that release's header and operator ids.
-            replay: replay the testcases of what was written, before it takes the file's place: a warning tells of
-                checks that do not hold. False saves that time.
-            check: run the Python function on every packed input as well; where the graph gives something else, a
-                `TraceWarning` says so: it keeps branches, numbers and random numbers of the recorded call.
-            kwargs: ``enable_io16xc32``, ``enable_ioc16``, ``enable_hwcd4``, ``enable_nchw88``, ``enable_nchw44``,
-                ``enable_nchw44_dot``, ``enable_nchw4``, ``enable_nchw32``, ``enable_chwn4``, ``enable_nchw64``,
-                ``enable_fuse_conv_bias_nonlinearity``, ``enable_fuse_conv_bias_with_z``,
-                ``enable_fuse_preprocess``; see `loadrun.passes`.
+            keywords: those of MegEngine's ``trace.dump``, and a few more; `loadrun.tracing.writing.DumpArguments` says
+                what each means.
 
         Returns:
             the counts that MegEngine returns.
@@ -205,44 +149,22 @@ class Dumps(ABC):
         >>> loadrun.run(loadrun.loads(file.getvalue()))[0].verdict.value
         'pass'
         """
-        if compat_older_version:
-            compat_older_version = compat_older_version.strip()
-            check_older(compat_older_version, no_change_graph, dump_format)
-        dump_format = dump_format or "FBS_V2"
-        graph = self.graph(arg_names, output_names)
+        given = DumpArguments.of(**keywords)
+        if given.compat_older_version:
+            check_older(given.compat_older_version.strip(), given.no_change_graph, given.dump_format)
+        graph = self.graph(given.arg_names, given.output_names)
         self._check_elements(graph)
         graph.metadata = None
-        if enable_metadata:
-            graph.metadata = Metadata(is_valid=True, user_info=_information(user_info))
-        options = DumpOptions(
-            dump_format=dump_format,
-            model_version=model_version if dump_format == "FBS_V2" else None,
-            no_change_graph=no_change_graph,
-            compat_older_version=compat_older_version or None,
-            keep_var_name=keep_var_name,
-            keep_opr_name=keep_opr_name,
-            keep_param_name=keep_param_name,
-            keep_opr_priority=keep_opr_priority,
-            strip_info_file=strip_info_file,
-            append_json=append_json,
-            append=append,
-        )
+        if given.enable_metadata:
+            graph.metadata = Metadata(is_valid=True, user_info=_information(given.user_info))
         recorder: Callable[[Bundle], Recorder] = self._truth
-        if check and self.recording is not None:
-            recorder = partial(self._checked, names=input_names(self.recording, arg_names), maxerr=maxerr)
+        if given.check and self.recording is not None:
+            names = input_names(self.recording, given.arg_names)
+            recorder = partial(self._checked, names=names, maxerr=given.maxerr)
         try:
-            return dump_graph(
-                graph,
-                file,
-                options,
-                input_data=input_data,
-                passes=kwargs if optimize_for_inference else None,
-                packing={"silent": silent, "no_assert": no_assert, "maxerr": maxerr, "recorder": recorder},
-                loading={"repeat": repeat, "resize_input": resize_input, "input_transform": input_transform},
-                replay=replay,
-            )
+            return dump_graph(graph, file, given.packing, recorder)
         except SpecError as e:
-            unused = self._unused(graph, arg_names)
+            unused = self._unused(graph, given.arg_names)
             if unused:
                 hint = f"no output depends on {', '.join(unused)}, so that the dump has no such input"
                 raise SpecError(f"{e}\n{hint}") from e

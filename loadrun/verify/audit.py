@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..base.errors import LoadRunError
+from ..base.failures import Failure, failure
+from ..base.files import files_of
+from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..compare.results import Result, Verdict
+from ..dump import load_all
 from ..engines import Choice
 from ..graph import Graph, Opr, StoredTensor
 from ..graph.dtypes import Array, DType, encode
+from ..inputs.feeds import ModelOptions
 from ..passes.checks import Origins
 from ..passes.copies import subgraph
 from ..runner import Runner
 from ..testcase import EXPECT, Bundle, Testcase
 
-__all__ = ["Score", "audit"]
+__all__ = ["Audit", "AuditOptions", "Score", "audit", "audit_files"]
 
 _FEW = 2
 """Testcases that a mutant is tried on."""
@@ -77,6 +83,11 @@ def audit(
     cases = [bundle.testcases[i] for i in range(min(_FEW, len(bundle.testcases)))]
     if not scores or not cases:
         return list(scores.values())
+    # A mutant is one graph: where a model has one for each set of sizes, it is run at those of the first testcase.
+    bundle = bundle.for_data(cases[0].arrays)
+    cases = [case for case in cases if bundle.for_data(case.arrays) is bundle]
+    # The file itself, which some engines run, is no graph.
+    bundle = replace(bundle, source=None, sized=None)
     runner = Runner(bundle, engine, seed=seed)
     truth = [runner.check(case) for case in cases]
     for result in truth:
@@ -89,6 +100,70 @@ def audit(
     for what, changed in _inputs(cases, seed):
         _note(scores, what, truth, changed, runner.check)
     return list(scores.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions(ModelOptions):
+    """Say how files are audited; the options of `ModelOptions` are among these.
+
+    Attributes:
+        mutants: at most that many of each kind for a file.
+        seed: seed of the draw and of random operators.
+        engine: what executes the models.
+    """
+
+    mutants: int = 20
+    seed: int = 0
+    engine: str | Choice = "reference"
+
+
+@dataclass
+class Audit:
+    """What the checks of files caught.
+
+    Attributes:
+        scores: pairs of a file and the score of one of its checks.
+        failures: pairs of a file and why it could not be read or run.
+    """
+
+    scores: list[tuple[str, Score]] = field(default_factory=list)
+    failures: list[tuple[str, Failure]] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """What `loadrun audit` exits with: 0 when every check passes and caught one mutant."""
+        if self.failures:
+            return max(f.code for _, f in self.failures)
+        reached = [s for _, s in self.scores if s.mutants]
+        if any(not s.caught for s in reached):
+            return EXIT_FAIL
+        silent = any(s.reason is not None for _, s in self.scores)
+        return EXIT_PASS if reached and not silent else EXIT_NOT_COMPARED
+
+
+def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions | None = None) -> Audit:
+    """Try mutants of files on their own checks; see `audit`.
+
+    Args:
+        files: names, patterns and folders.
+        options: how many mutants.
+
+    Raises:
+        InputError: a file does not exist.
+
+    >>> found = audit_files(["fixtures/nets/mlp.mge"], AuditOptions(mutants=3))
+    >>> [(path, s.output, s.value) for path, s in found.scores], found.exit_code
+    ([('fixtures/nets/mlp.mge', 'out', 1.0)], 0)
+    """
+    options, found = options or AuditOptions(), Audit()
+    for path in files_of([os.fspath(f) for f in files]):
+        try:
+            for bundle in load_all(path, **options.read):
+                how = {"mutants": max(1, options.mutants), "seed": options.seed}
+                found.scores += [(path, s) for s in audit(bundle, **how, engine=options.engine)]
+        except Exception as e:
+            found.failures.append((path, failure(e)))
+    return found
 
 
 def _note(

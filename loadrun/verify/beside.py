@@ -11,7 +11,7 @@ from ..compare import Comparison, compare
 from ..compare.judging import Criteria, judge, policy_for
 from ..compare.policy import Policy
 from ..compare.results import OutputResult, Result, Verdict
-from ..engines import Choice
+from ..engines import Choice, runs_file
 from ..graph.dtypes import Array, DType
 from ..runner import Runner, random_inputs
 from ..testcase import Bundle, Testcase
@@ -81,7 +81,7 @@ class EngineComparison:
         """Run every engine on given data, which is called by a number."""
         return self._round(index, lambda runner: replace(runner.run(feeds), index=index))
 
-    def time(self, feeds: Mapping[str, Array], iterations: int, warmup: int) -> dict[str, tuple[float, ...]]:
+    def time(self, case: Testcase, iterations: int, warmup: int) -> dict[str, tuple[float, ...]]:
         """Time further runs, the engines taking turns, so that what else the machine does disturbs all alike.
 
         Returns:
@@ -90,10 +90,11 @@ class EngineComparison:
         pairs = zip(self.engines, self._runners, strict=True)
         alive = {c.spec: r for c, r in pairs if c.spec in self._ran}
         found: dict[str, list[float]] = {name: [] for name in alive}
+        feeds = {name: runner.inputs_of(case) for name, runner in alive.items()}
         for i in range(warmup + iterations):
             for name, runner in alive.items():
                 start = time.perf_counter()
-                runner.run(feeds)
+                runner.run(feeds[name])
                 if i >= warmup:
                     found[name].append(time.perf_counter() - start)
         return {name: tuple(seconds) for name, seconds in found.items()}
@@ -105,7 +106,10 @@ class EngineComparison:
                 result = run(runner)
                 self._ran.add(choice.spec)
             except (LoadRunError, OSError) as e:
-                result = Result(index, (), Verdict.ERROR, message=str(e))
+                # What only the file's own runtime can run is no fault of the other engines.
+                apart = self.bundle.refusal is not None and not runs_file(choice)
+                verdict = Verdict.NOT_COMPARED if apart else Verdict.ERROR
+                result = Result(index, (), verdict, message=str(e))
             results.append(replace(result, choice=choice.spec))
         first = {o.name: o for o in results[0].outputs}
         return (results[0], *(self._held(r, first) for r in results[1:]))
@@ -119,7 +123,7 @@ class EngineComparison:
         return replace(result, outputs=outs, verdict=verdict, apart=_apart(result, first))
 
     def _judged(self, out: OutputResult, first: OutputResult | None) -> OutputResult:
-        unchecked = out.maxerr is None and out.reason is None
+        unchecked = out.maxerr is None and out.reason is None and out.dtype.name != "String"
         if not unchecked or first is None or first.value is None or out.value is None:
             return out
         exact = not out.dtype.is_quantized and out.dtype.np.kind in "iub"
@@ -133,7 +137,7 @@ def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Compa
     found: dict[str, Comparison] = {}
     for out in result.outputs:
         other = first.get(out.name)
-        if other is None or other.value is None or out.value is None or out.value.dtype.kind == "c":
+        if other is None or other.value is None or out.value is None or out.value.dtype.kind in "cU":
             continue
         found[out.name] = compare(_numbers(other.value, out.dtype), _numbers(out.value, out.dtype))
     return found

@@ -144,7 +144,7 @@ def describe(bundle: Bundle) -> Description:
             "optimize_options": options(meta.optimize_options),
             "user_info_bytes": len(meta.user_info or b""),
         },
-        warnings=tuple(bundle.warnings),
+        warnings=(*bundle.warnings, *([bundle.taken] if bundle.taken and not len(bundle.testcases) else [])),
         problems=(*problems, *damaged),
         cases=tuple(cases),
         provenance=_provenance(bundle),

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 import numpy as np
@@ -17,15 +17,16 @@ import numpy as np
 from ..base import schema
 from ..base.errors import FormatError, InputError, UsageError
 from ..base.text import clean
+from ..compare.counting import CountedResults
 from ..compare.formula import Formula
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
 from ..compare.policy import Policy, require_compared
-from ..compare.results import OutputResult, Result, Verdict
+from ..compare.results import FileResult, OutputResult, Result, Verdict
 from ..graph.dtypes import Array, DType
 from ..graph.params import DTypeEnum
 from ..inputs.files import members
 
-__all__ = ["ResultWriter", "SavedFile", "judge_saved", "read_saved"]
+__all__ = ["JudgeOptions", "ResultWriter", "SavedFile", "judge_results", "judge_saved", "read_saved"]
 
 _FORMAT = "loadrun results 1"
 _DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, struct.error, zlib.error)
@@ -273,6 +274,52 @@ def judge_saved(
         if about["verdict"] is Verdict.ERROR:
             verdict = Verdict.ERROR
         yield Result(about["testcase"], judged, verdict, about["seconds"], about["message"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """Say by what saved results are judged.
+
+    Attributes:
+        maxerr: tolerance of all outputs, or by output name, that of all others under the empty name; None is each
+            file's own.
+        policies: what must hold besides, by output name, all others under the empty name.
+    """
+
+    maxerr: float | Mapping[str, float] | None = None
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+
+
+def judge_results(
+    path: str | os.PathLike[str], options: JudgeOptions | None = None
+) -> Iterator[CountedResults]:
+    """Judge results that ``--save-results`` wrote by other tolerances, without running anything.
+
+    Args:
+        path: the file.
+        options: tolerances and policies.
+
+    Yields:
+        each file that was run, with its results as they are read.
+
+    Raises:
+        FormatError: the file is damaged.
+        UsageError: a name is that of no output.
+
+    >>> import os, tempfile, loadrun
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     saved = os.path.join(folder, "results")
+    ...     _ = loadrun.replay_files(["fixtures/nets/mlp.mge"], loadrun.RunOptions(save_results=saved))
+    ...     for found in judge_results(saved, JudgeOptions(maxerr=0.0)):
+    ...         print(found.file.path, [r.verdict.value for r in found])
+    fixtures/nets/mlp.mge ['fail', 'fail', 'fail']
+    """
+    options = options or JudgeOptions()
+    maxerr = options.maxerr
+    limits = maxerr if isinstance(maxerr, Mapping) or maxerr is None else {"": maxerr}
+    for saved in read_saved(path):
+        file = FileResult(saved.path, warnings=list(saved.missed), missed=saved.missed)
+        yield CountedResults(file, judge_saved(saved, limits, options.policies))
 
 
 def _judged(

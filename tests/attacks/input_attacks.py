@@ -198,14 +198,14 @@ def i18_lists_of_lists(folder: Path) -> list[str]:
     return ["--input", f"@{folder / '0.txt'}"]
 
 
-@attack("must be a regular file, no pipe", seconds=1)
+@attack("must be a regular file, not a pipe", seconds=1)
 def i19_pipe_as_data(folder: Path) -> list[str]:
     """Nobody writes to it, so reading it would wait for ever."""
     os.mkfifo(folder / "fifo.npy")
     return ["--input", f"x:{folder / 'fifo.npy'}"]
 
 
-@attack("must be a regular file, no device", seconds=1)
+@attack("must be a regular file, not a device", seconds=1)
 def i20_device_as_data(folder: Path) -> list[str]:
     """It has no end."""
     return ["--input", "x:/dev/zero"]

@@ -75,7 +75,7 @@ def test_a_pipe_as_model(command: str, tmp_path: Path, capsys: pytest.CaptureFix
         more = {"unpack": ["-o", str(tmp_path / "o")], "pack": ["-d", "#ones", "-o", str(tmp_path / "o")]}
         assert main([command, str(path), *more.get(command, [])]) == 2
         said = capsys.readouterr()
-        assert f"a .mge file must be a regular file, no {what}" in said.out + said.err
+        assert f"a .mge file must be a regular file, not a {what}" in said.out + said.err
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the platform has no named pipes")

@@ -155,7 +155,7 @@ def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_baselines(tmp_path: Path) -> None:
     from loadrun.base.errors import InputError
-    from loadrun.report.benchmark import VERSION, regressions
+    from loadrun.verify.bench.baseline import VERSION, regressions
 
     subject = {"file": "a.mge", "engine": "reference", "threads": None, "batch": None, "wall_seconds": [0.1]}
     data = {"benchmark": VERSION, "subjects": [subject], "environment": {"processor": "x"}}

@@ -1,4 +1,4 @@
-"""Bytes of live values: measured, foretold, and counted by hand. A matrix of 4 times 6 takes 96 bytes."""
+"""Bytes of live values: measured, predicted, and counted by hand. A matrix of 4 times 6 takes 96 bytes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ X = {"x": np.linspace(-1, 1, 24, dtype="f4").reshape(4, 6)}
 
 
 def measured(graph: Graph) -> tuple[int, int, int]:
-    """Peak and bytes alive in the end, and the peak that was foretold."""
+    """Peak and bytes alive in the end, and the peak that was predicted."""
     engine = ReferenceEngine(graph)
     meter = MemoryMeter()
     kept = engine.run(X, memory=meter)
     (program,) = engine._programs.values()
-    foretold = peak_bytes(program.steps, {v.id for v in graph.outputs}, infer_shapes(graph).shapes)
+    predicted = peak_bytes(program.steps, {v.id for v in graph.outputs}, infer_shapes(graph).shapes)
     alive = meter.live
     del kept
     assert meter.live == 0
-    return meter.peak, alive, foretold
+    return meter.peak, alive, predicted
 
 
 def test_new_memory() -> None:
@@ -57,8 +57,8 @@ def test_views_count_once_and_hold_all_their_memory() -> None:
     first, second = b.halves(b.elemwise(ElemwiseMode.EXP, b.input((4, 6))), 4)
     t = b.sum(b.concat(first, first))
     b.graph.outputs = [b.elemwise(ElemwiseMode.ADD, second, t)]
-    peak, alive, foretold = measured(b.graph)
-    assert peak == foretold == 96 + 96 + 24
+    peak, alive, predicted = measured(b.graph)
+    assert peak == predicted == 96 + 96 + 24
     assert alive == 96, "the result was written into a half, so the whole is held"
 
 
@@ -77,16 +77,16 @@ def test_an_observer_of_operators() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_peaks_are_foretold(seed: int) -> None:
+def test_peaks_are_predicted(seed: int) -> None:
     """Exactly, or where transpositions make it unsure whether memory is shared, not below."""
-    peak, _, foretold = measured(random_graph(random.Random(seed), 18, flips=False))
-    assert foretold == peak
-    peak, _, foretold = measured(random_graph(random.Random(seed), 18))
-    assert foretold >= peak
+    peak, _, predicted = measured(random_graph(random.Random(seed), 18, flips=False))
+    assert predicted == peak
+    peak, _, predicted = measured(random_graph(random.Random(seed), 18))
+    assert predicted >= peak
 
 
 @pytest.mark.parametrize("name", ["unet", "resnet_basic", "vit", "optical_flow", "super_resolution_bilinear"])
-def test_peaks_of_nets_are_foretold(name: str) -> None:
+def test_peaks_of_nets_are_predicted(name: str) -> None:
     bundle = loadrun.load(f"fixtures/nets/{name}.mge")
     targets = [c.get for c in bundle.checks]
     engine = ReferenceEngine(bundle.graph, targets)

@@ -27,7 +27,8 @@ def loaded(body: str, shapes: dict[str, tuple[int, ...]], opset: int = 19, **sto
     model.graph.output[0].type.tensor_type.elem_type = 0
     for name, value in stored.items():
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
-    return loadrun.Runner(loadrun.load(model.SerializeToString(), input_shapes=shapes))
+    # The one graph, as a dump would hold it; a loaded model has another for each set of sizes.
+    return loadrun.Runner(loadrun.Bundle(loadrun.load(model.SerializeToString(), input_shapes=shapes).graph))
 
 
 def run(runner: loadrun.Runner, **feeds: Array) -> Array:

@@ -131,7 +131,7 @@ def test_arrays_without_elements(shape: tuple[int, int, int]) -> None:
             {"qproj_size": 7, "kproj_size": 7},
             (),
             56,
-            "the query projection of 7 elements cannot be parted into 2 heads",
+            "the query projection of 7 elements cannot be divided into 2 heads",
         ),
         ({"qproj_size": 6}, (), 24, "a head has 3 elements of the query, but 4 of the key"),
         ({"oproj_size": 5}, (), 12, "the weight must have 60 elements, found 12 [12]"),

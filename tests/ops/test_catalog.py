@@ -18,7 +18,7 @@ FACTS: dict[str, dict[str, Any]] = {row["name"]: row for row in REGISTRY["operat
 
 
 def differing(fact: str, declared: Any) -> dict[str, Any]:
-    """Operators for which the registry says something else: what it says and what is declared."""
+    """List the operators for which the registry says something else: what it says and what is declared."""
     pairs = {n: (row[fact], declared(CATALOG[n])) for n, row in FACTS.items() if row.get(fact) is not None}
     assert len(pairs) >= 80
     return {n: pair for n, pair in pairs.items() if pair[0] != pair[1]}
@@ -85,8 +85,8 @@ def test_declarations_agree(op: Op) -> None:
         assert callable(FORMULAS[op.name])
         assert Trait.MOVES not in op.traits, "a formula, or the kernel itself"
     t = op.traits
-    assert Trait.WHOLE not in t or Trait.VIEW in t
+    assert Trait.CONTIGUOUS not in t or Trait.VIEW in t
     assert sum(kind in t for kind in (Trait.VIEW, Trait.IN_PLACE, Trait.INTO_FIRST)) <= 1
     assert sum(kind in t for kind in (Trait.LOW, Trait.HIGH, Trait.LOW_DATA)) <= 1
-    assert sum(kind in t for kind in (Trait.STORED, Trait.EFFECTS, Trait.RANDOM)) <= 1
+    assert sum(kind in t for kind in (Trait.CONSTANT, Trait.EFFECTS, Trait.RANDOM)) <= 1
     assert all(i < len(op.inputs.split()) for i in op.float32_inputs)

@@ -75,7 +75,7 @@ class Builder:
 
 
 def choice(value: float, *, mode: P.CondExecMergeMode = MERGE.EXACT_ONE) -> tuple[Builder, list[Var], Var]:
-    """Two branches: 0 takes x backwards, 1 takes y as it is."""
+    """Build two branches: 0 takes x backwards, 1 takes y as it is."""
     b = Builder()
     x, y = b.feed(X), b.feed(Y)
     first, second = b.predicate(b.feed(np.array([value], "f4")), [0, 1])

@@ -43,7 +43,7 @@ def run(
     output: DType | None = None,
     **call: Any,
 ) -> Array:
-    """The kernel's result, after a check that the dtype and shape rules foretell it, and that of the bound kernel."""
+    """Return the kernel's result, which the dtype and shape rules must predict, and that of the bound kernel."""
     impl = implementation(name)
     ins = dtypes or (F32,) * len(arrays)
     opr = Opr(name, (param, P.ExecutionPolicy()), output_dtype=output)
@@ -66,7 +66,7 @@ def run(
 
 
 def loops(x: Array, w: Array, pad: Any, stride: Any, dilate: Any) -> Array:
-    """[N, C, spatial] with [G, O, I, kernel], one product at a time in float64."""
+    """Convolve [N, C, spatial] with [G, O, I, kernel], one product at a time in float64."""
     g, o, i = w.shape[:3]
     size, kernel = x.shape[2:], w.shape[3:]
     axes = range(len(size))
@@ -126,7 +126,7 @@ def test_fast_against_loops(case: Any, serial: bool) -> None:
 
 
 def convolved(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -> Array:
-    """`conv_fast`, planned anew: with the sizes of blocks that hold now."""
+    """Run `conv_fast`, planned anew with the current block sizes."""
     return conv_fast.planned.__wrapped__(x.shape[0], geo)(x, w, finish)
 
 

@@ -222,7 +222,7 @@ def test_softplus_gradient_is_its_slope() -> None:
 
 
 def c_int(value: int, dtype: np.dtype[np.generic]) -> int:
-    """A Python integer as a C type holds it."""
+    """Wrap a Python integer as a C type does."""
     bits = dtype.itemsize * 8
     value &= (1 << bits) - 1
     return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
@@ -418,7 +418,7 @@ def test_result_takes_the_memory_of_a_dying_input() -> None:
     (y,) = g.add("Elemwise", Elemwise(mode=M.RELU), inputs=[x])
     call = Call(y.owner, (F32,), (F32,))
     a = np.array([-1.0, 2.0, -3.0, 4.0], "f4")
-    call.spare = [a]
+    call.donated = [a]
     from loadrun.ops.elemwise.modes import elemwise
 
     out = elemwise(call, a)
@@ -485,7 +485,7 @@ def test_powc_takes_floats() -> None:
 def nan_pattern(
     mode: M, first: tuple[int, ...], second: tuple[int, ...], which: int, dtype: str = "f4"
 ) -> str:
-    """Which elements are NaN when one operand is: ``.16 N4`` for 16 numbers, then 4 NaN."""
+    """Describe which elements are NaN when one operand is: ``.16 N4`` for 16 numbers, then 4 NaN."""
     operands = [np.ones(first, dtype), np.ones(second, dtype)]
     operands[which][...] = np.nan
     (found,) = run("Elemwise", Elemwise(mode=mode), *operands)

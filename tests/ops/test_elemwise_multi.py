@@ -23,7 +23,7 @@ BOOL = DType("Bool")
 
 
 def multi(mode: M, *xs: Array, dtypes: dict[int, DType] | None = None, out: DType | None = None) -> Array:
-    """The operator's output, whose dtype and shape the rules must foretell."""
+    """Return the operator's output, whose dtype and shape the rules must predict."""
     g = graph_of("ElemwiseMultiType", ElemwiseMultiType(mode=mode), xs, dtypes=dtypes, output_dtype=out)
     infer_dtypes(g.oprs)
     shape = infer_shapes(g).shapes[g.outputs[0].id]

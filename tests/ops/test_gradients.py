@@ -27,7 +27,7 @@ def run(name: str, param: P.Record, *arrays: Array) -> Array:
 
 
 def slopes(f: Callable[[Array], Array], x: Array, diff: Array) -> Array:
-    """The gradient of ``sum(f(x) * diff)`` by differences."""
+    """Compute the gradient of ``sum(f(x) * diff)`` by differences."""
     out = np.empty(x.shape)
     for at in np.ndindex(*x.shape):
         step = np.zeros(x.shape)

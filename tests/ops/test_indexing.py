@@ -20,7 +20,7 @@ Item = tuple[int, str]
 
 
 def desc(*items: Item) -> P.IndexDescMaskDump:
-    """Items such as ``(1, "bes")``: axis, and the letters of the parts that are given (x for an index)."""
+    """Make items such as ``(1, "bes")``: axis, and the letters of the parts that are given (x for an index)."""
     return P.IndexDescMaskDump(items=tuple(IndexItem(a, *(c in parts for c in "besx")) for a, parts in items))
 
 
@@ -177,7 +177,7 @@ INDEX = np.array([[0, -1], [1, 1]], "i4")
 
 
 def loop(x: Any, index: dict[int, Any]) -> Any:
-    """Advanced indexing element by element, from its definition."""
+    """Index element by element, from the definition of advanced indexing."""
     whole = np.broadcast_shapes(*(i.shape for i in index.values()))
     axes = sorted(index)
     rest = [a for a in range(x.ndim) if a not in axes]

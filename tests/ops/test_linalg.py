@@ -110,7 +110,7 @@ def test_float16_rounds_after_every_addition() -> None:
 
 
 def packed(a: Array, pack: int, form: Format, transpose: bool) -> Array:
-    """[M, K] as blocks: the inner ones [k, m] in MK4 and MK8, [m, k] in MK4_DOT."""
+    """Pack [M, K] as blocks: the inner ones [k, m] in MK4 and MK8, [m, k] in MK4_DOT."""
     m, k = a.shape
     out = np.empty((m // pack, k // pack, pack, pack), a.dtype)
     for i, j in itertools.product(range(m), range(k)):

@@ -250,13 +250,13 @@ BAD: list[tuple[str, Record, list[tuple[int, ...]], str]] = [
         "GroupNorm",
         GroupNorm(group=0),
         [(1, 4, 2, 2), (4,), (4,)],
-        "4 channels cannot be parted into 0 groups",
+        "4 channels cannot be divided into 0 groups",
     ),
     (
         "GroupNorm",
         GroupNorm(group=3),
         [(1, 4, 2, 2), (4,), (4,)],
-        "4 channels cannot be parted into 3 groups",
+        "4 channels cannot be divided into 3 groups",
     ),
     ("GroupNorm", GroupNorm(group=2), [(1, 4, 2), (4,), (4,)], "must have 4 dimensions, found [1, 4, 2]"),
     (
@@ -271,7 +271,7 @@ BAD: list[tuple[str, Record, list[tuple[int, ...]], str]] = [
         [(1, 4, 2, 2), (2,), (4,)],
         "the weight must have shape [4], found [2]",
     ),
-    ("InstanceNorm", GroupNorm(), [(1, 0, 2, 2), (0,), (0,)], "0 channels cannot be parted into 0 groups"),
+    ("InstanceNorm", GroupNorm(), [(1, 0, 2, 2), (0,), (0,)], "0 channels cannot be divided into 0 groups"),
     ("BatchNormV1", BN(), [(2, 3, 4, 4)] + [(1, 2, 1, 1)] * 4, "found [2, 3, 4, 4] and [1, 2, 1, 1]"),
     ("BatchNormV1", BN(), [(2, 3, 4, 4), (1, 3, 1, 1), (1, 1, 1, 1)], "the bias must have the scale's shape"),
     (

@@ -38,7 +38,7 @@ LAYOUTS = {
 
 
 def run(name: str, param: Record, x: Array, *more: Array, dtype: DType = F32) -> Array:
-    """The kernel's result, after a check that the dtype and shape rules foretell it."""
+    """Return the kernel's result, after a check that the dtype and shape rules predict it."""
     impl = implementation(name)
     ins = (dtype, *(DType("Int32") for _ in more))
     opr = Opr(name, (param,))
@@ -53,7 +53,7 @@ def run(name: str, param: Record, x: Array, *more: Array, dtype: DType = F32) ->
 
 
 def windows(x: Array, p: Pooling) -> Any:
-    """For every output position of [N, C, H, W] the real elements of its window."""
+    """Yield for every output position of [N, C, H, W] the real elements of its window."""
     n, c, h, w = x.shape
     oh = (h + 2 * p.pad_h - p.window_h) // p.stride_h + 1
     ow = (w + 2 * p.pad_w - p.window_w) // p.stride_w + 1

@@ -17,7 +17,7 @@ OUT8, OUTU8 = DType("QuantizedS8", 2.0), DType("Quantized8Asymm", 2.0, 100)
 
 
 def stored(real: Array, dtype: DType) -> Array:
-    """Real numbers to stored values: halves away from zero, then the zero point, then saturation."""
+    """Convert real numbers to stored values: halves away from zero, then the zero point, then saturation."""
     scaled = real / dtype.scale
     whole = np.copysign(np.floor(np.abs(scaled) + 0.5), scaled) + dtype.zero_point
     return np.clip(whole, *dtype.range).astype(dtype.np)
@@ -28,7 +28,7 @@ def real(x: Array, dtype: DType) -> Array:
 
 
 def convolved(x: Array, w: Array, pad: int, stride: int, dilate: int) -> Array:
-    """[N, C, H, W] with [G, O, I, KH, KW] in float64, tap by tap."""
+    """Convolve [N, C, H, W] with [G, O, I, KH, KW] in float64, tap by tap."""
     groups, o, i, ky, kx = w.shape
     x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
     oh = (x.shape[2] - (ky - 1) * dilate - 1) // stride + 1

@@ -29,7 +29,7 @@ def fails(name: str, params: Any, *inputs: Any, known: tuple[int, ...] = ()) -> 
 
 
 def check(x: Any, mean: float, variance: float, kurtosis: float) -> None:
-    """Mean and variance of samples; `kurtosis` is the fourth central moment over the squared variance."""
+    """Check mean and variance of samples; `kurtosis` is the fourth central moment over the squared variance."""
     x = x.astype("f8")
     n = x.size
     assert abs(x.mean() - mean) < 5 * math.sqrt(variance / n)

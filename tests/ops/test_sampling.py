@@ -36,7 +36,7 @@ def compute(type: str, param: Record, *inputs: tuple[DType, Array], out: DType |
 
 
 def at(mode: BorderMode, p: int, size: int) -> int | None:
-    """The pixel at position p, walking the border rule step by step."""
+    """Return the pixel at position p, walking the border rule step by step."""
     while not 0 <= p < size:
         if mode == B.CONSTANT:
             return None
@@ -210,7 +210,7 @@ MATS = [
 
 
 def bilinear(x: Array, row: float, col: float, mode: BorderMode, border: float) -> Array:
-    """One output pixel of (C, H, W), in double precision."""
+    """Compute one output pixel of (C, H, W), in double precision."""
     r, c = math.floor(row), math.floor(col)
     total = np.zeros(len(x))
     for i, j in itertools.product((0, 1), (0, 1)):

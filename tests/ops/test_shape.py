@@ -262,7 +262,7 @@ def test_split_refuses() -> None:
 
 
 def padded(x: Any, sides: list[tuple[int, int]], mode: str, value: float) -> Any:
-    """The definition, element by element."""
+    """Pad by the definition, element by element."""
     out = np.empty([a + n + b for (a, b), n in zip(sides, x.shape, strict=True)], x.dtype)
     for at in np.ndindex(*out.shape):
         src = [i - a for i, (a, _) in zip(at, sides, strict=True)]

@@ -30,7 +30,7 @@ CONV = P.ConvMode.CONVOLUTION
 
 
 def run(name: str, param: P.Record, *inputs: Array) -> tuple[Array, ...]:
-    """The kernel's results, after a check that the dtype and shape rules foretell them."""
+    """Return the kernel's results, after a check that the dtype and shape rules predict them."""
     impl = implementation(name)
     opr = Opr(name, (param,))
     opr.outputs = [Var(i, opr, i) for i in range(2 if name in TWO else 1)]
@@ -52,7 +52,7 @@ def normal(*shape: int, seed: int = 0) -> Array:
 
 
 def at(x: Array, *index: int) -> float:
-    """An element, 0 outside."""
+    """Return an element, 0 outside."""
     inside = all(0 <= i < n for i, n in zip(index, x.shape, strict=True))
     return float(x[index]) if inside else 0.0
 
@@ -96,7 +96,7 @@ def test_taps_beyond_reason_are_quick() -> None:
 
 
 def slow_conv(x: Array, weight: Any, kh: int, kw: int, out: tuple[int, ...], p: Any) -> Array:
-    """Sum over taps and channels; weight(o, ic, ky, kx, y, x) is the filter's element."""
+    """Convolve by a sum over taps and channels; weight(o, ic, ky, kx, y, x) is the filter's element."""
     n, channels, oh, ow = out
     result = np.zeros(out)
     for i, o, y, z in itertools.product(range(n), range(channels), range(oh), range(ow)):
@@ -368,7 +368,7 @@ BAD: list[tuple[str, P.Record, list[tuple[int, ...]], str]] = [
     ),
     ("CorrelationForward", P.Correlation(stride2=0), [X, X], "at least 1"),
     ("CorrelationForward", P.Correlation(max_displacement=9), [X, X], "no room"),
-    ("CorrelationForward", P.Correlation(pad_size=2**31), [X, X], "out of reason"),
+    ("CorrelationForward", P.Correlation(pad_size=2**31), [X, X], "far out of range"),
     ("CorrelationForward", P.Correlation(), [X, (1, 2, 4, 5)], "two equal shapes"),
     ("NMSKeepMGB", P.NMSKeep(), [(3, 4)], r"\[B, n, 4\]"),
 ]
@@ -413,3 +413,19 @@ def test_region_of_no_image(image: float) -> None:
     rois = np.array([[image, 0, 0, 1, 1]], "f4")
     with pytest.raises(ValueError, match=r"outside 0\.\.1"):
         run("ROIAlignV1", P.ROIAlign(), np.zeros((2, 1, 3, 3), "f4"), rois)
+
+
+def test_region_backward_with_strides_reaches_all_of_the_data() -> None:
+    """MegEngine takes sizes that follow from the gradient's, and no stride in the forward operator."""
+    w, diff = np.ones((1, 1, 3, 3), "f4"), np.ones((1, 1, 2, 2), "f4")
+    p = P.Convolution(stride_h=2, stride_w=2)
+    name = "RegionRestrictedConvolutionBackwardData"
+    rin, rout = np.zeros((1, 5, 5), "i4"), np.zeros((1, 2, 2), "i4")
+    got = run(name, p, w, diff, rin, rout)[0]
+    assert got[0, 0].tolist() == [[a * b for b in (1, 1, 2, 1, 1)] for a in (1, 1, 2, 1, 1)]
+    rin[0, 2, 2] = 1
+    assert run(name, p, w, diff, rin, rout)[0][0, 0, 2].tolist() == [2, 2, 0, 2, 2]
+    with pytest.raises(ValueError, match=r"cover \[5, 5\], the regions say \[6, 5\]"):
+        run(name, p, w, diff, np.zeros((1, 6, 5), "i4"), rout)
+    with pytest.raises(ValueError, match="stride 1 only"):
+        run("RegionRestrictedConvolution", p, np.zeros((1, 1, 5, 5), "f4"), w, rin, rout)

@@ -19,6 +19,7 @@ from loadrun.ops.catalog import TypeParam
 from loadrun.passes.copies import bare
 from loadrun.passes.older import for_older, newer
 from loadrun.verify.pack.capture import Warn
+from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.oracle import FOLDERS, ROOT, run
 
@@ -107,7 +108,7 @@ def pack_all(folder: str, target: Path, options: DumpOptions, *, rewritten: bool
         said: list[str] = []
 
         def pack(bundle: loadrun.Bundle = bundle, note: Warn = said.append, **how: Any) -> None:
-            Packer(bundle, replace=True, warn=note, **how).pack(inputs, files[-1], options)  # noqa: B023
+            Packer(bundle, PackOptions(replace=True, file=options, **how), warn=note).pack(inputs, files[-1])  # noqa: B023
 
         unchecked = any(fnmatch(place, pattern) for pattern in UNCHECKED)
         if not unchecked:
@@ -142,9 +143,10 @@ def test_rewritten_graphs_hold_in_megengine(folder: str, format: str, tmp_path: 
 def test_every_dtype_and_outputs_twice(format: str, tmp_path: Path) -> None:
     good, bad = [], []
     for dtype in DTYPES:
-        packer = Packer(loadrun.Bundle(model(dtype)), warn=print)
+        options = PackOptions(file=DumpOptions(dump_format=format))
+        packer = Packer(loadrun.Bundle(model(dtype)), options, warn=print)
         good.append(tmp_path / f"{dtype.name}.mge")
-        packer.pack([data(0, 2), data(1, 5)], good[-1], DumpOptions(dump_format=format))
+        packer.pack([data(0, 2), data(1, 5)], good[-1])
         bundle = loadrun.load(good[-1])
         cases = list(bundle.testcases)
         name = next(n for n in cases[1].arrays if n.endswith(":expect"))

@@ -23,7 +23,7 @@ UNDUMPABLE = {"BatchNorm2d-untracked": "MegEngine refuses batch norm that comput
 
 def dump(case: Case, path: Path) -> bool:
     """Trace a case and write it with its inputs and what the graph computes; False where nothing can be checked."""
-    function = case.make(loadrun)
+    function = case.make(loadrun.megengine)
     traced = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(
         lambda *xs: tuple(x for x in flatten(function(*xs)) if isinstance(x, loadrun.Tensor))
     )

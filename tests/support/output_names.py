@@ -45,7 +45,7 @@ def agree(theirs: Sequence[str], ours: Sequence[str]) -> bool:
 
 def names_of(case: Case, *, optimize: bool) -> list[str]:
     """The names of the outputs of a recorded call's dump."""
-    function = case.make(loadrun)
+    function = case.make(loadrun.megengine)
     traced: Any = trace(symbolic=True, capture_as_const=True)(
         lambda *xs: tuple(x for x in flatten(function(*xs)) if isinstance(x, loadrun.Tensor))
     )

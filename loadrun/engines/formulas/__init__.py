@@ -2,8 +2,8 @@
 
 A formula takes the operator's call and its input arrays and gives one array per output, or None where it has none for
 the operator's parameters. The float64 engine judges the reference engine, so formulas share no kernel with it: they are
-plain sums over taps, rows or neighbours, slow and without regard to the kernels. Both go by the same dtype and shape
-rules and understand layouts by the same code.
+plain sums over taps, rows or neighbours, slow and independent of the kernels. Both use the same dtype and shape
+rules and the same code for layouts.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def attention(
 
 
 def _reserve(p: P.MultiHeadAttn, query: Array, key: Array, value: int) -> int:
-    """Elements that MegEngine keeps for the gradient, and one to align them."""
+    """Count the elements that MegEngine keeps for the gradient, and one to align them."""
     many, rows = p.num_heads > 1, len(query) * p.num_heads
     pieces = (
         rows * query.shape[1] * (p.qproj_size // p.num_heads or p.embeding_size) * (many or p.qproj_size > 0),

@@ -21,7 +21,7 @@ _NHWC_CHANNELS = (1, 3)
 
 
 def _centres(size: int, out: int) -> Array:
-    """Positions of output pixels' centres between input pixels' centres."""
+    """Return the positions of output pixels' centres between input pixels' centres."""
     return (np.arange(out) + 0.5) * size / out - 0.5
 
 
@@ -35,7 +35,7 @@ def resize(c: Call, x: Array, out_shape: Array) -> Array | None:
     for axis, out in zip((2, 3), out_shape.reshape(-1).tolist(), strict=True):
         size = planes.shape[axis]
         if p.imode == InterpolationMode.NEAREST:
-            # Which pixel is nearest is decided in the kernels' precision: it is what the operator means.
+            # The nearest pixel is chosen in the kernels' precision, which is part of the operator's definition.
             kind = np.float64 if opencv else np.float32
             at = np.arange(out, dtype=kind) / (kind(out) / kind(size))
             planes = planes.take(np.minimum(at.astype(np.int64), size - 1), axis)
@@ -151,7 +151,7 @@ def roi_align(c: Call, x: Array, rois: Array) -> tuple[Array, Array] | None:
 
 
 def _samples(start: Array, end: Array, bins: int, count: int) -> Array:
-    """Positions [regions, bins, count], evenly spaced in every bin."""
+    """Return positions [regions, bins, count], evenly spaced in every bin."""
     at = np.arange(bins)[:, None] + (np.arange(count) + 0.5) / count
     return start[:, None, None] + np.maximum(end - start, 0)[:, None, None] / bins * at
 

@@ -17,7 +17,7 @@ def softmax(c: Call, x: Array) -> Array | None:
 
 
 def softmax_of(x: Array, axis: int) -> Array:
-    """``exp(x) / sum(exp(x))`` along an axis.
+    """Compute ``exp(x) / sum(exp(x))`` along an axis.
 
     >>> softmax_of(np.log([1.0, 3.0]), 0).round(12).tolist()
     [0.25, 0.75]
@@ -27,7 +27,7 @@ def softmax_of(x: Array, axis: int) -> Array:
 
 
 def _f32(x: float) -> float:
-    """A parameter as the file stores it."""
+    """Round a parameter to float32, as the file stores it."""
     return float(np.float32(x))
 
 
@@ -91,7 +91,7 @@ def batch_norm(c: Call, x: Array, scale: Array, bias: Array, *running: Array) ->
         if count < 2:
             return None
         _, mean, variance = _normalized(x, axes, 0)
-        # The running variance is that of the population: divided by one less.
+        # The running variance is unbiased: divided by one less.
         batch = mean, variance * count / (count - 1)
         moved = tuple((1 - p.avg_factor) * a + p.avg_factor * b for a, b in zip(running, batch, strict=False))
     rstd = 1 / np.sqrt(variance + _f32(p.epsilon))

@@ -42,7 +42,7 @@ def pooling(c: Call, x: Array, *size: Array) -> Array | None:
 
 
 def _ends(size: int, window: int, stride: int, pad: int) -> list[tuple[int, int]]:
-    """First and past-the-last element of the input in every window."""
+    """Return the first and past-the-last element of the input in every window."""
     starts = range(-pad, size + pad - window + 1, stride)
     return [(min(max(at, 0), size), max(min(at + window, size), 0)) for at in starts]
 

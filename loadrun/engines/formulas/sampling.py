@@ -36,8 +36,8 @@ def pixels_of(image: Array, mode: BorderMode = BorderMode.CONSTANT, fill: float 
 
 
 def _inside(at: Array, size: int, mode: BorderMode) -> Array:
-    """The pixel that stands for a position outside; the nearest one for a border of one value."""
-    # Positions that are no numbers weigh nothing that is one.
+    """Return the pixel that stands for a position outside; the nearest one for a border of one value."""
+    # NaN positions may read any pixel: their weights are NaN.
     at = np.clip(np.nan_to_num(at), -(2.0**31), 2.0**31).astype(np.int64)
     if mode == BorderMode.WRAP:
         return at % size

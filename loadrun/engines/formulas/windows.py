@@ -1,4 +1,4 @@
-"""Where the taps of windows meet an input, and what they see there."""
+"""The places where the taps of windows meet an input, and what they see there."""
 
 from __future__ import annotations
 

@@ -65,10 +65,10 @@ class RecordField(NamedTuple):
 
 
 def _hints(cls: type) -> Iterator[tuple[str, Any]]:
-    """The fields of a record and its bases with their types."""
+    """Return the fields of a record and its bases with their types."""
     found = {n: hint for base in cls.__mro__[:-2][::-1] for n, hint in base.__annotations__.items()}
     if any(isinstance(hint, str) for hint in found.values()):
-        # Only where a module defers its annotations: this compiles each of them.
+        # Only for modules with deferred annotations, since this compiles each of them.
         found = {n: hint for n, hint in get_type_hints(cls, include_extras=True).items() if n in found}
     return ((n, hint) for n, hint in found.items() if get_origin(hint) is not ClassVar)
 
@@ -99,7 +99,7 @@ class Record:
 
     @classmethod
     def fields(cls) -> tuple[RecordField, ...]:
-        """The fields in wire order (vtable slot = index)."""
+        """Return the fields in wire order (vtable slot = index)."""
         if cls._own is None:
             out = []
             for name, hint in _hints(cls):
@@ -129,11 +129,11 @@ class Record:
             raise AttributeError(f"{type(self).__name__} is immutable; use replace({name}=...)")
 
     def replace(self, **values: Any) -> Self:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return type(self)(**{**self.__dict__, **values})
 
     def pairs(self) -> Iterator[tuple[str, Any]]:
-        """Pairs of field name and value, in wire order."""
+        """Return pairs of field name and value, in wire order."""
         for f in self.fields():
             yield f.name, getattr(self, f.name)
 

@@ -16,11 +16,12 @@ import numpy as np
 
 from ...dump import load
 from ...dump.information import metadata_of
-from ...dump.options import DumpOptions, DumpResult
+from ...dump.options import DumpResult
 from ...dump.store import save
 from ...graph import Metadata
 from ...passes.inference import optimize_for_inference as optimized
 from ...tensors.value import Tensor
+from ...tracing.writing import FileArguments, signature_of
 from ..opdefs import OpDef
 from ..opdefs import apply as apply_op
 from .compiling import graph_of, nodes_of, outputs_of
@@ -200,29 +201,18 @@ def load_graph(fpath: str | os.PathLike[str] | BinaryIO | bytes) -> CompGraphLoa
     return CompGraphLoadResult(graph, OrderedDict((v.name, v) for v in outputs), outputs, about)
 
 
+@signature_of(FileArguments)
 def dump_graph(
-    output_vars: dict[str, VarNode] | Iterable[VarNode],
-    *,
-    keep_var_name: int = 1,
-    keep_opr_name: bool = False,
-    keep_param_name: bool = False,
-    keep_opr_priority: bool = False,
-    no_change_graph: bool = False,
-    strip_info_file: Any = None,
-    append_json: bool = False,
-    metadata: Any = None,
-    dump_format: str | None = None,
-    model_version: int = 2,
-    compat_older_version: str | None = None,
+    output_vars: dict[str, VarNode] | Iterable[VarNode], *, metadata: Any = None, **keywords: Any
 ) -> tuple[bytes, DumpResult]:
     """Return the bytes of a dump, and the counts that MegEngine returns.
 
     Args:
         output_vars: the outputs, or the outputs by the names that they are to have.
         metadata: an object with ``is_valid``, ``graph_modified``, ``user_info`` and ``optimize_options``.
-
-    The others are those of ``trace.dump`` (`loadrun.tracing.dumping.Dumps.dump`).
+        keywords: those of ``trace.dump`` about the file, see `loadrun.tracing.writing.FileArguments`.
     """
+    given = FileArguments(**keywords)
     if isinstance(output_vars, dict):
         for name, var in output_vars.items():
             var.name = name
@@ -232,21 +222,8 @@ def dump_graph(
         graph.metadata = Metadata(
             True, bool(metadata.graph_modified), int(metadata.optimize_options), metadata.user_info
         )
-    form = dump_format or "FBS_V2"
-    options = DumpOptions(
-        dump_format=form,
-        model_version=model_version if form == "FBS_V2" else None,
-        no_change_graph=no_change_graph,
-        compat_older_version=compat_older_version,
-        keep_var_name=keep_var_name,
-        keep_opr_name=keep_opr_name,
-        keep_param_name=keep_param_name,
-        keep_opr_priority=keep_opr_priority,
-        strip_info_file=strip_info_file,
-        append_json=append_json,
-    )
     file = io.BytesIO()
-    result = save(graph, file, options)
+    result = save(graph, file, given.file)
     return file.getvalue(), result
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from ...base.errors import UsageAssertionError
 from ...base.logger import get_logger
 from ...dump import load
 from ...dump.information import information, metadata_of
-from ...dump.options import DumpOptions, DumpResult
+from ...dump.options import DumpResult
 from ...graph import Graph, Metadata
 from ...passes.inference import optimize_for_inference
-from ...tracing.writing import dump_graph
+from ...tracing.writing import DumpArguments, dump_graph, signature_of
 from .compiling import graph_of, nodes_of, outputs_of, refreshed, replace_inputs, take_over
 from .filters import NodeFilter
 from .graphs import Graph as RunningGraph
@@ -101,77 +101,28 @@ class Network:
         """The graph as it is now, as `loadrun.Graph`."""
         return graph_of(self.output_vars, self._like)
 
-    def dump(
-        self,
-        file: str | os.PathLike[str] | BinaryIO,
-        *,
-        keep_var_name: int = 1,
-        keep_opr_name: bool = False,
-        keep_param_name: bool = False,
-        keep_opr_priority: bool = False,
-        no_change_graph: bool = False,
-        strip_info_file: str | os.PathLike[str] | TextIO | None = None,
-        append_json: bool = False,
-        optimize_for_inference: bool = True,
-        append: bool = False,
-        user_info: Any = None,
-        enable_metadata: bool = True,
-        input_data: str | Iterable[str] | None = None,
-        repeat: int = 1,
-        silent: bool = False,
-        no_assert: bool = False,
-        maxerr: float | Mapping[str, float] = 1e-4,
-        resize_input: bool = False,
-        input_transform: str | None = None,
-        dump_format: str | None = None,
-        model_version: int = 2,
-        compat_older_version: str | None = None,
-        **kwargs: Any,
-    ) -> DumpResult:
+    @signature_of(DumpArguments)
+    def dump(self, file: str | os.PathLike[str] | BinaryIO, **keywords: Any) -> DumpResult:
         """Write the graph as a .mge file that MegEngine and loadrun run.
 
         Args:
             file: a path, or an open binary file.
-            keep_var_name: 0 no names, 1 those of outputs, 2 all.
-            keep_opr_name, keep_param_name, keep_opr_priority: keep names of operators, names of weights, priorities.
-            append: put the dump behind what the file holds.
-            kwargs: the flags of `optimize_for_inference`; ``arg_names`` and ``output_names`` are not taken, nodes are
-                renamed instead.
-
-        The others are those of ``trace.dump`` (`loadrun.tracing.dumping.Dumps.dump`).
+            keywords: those of ``trace.dump``, see `loadrun.tracing.writing.DumpArguments`; ``arg_names`` and
+                ``output_names`` are not taken, nodes are renamed instead.
 
         Returns:
             the counts that MegEngine returns.
         """
+        given = DumpArguments.of(**keywords)
         for name in ("arg_names", "output_names"):
-            if kwargs.pop(name, None):
+            if getattr(given, name):
                 _log.warning("%s is not taken by Network.dump; set the names of the variables", name)
         graph = graph_of(self.output_vars, self._like)
-        if enable_metadata:
-            graph.metadata = Metadata(is_valid=True, graph_modified=True, user_info=information(user_info))
-        form = dump_format or "FBS_V2"
-        options = DumpOptions(
-            dump_format=form,
-            model_version=model_version if form == "FBS_V2" else None,
-            no_change_graph=no_change_graph,
-            compat_older_version=compat_older_version or None,
-            keep_var_name=keep_var_name,
-            keep_opr_name=keep_opr_name,
-            keep_param_name=keep_param_name,
-            keep_opr_priority=keep_opr_priority,
-            strip_info_file=strip_info_file,
-            append_json=append_json,
-            append=append,
-        )
-        return dump_graph(
-            graph,
-            file,
-            options,
-            input_data=input_data,
-            passes=kwargs if optimize_for_inference else None,
-            packing={"silent": silent, "no_assert": no_assert, "maxerr": maxerr},
-            loading={"repeat": repeat, "resize_input": resize_input, "input_transform": input_transform},
-        )
+        if given.enable_metadata:
+            graph.metadata = Metadata(
+                is_valid=True, graph_modified=True, user_info=information(given.user_info)
+            )
+        return dump_graph(graph, file, given.packing)
 
     def optimize_for_inference(self, dest_vars: VarNode | Sequence[VarNode], **kwargs: Any) -> list[VarNode]:
         """Return the nodes of variables in an optimized graph; the network stays as it is.

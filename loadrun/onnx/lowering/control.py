@@ -36,7 +36,6 @@ def _if(c: NodeCall) -> tuple[Any, ...]:
         held = c.value(0).supposed()
         if held is not None and held.size == 1:
             chosen = bool(held.reshape(-1)[0])
-            c.importer.note("an If was decided by the sizes that the model was loaded with")
     if chosen is None:
         return _conditional_branches(c)
     return tuple(c.run_graph(c.graph("then_branch" if chosen else "else_branch"), []))

@@ -9,7 +9,7 @@ import numpy as np
 from ...build import emit as e
 from ...build.conv import conv1d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, deformable_conv2d
 from ...tensors import Tensor, const
-from ...tensors.followed import largest
+from ...tensors.symbolic import largest
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from .functions import activation
@@ -21,9 +21,14 @@ __all__ = ["WindowGeometry", "convolved", "padding_of", "window_of"]
 
 
 class WindowGeometry:
-    """How a window moves: kernel, strides, dilations, and pads before and after, for each axis of space."""
+    """How a window moves: kernel, strides, dilations, and pads before and after, for each axis of space.
+
+    Attributes:
+        fits: whether it must fit into what it moves over, since the sizes are not those of data.
+    """
 
     def __init__(self, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> None:
+        self.fits = False
         self.kernel = list(kernel)
         self.strides = list(strides)
         self.dilations = list(dilations)
@@ -43,6 +48,7 @@ def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
     result = WindowGeometry(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
     if len(result.strides) != n or len(result.dilations) != n:
         raise UnsupportedNodeError(f"strides and dilations must name {n} axes")
+    result.fits = c.importer.assumed
     return result
 
 
@@ -97,6 +103,10 @@ def convolved(x: Tensor, w: Tensor, window: WindowGeometry, groups: int) -> Tens
         for i, p, r, s in zip(x._tuple_shape[2:], before, window.reach, window.strides, strict=True)
     ]
     if 0 in x._tuple_shape or any(v < 1 for v in out):
+        if window.fits:
+            raise UnsupportedNodeError(
+                f"a window of {window.reach} is larger than what it moves over, {list(x._tuple_shape[2:])}"
+            )
         return e.full(const_like(0, x), (x.shape[0], w._tuple_shape[0], *(max(v, 0) for v in out)))
     weight = _grouped(w, groups)
     if n == 1:

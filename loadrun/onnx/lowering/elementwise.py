@@ -114,7 +114,14 @@ def _pow(c: NodeCall) -> Tensor:
         base = widened(x)
         shape = e.broadcast_shape([x, y])
         return e.broadcast(a.integer_power(base, const_like(exponent, base), exponent), shape)
-    return cast(a.rint(e.elem(M.POW, in_float(x), in_float(y))), "int32")
+    found = e.elem(M.POW, in_float(x), in_float(y))
+    near = a.rint(found)
+    if y._dtype.is_float:
+        # The conversion cuts fractions off; what rounding alone keeps from a whole number is that number.
+        off = e.elem(M.ABS, e.elem(M.SUB, found, near))
+        bound = e.elem(M.MUL, const_like(1e-6, found), e.elem(M.ABS, near))
+        near = e.where(e.compare(P.ElemwiseMultiTypeMode.LEQ, off, bound), near, found)
+    return cast(near, "int32")
 
 
 def _chain(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[NodeCall], Tensor]:

@@ -42,10 +42,8 @@ def _reciprocal(c: NodeCall) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """The larger of 0 and `x`. MegEngine's RELU makes 0 of NaN: divided by whether x equals itself it is NaN again."""
-    if not x._dtype.is_float:
-        return e.elem(M.MAX, const_like(0, x), x)
-    return e.elem(M.TRUE_DIV, e.elem(M.RELU, x), e.elem(M.EQ, x, x))
+    """The larger of 0 and `x`, NaN of NaN."""
+    return e.relu(x) if x._dtype.is_float else e.elem(M.MAX, const_like(0, x), x)
 
 
 @lower("Relu")
@@ -111,7 +109,7 @@ def _prelu(c: NodeCall) -> Tensor:
 def _thresholded(c: NodeCall) -> Tensor:
     x = c.t(0)
     alpha = const_like(c.real("alpha", 1.0), x)
-    return e.with_nan_of(e.elem(M.COND_LT_MOV, alpha, x, x), x)
+    return e.elem(M.COND_LT_MOV, alpha, x, x)
 
 
 def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:

@@ -11,7 +11,7 @@ from ...build import emit as e
 from ...graph import params as P
 from ...ops.budget import pay
 from ...tensors import Tensor, const
-from ...tensors.followed import least
+from ...tensors.symbolic import least
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
 from .parts import M, const_like, is_open, of_length

@@ -56,18 +56,18 @@ def limits(kind: int) -> tuple[int, int]:
     return small.get(kind) or {5: (-32768, 32767)}.get(kind, (-(2**31), 2**31 - 1))
 
 
-def of_length(x: Tensor, axis: int) -> Tensor:
+def of_length(x: Tensor, axis: int, what: str = "") -> Tensor:
     """The tensor itself, and an error where its axis has another size than while the graph was made.
 
     What is unrolled over an axis reads as many entries as there were then: of a longer one it would leave out the rest.
-    The operator that fails is named after what to do.
+    The operator that fails is named after what to do, or as is said.
     """
     if not isinstance(x.shape[axis], TracedInt):
         return x
     sizes = [int(n) if i == axis else n for i, n in enumerate(x.shape)]
     made = apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape_tensor(sizes)], scalar=False)
     if made._var is not None:
-        made._var.owner.name = (
+        made._var.owner.name = what or (
             f"axis {axis} has size {sizes[axis]} as the model was loaded, input_shapes gives another"
         )
     return made

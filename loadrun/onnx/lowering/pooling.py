@@ -10,7 +10,7 @@ import numpy as np
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor, apply1
-from ...tensors.followed import largest, least
+from ...tensors.symbolic import largest, least
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .convolution import WindowGeometry, padding_of, window_of

@@ -160,7 +160,8 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     # A shift by an infinity would give NaN.
     finite = e.elem(M.MAX, const_like(-3e38, top), e.elem(M.MIN, const_like(3e38, top), top))
     total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, finite)), axes, True))
-    found = e.elem(M.ADD, total, finite)
+    # MegEngine's EXP makes a number of NaN.
+    found = e.with_nan_of(e.elem(M.ADD, total, finite), top)
     y = found if c.number("keepdims", 1) else e.drop_axes(found, axes)
     return cast(y, x._dtype)
 

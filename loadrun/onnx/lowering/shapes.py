@@ -13,8 +13,8 @@ from ...build import emit as e
 from ...graph import params as P
 from ...ops.budget import affordable
 from ...tensors import Tensor, TracedInt, apply1, const
-from ...tensors.followed import largest, least
 from ...tensors.sizes import shape_tensor
+from ...tensors.symbolic import largest, least
 from ..call import NodeCall, front, lower
 from ..messages import TensorProto
 from ..tensors import HELD, STRING, dense

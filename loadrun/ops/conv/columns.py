@@ -1,6 +1,6 @@
 """im2col in few long copies: planes of one stride phase each, then all taps of a phase at once through strides.
 
-Where they begin and end is worked out once for the output rows that a convolution computes at a time.
+Their bounds are worked out once for the output rows that a convolution computes at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 def row_blocks(geo: Geometry, rows: int) -> tuple[int, Callable[[int], Block]]:
-    """How many blocks of so many output rows there are, and what gives one of them by its number.
+    """Return the number of blocks of so many output rows, and a function that gives a block by its number.
 
     >>> geo = Geometry((3, 3), (1, 1), (1, 1), (1, 1), (5, 4), (5, 4), 1, 1, 1)
     >>> count, block = row_blocks(geo, 2)
@@ -80,18 +80,18 @@ def phases(x: Array, planes: Array, top: int, left: int) -> None:
 
 
 def _first(offset: int, stride: int) -> tuple[int, int]:
-    """First plane index that lies inside the input, and the input position there."""
+    """Return the first plane index that lies inside the input, and the input position there."""
     a = max(0, -(offset // stride))
     return a, a * stride + offset
 
 
 def same_width(geo: Geometry) -> bool:
-    """Whether output rows are as long as the input's of one stride phase, so that every tap is a flat shift."""
+    """Tell whether output rows are as long as the input's of one stride phase, so that every tap is a flat shift."""
     return geo.out[1] == -(-geo.size[1] // geo.stride[1])
 
 
 def filler(geo: Geometry, first: int, last: int) -> Fill:
-    """What copies the columns of output rows ``first:last``, for any number of channels.
+    """Return a function that copies the columns of output rows ``first:last``, for any number of channels.
 
     Args:
         geo: of two spatial axes.
@@ -118,7 +118,7 @@ def filler(geo: Geometry, first: int, last: int) -> Fill:
 
 
 def _phases(geo: Geometry, first: int, last: int) -> Fill:
-    """Columns from planes of the phases with their padding."""
+    """Copy columns from planes of the phases with their padding."""
     (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
     rows, width = last - first, geo.out[1]
     plain = geo.stride == (1, 1) and not any(geo.pad)
@@ -151,7 +151,7 @@ def _phases(geo: Geometry, first: int, last: int) -> Fill:
 
 
 def _shifts(geo: Geometry, first: int, last: int) -> Fill:
-    """Columns of a convolution whose rows are as long as those of a stride phase ("same" padding).
+    """Copy the columns of a convolution whose rows are as long as those of a stride phase ("same" padding).
 
     Each tap reads its phase at a fixed distance, so that all its rows are one copy; what comes from the neighbouring
     row then is overwritten with the zeros of the padding.
@@ -160,7 +160,7 @@ def _shifts(geo: Geometry, first: int, last: int) -> Fill:
     rows, width = last - first, geo.out[1]
     tops = [divmod(k * dy - geo.pad[0], sy) for k in range(ky)]
     lefts = [divmod(k * dx - geo.pad[1], sx) for k in range(kx)]
-    # Rows more on both sides for what a shift to the left or right reaches.
+    # Extra rows on both sides, which shifts to the left or right reach.
     more = max(1, -(-max(abs(lefts[0][0]), abs(lefts[-1][0])) // width))
     low, high = tops[0][0] - more, tops[-1][0] + rows + more
     step_y, step_x = sy // gcd(sy, dy), sx // gcd(sx, dx)
@@ -186,7 +186,7 @@ def _shifts(geo: Geometry, first: int, last: int) -> Fill:
         flat = columns.reshape(count, ky, kx, span)
         for phase, part, taps, start in moves:
             phase(x, plane)
-            # as_strided takes as long as such a copy.
+            # as_strided would take as long as this copy.
             flat[part] = np.ndarray((count, *taps, span), plane.dtype, plane, start * item, strides)
         target = columns.reshape(count, ky, kx, rows, width)
         for edge in edges:
@@ -196,7 +196,7 @@ def _shifts(geo: Geometry, first: int, last: int) -> Fill:
 
 
 def _phase(geo: Geometry, ry: int, rx: int, at: int, lines: int) -> Callable[[Array, Array], None]:
-    """What copies `lines` rows of a stride phase from its row `at` on into a plane, with zeros outside of it."""
+    """Return a function that copies `lines` rows of a stride phase, from row `at`, into a plane with zeros outside."""
     (sy, sx), width = geo.stride, geo.out[1]
     high, wide = len(range(ry, geo.size[0], sy)), len(range(rx, geo.size[1], sx))
     begin, end = max(0, -at), min(lines, high - at)

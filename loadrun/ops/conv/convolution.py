@@ -1,7 +1,7 @@
 """Convolutions in every layout and dtype that MegEngine's CPU kernels take.
 
 Every layout is turned into plain (batch, channel, height, width) arrays, for which there is one fast path;
-integers go through it too, as floating-point numbers that hold them exactly. Constant filters are turned once.
+integers go through it too, as floating-point numbers that hold them exactly. Constant filters are converted once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["bind_float"]
 
 
 def _filters(c: Call, w: Array, plan: Plan, index: int, wide: bool = False) -> Array:
-    """The filter as a plain contiguous array, float64 where float32 sums of integers could be inexact.
+    """Return the filter as a plain contiguous array, float64 where float32 sums of integers could be inexact.
 
     Args:
         index: which input the filter is; the other of the first two is the data.
@@ -74,7 +74,7 @@ def _filters(c: Call, w: Array, plan: Plan, index: int, wide: bool = False) -> A
 
 
 def _largest(dtype: DType) -> int:
-    """The largest absolute value that an element of the data can have."""
+    """Return the largest absolute value that an element of the data can have."""
     if dtype.name == "Int8":
         return 128
     low, high = dtype.range
@@ -82,7 +82,7 @@ def _largest(dtype: DType) -> int:
 
 
 def _numbers(x: Array, plan_axes: Any, dtype: DType, kind: np.dtype[Any]) -> Array:
-    """Data as plain floating-point numbers without zero point."""
+    """Return the data as plain floating-point numbers without zero point."""
     plain = to_plain(x, plan_axes)
     if plain.dtype != kind:
         plain = plain.astype(kind)
@@ -94,12 +94,12 @@ def _numbers(x: Array, plan_axes: Any, dtype: DType, kind: np.dtype[Any]) -> Arr
 
 
 def _whole(x: Array, kind: np.dtype[Any]) -> Array:
-    """Exact sums as integers of that dtype, wrapping round as MegEngine's do."""
+    """Convert exact sums to integers of that dtype, wrapping round as in MegEngine."""
     return x.astype(np.int32 if x.dtype == np.float32 else np.int64).astype(kind, copy=False)
 
 
 def _stepwise(p: Any, dtype: DType) -> bool:
-    """Whether the sum is rounded to the narrow type after each product."""
+    """Tell whether the sum is rounded to the narrow type after each product."""
     if dtype.name == "Float32":
         return False
     if isinstance(p, P.Convolution3D):
@@ -108,7 +108,7 @@ def _stepwise(p: Any, dtype: DType) -> bool:
 
 
 def _columns(p: Any, plan: Plan) -> bool:
-    """Whether MegEngine computes this float16 convolution as a matrix product, which has its own order."""
+    """Tell whether MegEngine computes this float16 convolution as a matrix product, which has its own order."""
     return bool(p.format.name == "NCHW") and plan.geo.dilate == (1, 1)
 
 
@@ -117,7 +117,7 @@ def _narrow(x: Array, dtype: DType) -> Array:
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
-    """A plain float32 convolution, or a small one of integers by constant filters, as functions of their data."""
+    """Bind a plain float32 convolution, or a small integer one with constant filters, as a function of its data."""
     if c.inputs[0].is_float:
         run = bind_float(c, s)
         return None if run is None else lambda out, *args: run(None, *args)
@@ -125,7 +125,7 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
 
 
 def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
-    """A float32 convolution in NCHW for known shapes: a function of what follows it, or None, and of its inputs."""
+    """Bind a float32 NCHW convolution for known shapes: a function of what follows it, or None, and of its inputs."""
     p: Any = s.opr.params[0]
     if p.format.name != "NCHW" or any(d.name != "Float32" for d in (*c.inputs[:2], *c.outputs)):
         return None
@@ -167,7 +167,7 @@ def _bind_integer(c: Call, s: ShapeCall) -> Bound | None:
 def _whole_integer(
     c: Call, p: Any, plan: Plan, w: Array, bias: Array | None = None
 ) -> Callable[[Array], Array] | None:
-    """The convolution as a function of its data; None where only the general kernel has what it asks for."""
+    """Return the convolution as a function of its data; None where only the general kernel has what it asks for."""
     dtype, target = c.inputs[0], c.outputs[0]
     fmt, mode = Format(int(p.format)), getattr(p, "nonlineMode", NonlineMode.IDENTITY)
     filters = _filters(c, w, plan, 1)
@@ -194,7 +194,7 @@ def _whole_integer(
     bind=_bind,
 )
 def convolution(c: Call, x: Array, w: Array) -> Array:
-    """Convolution (MegEngine dnn naive convolution).
+    """Convolve (MegEngine dnn naive convolution).
 
     Float16 and bfloat16 sums are rounded after every product unless the compute mode is FLOAT32; integer sums
     are exact modulo 2^32.
@@ -223,7 +223,7 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
 
 
 def _chanwise(geo: Geometry, flip: bool) -> bool:
-    """Whether MegEngine's chanwise int8 kernels take this convolution; they round in their own way."""
+    """Tell whether MegEngine's chanwise int8 kernels take this convolution; they round in their own way."""
     square = geo.kernel[0] == geo.kernel[1] and geo.stride[0] == geo.stride[1]
     small = geo.kernel[0] in (2, 3, 5, 7) and geo.stride[0] in (1, 2)
     return square and small and geo.icg == geo.ocg == 1 and geo.dilate == (1, 1) and not flip
@@ -232,7 +232,7 @@ def _chanwise(geo: Geometry, flip: bool) -> bool:
 def _quantized_finish(
     c: Call, fmt: Format, plan: Plan, mode: NonlineMode, bias: Array | None, z: Array | None
 ) -> Real | Requantize | None:
-    """What turns exact sums into the output dtype; None when they are the output.
+    """Return a function that turns exact sums into the output dtype; None when they are the output.
 
     Args:
         bias: plain integers, already in the dtype of the sums.
@@ -255,7 +255,7 @@ def _quantized_finish(
 
 
 def _addend(c: Call, fmt: Format, plan: Plan, value: Array, what: str) -> Array:
-    """A bias (one number per channel, or one per element) as a plain array."""
+    """Return a bias (one number per channel, or one per element) as a plain array."""
     single = output_packing(fmt, (1, plan.geo.channels, *(1,) * len(plan.geo.out)))
     for packing in (single, plan.out):
         if value.shape == packing.shape:
@@ -266,7 +266,7 @@ def _addend(c: Call, fmt: Format, plan: Plan, value: Array, what: str) -> Array:
 
 
 def _addends(c: Call, fmt: Format, plan: Plan, rest: tuple[Array, ...]) -> tuple[Array | None, Array | None]:
-    """Bias and z, where they are given, as plain arrays; z in real numbers."""
+    """Return bias and z, where they are given, as plain arrays; z in real numbers."""
     bias = _addend(c, fmt, plan, rest[0], "bias") if rest else None
     if len(rest) < 2:
         return bias, None
@@ -276,7 +276,7 @@ def _addends(c: Call, fmt: Format, plan: Plan, rest: tuple[Array, ...]) -> tuple
 
 
 def _conv_bias(c: Call, p: Any, plan: Plan, x: Array, filters: Array, rest: tuple[Array, ...]) -> Array:
-    """Convolution, bias, residual and nonlinearity as a plain array of the output dtype."""
+    """Compute convolution, bias, residual and nonlinearity as a plain array of the output dtype."""
     dtype, target = c.inputs[0], c.outputs[0]
     held = c.memo.get("requantize")
     if held is not None:
@@ -294,7 +294,7 @@ def _conv_bias(c: Call, p: Any, plan: Plan, x: Array, filters: Array, rest: tupl
         return np.maximum(sums, 0, out=sums) if p.nonlineMode == NonlineMode.RELU else sums
     bias, finish = _integer_finish(c, p, plan, filters.dtype == np.float64, bias, z)
     if isinstance(finish, Real) and target.name != "Float32":
-        # The bias may lie outside what float32 holds exactly.
+        # float32 may not hold the bias exactly.
         sums = _whole(conv_fast(x, filters, plan.geo), target.np)
         return sums if bias is None else sums + bias.astype(target.np)
     result = conv_fast(x, filters, plan.geo, finish)
@@ -304,7 +304,7 @@ def _conv_bias(c: Call, p: Any, plan: Plan, x: Array, filters: Array, rest: tupl
 def _integer_finish(
     c: Call, p: Any, plan: Plan, wide: bool, bias: Array | None, z: Array | None
 ) -> tuple[Array | None, Real | Requantize | None]:
-    """The bias as integers and what follows exact sums; kept where it is the same in every run and for every size.
+    """Return the integer bias and what follows exact sums; kept where it is the same in every run and for all sizes.
 
     Args:
         wide: whether the sums are float64.
@@ -333,7 +333,7 @@ def _check_bias(c: Call) -> None:
 
 
 def _real(x: Array, dtype: DType) -> Array:
-    """Stored values as real numbers; plain numbers stay."""
+    """Convert stored values to real numbers; plain numbers stay."""
     if not dtype.is_quantized:
         return x
     return (x.astype(np.float32) - np.float32(dtype.zero_point)) * np.float32(dtype.scale)
@@ -364,7 +364,7 @@ def _float_bias(
 
 
 def _joined(first: Finish | None, second: Finish | None) -> Finish | None:
-    """One after the other on every block."""
+    """Apply one function after the other to every block."""
     if first is None or second is None:
         return first or second
 
@@ -383,7 +383,7 @@ def _joined(first: Finish | None, second: Finish | None) -> Finish | None:
     bind=_bind,
 )
 def conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
-    """``act(conv(x, w) + bias + z)`` (MegEngine dnn naive conv_bias).
+    """Compute ``act(conv(x, w) + bias + z)`` (MegEngine dnn naive conv_bias).
 
     Quantized results are rounded like the x86 kernels (see `finish.Requantize`). The x86 kernels for NCHW
     leave z out and mistake a full-size bias of int8 data; both are computed here as the naive kernel does.
@@ -408,7 +408,7 @@ def conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
     flops=conv_flops(P.BatchConvBias, batched=True),
 )
 def batch_conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
-    """ConvBias with a filter for every sample: w is (batch, filter...) (MegEngine dnn naive batch_conv_bias).
+    """Compute ConvBias with a filter for every sample: w is (batch, filter...) (MegEngine dnn naive batch_conv_bias).
 
     Raises:
         ValueError: see `conv_bias`; also another number of filters than samples.
@@ -434,7 +434,7 @@ def batch_conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
     flops=backward_flops(P.Convolution),
 )
 def transposed(c: Call, w: Array, diff: Array, like: Array | None = None) -> Array:
-    """Transposed convolution (MegEngine dnn naive convolution, backward_data).
+    """Compute the transposed convolution (MegEngine dnn naive convolution, backward_data).
 
     Args:
         like: only its shape counts, it is the result's.
@@ -475,7 +475,7 @@ def _transposed(c: Call, p: Any, w: Array, diff: Array, like: Array | None) -> A
     "Convolution3D", dtype=volume_dtype, shape=conv_shape(P.Convolution3D), flops=conv_flops(P.Convolution3D)
 )
 def convolution_3d(c: Call, x: Array, w: Array) -> Array:
-    """Convolution of volumes, NCDHW or NDHWC (MegEngine dnn naive convolution3d).
+    """Convolve volumes, NCDHW or NDHWC (MegEngine dnn naive convolution3d).
 
     Raises:
         ValueError: shapes that do not fit.
@@ -501,7 +501,7 @@ def convolution_3d(c: Call, x: Array, w: Array) -> Array:
     flops=backward_flops(P.Convolution3D),
 )
 def transposed_3d(c: Call, w: Array, diff: Array, like: Array | None = None) -> Array:
-    """Transposed convolution of volumes (MegEngine dnn naive convolution3d, backward_data).
+    """Compute the transposed convolution of volumes (MegEngine dnn naive convolution3d, backward_data).
 
     Args:
         like: only its shape counts, it is the result's.

@@ -37,7 +37,7 @@ class CorrelationPlan:
 
 
 def correlation_plan(p: Correlation, a: Shape, b: Shape) -> CorrelationPlan:
-    """The sizes for two feature maps.
+    """Compute the sizes for two feature maps.
 
     Raises:
         ValueError: shapes or parameters that do not fit.
@@ -56,7 +56,7 @@ def correlation_plan(p: Correlation, a: Shape, b: Shape) -> CorrelationPlan:
     if p.kernel_size > _KERNEL or max(p.stride1, p.stride2, p.pad_size, p.max_displacement) > _LIMIT:
         raise ValueError(
             f"kernel {p.kernel_size}, strides {p.stride1} and {p.stride2}, padding {p.pad_size} or "
-            f"displacement {p.max_displacement} is out of reason"
+            f"displacement {p.max_displacement} is far out of range"
         )
     radius = (p.kernel_size - 1) // 2
     border = 2 * (p.max_displacement + radius)
@@ -90,7 +90,7 @@ def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
 
 
 def _take(x: Array, at: Array, axis: int) -> Array:
-    """Rows or columns of [N, H, W, C], zero where the position is outside."""
+    """Take rows or columns of [N, H, W, C], zero where the position is outside."""
     size = x.shape[axis]
     inside = (at >= 0) & (at < size)
     taken = x.take(np.clip(at, 0, size - 1), axis)
@@ -100,7 +100,7 @@ def _take(x: Array, at: Array, axis: int) -> Array:
 
 
 def _box(values: Array, out: int, stride: int, radius: int, where: Array, axis: int) -> Array:
-    """Sums over 2 * radius + 1 neighbours; `where` tells which position each entry of `values` has."""
+    """Sum over 2 * radius + 1 neighbours; `where` tells which position each entry of `values` has."""
     centre = np.arange(out) * stride
     total = values.take(np.searchsorted(where, centre), axis)
     for k in range(1, 2 * radius + 1):
@@ -110,7 +110,7 @@ def _box(values: Array, out: int, stride: int, radius: int, where: Array, axis: 
 
 @kernel("CorrelationForward", dtype=_dtype, shape=_shape, flops=_flops)
 def correlation(c: Call, a: Array, b: Array) -> Array:
-    """Mean over channels and kernel of a * b, or of the absolute difference, for every displacement.
+    """Average over channels and kernel of a * b, or of the absolute difference, for every displacement.
 
     Output [N, D * D, OH, OW] with D = 2 * (max_displacement // stride2) + 1, the vertical displacement
     outermost. Semantics of MegEngine's dnn naive Correlation; sums are float32.

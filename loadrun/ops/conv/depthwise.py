@@ -23,7 +23,8 @@ _SAME = 1 << 19
 
 
 def depthwise(batch: int, geo: Geometry, parts: int) -> Run:
-    """What convolves every channel with its own filters (one input channel per group), for data of known sizes.
+    """Return a function that convolves every channel with its own filters (one input channel per group), for
+    known sizes.
 
     Args:
         geo: of filters (groups, ocg, 1, KH, KW) on data (batch, groups, H, W).
@@ -33,7 +34,7 @@ def depthwise(batch: int, geo: Geometry, parts: int) -> Run:
 
 
 def _padded(batch: int, geo: Geometry, parts: int) -> Run:
-    """Channels whose rows are padded, so that a flat shift moves to any tap; products have columns to cut off."""
+    """Convolve channels with padded rows, so that a flat shift moves to any tap; products have columns to cut off."""
     (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
     groups, ocg, (oh, ow) = geo.groups, geo.ocg, geo.out
     # Rows are as wide as the taps reach. The last one is there for what the shifts read beyond the end, which lands in
@@ -78,7 +79,7 @@ def _padded(batch: int, geo: Geometry, parts: int) -> Run:
 
 
 def _same(batch: int, geo: Geometry, parts: int) -> Run:
-    """Channels whose tap matrices have no columns to cut off: products go where they belong."""
+    """Convolve channels whose tap matrices have no columns to cut off: products go straight into the output."""
     groups, ocg, (oh, ow) = geo.groups, geo.ocg, geo.out
     limit = min(_BLOCK, _SAME)
     rows = max(1, min(oh, limit // (geo.taps * ow)))
@@ -115,7 +116,7 @@ def _same(batch: int, geo: Geometry, parts: int) -> Run:
 
 
 def _columns(planes: Array, columns: Array, geo: Geometry, start: int) -> None:
-    """What every tap reads, for flat positions from `start` on, into columns (channels, taps, positions)."""
+    """Copy what every tap reads, for flat positions from `start` on, into columns (channels, taps, positions)."""
     (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
     count, _, span = columns.shape
     high, wide = planes.shape[3:]

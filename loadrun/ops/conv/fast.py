@@ -59,14 +59,14 @@ Convolve = Callable[[Array, Array, "Finish | None"], Array]
 
 @lru_cache(maxsize=_PLANS)
 def planned(batch: int, geo: Geometry) -> Convolve:
-    """`conv_fast` for data of known sizes, with everything decided that follows from them and the number of threads."""
+    """Return `conv_fast` for known sizes, with everything decided that follows from them and the number of threads."""
     shape = (batch, geo.channels, *geo.out)
     if 0 in shape:
         return _nothing(shape)
     work = batch * geo.channels * geo.points * geo.icg * geo.taps
     make = _dense if geo.groups == 1 else _grouped
     if geo.icg == 1 and geo.groups > 1:
-        # Moving the taps costs about twice what the products do.
+        # Moving the taps costs about twice as much as the products.
         make, work = depthwise, 2 * work
     by_parts = {1: make(batch, geo, 1)}
 
@@ -90,17 +90,17 @@ def _nothing(shape: tuple[int, ...]) -> Convolve:
 
 
 def _dense(batch: int, geo: Geometry, parts: int) -> Run:
-    """The products of a single group."""
+    """Compute the products of a single group."""
     if parts == 1 and geo.pointwise:
         return _pointwise(batch, geo)
-    # The passes over few positions, or of many channels, are shared as well where channels are.
+    # Where channels are divided among threads, passes over few positions or many channels are, too.
     if parts > 1 and (geo.points < _SMALL or (geo.pointwise and geo.ocg >= _MANY)):
         return _by_channels(batch, geo, parts)
     return _by_positions(batch, geo, parts)
 
 
 def _pointwise(batch: int, geo: Geometry) -> Run:
-    """All of a sample at once, whose data is the matrix itself."""
+    """Compute a whole sample at once; its data is the matrix itself."""
     ocg, icg, points = geo.ocg, geo.icg, geo.points
     ends = finisher((batch, ocg, *geo.out))
 
@@ -115,7 +115,7 @@ def _pointwise(batch: int, geo: Geometry) -> Run:
 
 
 def _by_positions(batch: int, geo: Geometry, parts: int) -> Run:
-    """Blocks of whole output rows and all channels; then what follows.
+    """Compute blocks of whole output rows and all channels; then what follows.
 
     That is done for whole channels, since numpy is slow on parts of rows: it copies them into buffers of its own.
     """
@@ -150,7 +150,7 @@ def _by_positions(batch: int, geo: Geometry, parts: int) -> Run:
 
 
 def _by_channels(batch: int, geo: Geometry, parts: int) -> Run:
-    """All positions at once, blocks of output channels with what follows."""
+    """Compute all positions at once, in blocks of output channels with what follows."""
     ocg, icg, points, depth = geo.ocg, geo.icg, geo.points, geo.icg * geo.taps
     cuts = [s for s in shares(ocg, parts, ocg * points * depth) if s.stop > s.start]
     ends = [finisher((1, s.stop - s.start, *geo.out), s.start) for s in cuts]
@@ -184,7 +184,7 @@ def _by_channels(batch: int, geo: Geometry, parts: int) -> Run:
 
 
 def _grouped(batch: int, geo: Geometry, parts: int) -> Run:
-    """The products of several groups: blocks of whole output rows and of groups."""
+    """Compute the products of several groups: blocks of whole output rows and of groups."""
     groups, ocg, icg, points, depth = geo.groups, geo.ocg, geo.icg, geo.points, geo.icg * geo.taps
     height, width = geo.out
     rows = height if geo.pointwise else min(height, _block_rows(depth, width))
@@ -224,6 +224,6 @@ def _grouped(batch: int, geo: Geometry, parts: int) -> Run:
 
 
 def _block_rows(depth: int, width: int) -> int:
-    """Output rows of one im2col block."""
+    """Choose the output rows of one im2col block."""
     least, enough = _COLUMNS
     return max(_BLOCK // (depth * width), -(-max(least, min(enough, _LARGE // depth)) // width))

@@ -1,4 +1,4 @@
-"""What follows the sum of a convolution: bias, a residual, the nonlinearity, quantization."""
+"""The steps after the sum of a convolution: bias, a residual, the nonlinearity, quantization."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def activate(x: Array, mode: NonlineMode) -> None:
 
 
 def _part(value: Array, sample: int, channel: int, span: slice, count: int) -> Array:
-    """The piece of a plain bias (1, C, 1, 1) or full (N, C, H, W) array that belongs to a block."""
+    """Return the piece of a plain bias (1, C, 1, 1) or full (N, C, H, W) array that belongs to a block."""
     flat = value.reshape(value.shape[0], value.shape[1], -1)
     n = sample if flat.shape[0] > 1 else 0
     rows = flat[n, channel : channel + count]
@@ -93,7 +93,7 @@ class Real:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to be done."""
+        """True if nothing is to be done."""
         nothing = all(v is None for v in (self.bias, self.z, self.then))
         return nothing and self.mode == NonlineMode.IDENTITY and not self.scale
 
@@ -137,7 +137,7 @@ class Requantize:
                 self.addend = self.bias.astype(np.float32)
 
     def quantizer(self, shape: Shape | None = None) -> Quantizer:
-        """What comes last, for blocks of one shape where that is given."""
+        """Return what comes last, for blocks of one shape if that is given."""
         one, unit = np.float32(self.scale), np.float32(self.target.scale)
         if self.rule == "division":
             factor = unit
@@ -180,13 +180,13 @@ class Requantize:
         if z is not None:
             np.add(real, z, real)
         if self.mode != NonlineMode.RELU:
-            # The quantizer knows that RELU leaves nothing below zero.
+            # RELU needs no step of its own: the quantizer clamps at zero.
             activate(real, self.mode)
         last.settle(real)
 
 
 def finisher(shape: Shape, channel: int = 0) -> Callable[..., None]:
-    """What applies a `Finish` to a contiguous array of that shape, in pieces of whole channels.
+    """Return a function that applies a `Finish` to a contiguous array of that shape, in pieces of whole channels.
 
     Args:
         channel: the number of the first channel in the whole output.

@@ -1,4 +1,4 @@
-"""Where the taps of a convolution lie: sizes, strides, padding, and the checks on them."""
+"""The geometry of a convolution's taps: sizes, strides, padding, and the checks on them."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Geometry:
 
     @property
     def pointwise(self) -> bool:
-        """Whether the input itself is the matrix that the filter is multiplied with."""
+        """True if the input itself is the matrix that the filter is multiplied with."""
         return self.taps == 1 and all(s == 1 for s in self.stride) and not any(self.pad)
 
 
 def output_size(size: int, kernel: int, pad: int, stride: int, dilate: int) -> int:
-    """Output length of one axis: ``floor((size + 2 pad - (kernel - 1) dilate - 1) / stride) + 1``.
+    """Return the output length of one axis: ``floor((size + 2 pad - (kernel - 1) dilate - 1) / stride) + 1``.
 
     Raises:
         ValueError: a stride or dilation of 0, an empty filter, or a window larger than the padded input.
@@ -108,7 +108,7 @@ def geometry(
 
 
 def tap_range(geo: Geometry, axis: int, tap: int, start: int, stop: int) -> tuple[int, int, int]:
-    """Which outputs of ``start:stop`` read inside the input for that tap, and where the first one reads.
+    """Return which outputs of ``start:stop`` read inside the input for that tap, and where the first one reads.
 
     Returns:
         (first output, end of outputs, input position of the first); first == end when all read padding.

@@ -1,7 +1,7 @@
 """Small integer convolutions for known shapes: a few calls on the whole arrays, to the bits of the general kernel.
 
 Sums are exact in float32, so that the order of additions and with it the layout is free: rows of a padded image lie
-one behind the other, and every tap is a shift of the whole image. What the shifts carry over the edge lands in
+one after the other, and every tap is a shift of the whole image. What the shifts carry over the edge lands in
 columns that the final cast leaves out.
 """
 
@@ -27,7 +27,7 @@ Columns = Callable[[Array], Array]
 
 
 def fits(plan: Plan) -> bool:
-    """Whether a convolution is small enough to be computed as a whole."""
+    """Tell whether a convolution is small enough to be computed in one piece."""
     geo, batch = plan.geo, plan.x.plain[0]
     depth = geo.groups * geo.icg * geo.taps
     return 0 < batch * max(depth, geo.channels) * geo.out[0] * _wide(geo) <= _LARGEST
@@ -36,7 +36,7 @@ def fits(plan: Plan) -> bool:
 def whole_convolution(
     plan: Plan, dtype: DType, filters: Array, finish: Requantize | None, target: DType
 ) -> Callable[[Array], Array]:
-    """A convolution of constant filters as a function of its data.
+    """Return a convolution with constant filters as a function of its data.
 
     Args:
         plan: of a convolution that `fits`.
@@ -54,7 +54,7 @@ def whole_convolution(
     def stacked(taps: Array) -> Array:
         return np.matmul(matrix, taps)
 
-    # Of two matrices dot takes half the time that matmul takes to begin.
+    # np.dot of two matrices has half the call overhead of matmul.
     product = stacked if _lead(plan) else matrix.dot
     rows = (batch, geo.channels, geo.out[0], width)
     sums = (*_lead(plan), geo.ocg, rows[2] * width)
@@ -81,24 +81,24 @@ def whole_convolution(
 
 
 def _padded(bias: Array, width: int) -> Array:
-    """A bias of the output's shape with columns for what the cast leaves out."""
+    """Widen a bias of the output's shape by columns for what the cast leaves out."""
     if bias.shape[-1] in (1, width):
         return bias
     return np.pad(bias, [(0, 0)] * (bias.ndim - 1) + [(0, width - bias.shape[-1])])
 
 
 def _wide(geo: Geometry) -> int:
-    """Columns of the output with those that are left out in the end."""
+    """Return the output's width with the columns that are left out in the end."""
     return geo.size[1] + 2 * geo.pad[1] if geo.stride == (1, 1) and not geo.pointwise else geo.out[1]
 
 
 def _lead(plan: Plan) -> tuple[int, ...]:
-    """Batch and groups, each where there is more than one."""
+    """Return batch and groups, each where there is more than one."""
     return tuple(n for n in (plan.x.plain[0], plan.geo.groups) if n != 1)
 
 
 def _columns(plan: Plan, dtype: DType) -> tuple[Columns, int]:
-    """What gives the matrices of all taps, (in * taps, positions) behind `_lead`, and the width of their rows."""
+    """Return a function for all taps' matrices, (in * taps, positions) after `_lead`, and the width of their rows."""
     geo = plan.geo
     zero = np.asarray(dtype.zero_point, np.float32) if dtype.zero_point else None
     width = _wide(geo)
@@ -121,7 +121,7 @@ def _columns(plan: Plan, dtype: DType) -> tuple[Columns, int]:
 
 
 def _shifted(plan: Plan, shape: tuple[int, ...], numbers: Callable[[Array, Array], None]) -> Columns:
-    """Taps as shifts of the whole padded image."""
+    """Read taps as shifts of the whole padded image."""
     geo, (batch, channels) = plan.geo, plan.x.plain[:2]
     (ky, kx), (dy, dx), (top, left) = geo.kernel, geo.dilate, geo.pad
     height, width = geo.size[0] + 2 * top, _wide(geo)
@@ -147,7 +147,7 @@ def _shifted(plan: Plan, shape: tuple[int, ...], numbers: Callable[[Array, Array
 
 
 def _gathered(plan: Plan, shape: tuple[int, ...], numbers: Callable[[Array, Array], None]) -> Columns:
-    """Taps as elements taken one by one, those outside from a zero behind the image."""
+    """Read taps element by element, those outside from a zero after the image."""
     geo, (batch, channels) = plan.geo, plan.x.plain[:2]
     size = channels * prod(geo.size)
     rows, cols = (

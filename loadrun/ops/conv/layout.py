@@ -1,7 +1,7 @@
 """Memory layouts of convolution data and filters, to and from plain (batch, channel, height, width).
 
 Facts from MegEngine's layout deduction (dnn common convolution) and naive kernels; which of several filter
-layouts applies is told by the number of axes, as there.
+layouts applies follows from the number of axes, as there.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _merge(sizes: Sequence[int], parts: Sequence[int]) -> Shape:
 
 
 def input_packing(fmt: Format | str, shape: Shape) -> Packing:
-    """The layout of a convolution's input of that shape.
+    """Return the layout of a convolution's input of that shape.
 
     Raises:
         ValueError: the shape does not fit the format, or no convolution has that format.
@@ -113,7 +113,7 @@ def input_packing(fmt: Format | str, shape: Shape) -> Packing:
 
 
 def output_packing(fmt: Format | str, plain: Shape) -> Packing:
-    """The layout of a convolution's output of a plain shape.
+    """Return the layout of a convolution's output of a plain shape.
 
     Raises:
         ValueError: the channels do not fill the packs.
@@ -140,7 +140,7 @@ def output_packing(fmt: Format | str, plain: Shape) -> Packing:
 
 
 def filter_packing(fmt: Format | str, shape: Shape, grouped: bool, dot: bool = False) -> Packing:
-    """The layout of a filter; its plain shape is (groups, out per group, in per group, kernel...).
+    """Return the layout of a filter; its plain shape is (groups, out per group, in per group, kernel...).
 
     Args:
         fmt: the convolution's format ("NCDHW" and "NDHWC" for 3-D).
@@ -205,12 +205,12 @@ def _letters(found: str, shape: Shape) -> Packing:
 
 
 def to_plain(x: Array, packing: Packing) -> Array:
-    """A packed array as a plain one (a view where no channels are split)."""
+    """Unpack an array (a view where no channels are split)."""
     return x.transpose(packing.order).reshape(packing.plain)
 
 
 def from_plain(x: Array, packing: Packing) -> Array:
-    """A plain array in the packed layout, contiguous."""
+    """Pack a plain array, contiguous."""
     split = x.reshape([packing.shape[a] for a in packing.order])
     back = [packing.order.index(a) for a in range(len(packing.order))]
     result = split.transpose(back)

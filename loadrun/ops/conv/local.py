@@ -32,7 +32,7 @@ def _axis_taps(geo: Geometry) -> tuple[Taps, Taps]:
 
 
 def conv_columns(x: Array, geo: Geometry, flip: bool = False) -> Array:
-    """What every tap of every window sees: [N, C, KH, KW, OH, OW], zero outside the input."""
+    """Return what every tap of every window sees: [N, C, KH, KW, OH, OW], zero outside the input."""
     kh, kw = geo.kernel
     out = np.zeros((*x.shape[:2], kh, kw, *geo.out), x.dtype)
     if out.size:
@@ -83,7 +83,7 @@ def _local_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _per_position(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    """A multiply-add per filter element (and spatial cell it serves) and sample."""
+    """Count a multiply-add per filter element (and spatial cell it serves) and sample."""
     return 2 * inputs[0][0] * prod(inputs[1])
 
 
@@ -95,7 +95,7 @@ def _per_position(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -
     flops=_per_position,
 )
 def local(c: Call, x: Array, w: Array) -> Array:
-    """Convolution of [N, C, H, W] with a filter of its own for every output position.
+    """Convolve [N, C, H, W] with a filter of its own for every output position.
 
     The filter is [OH, OW, IC, FH, FW, OC], with groups [G, OH, OW, IC/G, FH, FW, OC/G]. Semantics of
     MegEngine's dnn naive Local and GroupLocal; float16 data is summed in float32.
@@ -147,7 +147,7 @@ def _share_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) ->
 
 @kernel("LocalShareForwardV1", dtype=_float_rule("Float32"), shape=_share_shape, flops=_share_flops)
 def local_share(c: Call, x: Array, w: Array) -> Array:
-    """Convolution of [N, C, H, W] whose output is cut into a grid with one filter per cell.
+    """Convolve [N, C, H, W] with the output cut into a grid, one filter per cell.
 
     The filter is [GH, GW, IC, FH, FW, OC], with groups one more axis before. Semantics of MegEngine's dnn
     naive LocalShare, which never flips the filter.
@@ -166,7 +166,7 @@ def local_share(c: Call, x: Array, w: Array) -> Array:
 
 
 def conv_geometry(p: P.Convolution, x: Shape, w: Shape, what: str) -> Geometry:
-    """The geometry of an operator on NCHW images with a filter [OC, IC, FH, FW], with groups one more axis before."""
+    """Return the geometry of an operator on NCHW images with a filter [OC, IC, FH, FW], groups being an axis before."""
     _nchw(p, what)
     grouped = p.sparse == P.Sparse.GROUP
     if len(w) != 4 + grouped:
@@ -211,7 +211,7 @@ def _deformable_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape
     "DeformableConvForwardV1", dtype=_float_rule("Float32"), shape=_deformable_shape, flops=_deformable_flops
 )
 def deformable_conv(c: Call, x: Array, w: Array, offset: Array, mask: Array) -> Array:
-    """Convolution whose taps are moved by `offset`, sampled bilinearly and multiplied by `mask`.
+    """Convolve with taps moved by `offset`, sampled bilinearly and multiplied by `mask`.
 
     Channel 2k of `offset` is the vertical, 2k+1 the horizontal displacement of tap k. Semantics of
     MegEngine's dnn naive DeformableConv: a sample outside (-1, size) is 0, and so are missing neighbours.
@@ -251,7 +251,7 @@ def deformable_conv(c: Call, x: Array, w: Array, offset: Array, mask: Array) -> 
 
 
 def _bilinear(image: Array, h: Array, w: Array, size: tuple[int, ...]) -> Array:
-    """Samples of pixel rows at fractional positions; `image` ends with a row of zeros."""
+    """Sample pixel rows at fractional positions; `image` ends with a row of zeros."""
     inside = (h > -1) & (w > -1) & (h < size[0]) & (w < size[1])
     h, w = np.where(inside, h, np.float32(-2)), np.where(inside, w, np.float32(-2))
     top, left = np.floor(h), np.floor(w)
@@ -276,8 +276,6 @@ def _bilinear(image: Array, h: Array, w: Array, size: tuple[int, ...]) -> Array:
 
 def _region_geometry(p: P.Convolution, x: Shape, w: Shape, rin: Shape, rout: Shape) -> Geometry:
     geo = conv_geometry(p, x, w, "RegionRestrictedConvolution")
-    if geo.stride != (1, 1):
-        raise ValueError(f"RegionRestrictedConvolution has stride 1 only, found {list(geo.stride)}")
     if rin != (x[0], *geo.size) or rout != (x[0], *geo.out):
         raise ValueError(
             f"regions must be {[x[0], *geo.size]} for the input and {[x[0], *geo.out]} for the output, "
@@ -298,6 +296,8 @@ def _region_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 def _region_shape(s: ShapeCall) -> Sequence[Shape | None]:
     x = s.shape(0)
     geo = _region_geometry(s.get(P.Convolution), x, s.shape(1), s.shape(2), s.shape(3))
+    if geo.stride != (1, 1):
+        raise ValueError(f"RegionRestrictedConvolution has stride 1 only, found {list(geo.stride)}")
     return ((x[0], geo.channels, *geo.out),)
 
 
@@ -308,7 +308,7 @@ def _conv_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> 
 
 @kernel("RegionRestrictedConvolution", dtype=_region_dtype, shape=_region_shape, flops=_conv_flops)
 def region_restricted_conv(c: Call, x: Array, w: Array, rin: Array, rout: Array) -> Array:
-    """Convolution in which an output sees only inputs of its own region.
+    """Convolve so that an output sees only inputs of its own region.
 
     Region ids are [N, H, W] for the input and [N, OH, OW] for the output. Semantics of MegEngine's dnn naive
     RegionRestrictedConvolution; with compute mode DEFAULT half-width sums are rounded after every product.
@@ -332,7 +332,7 @@ def region_restricted_conv(c: Call, x: Array, w: Array, rin: Array, rout: Array)
 
 
 def _rounded_products(left: Array, right: Array, order: Array, cut: Callable[[Array], Array]) -> Array:
-    """Matrix product of narrow floats in which every partial sum is rounded."""
+    """Multiply matrices of narrow floats, rounding every partial sum."""
     a, b = left.astype(np.float32, copy=False), right.astype(np.float32, copy=False)
     out = np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), left.dtype)
     for k in order:
@@ -368,7 +368,7 @@ def _mask_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("MaskConvolutionV2", dtype=_mask_dtype, shape=_mask_shape, flops=_conv_flops)
 def mask_conv(c: Call, x: Array, w: Array, mask: Array) -> Array:
-    """Convolution with zeros where the mask [OH, OW] is 0 (MegEngine dnn fallback MaskConv)."""
+    """Convolve, with zeros where the mask [OH, OW] is 0 (MegEngine dnn fallback MaskConv)."""
     p = c.get(P.Convolution)
     geo = _mask_geometry(p, x.shape, w.shape, mask.shape)
     filters = w.reshape(geo.groups, geo.ocg, geo.icg, *geo.kernel)
@@ -386,6 +386,13 @@ def _region_backward_geometry(p: P.Convolution, w: Shape, diff: Shape, rin: Shap
     geo = _region_geometry(p, (rin[0], channels, *rin[1:]), w, rin, rout)
     if diff != (rin[0], geo.channels, *geo.out):
         raise ValueError(f"the gradient must be {[rin[0], geo.channels, *geo.out]}, found {list(diff)}")
+    sides = zip(geo.out, geo.stride, geo.kernel, geo.dilate, geo.pad, strict=True)
+    reached = tuple((o - 1) * s + (k - 1) * d + 1 - 2 * pad for o, s, k, d, pad in sides)
+    if reached != geo.size:
+        raise ValueError(
+            f"with stride {list(geo.stride)} the windows must end where the data does: those of the gradient cover "
+            f"{list(reached)}, the regions say {list(geo.size)}"
+        )
     return geo
 
 
@@ -414,7 +421,8 @@ def _region_backward_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[
 def region_restricted_backward(
     c: Call, w: Array, diff: Array, rin: Array, rout: Array, *like: Array
 ) -> Array:
-    """The gradient of `region_restricted_conv` by its data: every output spreads to the inputs of its own region.
+    """Compute the gradient of `region_restricted_conv` by its data: every output spreads to the inputs of its
+    own region.
 
     Semantics of MegEngine's dnn naive kernel, which fails for float16; here those gradients are summed in float32 and
     rounded once.

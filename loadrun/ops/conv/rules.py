@@ -41,7 +41,7 @@ _NO_DILATION = frozenset(Format) - {Format.NCHW, Format.NHWC, Format.NHWCD4}
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How a convolution's arrays become plain ones.
+    """The way a convolution's arrays become plain ones.
 
     Attributes:
         x, w, out: layouts of the convolution's input, filter and output.
@@ -57,7 +57,7 @@ class Plan:
 
 
 def product_scale(a: DType, b: DType) -> float:
-    """Scale of the products, rounded to float32 as MegEngine does."""
+    """Return the scale of the products, rounded to float32 as MegEngine does."""
     return float(np.float32(a.scale) * np.float32(b.scale))
 
 
@@ -70,7 +70,7 @@ def _numbers(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def _layout(p: Any) -> tuple[Any, bool, bool]:
-    """(format, grouped, flip) with the checks that need no shape."""
+    """Return (format, grouped, flip) with the checks that need no shape."""
     volume = isinstance(p, P.Convolution3D)
     fmt: Any = p.format.name if volume else Format(int(p.format))
     grouped = p.sparse.name == "GROUP"
@@ -84,7 +84,7 @@ def _layout(p: Any) -> tuple[Any, bool, bool]:
 
 
 def conv_plan(p: Any, inputs: Sequence[DType], x: Shape, w: Shape) -> Plan:
-    """The plan for input and filter shapes.
+    """Plan a convolution for input and filter shapes.
 
     Raises:
         ValueError: shapes that do not fit each other, the format or the window.
@@ -92,7 +92,7 @@ def conv_plan(p: Any, inputs: Sequence[DType], x: Shape, w: Shape) -> Plan:
     return _conv_plan(p, inputs[0].name in _DOT, x, w)
 
 
-# Testcases of several sizes take turns, so that what an operator did last is not what it does next.
+# Testcases of several sizes alternate, so plans are kept for more than the last size.
 @lru_cache(maxsize=_PLANS)
 def _conv_plan(p: Any, dot: bool, x: Shape, w: Shape) -> Plan:
     fmt, grouped, flip = _layout(p)
@@ -110,7 +110,7 @@ def _conv_plan(p: Any, dot: bool, x: Shape, w: Shape) -> Plan:
 
 
 def backward_plan(p: Any, inputs: Sequence[DType], w: Shape, diff: Shape, given: Shape | None) -> Plan:
-    """The plan of a transposed convolution, as that of the convolution from its result to `diff`.
+    """Return the plan of a transposed convolution, as that of the convolution from its result to `diff`.
 
     Raises:
         ValueError: as `conv_plan`; also when the given result shape cannot give `diff`.
@@ -153,7 +153,7 @@ def _backward_plan(p: Any, dot: bool, w: Shape, diff: Shape, given: Shape | None
 
 
 def conv_shape(kind: type[Any], batched: bool = False) -> Callable[[ShapeCall], Sequence[Shape | None]]:
-    """The shape rule of a convolution with parameter record `kind`."""
+    """Return the shape rule of a convolution with parameter record `kind`."""
 
     def rule(s: ShapeCall) -> Sequence[Shape | None]:
         x, w = s.shape(0), s.shape(1)
@@ -165,7 +165,7 @@ def conv_shape(kind: type[Any], batched: bool = False) -> Callable[[ShapeCall], 
 
 
 def check_batch(x: Shape, w: Shape) -> None:
-    """BatchConvBias has one filter per sample.
+    """Check that BatchConvBias has one filter per sample.
 
     Raises:
         ValueError: the numbers differ.
@@ -177,7 +177,7 @@ def check_batch(x: Shape, w: Shape) -> None:
 
 
 def backward_shape(kind: type[Any]) -> Callable[[ShapeCall], Sequence[Shape | None]]:
-    """The shape rule of a transposed convolution."""
+    """Return the shape rule of a transposed convolution."""
 
     def rule(s: ShapeCall) -> Sequence[Shape | None]:
         given = s.shape(2) if len(s.shapes) > 2 else None
@@ -195,7 +195,7 @@ def _types(opr: Opr) -> tuple[DType, ...]:
 
 
 def conv_flops(kind: type[Any], batched: bool = False) -> Callable[..., int]:
-    """The cost rule of a convolution: two operations per product."""
+    """Return the cost rule of a convolution: two operations per product."""
 
     def rule(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
         plan = conv_plan(opr.get(kind), _types(opr), inputs[0], inputs[1][batched:])
@@ -205,7 +205,7 @@ def conv_flops(kind: type[Any], batched: bool = False) -> Callable[..., int]:
 
 
 def backward_flops(kind: type[Any]) -> Callable[..., int]:
-    """The cost rule of a transposed convolution."""
+    """Return the cost rule of a transposed convolution."""
 
     def rule(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
         plan = backward_plan(opr.get(kind), _types(opr), inputs[0], inputs[1], outputs[0])
@@ -223,7 +223,7 @@ def _near(a: DType, b: DType) -> bool:
 
 
 def conv_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    """The output dtype of ConvolutionV2, ConvBias and BatchConvBias (dnn `check_or_deduce_dtype_fwd`).
+    """Return the output dtype of ConvolutionV2, ConvBias and BatchConvBias (dnn `check_or_deduce_dtype_fwd`).
 
     Raises:
         ValueError: dtypes that MegEngine does not convolve.
@@ -263,7 +263,7 @@ def _converts(source: str, target: str) -> bool:
 
 
 def backward_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    """The output dtype of ConvolutionBackwardData.
+    """Return the output dtype of ConvolutionBackwardData.
 
     Raises:
         ValueError: dtypes that MegEngine does not convolve.
@@ -290,7 +290,7 @@ def backward_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def volume_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    """The output dtype of 3-D convolutions.
+    """Return the output dtype of 3-D convolutions.
 
     Raises:
         ValueError: anything but two equal dtypes of Float32 and Float16.

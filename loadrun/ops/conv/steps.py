@@ -1,7 +1,7 @@
-"""Convolution whose sum is rounded after every product, as MegEngine's float16 and bfloat16 kernels do it.
+"""Convolution whose sum is rounded after every product, as MegEngine's float16 and bfloat16 kernels do.
 
 The running sum stays in the narrow type: each step computes ``sum + x * w`` in float32 and rounds it. Naive
-kernels go over taps, then input channels; those by matrix product over input channels, then taps.
+kernels go over taps, then input channels; matrix-product kernels over input channels, then taps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLOCK = 1 << 16
 
 
 def rounding(name: str) -> Rounding:
-    """The function that rounds a contiguous float32 array in place to that dtype (Float16 or BFloat16).
+    """Return the function that rounds a contiguous float32 array in place to that dtype (Float16 or BFloat16).
 
     >>> a = np.array([1.00048828125, 2049, 1e-8, 70000, -0.0], "f4")
     >>> rounding("Float16")(a)
@@ -96,7 +96,7 @@ def conv_steps(
 
 
 def deconv_steps(x: Array, w: Array, geo: Geometry, round_: Rounding) -> Array:
-    """The transpose of `conv_steps`, with MegEngine's order: output channels outermost, then positions."""
+    """Compute the transpose of `conv_steps`, with MegEngine's order: output channels outermost, then positions."""
     result = np.zeros((x.shape[0], geo.groups, geo.icg, *geo.size), np.float32)
     grouped = x.reshape(x.shape[0], geo.groups, geo.ocg, *geo.out)
     filters = w.reshape(geo.groups, geo.ocg, geo.icg, geo.taps)
@@ -121,7 +121,7 @@ def deconv_steps(x: Array, w: Array, geo: Geometry, round_: Rounding) -> Array:
 def deconv_columns(
     x: Array, w: Array, geo: Geometry, round_: Rounding, steps: bool, turned: bool = False
 ) -> Array:
-    """Transposed convolution as MegEngine's matrix product does it for narrow types without dilation.
+    """Compute a transposed convolution as MegEngine's matrix product does for narrow types without dilation.
 
     The products of each tap are summed over the output channels and rounded (after every product with `steps`,
     else once), then added up tap by tap with a rounding after each.
@@ -156,7 +156,7 @@ def _column(weights: Array, geo: Geometry) -> Array:
 
 
 def _moves(geo: Geometry) -> list[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
-    """Each tap's number, the outputs (all channels) that read inside the input, and where they read."""
+    """Return each tap's number, the outputs (all channels) that read inside the input, and where they read."""
     found = []
     for number, tap in enumerate(product(*map(range, geo.kernel))):
         to, source = [slice(None)], []

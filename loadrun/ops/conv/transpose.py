@@ -17,7 +17,7 @@ _BLOCK = 1 << 18
 
 
 def deconv_fast(x: Array, w: Array, geo: Geometry) -> Array:
-    """The transpose of the convolution that `geo` describes.
+    """Compute the transpose of the convolution that `geo` describes.
 
     Args:
         x: (batch, groups * ocg, out...) float32 or float64.
@@ -33,7 +33,7 @@ def deconv_fast(x: Array, w: Array, geo: Geometry) -> Array:
     """
     reach = [(k - 1) * d for k, d in zip(geo.kernel, geo.dilate, strict=True)]
     if len(geo.kernel) == 2 and geo.stride == (1, 1) and all(map(int.__le__, geo.pad, reach)):
-        # With stride 1 it is a convolution with the turned filter.
+        # With stride 1 it is a convolution with the flipped filter.
         pad = [r - p for r, p in zip(reach, geo.pad, strict=True)]
         turned = np.ascontiguousarray(w.swapaxes(1, 2)[..., ::-1, ::-1])
         forward = geometry(x.shape, geo.groups, geo.ocg, geo.icg, geo.kernel, pad, (1, 1), geo.dilate)
@@ -63,7 +63,7 @@ def deconv_fast(x: Array, w: Array, geo: Geometry) -> Array:
 
 
 def _move(geo: Geometry, tap: tuple[int, ...]) -> tuple[int, tuple[slice, ...], tuple[slice, ...]] | None:
-    """A tap's number, the positions whose products stay inside, and where they are added."""
+    """Return a tap's number, the positions whose products stay inside, and where they are added."""
     number = 0
     source, to = [slice(None)], [slice(None)]
     for axis, k in enumerate(tap):

@@ -46,7 +46,7 @@ def _propagate_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("MaskPropagate", dtype=_propagate_dtype, shape=_propagate_shape)
 def mask_propagate(c: Call, x: Array) -> Array:
-    """1 where a window holds any nonzero element of the mask, else 0 (MegEngine dnn naive MaskPropagate)."""
+    """Return 1 where a window holds any nonzero element of the mask, else 0 (MegEngine dnn naive MaskPropagate)."""
     rows, cols = _propagate(c.get(P.MaskPropagate), x.shape)
     some = x != 0
     tall = np.zeros((rows.out, cols.size), bool)
@@ -59,7 +59,7 @@ def mask_propagate(c: Call, x: Array) -> Array:
 
 
 def window_taps(p: P.Images2Neibs | P.SlidingWindowTranspose, height: int, width: int) -> tuple[Taps, Taps]:
-    """Where the taps of windows meet images of a size, along both axes."""
+    """Find where the taps of windows meet images of a size, along both axes."""
     oh = output_size(height, p.window_h, p.pad_h, p.stride_h, p.dilate_h)
     ow = output_size(width, p.window_w, p.pad_w, p.stride_w, p.dilate_w)
     return (
@@ -75,7 +75,7 @@ def _plain_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def neibs_shape(p: P.Images2Neibs, shape: Shape) -> Shape:
-    """The shape of all windows of images."""
+    """Return the shape of all windows of images."""
     if len(shape) not in (4, 5):
         raise ValueError(f"Images2Neibs takes [N, C, H, W] or [N, H, C/4, W, 4], found {list(shape)}")
     five = len(shape) == 5
@@ -91,7 +91,7 @@ def _neibs_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("Images2Neibs", dtype=_plain_dtype, shape=_neibs_shape)
 def images2neibs(c: Call, x: Array) -> Array:
-    """All windows of [N, C, H, W] as [N, C, OH, OW, KH, KW], zero outside (MegEngine dnn naive).
+    """Return all windows of [N, C, H, W] as [N, C, OH, OW, KH, KW], zero outside (MegEngine dnn naive).
 
     Data of five axes, [N, H, C/4, W, 4], gives [N, OH, C/4, OW, KH, KW, 4].
     """
@@ -144,7 +144,7 @@ def sliding_window_transpose(c: Call, x: Array) -> Array:
     if not x.size:
         return out
     cut = {"Float16": round_half, "BFloat16": round_bfloat16}.get(c.inputs[0].name)
-    # The windows before a pixel see it with their later taps.
+    # Earlier windows see a pixel through their later taps.
     for ky, ty, fy in reversed(list(rows)):
         for kx, tx, fx in reversed(list(cols)):
             view, part = out[:, :, fy, fx], x[:, :, ty, tx, ky, kx]

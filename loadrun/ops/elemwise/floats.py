@@ -1,7 +1,7 @@
 """Elemwise modes on float32 arrays: functions ``(out, *inputs)`` that write the result into `out`.
 
 `out` has the broadcast shape and may be the memory of an input of that shape, so no function writes to it
-before it has read its inputs for the last time. Where MegEngine's x86 kernels treat NaN in a way of their own
+before it has read its inputs for the last time. Where MegEngine's x86 kernels treat NaN in their own way
 (RELU gives 0, comparisons pick the other side), so do these.
 """
 
@@ -26,7 +26,7 @@ _F = np.float32
 _0, _1, _3, _6 = _F(0), _F(1), _F(3), _F(6)
 _SIXTH = _F(1) / _F(6)
 _INFINITY = _F(np.inf)
-# The vector exponential holds its argument below this; NaN becomes the limit, too.
+# The vector exponential clamps its argument to this; NaN becomes the limit, too.
 _EXP_LIMIT, _EXP_TOP = _F(88.3762626647949), _F(2.4061436e38)
 _TINY = np.finfo(np.float32).tiny
 _VECTOR = 16
@@ -42,7 +42,7 @@ def relu(out: Array, x: Array) -> None:
 
 
 def _beyond(x: Array, limit: np.float32) -> Array | None:
-    """Where MegEngine's vector exponential works on a value above its range or NaN; None where that is nowhere.
+    """Mark where MegEngine's vector exponential gets a value above its range or NaN; None for nowhere.
 
     It takes 16 elements at a time; the rest of an array goes through the C library, which has no such range.
     """
@@ -131,7 +131,7 @@ def fast_tanh(out: Array, x: Array) -> None:
 
 
 def _log1p_exp(x: Array) -> Array:
-    """``log1p(exp(-abs(x)))``."""
+    """Compute ``log1p(exp(-abs(x)))``."""
     t = np.abs(x)
     np.negative(t, out=t)
     np.exp(t, out=t)
@@ -155,7 +155,7 @@ def sign(out: Array, x: Array) -> None:
 
 
 def maximum(out: Array, x: Array, y: Array) -> None:
-    """``x > y ? x : y`` in whole vectors and ``x < y ? y : x`` in what is left of a row (`_rows`).
+    """Compute ``x > y ? x : y`` in whole vectors and ``x < y ? y : x`` in what is left of a row (`_rows`).
 
     So where either is NaN, whole vectors give `y`, short arrays and the last elements of others give `x`.
     """
@@ -171,7 +171,7 @@ def maximum(out: Array, x: Array, y: Array) -> None:
 
 
 def minimum(out: Array, x: Array, y: Array) -> None:
-    """``x < y ? x : y``: where either is NaN, `y`."""
+    """Compute ``x < y ? x : y``: where either is NaN, `y`."""
     if not (np.isnan(x.max(initial=0)) or np.isnan(y.max(initial=0))):
         np.minimum(_spread(x, out), _spread(y, out), out=out)
         return
@@ -180,17 +180,17 @@ def minimum(out: Array, x: Array, y: Array) -> None:
 
 
 def maximum_narrow(out: Array, x: Array, y: Array) -> None:
-    """``x > y ? x : y`` everywhere: MegEngine's float16 and bfloat16 kernels have no vectors."""
+    """Compute ``x > y ? x : y`` everywhere: MegEngine's float16 and bfloat16 kernels have no vectors."""
     _put(out, np.where(x > y, x, y))
 
 
 def minimum_narrow(out: Array, x: Array, y: Array) -> None:
-    """``x < y ? x : y`` everywhere."""
+    """Compute ``x < y ? x : y`` everywhere."""
     _put(out, np.where(x < y, x, y))
 
 
 def _rows(shape: tuple[int, ...], x: Array, y: Array) -> tuple[Array, Array, int | None]:
-    """The operands in the order of MegEngine's vector kernels, and the elements of a row that they work on.
+    """Return the operands in the order of MegEngine's vector kernels, and the elements of a row that they work on.
 
     A row is the whole array for operands of one shape or a single number, and what one value of the other operand is
     spread over where that one has trailing axes of size 1 (a channel's bias). Then the operand that is spread comes
@@ -227,7 +227,7 @@ def floor_div(out: Array, x: Array, y: Array) -> None:
 
 
 def power(out: Array, x: Array, y: Array) -> None:
-    """``x`` to the power `y`."""
+    """Raise ``x`` to the power `y`."""
     np.power(x, y, out=out)
 
 
@@ -266,7 +266,7 @@ def fuse_add_h_swish(out: Array, x: Array, y: Array) -> None:
 
 
 def compared(ufunc: np.ufunc) -> Function:
-    """A comparison with result 1 or 0 in the dtype of `out`."""
+    """Return a comparison with result 1 or 0 in the dtype of `out`."""
 
     def apply(out: Array, x: Array, y: Array) -> None:
         ufunc(x, y, out=out, casting="unsafe")
@@ -382,7 +382,7 @@ class Of:
 
 
 def copied(func: Callable[[Array], Array]) -> Function:
-    """A mode whose function gives a new array."""
+    """Wrap a function that gives a new array."""
 
     def apply(out: Array, x: Array) -> None:
         np.copyto(out, func(x))

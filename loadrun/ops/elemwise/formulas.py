@@ -15,7 +15,7 @@ Formula = Callable[..., Array]
 
 
 def erf(x: Array) -> Array:
-    """Error function of float64 values by its series of positive terms.
+    """Compute the error function of float64 values by its series of positive terms.
 
     >>> [f"{v:.13f}" for v in erf(np.array([0.5, -1.0, 3.0]))]
     ['0.5204998778130', '-0.8427007929497', '0.9999779095030']
@@ -37,7 +37,7 @@ def relu6(x: Array) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """``1 / (1 + exp(-x))``."""
+    """Compute ``1 / (1 + exp(-x))``."""
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
@@ -50,7 +50,7 @@ def logsigmoid(x: Array) -> Array:
 
 
 def h_swish(x: Array) -> Array:
-    """``x * relu6(x + 3) / 6``."""
+    """Compute ``x * relu6(x + 3) / 6``."""
     return np.asarray(x * np.clip(x + 3, 0, 6) / 6)
 
 

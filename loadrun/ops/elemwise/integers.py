@@ -83,7 +83,7 @@ def mod(out: Array, x: Array, y: Array) -> None:
 
 
 def rmulh(out: Array, x: Array, y: Array) -> None:
-    """High half of the doubled product, rounded; the one product that overflows saturates."""
+    """Return the high half of the doubled product, rounded; the one product that overflows saturates."""
     info = np.iinfo(x.dtype)
     digits = info.bits - (info.min < 0)
     wide = x.astype(np.int64) * y
@@ -95,7 +95,7 @@ def rmulh(out: Array, x: Array, y: Array) -> None:
 
 
 def shift(ufunc: np.ufunc) -> Function:
-    """A shift of what C holds in an int."""
+    """Shift what C holds in an int."""
 
     def apply(out: Array, x: Array, y: Array) -> None:
         # C shifts an int, and x86 takes the count modulo 32.

@@ -34,7 +34,7 @@ _UNUSABLE = ("Byte", "IntB1", "IntB2", "IntB4", "Complex64", "Quantized4Asymm", 
 
 
 def promote(types: Sequence[DType]) -> DType:
-    """The common dtype to which MegEngine's constructors convert the inputs of an operator.
+    """Return the common dtype to which MegEngine's constructors convert the inputs of an operator.
 
     Different categories (integer, float, Bool) give Float32, and so do two different float types that include
     Float16; integers of one signedness give the wider one; a quantized type wins over plain types.
@@ -73,7 +73,7 @@ def _pair(a: DType, b: DType) -> DType:
 
 
 def _common(mode: M, types: Sequence[DType]) -> DType:
-    """The dtype in which a mode computes these inputs, which is also the output's."""
+    """Return the dtype in which a mode computes these inputs, which is also the output's."""
     if len(types) != ARITY[mode]:
         raise ValueError(f"{mode.name} takes {ARITY[mode]} inputs, found {len(types)}")
     common = promote(types)
@@ -100,27 +100,27 @@ def _common(mode: M, types: Sequence[DType]) -> DType:
 
 
 def elemwise_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    """Dtype rule of Elemwise: the promoted dtype of the inputs."""
+    """Return the promoted dtype of the inputs, the dtype rule of Elemwise."""
     return (_common(opr.get(Elemwise).mode, inputs),)
 
 
 def elemwise_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    """Shape rule: all inputs broadcast together."""
+    """Return the shape to which all inputs broadcast."""
     return (broadcast([s.shape(i) for i in range(len(s.shapes))]),)
 
 
 def elemwise_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    """One operation per element, two or three for the fused modes."""
+    """Count one operation per element, two or three for the fused modes."""
     return ROWS[opr.get(Elemwise).mode].flops * prod(outputs[0])
 
 
 def _swapped(opr: Opr) -> bool:
-    """Whether MegEngine's sorting of inputs makes two change places."""
+    """Tell whether MegEngine's sorting of inputs swaps two of them."""
     return opr.get(Elemwise).mode in _SORTED and opr.inputs[0].id > opr.inputs[1].id
 
 
 def float_step(opr: Opr) -> tuple[Function, bool]:
-    """What an operator computes on float32: ``func(out, *inputs)``, and whether its two inputs change places.
+    """Return what an operator computes on float32, ``func(out, *inputs)``, and whether its two inputs are swapped.
 
     `out` may be the memory of an input of its shape.
     """
@@ -128,7 +128,7 @@ def float_step(opr: Opr) -> tuple[Function, bool]:
 
 
 class _Plan:
-    """What an Elemwise operator does in every run."""
+    """The work of an Elemwise operator in every run."""
 
     def __init__(self, c: Call) -> None:
         mode = c.get(Elemwise).mode
@@ -147,7 +147,7 @@ class _Plan:
 
 
 def _fused_narrow(dtype: DType) -> Function:
-    """Sums of products in float16 or bfloat16: the products are rounded, too."""
+    """Add products in float16 or bfloat16, where the products are rounded, too."""
 
     def apply(out: Array, x: Array, y: Array, z: Array, w: Array | None = None) -> None:
         other = z if w is None else rounded(z * w, dtype)
@@ -157,7 +157,7 @@ def _fused_narrow(dtype: DType) -> Function:
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
-    """Elemwise for known shapes, where no input is converted."""
+    """Bind Elemwise for known shapes, where no input is converted."""
     plan = _Plan(c)
     shapes = [s.shape(i) for i in range(len(s.shapes))]
     shape = broadcast(shapes)
@@ -194,7 +194,7 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
 
 
 def _repeats(shape: Shape, shapes: Sequence[Shape]) -> int:
-    """How often to repeat the short rows among the inputs so that loops become long; 0 where that does not pay.
+    """Choose how often to repeat the short rows among the inputs so that loops become long; 0 where that does not pay.
 
     The other inputs are whole or single numbers. A row is what numpy's innermost loop runs over; a short one costs
     more in its beginning than in its elements.
@@ -216,7 +216,7 @@ def _leading_ones(shape: Shape) -> int:
 
 
 def _long_rows(c: Call, plan: _Plan, shape: Shape, shapes: Sequence[Shape], count: int) -> Bound:
-    """A mode on rows of `count` short rows each, the input of a single short row repeated."""
+    """Apply a mode to rows of `count` short rows each, repeating the input that is a single short row."""
     size, sizes = prod(shape), [prod(s) for s in shapes]
     width = count * next(n for n in sizes if 1 < n < size)
     dtype, func, many, swap = c.outputs[0].np, plan.func, plan.many, plan.swap
@@ -243,7 +243,7 @@ def _long_rows(c: Call, plan: _Plan, shape: Shape, shapes: Sequence[Shape], coun
 
 @kernel("Elemwise", dtype=elemwise_dtype, shape=elemwise_shape, flops=elemwise_flops, bind=_bind)
 def elemwise(c: Call, *xs: Array) -> Array:
-    """One elementwise mode of up to four inputs that broadcast together."""
+    """Apply one elementwise mode to up to four inputs that broadcast together."""
     plan: _Plan | None = c.memo.get("plan")
     if plan is None:
         plan = c.memo["plan"] = _Plan(c)
@@ -276,7 +276,7 @@ def _powc_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> 
 
 @kernel("PowC", dtype=_powc_dtype, flops=_powc_flops)
 def powc(c: Call, x: Array) -> Array:
-    """The input to a constant power; whole powers keep the sign of odd powers of negative numbers."""
+    """Raise the input to a constant power; whole powers keep the sign of odd powers of negative numbers."""
     exponent = float(np.float32(c.get(PowC).exp))
     func = _power(exponent, c.inputs[0].name == "Float16")
     if x.dtype == np.float16:
@@ -292,7 +292,7 @@ _NEAR = float(np.finfo(np.float32).eps)
 
 
 def _power(exponent: float, half: bool) -> Function:
-    """MegEngine's cases: whole powers keep the sign of odd ones, all others but roots are those of ``abs(x)``."""
+    """Raise as MegEngine does: whole powers keep the sign of odd ones, all others but roots are those of ``abs(x)``."""
     if not np.isfinite(exponent):
         return lambda out, x: np.power(np.abs(x), np.float32(exponent), out=out)
     whole = round(exponent)
@@ -324,7 +324,7 @@ def _whole_power(n: int, half: bool) -> Function:
 
 
 def _small(x: Array, n: int) -> Array:
-    """A small whole power by multiplication."""
+    """Compute a small whole power by multiplication."""
     if n < 0:
         return _small(np.float32(1) / x, -n)
     square = x * x

@@ -77,7 +77,7 @@ def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _truth(mode: M, inputs: tuple[DType, ...], want: DType) -> DType:
-    """What a comparison gives, or a question about one float."""
+    """Compute the result of a comparison or of a test of one float."""
     if want.name != "Bool":
         raise ValueError(f"{mode.name} gives Bool, not {want}")
     if len(inputs) == 2:
@@ -93,7 +93,7 @@ def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
-    """A quantized mode for known shapes: bytes of one input through a table, others in as few calls as there can be."""
+    """Bind a quantized mode for known shapes: bytes of one input by a table, others in as few calls as possible."""
     mode, target = _mode(c.opr), c.outputs[0]
     shapes = [s.shape(i) for i in range(len(s.shapes))]
     shape = broadcast(shapes)
@@ -104,7 +104,7 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
         return _by_table(c, func, divide)
     last = quantizer(
         shape, target, divide
-    )  # None for large arrays, which the general kernel computes in pieces
+    )  # None for large arrays, which the general kernel computes in pieces.
     if last is None:
         return None
     real, done = [reals(t) for t in c.inputs], last
@@ -120,7 +120,7 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
 
 
 def _by_table(c: Call, func: Callable[..., object], divide: bool) -> Bound:
-    """A mode of one input of a byte, whose results are computed for all bytes beforehand."""
+    """Bind a mode of one input of bytes, with the results for all bytes computed beforehand."""
     target = c.outputs[0]
     every = np.arange(256, dtype=np.uint8).view(c.inputs[0].np)
     values = dequantize(every, c.inputs[0])
@@ -128,7 +128,7 @@ def _by_table(c: Call, func: Callable[..., object], divide: bool) -> Bound:
     table = quantize(values, target, divide=divide).tobytes()
 
     def bound(out: Array | None, x: Array) -> Array:
-        # A bytearray, so that the result can be written into as every other.
+        # A bytearray, so that the result is writable like any other.
         return np.frombuffer(bytearray(x.tobytes().translate(table)), target.np).reshape(x.shape)
 
     return bound
@@ -136,7 +136,7 @@ def _by_table(c: Call, func: Callable[..., object], divide: bool) -> Bound:
 
 @kernel("ElemwiseMultiType", "AffineInt", dtype=_dtype, shape=elemwise_shape, flops=_flops, bind=_bind)
 def elemwise_multi_type(c: Call, *xs: Array) -> Array:
-    """One mode of inputs that broadcast together, with an output of another type."""
+    """Apply one mode to inputs that broadcast together, with an output of another type."""
     mode = _mode(c.opr)
     shape = broadcast([x.shape for x in xs])
     out = c.outputs[0]
@@ -160,7 +160,7 @@ _LIBRARY = modes(T.LIBRARY)
 
 
 def _exact(func: Callable[..., object]) -> Callable[..., object]:
-    """A float32 function by way of float64: fine output scales show the last bit of float32."""
+    """Compute a float32 function by way of float64: fine output scales show the last bit of float32."""
 
     def apply(out: Array, *xs: Array) -> None:
         wide = np.empty(out.shape, np.float64)
@@ -173,7 +173,7 @@ def _exact(func: Callable[..., object]) -> Callable[..., object]:
 def _has_vector_code(
     mode: ElemwiseMode, source: str, target: str, shapes: Sequence[Shape], out: Shape
 ) -> bool:
-    """Whether MegEngine's x86 build runs this on vector code, which multiplies by the reciprocal scale."""
+    """Tell whether MegEngine's x86 build runs this on vector code, which multiplies by the reciprocal scale."""
     if source == "QuantizedS32":
         known = mode in _FROM_S32 and target in ("QuantizedS8", "Quantized8Asymm")
     elif source == target == "QuantizedS8":
@@ -184,7 +184,7 @@ def _has_vector_code(
 
 
 def _channel_like(shape: Shape, out: Shape) -> bool:
-    """Whether an input is a single value or varies along one run of axes, with axes after it (NCHW channels)."""
+    """Tell whether an input is a single value or varies along one run of axes, with axes after it (NCHW channels)."""
     full = (1,) * (len(out) - len(shape)) + shape
     where = [i for i, n in enumerate(full) if n != 1]
     if not where:
@@ -197,7 +197,7 @@ def _channel_like(shape: Shape, out: Shape) -> bool:
 def _computed(
     c: Call, mode: ElemwiseMode, shapes: Sequence[Shape], out: Shape
 ) -> tuple[Callable[..., object], bool]:
-    """What a mode computes on real numbers, and whether the result is divided by its scale."""
+    """Return what a mode computes on real numbers, and whether the result is divided by its scale."""
     vector = _has_vector_code(mode, c.inputs[0].name, c.outputs[0].name, shapes, out)
     func: Callable[..., object] = FLOAT[mode]
     return _exact(func) if not vector and mode in _LIBRARY else func, not vector
@@ -220,7 +220,7 @@ def _quantized(c: Call, mode: ElemwiseMode, xs: Sequence[Array], shape: Shape) -
 
 
 def _round_shr(x: Array, shift: Array, want: np.dtype[Any]) -> Array:
-    """``x / 2^shift`` rounded half away from zero, in the arithmetic of the type of `x`, saturated to `want`."""
+    """Compute ``x / 2^shift``, halves away from zero, in the arithmetic of the type of `x`, saturated to `want`."""
     k = shift.astype(np.int32) & 31
     mask = (np.left_shift(np.int32(1), k) - np.int32(1)).astype(x.dtype)
     threshold = (mask >> mask.dtype.type(1)).astype(np.int32) + (x < 0)

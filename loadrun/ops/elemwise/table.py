@@ -1,4 +1,4 @@
-"""The table of elementwise modes: one row each declares everything that is known of a mode.
+"""The table of elementwise modes: one row declares everything that is known of a mode.
 
 Kernels, promotion, mixed precision and the passes take their sets of modes from here (`modes`); `ElemwiseMultiType`
 takes what its quantized modes share with these.
@@ -25,7 +25,7 @@ Function = Callable[..., object]
 
 
 class ModeTrait(Flag):
-    """What holds for a mode whatever its inputs are.
+    """A property of a mode, whatever its inputs are.
 
     Attributes:
         COMPARES: MegEngine's Python gives Bool, by the mode of ElemwiseMultiType of the same name.
@@ -230,7 +230,7 @@ BOOL: dict[M, Function] = {row.mode: row.truth for row in _ROWS if row.truth is 
 
 
 def modes(traits: T) -> frozenset[M]:
-    """The modes that have any of some traits.
+    """Return the modes that have any of some traits.
 
     >>> sorted(m.name for m in modes(ModeTrait.UNDOES))
     ['NEGATE', 'NOT']

@@ -29,7 +29,7 @@ _SHIFT = 14
 
 
 def converted_shape(shape: Shape, mode: CvtColorMode) -> Shape:
-    """Shape of the converted image.
+    """Return the shape of the converted image.
 
     Raises:
         ValueError: the mode takes another number of channels, or planes that the size does not hold.
@@ -101,7 +101,7 @@ def _gray(x: Array, order: tuple[int, ...]) -> Array:
 
 
 def _to_yuv(x: Array) -> Array:
-    """Channel 0 is taken for blue, as in MegEngine whatever the mode's name says."""
+    """Convert to YUV; channel 0 is taken for blue, as in MegEngine, whatever the mode's name says."""
     if x.dtype == np.float32:
         b, g, r = (x[..., i] for i in range(3))
         y = b * np.float32(0.114) + g * np.float32(0.587) + r * np.float32(0.299)
@@ -126,7 +126,7 @@ def _from_yuv(x: Array) -> Array:
 
 
 def _chroma(x: Array, mode: CvtColorMode, h: int) -> tuple[Array, Array]:
-    """U and V as int32 (n, h / 2, w / 2)."""
+    """Return U and V as int32 (n, h / 2, w / 2)."""
     n, _, w, _ = x.shape
     flat = x[:, h:].reshape(n, -1).astype(np.int32)
     if mode.name.endswith(("YV12", "YU12")):

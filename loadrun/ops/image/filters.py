@@ -114,7 +114,7 @@ def _gaussian(size: int, sigma: float) -> Array:
 
 
 def blur_kernels(p: GaussianBlur) -> tuple[Array, Array]:
-    """The float32 weights of a blur along rows and along columns.
+    """Compute the float32 weights of a blur along rows and along columns.
 
     Raises:
         ValueError: an even or absurd kernel size, or neither size nor sigma.
@@ -160,7 +160,7 @@ def gaussian_blur(c: Call, x: Array) -> Array:
 
 
 def _narrow(x: Array, height: int) -> Array:
-    """Sums in 1/2^16 to uint8 as the x86 kernel rounds them.
+    """Round sums in 1/2^16 to uint8 as the x86 kernel rounds them.
 
     Whole groups of 4 values of a row round halves to even; the rest of the row rounds halves up, or is cut
     off under kernels of height 3.
@@ -231,7 +231,7 @@ def _dct_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> i
 
 @kernel("DctChannelSelectV1", dtype=_dct_dtype, shape=_dct_shape, flops=_dct_flops)
 def dct_channel_select(c: Call, x: Array, *mask: Array) -> Array:
-    """Cosine transform of square blocks; their coefficients become channels.
+    """Apply the cosine transform to square blocks; the coefficients become channels.
 
     Args:
         x: uint8 image (N, C, H, W).
@@ -281,7 +281,7 @@ def _dct_keep(mask: Sequence[Array], channels: int, coefficients: int) -> Array 
 
 
 def dct_basis(b: int) -> Array:
-    """The cosine basis of blocks of `b` pixels, float32 [coefficients, pixels]; its rows are orthonormal.
+    """Compute the cosine basis of blocks of `b` pixels, float32 [coefficients, pixels]; its rows are orthonormal.
 
     >>> dct_basis(2).round(3).tolist()
     [[0.7070000171661377, 0.7070000171661377], [0.7070000171661377, -0.7070000171661377]]

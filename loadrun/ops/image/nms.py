@@ -18,7 +18,7 @@ _BLOCK = 64
 
 
 def keep(boxes: Array, threshold: float, limit: int | None = None) -> Array:
-    """Indices of the boxes that stay, in order; boxes come sorted by score, best first.
+    """Return the indices of the boxes that stay, in order; boxes come sorted by score, best first.
 
     A box goes when its intersection with a kept earlier box is greater than `threshold` times their union,
     all in float32 (MegEngine standalone CPU NMS). NaN coordinates never suppress.
@@ -52,9 +52,9 @@ def keep(boxes: Array, threshold: float, limit: int | None = None) -> Array:
 
 
 def _overlaps(kept: Array, later: Array, threshold: float) -> Array:
-    """Whether box i of `kept` suppresses box j of `later`; both [4, n]."""
+    """Tell whether box i of `kept` suppresses box j of `later`; both [4, n]."""
     b, a = kept[:, :, None], later[:, None, :]
-    # The comparisons of std::max and std::min, which do not treat NaN as numpy does.
+    # Compare as std::max and std::min do, which treat NaN unlike numpy.
     width = np.where(b[2] < a[2], b[2], a[2]) - np.where(a[0] < b[0], b[0], a[0])
     height = np.where(b[3] < a[3], b[3], a[3]) - np.where(a[1] < b[1], b[1], a[1])
     width[width < 0] = 0
@@ -82,7 +82,7 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("NMSKeepMGB", dtype=_dtype, shape=_shape)
 def nms_keep(c: Call, boxes: Array) -> tuple[Array, Array]:
-    """Kept indices [B, max_output] and their number [B], both int32.
+    """Return kept indices [B, max_output] and their number [B], both int32.
 
     Rows with fewer kept boxes end with the last kept index again, as MegEngine fills them; without boxes all
     indices are 0. With `max_output` 0 only the number is given, of all boxes that stay.

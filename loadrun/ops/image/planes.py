@@ -14,7 +14,7 @@ _PACK = {Format.NCHW4: 4, Format.NCHW44: 4, Format.NHWCD4: 4, Format.NCHW88: 8, 
 
 
 def planes_shape(shape: Shape, layout: Format) -> Shape:
-    """(N, groups, H, W, packed channels) of an image tensor in a layout.
+    """Return (N, groups, H, W, packed channels) of an image tensor in a layout.
 
     Raises:
         ValueError: the shape is none of the layout's, or images have no such layout.
@@ -38,13 +38,13 @@ def planes_shape(shape: Shape, layout: Format) -> Shape:
 
 
 def as_planes(x: Array, layout: Format) -> Array:
-    """The image tensor as a view of shape (N, groups, H, W, packed channels)."""
+    """View the image tensor as (N, groups, H, W, packed channels)."""
     shape = planes_shape(x.shape, layout)
     return x.transpose(0, 2, 1, 3, 4) if layout == Format.NHWCD4 else x.reshape(shape)
 
 
 def from_planes(x: Array, layout: Format) -> Array:
-    """Back from (N, groups, H, W, packed channels), as a view."""
+    """Undo `as_planes`, as a view."""
     if layout == Format.NHWCD4:
         return x.transpose(0, 2, 1, 3, 4)
     if layout == Format.NCHW:
@@ -53,7 +53,7 @@ def from_planes(x: Array, layout: Format) -> Array:
 
 
 def output_size(values: Array | tuple[int, ...], count: int = 2) -> tuple[int, ...]:
-    """The target size from its input tensor.
+    """Read the target size from its input tensor.
 
     Raises:
         ValueError: not `count` sizes of at least 1.

@@ -104,7 +104,7 @@ def _nearest(size: int, out: int) -> Array:
 
 
 def _position(size: int, out: int) -> tuple[Array, Array]:
-    """Left pixel and fraction of every output pixel's centre."""
+    """Return the left pixel and fraction of every output pixel's centre."""
     half = np.float32(0.5)
     alpha = (np.arange(out, dtype=np.float32) + half) / _scale(size, out) - half
     left = np.floor(alpha)
@@ -128,7 +128,7 @@ def _cubic(size: int, out: int) -> Axis:
 
 
 def _sample(x: Array, rows: Axis, cols: Axis) -> Array:
-    """Weighted sums over the taps of both axes of (planes, H, W, packed channels)."""
+    """Sum, weighted, over the taps of both axes of (planes, H, W, packed channels)."""
     if x.dtype == np.float32:
         # Blending the axis first that shrinks most keeps the intermediate image small.
         first = (rows, 1), (cols, 2)
@@ -140,7 +140,7 @@ def _sample(x: Array, rows: Axis, cols: Axis) -> Array:
 
 
 def _sample_exact(x: Array, rows: Axis, cols: Axis) -> Array:
-    """The sum as MegEngine orders it, in float32: tap by tap, pixel * row weight * column weight."""
+    """Sum in MegEngine's order in float32: tap by tap, pixel * row weight * column weight."""
     out: Array | None = None
     for i in range(rows[0].shape[1]):
         lines = x.take(rows[0][:, i], 1).astype(np.float32)
@@ -178,7 +178,7 @@ def _flops_3d(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> in
 
 @kernel("Resize3D", dtype=_dtype_3d, shape=_shape_3d, flops=_flops_3d)
 def resize_3d(c: Call, x: Array, out_shape: Array) -> Array:
-    """Trilinear resampling of a volume (N, C, D, H, W) to int32 (depth, height, width).
+    """Resample a volume trilinearly, (N, C, D, H, W) to int32 (depth, height, width).
 
     With ``align_corners`` the outer pixels' centres coincide, otherwise the volumes' edges do and positions
     before the first pixel take its value.

@@ -1,4 +1,4 @@
-"""Resizing NHWC images of 1 or 3 channels as MegEngine's x86 kernel does, which stems from OpenCV.
+"""Resizing NHWC images of 1 or 3 channels as MegEngine's x86 kernel does, which derives from OpenCV.
 
 Unlike OpenCV, LINEAR and AREA cut off the fraction of a uint8 result instead of rounding it.
 """
@@ -105,7 +105,7 @@ def _area(x: Array, oh: int, ow: int) -> Array:
 
 
 def _area_taps(size: int, out: int) -> Axis:
-    """Every output pixel's share of the source pixels that it covers."""
+    """Compute every output pixel's share of the source pixels that it covers."""
     scale = 1.0 / (out / size)
     begin = np.arange(out) * scale
     end = begin + scale
@@ -122,7 +122,7 @@ def _area_taps(size: int, out: int) -> Axis:
 
 
 def _area_up(x: Array, oh: int, ow: int) -> Array:
-    """AREA that enlarges an axis: linear between cells instead of pixel centres."""
+    """Compute the taps of AREA that enlarges an axis: linear between cells instead of pixel centres."""
     # The last column stands alone; the last row is blended with itself, which costs uint8 a fraction.
     rows, cols = _area_up_taps(x.shape[1], oh, False), _area_up_taps(x.shape[2], ow, True)
     if x.dtype == np.float32:

@@ -29,7 +29,7 @@ def _check(x: Shape, rois: Shape) -> None:
 
 
 def _images(rois: Array, count: int) -> Array:
-    """The image number of every region."""
+    """Return the image number of every region."""
     number = rois[:, 0]
     if not ((number > -1) & (number < count)).all():
         raise ValueError(f"a region names an image outside 0..{count - 1}")
@@ -42,7 +42,7 @@ def _samples(height: int, width: int) -> None:
 
 
 def _pixel_rows(x: Array) -> Array:
-    """[N, C, H, W] as pixels [N * H * W + 1, C]; the last one is zero and stands for all outside."""
+    """Turn [N, C, H, W] into pixels [N * H * W + 1, C]; the last one is zero and stands for all outside."""
     n, c, h, w = x.shape
     rows = np.zeros((n * h * w + 1, c), np.float32)
     rows[:-1].reshape(n, h * w, c)[...] = x.reshape(n, c, h * w).transpose(0, 2, 1)
@@ -100,7 +100,7 @@ def _centres(start: Array, end: Array, pooled: int, samples: int) -> Array:
 
 
 def _lerp_sample(pixels: Array, base: Array, h: Array, w: Array, size: tuple[int, int]) -> Array:
-    """Bilinear samples, the four neighbours 0 outside: along the row first, then between the rows.
+    """Sample bilinearly, neighbours outside being 0: along the row first, then between the rows.
 
     Args:
         pixels: from `_pixel_rows`.
@@ -131,7 +131,7 @@ def _lerp_sample(pixels: Array, base: Array, h: Array, w: Array, size: tuple[int
 
 @kernel("ROIAlignV1", dtype=_dtypes("Int32"), shape=_align_shape, flops=_align_flops)
 def roi_align(c: Call, x: Array, rois: Array) -> tuple[Array, Array]:
-    """Bilinear samples on a regular grid in every bin, their average or maximum.
+    """Average bilinear samples on a regular grid in every bin, or take their maximum.
 
     Semantics of MegEngine's dnn naive ROIAlign. The second output is the number of the sample that was the
     maximum (-1 for none); with AVERAGE, where MegEngine leaves it unset, it is 0.
@@ -186,13 +186,13 @@ def _pooling_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _round_away(x: Array) -> Array:
-    """Nearest integers, halves away from zero, as int64 within the range of int32."""
+    """Round halves away from zero, to int64 within the range of int32."""
     wide = np.nan_to_num(x.astype(np.float64))
     return np.clip(np.copysign(np.floor(np.abs(wide) + 0.5), wide), -(2**31), 2**31 - 1).astype(np.int64)
 
 
 def _bins(start: Array, end: Array, pooled: int, size: int) -> tuple[Array, Array]:
-    """First and past-the-last element of every bin, [M, pooled], cut to the feature map."""
+    """Return the first and past-the-last element of every bin, [M, pooled], cut to the feature map."""
     length = np.maximum(end - start + 1, 1).astype(np.float32)
     width = (length / np.float32(pooled))[:, None]
     at = np.arange(pooled + 1, dtype=np.float32)
@@ -203,7 +203,7 @@ def _bins(start: Array, end: Array, pooled: int, size: int) -> tuple[Array, Arra
 
 @kernel("ROIPooling", dtype=_dtypes("Int32"), shape=_pooling_shape)
 def roi_pooling(c: Call, x: Array, rois: Array, out_shape: Array) -> tuple[Array, Array]:
-    """Maximum or average over the whole pixels of every bin, 0 for an empty bin.
+    """Take the maximum or average over the whole pixels of every bin, 0 for an empty bin.
 
     Semantics of MegEngine's dnn naive ROIPooling. The second output is the position of the maximum in its
     channel (the first one, -1 for none); with AVERAGE, where MegEngine leaves it unset, it is 0.
@@ -227,7 +227,7 @@ def roi_pooling(c: Call, x: Array, rois: Array, out_shape: Array) -> tuple[Array
 
 
 def _filled(los: Array, his: Array) -> list[tuple[int, int, int]]:
-    """Number, begin and end of every bin that holds anything."""
+    """Return number, begin and end of every bin that holds anything."""
     return [(k, int(lo), int(hi)) for k, (lo, hi) in enumerate(zip(los, his, strict=True)) if lo < hi]
 
 
@@ -296,7 +296,7 @@ def _deformable_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape
 
 
 def _shifts(p: DeformablePSROIPooling, trans: Array, m: int) -> tuple[Array, Array]:
-    """Horizontal and vertical displacement of every bin, [M, PH, PW], in units of the region's size."""
+    """Return the horizontal and vertical displacement of every bin, [M, PH, PW], in units of the region's size."""
     if p.no_trans:
         zero = np.zeros((m, p.pooled_h, p.pooled_w), np.float32)
         return zero, zero
@@ -311,7 +311,7 @@ def _shifts(p: DeformablePSROIPooling, trans: Array, m: int) -> tuple[Array, Arr
 
 
 def _corner_sample(pixels: Array, base: Array, h: Array, w: Array, width: int) -> Array:
-    """Bilinear samples between the floor and the ceiling of a position inside the feature map."""
+    """Sample bilinearly between the floor and the ceiling of a position inside the feature map."""
     h1, h2, w1, w2 = (v.astype(np.int64) for v in (np.floor(h), np.ceil(h), np.floor(w), np.ceil(w)))
     dh, dw = (h - h1.astype(np.float32))[..., None], (w - w1.astype(np.float32))[..., None]
     one = np.float32(1)
@@ -329,7 +329,7 @@ def _corner_sample(pixels: Array, base: Array, h: Array, w: Array, width: int) -
     flops=_deformable_flops,
 )
 def deformable_ps_roi_pooling(c: Call, x: Array, rois: Array, trans: Array) -> tuple[Array, Array]:
-    """Average of bilinear samples in bins that `trans` moves; the second output counts the samples.
+    """Average bilinear samples in bins that `trans` moves; the second output counts the samples.
 
     Semantics of MegEngine's dnn naive DeformablePSROIPooling: all channels of a bin are pooled alike.
     """

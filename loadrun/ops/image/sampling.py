@@ -1,4 +1,4 @@
-"""What image samplers share: border rules, interpolation weights, rounding."""
+"""Common parts of image samplers: border rules, interpolation weights, rounding."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _PI = np.float64(np.pi)
 
 
 def to_integer(x: Array) -> Array:
-    """Float to int as x86 converts: toward zero, and -2^31 for NaN and what int32 cannot hold."""
+    """Convert float to int as x86 converts: toward zero, and -2^31 for NaN and what int32 cannot hold."""
     fits = (x >= _INT_MIN) & (x < 2.0**31)
     return np.where(fits, x, _INT_MIN).astype(np.int64)
 
 
 def border_index(p: Array, size: int, mode: BorderMode) -> Array:
-    """The pixel that stands for position `p` of a row of `size` pixels, -1 where it is the border value.
+    """Return the pixel that stands for position `p` of a row of `size` pixels, -1 where it is the border value.
 
     REFLECT is ``fedcba|abcdef|fedcba``, REFLECT_101 ``gfedcb|abcdef|edcba`` (MegEngine's `get_real_coord`).
 
@@ -67,7 +67,7 @@ def round_half_away(x: Array) -> Array:
 
 
 def cubic_weights(x: Array) -> Array:
-    """The four weights of cubic interpolation (A = -0.75) at fractions `x`, on a new last axis.
+    """Compute the four weights of cubic interpolation (A = -0.75) at fractions `x`, on a new last axis.
 
     >>> cubic_weights(np.float32([0.5])).tolist()
     [[-0.09375, 0.59375, 0.59375, -0.09375]]
@@ -82,7 +82,7 @@ def cubic_weights(x: Array) -> Array:
 
 
 def lanczos_weights(x: Array, pi: np.floating[Any] = _PI) -> Array:
-    """The eight weights of Lanczos interpolation at fractions `x`, on a new last axis, float32.
+    """Compute the eight weights of Lanczos interpolation at fractions `x`, on a new last axis, float32.
 
     Angles are computed in the precision of `pi`: warps take double, resizing takes float.
     """
@@ -102,7 +102,7 @@ def lanczos_weights(x: Array, pi: np.floating[Any] = _PI) -> Array:
 
 
 def blend(x: Array, axis: Axis, at: int, fill: np.float32 | None = None) -> Array:
-    """Weighted sums of pixels along axis `at`, tap by tap in the weights' arithmetic.
+    """Sum weighted pixels along axis `at`, tap by tap in the weights' arithmetic.
 
     Index -1 stands for a pixel of value `fill` where that is given.
 
@@ -125,7 +125,7 @@ def blend(x: Array, axis: Axis, at: int, fill: np.float32 | None = None) -> Arra
 
 
 def store(x: Array, dtype: DType) -> Array:
-    """Float32 results as the dtype stores them.
+    """Convert float32 results to the dtype's storage.
 
     Integers round halves away from zero. Int8 keeps the low byte of what does not fit, as MegEngine on x86
     does, the others saturate.

@@ -47,7 +47,7 @@ _BORDERS = (
 
 
 def _out_shape(shape: Shape, source: Format, dest: Format, batch: int, oh: int, ow: int) -> Shape:
-    """Shape of the output of an image operator that changes batch, height and width."""
+    """Return the shape of the output of an image operator that changes batch, height and width."""
     _, g, _, _, k = planes_shape(shape, source)
     if source != dest:
         if dest == Format.NCHW4 and g * k > 4:
@@ -80,7 +80,7 @@ def _check_border(mode: BorderMode) -> None:
 
 
 def _split(ndims: Sequence[int]) -> tuple[int, bool]:
-    """How many of the inputs are images, and whether there is a mat_idx."""
+    """Return how many inputs are images, and whether there is a mat_idx."""
     if len(ndims) < 3:
         raise ValueError(f"a perspective warp has at least 3 inputs, found {len(ndims)}")
     with_index = len(ndims) > 3 and ndims[-2] != 3
@@ -225,7 +225,7 @@ def _convert(x: Array, src: DType, out: DType) -> Array:
 
 
 def _relayout(x: Array, dest: Format) -> Array:
-    """(n, groups, H, W, packed) to NCHW, or to one NCHW4 group filled up with zeros."""
+    """Convert (n, groups, H, W, packed) to NCHW, or to one NCHW4 group filled up with zeros."""
     n, g, h, w, k = x.shape
     x = x.transpose(0, 1, 4, 2, 3).reshape(n, g * k, h, w)
     if dest == Format.NCHW:

@@ -37,7 +37,7 @@ def _wrap(x: Array) -> Array:
 
 
 def perspective_positions(m: Array, oh: int, ow: int, mode: InterpolationMode) -> Positions:
-    """Where a 3x3 matrix (9 floats) takes every output pixel, computed in double precision."""
+    """Compute where a 3x3 matrix (9 floats) takes every output pixel, in double precision."""
     t = m.astype(np.float64)
     w, h = np.arange(ow, dtype=np.float64), np.arange(oh, dtype=np.float64)[:, None]
     below = t[6] * w + (t[7] * h + t[8])
@@ -54,7 +54,7 @@ def perspective_positions(m: Array, oh: int, ow: int, mode: InterpolationMode) -
 
 
 def affine_positions(m: Array, oh: int, ow: int, mode: InterpolationMode) -> Positions:
-    """Where a 2x3 matrix (6 floats) takes every output pixel, in fixed point of 10 bits."""
+    """Compute where a 2x3 matrix (6 floats) takes every output pixel, in fixed point of 10 bits."""
     t = m.astype(np.float64)
     w, h = np.arange(ow, dtype=np.float64), np.arange(oh, dtype=np.float64)[:, None]
     one = 1 << _AFFINE_BITS
@@ -74,7 +74,7 @@ def _parts(x: Array, y: Array, near: bool) -> Positions:
 
 @cache
 def _table(mode: InterpolationMode) -> Array:
-    """Float weights of all fractions, (32, 32, taps, taps) for (row, column)."""
+    """Return the float weights of all fractions, (32, 32, taps, taps) for (row, column)."""
     x = np.arange(_SIZE, dtype=np.float32) * np.float32(1 / _SIZE)
     if mode == InterpolationMode.LINEAR:
         w = np.stack((np.float32(1) - x, x), -1)
@@ -85,7 +85,7 @@ def _table(mode: InterpolationMode) -> Array:
 
 @cache
 def _integer_table(mode: InterpolationMode) -> Array:
-    """The weights in 1/2^15, with the rounding error of their sum moved to one of the four middle weights."""
+    """Return the weights in 1/2^15, with the rounding error of their sum moved to one of the four middle weights."""
     one = 1 << _COEF_BITS
     w = _short(np.rint(_table(mode) * np.float32(one))).astype(np.int32)
     k = w.shape[-1]
@@ -101,7 +101,7 @@ def _integer_table(mode: InterpolationMode) -> Array:
 
 
 def weight_tables(mode: InterpolationMode, whole: bool) -> Array:
-    """Weights of all fractions, (32, 32, taps, taps) for (row, column): float32, or int32 in 1/2^15.
+    """Return the weights of all fractions, (32, 32, taps, taps) for (row, column): float32, or int32 in 1/2^15.
 
     >>> weight_tables(InterpolationMode.LINEAR, False)[8, 0].tolist()
     [[0.75, 0.0], [0.25, 0.0]]
@@ -151,7 +151,7 @@ def remap_fixed(
     whole = x.dtype == np.uint8
     weights = (_integer_table if whole else _table)(mode)
     k = weights.shape[-1]
-    # One row of weights for each pixel of the output, tap by tap to spare memory.
+    # One row of weights per output pixel, tap by tap to save memory.
     part = (row_parts * _SIZE + col_parts).reshape(-1)
     weights = weights.reshape(_SIZE * _SIZE, k, k)
     total = np.zeros((rows.size, c), weights.dtype)

@@ -12,7 +12,7 @@ __all__ = ["bilinear_grid", "bilinear_points"]
 
 
 def _neighbours(position: Array, size: int, mode: BorderMode) -> tuple[Array, Array, Array]:
-    """Both pixels around every position, and how far it is from the first."""
+    """Return both pixels around every position, and how far it is from the first."""
     low = np.floor(position)
     first = border_index(to_integer(low), size, mode)
     second = border_index(to_integer(low + np.float32(1)), size, mode)

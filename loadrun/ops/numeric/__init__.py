@@ -1,1 +1,1 @@
-"""What kernels share: threads, pieces, rounding, exact products, special functions."""
+"""Numerics shared by kernels: threads, pieces, rounding, exact products, special functions."""

@@ -35,7 +35,7 @@ def _constant(value: float) -> Array:
 
 
 def filled(value: float, like: Array) -> Any:
-    """A float32 operand of one value for `like`: numpy's maximum and minimum are slow with a scalar.
+    """Return a float32 operand of one value for `like`: numpy's maximum and minimum are slow with a scalar.
 
     An array of the shape of `like` (which no caller may change) unless that is very small or large, else a scalar.
 
@@ -65,7 +65,7 @@ def short_buffers() -> Iterator[None]:
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape of an elementwise result; an axis of size 0 wins over every other size, as in MegEngine.
+    """Return the shape of an elementwise result; an axis of size 0 wins over every other size, as in MegEngine.
 
     Raises:
         ValueError: two sizes above 1 differ.
@@ -117,7 +117,7 @@ def in_chunks(func: Callable[..., object], out: Array, xs: Sequence[Array], many
     width = prod(out.shape[1:])
     step = max(1, PIECE // width) if many_steps else -(-rows // threads())
     if out.ndim == 1:
-        # Functions may treat the last elements of an array apart, so pieces keep its groups of 64 together.
+        # Functions may treat an array's last elements differently, so pieces keep its groups of 64 together.
         step = -(-step // 64) * 64
 
     def work(i: int) -> None:

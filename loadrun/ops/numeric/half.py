@@ -23,20 +23,20 @@ def round_half(x: Array) -> Array:
     ([2050.0, -2050.0, 2052.0], [2048.0, -2048.0, 2052.0])
     """
     x = np.ascontiguousarray(x, np.float32)
-    # The last of the 24 bits set: a tie comes to lie above the middle, and no other value changes its neighbour.
+    # Sets the last of the 24 bits: ties move above the middle, and no other value rounds differently.
     with np.errstate(over="ignore"):
         return (x.view(np.uint32) | np.isfinite(x)).view(np.float32).astype(np.float16)
 
 
 def stored(x: Array, dtype: DType) -> Array:
-    """Float32 values as an array of the storage dtype of a float type, rounded as MegEngine rounds."""
+    """Convert float32 values to the storage dtype of a float type, rounded as MegEngine rounds."""
     if dtype.name == "Float16":
         return round_half(x)
     return round_bfloat16(x) if dtype.name == "BFloat16" else np.asarray(x, np.float32)
 
 
 def rounded(x: Array, dtype: DType) -> Array:
-    """Float32 values rounded to the precision of a float type, still float32."""
+    """Round float32 values to the precision of a float type, still float32."""
     return stored(x, dtype).astype(np.float32, copy=False)
 
 

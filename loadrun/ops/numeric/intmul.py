@@ -20,7 +20,7 @@ _MOST_CUTS = 6
 
 
 def largest(x: Array) -> int:
-    """The largest magnitude in an integer array, 0 when it is empty.
+    """Return the largest magnitude in an integer array, 0 when it is empty.
 
     >>> largest(np.array([3, -128], "i1"))
     128
@@ -29,7 +29,7 @@ def largest(x: Array) -> int:
 
 
 def int_matmul(a: Array, b: Array, dtype: Any = np.int32, bounds: tuple[int, int] | None = None) -> Array:
-    """``a @ b`` of integers, exact and then wrapped to `dtype`.
+    """Compute ``a @ b`` of integers, exact and then wrapped to `dtype`.
 
     Args:
         a: matrix (or stack of matrices) of whole numbers, an integer dtype or float32 that holds whole numbers.
@@ -64,7 +64,7 @@ def int_matmul(a: Array, b: Array, dtype: Any = np.int32, bounds: tuple[int, int
 
 
 def _whole(x: Array, dtype: Any) -> Array:
-    """Whole float numbers as integers that wrap; what lies beyond int32 goes through int64."""
+    """Convert whole float numbers to integers that wrap; what lies beyond int32 goes through int64."""
     if np.dtype(dtype).itemsize >= 4 and x.dtype == np.float32:
         return x.astype(dtype)
     return x.astype(np.int64).astype(dtype)

@@ -1,8 +1,8 @@
 """A small thread pool for kernels: numpy copies, ufuncs and matmul release the GIL, so chunks run side by side.
 
-`parallel(func, n)` runs ``func(0) ... func(n - 1)``; the caller works too, and takes what no worker has
-taken. Inside `blas_serial` the BLAS library that numpy brings along uses one thread, because its own workers
-spin for milliseconds after each product and would take the processors away from the pool, and from other programs;
+`parallel(func, n)` runs ``func(0) ... func(n - 1)``; the caller works too, and takes what no worker
+took. Inside `blas_serial` the BLAS library that numpy brings along uses one thread, because its own workers
+spin for milliseconds after each product and would keep processors from the pool and from other programs;
 its results also depend on how many threads it has, where those of the pool depend on how the work is cut alone.
 """
 
@@ -110,10 +110,10 @@ class _Pool:
                 w.go.release()
             job.work()
             for w in called:
-                # One that has not woken up by now is not waited for: nothing is left for it.
+                # A worker that has not woken up by now is not waited for: no work is left for it.
                 if not w.go.acquire(blocking=False):
                     w.done.acquire()
-                # A worker that kept its last job would keep that job's arrays in memory.
+                # Holding on to the last job would keep its arrays in memory.
                 w.job = None
         finally:
             self.busy.release()
@@ -129,7 +129,8 @@ _local = threading.local()
 
 
 def threads() -> int:
-    """How many threads `parallel` uses: what `set_threads` said, else the processors this process may use.
+    """Return the number of threads that `parallel` uses: what `set_threads` said, else the processors this
+    process may use.
 
     Those are what affinity, the quota of a container (Linux control groups) and OMP_NUM_THREADS leave.
 
@@ -149,7 +150,7 @@ def threads() -> int:
 
 
 def quota(root: str | os.PathLike[str] = "/sys/fs/cgroup") -> int | None:
-    """How many processors the control group may keep busy, rounded up; None without a limit.
+    """Return how many processors the control group may keep busy, rounded up; None without a limit.
 
     Args:
         root: where the control groups are mounted: version 2 says ``quota period`` in ``cpu.max``, version 1 in two
@@ -207,7 +208,7 @@ def parallel(func: Callable[[int], None], n_chunks: int) -> None:
 
 
 def scratch(slot: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
-    """An uninitialised array that the calling thread may use until it asks for the same slot again."""
+    """Return an uninitialised array that the calling thread may use until it asks for the same slot again."""
     want = np.dtype(dtype)
     size = want.itemsize * prod(shape)
     if size > _KEEP:
@@ -222,7 +223,7 @@ def scratch(slot: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array
 
 @cache
 def _blas() -> tuple[Any, Any] | None:
-    """The (set, get) functions for the thread number of numpy's OpenBLAS, None when there is no such library."""
+    """Return the (set, get) functions for the thread number of numpy's OpenBLAS, None when there is no such library."""
     root = os.path.dirname(os.path.realpath(np.__file__))
     for place in (f"{root}.libs", os.path.join(root, ".libs"), os.path.join(root, ".dylibs")):
         names = os.listdir(place) if os.path.isdir(place) else []
@@ -242,7 +243,7 @@ def _blas() -> tuple[Any, Any] | None:
 
 
 def blas_threads() -> int | None:
-    """How many threads numpy's BLAS uses now, None where that cannot be known."""
+    """Return the number of threads that numpy's BLAS uses now, None where that cannot be known."""
     found = _blas()
     return int(found[1]()) if found else None
 
@@ -301,7 +302,7 @@ def blas_serial() -> AbstractContextManager[None]:
 
 
 def splits(work: int = WORTH) -> int:
-    """Into how many parts work of that many multiply-adds is best cut for the pool.
+    """Choose into how many parts work of that many multiply-adds is best cut for the pool.
 
     1 where BLAS itself has several threads, and for little work, which ends before another thread has begun.
     """
@@ -309,7 +310,7 @@ def splits(work: int = WORTH) -> int:
 
 
 def shares(size: int, parts: int, work: int) -> list[slice]:
-    """A product's rows or columns in parts that end together, though the others begin later than the first.
+    """Cut a product's rows or columns into parts that end together, though the others begin later than the first.
 
     Args:
         size: how many rows or columns there are.
@@ -325,7 +326,8 @@ def shares(size: int, parts: int, work: int) -> list[slice]:
 
 
 def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
-    """``a @ b`` of matrices, cut into row or column blocks for the pool inside `blas_serial`, or of stacks of them.
+    """Compute ``a @ b`` of matrices, cut into row or column blocks for the pool inside `blas_serial`, or of
+    stacks of them.
 
     >>> matmul(np.eye(2, dtype="f4"), np.ones((2, 3), "f4")).sum()
     np.float32(6.0)

@@ -59,7 +59,7 @@ def round_away(x: Array, out: Array | None = None) -> Array:
 
 
 def saturate(x: Array, dtype: DType, out: Array | None = None) -> Array:
-    """Whole float32 numbers as stored values of a quantized type: clamped to its range, NaN to the lowest.
+    """Convert whole float32 numbers to stored values of a quantized type: clamped to its range, NaN to the lowest.
 
     `out` may be `x` and serves as working memory.
 
@@ -68,7 +68,7 @@ def saturate(x: Array, dtype: DType, out: Array | None = None) -> Array:
     """
     low, high = dtype.range
     if dtype.name == "QuantizedS32":
-        high = 2147483520  # the largest float32 below 2^31
+        high = 2147483520  # The largest float32 below 2^31.
     x = np.fmax(x, filled(low, x), out=out)
     np.minimum(x, filled(high, x), out=x)
     return x.astype(dtype.np)
@@ -81,7 +81,7 @@ class Quantizer:
         target: the quantized type; what is too large for QuantizedS32 becomes 2147483520.
         factor: what values are multiplied with, or divided by if `divide`.
         half: whether exact halves are rounded (True), or 0.5 is added as it is.
-        positive: whether negative values are to become 0, as they do behind a RELU.
+        positive: whether negative values are to become 0, as they do after a RELU.
         shape: the shape of the values, where it is known.
 
     >>> q = Quantizer(DType("QuantizedS8", 0.1), 10.0)
@@ -113,7 +113,7 @@ class Quantizer:
             self._low, self._high = (np.full(shape, n, np.float32) for n in self._limits)
 
     def scaled(self, x: Array) -> Array:
-        """The settled values of `x`, which stays as it is."""
+        """Return the settled values of `x`, which stays as it is."""
         return self._settled(self._scaled(x, self._factor))
 
     def settle(self, x: Array) -> Array:
@@ -140,7 +140,7 @@ class Quantizer:
 
 
 def quantize(x: Array, dtype: DType, divide: bool = False, overflow: int | None = None) -> Array:
-    """Real numbers as stored values of a quantized type.
+    """Convert real numbers to stored values of a quantized type.
 
     Args:
         x: float32 values of any shape (other dtypes are converted); not changed.
@@ -184,7 +184,7 @@ def _finish(v: Array, dtype: DType, overflow: int | None) -> Array:
 
 
 def dequantize(x: Array, dtype: DType, out: Array | None = None) -> Array:
-    """Stored values of a quantized type as float32 real numbers.
+    """Convert stored values of a quantized type to float32 real numbers.
 
     >>> dequantize(np.array([130, 0], "u1"), DType("Quantized8Asymm", 0.5, 128)).tolist()
     [1.0, -64.0]
@@ -201,7 +201,7 @@ def dequantize(x: Array, dtype: DType, out: Array | None = None) -> Array:
 
 
 def reals(dtype: DType) -> Callable[[Array], Array]:
-    """What gives the float32 real numbers of stored values of a quantized type, in new memory.
+    """Return a function from stored values of a quantized type to float32 real numbers in new memory.
 
     >>> reals(DType("Quantized8Asymm", 0.5, 128))(np.array([130, 0], "u1")).tolist()
     [1.0, -64.0]
@@ -221,7 +221,7 @@ def reals(dtype: DType) -> Callable[[Array], Array]:
 
 
 def quantizer(shape: tuple[int, ...], dtype: DType, divide: bool = False) -> Callable[[Array], Array] | None:
-    """`quantize` for float32 values of a shape; None for types and sizes for which that saves nothing."""
+    """Return `quantize` for float32 values of a shape; None for types and sizes for which that saves nothing."""
     if dtype.name == "QuantizedS32" or not 0 < prod(shape) <= PIECE:
         return None
     divided = divide or dtype.name in _DIVIDED
@@ -232,7 +232,7 @@ def quantizer(shape: tuple[int, ...], dtype: DType, divide: bool = False) -> Cal
 
 
 def requantizer(shape: tuple[int, ...], source: DType, target: DType) -> Callable[[Array], Array] | None:
-    """`requantize` for values of a shape; None for types and sizes for which that saves nothing."""
+    """Return `requantize` for values of a shape; None for types and sizes for which that saves nothing."""
     if target.name == "QuantizedS32" or not 0 < prod(shape) <= PIECE:
         return None
     if source.name in _DIVIDED or target.name in _DIVIDED:
@@ -251,14 +251,14 @@ def requantizer(shape: tuple[int, ...], source: DType, target: DType) -> Callabl
 
 
 def _quotient(source: DType, target: DType) -> np.float32:
-    """What `requantize` multiplies 8-bit and 32-bit values with."""
+    """Return the factor by which `requantize` multiplies 8-bit and 32-bit values."""
     if source.is_asymmetric or (source.name == "QuantizedS8" and target.is_asymmetric):
         return _F(source.scale) * (_F(1) / _F(target.scale))
     return _F(source.scale) / _F(target.scale)
 
 
 def requantize(x: Array, source: DType, target: DType) -> Array:
-    """Stored values of one quantized type as stored values of another.
+    """Convert stored values of one quantized type to those of another.
 
     The 8-bit and 32-bit types are scaled once, as MegEngine's x86 kernels do: by the float32 quotient of both
     scales, or from and between asymmetric types by the product with the reciprocal. The others go through the

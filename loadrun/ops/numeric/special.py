@@ -40,7 +40,7 @@ _ERFC = (_scaled(_ERFC_P, 1.0), _scaled(_ERFC_Q, 1.0))
 
 
 def _polynomial(c: Sequence[Any], t: Array) -> Array:
-    """Horner's rule, highest power last in `c`."""
+    """Evaluate a polynomial by Horner's rule, highest power last in `c`."""
     y = t * c[-1]
     for v in c[-2:0:-1]:
         y += v
@@ -50,7 +50,7 @@ def _polynomial(c: Sequence[Any], t: Array) -> Array:
 
 
 def _odd(c: tuple[Coefficients, Coefficients], x: Array, end: float) -> Array:
-    """``x * P(x^2) / Q(x^2)`` with `x` held within ``[-end, end]``."""
+    """Compute ``x * P(x^2) / Q(x^2)`` with `x` clamped to ``[-end, end]``."""
     x = np.minimum(x, filled(end, x))
     np.maximum(x, filled(-end, x), out=x)
     t = x * x
@@ -60,7 +60,7 @@ def _odd(c: tuple[Coefficients, Coefficients], x: Array, end: float) -> Array:
 
 
 def erf(x: Array, out: Array | None = None) -> Array:
-    """Error function of float32 values.
+    """Compute the error function of float32 values.
 
     >>> [round(float(v), 4) for v in erf(np.array([0.0, 0.5, -1.0, 9.0], "f4"))]
     [0.0, 0.5205, -0.8427, 1.0]
@@ -71,7 +71,7 @@ def erf(x: Array, out: Array | None = None) -> Array:
 
 
 def normal_cdf(x: Array, out: Array | None = None) -> Array:
-    """Standard normal distribution function of float32 values, ``(1 + erf(x / sqrt 2)) / 2``."""
+    """Compute the standard normal distribution function of float32 values, ``(1 + erf(x / sqrt 2)) / 2``."""
     y = _odd(_CDF, x, _ERF_END * 2**0.5)
     np.add(y, _F(0.5), out=y)
     np.minimum(y, filled(1.0, y), out=y)
@@ -79,7 +79,7 @@ def normal_cdf(x: Array, out: Array | None = None) -> Array:
 
 
 def gelu(x: Array, out: Array | None = None) -> Array:
-    """``x`` times the normal distribution function (the exact GELU); minus infinity gives NaN as in MegEngine."""
+    """Multiply `x` by the normal distribution function (exact GELU); minus infinity gives NaN as in MegEngine."""
     y = _odd(_CDF, x, _ERF_END * 2**0.5)
     y += _F(0.5)
     np.minimum(y, filled(1.0, y), out=y)
@@ -88,7 +88,7 @@ def gelu(x: Array, out: Array | None = None) -> Array:
 
 
 def erfc(x: Array, out: Array | None = None) -> Array:
-    """Complementary error function of float32 values, to a relative error of 5e-6 in the far tail.
+    """Compute the complementary error function of float32 values, to a relative error of 5e-6 in the far tail.
 
     >>> abs(float(erfc(np.array([5.0], "f4"))[0]) / 1.5374597944280349e-12 - 1) < 1e-5
     True
@@ -151,7 +151,7 @@ def _ratio(c: tuple[Sequence[float], Sequence[float]], r: Array) -> Array:
 
 
 def _quantile(low: Array, q: Array) -> Array:
-    """Normal quantile in float64 where ``low`` is the smaller tail probability and ``q = p - 1/2``."""
+    """Compute the normal quantile in float64 where ``low`` is the smaller tail probability and ``q = p - 1/2``."""
     with np.errstate(all="ignore"):
         r = np.sqrt(-np.log(low))
         tail = np.where(r <= 5, _ratio(_MIDDLE, r - 1.6), _ratio(_FAR, r - 5))
@@ -160,7 +160,7 @@ def _quantile(low: Array, q: Array) -> Array:
 
 
 def erfinv(x: Array) -> Array:
-    """Inverse error function of float32 values: infinite at -1 and 1, NaN outside.
+    """Compute the inverse error function of float32 values: infinite at -1 and 1, NaN outside.
 
     >>> [round(float(v), 4) for v in erfinv(np.array([0.5, -1.0, 0.0], "f4"))]
     [0.4769, -inf, 0.0]
@@ -171,7 +171,7 @@ def erfinv(x: Array) -> Array:
 
 
 def erfcinv(x: Array) -> Array:
-    """Inverse complementary error function of float32 values: infinite at 0 and 2, NaN outside.
+    """Compute the inverse complementary error function of float32 values: infinite at 0 and 2, NaN outside.
 
     >>> erfcinv(np.array([1.0, 0.0, 2.0], "f4")).tolist()
     [0.0, inf, -inf]

@@ -23,7 +23,7 @@ _NONE = 1e-7
 
 
 def decompose(x: Array, full_matrices: bool, compute_uv: bool) -> tuple[Array, ...]:
-    """u, s and vt of every matrix in a float32 stack, or s alone, largest singular value first.
+    """Return u, s and vt of every matrix in a float32 stack, or s alone, largest singular value first.
 
     Raises:
         ValueError: the input holds NaN or infinity.
@@ -69,7 +69,7 @@ def _one(x: Array) -> tuple[Array, Array, Array]:
 
 
 def _reflector(x: Array) -> Array:
-    """The Householder vector that maps `x` onto its first axis, scaled so that ``I - h h'`` is the reflection."""
+    """Return the Householder vector that maps `x` onto its first axis, scaled to make ``I - h h'`` the reflection."""
     norm = float(x @ x)
     inverse = 1 / sqrt(norm) if norm > _NONE else norm
     alpha = sqrt(1 + abs(float(x[0])) * inverse)
@@ -106,7 +106,7 @@ def _rotate(x: Array, y: Array, a: float, b: float) -> None:
 
 
 def _diagonal(u: Array, b: Array, v: Array) -> bool:
-    """QR sweeps until the superdiagonal vanishes; False when that takes too long."""
+    """Run QR sweeps until the superdiagonal vanishes; False when that takes too long."""
     k = b.shape[1]
     first, sweeps = 0, 0
     while first < k - 1:
@@ -139,7 +139,7 @@ def _diagonal(u: Array, b: Array, v: Array) -> bool:
 
 
 def _shift(b: Array, first: int, end: int) -> tuple[float, float]:
-    """First rotation of a sweep, from the eigenvalue of the last 2 by 2 block that lies nearer to its corner."""
+    """Return a sweep's first rotation, from the eigenvalue of the last 2 by 2 block that lies nearer to its corner."""
     p, q = float(b[first, first]), float(b[first, first + 1])
     if end - first == 2 and abs(p) < _NONE and abs(b[first + 1, first + 1]) < _NONE:
         return 0.0, 1.0

@@ -1,4 +1,4 @@
-"""Where the taps of a window meet the data: slices of outputs and inputs along one axis."""
+"""The taps of a window that meet the data: slices of outputs and inputs along one axis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Taps:
     dilate: int = 1
 
     def __iter__(self) -> Iterator[tuple[int, slice, slice]]:
-        """Every tap that meets data, with the outputs that have it and the inputs that they see."""
+        """Iterate over the taps that meet data, with the outputs that have them and the inputs that they see."""
         for k in self._useful():
             shift = k * self.dilate - self.pad
             lo = max(0, -(shift // self.stride))
@@ -37,7 +37,7 @@ class Taps:
 
     def _useful(self) -> Iterator[int]:
         def span(start: int) -> tuple[int, int]:
-            """Taps at which windows that begin at `start` and before can be inside."""
+            """Return the taps at which windows that begin at `start` and before can be inside."""
             return max(0, -(start // self.dilate)), min(
                 self.window, (self.size - 1 - start) // self.dilate + 1
             )

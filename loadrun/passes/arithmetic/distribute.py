@@ -61,7 +61,7 @@ def _distributed(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _smallest(r: Rewriter, factors: list[Var], small: Shape, limit: int) -> int | None:
-    """The smallest factor that a product with `small` does not make larger."""
+    """Return the smallest factor that a product with `small` does not make larger."""
     found = None
     for i, var in enumerate(factors):
         shape = r.old_shape(var)

@@ -82,7 +82,7 @@ def _add(r: Rewriter, terms: list[Var]) -> Var:
 def _products(
     r: Rewriter, pairs: list[tuple[Var, Var]], shapes: tuple[Shape, Shape], rest: dict[Shape, list[Var]]
 ) -> Var:
-    """The sum of products of one pair of shapes, with a summand of one of the shapes if there is one."""
+    """Return the sum of products of one pair of shapes, with a summand of one of the shapes if there is one."""
     terms: list[Var] = []
     while len(pairs) >= 2:
         b, a = pairs.pop(), pairs.pop()

@@ -78,7 +78,7 @@ def fold_global_pooling(graph: Graph) -> Graph:
 
 
 def _reduced(r: Rewriter, opr: Opr) -> Opr | None:
-    """The reduction whose axes an operator puts in order."""
+    """Return the reduction whose axes an operator puts in order."""
     inner = opr.inputs[0].owner
     if opr.type == "Dimshuffle":
         if opr.get(Dimshuffle).pattern != (0, 1, -1, -1) or inner.type != "AxisAddRemove":

@@ -83,7 +83,7 @@ def _unary(r: Rewriter, mode: ElemwiseMode, x: Var) -> Var | None:
 
 
 def neutral(r: Rewriter, constant: Var, number: float, x: Var) -> bool:
-    """Whether a constant holds that number everywhere and does not broadcast `x` to another shape.
+    """Tell whether a constant holds that number everywhere and does not broadcast `x` to another shape.
 
     A weight that a program may exchange is not a constant in this sense.
     """
@@ -103,7 +103,7 @@ def neutral(r: Rewriter, constant: Var, number: float, x: Var) -> bool:
 
 
 def immutable(r: Rewriter, var: Var) -> bool:
-    """Whether a variable follows from immutable constants alone."""
+    """Tell whether a variable follows from immutable constants alone."""
     if not r.constant(var):
         return False
     stack, seen = [var.owner], set()
@@ -129,7 +129,7 @@ def _binary(r: Rewriter, opr: Opr, mode: ElemwiseMode, a: Var, b: Var) -> Var | 
 
 
 def _negated(r: Rewriter, mode: ElemwiseMode, a: Var, b: Var) -> Var | None:
-    """Sums and differences with a negated term."""
+    """Rewrite sums and differences with a negated term."""
     if mode == M.ADD and _mode(b) == M.NEGATE:
         return elemwise(r, M.SUB, a, b.owner.inputs[0])
     if mode == M.ADD and _mode(a) == M.NEGATE:
@@ -140,7 +140,7 @@ def _negated(r: Rewriter, mode: ElemwiseMode, a: Var, b: Var) -> Var | None:
 
 
 def _constants(r: Rewriter, opr: Opr, mode: ElemwiseMode, a: Var, b: Var) -> Var | None:
-    """Scalar constants that follow each other."""
+    """Join scalar constants that follow each other."""
     dtype = r.dtype(a)
     if mode == M.TRUE_DIV:
         number = _scalar_value(r, b)
@@ -164,7 +164,7 @@ def _constants(r: Rewriter, opr: Opr, mode: ElemwiseMode, a: Var, b: Var) -> Var
 
 
 def _split(r: Rewriter, a: Var, b: Var) -> tuple[Var | None, float | None]:
-    """The variable and the number among two inputs."""
+    """Return the variable and the number among two inputs."""
     number = _scalar_value(r, b)
     if number is not None:
         return (None, None) if _scalar_value(r, a) is not None else (a, number)

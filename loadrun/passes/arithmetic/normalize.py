@@ -1,4 +1,4 @@
-"""Sums and products in a normal form: one term a variable, differences and quotients as negated terms.
+"""Sums and products in a normal form: one term per variable, differences and quotients as negated terms.
 
 MegEngine's ExpandFusedArith, NormalizeArithChain and FinalArithTransform. In between, `redistribute` and `reorder` find
 constants wherever they stand in a chain; the last pass writes differences, quotients and powers as operators of their
@@ -36,7 +36,7 @@ def expand_fused(graph: Graph) -> Graph:
 
     def visit(r: Rewriter, opr: Opr) -> Var | None:
         mode, dtype = opr.get(Elemwise).mode, uniform(r, opr)
-        # Integers that overflow tell the fused operators from the others.
+        # Fused operators differ from the others when integers overflow.
         if dtype is None or not dtype.is_float:
             return None
         given = [r.var(v) for v in opr.inputs]
@@ -62,7 +62,7 @@ def _rewritten(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _family(r: Rewriter, opr: Opr) -> ElemwiseMode | None:
-    """ADD for sums and what becomes one, MUL for products, quotients and powers."""
+    """Return ADD for sums and what becomes one, MUL for products, quotients and powers."""
     if opr.type not in _CHAINED or r.frozen(opr) or uniform(r, opr) is None:
         return None
     mode = mode_of(opr)
@@ -74,14 +74,14 @@ def _family(r: Rewriter, opr: Opr) -> ElemwiseMode | None:
 
 
 def _exponent(opr: Opr) -> float | None:
-    """The constant exponent of a power."""
+    """Return the constant exponent of a power."""
     if opr.type == "PowC":
         return opr.get(PowC).exp
     return _stored_scalar(opr.inputs[1]) if mode_of(opr) == M.POW else None
 
 
 def _stored_scalar(old: Var) -> float | None:
-    """The value of a stored scalar of the old graph, which may stand further on than what is being visited."""
+    """Return the value of a stored scalar of the old graph, which may stand further on than what is being visited."""
     if old.owner.type != "ImmutableTensor" or old.owner.tensors[0].shape != (1,):
         return None
     return float(old.owner.tensors[0].value()[0])
@@ -94,7 +94,7 @@ def _ends(r: Rewriter, opr: Opr, family: ElemwiseMode) -> bool:
 
 
 def _terms_of(r: Rewriter, opr: Opr, family: ElemwiseMode) -> list[tuple[Var, float]] | None:
-    """The terms of one operator with their coefficients (exponents), None where it is a term itself."""
+    """Return the terms of one operator with their coefficients (exponents), None where it is a term itself."""
     if opr.type not in _CHAINED or r.frozen(opr) or uniform(r, opr) is None:
         return None
     mode = mode_of(opr)

@@ -32,7 +32,7 @@ _ROUNDS = 10
 def redistribute(graph: Graph) -> Graph:
     """Apply the rules until none applies; the products of constants are left to constant folding.
 
-    Only constant weights change, and only behind values that nothing else reads.
+    Only constant weights change, and only after values that nothing else reads.
     """
     return repeat(graph, _visit, _ROUNDS, "Elemwise", "ConvolutionV2", "MatrixMulV2")
 
@@ -47,7 +47,7 @@ def _visit(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _with_constant(r: Rewriter, opr: Opr) -> tuple[Var, Var] | None:
-    """The variable and the constant that an operator joins."""
+    """Return the variable and the constant that an operator joins."""
     for x, k in (opr.inputs, opr.inputs[::-1]) if len(opr.inputs) == 2 else ():
         if _constant(r, k) and not _constant(r, x):
             return x, k
@@ -55,7 +55,7 @@ def _with_constant(r: Rewriter, opr: Opr) -> tuple[Var, Var] | None:
 
 
 def _elementwise(r: Rewriter, opr: Opr) -> Var | None:
-    """``f(x, k)``: the constant goes into what gives `x`."""
+    """Move the constant of ``f(x, k)`` into what gives `x`."""
     pair, mode = _with_constant(r, opr), opr.get(Elemwise).mode
     if pair is None:
         return None
@@ -64,7 +64,7 @@ def _elementwise(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _linear(r: Rewriter, opr: Opr) -> Var | None:
-    """A convolution or product of ``f(x, k)``: the constant goes into the weights."""
+    """Move the constant of a convolution or product of ``f(x, k)`` into the weights."""
     source = opr.inputs[0]
     inner = source.owner
     if not _constant(r, opr.inputs[1]) or not r.single(source) or inner.type != "Elemwise" or r.frozen(inner):
@@ -88,7 +88,7 @@ def _finite(value: Array | None) -> bool:
 
 
 def _absorbed(r: Rewriter, mode: ElemwiseMode, x: Var, k: Var) -> Var | None:
-    """What a constant does to a variable of the old graph, moved into an operator before."""
+    """Move what a constant does to a variable of the old graph into an operator before it."""
     inner = x.owner
     if not r.single(x) or r.frozen(inner):
         return None
@@ -114,7 +114,7 @@ def _absorbed_constant(r: Rewriter, mode: ElemwiseMode, x: Var, a: Var, b: Var) 
 
 
 def _by_channel(shape: Shape | None) -> bool:
-    """Whether a constant differs along channels at most."""
+    """Tell whether a constant differs along channels at most."""
     return shape is not None and len(shape) <= 4 and all(n == 1 for n in (*shape[:-3], *shape[-2:]))
 
 
@@ -125,7 +125,7 @@ def _reshaped(r: Rewriter, k: Var, shape: Shape) -> Var:
 
 
 def _plain_convolution(r: Rewriter, conv: Opr) -> Shape | None:
-    """The shape of the filter of a convolution whose constant filter may change."""
+    """Return the shape of the filter of a convolution whose constant filter may change."""
     if conv.get(Convolution).format != Format.NCHW or not _constant(r, conv.inputs[1]):
         return None
     return r.shape(r.var(conv.inputs[1]))
@@ -235,7 +235,7 @@ def _distributed(r: Rewriter, total: Var, k: Var) -> Var | None:
 
 
 def _terms(r: Rewriter, total: Var) -> list[Var]:
-    """The summands of a sum whose partial sums nothing else reads."""
+    """Return the summands of a sum whose partial sums nothing else reads."""
     found: list[Var] = []
     stack = [total]
     while stack:

@@ -57,12 +57,11 @@ def _reordered(r: Rewriter, end: Opr, mode: ElemwiseMode) -> Var | None:
             return None
         new = r.var(old)
         (constants if r.constant(new) else others).append(_Term(shape, new))
-    _merge(r, mode, constants, broadcasting=False)
-    _merge(r, mode, others, broadcasting=False)
-    _merge(r, mode, constants, broadcasting=True)
-    joined = constants + others
-    _merge(r, mode, joined, broadcasting=False)
-    _merge(r, mode, joined, broadcasting=True)
+    constants = _merge_equal(r, mode, constants)
+    others = _merge_equal(r, mode, others)
+    _merge_broadcast(r, mode, constants)
+    joined = _merge_equal(r, mode, constants + others)
+    _merge_broadcast(r, mode, joined)
     joined.sort(key=lambda t: prod(t.shape))
     total = joined[0].var
     for term in joined[1:]:
@@ -70,13 +69,32 @@ def _reordered(r: Rewriter, end: Opr, mode: ElemwiseMode) -> Var | None:
     return total
 
 
-def _merge(r: Rewriter, mode: ElemwiseMode, terms: list[_Term], *, broadcasting: bool) -> None:
-    """Join terms in place whose joined shape is that of one of them, into the smallest that will do."""
+def _merge_equal(r: Rewriter, mode: ElemwiseMode, terms: list[_Term]) -> list[_Term]:
+    """Join each term with the next one of its shape; what is left has as many terms as there are shapes."""
+    following: dict[int, _Term] = {}
+    last: dict[Shape, _Term] = {}
+    for term in reversed(terms):
+        if term.shape in last:
+            following[id(term)] = last[term.shape]
+        last[term.shape] = term
+    for term in terms:
+        target = following.get(id(term))
+        if target is not None:
+            target.var = elemwise(r, mode, term.var, target.var)
+    return [t for t in terms if id(t) not in following]
+
+
+def _merge_broadcast(r: Rewriter, mode: ElemwiseMode, terms: list[_Term]) -> None:
+    """Join terms of different shapes in place where the joined shape is that of one, into the smallest that will do."""
     merged = True
     while merged:
         merged = False
         for i, source in enumerate(terms):
-            places = [j for j, t in enumerate(terms) if j != i and _fits(source.shape, t.shape, broadcasting)]
+            places = [
+                j
+                for j, t in enumerate(terms)
+                if j != i and _broadcast(source.shape, t.shape) in (source.shape, t.shape)
+            ]
             if not places:
                 continue
             best = min(places, key=lambda j: (prod(_broadcast(source.shape, terms[j].shape)), j))
@@ -91,7 +109,3 @@ def _merge(r: Rewriter, mode: ElemwiseMode, terms: list[_Term], *, broadcasting:
 
 def _broadcast(a: Shape, b: Shape) -> Shape:
     return a if a == b else broadcast([a, b])
-
-
-def _fits(a: Shape, b: Shape, broadcasting: bool) -> bool:
-    return a == b or (broadcasting and _broadcast(a, b) in (a, b))

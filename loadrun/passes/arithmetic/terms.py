@@ -16,18 +16,18 @@ __all__ = ["ends_chain", "leaves", "mode_of", "on_grid", "uniform"]
 
 _BOOL = DType("Bool")
 _STEPS, _ON_GRID = modes(ModeTrait.STEPS), modes(ModeTrait.ON_GRID)
-_VIEWS = types(Trait.VIEW) & types(Trait.FOLLOWED)
+_VIEWS = types(Trait.VIEW) & types(Trait.INFERRED)
 _MOVES = _VIEWS | {"Concat"} | select(lambda op: op.family == "typecvt")
 _GIVEN = select(lambda op: op.category == "io")
 
 
 def mode_of(opr: Opr) -> ElemwiseMode | None:
-    """The mode of an Elemwise, None for other operators."""
+    """Return the mode of an Elemwise, None for other operators."""
     return opr.get(Elemwise).mode if opr.type == "Elemwise" else None
 
 
 def uniform(r: Rewriter, opr: Opr) -> DType | None:
-    """The one dtype of all inputs and the output of an old operator whose arithmetic may be rearranged.
+    """Return the one dtype of all inputs and the output of an old operator whose arithmetic may be rearranged.
 
     None where they differ or are quantized, or where a step shows every rounding.
     """
@@ -44,16 +44,13 @@ def uniform(r: Rewriter, opr: Opr) -> DType | None:
 
 
 def on_grid(r: Rewriter, opr: Opr) -> bool:
-    """Whether an old operator computes with inputs and constants alone what a step turns into whole numbers or truth.
+    """Tell whether an old operator computes, from inputs and constants alone, what a step makes integers or booleans.
 
     Inputs may be pixels or tenths, so that results lie on the very edge of a step (``x / 255 >= 0.2``, ``x // 0.3``),
     and one rounding more or less shows as a difference of one. What convolutions, sums or functions give meets no edge.
     """
     if r.on_grid is None:
-        r.on_grid = set()
-        for step in r.oprs:
-            if _is_step(step):
-                r.on_grid |= _grid(step)
+        r.on_grid = _grid(r.oprs)
     return opr.id in r.on_grid
 
 
@@ -66,29 +63,39 @@ def _is_step(opr: Opr) -> bool:
     return real and (compares or mode_of(opr) in _STEPS)
 
 
-def _grid(step: Opr) -> set[int]:
-    """The arithmetic before a step, none where its values are not numbers on a grid."""
+def _grid(oprs: Sequence[Opr]) -> set[int]:
+    """Return the arithmetic before steps whose values are numbers on a grid."""
+    off: set[int] = set()
+    steps: list[Opr] = []
+    for opr in oprs:
+        if _is_step(opr):
+            steps.append(opr)
+        elif opr.type not in _GIVEN and (
+            not (mode_of(opr) in _ON_GRID or opr.type in _MOVES)
+            or any(v.owner.id in off for v in _sources(opr))
+        ):
+            off.add(opr.id)
     found: set[int] = set()
-    stack = [v.owner for v in step.inputs]
     seen: set[int] = set()
+    stack = [v.owner for s in steps if not any(v.owner.id in off for v in s.inputs) for v in s.inputs]
     while stack:
         opr = stack.pop()
-        if opr.id in seen:
+        if opr.id in seen or opr.type in _GIVEN or _is_step(opr):
             continue
         seen.add(opr.id)
-        if opr.type in _GIVEN or _is_step(opr):
-            continue
         if mode_of(opr) in _ON_GRID:
             found.add(opr.id)
-        elif opr.type not in _MOVES:
-            return set()
-        # Shapes and indices are not part of it.
-        stack.extend(v.owner for v in (opr.inputs[:1] if opr.type in _VIEWS else opr.inputs))
+        stack.extend(v.owner for v in _sources(opr))
     return found
 
 
+def _sources(opr: Opr) -> Sequence[Var]:
+    """Return the inputs that values come from; shapes and indices are not among them."""
+    return opr.inputs[:1] if opr.type in _VIEWS else opr.inputs
+
+
 def ends_chain(r: Rewriter, opr: Opr, modes: Sequence[ElemwiseMode]) -> bool:
-    """Whether a chain of these modes ends at an old operator: what reads it is not one of them, or not alone."""
+    """Tell whether a chain of these modes ends at an old operator: what reads it is not one of them, or not alone."""
     var = opr.outputs[0]
     if not r.single(var):
         return True
@@ -97,7 +104,7 @@ def ends_chain(r: Rewriter, opr: Opr, modes: Sequence[ElemwiseMode]) -> bool:
 
 
 def leaves(r: Rewriter, end: Var, mode: ElemwiseMode) -> list[Var]:
-    """The old variables that a chain of one mode joins, in the order of the tree."""
+    """Return the old variables that a chain of one mode joins, in the order of the tree."""
     found: list[Var] = []
     stack = [end]
     while stack:

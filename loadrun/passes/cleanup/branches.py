@@ -38,7 +38,7 @@ class _Fold:
         self.r = rewriter
         self.branches = find_branches(rewriter.oprs)
         self.flags: dict[int, Array] = {}
-        # Old variables that have a value.
+        # Old variables with a known value.
         self.made: set[int] = set()
 
     def visit(self, opr: Opr) -> bool:
@@ -71,7 +71,7 @@ class _Fold:
         """Compute flags."""
         r = self.r
         if not taken:
-            # Nothing inside a branch that is not taken is taken.
+            # Branches inside an untaken branch are not taken either.
             self.flags.update((v.id, np.zeros(1, np.int32)) for v in opr.outputs)
             return True
         values = [self.flags[v.id] if v.id in self.flags else r.value(r.var(v)) for v in opr.inputs]

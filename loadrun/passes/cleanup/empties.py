@@ -1,7 +1,7 @@
-"""Values without elements that MegEngine 1.13 asserts on: stored ones, and what an elementwise operator gives.
+"""Empty values that MegEngine 1.13 asserts on: stored ones, and results of elementwise operators.
 
-All other operators take and give them. Where a size is 0 whatever the inputs' sizes are, an elementwise operator and a
-stored tensor become a slice of a tensor that has an element, since there is nothing to compute. Where inputs of the
+All other operators accept and give them. Where a size is 0 whatever the inputs' sizes are, an elementwise operator and
+a stored tensor become a slice of a tensor that has an element, since there is nothing to compute. Where inputs of the
 traced sizes alone make it 0, the operator stays, and the graph runs at other sizes.
 """
 
@@ -24,19 +24,19 @@ from ..rewriter import Rewriter
 __all__ = ["empty_at", "without_elements"]
 
 _ELEMWISE = select(lambda op: op.family.startswith("elemwise."))
-_STORED = types(Trait.STORED)
+_CONSTANTS = types(Trait.CONSTANT)
 _INT = DType("Int32")
 
 
 def without_elements(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
-    """What stands for an operator whose value has no elements; None where it may stay.
+    """Replace an operator whose value has no elements; None where it may stay.
 
     Args:
         r: what rewrites the graph.
         opr: the old operator.
         fixed: shapes of the old graph that are the same for all shapes of its inputs.
     """
-    if opr.type in _STORED and len(opr.outputs) == 1:
+    if opr.type in _CONSTANTS and len(opr.outputs) == 1:
         shape = opr.tensors[0].shape
         return (
             _empty_constant(r, shape, opr.tensors[0].dtype) if shape is not None and not prod(shape) else None
@@ -49,7 +49,7 @@ def without_elements(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
 
 
 def _empty_shape(r: Rewriter, opr: Opr, fixed: Inference) -> Shape | None:
-    """The shape of an operand without elements that no other one can change, whatever its sizes are."""
+    """Return the shape of an operand without elements that no other one can change, whatever its sizes are."""
     ranks = [len(r.old_shape(v) or ()) for v in opr.inputs]
     for old in opr.inputs:
         held = fixed.shapes.get(old.id, ())
@@ -71,7 +71,7 @@ def _reshaped(r: Rewriter, x: Var, shape: Shape) -> Var:
 
 
 def empty_at(graph: Graph, times: int = 1) -> list[Opr]:
-    """The elementwise operators that give no elements at the sizes that the inputs have in the graph.
+    """Return the elementwise operators that give no elements at the sizes that the inputs have in the graph.
 
     Args:
         graph: any graph.

@@ -44,31 +44,30 @@ def fold_constants(graph: Graph) -> Graph:
     if is_settled(graph, fold_constants):
         return graph
     r = Rewriter(graph)
-    if r.stands(partial(_found, r, _Folder(r))) and settle(graph, fold_constants):
+    if r.stands(partial(_replacement, r, _Folder(r))) and settle(graph, fold_constants):
         return graph
     folder = _Folder(r)
     for opr in r.oprs:
         given = [r.var(v) for v in opr.inputs]
-        if is_pure(opr) and all(map(r.constant, given)):
+        if is_pure(opr) and all(map(r.constant, given)) and not r.checking(opr):
             r.copy(opr)
         else:
-            r.copy(opr, [folder(v) for v in given])
+            r.copy(opr, [folder.input(v) for v in opr.inputs])
     for old in graph.outputs:
-        new = r.var(old)
-        found = folder(new)
-        if found is not new:
+        found = folder.input(old)
+        if found is not r.var(old):
             r.replace(old, found)
     folded = r.finish()
     settle(folded, fold_constants)
     return folded
 
 
-def _found(r: Rewriter, folder: _Folder, opr: Opr) -> Var | None:
-    """A value that stands for an input of an operator or for an output, None if there is none."""
+def _replacement(r: Rewriter, folder: _Folder, opr: Opr) -> Var | None:
+    """Return the value that replaces an operator's input or an output, None if there is none."""
     ends = [v for v in opr.outputs if r.is_output(v)]
-    constant = is_pure(opr) and all(map(r.constant, opr.inputs))
+    constant = is_pure(opr) and all(map(r.constant, opr.inputs)) and not r.checking(opr)
     for old in ends if constant else (*opr.inputs, *ends):
-        found = folder(r.var(old))
+        found = folder.input(old)
         if found is not r.var(old):
             return found
     return None
@@ -79,8 +78,13 @@ class _Folder:
         self.r = rewriter
         self.found: dict[int, Var] = {}
 
+    def input(self, old: Var) -> Var:
+        """Return what stands for a variable of the old graph: a stored value, unless it is part of a check."""
+        new = self.r.var(old)
+        return new if self.r.checking(old.owner) else self(new)
+
     def __call__(self, var: Var) -> Var:
-        """The stored value of a computed constant, any other variable itself."""
+        """Return the stored value of a computed constant, any other variable itself."""
         if self.r.stored(var) or not self.r.constant(var):
             return var
         if var.id not in self.found:
@@ -105,7 +109,7 @@ class _Folder:
         return self.r.put(value, self.r.dtype(var), param=param)
 
     def _sources(self, opr: Opr) -> tuple[int, bool]:
-        """Bytes of the constants that an operator's value comes from, and whether any is an exchangeable weight."""
+        """Return the bytes of the constants behind an operator's value, and whether any is an exchangeable weight."""
         size, param = 0, False
         seen: set[int] = set()
         stack = [opr]
@@ -117,7 +121,7 @@ class _Folder:
             if at.tensors:
                 size += sum(t.data.nbytes for t in at.tensors if t.data is not None)
                 param |= at.type != "ImmutableTensor"
-            # MegEngine does not follow such values beforehand and stores them as weights.
+            # MegEngine does not infer such values statically and stores them as weights.
             param |= at.type == "RelayoutFormatV1"
             stack.extend(v.owner for v in at.inputs)
         return size, param

@@ -1,13 +1,13 @@
-"""What keeps MegEngine from loading or compiling a graph, although each operator is well-formed.
+"""Removal of what keeps MegEngine from loading or compiling a graph although each operator is well-formed.
 
-- Its loader makes every operator anew and expects one of the type that the file names; making a Reshape or Broadcast
+- Its loader creates every operator again and expects one of the type that the file names; making a Reshape or Broadcast
   to the shape that a value has gives the value itself, as does a join of one part.
 - Its compiler takes an elementwise operator that changes nothing for its input, and fails where that is an input of the
   graph or one of several outputs of an operator: ``x + 0``, ``x * 1``, ``x ** 1``, ``x // 1`` of integers.
 - It asserts on values without elements (see `empties`).
 
-MegEngine's own dumps never hold these, since they were made the same way. What it would compute otherwise than the
-graph says is kept from it by `loadrun.passes.guards`.
+MegEngine's own dumps never hold these, since they were made the same way. `loadrun.passes.guards` takes care of what it
+would compute differently from the graph.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHAPED = select(lambda op: op.inputs == "src target_shape")
 
 
 def make_loadable(graph: Graph) -> Graph:
-    """The graph without what the module tells of; all else stays as it is.
+    """Remove from the graph what the module describes; all else stays as it is.
 
     >>> from loadrun.graph.dtypes import DType
     >>> from loadrun.graph import StoredTensor
@@ -51,7 +51,7 @@ def make_loadable(graph: Graph) -> Graph:
 
 
 def _fixed(r: Rewriter) -> Inference:
-    """Shapes of the old graph that are the same for all shapes of its inputs."""
+    """Return the shapes of the old graph that are the same for all shapes of its inputs."""
     found = Inference()
     for opr in r.oprs:
         if opr.type != "Host2DeviceCopy":
@@ -78,7 +78,7 @@ def _visit(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
 
 
 def _is_own_shape(source: Var, target: Var) -> bool:
-    """Whether a target shape is asked of the value itself."""
+    """Tell whether a target shape is asked of the value itself."""
     while target.owner.type == "GetVarShapeV1":
         if is_shape_of(target, source):
             return True
@@ -89,13 +89,13 @@ def _is_own_shape(source: Var, target: Var) -> bool:
             given.type == "ReshapeV1" and given.get(OptionalAxisV1).axis == OptionalAxisV1().axis
         ):
             return False
-        # MegEngine looks through to the shape that was asked for.
+        # MegEngine sees through to the requested shape.
         target = given.inputs[1]
     return False
 
 
 def _unchanged(r: Rewriter, mode: ElemwiseMode, given: list[Var]) -> Var | None:
-    """The input that an elementwise operator gives as it is."""
+    """Return the input that an elementwise operator gives as it is."""
     whole = mode == M.FLOOR_DIV and not r.dtype(given[0]).is_float
     if mode not in _LEFT_OUT and not whole:
         return None

@@ -30,7 +30,7 @@ def _merge(r: Rewriter, found: list[Opr], holder: str) -> None:
         replace(t, name=t.name or v.name) for o in found for t, v in zip(o.tensors, o.outputs, strict=True)
     ]
     made = r.add(holder, n_outputs=len(tensors), tensors=tensors, like=found[0])
-    # Every tensor has a device of its own; MegEngine refuses one of the operator.
+    # Each tensor has its own device; MegEngine refuses one on the operator.
     made[0].owner.comp_node = []
     for opr, new in zip(found, made, strict=True):
         new.format = opr.outputs[0].format

@@ -62,7 +62,7 @@ def _reshape(r: Rewriter, opr: Opr) -> Var | None:
         return source
     if source.owner.type != "ReshapeV1":
         return None
-    # A tensor without elements may not tell what an open axis of its shape is.
+    # An empty tensor may not determine an open axis of its shape.
     if opr.get(OptionalAxisV1).axis != _NO_AXIS and not r.shape(source):
         return None
     first = source.owner.inputs[0]
@@ -82,7 +82,7 @@ def _broadcast(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def is_shape_of(target: Var, source: Var) -> bool:
-    """Whether a target shape is the shape of `source`."""
+    """Tell whether a target shape is the shape of `source`."""
     opr = target.owner
     return opr.type == "GetVarShapeV1" and opr.inputs == [source] and opr.get(OptionalAxisV1).axis == _NO_AXIS
 

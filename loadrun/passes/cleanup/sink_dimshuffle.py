@@ -1,4 +1,4 @@
-"""Moving Dimshuffle behind elementwise operators, so that those before and behind it can be fused."""
+"""Moving Dimshuffle after elementwise operators, so that those before and after it can be fused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What MegEngine simplifies while it makes an operator, at every level but 0.
+"""The simplifications that MegEngine does while it makes an operator, at every level but 0.
 
 - ``x + 0``, ``x * 1`` and ``x ** 1`` are ``x``, for a number of one axis (other neutral ones stay);
 - ``x - x`` is 0 and ``x / x`` is 1, also for infinities, NaN and 0, where computing would give NaN;
@@ -29,7 +29,7 @@ __all__ = ["as_made", "stabilize"]
 
 M = ElemwiseMode
 _LEFT_OUT, _CHAINS, _PRODUCTS = (modes(t) for t in (T.LEFT_OUT, T.ASSOCIATIVE, T.PRODUCT))
-_FOLDED, _STORED = types(Trait.FOLDED), types(Trait.STORED)
+_FOLDED, _CONSTANTS = types(Trait.FOLDED), types(Trait.CONSTANT)
 _SPREAD = "Broadcast"
 """What stays where nothing computes with it."""
 _SMALL = 1024
@@ -67,14 +67,14 @@ def as_made(graph: Graph, level: int) -> Graph:
     >>> [o.title for o in as_made(traced.graph(), 0).oprs if not o.tensors]
     ['ReduceV2']
     """
-    return each(graph, _made if level else _made_unchanged, *_FOLDED)
+    return each(graph, _simplified if level else _folded, *_FOLDED)
 
 
-def _made(r: Rewriter, opr: Opr) -> Var | None:
-    return _made_unchanged(r, opr) or (_simpler(r, opr) if opr.type == "Elemwise" else None)
+def _simplified(r: Rewriter, opr: Opr) -> Var | None:
+    return _folded(r, opr) or (_simpler(r, opr) if opr.type == "Elemwise" else None)
 
 
-def _made_unchanged(r: Rewriter, opr: Opr) -> Var | None:
+def _folded(r: Rewriter, opr: Opr) -> Var | None:
     return _constant(r, opr) or (_sum_of_squares(r, opr) if opr.type == "ReduceV2" else None)
 
 
@@ -95,7 +95,7 @@ def _sum_of_squares(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _is_number(r: Rewriter, var: Var, number: float) -> bool:
-    """Whether a variable is that number, as a constant of one axis."""
+    """Tell whether a variable is that number, as a constant of one axis."""
     return r.shape(var) == (1,) and immutable(r, var) and r.scalar(var) == number
 
 
@@ -122,12 +122,14 @@ def _constant(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _known(r: Rewriter, var: Var) -> bool:
-    """Whether a variable is a small constant, or one repeated along new axes."""
+    """Tell whether a variable is a small constant, or one repeated along new axes."""
     owner = var.owner
     if owner.type == _SPREAD:
         shape = r.shape(var)
         return shape is not None and prod(shape) <= _SMALL and all(_known(r, v) for v in owner.inputs)
-    return owner.type in _STORED and len(owner.tensors) == 1 and prod(owner.tensors[0].shape or ()) <= _SMALL
+    return (
+        owner.type in _CONSTANTS and len(owner.tensors) == 1 and prod(owner.tensors[0].shape or ()) <= _SMALL
+    )
 
 
 def _visit(r: Rewriter, opr: Opr) -> Var | None:
@@ -154,7 +156,7 @@ def _visit(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _of(var: Var, mode: ElemwiseMode) -> Var | None:
-    """The first input of the operator that gives a variable, if that is of the mode."""
+    """Return the first input of the operator that gives a variable, if that is of the mode."""
     owner = var.owner
     return owner.inputs[0] if owner.type == "Elemwise" and owner.get(Elemwise).mode == mode else None
 
@@ -185,7 +187,7 @@ def _log(r: Rewriter, x: Var) -> Var | None:
 
 
 def _number_like(r: Rewriter, x: Var, number: float) -> Var:
-    """A number in the shape of a variable."""
+    """Return a number in the shape of a variable."""
     constant = r.put(np.full((1,), number, r.dtype(x).np), r.dtype(x))
     (shape,) = r.add("GetVarShapeV1", OptionalAxisV1(), inputs=[x])
     return r.add("Broadcast", Empty(), inputs=[constant, shape])[0]

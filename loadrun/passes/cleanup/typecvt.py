@@ -16,7 +16,7 @@ _BITS = {"Bool": 1, "Float16": 11, "Float32": 24}
 
 
 def holds(target: DType, source: DType) -> bool:
-    """Whether every value of `source` is a value of `target`.
+    """Tell whether every value of `source` is a value of `target`.
 
     >>> holds(DType("Float32"), DType("Int16")), holds(DType("Float32"), DType("Int32"))
     (True, False)
@@ -49,7 +49,7 @@ def remove_exact_conversions(graph: Graph) -> Graph:
 
 
 def remove_conversions(graph: Graph) -> Graph:
-    """As `remove_exact_conversions`, and what MegEngine's RemoveRedundantTypeCvt drops besides.
+    """Remove what `remove_exact_conversions` does, and what MegEngine's RemoveRedundantTypeCvt drops besides.
 
     A detour through a larger type of the same category, and through float32 on the way to a quantized or small
     integer type, goes although it rounds twice where the direct way rounds once.

@@ -34,7 +34,7 @@ def expand_batchnorm(graph: Graph, *, behind_convolutions: bool = False) -> Grap
         dtype = r.dtype(x)
         epsilon = r.put(np.array([opr.get(BN).epsilon]).astype(dtype.np), dtype)
         (inverse,) = r.add("PowC", PowC(exp=-0.5), inputs=[elemwise(r, M.ADD, variance, epsilon)])
-        # Adding the negated mean is the same, and redistribution knows sums.
+        # Adding the negated mean is the same, and redistribution handles sums.
         centred = elemwise(r, M.ADD, x, elemwise(r, M.NEGATE, mean))
         scaled = elemwise(r, M.MUL, elemwise(r, M.MUL, scale, centred), inverse)
         r.replace(opr.outputs[-1], elemwise(r, M.ADD, scaled, bias))

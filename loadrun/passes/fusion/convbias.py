@@ -48,7 +48,7 @@ def fuse_conv_bias(graph: Graph, *, half: bool = True) -> Graph:
 
 
 def _alone(r: Rewriter, old: Var) -> bool:
-    """Whether exactly one operator looks at a variable, be it at its shape only."""
+    """Tell whether exactly one operator reads a variable, if only its shape."""
     return not r.is_output(old) and len(r.readers.get(old.id, ())) == 1
 
 
@@ -106,7 +106,7 @@ def _bias_fits(r: Rewriter, conv: Opr, result: Var, bias: Var) -> bool:
     if own is None or weight is None or r.dtype(bias) != r.dtype(result):
         return False
     if not r.constant(bias):
-        # Neither a constant of the output's shape nor a computed value of one row would follow other batch sizes.
+        # A constant of the output's shape or a computed value of one row would not fit other batch sizes.
         return own == r.shape(result)
     channels = weight[0] * (weight[1] if p.sparse == Sparse.GROUP else 1)
     shapes = {

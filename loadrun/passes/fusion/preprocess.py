@@ -68,7 +68,7 @@ def fuse_packing(graph: Graph) -> Graph:
 
 
 def _packed(r: Rewriter, shuffle: Opr) -> Var | None:
-    """What is padded to four channels by zeros and packed by a Dimshuffle of the old graph."""
+    """Return what is padded to four channels by zeros and packed by a Dimshuffle of the old graph."""
     padded = _before_packing(r, shuffle)
     if padded is None:
         return None
@@ -83,7 +83,7 @@ def _packed(r: Rewriter, shuffle: Opr) -> Var | None:
 
 
 def _before_packing(r: Rewriter, shuffle: Opr) -> Var | None:
-    """The images of whole packs that a Dimshuffle, behind a Reshape if there is more than one pack, moves last."""
+    """Return the images of whole packs that a Dimshuffle, after a Reshape if there are several packs, moves last."""
     var = shuffle.inputs[0]
     shape, pattern = r.old_shape(var), shuffle.get(Dimshuffle).pattern
     if shape is None or not r.single(var):
@@ -99,7 +99,7 @@ def _before_packing(r: Rewriter, shuffle: Opr) -> Var | None:
 
 
 def _filling(r: Rewriter, old: Var) -> float | None:
-    """The one real number that a constant, or a constant that is broadcast, holds everywhere."""
+    """Return the one real number that a constant, or a constant that is broadcast, holds everywhere."""
     number = _uniform(r, old)
     return _uniform(r, old.owner.inputs[0]) if number is None and old.owner.type == "Broadcast" else number
 
@@ -113,7 +113,7 @@ def _is_quantized(old: Var) -> bool:
 
 
 def _uniform_real(r: Rewriter, old: Var) -> float | None:
-    """The real number that all elements of a quantized constant stand for."""
+    """Return the real number that all elements of a quantized constant stand for."""
     value, dtype = r.value(r.var(old)), old.dtype
     if value is None or dtype is None or not value.size or (value != value.reshape(-1)[0]).any():
         return None
@@ -121,7 +121,7 @@ def _uniform_real(r: Rewriter, old: Var) -> float | None:
 
 
 def _quantized(r: Rewriter, old: Var) -> Var | None:
-    """The image behind a conversion to QuantizedS8."""
+    """Return the image before a conversion to QuantizedS8."""
     opr = old.owner
     if opr.type != "TypeCvtV2" or not r.single(old):
         return None
@@ -132,7 +132,7 @@ def _quantized(r: Rewriter, old: Var) -> Var | None:
 
 
 def _shifted(r: Rewriter, old: Var) -> Var | None:
-    """The uint8 image from which 128 is subtracted as float32."""
+    """Return the uint8 image from which 128 is subtracted as float32."""
     opr = old.owner
     if mode_of(opr) not in _SHIFTS or not r.single(old):
         return None

@@ -44,7 +44,7 @@ class _Images(Layouts):
     """Layouts that RelayoutFormat makes, and no other operator."""
 
     def change(self, var: Var, layout: str) -> Var:
-        """The variable in another layout."""
+        """Convert the variable to another layout."""
 
         def relayout(v: Var, _: str, target: str) -> Var:
             return _relayout(self.r, v, _MODES[target])
@@ -100,7 +100,7 @@ def _elementwise(t: _Images, opr: Opr) -> bool:
             inputs.append(t.change(var, _IMAGE))
         else:
             return False
-    # As MegEngine does, a plain Elemwise becomes one on images; others only follow their inputs.
+    # As in MegEngine, a plain Elemwise becomes one on images; others take their inputs' layout.
     wanted = (t.of(v) == _IMAGE for v in (inputs if opr.type == "Elemwise" else given))
     return any(wanted) and t.attempt(opr, _IMAGE, inputs)
 
@@ -116,17 +116,17 @@ class _Filter:
 
     @property
     def channelwise(self) -> bool:
-        """Whether every channel is convolved by itself."""
+        """True if every channel is convolved by itself."""
         return self.grouped and self.out == self.into == 1
 
     def fits(self, image: bool) -> bool:
-        """Whether it can work on images, given data that are one already or are to become one."""
+        """Tell whether it can work on images, given data that are images or are to become such."""
         if image:
             return self.out % 4 == 0 or self.channelwise
         return self.out % 4 == 0 and (self.into % 4 == 0 or self.groups == 1)
 
     def relayout(self, dot: bool) -> RelayoutMode:
-        """The mode that makes it a filter for images."""
+        """Return the mode that makes it a filter for images."""
         if self.channelwise:
             return RelayoutMode.INTER_WEIGHT_CHANI
         return _FILTERS[self.grouped, dot]
@@ -149,7 +149,7 @@ def _filter(shape: Shape | None, grouped: bool, forward: bool) -> _Filter | None
 
 
 def _convolution(t: _Images, opr: Opr, at: int) -> bool:
-    """Convolution, ConvBias (filter at input 1) and transposed convolution (filter at input 0)."""
+    """Change convolution, ConvBias (filter at input 1) and transposed convolution (filter at input 0)."""
     r = t.r
     given = [r.var(v) for v in opr.inputs]
     p = opr.params[0]

@@ -1,4 +1,4 @@
-"""What the layout passes share: which variable has which layout, and what becomes of operators without one."""
+"""The common base of the layout passes: which variable has which layout, and what becomes of operators without one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = "NCHW"
 
 
 def fills_packs(shape: Shape | None, pack: int) -> bool:
-    """Whether a shape is that of plain images (NCHW) whose channels fill packs."""
+    """Tell whether a shape is that of plain images (NCHW) whose channels fill packs."""
     return shape is not None and len(shape) == 4 and shape[1] % pack == 0
 
 
@@ -41,7 +41,7 @@ class Layouts:
         self._origin: dict[int, tuple[Var, str]] = {}
 
     def of(self, var: Var) -> str:
-        """Layout of a new variable."""
+        """Return the layout of a new variable."""
         return self.layout.get(var.id, PLAIN)
 
     def mark(self, var: Var, layout: str) -> Var:
@@ -51,7 +51,7 @@ class Layouts:
         return var
 
     def to(self, var: Var, layout: str, change: Callable[[Var, str, str], Var] | None = None) -> Var:
-        """The variable in another layout; what was changed before is taken from where it comes from.
+        """Convert the variable to another layout, from its original one if it was converted before.
 
         Args:
             change: how to change it, default by Reshape and Dimshuffle.
@@ -67,7 +67,7 @@ class Layouts:
         return found
 
     def plain(self, var: Var) -> Var:
-        """The variable as NCHW."""
+        """Convert the variable to NCHW."""
         return self.to(var, PLAIN)
 
     def keep(self, opr: Opr) -> None:

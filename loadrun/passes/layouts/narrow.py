@@ -64,12 +64,12 @@ class _Narrow(Layouts):
     """Layouts where values of 4 bits are moved by RelayoutFormat, since parts of bytes cannot be reshaped."""
 
     def change(self, var: Var, layout: str) -> Var:
-        """The variable in another layout."""
+        """Convert the variable to another layout."""
         if self.r.dtype(var).name not in _FOUR:
             return self.to(var, layout)
 
         def relayout(v: Var, source: str, target: str) -> Var:
-            # Between these two the innermost axis, where two values share a byte, stays what it is.
+            # Between these two the innermost axis, where two values share a byte, stays the same.
             if {source, target} == {_NHWC, _C64}:
                 return reformat(self.r, v, source, target)
             return _converted(self, v, source, target)
@@ -120,7 +120,7 @@ def _convolution(t: _Narrow, opr: Opr) -> bool:
     if layout is None or any(not _fills_packs(t, v, _PACK[layout]) for v in given[2:] if not to_float):
         return False
     inputs = [t.change(given[0], layout), _filter(t, given[1], layout)]
-    # What a float result adds stays plain.
+    # The addends of a float result stay plain.
     inputs += [t.plain(v) if to_float else t.change(v, layout) for v in given[2:]]
     p = p.replace(format=Format.NCHW4_NCHW if to_float else _FORMAT[layout])
     return t.attempt(opr, "NCHW" if to_float else layout, inputs, p, *opr.params[1:])
@@ -166,7 +166,7 @@ def _transposed(t: _Narrow, opr: Opr) -> bool:
 
 
 def _elementwise(t: _Narrow, opr: Opr) -> bool:
-    """The layout of most elements becomes that of all."""
+    """Give all inputs the layout of most elements."""
     r = t.r
     given = [r.var(v) for v in opr.inputs]
     sizes: dict[str, int] = {}

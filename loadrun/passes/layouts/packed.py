@@ -33,7 +33,7 @@ _SIMPLE = (NonlineMode.IDENTITY, NonlineMode.RELU, NonlineMode.H_SWISH)
 
 @dataclass(frozen=True)
 class _FirstLayer:
-    """What MegEngine's kernel of a first layer takes: nonlinearities, square windows, a single pixel of stride 1."""
+    """Limits of MegEngine's kernel for a first layer: nonlinearities, square windows, a single pixel of stride 1."""
 
     nonlinearities: tuple[NonlineMode, ...] = _SIMPLE
     windows: tuple[int, ...] = (2, 3, 5, 7)
@@ -90,7 +90,7 @@ class _Packed:
         return t.attempt(opr, self.layout, given, p.replace(format=self.format), *opr.params[1:])
 
     def joined(self, t: Layouts, opr: Opr) -> bool:
-        """Elementwise operators and Concat work on packs when all inputs can be packed."""
+        """Pack elementwise operators and Concat when all inputs can be packed."""
         given = [t.r.var(v) for v in opr.inputs]
         if all(t.of(v) == "NCHW" for v in given):
             return False
@@ -106,7 +106,7 @@ class _Packed:
         return t.attempt(opr, self.layout, found)
 
     def convolution(self, t: Layouts, opr: Opr) -> bool:
-        """Convolution and ConvBias."""
+        """Pack convolution and ConvBias."""
         r = t.r
         given = [r.var(v) for v in opr.inputs]
         p = opr.params[0]
@@ -130,13 +130,13 @@ class _Packed:
         return t.attempt(opr, self.layout, inputs, p, *opr.params[1:])
 
     def packable(self, t: Layouts, bias: Var) -> bool:
-        """Whether a bias is packed or can be."""
+        """Tell whether a bias is packed or can be."""
         return t.of(bias) == self.layout or fills_packs(t.r.shape(bias), self.pack)
 
     def weight_layout(
         self, r: Rewriter, opr: Opr, p: Convolution | ConvBias, given: list[Var], weight: Shape
     ) -> tuple[str, str, bool] | None:
-        """(layout of the filter, packed layout, whether data stay plain), None where it cannot be packed."""
+        """Return (layout of the filter, packed layout, whether data stay plain), None where it cannot be packed."""
         n = self.pack
         inner = f"k{n}c{n}" if self.dot and r.dtype(given[1]).name in ("QuantizedS8", "Int8") else f"c{n}k{n}"
         if p.sparse == Sparse.DENSE:
@@ -155,7 +155,7 @@ class _Packed:
     def first_layer(
         self, r: Rewriter, opr: Opr, p: Convolution | ConvBias, given: list[Var], weight: Shape
     ) -> bool:
-        """Whether MegEngine has a kernel from few plain channels to packed ones."""
+        """Tell whether MegEngine has a kernel from few plain channels to packed ones."""
         out, into, height, width = weight
         result = opr.outputs[0].dtype or DType("Float32")
         if p.mode != ConvMode.CROSS_CORRELATION or into >= self.pack or not out or out % self.pack:

@@ -44,7 +44,7 @@ Alignment = Callable[[int], int]
 
 
 def whole_packs(pack: int) -> dict[str, Alignment]:
-    """The alignment of all data types to packs of one size.
+    """Align all data types to packs of one size.
 
     >>> whole_packs(4)["Float32"](6)
     2
@@ -80,7 +80,7 @@ class _Pads:
         self.padded: set[int] = set()
 
     def cut(self, old: Var) -> Var:
-        """The new variable with the channels that the old one has."""
+        """Return the new variable with the channels that the old one has."""
         r, new = self.r, self.r.var(old)
         shape = r.old_shape(old)
         if old.id not in self.padded or shape is None:
@@ -112,7 +112,7 @@ class _Pads:
         return forward
 
     def elementwise(self, opr: Opr) -> bool:
-        """Whether an elementwise operator may be computed on padded channels."""
+        """Tell whether an elementwise operator may be computed on padded channels."""
         r = self.r
         if opr.type == "Elemwise":
             safe = mode_of(opr) in _FINITE
@@ -129,7 +129,7 @@ class _Pads:
         return all_padded and None not in shapes and len(channels) == 1
 
     def extended(self, var: Var, axis: int, more: int) -> Var:
-        """A constant with real zeros behind it along an axis."""
+        """Extend a constant by real zeros along an axis."""
         r = self.r
         shape, dtype = r.shape(var), r.dtype(var)
         assert shape is not None
@@ -137,7 +137,7 @@ class _Pads:
         return r.add("Concat", Axis(axis=axis), inputs=[var, r.put(zeros, dtype)])[0]
 
     def filled(self, data: Var, more: int) -> Var:
-        """Data with channels of real zeros behind their own."""
+        """Extend data by channels of real zeros."""
         r, dtype = self.r, self.r.dtype(data)
         sizes = [
             shape_of(r, data, (0,)),
@@ -150,7 +150,7 @@ class _Pads:
         return r.add("Concat", Axis(axis=1), inputs=[data, *filled])[0]
 
     def convolution(self, opr: Opr) -> bool:
-        """Convolution and ConvBias."""
+        """Pad convolution and ConvBias."""
         r = self.r
         p = opr.params[0]
         if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW:
@@ -187,11 +187,11 @@ class _Pads:
         return True
 
     def biases(self, given: Sequence[Var]) -> bool:
-        """Whether a bias can be extended."""
+        """Tell whether a bias can be extended."""
         return all(self.r.constant(v) and len(self.r.shape(v) or ()) == 4 for v in given) and len(given) <= 1
 
     def depthwise(self, opr: Opr, given: list[Var]) -> bool:
-        """A convolution of every channel by itself on padded data."""
+        """Pad a convolution of every channel by itself."""
         r = self.r
         weight, data = r.shape(given[1]), r.shape(given[0])
         if opr.inputs[0].id not in self.padded or weight is None or data is None:
@@ -206,7 +206,7 @@ class _Pads:
         return True
 
     def transposed(self, opr: Opr) -> bool:
-        """A transposed convolution that reads padded data; its own channels stay."""
+        """Let a transposed convolution read padded data; its own channels stay."""
         r = self.r
         filter_, data = (r.var(v) for v in opr.inputs[:2])
         weight, shape = r.shape(filter_), r.shape(data)

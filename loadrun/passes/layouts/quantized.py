@@ -58,7 +58,7 @@ class _Layouts4(Layouts):
         self.twin: dict[int, Var] = {}
 
     def change(self, var: Var, layout: str) -> Var:
-        """The variable in another layout."""
+        """Convert the variable to another layout."""
         turned = {(_CHWN, _C4): RelayoutMode.CHWN4_NCHW4, (_C4, _CHWN): RelayoutMode.NCHW4_CHWN4}
         mode = turned.get((self.of(var), layout))
         return self.to(var, layout) if mode is None else self._turn(var, layout, mode)
@@ -78,7 +78,7 @@ def _relayout(t: Layouts, var: Var, mode: RelayoutMode) -> Var:
 
 
 def _bias_or_residual(t: _Layouts4, var: Var, layout: str) -> Var | None:
-    """What a convolution adds, in its layout; None where its channels do not fill packs."""
+    """Return what a convolution adds, in its layout; None where its channels do not fill packs."""
     if t.r.dtype(var).name == "Float32":
         return t.plain(var)
     if fills_packs(t.r.shape(var), 4) or (t.of(var) != "NCHW" and t.r.shape(var) is not None):
@@ -105,7 +105,7 @@ class _Quantized:
         return False
 
     def window(self, t: _Layouts4, opr: Opr) -> bool:
-        """Pooling, resizing and warping of packed data."""
+        """Pack pooling, resizing and warping."""
         r = t.r
         source, *rest = [r.var(v) for v in opr.inputs]
         p = opr.params[0] if opr.params else None
@@ -124,7 +124,7 @@ class _Quantized:
         return t.attempt(opr, layout, given, p.replace(format=_FORMAT[layout]), *opr.params[1:])
 
     def joined(self, t: _Layouts4, opr: Opr) -> bool:
-        """Elementwise operators take the layout of their packed inputs."""
+        """Give elementwise operators the layout of their packed inputs."""
         r = t.r
         given = [r.var(v) for v in opr.inputs]
         layouts = [t.of(v) for v in given]
@@ -146,7 +146,7 @@ class _Quantized:
         return t.attempt(opr, layout, inputs)
 
     def convolution(self, t: _Layouts4, opr: Opr) -> bool:
-        """Convolution and ConvBias."""
+        """Pack convolution and ConvBias."""
         r = t.r
         given = [r.var(v) for v in opr.inputs]
         p = opr.params[0]
@@ -173,7 +173,7 @@ class _Quantized:
         return t.attempt(opr, "NCHW" if plain_result else layout, inputs, p, *opr.params[1:])
 
     def layout(self, t: _Layouts4, opr: Opr, p: Convolution | ConvBias, weight: Shape, small: bool) -> str:
-        """The layout of a convolution: NCHW4, or the wide one where that can be."""
+        """Return the layout of a convolution: NCHW4, or the wide one where that can be."""
         result, shape = opr.outputs[0].dtype, t.r.old_shape(opr.inputs[0])
         dense8 = p.sparse != Sparse.GROUP and result is not None and result.name == "QuantizedS8"
         if not dense8 or not isinstance(p, ConvBias):
@@ -187,7 +187,7 @@ class _Quantized:
     def data_and_filter(
         self, t: _Layouts4, given: Sequence[Var], layout: str, grouped: bool, small: bool
     ) -> list[Var]:
-        """The first two inputs of a convolution in a layout."""
+        """Return the first two inputs of a convolution in a layout."""
         r = t.r
         if small:
             data = t.to(
@@ -204,7 +204,7 @@ class _Quantized:
         return [data, filter_]
 
     def batch(self, t: _Layouts4, opr: Opr) -> bool:
-        """A convolution with one filter a sample."""
+        """Pack a convolution with one filter per sample."""
         r = t.r
         given = [r.var(v) for v in opr.inputs]
         p, weight = opr.get(BatchConvBias), r.shape(given[1])
@@ -220,7 +220,7 @@ class _Quantized:
         return t.attempt(opr, _C4, inputs, p.replace(format=Format.NCHW4), *opr.params[1:])
 
     def transposed(self, t: _Layouts4, opr: Opr) -> bool:
-        """A dense transposed convolution."""
+        """Pack a dense transposed convolution."""
         r = t.r
         given = [r.var(v) for v in opr.inputs]
         p, weight = opr.get(Convolution), r.shape(given[0])

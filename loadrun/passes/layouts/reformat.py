@@ -103,7 +103,7 @@ def _plan(source: str, target: str) -> _ReformatPlan:
 
 
 def _atoms(d: _Dim, strides: set[int]) -> list[_Dim]:
-    """The pieces of an axis, cut at all strides of its name, the outermost first."""
+    """Return the pieces of an axis, cut at all strides of its name, the outermost first."""
     top = None if d.extent is None else d.stride * d.extent
     found: list[_Dim] = []
     for s in sorted((s for s in strides if s >= d.stride and (top is None or s < top)), reverse=True):

@@ -41,12 +41,19 @@ _FLOAT: dict[str, Callable[..., Any]] = {
     "rad2deg": np.rad2deg,
     "sinc": np.sinc,
 }
+
+
+def _sign(x: Any) -> Any:
+    """MegEngine's SIGN, which is 0 of NaN as torch's, where numpy's is NaN."""
+    return arr(e.elem(P.ElemwiseMode.SIGN, ten(x))) if np.dtype(x.dtype).kind == "f" else np.sign(x)
+
+
 _SAME: dict[str, Callable[..., Any]] = {
     "neg": np.negative,
     "_neg_view": np.negative,
     "abs": np.absolute,
-    "sign": np.sign,
-    "sgn": np.sign,
+    "sign": _sign,
+    "sgn": _sign,
     "floor": np.floor,
     "ceil": np.ceil,
     "trunc": np.trunc,

@@ -108,8 +108,19 @@ def median_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
     """The lower middle values and their places."""
     if not call.given(0):
         return _sorted(call, x, 0, False)
-    size = arr(x).shape[axis_of(dim, len(call.given(0)))]
-    return _picked(call, x, dim, keepdim, (size - 1) // 2)
+    axis = axis_of(dim, len(call.given(0)))
+    values, places = _picked(call, x, dim, True, (arr(x).shape[axis] - 1) // 2)
+    if call.dtype.kind == "f":
+        nan = arr(np.isnan(arr(x)), "int32")
+        found = np.max(nan, axis=axis, keepdims=True) > 0
+        values = np.where(found, np.float32(np.nan), values)
+        places = np.where(
+            found,
+            arr(_sorting_places(-nan, axis, False), "int32")[(slice(None),) * axis + (slice(0, 1),)],
+            places,
+        )
+    result = arr(values, call.dtype), arr(places, "int32")
+    return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
 
 
 @aten("aten.bucketize.Tensor", "aten.searchsorted.Tensor")

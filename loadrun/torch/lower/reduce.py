@@ -205,9 +205,10 @@ def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
     if not call.given(0):
         return x
     axes = axes_of(dim, len(call.given(0)))
-    top = np.max(x, axis=axes, keepdims=True)
-    top = np.where(np.isinf(top), np.zeros_like(top), top)
+    most = np.max(x, axis=axes, keepdims=True)
+    top = np.where(np.isinf(most), np.zeros_like(most), most)
     total = np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True)) + top
+    total = np.where(most == np.inf, most, total)
     return total if keepdim else np.squeeze(total, axis=axes)
 
 
@@ -262,8 +263,12 @@ def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
     if not call.given(0):
         return x
     axis = axis_of(dim, len(call.given(0)))
-    top = np.max(x, axis=axis, keepdims=True)
-    return np.log(np.cumsum(np.exp(x - top), axis=axis)) + top
+    # What is not finite counts from its place on: MegEngine's EXP makes numbers of NaN and infinity.
+    finite = np.isfinite(x)
+    top = np.max(np.where(finite, x, np.finfo(x.dtype).min), axis=axis, keepdims=True)
+    result = np.log(np.cumsum(np.where(finite, np.exp(np.where(finite, x, top) - top), 0), axis=axis)) + top
+    result = np.where(np.cumsum(arr(x == np.inf, "float32"), axis=axis) > 0, np.float32(np.inf), result)
+    return np.where(np.cumsum(arr(np.isnan(x), "float32"), axis=axis) > 0, np.float32(np.nan), result)
 
 
 @aten("aten.cummax.default", "aten.cummin.default")

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...base.errors import LoadRunError, UsageError
 from ...dump import load
+from ...engines import runs_file
 from ...engines.alive import PeakMeter
 from ...engines.reference import ReferenceEngine
 from ...graph.dtypes import Array, nbytes
@@ -21,7 +22,7 @@ from ...inputs.feeds import random_inputs
 from ...ops.infer import infer_dtypes, infer_shapes
 from ...ops.numeric.parallel import set_threads, threads
 from ...runner import Runner, Verdict
-from ...testcase import Bundle
+from ...testcase import Bundle, FileValue, Testcase
 from .machine import MachineMonitor
 from .timing import Timing
 
@@ -115,7 +116,7 @@ class _Ready:
     """A subject that can be run."""
 
     runner: Runner
-    feeds: list[dict[str, Array]]
+    feeds: list[Mapping[str, FileValue]]
     measured: Measurement
     threads: int
 
@@ -191,10 +192,11 @@ def _prepared(
     """Load, run for the first time, and verify."""
     set_threads(count)
     start = time.perf_counter()
-    bundle = load(subject.path, **read)
+    bundle = load(subject.path, native=runs_file(subject.engine), **read)
     took = time.perf_counter() - start
     runner = Runner(bundle, subject.engine, seed=seed)
-    feeds, verdict = _feeds(bundle, runner, subject, testcase, seed)
+    cases, verdict = _cases(bundle, subject, testcase, seed)
+    feeds = [runner.inputs_of(case) for case in cases]
     start = time.perf_counter()
     for f in feeds:
         runner.run(f)
@@ -203,8 +205,8 @@ def _prepared(
         runner.run(f)
     memory = None
     if subject.engine == _REFERENCE:
-        memory = max(peak_memory(bundle, f, seed).peak for f in feeds)
-    flops, weights = _costs(bundle, feeds)
+        memory = max(peak_memory(bundle.for_data(c.arrays), c.inputs, seed).peak for c in cases)
+    flops, weights = _costs(bundle, [c.inputs for c in cases])
     about = runner.about.text
     return _Ready(
         runner,
@@ -214,22 +216,23 @@ def _prepared(
     )
 
 
-def _feeds(
-    bundle: Bundle, runner: Runner, subject: Subject, testcase: int | None, seed: int
-) -> tuple[list[dict[str, Array]], Verdict]:
+def _cases(
+    bundle: Bundle, subject: Subject, testcase: int | None, seed: int
+) -> tuple[list[Testcase], Verdict]:
     """The data to run on, and what the checks say about it."""
     count = len(bundle.testcases)
     if testcase is not None and not 0 <= testcase < count:
         raise UsageError(f"{subject.path}: there is no testcase {testcase}; the file has {count}")
     chosen = range(count) if testcase is None else (testcase,)
-    feeds = [bundle.testcases[i].inputs for i in chosen] or [random_inputs(bundle, seed)]
+    cases = [bundle.testcases[i] for i in chosen] or [Testcase(random_inputs(bundle, seed))]
     if subject.batch is not None:
         # One batch is one testcase: others would be the same shape once more.
-        return [{n: _resized(a, subject.batch) for n, a in feeds[0].items()}], Verdict.NOT_COMPARED
+        inputs = {n: _resized(a, subject.batch) for n, a in cases[0].inputs.items()}
+        return [Testcase(inputs)], Verdict.NOT_COMPARED
     if not count:
-        return feeds, Verdict.NOT_COMPARED
+        return cases, Verdict.NOT_COMPARED
     fresh = Runner(bundle, subject.engine, seed=seed)
-    return feeds, Verdict.worst(fresh.replay_one(i).verdict for i in chosen)
+    return cases, Verdict.worst(fresh.replay_one(i).verdict for i in chosen)
 
 
 def _resized(array: Array, size: int) -> Array:
@@ -238,15 +241,16 @@ def _resized(array: Array, size: int) -> Array:
 
 def _costs(bundle: Bundle, feeds: Sequence[Mapping[str, Array]]) -> tuple[int | None, int]:
     """Operations of a pass, None where one is unknown, and bytes of constants."""
-    oprs = bundle.graph.needed(bundle.outputs.values())
-    infer_dtypes(oprs)
-    weights = sum(
-        nbytes(t.shape or (), t.dtype) for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors
-    )
-    total = 0
+    total, weights = 0, 0
     for f in feeds:
+        sized = bundle.for_data(f)
+        oprs = sized.graph.needed(sized.outputs.values())
+        infer_dtypes(oprs)
+        weights = sum(
+            nbytes(t.shape or (), t.dtype) for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors
+        )
         try:
-            known = infer_shapes(bundle.graph, oprs, {n: a.shape for n, a in f.items()})
+            known = infer_shapes(sized.graph, oprs, {n: a.shape for n, a in f.items()})
         except LoadRunError:
             return None, weights
         if any(o.id not in known.flops for o in oprs if o.type != "Host2DeviceCopy"):

@@ -9,6 +9,7 @@ from .extracting import extract
 from .finding import TOLERANCE, Constant, Differences, SuspectVar, between
 from .matching import Matching, match
 from .recorded import ChangedValue, parted
+from .running import FileSide
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
@@ -18,6 +19,7 @@ __all__ = [
     "ChangedValue",
     "Constant",
     "Differences",
+    "FileSide",
     "Finding",
     "Matching",
     "StoredValues",

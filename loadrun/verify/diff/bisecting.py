@@ -11,7 +11,7 @@ from ...graph import Graph, Var
 from ...graph.dtypes import Array
 from ..pack.intermediates import computed
 from .measuring import Distance, agree, distance
-from .running import EngineSide, GraphSide
+from .running import EngineSide, FileSide, GraphSide
 
 __all__ = ["Bisected", "bisect"]
 
@@ -32,7 +32,12 @@ class Bisected:
 
 
 def bisect(
-    graph: Graph, engine: str | Choice, feeds: Mapping[str, Array], *, tolerance: float, seed: int = 0
+    graph: Graph,
+    engine: str | Choice | FileSide,
+    feeds: Mapping[str, Array],
+    *,
+    tolerance: float,
+    seed: int = 0,
 ) -> Bisected:
     """Find the first operator whose value an engine gives otherwise than the reference engine.
 
@@ -42,7 +47,7 @@ def bisect(
 
     Args:
         graph: the model, without checks.
-        engine: name of the engine.
+        engine: name of the engine, or the file that the graph was made of on a runtime.
         feeds: arrays by input name.
         tolerance: as `loadrun.verify.diff.between` has it.
         seed: seed of random operators.
@@ -56,10 +61,10 @@ def bisect(
     >>> bisect(bare(bundle), "reference", bundle.testcases[0].inputs, tolerance=1e-4).var is None
     True
     """
-    order = computed(graph)
+    order = engine.named if isinstance(engine, FileSide) else computed(graph)
     places = {v.id: i for i, v in enumerate(order)}
     right = GraphSide(graph, seed)
-    side = EngineSide(graph, engine, seed)
+    side = engine if isinstance(engine, FileSide) else EngineSide(graph, engine, seed)
     runs = 0
 
     def apart(var: Var) -> tuple[bool, Distance | None]:

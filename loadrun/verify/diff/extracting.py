@@ -16,7 +16,7 @@ from ...graph.params import Host2DeviceCopy
 from ...testcase import Bundle, Testcase
 from ..pack.capture import embed
 from .matching import match
-from .running import taken
+from .running import FileSide, taken
 
 __all__ = ["extract"]
 
@@ -24,7 +24,7 @@ __all__ = ["extract"]
 def extract(
     graph: Graph,
     opr: Opr,
-    against: Graph | str,
+    against: Graph | FileSide | str,
     feeds: Mapping[str, Array],
     *,
     maxerr: float = 1e-4,
@@ -37,7 +37,8 @@ def extract(
     Args:
         graph: the model under suspicion, without checks.
         opr: one of its operators.
-        against: the reference: a graph without checks, ``"float64"``, or the name of an engine.
+        against: the reference: a graph without checks, ``"float64"``, the name of an engine, or the file that the graph
+            was made of on a runtime.
         feeds: arrays by input name.
         maxerr: tolerance of the check, by MegEngine's measure.
         seed: seed of random operators.
@@ -100,10 +101,14 @@ def _in_storage_dtype(value: Array, var: Var) -> Array:
 
 
 def _reference(
-    graph: Graph, opr: Opr, against: Graph | str, feeds: Mapping[str, Array], seed: int
+    graph: Graph, opr: Opr, against: Graph | FileSide | str, feeds: Mapping[str, Array], seed: int
 ) -> list[tuple[int, Array]]:
     """Values of the operator's inputs and outputs in the reference, by the model's variable ids."""
     wanted = [*opr.inputs, *opr.outputs]
+    if isinstance(against, FileSide):
+        fed = [(v.id, feeds[v.name]) for v in opr.inputs if v.name is not None and v.name in feeds]
+        found_values = [(v.id, against.value(v, feeds)) for v in wanted]
+        return fed + [(i, a) for i, a in found_values if a is not None]
     if isinstance(against, str):
         partners = {v.id: v for v in wanted}
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array
 from .matching import Matching, match
 from .measuring import Distance, Sketch, agree, distance, sketch, sketches_agree
-from .running import DiffSide, EngineSide, GraphSide, pairs
+from .running import DiffSide, EngineSide, FileSide, GraphSide, pairs
 from .stored import StoredValues
 
 __all__ = ["TOLERANCE", "Constant", "Differences", "SuspectVar", "between"]
@@ -108,7 +108,7 @@ class Differences:
 
 def between(
     graph: Graph,
-    against: Graph | StoredValues | str,
+    against: Graph | StoredValues | FileSide | str,
     feeds: Mapping[str, Array],
     *,
     tolerance: float = TOLERANCE,
@@ -119,7 +119,8 @@ def between(
     Args:
         graph: the model under suspicion, without checks.
         against: what it is held against: another graph without checks, ``"float64"`` for itself in double precision,
-            the name of an engine that runs it as well, or stored values by variable name.
+            the name of an engine that runs it as well, the file that it was made of on a runtime, or stored values by
+            variable name.
         feeds: arrays by input name, in storage dtype.
         tolerance: how far a value may be off, relative to the largest absolute value of its tensor; quantized values
             may be off by one step.
@@ -137,12 +138,15 @@ def between(
     """
     if isinstance(against, StoredValues):
         return _with_stored(graph, against, feeds, tolerance, seed)
-    if isinstance(against, str):
-        other: DiffSide = (
-            GraphSide(graph, seed, wide=True) if against == "float64" else EngineSide(graph, against, seed)
-        )
-        matching = _itself(graph)
-        constants: list[Constant] = []
+    other: DiffSide
+    constants: list[Constant] = []
+    if isinstance(against, FileSide):
+        other = against
+        matching = _itself(against.named)
+    elif isinstance(against, str):
+        wide = against == "float64"
+        other = GraphSide(graph, seed, wide=True) if wide else EngineSide(graph, against, seed)
+        matching = _itself(graph.vars())
     else:
         other = GraphSide(against, seed)
         matching = match(graph, against)
@@ -158,7 +162,7 @@ def between(
     if not rows:
         raise UsageError(
             f"{against} gives no intermediate value"
-            if isinstance(against, str)
+            if not isinstance(against, Graph)
             else "nothing of the two models can be matched: neither names nor structure are alike"
         )
     outputs = {v.id for v in graph.outputs}
@@ -167,9 +171,9 @@ def between(
     return Differences(rows, constants, roots, matching.counts(), len([*graph.vars()]), outputs)
 
 
-def _itself(graph: Graph) -> Matching:
+def _itself(variables: Iterable[Var]) -> Matching:
     m = Matching()
-    for var in graph.vars():
+    for var in variables:
         m.add(var, var, "name")
     return m
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from ...base.errors import EngineError, InputError
-from ...engines import Choice, check_engine, make_engine
+from ...engines import Choice, check_engine, make_engine, make_file_engine
 from ...engines.reference import ReferenceEngine
 from ...engines.wide import WideEngine
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array
+from ...testcase import SourceFile
 from ..pack.intermediates import computed
 from .measuring import real
 
-__all__ = ["DiffSide", "EngineSide", "GraphSide", "pairs", "taken"]
+__all__ = ["DiffSide", "EngineSide", "FileSide", "GraphSide", "pairs", "taken"]
 
 _AT_ONCE = 32
 """Intermediate values that an engine is asked for in one run."""
@@ -86,6 +89,55 @@ class EngineSide:
             return
         for var, value in zip(wanted, found, strict=False):
             yield var, real(value, var.dtype)
+
+
+class FileSide:
+    """A model's own file on a runtime: values that the graph made of it names as the file does.
+
+    The file is asked for them as further outputs, a few at a time.
+
+    Args:
+        graph: the graph that was made of the file, without checks.
+        source: the file.
+        engine: name of the engine.
+    """
+
+    def __init__(self, graph: Graph, source: SourceFile, engine: str | Choice) -> None:
+        self._graph, self._source, self._engine = graph, source, engine
+        known = {*source.tensors, *source.outputs}
+        self.named = [v for v in computed(graph) if v.name in known]
+        """The variables that can be asked for."""
+
+    def __str__(self) -> str:
+        return str(self._engine)
+
+    def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
+        """See `DiffSide`; values that the runtime cannot give are left out."""
+        for i in range(0, len(self.named), _AT_ONCE):
+            yield from self._some(self.named[i : i + _AT_ONCE], feeds)
+
+    def value(self, var: Var, feeds: Mapping[str, Array]) -> Array | None:
+        """One value beside the outputs, None where the runtime cannot give it."""
+        if all(var.id != v.id for v in self.named):
+            return None
+        return next((value for _, value in self._some([var], feeds)), None)
+
+    def _some(self, wanted: list[Var], feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
+        names = [v.name or "" for v in wanted]
+        try:
+            engine = make_file_engine(self._engine, self._source.asking(names))
+            found = engine.run(engine.fitted(feeds))
+        except EngineError:
+            # One that cannot be an output does not keep the others from it.
+            half = len(wanted) // 2
+            if half:
+                yield from self._some(wanted[:half], feeds)
+                yield from self._some(wanted[half:], feeds)
+            return
+        for var in wanted:
+            value = found.get(var.name or "")
+            if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+                yield var, real(value, var.dtype)
 
 
 def taken(inputs: Iterable[str], feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import BinaryIO
 
@@ -16,8 +16,7 @@ from ...compare.policy import Policy, require_compared
 from ...compare.recorded import lines, packed_policies
 from ...compare.vacuity import ImpostorWatch
 from ...dump import save
-from ...dump.options import DumpOptions, DumpResult
-from ...engines import Choice
+from ...dump.options import DumpResult
 from ...graph import Graph, Var
 from ...graph.dtypes import Array
 from ...passes.checks import set_tolerances
@@ -36,6 +35,7 @@ from .capture import (
     warn_nonfinite,
 )
 from .intermediates import statistics
+from .options import PackOptions
 from .witness import Witness
 
 __all__ = ["Packer"]
@@ -46,19 +46,11 @@ class Packer:
 
     Args:
         bundle: the model, perhaps with testcases.
-        maxerr: tolerance of the checks, one or by output name; None is `MAXERR`, or what existing checks have.
-        silent: whether MegEngine keeps quiet about the errors that it finds; None is no, or as existing checks are.
-        no_assert: pack inputs alone.
-        replace: drop the testcases that are there.
-        engine: name of the engine that computes the outputs.
-        seed: seed of the model's random operators.
-        recorder: makes what captures testcases of the model, in place of running it on `engine`.
+        options: tolerances, engine and the like; what says where model and data come from is not looked at.
+        recorder: makes what captures testcases of the model, in place of running it on the engine.
         reasons: why the outputs have these tolerances, for the record.
-        policies: what outputs must fulfil besides, by name, all others under the empty name; they go into the record.
-        loosen: whether checks may let more through than before.
         finish: changes the graph, checks included, before it is written; ground truth is what the model computed
             before.
-        intermediates: whether statistics of every intermediate value go into the record.
         warn: called with what deserves a look.
 
     Raises:
@@ -68,47 +60,39 @@ class Packer:
     def __init__(
         self,
         bundle: Bundle,
+        options: PackOptions | None = None,
         *,
-        maxerr: float | Mapping[str, float] | None = None,
-        silent: bool | None = None,
-        no_assert: bool = False,
-        replace: bool = False,
-        engine: str | Choice = "reference",
-        seed: int = 0,
         recorder: Callable[[Bundle], Recorder] | None = None,
         reasons: Mapping[str, str] | None = None,
-        policies: Mapping[str, Policy] | None = None,
-        loosen: bool = False,
         finish: Callable[[Graph], Graph] | None = None,
-        intermediates: bool = False,
         warn: Warn,
     ) -> None:
+        self.options = options = options or PackOptions()
         self.finish = finish
         self.reasons = dict(reasons or {})
-        self.loosen = loosen
-        self.intermediates = intermediates
-        self.seed = seed
         self.loosened: dict[str, float] = {}
-        self.source = bundle
-        self.maxerr = maxerr
-        self.silent = silent
-        self.no_assert = no_assert
+        self.source = bundle = bundle.lasting()
         self.warn = warn
-        self.kept = 0 if replace else len(bundle.testcases)
+        self.kept = 0 if options.replace else len(bundle.testcases)
         self.extends = bool(self.kept and bundle.checks)
-        if self.extends and no_assert:
+        if self.extends and options.no_assert:
             raise UsageError("the file's testcases have checks; --no-assert needs --replace to drop them")
         self.model = subgraph(bundle.graph, bundle.graph.outputs)[0] if self.extends else bare(bundle)
-        if no_assert and not Bundle(self.model).inputs:
+        if options.no_assert and not Bundle(self.model).inputs:
             raise UsageError("the model has no inputs, so without checks there is nothing to pack")
         names = list(Bundle(self.model).outputs)
-        self.policies = self._policies(policies or {}, names)
-        if not isinstance(maxerr, Mapping):
+        self.policies = self._policies(options.policies, names)
+        if not isinstance(options.maxerr, Mapping):
             names = names or [""]
-        tolerances(maxerr if maxerr is not None else {}, names)
-        make = recorder or (lambda model: Recorder(model, engine, seed=seed))
-        self.recorder = None if no_assert else make(Bundle(self.model))
-        self.about = {"provenance": self.recorder.provenance if self.recorder else provenance("none", seed)}
+        tolerances(options.maxerr if options.maxerr is not None else {}, names)
+        make = recorder or (lambda model: Recorder(model, options.engine, seed=options.seed))
+        alone = Bundle(self.model)
+        if bundle.sized is not None:
+            alone.sized = partial(_alone, bundle, alone, lru_cache(16)(_without_checks))
+        self.recorder = None if options.no_assert else make(alone)
+        self.about = {
+            "provenance": self.recorder.provenance if self.recorder else provenance("none", options.seed)
+        }
         self.unchecked: list[str] = []
         self._whence: dict[str, object] = {}
         self.watch = ImpostorWatch({}, self.policies)
@@ -117,11 +101,11 @@ class Packer:
         """The policy of every output that has one: what is given, else what the file's record says."""
         kept, loosened = packed_policies(self.source.record) if self.extends else ({}, {})
         self.loosened.update(loosened)
-        require_compared(given, names, [] if self.no_assert else names)
-        if given and self.no_assert:
+        require_compared(given, names, [] if self.options.no_assert else names)
+        if given and self.options.no_assert:
             raise UsageError("a policy is for outputs with a check, and --no-assert packs none")
         for policy in given.values():
-            if policy.nan_equal and not self.loosen:
+            if policy.nan_equal and not self.options.loosen:
                 raise UsageError(
                     "nan=equal lets through what MegEngine's check never does; pass --loosen if that is intended"
                 )
@@ -132,11 +116,9 @@ class Packer:
         self,
         inputs: Iterable[Mapping[str, Array]],
         target: str | os.PathLike[str] | BinaryIO,
-        options: DumpOptions | None = None,
         *,
         expected: Iterable[Mapping[str, Array]] = (),
         whence: Mapping[str, object] | None = None,
-        record: bool = True,
         seen: Callable[[int, Testcase], None] | None = None,
         where: Callable[[int], str] | None = None,
         inspect: Callable[[str], None] | None = None,
@@ -146,11 +128,10 @@ class Packer:
 
         Args:
             inputs: arrays by input name, a testcase each.
-            target, options: see `loadrun.save`.
+            target: see `loadrun.save`.
             expected: values by output name that the model must give, a mapping for each of `inputs`; what it computes
                 itself is expected of the others.
             whence: where these values come from, for the record.
-            record: whether provenance and digests are written behind the testcases.
             seen: called with the number and content of every testcase that is written.
             where: says for a message where the inputs of that number come from.
             inspect: see `loadrun.save`.
@@ -160,7 +141,7 @@ class Packer:
             UsageError: there is to be no record, which policies stand in.
             LoadRunError: a testcase failed; the message says which one. The target is as it was.
         """
-        if not record and (self.policies or self.loosened):
+        if not self.options.record and (self.policies or self.loosened):
             what = "the policies of its outputs" if self.policies else "which tolerances were loosened"
             raise UsageError(f"the record says {what}, and without it (--no-record) nothing would")
         self._whence = dict(whence or {})
@@ -183,10 +164,16 @@ class Packer:
                 policy[check.name]["loosened"] = self.loosened[check.name]
         bundle = Bundle(graph, is_container=True)
         self.watch.errors.update(own_errors(bundle))
-        if record:
+        if self.options.record:
             bundle.record = {"record": 1, **self.about, "policy": policy}
+        else:
+            graph.input_order = ()
         return save(
-            bundle, target, options, testcases=self._fitting(chain([first], cases), graph), inspect=inspect
+            bundle,
+            target,
+            self.options.file,
+            testcases=self._fitting(chain([first], cases), graph),
+            inspect=inspect,
         )
 
     def _old(self) -> Iterator[Testcase]:
@@ -236,7 +223,7 @@ class Packer:
 
     def _limits(self) -> Mapping[str, float]:
         """What was asked for as tolerances, by output name."""
-        wanted = MAXERR if self.maxerr is None else self.maxerr
+        wanted = MAXERR if self.options.maxerr is None else self.options.maxerr
         return wanted if isinstance(wanted, Mapping) else {"": wanted}
 
     def _limit(self, name: str, value: Array) -> float:
@@ -255,11 +242,7 @@ class Packer:
                 raise InputError(
                     f"{place()}a value of {value.dtype} is expected of {name!r}, which is {computed.dtype}"
                 )
-            limits = (
-                self.maxerr
-                if isinstance(self.maxerr, Mapping)
-                else {"": MAXERR if self.maxerr is None else self.maxerr}
-            )
+            limits = self._limits()
             limit = limits.get(name, limits.get("", MAXERR))
             found = compare(value, computed)
             if not passes(found.max_error, limit):
@@ -294,38 +277,38 @@ class Packer:
 
     def _with_checks(self, first: Testcase) -> Graph:
         """The model with a check for each output of the first testcase."""
-        limits = (
-            self.maxerr
-            if isinstance(self.maxerr, Mapping)
-            else {"": MAXERR if self.maxerr is None else self.maxerr}
-        )
+        limits = self._limits()
         # MegEngine sees a tolerance that lets through all that the policy does.
         covering = {n: p.covering for n, p in self.policies.items()}
         asked = {n: limit for n, limit in covering.items() if limit is not None and math.isfinite(limit)}
-        graph = checked(self.model, first, {**asked, **limits}, silent=bool(self.silent), warn=self.warn)
-        self.unchecked = [n for n in Bundle(graph).outputs if n not in {c.name for c in Bundle(graph).checks}]
+        graph = checked(
+            self.model, first, {**asked, **limits}, silent=bool(self.options.silent), warn=self.warn
+        )
+        names = {c.name for c in Bundle(graph).checks}
+        self.unchecked = [n for n in Bundle(graph).outputs if n not in names]
         return graph
 
     def _with_tolerances(self) -> Graph:
         """The model with the checks that it has, at the tolerances that are asked for."""
         checks = Bundle(self.model).checks
-        if self.maxerr is not None:
-            limits = tolerances(self.maxerr, [c.name for c in checks])
-            if isinstance(self.maxerr, Mapping) and "" not in self.maxerr:
-                limits = {n: v for n, v in limits.items() if n in self.maxerr}
+        maxerr, silent = self.options.maxerr, self.options.silent
+        if maxerr is not None:
+            limits = tolerances(maxerr, [c.name for c in checks])
+            if isinstance(maxerr, Mapping) and "" not in maxerr:
+                limits = {n: v for n, v in limits.items() if n in maxerr}
             given = {c.opr.id: limits[c.name] for c in checks if c.name in limits}
             for check in checks:
                 self._loosens(check, limits.get(check.name, check.maxerr))
-            set_tolerances(self.model, given, None if self.silent is None else not self.silent)
-        elif self.silent is not None:
-            set_tolerances(self.model, {}, not self.silent)
+            set_tolerances(self.model, given, None if silent is None else not silent)
+        elif silent is not None:
+            set_tolerances(self.model, {}, not silent)
         return self.model
 
     def _loosens(self, check: Check, limit: float) -> None:
         """Note a tolerance that is greater than before, or refuse it."""
         if limit <= check.maxerr * (1 + 1e-6):
             return
-        if not self.loosen:
+        if not self.options.loosen:
             raise UsageError(
                 f"the check of {check.name!r} has a tolerance of {check.maxerr:g}, and {limit:g} would let more "
                 "through; pass --loosen if that is intended"
@@ -336,7 +319,7 @@ class Packer:
     def _fitting(self, cases: Iterable[Testcase], graph: Graph) -> Iterator[Testcase]:
         """The testcases without the values that nothing checks."""
         names = [v.name or "" for v in graph.inputs]
-        plain = bare(Bundle(graph)) if self.intermediates else None
+        plain = bare(Bundle(graph)) if self.options.intermediates else None
         checked_names = {v.name or "" for v in graph.inputs if (v.name or "").endswith(EXPECT)}
         for i, case in enumerate(cases):
             for name in checked_names:
@@ -345,7 +328,7 @@ class Packer:
                         f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, and a testcase of MegEngine "
                         "cannot hold that; pack it into a file of its own, where the output gets no check"
                     )
-            found = statistics(plain, case.inputs, seed=self.seed) if plain is not None else ()
+            found = statistics(plain, case.inputs, seed=self.options.seed) if plain is not None else ()
             yield Testcase({n: case.arrays[n] for n in names}, case.dtypes, case.provenance, found)
 
     def _numbered(
@@ -382,6 +365,18 @@ def _expect_input(check: Check) -> Var:
 def _place(number: int, index: int, where: Callable[[int], str] | None) -> str:
     """What stands before a sentence about a testcase."""
     return f"testcase {number} ({where(index)}): " if where is not None else f"testcase {number}: "
+
+
+def _without_checks(bundle: Bundle) -> Bundle:
+    return Bundle(bare(bundle))
+
+
+def _alone(
+    source: Bundle, alone: Bundle, made: Callable[[Bundle], Bundle], arrays: Mapping[str, Array]
+) -> Bundle:
+    """The model at the sizes of some data: what is true there, whatever the written graph makes of them."""
+    found = source.for_data(arrays)
+    return alone if found is source else made(found)
 
 
 def _provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:

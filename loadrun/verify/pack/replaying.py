@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
-from ...compare.results import Verdict
+from ...compare.judging import ABSURD
+from ...compare.results import OutputResult, Verdict
 from ...dump import load_all
 from ...engines import Choice
 from ...graph.dtypes import Array
@@ -26,7 +27,8 @@ class TrialReplay:
         self.engine = engine
         self.seed = seed
         self.failed: list[str] = []
-        """Outputs whose checks do not hold."""
+        """Outputs whose checks do not hold, or compare nothing."""
+        self._blind: list[str] = []
 
     def look(self, path: str) -> None:
         """Replay the last dump of a file.
@@ -39,26 +41,35 @@ class TrialReplay:
             for result in Runner(written, self.engine, seed=self.seed).replay():
                 if result.verdict is Verdict.ERROR:
                     raise EngineError(str(result.message))
-                self.failed += [
-                    f"{o.name} of testcase {result.index}"
-                    for o in result.outputs
-                    if o.verdict is Verdict.FAIL and _is_finite(o.expect)
-                ]
+                for o in result.outputs:
+                    if o.verdict is Verdict.FAIL and _is_finite(o.expect):
+                        self.failed.append(f"{o.name} of testcase {result.index}")
+                    elif _is_blind(o):
+                        self.failed.append(f"{o.name} of testcase {result.index}")
+                        self._blind.append(f"the check of {o.name} compares nothing: {o.reason}")
         except LoadRunError as e:
             raise FormatError(
                 f"with these options the file would not run, so it is not written: {e}; leave out what changes the "
-                "graph"
+                "graph, or testcases of other sizes than the first"
             ) from e
 
     def warning(self) -> str | None:
         """What is to be said, None if every check holds."""
         if not self.failed:
             return None
+        if self._blind:
+            return f"the file does not hold: {self._blind[0]}"
         more = f" and {len(self.failed) - 3} more" if len(self.failed) > 3 else ""
         return (
             f"the file does not hold: {', '.join(self.failed[:3])}{more}; the options or the values (NaN, random "
             "numbers) change the outputs beyond maxerr"
         )
+
+
+def _is_blind(output: OutputResult) -> bool:
+    """Whether a check does not see what it is for, other than by the tolerance that was asked for."""
+    unseen = output.verdict is Verdict.NOT_COMPARED and output.expect is not None
+    return unseen and not (output.reason or "").startswith(ABSURD)
 
 
 def _is_finite(value: Array | None) -> bool:

@@ -11,18 +11,29 @@ from pathlib import Path
 import numpy as np
 
 from ...base.errors import InputError, LoadRunError, UsageError
-from ...base.files import FileNames, new_folder
+from ...base.files import FileNames, new_folder, one_file
 from ...base.plain import plain
 from ...base.schema import anything, mapping, number
 from ...compare.recorded import header, lines
-from ...dump import save
+from ...dump import load_all, save
+from ...dump.choosing import load_dump
 from ...dump.record import graph_digest, tensor_digest
 from ...graph.dtypes import Array, DType
+from ...inputs.feeds import ModelOptions
 from ...inputspec import InputPart, InputSpec, PathSource
 from ...passes.copies import bare
 from ...testcase import EXPECT, Bundle
 
-__all__ = ["Mismatch", "Unpacked", "mismatches", "read_unpacked", "unpack", "unpack_all"]
+__all__ = [
+    "Mismatch",
+    "UnpackOptions",
+    "Unpacked",
+    "mismatches",
+    "read_unpacked",
+    "unpack",
+    "unpack_all",
+    "unpack_file",
+]
 
 
 @dataclass(frozen=True)
@@ -156,6 +167,52 @@ def unpack_all(bundles: Sequence[Bundle], folder: str | os.PathLike[str]) -> Non
         for i, bundle in enumerate(bundles, 1):
             (made / str(i)).mkdir()
             _unpack(bundle, made / str(i))
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnpackOptions(ModelOptions):
+    """Say what is unpacked; the options of `ModelOptions` are among these.
+
+    Attributes:
+        dump: which dump of a file that holds several, from 1; None for all.
+    """
+
+    dump: int | None = None
+
+
+def unpack_file(
+    path: str | os.PathLike[str], folder: str | os.PathLike[str], options: UnpackOptions | None = None
+) -> list[int]:
+    """Write the model of a file without its checks, and its testcases, into a new folder; see `unpack`.
+
+    Args:
+        path: the file.
+        folder: must be new or empty. It appears when it is complete; the dumps of a file that holds several get a
+            folder each.
+        options: which dump.
+
+    Returns:
+        how many testcases each dump has.
+
+    Raises:
+        UsageError: the folder holds something, or there is no such dump.
+        LoadRunError: the file cannot be read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     unpack_file("fixtures/nets/mlp.mge", f"{place}/mlp"), sorted(os.listdir(f"{place}/mlp"))
+    ([3], ['0', '1', '2', 'inputs.txt', 'model.mge', 'testcases.json'])
+    """
+    options = options or UnpackOptions()
+    if options.dump is None:
+        bundles = load_all(one_file(os.fspath(path)), **options.read)
+    else:
+        bundles = [load_dump(path, options.dump, **options.read)]
+    if len(bundles) == 1:
+        unpack(bundles[0], folder)
+    else:
+        unpack_all(bundles, folder)
+    return [len(b.testcases) for b in bundles]
 
 
 def _free(folder: str | os.PathLike[str]) -> Path:

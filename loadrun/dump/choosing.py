@@ -1,0 +1,33 @@
+"""One dump of a file that may hold several."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..base.errors import UsageError
+from ..base.files import one_file
+from ..testcase import Bundle
+from .container import load_all
+
+__all__ = ["load_dump"]
+
+
+def load_dump(given: str | os.PathLike[str], number: int | None = None, **read: Any) -> Bundle:
+    """Load one dump of a file.
+
+    Args:
+        given: the file, or a pattern or folder that stands for one.
+        number: which dump, from 1; None for the only one.
+        read: what `loadrun.load` is told of an ONNX model: input_shapes, constants, test_data.
+
+    Raises:
+        UsageError: the file holds several and none is chosen, or it holds fewer.
+    """
+    path = one_file(os.fspath(given))
+    found = load_all(path, **read)
+    if number is None and len(found) > 1:
+        raise UsageError(f"{path} holds {len(found)} dumps; --dump N says which one is meant, from 1")
+    if number is not None and not 1 <= number <= len(found):
+        raise UsageError(f"{path} holds dumps 1 to {len(found)}, found --dump {number}")
+    return found[(number or 1) - 1]

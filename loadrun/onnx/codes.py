@@ -1,0 +1,69 @@
+"""Values of the types that numpy lacks, to and from the bytes that runtimes hold them in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ..graph.dtypes import Array, round_bfloat16
+from .messages import TensorProto
+from .small_floats import decoded
+from .tensors import array
+
+__all__ = ["CODED", "from_codes", "to_codes"]
+
+_BITS = {16: 16, **dict.fromkeys((17, 18, 19, 20, 24), 8), **dict.fromkeys((21, 22, 23), 4), 25: 2, 26: 2}
+CODED = frozenset(_BITS)
+"""ONNX's numbers of the types: bfloat16, floats of 8 and 4 bits, integers of 4 and 2 bits."""
+
+
+def to_codes(values: Array, kind: int) -> Array:
+    """The codes of values that are held as `loadrun.onnx.tensors` holds them, in an array of the values' shape.
+
+    Codes of less than a byte are packed, the lowest first, and fill the beginning of the array.
+
+    >>> to_codes(np.array([1.5, 2.0], "f4"), 16).tolist(), to_codes(np.array([1, -1, 2], "i1"), 22).tolist()
+    ([16320, 16384], [241, 2, 0])
+    """
+    if kind == 16:
+        bits = round_bfloat16(values).view(np.uint32) >> np.uint32(16)
+        return bits.astype(np.uint16).reshape(values.shape)
+    width = _BITS[kind]
+    codes = values.astype(np.int8).view(np.uint8) if kind in (21, 22, 25, 26) else _nearest(values, kind)
+    if width == 8:
+        return codes.reshape(values.shape)
+    per = 8 // width
+    flat = codes.reshape(-1) & np.uint8((1 << width) - 1)
+    shifts = np.arange(per, dtype=np.uint8) * np.uint8(width)
+    rows = np.pad(flat, (0, -flat.size % per)).reshape(-1, per) << shifts
+    packed = np.bitwise_or.reduce(rows, axis=1) if rows.size else np.zeros(0, np.uint8)
+    return np.pad(packed, (0, flat.size - packed.size)).astype(np.uint8).reshape(values.shape)
+
+
+def _nearest(values: Array, kind: int) -> Array:
+    """The codes of floats of 8 and 4 bits; values are such that there are."""
+    table = decoded(np.arange(16 if kind == 23 else 256), kind)
+    signed = np.signbit(table)
+    found = np.zeros(values.shape, np.uint8)
+    for sign in (False, True):
+        # A negative zero has a code of its own, where there is one.
+        codes = np.flatnonzero((signed == sign) & ~np.isnan(table))
+        codes = codes[np.argsort(table[codes])]
+        mine = (np.signbit(values) == sign) & ~np.isnan(values)
+        if codes.size:
+            found[mine] = codes[np.searchsorted(table[codes], values[mine]).clip(0, codes.size - 1)]
+    nan = np.flatnonzero(np.isnan(table))
+    found[np.isnan(values)] = nan[0] if nan.size else 0
+    return found
+
+
+def from_codes(raw: bytes, kind: int, shape: Sequence[int]) -> Array:
+    """The values that the bytes of a tensor stand for.
+
+    >>> from_codes(bytes([241, 2]), 22, [3]).tolist()
+    [1, -1, 2]
+    """
+    size = -(-prod(shape) * _BITS[kind] // 8)
+    return np.array(array(TensorProto(list(shape), kind, raw=memoryview(raw)[:size])))

@@ -1,0 +1,116 @@
+"""A model in another format, by the endings of the names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..base.errors import UsageError
+from ..base.files import one_file
+from ..base.text import clean
+from ..dump import save
+from ..dump.choosing import load_dump
+from ..dump.options import DumpResult
+from ..inputs.feeds import ModelOptions
+from .exporting import Exported, export
+
+__all__ = ["ConvertOptions", "Converted", "convert_file"]
+
+_ENDINGS = (".mge", ".onnx")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions(ModelOptions):
+    """Say how a model is converted; the options of `ModelOptions` are among these.
+
+    Attributes:
+        dump: which dump of a file that holds several, from 1.
+        format: version of a .mge file, ``FBS_V2`` or ``FBS``; None for that of the source, or ``FBS_V2``.
+        opset: version of ONNX's operators, 7 to 26; None for 18 or later.
+        dynamic: names of axes of inputs whose sizes may change, such as ``{"data": {0: "batch"}}``; None for those
+            in which the testcases differ.
+        external_data: whether weights go to a file of their own.
+        verify: whether what was written is checked with onnx.checker, and ONNX Runtime compared with loadrun.
+    """
+
+    dump: int | None = None
+    format: str | None = None
+    opset: int | None = None
+    dynamic: Mapping[str, Mapping[int, str]] | None = None
+    external_data: bool = False
+    verify: bool = False
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What was written; one of the two is there.
+
+    Attributes:
+        dump: the counts of a .mge file.
+        exported: what the export to ONNX says.
+    """
+
+    dump: DumpResult | None = None
+    exported: Exported | None = None
+
+
+def convert_file(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], options: ConvertOptions | None = None
+) -> Converted:
+    """Write the model of a file in another format; testcases go along.
+
+    Args:
+        source: the file to read.
+        target: the file to write; the endings of both name the formats, ``.mge`` or ``.onnx``.
+        options: how.
+
+    Raises:
+        UsageError: the endings name no conversion, or options are for another one.
+        LoadRunError: the model cannot be read or written; the target is as it was.
+
+    >>> import loadrun, os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model, again = os.path.join(folder, "a.onnx"), os.path.join(folder, "b.mge")
+    ...     made = convert_file("fixtures/nets/mlp.mge", model, ConvertOptions(opset=17))
+    ...     back = convert_file(model, again)
+    ...     verdicts = [r.verdict.value for r in loadrun.run(again)]
+    >>> made.exported.opset_version, back.dump.testcases, verdicts
+    (17, 3, ['pass', 'pass', 'pass'])
+    """
+    options = options or ConvertOptions()
+    path = one_file(os.fspath(source))
+    was, ending = _ending(path), _ending(os.fspath(target))
+    given = [n for n in ("opset", "dynamic", "external_data", "verify") if getattr(options, n)]
+    if ending == ".mge" and given:
+        raise UsageError(f"--{given[0].replace('_', '-')} is for writing .onnx files")
+    if ending == ".onnx" and was == ".onnx":
+        raise UsageError("A is an ONNX model already; B must end in .mge")
+    if ending == ".onnx" and options.format:
+        raise UsageError("--format is for writing .mge files")
+    bundle = load_dump(path, options.dump, **options.read)
+    if ending == ".mge":
+        return Converted(dump=save(bundle, target, format=options.format))
+    made = export(
+        bundle,
+        f=target,
+        opset_version=options.opset,
+        dynamic_axes=options.dynamic,
+        external_data=options.external_data,
+        verify=options.verify,
+    )
+    return Converted(exported=made)
+
+
+def _ending(path: str) -> str:
+    """The ending of a name.
+
+    Raises:
+        UsageError: it names no format.
+    """
+    found = os.path.splitext(path)[1].lower()
+    if found not in _ENDINGS:
+        raise UsageError(
+            f"{clean(path, 200)}: the name must end in {' or '.join(_ENDINGS)} to say the format"
+        )
+    return found

@@ -1,0 +1,141 @@
+"""An ONNX file as it is, for runtimes that run it without a translation; and the rule by which its data is judged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..base.files import contents
+from ..graph import Graph
+from ..graph.dtypes import Array, DType
+from ..testcase import FileValue
+from .checks import ATOL, BRAIN_RTOL, RTOL
+from .messages import ModelProto, TypeProto, ValueInfoProto
+from .tensors import kind_name
+from .wire import field_bytes
+
+__all__ = ["OnnxFile", "file_dtype", "rule_error"]
+
+_NAMES = {
+    "float": "Float32",
+    "double": "Float64",
+    "bfloat16": "BFloat16",
+    **{f"float8{n}": f"Float8{n.upper()}" for n in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0")},
+    "float4e2m1": "Float4E2M1",
+}
+
+
+def file_dtype(kind: TypeProto | None) -> DType | None:
+    """The type of the elements of a declared value, also of those in a sequence; None where it has none."""
+    while kind is not None and kind.tensor is None:
+        inner = kind.sequence or kind.optional
+        kind = inner.of if inner is not None else None
+    if kind is None or kind.tensor is None or not kind.tensor.elem:
+        return None
+    name = kind_name(kind.tensor.elem)
+    try:
+        made = DType(_NAMES.get(name, name.capitalize()))
+        made.np  # noqa: B018
+    except KeyError:
+        return None
+    return made
+
+
+@dataclass(eq=False)
+class OnnxFile:
+    """See `loadrun.testcase.SourceFile`.
+
+    Attributes:
+        tolerances: those of outputs that are judged by MegEngine's formula instead of ONNX's rule, by name.
+    """
+
+    location: str | bytes
+    graph: Graph
+    inputs: Sequence[str]
+    outputs: Mapping[str, DType | None]
+    constants: Mapping[str, FileValue]
+    scalars: frozenset[str]
+    nodes: int
+    tensors: frozenset[str] = frozenset()
+    folder: str | None = None
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    format: str = field(default="onnx", init=False)
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelProto,
+        location: str | bytes,
+        graph: Graph,
+        constants: Mapping[str, FileValue],
+        tolerances: Mapping[str, float],
+    ) -> OnnxFile:
+        """The file of a model that was read."""
+        assert model.graph is not None
+        outputs = {o.name: file_dtype(o.type) for o in model.graph.outputs}
+        tensors = {i.name: i.type.tensor for i in model.graph.inputs if i.type is not None}
+        shapes = {n: t.shape for n, t in tensors.items() if t is not None}
+        scalars = frozenset(n for n, s in shapes.items() if s is not None and not s.dims)
+        stored = {t.name for t in model.graph.initializers}
+        inputs = [i.name for i in model.graph.inputs if i.name not in stored]
+        made = frozenset(n for node in model.graph.nodes for n in node.outputs if n)
+        nodes = len(model.graph.nodes)
+        return cls(location, graph, inputs, outputs, constants, scalars, nodes, made, tolerances=tolerances)
+
+    def asking(self, names: Sequence[str]) -> OnnxFile:
+        """See `loadrun.testcase.SourceFile.asking`.
+
+        Protobuf merges a message that comes twice, so the further outputs stand behind the file as a graph of nothing
+        else: not a byte of the file is another.
+        """
+        where, folder = self.location, self.folder
+        if isinstance(where, str):
+            data, folder = bytes(contents(where, "a model")), os.path.dirname(os.path.abspath(where))
+        else:
+            data = where
+        more = [n for n in dict.fromkeys(names) if n not in self.outputs]
+        added = b"".join(field_bytes(12, field_bytes(1, n.encode())) for n in more)
+        outputs = {**self.outputs, **dict.fromkeys(more)}
+        return replace(self, location=data + field_bytes(7, added), outputs=outputs, folder=folder)
+
+    def maxerr(self, name: str) -> float:
+        """What `error` may be at most, or MegEngine's measure where there is none."""
+        return self.tolerances.get(name, 1.0)
+
+    def error(self, name: str, expect: Array, get: Array) -> float | None:
+        """The rule of ONNX's backend tests, as in the graphs that are made of such files."""
+        if name in self.tolerances:
+            return None
+        dtype = self.outputs.get(name)
+        return rule_error(expect, get, BRAIN_RTOL if dtype == DType("BFloat16") else RTOL)
+
+
+def rule_error(expect: Array, get: Array, rtol: float = RTOL, atol: float = ATOL) -> float:
+    """The largest ``|expect - get| / (atol + rtol |expect|)``, which is at most 1 where ONNX's backend tests pass.
+
+    Equal infinities agree, and so does NaN with NaN. NaN where dtypes or shapes differ. Text agrees where it is equal.
+
+    >>> rule_error(np.array([1.0, np.inf]), np.array([1.002, np.inf])) > 1
+    True
+    """
+    text = expect.dtype.kind == get.dtype.kind == "U"
+    if expect.shape != get.shape or not (text or expect.dtype == get.dtype):
+        return float("nan")
+    if not expect.size:
+        return 0.0
+    if text:
+        return 0.0 if bool((expect == get).all()) else float("inf")
+    with np.errstate(all="ignore"):
+        e = expect.astype(np.float64)
+        difference = np.abs(get.astype(np.float64) - e)
+        ratio = difference / (atol + rtol * np.abs(e))
+        same = (expect == get) | ((expect != expect) & (get != get))
+        return float(np.where(same, 0.0, ratio).max())
+
+
+def declared(infos: list[ValueInfoProto]) -> dict[str, TypeProto | None]:
+    """The declared types by name."""
+    return {i.name: i.type for i in infos}

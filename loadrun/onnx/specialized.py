@@ -1,0 +1,402 @@
+"""One graph for each set of sizes: an ONNX model is read anew for the sizes that it is fed.
+
+MegEngine's operators take as parameters what ONNX computes from sizes (pads, axes, numbers of steps), and what a
+lowering decides from a size holds for that size. So a graph is only ever run at the sizes that it was made for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from ..base.errors import EngineError, InputError, UnsupportedError
+from ..graph import Graph, StoredTensor, Var
+from ..graph.dtypes import Array, DType
+from ..graph.params import Host2DeviceCopy
+from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime, SourceFile
+from .file import OnnxFile, declared, file_dtype
+from .importing import Importer
+from .limits import read_limits, record_of
+from .messages import ModelProto, ValueInfoProto
+from .scope import StandIn, axis_of, declared_shape
+from .tensors import ExternalData
+from .testdata import DataSet, find_sets, testcases
+from .values import graph_type
+
+__all__ = ["OnnxModel", "UnsizedBundle"]
+
+_KEPT = 16
+"""Graphs that are kept, those that were needed last."""
+_STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
+"""Sizes that are tried where nobody gives any: of first axes, and of the others."""
+_Key = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class UnsizedBundle(Bundle):
+    """A model of which no graph can be made until sizes are known; its inputs are what the file says of them.
+
+    Args:
+        inputs: the inputs; those with open sizes have no shape.
+        why: what is said where the graph is asked for.
+    """
+
+    def __init__(self, inputs: Graph, why: str, **options: Any) -> None:
+        self._declared = inputs
+        self._why = why
+        super().__init__(inputs, **options)
+
+    @property
+    def graph(self) -> Graph:
+        """There is none.
+
+        Raises:
+            UnsupportedError: always; the text says how sizes are given.
+        """
+        raise UnsupportedError(self._why)
+
+    @graph.setter
+    def graph(self, graph: Graph) -> None:
+        pass
+
+    @property
+    def fed(self) -> list[Var]:
+        """The inputs that the file declares."""
+        return self._declared.inputs
+
+    @property
+    def file(self) -> SourceFile | None:
+        """The file, which runtimes can run as it is."""
+        return self.source
+
+    @property
+    def input_order(self) -> tuple[str, ...]:
+        """Their names in the file's order."""
+        return self._declared.input_order
+
+
+def _witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
+    """ONNX Runtime on the file as it is, where it is installed."""
+    from .truth import runtime, runtime_name  # for start-up
+
+    name = runtime_name()
+    return None if name is None else (name, runtime(path, constants))
+
+
+def _is_number(value: FileValue) -> TypeGuard[Array]:
+    return isinstance(value, np.ndarray) and value.dtype != object
+
+
+class OnnxModel:
+    """An ONNX model, and the graphs that were made of it.
+
+    Args:
+        model: what the file holds.
+        path, file, data: its name, where it lies if it does, and its bytes.
+        input_shapes: shapes by input name, for the first graph.
+        constants: values of inputs that are constants.
+        test_data: where its data sets are, if not beside it.
+        copy: read files of weights into memory, instead of mapping them.
+        native: whether a runtime is to run the file as it is.
+    """
+
+    def __init__(
+        self,
+        model: ModelProto,
+        path: str,
+        file: Path | None,
+        data: memoryview,
+        input_shapes: Mapping[str, Sequence[int]],
+        constants: Mapping[str, Any],
+        test_data: str | os.PathLike[str] | None,
+        *,
+        copy: bool = False,
+        native: bool = False,
+    ) -> None:
+        assert model.graph is not None
+        self._model, self._path, self._size, self._native = model, path, len(data), native
+        self._input_shapes, self._constants = input_shapes, constants
+        self._external = ExternalData(file.parent if file else None, copy=copy)
+        stored = {t.name for t in model.graph.initializers}
+        self._infos = [i for i in model.graph.inputs if i.name not in stored and i.name not in constants]
+        names = [i.name for i in model.graph.inputs if i.name not in stored]
+        outputs = {o.name: o for o in model.graph.outputs}
+        sets = find_sets(file, test_data, names, list(outputs))
+        self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
+        # What is stored of an output that is no tensor, as a map, cannot be compared with what stands for it.
+        held = {n: v for n, v in sets[0].own(self._types).items() if _is_number(v)} if sets else {}
+        examples = {n: v for n, v in held.items() if not n.endswith(EXPECT)}
+        expected = {n.removesuffix(EXPECT): v for n, v in held.items() if n.endswith(EXPECT)}
+        # Data for another model than the one that is asked for, or data that are not tensors, say nothing about it.
+        others = any(tuple(s) != examples[n].shape for n, s in input_shapes.items() if n in examples)
+        others = others or bool(set(constants) & set(names))
+        self._own_sets: list[DataSet] = [] if others else sets
+        if others or any(n not in examples for n in names):
+            sets, examples, expected = [], {}, {}
+        self._sets: list[DataSet] = sets
+        self._limits = read_limits(model, [s.folder for s in self._own_sets], list(outputs))
+        self._maxerr = {n: float(said["maxerr"]) for n, said in self._limits.items() if "maxerr" in said}
+        location = bytes(data) if file is None else str(file)
+        self._source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
+        self._examples, self._expected = examples, expected
+        self._made: OrderedDict[_Key, Bundle] = OrderedDict()
+        self._first: Bundle | None = None
+        self._shapes: dict[str, tuple[int, ...]] = {}
+
+    def first(self) -> Bundle:
+        """The bundle for the sizes of the first data set, or those of `input_shapes` and the file.
+
+        Where neither tells a size, some are tried (`_STAND_INS`) until a graph can be made; `Bundle.taken` says which.
+
+        Raises:
+            UnsupportedError: nodes or inputs cannot be expressed, whatever the sizes are, and no runtime is to run the
+                file as it is.
+        """
+        try:
+            return self._first_sized()
+        except EngineError as e:
+            if not self._native:
+                raise
+            return self._unread(" ".join(str(e).split()))
+
+    def _first_sized(self) -> Bundle:
+        refused: list[tuple[Importer, UnsupportedError]] = []
+        for first, other in _STAND_INS:
+            importer = self._importer(
+                self._input_shapes, self._examples, self._expected, StandIn(self._infos, first, other)
+            )
+            try:
+                graph = importer.graph()
+            except UnsupportedError as e:
+                refused.append((importer, e))
+                if not importer.assumed or len(importer.inputs) < len(self._infos):
+                    raise
+                continue
+            bundle = self._bundle(importer, graph, self._expected)
+            if importer.assumed:
+                bundle.taken = importer.about_sizes()
+            self._shapes = {n: d.shape for n, d in importer.inputs.items()}
+            self._made[self._key(self._shapes, self._expected)] = self._first = bundle
+            return bundle
+        if set.intersection(*(set(i.problems) for i, _ in refused)):
+            raise refused[0][1]
+        return self._unsized(*refused[0])
+
+    def sized(self, arrays: Mapping[str, Array]) -> Bundle:
+        """The bundle for the sizes of some arrays; see `Bundle.for_data`."""
+        shapes = dict(self._shapes)
+        for info in self._infos:
+            if info.name in arrays:
+                shapes[info.name] = _fitting(info, arrays[info.name].shape)
+        expected = {
+            n: a if e.ndim else a.reshape(())
+            for n, e in self._expected.items()
+            if (a := arrays.get(n + EXPECT)) is not None and (e.ndim or a.size == 1)
+        }
+        key = self._key(shapes, expected)
+        found = self._made.get(key)
+        if found is None:
+            examples = {n: arrays[n].reshape(s) for n, s in shapes.items() if n in arrays}
+            importer = self._importer({**self._input_shapes, **shapes}, examples, expected)
+            try:
+                graph = importer.graph()
+            except UnsupportedError as e:
+                sizes = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
+                raise UnsupportedError(f"{e}\nat the sizes {sizes}") from e
+            found = self._made[key] = self._bundle(importer, graph, expected)
+        self._made.move_to_end(key)
+        while len(self._made) > _KEPT:
+            self._made.popitem(last=False)
+        return found
+
+    def _guarded(
+        self,
+        graph: Graph,
+        recorded: Graph,
+        shapes: Mapping[str, tuple[int, ...]],
+        expected: Mapping[str, Array],
+    ) -> Graph:
+        """A graph, with its inputs' open axes fixed where it is another one at another size.
+
+        Where the graphs of two sizes are the same, nothing in them was decided by a size: the axis stays open.
+        """
+        axes = self._open_axes(shapes)
+        if not axes:
+            return graph
+        # Expected values have the sizes of this graph; those of others are not known.
+        alone = self._recorded(shapes) if expected else recorded
+        if self._same_at(alone, shapes, [a for places in axes for a in places]):
+            return graph
+        fixed: dict[str, list[int]] = {}
+        for places in axes:
+            if len(axes) == 1 or not self._same_at(alone, shapes, places):
+                for name, axis in places:
+                    fixed.setdefault(name, []).append(axis)
+        return self._importer(shapes, {}, expected, fixed=fixed).graph()
+
+    def _open_axes(self, shapes: Mapping[str, tuple[int, ...]]) -> list[list[tuple[str, int]]]:
+        """The inputs' axes whose sizes the file leaves open, those of one name and size together."""
+        found: dict[tuple[str, int], list[tuple[str, int]]] = {}
+        for info in self._infos:
+            for axis, size in enumerate(shapes[info.name]):
+                declared, name = axis_of(info, axis)
+                if declared is None:
+                    found.setdefault((name, size), []).append((info.name, axis))
+        return list(found.values())
+
+    def _same_at(
+        self, graph: Graph, shapes: Mapping[str, tuple[int, ...]], places: Sequence[tuple[str, int]]
+    ) -> bool:
+        """Whether the graph is the same where some axes have another size: one more, or twice as much."""
+        for factor, more in ((1, 1), (2, 0)):
+            changed = {n: list(s) for n, s in shapes.items()}
+            for name, axis in places:
+                changed[name][axis] = factor * changed[name][axis] + more
+            try:
+                return same(graph, self._recorded(changed))
+            except UnsupportedError:
+                continue
+        return False
+
+    def _recorded(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
+        importer = self._importer(shapes, {}, {})
+        importer.graph()
+        return importer.recorded
+
+    def _importer(
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        examples: Mapping[str, Array],
+        expected: Mapping[str, Array],
+        stand_in: StandIn | None = None,
+        fixed: Mapping[str, Sequence[int]] | None = None,
+    ) -> Importer:
+        budget = self._external.folding(self._size)
+        options = examples, expected, self._maxerr, stand_in, fixed, budget
+        return Importer(self._model, self._external, shapes, self._constants, *options)
+
+    def _key(self, shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, Array]) -> _Key:
+        # How many axes an expected value has decides how it is compared, its sizes do not.
+        ends = ((n + EXPECT, (a.ndim,)) for n, a in expected.items())
+        return tuple(sorted((*shapes.items(), *ends)))
+
+    def _bundle(self, importer: Importer, graph: Graph, expected: Mapping[str, Array]) -> Bundle:
+        opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
+        graph.magic = f"ONNX opset {opset}"
+        graph.input_order = tuple(i.name for i in self._infos)
+        bundle = Bundle(graph, path=self._path, size=self._size, sized=self.sized)
+        bundle.watches = tuple(self._external.watches)
+        bundle.source = replace(self._source, graph=graph)
+        bundle.witness = partial(_witness, self._path, self._constants)
+        shapes = {n: d.shape for n, d in importer.inputs.items()}
+        bundle.record = record_of(self._limits)
+        bundle.guarded = partial(self._guarded, graph, importer.recorded, shapes, expected)
+        bundle.scalars = frozenset(
+            [n for n, d in importer.inputs.items() if not d.shape]
+            + [n for n, v in importer.outputs.items() if not v.rank]
+        )
+        bundle.open_inputs = frozenset(places[0] for axes in self._open_axes(shapes) for places in axes)
+        bundle.warnings += list(importer.notes)
+        kinds = {n: d.kind for n, d in importer.inputs.items()}
+        kinds.update((n + EXPECT, importer.outputs[n].kind) for n in expected)
+        fed = {v.name for v in graph.inputs}
+        if self._first is not None:
+            bundle.testcases, bundle.watches = self._first.testcases, self._first.watches
+        elif self._sets:
+            kinds = {n: k for n, k in kinds.items() if n in fed}
+            bundle.testcases = testcases(self._sets, kinds, self._types, native=self._native)
+        elif self._native and self._own_sets:
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+        return bundle
+
+    def _unsized(self, importer: Importer, why: UnsupportedError) -> Bundle:
+        """A bundle without a graph, for a model that takes none of the sizes that were tried."""
+        graph = Graph(input_order=tuple(i.name for i in self._infos))
+        for info in self._infos:
+            declared, one = declared_shape(info), importer.inputs[info.name]
+            open_one = declared is None or None in declared
+            tensor = StoredTensor(
+                graph_type(one.kind), None if one.assumed and open_one else one.shape, info.name
+            )
+            graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
+        text = (
+            "no graph can be made before the sizes are known that the file leaves open: feed the model, or give "
+            f"input_shapes (--input-shape); at sizes of 1, {why}"
+        )
+        self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
+        options: dict[str, Any] = {"path": self._path, "size": self._size, "sized": self.sized}
+        options["source"] = replace(self._source, graph=graph)
+        options["watches"] = tuple(self._external.watches)
+        options["witness"] = partial(_witness, self._path, self._constants)
+        self._first = UnsizedBundle(graph, text, **options)
+        self._first.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
+        return self._first
+
+    def _unread(self, why: str) -> Bundle:
+        """A model that cannot be expressed: its inputs, of the types that the file declares, and its data."""
+        graph = Graph(magic="ONNX", input_order=tuple(i.name for i in self._infos))
+        scalars = set()
+        for info in self._infos:
+            dtype, shape = file_dtype(info.type), self._input_shapes.get(info.name)
+            if info.type is None or info.type.tensor is None or dtype is None or dtype == DType("String"):
+                continue
+            if shape is None and (open_shape := declared_shape(info)) is not None:
+                shape = [1 if n is None else n for n in open_shape]
+            if shape is not None and not len(shape):
+                scalars.add(info.name)
+            held = None if shape is None else tuple(shape) or (1,)
+            tensor = StoredTensor(dtype, held, info.name)
+            graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
+        bundle = Bundle(graph, path=self._path, size=self._size, scalars=frozenset(scalars), refusal=why)
+        bundle.source = replace(self._source, graph=graph)
+        bundle.watches = tuple(self._external.watches)
+        bundle.record = record_of(self._limits)
+        bundle.warnings.append(f"not run by the reference engine: {why}")
+        if self._own_sets:
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+        return bundle
+
+
+def same(a: Graph, b: Graph) -> bool:
+    """Whether two graphs compute the same: operators, parameters and constants, whatever sizes their inputs have."""
+    if len(a.oprs) != len(b.oprs):
+        return False
+    numbers = {id(v): i for i, v in enumerate(a.vars())}
+    numbers.update((id(v), i) for i, v in enumerate(b.vars()))
+    if [numbers[id(v)] for v in a.outputs] != [numbers[id(v)] for v in b.outputs]:
+        return False
+    for x, y in zip(a.oprs, b.oprs, strict=True):
+        if x.type != y.type or x.params != y.params or x.output_dtype != y.output_dtype:
+            return False
+        if [numbers[id(v)] for v in x.inputs] != [numbers[id(v)] for v in y.inputs]:
+            return False
+        if x.type != "Host2DeviceCopy" and not all(map(_same_value, x.tensors, y.tensors)):
+            return False
+    return True
+
+
+def _same_value(a: StoredTensor, b: StoredTensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.data is None or b.data is None or a.data.ctypes.data == b.data.ctypes.data:
+        return a.data is b.data or (a.data is not None and b.data is not None)
+    return bool(np.array_equal(a.data, b.data))
+
+
+def _fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an input as ONNX has it, for an array that a graph is fed, which has one axis at least."""
+    declared = declared_shape(info)
+    if declared is None or len(declared) == len(shape):
+        return shape
+    if not declared and shape == (1,):
+        return ()
+    shown = ["?" if n is None else n for n in declared]
+    raise InputError(
+        f"input {info.name!r} has shape {shown}, the given array has {list(shape)}; the number of axes must agree"
+    )

@@ -1,0 +1,161 @@
+"""Options of a replay as records: what is asked of every file, and of a run over many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..base.errors import UsageError
+from ..compare.policy import Policy
+from ..engines import Choice
+from ..inputs.feeds import DataOptions, ModelOptions
+
+__all__ = ["ProfileOptions", "ReplayOptions", "RunOptions"]
+
+PathName = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(ModelOptions, DataOptions):
+    """Say how a file is replayed; the options of `ModelOptions` and `DataOptions` are among these.
+
+    Attributes:
+        engines: what executes the model; several run side by side and are compared with the first.
+        policies: what outputs must fulfil besides their checks, by name, all others under the empty name.
+        strict: whether a damaged end of the file is an error.
+        explain: whether the first testcase that fails is run again to find the operator that is to blame.
+        copy: whether the file is read into memory at once.
+        iter: how often the first testcase is run again, timed.
+        warmup_iter: untimed runs before that.
+        optimize: optimizations of the graph before it is run: keywords of
+            `loadrun.passes.inference.optimize_for_inference`, or ``optimize_for_inference`` for none of them.
+        batch_size: items of axis 0 that testcases are repeated or cut to.
+        values: whether results keep the values of their outputs.
+    """
+
+    engines: tuple[str | Choice, ...] = ("reference",)
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    strict: bool = False
+    explain: bool = False
+    copy: bool = False
+    iter: int = 0
+    warmup_iter: int = 1
+    optimize: tuple[str, ...] = ()
+    batch_size: int | None = None
+    values: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions:
+    """Look at operators one by one on the reference engine.
+
+    Attributes:
+        profile: a file for what each operator took, in the layout of MegEngine's profiler.
+        perfetto: a file for a trace that Perfetto's viewer opens.
+        top: how many of the most expensive groups of operators are shown.
+        by: what makes a group: ``type``, ``name`` or ``prefix:DEPTH``.
+        memory: whether the peak of memory is shown, with the values alive at it.
+    """
+
+    profile: str | None = None
+    perfetto: str | None = None
+    top: int | None = None
+    by: str = "type"
+    memory: bool = False
+
+    @property
+    def profiled(self) -> bool:
+        """Tell whether anything of this was asked for."""
+        return bool(self.profile or self.perfetto or self.top or self.memory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ReplayOptions, ProfileOptions):
+    """Say how `loadrun.replay_files` replays files, and where its results go.
+
+    The options of `ReplayOptions` and `ProfileOptions` are among these.
+
+    Attributes:
+        output: a folder in which every output is saved as ``[FILE.]TESTCASE.OUTPUT.npy``.
+        no_check: whether a file with nothing to compare is as good as one that passes.
+        jobs: processes that files and testcases are shared among; None for this process alone.
+        dask: address of a Dask scheduler, ``tcp://HOST:PORT`` or a file, whose workers do the work.
+        dask_files: how they get files: ``path``, ``send``, or ``auto``: by name where they are there.
+        timeout: seconds after which a file is ended, all its testcases together.
+        max_memory: bytes that this process, and each that it starts, may take beyond what it has; None for what the
+            machine can give (Linux).
+        fail_fast: whether no further file is run after the first that does not pass.
+        threads: how many threads this process uses; None for all processors.
+        json, json_lines, junit, html: reports, files to write; ``-`` for JSON on standard output.
+        save_results: a file for values and verdicts, which `loadrun.judge_results` reads.
+        io_dump: a text file for every variable of every testcase.
+        bin_io_dump: a folder for every variable of the first testcase.
+        bin_out_dump: a folder for the outputs of every testcase.
+        check_finite: whether NaN and infinity fail, and the operators are named at which they begin.
+        range: the greatest absolute value that does not fail.
+        model_info: whether inputs and outputs are printed as a table.
+
+    Raises:
+        UsageError: options exclude each other.
+
+    >>> RunOptions(iter=5, jobs=2)
+    Traceback (most recent call last):
+    ...
+    loadrun.base.errors.UsageError: --iter times runs, which other processes would disturb; leave out -j
+    """
+
+    output: PathName | None = None
+    no_check: bool = False
+    jobs: int | None = None
+    dask: str | None = None
+    dask_files: str = "auto"
+    timeout: float | None = None
+    max_memory: int | None = None
+    fail_fast: bool = False
+    threads: int | None = None
+    json: str | None = None
+    json_lines: str | None = None
+    junit: PathName | None = None
+    html: PathName | None = None
+    save_results: PathName | None = None
+    io_dump: str | None = None
+    bin_io_dump: str | None = None
+    bin_out_dump: str | None = None
+    check_finite: bool = False
+    range: float | None = None
+    model_info: bool = False
+
+    def __post_init__(self) -> None:
+        self.check_data()
+        if self.threads == 0:
+            raise UsageError("--threads takes a number of at least 1, found 0")
+        if self.iter and (self.jobs or 1) > 1:
+            raise UsageError("--iter times runs, which other processes would disturb; leave out -j")
+        if self.dask is not None and (self.jobs is not None or self.iter):
+            raise UsageError(
+                "--dask takes the place of -j, and other work would disturb --iter; leave them out"
+            )
+        if self.threads is not None and (self.jobs is not None or self.dask is not None):
+            raise UsageError("--threads is for this process alone; with -j and --dask threads are divided")
+        if len(self.engines) > 1 and (self.save_results is not None or self.observed):
+            raise UsageError(
+                "--save-results and what looks at values and operators take a single --engine, found "
+                f"{len(self.engines)}"
+            )
+
+    @property
+    def watched(self) -> bool:
+        """Tell whether operators are watched while they run."""
+        looks = (self.io_dump, self.bin_io_dump, self.bin_out_dump, self.range)
+        return any(x is not None for x in looks) or self.check_finite or self.model_info
+
+    @property
+    def observed(self) -> bool:
+        """Tell whether anything was asked for besides the replay."""
+        return self.watched or self.profiled
+
+    @property
+    def reported(self) -> bool:
+        """Tell whether a report is written."""
+        return any(x is not None for x in (self.json, self.json_lines, self.junit, self.html))

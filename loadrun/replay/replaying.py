@@ -1,0 +1,279 @@
+"""Replaying many files: in this process, in several, or on a cluster; results come as they are made."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import fields
+from itertools import groupby
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
+
+from ..base.failures import EXIT_ERROR, Warnings
+from ..base.files import files_of
+from ..base.limits import memory_limited
+from ..base.text import clean
+from ..compare.codes import EXIT_FAIL, exit_code
+from ..compare.counting import CountedResults
+from ..compare.results import FileResult, Result
+from ..engines import baseline_for
+from ..graph.dtypes import Array
+from ..ops.numeric.parallel import set_threads, threads
+from .events import Closed, Event, Explained, Opened, Replayed, Task, Warned
+from .options import ReplayOptions, RunOptions
+from .reporting import Sinks, sinks
+from .serial import serial
+
+if TYPE_CHECKING:
+    from ..verify.bench import Timing
+
+__all__ = ["Replay", "ReplayedDump", "replay_files"]
+
+Events = Iterator[tuple[Task, Event]]
+
+
+class ReplayedDump(CountedResults):
+    """One dump of a file: what is known of it, and its results as they come.
+
+    Attributes:
+        path: the file.
+        file: what its results come to, so far.
+        total: how many results there will be.
+        timing: the runs that were timed, once all results were read.
+        explanation: why the first testcase that fails does so, where that was asked for.
+    """
+
+    def __init__(self, path: str, opened: Opened, events: Iterator[Event], run: Replay) -> None:
+        self.path = path
+        self.total = opened.total
+        warnings = Warnings(opened.warnings)
+        file = FileResult(
+            opened.name,
+            warnings=warnings,
+            damage=opened.damage,
+            missed=opened.missed,
+            free=run.options.no_check,
+            load_seconds=opened.load_seconds,
+        )
+        super().__init__(file, self._raw(), self._report)
+        self.timing: Timing | None = None
+        self.explanation: tuple[str, ...] = ()
+        self._number = opened.dump
+        self._events = events
+        self._run = run
+        self._last: Replayed | None = None
+
+    def __iter__(self) -> Iterator[Result]:
+        """Give the results, without values unless `RunOptions.values` asks for them."""
+        keep = self._run.options.values
+        for bare in self._results:
+            yield self._last.result if keep and self._last is not None else bare
+
+    @property
+    def command(self) -> str:
+        """The command that finds the operator in which the first failing testcase diverges."""
+        import shlex  # for start-up
+
+        words = ["loadrun", "diff", clean(self.path, 500), "--testcase", str(self.file.first)]
+        words += ["--dump", str(self._number + 1)] if self._number else []
+        other = baseline_for(self.file.first_choice or ",".join(map(str, self._run.options.engines)))
+        other = "GOOD (another model, or float64)" if other == "float64" else shlex.quote(other)
+        return f"{shlex.join(words)} --against {other}"
+
+    @property
+    def reason(self) -> tuple[str, ...]:
+        """What a report says of the first testcase that fails: why it does so, or how to find that out."""
+        if self.file.first is None:
+            return ()
+        return self.explanation or (f"where it began: {self.command}",)
+
+    def _report(self, bare: Result) -> None:
+        assert self._last is not None
+        self._run.reports.add(self.path, self._last, bare)
+
+    def _raw(self) -> Iterator[Result]:
+        """Its results; what else comes up is noted."""
+        for event in self._events:
+            if isinstance(event, Warned):
+                assert isinstance(self.file.warnings, Warnings)
+                self.file.warnings.add(event.text)
+            elif isinstance(event, Replayed):
+                if event.feeds is not None and len(self._run.files) == 1:
+                    self._run.fed.append(event.feeds)
+                self._last = event
+                yield event.result
+            elif isinstance(event, Explained):
+                # Every part of a file explains its own.
+                self.explanation = self.explanation or event.lines
+            elif isinstance(event, Closed):
+                self.file.message, self.file.fault = event.message, event.fault
+                self.file.ended, self.timing = event.ended, event.timing
+                for name, seconds in event.turns.items():
+                    self.file.entrants[name].seconds[:] = seconds
+                return
+
+
+class Replay:
+    """Files replayed one after another; a context manager that gives their dumps.
+
+    Leaving the block writes the reports and ends whatever processes were started.
+
+    Args:
+        files: names, patterns, and folders, which stand for the models in them.
+        options: how they are replayed.
+
+    Attributes:
+        options: how they are replayed.
+        paths: the files.
+        files: what was found of each dump, in order.
+        done: how many files were replayed.
+        fed: what the first dump ran on, where operators are looked at and data was given.
+        wrong: what `observe` found of values that are not finite or out of range.
+
+    Raises:
+        InputError: a file does not exist.
+        UsageError: an engine is not installed, no cluster answers.
+
+    >>> with Replay(["fixtures/nets/mlp.mge"], RunOptions(values=True)) as replay:
+    ...     for dump in replay:
+    ...         shapes = [result["out"].shape for result in dump]
+    >>> shapes, replay.files[0].verdict.value, replay.exit_code
+    ([(1, 4), (5, 4), (2, 4)], 'pass', 0)
+    """
+
+    reports: Sinks
+
+    def __init__(self, files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None) -> None:
+        self.options = (options or RunOptions()).without_pipes()
+        self.paths = tuple(files_of([os.fspath(f) for f in files]))
+        self.files: list[FileResult] = []
+        self.done = 0
+        self.fed: list[Mapping[str, Array]] = []
+        self.wrong: str | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Replay:
+        with ExitStack() as stack:
+            stack.enter_context(memory_limited(self.options.max_memory))
+            if self.options.threads is not None:
+                stack.callback(set_threads, threads())
+                set_threads(self.options.threads)
+            self.reports = stack.enter_context(sinks(self.options, self.paths))
+            self._events = stack.enter_context(self._source())
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._stack.__exit__(kind, error, trace)
+            return
+        with self._stack:
+            self.reports.close(self.exit_code)
+
+    def __iter__(self) -> Iterator[ReplayedDump]:
+        """Give the dumps; results of one that were not read are read when the next is asked for."""
+        for (_, task), group in groupby(self._events, key=lambda pair: (id(pair[0]), pair[0])):
+            passed = True
+            events = (event for _, event in group)
+            for event in events:
+                assert isinstance(event, Opened)
+                dump = ReplayedDump(task.path, event, events, self)
+                self.files.append(dump.file)
+                self.reports.begin(dump.file, event.facts)
+                yield dump
+                for _ in dump:
+                    continue
+                self.reports.end(dump.file, dump.timing, dump.reason)
+                passed &= dump.file.good
+            self.done += 1
+            if self.options.fail_fast and not passed:
+                return
+
+    @property
+    def exit_code(self) -> int:
+        """What `loadrun` exits with: 0 when at least one check was made and all passed."""
+        if not self.files:
+            return EXIT_ERROR
+        fault = any(f.fault for f in self.files)
+        code = exit_code((f.verdict for f in self.files), no_check=self.options.no_check, fault=fault)
+        return code or (EXIT_FAIL if self.wrong is not None else code)
+
+    def observe(self, out: TextIO) -> str | None:
+        """Look at what operators of the first file do, where that was asked for and the file ran.
+
+        Args:
+            out: where tables go.
+
+        Returns:
+            what is to be said of values that are not finite or out of range, None when all is well.
+        """
+        if self.options.observed and self.files and self.files[0].complete:
+            from .observing import observe  # for start-up
+
+            self.wrong = observe(self.paths[0], self.options, out, self.fed)
+        return self.wrong
+
+    def _source(self) -> AbstractContextManager[Events]:
+        """What replays the files."""
+        options = self.options
+        tasks = list(self._tasks())
+        if options.dask is not None:
+            from .dask import Cluster  # for start-up
+
+            return Cluster(options.dask, options.timeout, options.dask_files).replaying(tasks)
+        if (options.jobs or 1) == 1 and options.timeout is None:
+            return closing(serial(tasks))  # type: ignore[type-var]
+        from .processes import Pool  # for start-up
+
+        return Pool(options.jobs or 1, options.timeout, len(tasks)).replaying(tasks)
+
+    def _tasks(self) -> Iterator[Task]:
+        """What is asked for each file."""
+        options = self.options
+        common = {f.name: getattr(options, f.name) for f in fields(ReplayOptions)}
+        common["values"] |= options.output is not None or options.save_results is not None
+        # Operators are looked at in the first file alone, on what it was fed, so that data is loaded once.
+        looked = options.input_data is not None and options.observed
+        for i, path in enumerate(self.paths):
+            yield Task(
+                path,
+                **common,
+                facts=options.reported,
+                pictures=options.html is not None,
+                feeds=looked and i == 0,
+            )
+
+
+def replay_files(
+    files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None, out: TextIO | None = None
+) -> Replay:
+    """Replay files as ``loadrun FILES`` does, and write the reports that are asked for.
+
+    Args:
+        files: names, patterns, and folders, which stand for the models in them.
+        options: how they are replayed.
+        out: where tables about operators go, default standard output.
+
+    Returns:
+        the finished run: `Replay.files` has a `loadrun.compare.results.FileResult` for every dump, `Replay.exit_code`
+        is that of the command. With `Replay` as a context manager results can be had one by one.
+
+    Raises:
+        InputError: a file does not exist.
+        UsageError: options exclude each other, an engine is not installed.
+
+    >>> run = replay_files(["fixtures/nets/mlp.mge", "fixtures/nets/lstm_2_both.mge"], RunOptions(jobs=2))
+    >>> [(f.path, f.verdict.value, f.testcases) for f in run.files]
+    [('fixtures/nets/mlp.mge', 'pass', 3), ('fixtures/nets/lstm_2_both.mge', 'pass', 2)]
+    >>> run.exit_code
+    0
+    """
+    with Replay(files, options) as run:
+        for _ in run:
+            continue
+        run.observe(out or sys.stdout)
+    return run

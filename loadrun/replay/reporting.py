@@ -1,0 +1,213 @@
+"""Where the results of a run go besides the screen: reports of several forms, values, annotations."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..base.files import FileNames, check_targets, growing, replacing, text_file
+from ..base.version import __version__
+from ..runner import FileResult, Result
+from .events import Replayed
+from .options import PathName, RunOptions
+
+if TYPE_CHECKING:
+    from ..report.html import HtmlWriter
+    from ..report.json import LineWriter
+    from ..verify.bench import Timing
+    from ..verify.pictures import Picture
+    from ..verify.saved import ResultWriter
+
+__all__ = ["Sinks", "sinks"]
+
+
+class ReportWriter(Protocol):
+    """What a report is written with."""
+
+    def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
+        """Begin a file."""
+
+    def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
+        """One result of the file."""
+
+    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
+        """End a file."""
+
+    def close(self, exit_code: int) -> None:
+        """End the report."""
+
+
+class Sinks:
+    """All reports of a run.
+
+    Args:
+        writers: the reports.
+        drawing: the one that draws pictures.
+        saved: where values go for `loadrun judge`.
+        folder: where outputs are saved.
+        several: whether there is more than one file, so that names of outputs begin with the file's.
+    """
+
+    def __init__(
+        self,
+        writers: Sequence[ReportWriter],
+        drawing: HtmlWriter | None,
+        saved: ResultWriter | None,
+        folder: PathName | None,
+        several: bool,
+    ) -> None:
+        self._writers = writers
+        self._drawing = drawing
+        self._saved = saved
+        self._folder = folder
+        self._several = several
+        self._names = FileNames()
+
+    def begin(self, file: FileResult, facts: Mapping[str, Any]) -> None:
+        """A file begins."""
+        for w in self._writers:
+            w.begin(file, facts)
+        if self._saved is not None:
+            self._saved.begin(file.path, file.missed)
+
+    def add(self, path: str, found: Replayed, bare: Result) -> None:
+        """A result of it: as it came, and without values."""
+        if self._saved is not None:
+            self._saved.add(found.result)
+        if self._folder is not None:
+            self._save(
+                found.result,
+                self._folder,
+                f"{os.path.splitext(os.path.basename(path))[0]}." if self._several else "",
+            )
+        extra: dict[str, Any] = {"inputs": dict(found.inputs)}
+        if found.digest is not None:
+            extra["data_digest"] = found.digest
+        for w in self._writers:
+            w.add(bare, extra)
+        if self._drawing is not None:
+            self._draw(found.pictures)
+
+    def _draw(self, pictures: Mapping[str, Picture]) -> None:
+        assert self._drawing is not None
+        for name, found in pictures.items():
+            self._drawing.picture(name, found)
+
+    def end(self, file: FileResult, timing: Timing | None, explanation: Sequence[str]) -> None:
+        """The file ends."""
+        for w in self._writers:
+            w.end(file, timing, explanation)
+
+    def close(self, exit_code: int) -> None:
+        """The run ends."""
+        for w in self._writers:
+            w.close(exit_code)
+
+    def _save(self, result: Result, folder: PathName, lead: str) -> None:
+        os.makedirs(folder, exist_ok=True)
+        case = "" if result.index is None else f"{result.index}."
+        for out in result.outputs:
+            if out.value is not None:
+                name = out.name if result.choice is None else f"{result.choice}.{out.name}"
+                with replacing(os.path.join(folder, f"{self._names.file(name, lead + case)}.npy")) as f:
+                    np.save(f, out.value, allow_pickle=False)
+
+
+@contextmanager
+def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
+    """The reports that the options ask for; when this is left early, JSON lines say so and the others do not appear.
+
+    Args:
+        options: what is asked for.
+        files: the models.
+
+    Raises:
+        UsageError: two reports, or a report and a file that is read, are the same file.
+    """
+    read = list(files)
+    if options.input_data:
+        from ..inputs.lists import files_named  # for start-up
+
+        read += files_named(options.input_data)
+    names = ("json", "json_lines", "junit", "html", "save_results", "profile", "perfetto", "io_dump")
+    check_targets({f"--{n.replace('_', '-')}": getattr(options, n) for n in names}, read)
+    lines, whole = options.json_lines, options.json
+    if whole is not None and whole.endswith(".jsonl"):
+        whole, lines = None, lines or whole
+    about: dict[str, Any] = {}
+    if options.reported:
+        from ..verify.bench.environment import environment  # for start-up
+
+        about = {
+            "environment": environment(),
+            "engine": ",".join(map(str, options.engines)),
+            "seed": options.seed,
+        }
+    with ExitStack() as stack:
+        writers: list[ReportWriter] = []
+        drawing = None
+        if whole is not None:
+            from ..report.json import JsonWriter as JsonWriter  # for start-up
+
+            file = sys.stdout if whole == "-" else stack.enter_context(text_file(whole))
+            writers.append(JsonWriter(file, __version__, about))
+        if lines is not None:
+            writers.append(stack.enter_context(_lines(lines, about)))
+        if options.junit is not None:
+            from ..report.junit import JUnitWriter  # for start-up
+
+            writers.append(JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about))
+        if options.html is not None:
+            from ..report.html import HtmlWriter  # for start-up
+
+            drawing = HtmlWriter(stack.enter_context(text_file(options.html, "utf-8")), about)
+            writers.append(drawing)
+        saved = stack.enter_context(_results_file(options.save_results))
+        yield Sinks(writers, drawing, saved, options.output, len(files) > 1)
+
+
+@contextmanager
+def _lines(target: str, about: Mapping[str, Any]) -> Iterator[LineWriter]:
+    """A report of JSON lines that says when it was interrupted."""
+    from ..report.json import LineWriter  # for start-up
+
+    with ExitStack() as stack:
+        if target == "-":
+            file: Any = sys.stdout
+        else:
+            raw = stack.enter_context(growing(target))
+            file = stack.enter_context(io.TextIOWrapper(raw, encoding="ascii", newline="\n"))
+        writer = LineWriter(file, __version__, about)
+        try:
+            yield writer
+        except BaseException as e:
+            writer.interrupted("the run was ended by a signal" if _ended(e) else f"{type(e).__name__}: {e}")
+            raise
+
+
+def _ended(e: BaseException) -> bool:
+    return isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit))
+
+
+@contextmanager
+def _results_file(target: PathName | None) -> Iterator[ResultWriter | None]:
+    """Results with their values to write, to a file that appears when it is complete."""
+    if target is None:
+        yield None
+        return
+    from ..verify.saved import ResultWriter  # for start-up
+
+    with replacing(target) as raw:
+        writer = ResultWriter(raw)
+        try:
+            yield writer
+        except BaseException:
+            writer.abandon()
+            raise
+        writer.close()

@@ -1,0 +1,189 @@
+"""Replaying a model's own file on a runtime that reads such files: the same verdicts as for graphs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ..compare.formula import Formula
+from ..compare.judging import Criteria, judge, policy_for
+from ..compare.policy import Policy
+from ..compare.results import OutputResult, Result, Verdict
+from ..engines import FileEngine
+from ..graph.dtypes import Array, DType, array_dtype
+from ..testcase import EXPECT, FileValue, SourceFile, Testcase
+
+__all__ = ["FileReplay", "file_errors", "own_inputs"]
+
+_ABSENT = "the runtime gives no such value"
+
+
+class FileReplay:
+    """A file on a runtime.
+
+    Args:
+        source: the file.
+        engine: the runtime, with the file loaded.
+        policies: what outputs must fulfil besides, by name, all others under the empty name.
+        loosened: the tolerances that outputs had before they were loosened, by name.
+    """
+
+    def __init__(
+        self,
+        source: SourceFile,
+        engine: FileEngine,
+        policies: Mapping[str, Policy],
+        loosened: Mapping[str, float],
+    ) -> None:
+        self.source, self.engine, self.policies, self.loosened = source, engine, policies, loosened
+
+    def check(self, testcase: Testcase, index: int | None) -> Result:
+        """Feed a testcase and judge every output of which it has an expected value.
+
+        Raises:
+            InputError: the testcase does not fit the file's inputs.
+            EngineError: the runtime fails.
+        """
+        values = testcase.arrays if testcase.own is None else testcase.own
+        seconds, found = self._run({n: v for n, v in values.items() if not n.endswith(EXPECT)})
+        expected = {n.removesuffix(EXPECT): v for n, v in values.items() if n.endswith(EXPECT)}
+        outs: list[OutputResult] = []
+        for name in dict.fromkeys((*found, *expected)):
+            value = found.get(name)
+            if name not in expected:
+                outs += [self._plain(name, n, v) for n, v in _flat(name, value)]
+            elif testcase.own is None:
+                outs += self._judged(name, _in_form_of(value, expected[name]), value)
+            else:
+                outs += self._judged(name, expected[name], value)
+        return Result(index, tuple(outs), Verdict.of_outputs(outs), seconds, engine=self.engine.about)
+
+    def run(self, inputs: Mapping[str, FileValue]) -> Result:
+        """Run the file on given inputs, without checks.
+
+        Raises:
+            InputError: an input is missing, unknown, or of another type.
+            EngineError: the runtime fails.
+        """
+        seconds, found = self._run(inputs)
+        outs = tuple(self._plain(name, n, v) for name, value in found.items() for n, v in _flat(name, value))
+        return Result(None, outs, Verdict.NOT_COMPARED, seconds, engine=self.engine.about)
+
+    def _run(self, inputs: Mapping[str, FileValue]) -> tuple[float, Mapping[str, FileValue]]:
+        given = self.engine.fitted(inputs)
+        start = time.perf_counter()
+        found = self.engine.run(given)
+        return time.perf_counter() - start, found
+
+    def _plain(self, output: str, name: str, value: Array) -> OutputResult:
+        return OutputResult(name, value.shape, self._dtype(output, value), Verdict.NOT_COMPARED, value=value)
+
+    def _dtype(self, output: str, value: Array) -> DType:
+        """The data type of a value: the declared one, where the value is of that, else its own."""
+        known = self.source.outputs.get(output)
+        return known if known is not None and known.np == value.dtype else array_dtype(value)
+
+    def _judged(self, output: str, expect: FileValue, get: FileValue) -> Iterator[OutputResult]:
+        """An output, or every value of a sequence."""
+        expected, computed = dict(_flat(output, expect)), dict(_flat(output, get))
+        for name, value in computed.items():
+            if name in expected:
+                yield self._one(output, name, expected[name], value)
+            else:
+                plain = self._plain(output, name, value)
+                yield replace(
+                    plain, verdict=Verdict.FAIL, error=math.nan, notes=("no such value is expected",)
+                )
+        for name in expected.keys() - computed.keys():
+            dtype = self._dtype(output, expected[name])
+            yield OutputResult(
+                name, expected[name].shape, dtype, Verdict.FAIL, error=math.nan, notes=(_ABSENT,)
+            )
+
+    def _one(self, output: str, name: str, expect: Array, get: Array) -> OutputResult:
+        error = self.source.error(output, expect, get)
+        maxerr = self.source.maxerr(output)
+        question = Criteria(name, self._dtype(output, get), maxerr, policy=policy_for(self.policies, name))
+        question = question._replace(loosened=self.loosened.get(output))
+        if error is None:
+            return judge(question, expect, get)
+        own = np.array([error])
+        asked = question._replace(formula=Formula.OTHER)
+        if "U" in (expect.dtype.kind, get.dtype.kind):
+            # Texts are compared as numbers that stand for them; nothing else can be asked of them.
+            return replace(judge(asked, *_numbered(expect, get), own), value=get, expect=None)
+        found = judge(asked, expect, get, own)
+        if expect.dtype != get.dtype:
+            note = f"expected {expect.dtype} values, the runtime gives {get.dtype}"
+            found = replace(found, notes=(*found.notes, note))
+        return found
+
+
+def own_inputs(testcase: Testcase) -> dict[str, FileValue]:
+    """The inputs of a testcase as its model's file has them.
+
+    >>> case = Testcase({"x": np.ones(1, "i4")}).with_own({"x": np.ones((), "i8"), "y:expect": None})
+    >>> own_inputs(case)
+    {'x': array(1)}
+    """
+    values = testcase.arrays if testcase.own is None else testcase.own
+    return {n: v for n, v in values.items() if not n.endswith(EXPECT)}
+
+
+def file_errors(source: SourceFile, testcase: Testcase) -> dict[str, Callable[[Array, Array], float] | None]:
+    """What measures the error of two values by a file's own rule, by the names that a testcase's outputs have."""
+
+    def measure(output: str) -> Callable[[Array, Array], float]:
+        def error(expect: Array, get: Array) -> float:
+            found = source.error(output, expect, get)
+            return math.nan if found is None else found
+
+        return error
+
+    found: dict[str, Callable[[Array, Array], float] | None] = {}
+    for name, value in (testcase.own or {}).items():
+        output = name.removesuffix(EXPECT)
+        for part, array in _flat(output, value) if name.endswith(EXPECT) else ():
+            if source.error(output, array, array) is not None:
+                found[part] = measure(output)
+    return found
+
+
+def _flat(name: str, value: FileValue) -> Iterator[tuple[str, Array]]:
+    """An output as arrays by name: values of a sequence are numbered, those of a map are one array."""
+    if value is None:
+        return
+    if isinstance(value, Mapping):
+        yield name, np.asarray([value[k] for k in value])
+    elif isinstance(value, np.ndarray):
+        yield name, value.astype(str) if value.dtype.kind in "OS" else value
+    elif isinstance(value, (list, tuple)) and value and all(isinstance(v, Mapping) for v in value):
+        # The scores of a classifier: a map from class to number for each item.
+        yield name, np.asarray([[v[k] for k in v] for v in value])
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _flat(f"{name}.{i}", item)
+    else:
+        yield name, np.asarray(value)
+
+
+def _in_form_of(value: FileValue, expect: FileValue) -> FileValue:
+    """An expected value as the graph has it, in the type of the file's own value."""
+    if not isinstance(value, np.ndarray) or not isinstance(expect, np.ndarray):
+        return expect
+    if value.dtype.kind not in "biuf":
+        return expect
+    made = expect.astype(value.dtype)
+    return made.reshape(()) if value.ndim == 0 and made.size == 1 else made
+
+
+def _numbered(expect: Array, get: Array) -> tuple[Array, Array]:
+    """Numbers in place of texts, equal where those are."""
+    texts = [str(v) for a in (expect, get) for v in a.reshape(-1)]
+    known = {text: i for i, text in enumerate(sorted(set(texts)))}
+    numbers = np.array([known[t] for t in texts], np.int64)
+    return numbers[: expect.size].reshape(expect.shape), numbers[expect.size :].reshape(get.shape)

@@ -1,0 +1,492 @@
+"""Replaying a bundle on an engine: one `Result` per testcase, with a verdict for every output."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+from ..base.about import About
+from ..base.errors import (
+    EngineError,
+    InputError,
+    LoadRunError,
+    OutOfMemoryError,
+    UnsupportedError,
+    UsageError,
+)
+from ..base.failures import out_of_memory
+from ..base.registry import resolve
+from ..compare.formula import Formula
+from ..compare.judging import NARROW, Criteria, blind, judge, policy_for
+from ..compare.policy import Policy
+from ..compare.recorded import packed_policies
+from ..compare.results import OutputResult, Result, Verdict
+from ..engines import (
+    Choice,
+    Engine,
+    check_engine,
+    file_of,
+    make_engine,
+    make_file_engine,
+    make_ready,
+    runs_file,
+)
+from ..graph import Graph, Var
+from ..graph.dtypes import Array, DType, dtype_of
+from ..inputs.feeds import fit_inputs, random_inputs
+from ..ops.infer import infer_dtypes
+from ..passes.checks import GET, Cone, Origins, compared, cone, formula, two_sided
+from ..testcase import EXPECT, Bundle, Check, FileValue, Testcase
+from .native import FileReplay, file_errors, own_inputs
+
+__all__ = ["Runner", "faulty", "own_errors", "run"]
+
+_KEPT = 16
+"""Sets of sizes whose engines are kept where each has a graph of its own, those that were needed last."""
+
+
+@dataclass(eq=False)
+class _Checked:
+    """A check, what is asked of it, and the variables that this takes.
+
+    Attributes:
+        own: the error that the file computes, where that is looked at.
+        cone: the error graph by itself, where it has to be asked whether it compares.
+        verdict: what it answered, None before it was asked; a tuple so that no answer is one, too.
+    """
+
+    check: Check
+    question: Criteria
+    expect: Var
+    get: Var
+    own: Var | None
+    cone: Cone | None
+    answer: tuple[str | None] | None = None
+
+    @property
+    def read(self) -> list[Var]:
+        """What it reads of the model."""
+        return [self.get, *(self.cone.frontier.values() if self.cone else ())]
+
+    @property
+    def vars(self) -> list[Var]:
+        extra = [self.cone.source, *self.cone.frontier.values()] if self.cone else []
+        return [self.expect, self.get, *([self.own] if self.own else []), *extra]
+
+
+@dataclass(eq=False)
+class _OutputPlan:
+    """Which variables to compute: those of the checks, then the unchecked outputs."""
+
+    checks: list[_Checked]
+    plain: list[tuple[str, Var]]
+    unread: dict[str, Var]
+
+    @property
+    def vars(self) -> list[Var]:
+        return [v for c in self.checks for v in c.vars] + [v for _, v in self.plain]
+
+
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    """Make an error of loadrun's of memory that runs out."""
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except MemoryError as e:
+        raise OutOfMemoryError(out_of_memory(e)) from e
+
+
+class Runner:
+    """Executes a bundle's graph repeatedly.
+
+    Args:
+        bundle: what `loadrun.load` returned, or a path.
+        engine: name of the engine, with an argument behind a colon where it takes one, or a `loadrun.engines.Choice`.
+        seed: seed of the graph's random operators.
+        policies: what outputs must fulfil besides, by name, all others under the empty name; default is what the file
+            was packed with.
+
+    Raises:
+        UnsupportedError: the graph holds an operator that cannot be executed.
+        UsageError: the seed is negative, or there is no such engine.
+
+    >>> import loadrun
+    >>> runner = loadrun.Runner("fixtures/nets/mlp.mge")
+    >>> [result.verdict.value for result in runner.replay()]
+    ['pass', 'pass', 'pass']
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle | str | os.PathLike[str],
+        engine: str | Choice = "reference",
+        *,
+        seed: int = 0,
+        policies: Mapping[str, Policy] | None = None,
+    ) -> None:
+        if seed < 0:
+            raise UsageError(f"a seed must be a whole number of at least 0, found {seed}")
+        self.engine = check_engine(engine)
+        load = resolve("loadrun.dump:load")
+        self.bundle: Bundle = (
+            bundle if isinstance(bundle, Bundle) else load(bundle, native=runs_file(self.engine))
+        )
+        self.seed = seed
+        self._model: Engine | None = None
+        self._outputs: dict[str, Var] = {}
+        self._checked: tuple[_OutputPlan, Engine] | None = None
+        self._others: OrderedDict[int, Runner] = OrderedDict()
+        self._last = self
+        self.packed, self.loosened = packed_policies(self.bundle.record)
+        self.policies = {**self.packed, **(policies or {})}
+
+    @cached_property
+    def _native(self) -> FileReplay | None:
+        """The model's own file on the engine, where the engine runs such files and the graph is that of the file."""
+        source = file_of(self.bundle, self.engine)
+        if source is not None:
+            self.bundle.require_unchanged()
+            return FileReplay(source, make_file_engine(self.engine, source), self.policies, self.loosened)
+        if self.bundle.refusal is not None:
+            raise UnsupportedError(f"not run by {self.engine}: {self.bundle.refusal}")
+        return None
+
+    def inputs_of(self, testcase: Testcase) -> Mapping[str, FileValue]:
+        """The inputs of a testcase in the form that `run` passes on without change."""
+        return own_inputs(testcase) if self._native is not None else testcase.inputs
+
+    @property
+    def about(self) -> About:
+        """What executes the model, and how it computes; what the engine cannot run is known after the first run."""
+        if self._native is not None:
+            return self._native.engine.about
+        if self._last is not self:
+            return self._last.about
+        if self._checked is not None:
+            return self._checked[1].about
+        return self._outputs_engine().about
+
+    def replay(self) -> Iterator[Result]:
+        """Replay every testcase of the bundle; a failing one does not stop the others."""
+        for i in range(len(self.bundle.testcases)):
+            yield self.replay_one(i)
+
+    def replay_one(self, index: int) -> Result:
+        """Replay one testcase by its number."""
+        try:
+            return self.check(self.bundle.testcases[index], index)
+        except UsageError:
+            # An engine that is not installed is no fault of the testcase.
+            raise
+        except LoadRunError as e:
+            return Result(index, (), Verdict.ERROR, message=str(e))
+
+    @_memory_told()
+    def check(self, testcase: Testcase, index: int | None = None) -> Result:
+        """Feed a testcase and evaluate every check of the graph.
+
+        Raises:
+            InputError: the testcase does not fit the graph's inputs.
+            EngineError: an operator failed.
+            FormatError: the file changed while it was in use.
+        """
+        if self._native is not None:
+            self.bundle.require_unchanged()
+            found = self._native.check(testcase, index)
+            settled = _settled(found.outputs, testcase)
+            return replace(found, outputs=tuple(settled), verdict=Verdict.of_outputs(settled))
+        self._last = self._for(testcase.arrays)
+        if self._last is not self:
+            return self._last.check(testcase, index)
+        if self._checked is None:
+            plan = self._plan()
+            self._checked = plan, self._checking(plan)
+        plan, engine = self._checked
+        self.bundle.require_unchanged()
+        _check_dtypes(engine, testcase)
+        make_ready(engine, testcase.arrays)
+        start = time.perf_counter()
+        values = iter(engine.run(testcase.arrays))
+        seconds = time.perf_counter() - start
+        outs = [self._judged(c, values) for c in plan.checks]
+        for name, var in plan.plain:
+            reason = _UNREAD if name in plan.unread else None
+            outs.append(_unchecked_output(name, var, next(values), reason))
+        alone = plan.unread.keys() - dict(plan.plain)
+        outs += [_unread(n, v, testcase) for n, v in plan.unread.items() if n in alone]
+        outs = _settled(outs, testcase)
+        shown = _at_border(outs, self.bundle.scalars)
+        return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
+
+    def _plan(self) -> _OutputPlan:
+        graph = self.bundle.graph
+        checks = self.bundle.checks
+        named = {c.name for c in checks}
+        plain = [(n, v) for n, v in self.bundle.outputs.items() if n not in named]
+        origins = Origins(graph)
+        formulas = [formula(c) for c in checks]
+        others = [c.err for c, f in zip(checks, formulas, strict=True) if f is Formula.OTHER]
+        if others:
+            infer_dtypes(graph.needed(others))
+        found = [self._asked(c, f, origins) for c, f in zip(checks, formulas, strict=True)]
+        needed = {id(o) for o in graph.needed([c.expect for c in checks])}
+        given = [v for v in graph.inputs if (v.name or "").endswith(EXPECT) and id(v.owner) not in needed]
+        unread = {(v.name or "")[: -len(EXPECT)]: v for v in given}
+        return _OutputPlan(found, plain, unread)
+
+    def _asked(self, check: Check, kind: Formula, origins: Origins) -> _Checked:
+        """What a check asks, and whether its error graph has to be asked in turn."""
+        expect, get = compared(check)
+        fault = origins.fault(check)
+        own = None if kind is Formula.REAL else check.err
+        around: Cone | None = None
+        if kind is Formula.OTHER and fault is None:
+            taken = cone(check, origins)
+            if isinstance(taken, str):
+                fault, own = taken, None
+            else:
+                around = taken
+                infer_dtypes(around.graph.oprs)
+                own = check.err if taken.direct else None
+        question = Criteria(
+            check.name,
+            expect.dtype or DType("Float32"),
+            check.maxerr,
+            kind if own is not None else Formula.REAL,
+            fault,
+            policy_for(self.policies, check.name),
+            loosened=self.loosened.get(check.name),
+            rounding=_rounding(kind, around),
+        )
+        return _Checked(check, question, expect, get, own, around)
+
+    def _judged(self, c: _Checked, values: Iterator[Array]) -> OutputResult:
+        """Judge the next values; an error graph of the file's own is asked once whether it compares."""
+        expect, get = next(values), next(values)
+        own = next(values) if c.own is not None else None
+        given = [next(values) for _ in range(1 + len(c.cone.frontier))] if c.cone is not None else []
+
+        def seen() -> str | None:
+            if c.cone is None:
+                return None
+            if c.answer is None:
+                c.answer = (self._answer(c.cone, c.check, given),)
+            return c.answer[0]
+
+        question = c.question._replace(dtype=c.get.dtype or dtype_of(get))
+        return judge(question, expect, get, own, seen)
+
+    def _answer(self, around: Cone, check: Check, given: Sequence[Array]) -> str | None:
+        engine = make_engine("reference", around.graph, around.graph.outputs, seed=self.seed)
+        feeds = dict(zip(around.frontier, given[1:], strict=True))
+        name = around.source.name or ""
+
+        def errors(expect: Array) -> Array:
+            return engine.run({name: expect, **feeds})[0]
+
+        return blind(errors, given[0], around.source.owner.tensors[0].dtype, check.maxerr)
+
+    @_memory_told()
+    def run(self, inputs: Mapping[str, FileValue] | None = None) -> Result:
+        """Run the model on given inputs, without its checks.
+
+        Args:
+            inputs: arrays by input name, of the inputs' dtypes or safely convertible to them; default
+                `random_inputs`. Shapes may differ from the file's as far as the graph allows.
+
+        Raises:
+            InputError: an input is missing, unknown, or of another dtype.
+            EngineError: an operator failed.
+            FormatError: the file changed while it was in use.
+        """
+        if self._native is not None:
+            self.bundle.require_unchanged()
+            return self._native.run(random_inputs(self.bundle, self.seed) if inputs is None else inputs)
+        given = cast("Mapping[str, Array] | None", inputs)
+        feeds = random_inputs(self.bundle, self.seed) if given is None else fit_inputs(self.bundle, given)
+        self._last = self._for(feeds)
+        if self._last is not self:
+            return self._last.run(feeds)
+        self.bundle.require_unchanged()
+        model = self._outputs_engine()
+        make_ready(model, feeds)
+        start = time.perf_counter()
+        values = model.run(feeds)
+        seconds = time.perf_counter() - start
+        outs = tuple(
+            _unchecked_output(n, v, a) for (n, v), a in zip(self._outputs.items(), values, strict=True)
+        )
+        shown = _at_border(outs, self.bundle.scalars)
+        return Result(None, shown, Verdict.NOT_COMPARED, seconds, engine=model.about)
+
+    def _for(self, arrays: Mapping[str, Array]) -> Runner:
+        """The runner of the graph that is made for the sizes of some arrays; itself where one serves all."""
+        bundle = self.bundle.for_data(arrays)
+        if bundle is self.bundle:
+            return self
+        found = self._others.pop(id(bundle), None)
+        if found is None or found.bundle is not bundle:
+            found = copy(self)
+            found.bundle, found._last = bundle, found
+            found._model, found._checked, found._others = None, None, OrderedDict()
+        self._others[id(bundle)] = found
+        while len(self._others) > _KEPT:
+            self._others.popitem(last=False)
+        return found
+
+    def _outputs_engine(self) -> Engine:
+        """The engine for the outputs alone, made on first use."""
+        if self._model is None:
+            self._outputs = self.bundle.outputs
+            self._model = self._engine(list(self._outputs.values()))
+        return self._model
+
+    def _checking(self, plan: _OutputPlan) -> Engine:
+        """The engine for a plan: what checks compute is the reference engine's, whatever executes the model."""
+        if self.engine.spec == "reference":
+            return self._engine(plan.vars)
+        from ..engines.divided import Divided  # for start-up
+
+        infer_dtypes(self.bundle.graph.needed(plan.vars))
+        computed = {v.id: v for v in (*(v for c in plan.checks for v in c.read), *(v for _, v in plan.plain))}
+        model = self._engine(list(computed.values()))
+        return Divided(model, self.bundle.graph, computed.values(), plan.vars, self.seed)
+
+    def _engine(self, targets: Sequence[Var]) -> Engine:
+        return make_engine(self.engine, self.bundle.graph, targets, seed=self.seed)
+
+
+def own_errors(
+    bundle: Bundle, engine: str = "reference"
+) -> dict[str, Callable[[Array, Array], float] | None]:
+    """What measures the error of two values for each check that has a formula of its own, by the output's name.
+
+    None stands for a formula that needs more than an expected and a computed value.
+    """
+    found: dict[str, Callable[[Array, Array], float] | None] = {}
+    if bundle.file is not None and len(bundle.testcases):
+        return file_errors(bundle.file, bundle.testcases[0])
+    for check in bundle.checks:
+        if formula(check) is Formula.OTHER:
+            infer_dtypes(bundle.graph.needed([check.err]))
+            made = two_sided(bundle.graph, check)
+            found[check.name] = None if made is None else _measure(made, engine)
+    return found
+
+
+def _measure(made: Graph, engine: str) -> Callable[[Array, Array], float]:
+    asked = make_engine(engine, made, made.outputs)
+    (expected,) = (name for name in asked.inputs if name != GET)
+    dtypes = {name: v.owner.tensors[0].dtype.np for name, v in asked.inputs.items()}
+
+    def error(expect: Array, get: Array) -> float:
+        given = {expected: expect.astype(dtypes[expected]), GET: get.astype(dtypes[GET])}
+        try:
+            (value,) = asked.run(given)
+        except EngineError:
+            # The computed value has another layout than the expected one.
+            return math.nan
+        return float(value.reshape(-1)[0]) if value.size == 1 else math.nan
+
+    return error
+
+
+def run(
+    bundle: Bundle | str | os.PathLike[str],
+    inputs: Mapping[str, Array] | None = None,
+    engine: str | Choice = "reference",
+    *,
+    seed: int = 0,
+) -> list[Result]:
+    """Replay all testcases of a file, or run its model on given inputs.
+
+    Args:
+        bundle: a path, or what `loadrun.load` returned.
+        inputs: arrays by input name; without them the embedded testcases are replayed, and a model
+            without testcases runs once on `random_inputs`.
+        engine: name of the engine.
+        seed: seed of random operators and random inputs.
+
+    Returns:
+        one `Result` per testcase, or a single one.
+
+    >>> import loadrun
+    >>> results = loadrun.run("fixtures/nets/mlp.mge")
+    >>> [r.verdict.value for r in results]
+    ['pass', 'pass', 'pass']
+    """
+    runner = Runner(bundle, engine, seed=seed)
+    if inputs is None and len(runner.bundle.testcases):
+        return list(runner.replay())
+    return [runner.run(inputs)]
+
+
+def _rounding(kind: Formula, around: Cone | None) -> float:
+    """Machine epsilon of the narrowest float in which an error is computed, 0 for float32."""
+    if kind is Formula.NARROW:
+        return NARROW["Float16"]
+    met = {v.dtype.name for v in around.graph.vars() if v.dtype is not None} if around is not None else set()
+    return max((eps for name, eps in NARROW.items() if name in met), default=0.0)
+
+
+_UNREAD = "the testcases hold an expected value of it that no check reads"
+
+
+def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
+    """An expected value that nothing reads, of no output: it says that something was to be compared."""
+    value = testcase.arrays.get(name + EXPECT)
+    shape = () if value is None else value.shape
+    dtype = var.owner.tensors[0].dtype
+    return OutputResult(name, shape, dtype, Verdict.NOT_COMPARED, reason=_UNREAD)
+
+
+def _settled(outs: Sequence[OutputResult], testcase: Testcase) -> list[OutputResult]:
+    """The outputs with what follows from the testcase, whatever was computed."""
+    found = faulty(outs, testcase.faults)
+    return [_not_in_full(o, testcase.left_out) for o in found] if testcase.left_out else found
+
+
+def faulty(outs: Sequence[OutputResult], faults: Mapping[str, str]) -> list[OutputResult]:
+    """The outputs with those that fail by what the testcase is, whatever was computed."""
+    found = {o.name: o for o in outs}
+    for name, why in faults.items():
+        out = found.get(name) or OutputResult(name, (), DType("Float32"), Verdict.FAIL)
+        found[name] = replace(out, verdict=Verdict.FAIL, reason=None, notes=(why, *out.notes))
+    return list(found.values())
+
+
+def _not_in_full(out: OutputResult, left_out: str) -> OutputResult:
+    """An output whose expected value was cut before it was compared: it may fail, but not pass."""
+    return replace(out, verdict=Verdict.NOT_COMPARED, reason=left_out) if out.verdict is Verdict.PASS else out
+
+
+def _unchecked_output(name: str, var: Var, value: Array, reason: str | None = None) -> OutputResult:
+    dtype = var.dtype or dtype_of(value)
+    return OutputResult(name, value.shape, dtype, Verdict.NOT_COMPARED, value=value, reason=reason)
+
+
+def _at_border(outs: Iterable[OutputResult], scalars: frozenset[str]) -> tuple[OutputResult, ...]:
+    """The outputs, those without axes in the model as a scalar again."""
+    return tuple(
+        replace(o, shape=(), value=o.value.reshape(()))
+        if o.name in scalars and o.value is not None and o.value.size == 1
+        else o
+        for o in outs
+    )
+
+
+def _check_dtypes(engine: Engine, testcase: Testcase) -> None:
+    for name, var in engine.inputs.items():
+        stored = testcase.dtypes.get(name)
+        if stored is not None and var.dtype is not None and stored != var.dtype:
+            raise InputError(f"the testcase stores {stored} for the input {name!r}, which takes {var.dtype}")

@@ -1,0 +1,97 @@
+"""What engines share that run a model's own file: values brought to the types that the file declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.errors import InputError
+from ..engines import TRANSLATED
+from ..graph.dtypes import Array
+from ..testcase import FileValue, SourceFile
+
+__all__ = ["Ports", "fitted", "refused"]
+
+
+class Ports(NamedTuple):
+    """The inputs of a file as a runtime names them.
+
+    Attributes:
+        names: those that it wants.
+        optional: those that the file has a value for.
+        dtypes: how numpy holds them, by name; text, sequences and maps have none.
+        shapes: the declared sizes by name, of which open ones are no integers.
+    """
+
+    names: Sequence[str]
+    optional: Sequence[str]
+    dtypes: Mapping[str, np.dtype[Any]]
+    shapes: Mapping[str, Sequence[object]]
+
+
+def fitted(source: SourceFile, ports: Ports, feeds: Mapping[str, FileValue]) -> dict[str, Any]:
+    """Values by input name in the types that a file declares.
+
+    Inputs that no output depends on are not in the graph that was made of the file: they get zeros.
+
+    Raises:
+        InputError: an input is missing or unknown, or a value does not fit its type.
+    """
+    given: dict[str, Any] = {}
+    for name in ports.names:
+        if name in source.constants:
+            given[name] = _as_type(name, source.constants[name], ports, source)
+        elif name in feeds:
+            given[name] = _as_type(name, feeds[name], ports, source)
+        else:
+            given[name] = _zeros(name, source, ports, feeds)
+    if len(given) < len(feeds) or any(n not in given for n in feeds):
+        for name in feeds:
+            if name in given:
+                continue
+            if name not in ports.optional:
+                raise InputError(
+                    f"the model has no input {name!r}; its inputs are {', '.join(ports.names) or 'none'}"
+                )
+            given[name] = feeds[name]
+    return given
+
+
+def refused(engine: str, source: SourceFile, why: Exception) -> str:
+    """What is said where a runtime does not take a file, with the other way where there is one."""
+    other = f"; {engine}:{TRANSLATED} gives it loadrun's graph instead" if source.graph.outputs else ""
+    return f"{engine} does not take the file: {why}{other}"
+
+
+def _as_type(name: str, value: FileValue, ports: Ports, source: SourceFile) -> FileValue:
+    want = ports.dtypes.get(name)
+    if want is None:
+        return value
+    array = np.asarray(value)
+    if array.dtype != want:
+        array = _cast(name, array, want)
+    if name in source.scalars and array.ndim == 1 and array.size == 1:
+        array = array.reshape(())
+    return array
+
+
+def _cast(name: str, array: Array, want: np.dtype[Any]) -> Array:
+    """Another type of numbers: any real number as a float, else only the same number."""
+    if array.dtype.kind in "fiub" and want.kind in "fiub":
+        with np.errstate(all="ignore"):
+            made = array.astype(want)
+        if want.kind == "f" or bool((made == array).all()):
+            return made
+    raise InputError(
+        f"input {name!r} takes {want}; the given {array.dtype} array holds values that do not fit"
+    )
+
+
+def _zeros(name: str, source: SourceFile, ports: Ports, feeds: Mapping[str, FileValue]) -> Array:
+    shape = [n for n in ports.shapes.get(name, ("",)) if isinstance(n, int)]
+    needed = any(v.name == name for v in source.graph.inputs)
+    if needed or name not in ports.dtypes or len(shape) != len(ports.shapes[name]):
+        raise InputError(f"no value was given for the input {name!r}; given: {', '.join(feeds) or 'none'}")
+    return np.zeros(shape, ports.dtypes[name])

@@ -1,0 +1,57 @@
+"""An exported program as it is, run by torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..base.about import About
+from ..base.errors import EngineError
+from ..engines import NATIVE
+from ..testcase import FileValue, SourceFile
+from ..torch.program import ProgramFile, arguments, callable_of, changes_buffers, run_program
+from ..torch.signature import Signature
+from ..torch.values import narrow
+from .native import Ports, fitted
+
+__all__ = ["TorchProgram"]
+
+_WIDE = {torch.int64: np.int64, torch.float64: np.float64}
+
+
+class TorchProgram:
+    """A program of `torch.export` with its own operators; see `loadrun.engines.FileEngine`.
+
+    Args:
+        source: what `loadrun.torch.program.load_program` made.
+    """
+
+    def __init__(self, source: SourceFile) -> None:
+        if not isinstance(source, ProgramFile):
+            raise EngineError(f"torch runs .pt2 files as they are, found {source.format}")
+        self._source = source
+        self._signature = Signature(source.program)
+        self._changes = changes_buffers(source.program)
+        self._module = callable_of(source.program)
+        dtypes: dict[str, np.dtype[Any]] = {}
+        for name, fake in self._signature.graph_inputs():
+            kind = getattr(fake, "dtype", torch.int64)
+            if not kind.is_complex:
+                dtypes[name] = np.dtype(_WIDE.get(kind) or narrow(kind))
+        names = self._signature.input_names()
+        self._ports = Ports(names, (), dtypes, dict.fromkeys(names, ()))
+        version = str(torch.__version__)
+        self.about = About("torch", version, "", "cpu", operators=source.nodes, way=NATIVE)
+
+    def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
+        """See `FileEngine.fitted`."""
+        args, kwargs = arguments(self._signature, fitted(self._source, self._ports, feeds))
+        return {"args": args, "kwargs": kwargs}
+
+    def run(self, given: Mapping[str, Any]) -> Mapping[str, FileValue]:
+        """See `FileEngine.run`; a program that changes its buffers begins anew each time."""
+        module = callable_of(self._source.program) if self._changes else self._module
+        return run_program(module, self._signature, given["args"], given["kwargs"])

@@ -1,0 +1,160 @@
+"""A trace held against torch where sizes may differ: at the example's sizes, at others, and at 1.
+
+A rule that asks whether a size is 1 (a squeeze, a branch, a mean of one) answers for the example. Where torch gives
+something else at 1, the trace takes no 1 there, in calls and in dumps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ..base.errors import EngineError, InputError
+from ..graph.dtypes import Array
+from ..tensors import Tensor
+from ..tensors.sizes import TracedInt
+from ..tracing.checking import error_between
+from .signature import Signature
+
+__all__ = [
+    "at_another_size",
+    "differing_outputs",
+    "draws_numbers",
+    "guarded",
+    "never_one",
+    "open_sizes",
+    "refuse_one",
+]
+
+_LIMITS = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
+_LIMIT = 1e-3
+"""The error from which on a result is not torch's, of all dtypes but those of `_LIMITS`."""
+
+
+def draws_numbers(program: Any) -> bool:
+    """Whether a program draws random numbers, so that no two runs agree."""
+    seeded = torch.Tag.nondeterministic_seeded
+    return any(
+        isinstance(n.target, torch._ops.OpOverload) and seeded in n.target.tags for n in program.graph.nodes
+    )
+
+
+class Trace(Protocol):
+    """A traced torch module, as far as it is compared with torch."""
+
+    signature: Signature
+    _example: list[Any]
+    _keys: list[str]
+
+    def check(self, flat: Sequence[Any]) -> None:
+        """Refuse arguments that the graph does not take."""
+
+    def truth(self, flat: Sequence[Any]) -> list[Array]:
+        """Return torch's own results."""
+
+    def _run(self, flat: Sequence[Any]) -> list[Any]:
+        """Return the results of the graph."""
+
+
+def open_sizes(traced: Trace) -> dict[Any, int]:
+    """The symbols of a program's dynamic sizes, with what they are in the example."""
+    found: dict[Any, int] = {}
+    for _, value, fake in traced.signature.inputs(traced._example):
+        for axis, n in enumerate(getattr(fake, "shape", ())):
+            if isinstance(n, torch.SymInt) and n.node.expr.is_symbol:
+                found.setdefault(n.node.expr, value.shape[axis])
+    return found
+
+
+def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
+    """The example's leaves with other sizes: repeated or cut, so that indices stay what they may be."""
+    found = []
+    for _, value, fake in traced.signature.inputs(traced._example):
+        if not isinstance(value, torch.Tensor) or not isinstance(fake, torch.Tensor):
+            found.append(value)
+            continue
+        shape = [n if isinstance(n, int) else int(n.node.expr.subs(sizes)) for n in fake.shape]
+        for axis, n in enumerate(shape):
+            if n != value.shape[axis]:
+                value = value.index_select(axis, torch.arange(n) % max(value.shape[axis], 1))
+        if value.is_floating_point() and value.numel() and bool((value == value.flatten()[0]).all()):
+            # Of zeros alone, or ones, many functions are the same.
+            value = value + torch.linspace(0.25, 0.75, value.numel()).reshape(value.shape).to(value.dtype)
+        found.append(value)
+    return found
+
+
+def differing_outputs(traced: Trace, found: Sequence[Any], truth: Sequence[Any]) -> dict[str, float]:
+    """Outputs in which the graph and torch differ, with their errors."""
+    fakes = [f for f in traced.signature.output_fakes() if isinstance(f, torch.Tensor)]
+    limit = max([_LIMITS.get(f.dtype, _LIMIT) for f in fakes], default=_LIMIT)
+    errors = {n: error_between(b, a) for n, a, b in zip(traced._keys, found, truth, strict=True)}
+    return {n: e for n, e in errors.items() if not e <= limit}
+
+
+def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
+    """How far the graph is off at some sizes; None where torch does not run there, nothing where the graph refuses."""
+    try:
+        flat = _resized(traced, sizes)
+        traced.check(flat)
+        truth = traced.truth(flat)
+    except (InputError, EngineError, RuntimeError, TypeError):
+        return None
+    try:
+        return differing_outputs(traced, traced._run(flat), truth)
+    except (InputError, EngineError):
+        # Nothing is wrong in silence there.
+        return {}
+
+
+def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:
+    """How far the graph is off where every dynamic size is one more, or else twice as much, and the sizes."""
+    symbols = open_sizes(traced)
+    for factor, more in ((1, 1), (2, 0)):
+        sizes = {s: factor * n + more for s, n in symbols.items()}
+        found = _at(traced, sizes)
+        if found is not None:
+            return found, ", ".join(str([*x.shape]) for x in _resized(traced, sizes) if hasattr(x, "shape"))
+    return {}, ""
+
+
+def never_one(traced: Trace) -> frozenset[Any]:
+    """The symbols of sizes that may not be 1, since torch gives something else there than the graph."""
+    symbols = {s: n for s, n in open_sizes(traced).items() if n != 1}
+    alone = frozenset(s for s in symbols if _at(traced, {**open_sizes(traced), s: 1}))
+    if alone or len(symbols) < 2 or not _at(traced, {**open_sizes(traced), **dict.fromkeys(symbols, 1)}):
+        return alone
+    return frozenset(symbols)
+
+
+def _axes(fake: Any, symbols: frozenset[Any]) -> Iterator[int]:
+    for axis, n in enumerate(getattr(fake, "shape", ())):
+        if isinstance(n, torch.SymInt) and n.node.expr in symbols:
+            yield axis
+
+
+def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> None:
+    """Refuse a size of 1 in the arguments of a call.
+
+    Raises:
+        InputError: there is one where it may not be.
+    """
+    for name, value, fake in traced.signature.inputs(flat):
+        for axis in _axes(fake, symbols):
+            if value.shape[axis] == 1:
+                raise InputError(
+                    f"axis {axis} of argument {name!r} has size 1, for which the trace does not hold: torch computes "
+                    "something else there than for larger ones (a squeeze, a branch on the size); trace the module "
+                    "with an example of that size"
+                )
+
+
+def guarded(value: Any, fake: Any, symbols: frozenset[Any]) -> Any:
+    """An input of the graph that fails where a size is 1 that may not be: its shape is asked to be 2 there."""
+    axes = [*_axes(fake, symbols)] if isinstance(value, Tensor) else []
+    if not axes:
+        return value
+    shape = [n + (n == 1) if i in axes and isinstance(n, TracedInt) else n for i, n in enumerate(value.shape)]
+    return value.reshape(tuple(shape))

@@ -1,0 +1,409 @@
+"""Files of `torch.export` (.pt2): written with expected values and checks beside the program, read as bundles."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from ..base.errors import EngineError, FormatError, InputError, LoadRunError, TraceError, UsageError
+from ..base.files import replacing, temporary
+from ..graph import Graph, StoredTensor
+from ..graph.dtypes import Array, DType, array_dtype
+from ..graph.params import Host2DeviceCopy
+from ..testcase import EXPECT, Bundle, FileValue, Testcase
+from ..verify.pack.capture import MAXERR, embed
+from .complex import parts
+from .exporting import quiet, writes
+from .signature import Signature
+from .traced import Traced
+from .values import of_numpy
+
+__all__ = [
+    "ProgramFile",
+    "arguments",
+    "callable_of",
+    "changes_buffers",
+    "load_program",
+    "run_program",
+    "save",
+]
+
+_PLACE, _FORMAT = "loadrun/", 1
+"""Not below ``extra/``: what stands there is text to torch."""
+
+
+@dataclass(eq=False)
+class ProgramFile:
+    """An exported program as it is; see `loadrun.testcase.SourceFile`."""
+
+    location: str | bytes
+    graph: Graph
+    program: Any
+    limits: Mapping[str, float]
+    inputs: Sequence[str] = ()
+    outputs: Mapping[str, DType | None] = field(default_factory=dict)
+    constants: Mapping[str, FileValue] = field(default_factory=dict)
+    scalars: frozenset[str] = frozenset()
+    nodes: int = 0
+    tensors: frozenset[str] = frozenset()
+    folder: str | None = None
+    format: str = field(default="pt2", init=False)
+
+    def maxerr(self, name: str) -> float:
+        """The tolerance that was saved with the program."""
+        return self.limits.get(name, MAXERR)
+
+    def error(self, name: str, expect: Array, get: Array) -> float | None:
+        """None: MegEngine's measure."""
+        return None
+
+    def asking(self, names: Sequence[str]) -> ProgramFile:
+        """The same file: torch gives no values but the outputs."""
+        return self
+
+
+def save(
+    module: Any,
+    path: Any,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    cases: Sequence[tuple[Any, ...]] = (),
+    maxerr: float | Mapping[str, float] = MAXERR,
+    dynamic_shapes: Any = None,
+) -> None:
+    """Write a program as `torch.export.save` does, with what torch computes and the tolerances in the same archive.
+
+    `torch.export.load` reads the file as any other; ``loadrun FILE.pt2`` replays it.
+
+    Args:
+        module: a `torch.nn.Module`, a function of tensors, or a `torch.export.ExportedProgram`.
+        path: the file, ``NAME.pt2``.
+        args, kwargs: the example that the module is exported with; an exported program brings its own.
+        cases: further arguments, a tuple for each testcase.
+        maxerr: tolerance of the outputs by MegEngine's measure, one or by name; integers must be equal.
+        dynamic_shapes: as `torch.export.export` takes it.
+
+    Raises:
+        TraceError: torch cannot export the module.
+        UsageError: arguments that make no sense.
+        EngineError: the program fails on a case.
+
+    >>> import os, tempfile
+    >>> import loadrun, torch
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = os.path.join(folder, "net.pt2")
+    ...     save(torch.nn.ReLU(), file, (torch.tensor([-1.0, 2.0]),))
+    ...     [result.verdict.value for result in loadrun.Runner(file).replay()]
+    ['pass']
+    """
+    program = module
+    if not isinstance(module, torch.export.ExportedProgram):
+        from .modules import as_module  # for start-up
+
+        with quiet():
+            try:
+                program = torch.export.export(
+                    as_module(module), args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
+                )
+            except Exception as e:
+                raise TraceError(f"torch cannot export it: {type(e).__name__}: {str(e)[:600]}") from e
+    elif args or kwargs or dynamic_shapes is not None:
+        raise UsageError(
+            "an exported program brings its example; args, kwargs and dynamic_shapes are for modules"
+        )
+    signature = Signature(program)
+    example, named = program.example_inputs
+    values = [own_values(signature, a, k) for a, k in [(example, named), *((c, {}) for c in cases)]]
+    names = signature.output_names()
+    limits = dict(maxerr) if isinstance(maxerr, Mapping) else {"": maxerr}
+    if unknown := sorted(set(limits) - {"", *names}):
+        raise UsageError(f"maxerr is for the output {unknown[0]!r}; the outputs are {', '.join(names)}")
+    with temporary() as file:
+        with quiet():
+            torch.export.save(program, file)
+        _append(file, values, limits)
+        file.seek(0)
+        with replacing(path) as target:
+            shutil.copyfileobj(file, target)
+
+
+def own_values(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Array]:
+    """Inputs and what torch computes for them, by name, in torch's types."""
+    flat = signature.leaves(args, kwargs)
+    found = {key: part for name, value, _ in signature.inputs(flat) for key, part in _own_parts(name, value)}
+    got = run_program(callable_of(signature.program), signature, args, kwargs)
+    return {**found, **{n + EXPECT: v for n, v in got.items()}}
+
+
+def callable_of(program: Any) -> Callable[..., Any]:
+    """A module that runs a program, with buffers of its own where a run changes them."""
+    with quiet():
+        found: Callable[..., Any] = program.module()
+        return copy.deepcopy(found) if changes_buffers(program) else found
+
+
+def changes_buffers(program: Any) -> bool:
+    """Whether a run of a program may change what the next one reads."""
+    kinds = torch.export.graph_signature.OutputKind
+    listed = any(s.kind == kinds.BUFFER_MUTATION for s in program.graph_signature.output_specs)
+    return listed or (bool(program.graph_signature.buffers) and writes(program))
+
+
+def run_program(
+    module: Callable[..., Any], signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Array]:
+    """The results of a program by name, in torch's types.
+
+    Raises:
+        EngineError: it fails.
+    """
+    try:
+        with torch.no_grad(), quiet():
+            found = pytree.tree_leaves(module(*args, **kwargs))
+    except Exception as e:
+        raise EngineError(f"torch fails: {type(e).__name__}: {str(e).strip()[:300]}") from e
+    specs = signature.user_outputs()
+    kept = [v for v, s in zip(found, specs, strict=True) if not hasattr(s.arg, "value")]
+    values = [part for value in kept for _, part in _own_parts("", value)]
+    return dict(zip(signature.output_names(), values, strict=True))
+
+
+def _own_parts(name: str, value: Any) -> Iterator[tuple[str, Array]]:
+    """A leaf as arrays; what numpy lacks is held in float32."""
+    if not isinstance(value, (torch.Tensor, int, float, bool)):
+        return
+    for key, part in parts(name, torch.as_tensor(value)):
+        held = part.detach().cpu().resolve_neg()
+        yield key, np.array((held if _in_numpy(held.dtype) else held.float()).numpy())
+
+
+def _in_numpy(kind: torch.dtype) -> bool:
+    return kind in (
+        *(torch.float32, torch.float64, torch.float16, torch.bool, torch.uint8, torch.int8),
+        *(torch.int16, torch.int32, torch.int64),
+    )
+
+
+def arguments(signature: Signature, given: Mapping[str, Array]) -> tuple[Any, Any]:
+    """Arguments of a program from arrays by name.
+
+    Raises:
+        InputError: one is missing.
+    """
+    numbers = signature.numbers()
+    flat: list[Any] = []
+    for spec in signature.user_inputs():
+        name = spec.arg.name
+        if name in numbers:
+            flat.append(numbers[name])
+            continue
+        fake = signature.fakes()[name]
+        if not isinstance(fake, torch.Tensor):
+            flat.append(given[name].reshape(-1)[0].item())
+            continue
+        kind = fake.dtype
+        held = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(kind, kind)
+        values = [of_numpy(given[key], held) for key, _ in parts(name, fake)]
+        flat.append(torch.complex(*values) if len(values) == 2 else values[0])
+    args, kwargs = pytree.tree_unflatten(flat, signature.program.call_spec.in_spec)
+    return args, kwargs
+
+
+def _append(file: Any, values: Sequence[Mapping[str, Array]], limits: Mapping[str, float]) -> None:
+    """Put testcases behind the records of a program's archive."""
+    with zipfile.ZipFile(file, "a") as archive:
+        root = next(n for n in archive.namelist() if n.endswith("archive_format"))
+        place = root[: -len("archive_format")] + _PLACE
+        listed: list[dict[str, str]] = []
+        for i, case in enumerate(values):
+            listed.append({})
+            for k, (name, value) in enumerate(case.items()):
+                listed[-1][name] = f"{i}.{k}.npy"
+                made = io.BytesIO()
+                np.lib.format.write_array(made, value, allow_pickle=False)
+                archive.writestr(f"{place}{i}.{k}.npy", made.getbuffer())
+        about = {"format": _FORMAT, "maxerr": limits, "testcases": listed}
+        archive.writestr(f"{place}testcases.json", json.dumps(about))
+
+
+def _recorded(file: Any) -> tuple[list[dict[str, Array]], dict[str, float]] | None:
+    """The testcases and tolerances of an archive, None where there are none.
+
+    Raises:
+        FormatError: they are damaged.
+    """
+    with zipfile.ZipFile(file) as archive:
+        names = [n for n in archive.namelist() if n.endswith(f"{_PLACE}testcases.json")]
+        if not names:
+            return None
+        place = names[0][: -len("testcases.json")]
+        try:
+            about = json.loads(archive.read(names[0]))
+            if about["format"] != _FORMAT:
+                raise FormatError(f"its testcases have the format {about['format']}, expected {_FORMAT}")
+            cases = []
+            for listed in about["testcases"]:
+                data = {n: io.BytesIO(archive.read(place + f)) for n, f in listed.items()}
+                cases.append({n: np.lib.format.read_array(f, allow_pickle=False) for n, f in data.items()})
+            return cases, {str(n): float(x) for n, x in about["maxerr"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise FormatError(f"the testcases in it are damaged: {type(e).__name__}: {e}") from e
+
+
+def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle:
+    """Read a file that `torch.export.save` or `save` wrote.
+
+    Args:
+        data: the bytes of the file.
+        path: where they come from.
+        native: whether torch is to run the program: of one that cannot be expressed the bundle has inputs, testcases
+            and the reason.
+
+    Raises:
+        FormatError: it is no such file.
+        UnsupportedError: operators cannot be expressed. Not where `native` is true.
+    """
+    file = path if os.path.isfile(path) else io.BytesIO(data)
+    try:
+        with quiet():
+            program = torch.export.load(file)
+        kept = _recorded(file)
+    except LoadRunError as e:
+        if isinstance(e, FormatError):
+            e.path = path
+        raise
+    except Exception as e:
+        raise FormatError(f"torch cannot read the program: {str(e)[:300]}", path=path) from e
+    args, kwargs = program.example_inputs or ((), {})
+    signature = Signature(program)
+    cases = kept[0] if kept is not None else _examples(signature, args, kwargs)
+    limits = kept[1] if kept is not None else {}
+    try:
+        bundle = _read(program, args, kwargs, cases, limits)
+    except LoadRunError as e:
+        if not native or isinstance(e, (InputError, UsageError)):
+            raise
+        bundle = _unread(signature, cases, " ".join(str(e).split()))
+    bundle.path, bundle.size = path, len(data)
+    fakes = signature.graph_inputs()
+    bundle.source = ProgramFile(
+        path,
+        bundle.graph,
+        program,
+        _limits(bundle, cases, limits),
+        signature.input_names(),
+        {n: _dtype(fake) for n, fake in _results(signature)},
+        scalars=frozenset(n for n, fake in fakes if not getattr(fake, "shape", ())),
+        nodes=sum(n.op == "call_function" for n in program.graph.nodes),
+    )
+    return bundle
+
+
+def _dtype(fake: Any) -> DType | None:
+    """The data type of a result; that of a number follows from its value."""
+    if not isinstance(fake, torch.Tensor):
+        return None
+    if fake.dtype is torch.bfloat16:
+        return DType("BFloat16")
+    kind = fake.dtype if _in_numpy(fake.dtype) else torch.float32
+    return array_dtype(torch.empty(0, dtype=kind).numpy())
+
+
+def _examples(
+    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[dict[str, Array]]:
+    """The example that a program was exported with, as a testcase that expects nothing."""
+    flat = signature.leaves(args, kwargs)
+    return [{key: part for name, value, _ in signature.inputs(flat) for key, part in _own_parts(name, value)}]
+
+
+def _limits(
+    bundle: Bundle, cases: Sequence[Mapping[str, Array]], given: Mapping[str, float]
+) -> dict[str, float]:
+    """The tolerance of every output: that of the graph's check, or what a check of it would have."""
+    found = {}
+    for name, value in (cases[0] if cases else {}).items():
+        if name.endswith(EXPECT):
+            output = name.removesuffix(EXPECT)
+            plain = 0.0 if value.dtype.kind in "iub" else given.get("", MAXERR)
+            found[output] = given.get(output, plain)
+    return {**found, **{c.name: c.maxerr for c in bundle.checks}}
+
+
+def _read(
+    program: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    cases: Sequence[dict[str, Array]],
+    limits: Mapping[str, float],
+) -> Bundle:
+    """The graph of a program, with checks where there are expected values."""
+    traced = Traced(callable_of(program), program=program, check=None)
+    traced.record(args, kwargs)
+    signature = traced.signature
+    graph = traced.graph(signature.input_names())
+    graph.magic = f"torch.export {torch.__version__}"
+    bundle = Bundle(graph, warnings=list(traced.notes))
+    dtypes = {v.name or "": v.owner.tensors[0].dtype for v in graph.inputs}
+    dtypes.update((n + EXPECT, v.dtype or DType("Float32")) for n, v in bundle.outputs.items())
+    held = [_narrowed(case, dtypes) for case in cases]
+    if held and all(n + EXPECT in held[0].arrays for n in bundle.outputs):
+        warnings = bundle.warnings
+        bundle = embed(bundle, held, dict(limits) if limits else MAXERR, warn=warnings.append)
+        bundle.warnings, bundle.is_container = warnings, False
+    else:
+        bundle.testcases = held
+    bundle.testcases = [c.with_own(own) for c, own in zip(bundle.testcases, cases, strict=True)]
+    ports = [*signature.graph_inputs(), *_results(signature)]
+    bundle.scalars = frozenset(n for n, fake in ports if not getattr(fake, "shape", ()))
+    return bundle
+
+
+def _results(signature: Signature) -> list[tuple[str, Any]]:
+    """Name of every result, and what torch knows of it."""
+    specs = zip(signature.user_outputs(), signature.output_fakes(), strict=True)
+    fakes = [part for s, fake in specs if not hasattr(s.arg, "value") for _, part in parts("", fake)]
+    return list(zip(signature.output_names(), fakes, strict=True))
+
+
+def _narrowed(case: Mapping[str, Array], dtypes: Mapping[str, DType]) -> Testcase:
+    """A testcase in the graph's types.
+
+    Raises:
+        InputError: an integer does not fit.
+    """
+    arrays = {}
+    for name, dtype in dtypes.items():
+        if name not in case:
+            continue
+        made = np.atleast_1d(case[name].astype(dtype.np))
+        if made.dtype.kind == "i" and not bool((made == np.atleast_1d(case[name])).all()):
+            raise InputError(f"{name!r} holds integers that do not fit {dtype.spelling}")
+        arrays[name] = made
+    return Testcase(arrays, {n: dtypes[n] for n in arrays})
+
+
+def _unread(signature: Signature, cases: Sequence[dict[str, Array]], why: str) -> Bundle:
+    """A program that cannot be expressed: its inputs and its data."""
+    graph = Graph(magic=f"torch.export {torch.__version__}")
+    for name in signature.input_names():
+        if cases and name in cases[0]:
+            value = cases[0][name]
+            tensor = StoredTensor(array_dtype(value), value.shape or (1,), name)
+            graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])
+    bundle = Bundle(graph, refusal=why)
+    bundle.warnings.append(f"not run by the reference engine: {why}")
+    bundle.testcases = [Testcase({}).with_own(case) for case in cases]
+    return bundle

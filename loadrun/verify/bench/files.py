@@ -1,0 +1,126 @@
+"""Models in files measured side by side and compared with a baseline."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from ...base.errors import InputError
+from ...base.files import contents, files_of
+from ...compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
+from ...inputs.feeds import ModelOptions
+from ...runner import Verdict
+from .baseline import Regression, regressions
+from .running import Measurement, Subject, run_subjects
+
+__all__ = ["BenchOptions", "Benchmark", "bench_files"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(ModelOptions):
+    """Say how models are timed; the options of `ModelOptions` are among these.
+
+    Attributes:
+        engine: engines that are compared.
+        threads: numbers of threads that are compared, None for as many as there are.
+        batch: batches that are compared, axis 0 of the inputs of one testcase; None for those of the testcases.
+        testcase: the only testcase to run, None for all in turn.
+        min_time: the least time for each, in seconds.
+        min_passes: the least number of passes for each.
+        seed: seed of random inputs.
+        baseline: a file that holds what was measured some time ago.
+        max_slowdown: how much slower than the baseline is allowed, 0.1 for 10 %.
+    """
+
+    engine: tuple[str, ...] = ("reference",)
+    threads: tuple[int | None, ...] = (None,)
+    batch: tuple[int | None, ...] = (None,)
+    testcase: int | None = None
+    min_time: float = 3.0
+    min_passes: int = 5
+    seed: int = 0
+    baseline: str | os.PathLike[str] | None = None
+    max_slowdown: float = 0.1
+
+
+@dataclass
+class Benchmark:
+    """What was measured.
+
+    Attributes:
+        measurements: one for every model, engine, number of threads and batch.
+        warnings: what makes the times doubtful.
+    """
+
+    measurements: list[Measurement]
+    warnings: list[str]
+    _baseline: Mapping[str, Any] | None = None
+    _allowed: float = 0.0
+
+    @cached_property
+    def regressions(self) -> list[Regression]:
+        """Each beside the baseline; nothing where there is none.
+
+        Raises:
+            InputError: the baseline holds none of them, or is none.
+        """
+        if self._baseline is None:
+            return []
+        return regressions(self.measurements, self._baseline, self._allowed)
+
+    @property
+    def exit_code(self) -> int:
+        """What `loadrun bench` exits with: 0 when no check failed and nothing is slower than the baseline allows."""
+        wrong = any(m.verdict in (Verdict.FAIL, Verdict.ERROR) for m in self.measurements)
+        if wrong or any(r.failed for r in self.regressions):
+            return EXIT_FAIL
+        return EXIT_PASS if all(r.compared for r in self.regressions) else EXIT_NOT_COMPARED
+
+
+def bench_files(
+    files: Iterable[str | os.PathLike[str]],
+    options: BenchOptions | None = None,
+    *,
+    done: Callable[[float], None] | None = None,
+) -> Benchmark:
+    """Time models: loading, the first run, the steady state. Several take turns.
+
+    Args:
+        files: names, patterns and folders.
+        options: what is compared, and for how long each is measured.
+        done: told how much is done, from 0 to 1.
+
+    Raises:
+        LoadRunError: a file cannot be read or run.
+
+    >>> found = bench_files(["fixtures/nets/mlp.mge"], BenchOptions(min_time=0, threads=(1, 2)))
+    >>> [(m.subject.threads, m.cases, len(m.wall)) for m in found.measurements], found.exit_code
+    ([(1, 3, 5), (2, 3, 5)], 0)
+    """
+    options = options or BenchOptions()
+    paths = list(files_of([os.fspath(f) for f in files]))
+    baseline = None if options.baseline is None else _read(options.baseline)
+    compared = product(paths, options.engine, options.threads, options.batch)
+    found, warnings = run_subjects(
+        [Subject(*what) for what in compared],
+        seconds=options.min_time,
+        passes=max(1, options.min_passes),
+        testcase=options.testcase,
+        seed=options.seed,
+        read=options.read,
+        done=done,
+    )
+    return Benchmark(found, warnings, baseline, options.max_slowdown)
+
+
+def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
+    try:
+        found: Mapping[str, Any] = json.loads(contents(path, "a baseline"))
+    except (ValueError, RecursionError) as e:
+        raise InputError(f"{os.fspath(path)}: not a baseline: {e}") from None
+    return found

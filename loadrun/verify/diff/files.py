@@ -1,0 +1,213 @@
+"""Comparing a model in a file with whatever is named: another model, stored values, an engine, float64."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import InputError, UsageError
+from ...base.files import one_file
+from ...dump import load, save
+from ...dump.choosing import load_dump
+from ...engines import engine_names, file_of
+from ...graph import Graph, Var
+from ...graph.dtypes import Array, DType
+from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
+from ...passes.copies import bare
+from ...testcase import Bundle
+from ..saved import SavedFile, read_saved
+from .bisecting import Bisected, bisect
+from .extracting import extract
+from .finding import TOLERANCE, Differences, between
+from .measuring import real
+from .running import FileSide
+from .stored import StoredValues, read_values
+from .watching import Finding, watch
+
+__all__ = ["DiffOptions", "FileDifferences", "diff_files"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions(ModelOptions, DataOptions):
+    """Say on what two runs are compared; the options of `ModelOptions` and `DataOptions` are among these.
+
+    Attributes:
+        dump: which dump of a file that holds several, from 1.
+        testcase: which testcase's inputs are taken where no data is given.
+        tolerance: how far a value may be off, relative to the largest value of its tensor.
+        bisect: whether an engine is asked for one intermediate value in each run, and what is left halved each time.
+        check_finite: whether the model runs alone and operators are named that make NaN or infinity.
+        range: the greatest absolute value; the model runs alone and operators are named that make greater ones.
+    """
+
+    dump: int | None = None
+    testcase: int = 0
+    tolerance: float = TOLERANCE
+    bisect: bool = False
+    check_finite: bool = False
+    range: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FileDifferences:
+    """What a comparison found; one of the first three is there.
+
+    Attributes:
+        differences: all that was compared.
+        bisected: what halving found.
+        findings: operators that make NaN, infinity or values out of range.
+        ran_on: what the model ran on, in words.
+    """
+
+    differences: Differences | None
+    bisected: Bisected | None
+    findings: list[Finding] | None
+    ran_on: str
+    _graph: Graph
+    _other: Graph | StoredValues | FileSide | str | None
+    _feeds: Mapping[str, Array]
+    _seed: int
+
+    @property
+    def agree(self) -> bool:
+        """Tell whether nothing is to blame."""
+        if self.differences is not None:
+            return self.differences.agree
+        return self.blamed is None and not self.findings
+
+    @property
+    def blamed(self) -> Var | None:
+        """The variable that diverges first."""
+        if self.bisected is not None:
+            return self.bisected.var
+        roots = self.differences.roots if self.differences is not None else ()
+        return roots[0].var if roots else None
+
+    def extract(self, target: str | os.PathLike[str]) -> Var | None:
+        """Write the operator to blame as a testcase of its own, if there is one.
+
+        Returns:
+            the variable that diverges first.
+
+        Raises:
+            UsageError: the other side are stored values, which need not hold the operator's inputs.
+        """
+        if self.blamed is None or self._other is None:
+            return None
+        if isinstance(self._other, StoredValues):
+            raise UsageError("--extract needs all inputs of the operator: compare with a model or float64")
+        opr = self.blamed.owner
+        save(extract(self._graph, opr, self._other, self._feeds, seed=self._seed), target)
+        return self.blamed
+
+
+def diff_files(
+    model: str | os.PathLike[str],
+    against: str | os.PathLike[str] = "float64",
+    options: DiffOptions | None = None,
+    *,
+    warn: Callable[[str], None] = warnings.warn,
+) -> FileDifferences:
+    """Run a model and a reference on the same inputs and find where they first diverge.
+
+    Args:
+        model: the model under suspicion.
+        against: another model; a folder of load_and_run's ``--bin_io_dump`` or of .npy files; an .npz file of values by
+            variable name; results of ``--save-results``; the name of an engine; or ``float64``, the same model in
+            double precision.
+        options: on what, and how near is near enough.
+        warn: called with what deserves a look.
+
+    Raises:
+        UsageError: there is no such file or engine.
+        LoadRunError: a file cannot be read or run.
+
+    >>> found = diff_files("fixtures/nets/mlp.mge", options=DiffOptions(tolerance=1e-4))
+    >>> found.agree, found.ran_on
+    (True, 'testcase 0')
+    """
+    options = (options or DiffOptions()).without_pipes()
+    options.check_data()
+    name = os.fspath(against)
+    # Where both are ONNX models, they have the same inputs; a dump takes none of these options.
+    against_onnx = name.lower().endswith(".onnx")
+    alone = against_onnx and os.fspath(model).lower().endswith(".mge")
+    bundle = load_dump(model, options.dump, **({} if alone else options.read))
+    feeds, ran_on = _feeds(options, bundle, model, warn)
+    bundle = bundle.for_data(feeds)
+    graph = bare(bundle)
+    seed = options.seed
+    if options.check_finite or options.range is not None:
+        findings = watch(graph, feeds, limit=options.range, seed=seed)
+        return FileDifferences(None, None, findings, ran_on, graph, None, feeds, seed)
+    named = _other(name, options.testcase, options.read if against_onnx else {}, feeds)
+    other = _side(bundle, graph, named)
+    if not options.bisect:
+        found = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
+        return FileDifferences(found, None, None, ran_on, graph, other, feeds, seed)
+    if not isinstance(other, (str, FileSide)):
+        raise UsageError("--bisect searches with an engine: name one with --against, such as onnxruntime")
+    halved = bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed)
+    return FileDifferences(None, halved, None, ran_on, graph, other, feeds, seed)
+
+
+def _feeds(
+    options: DiffOptions, bundle: Bundle, model: str | os.PathLike[str], warn: Callable[[str], None]
+) -> tuple[Mapping[str, Array], str]:
+    """The inputs of the run, data that was given, a testcase or random numbers, and which of them in words."""
+    if options.input_data is not None:
+        case = next(iter(options.cases(bundle, warn)), None)
+        if case is None:
+            raise InputError("--input gives no data")
+        return fit_inputs(bundle, case), "on the data given"
+    count, chosen = len(bundle.testcases), options.testcase
+    if not count:
+        return random_inputs(bundle, options.seed), f"on random inputs, seed {options.seed}"
+    if chosen >= count:
+        raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
+    return bundle.testcases[chosen].inputs, f"testcase {chosen}"
+
+
+def _other(
+    against: str, testcase: int, read: Mapping[str, Any], feeds: Mapping[str, Array]
+) -> Graph | StoredValues | str:
+    """What the model is held against, for the sizes of the data.
+
+    Raises:
+        UsageError: it is neither a file nor an engine.
+    """
+    path = Path(os.path.expanduser(against))
+    if not path.exists() and against.partition(":")[0] in engine_names():
+        return against
+    if path.is_dir() or path.suffix in (".npz", ".npy"):
+        return read_values(path)
+    if zipfile.is_zipfile(path):
+        return _results(read_saved(path), testcase, str(path))
+    return bare(load(one_file(against), **read).for_data(feeds))
+
+
+def _side(
+    bundle: Bundle, graph: Graph, other: Graph | StoredValues | str
+) -> Graph | StoredValues | FileSide | str:
+    """What the model is held against; a runtime that runs files gets the model's own."""
+    source = file_of(bundle, other) if isinstance(other, str) else None
+    return other if source is None else FileSide(graph, source, str(other))
+
+
+def _results(saved: list[SavedFile], testcase: int, path: str) -> StoredValues:
+    """The outputs that a file of `--save-results` holds for a testcase."""
+    for file in saved:
+        for i in range(len(file)):
+            if file.about(i)["testcase"] in (testcase, None):
+                found = []
+                for about, _, got in file.outputs(i):
+                    dtype = DType(about["dtype"], float(about["scale"]), int(about["zero_point"]))
+                    if got is not None:
+                        found.append((about["name"], real(got, dtype)))
+                return StoredValues(found)
+    raise UsageError(f"{path} holds no results of testcase {testcase}")

@@ -1,0 +1,225 @@
+"""Packing a file as `loadrun pack` does: model and data are read, tolerances measured, what was written is replayed."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+
+from ...base.errors import UsageError
+from ...compare.policy import parse_all
+from ...dump.choosing import load_dump
+from ...dump.options import DumpResult
+from ...graph import Graph
+from ...graph.dtypes import Array
+from ...inputs.lists import TextSource, count_cases
+from ...passes.copies import bare
+from ...passes.inference import optimize_for_inference
+from ...passes.options import InferenceOptions
+from ...testcase import Testcase
+from .capture import Warn
+from .expected import expected_cases
+from .noise import Suggestion, suggest
+from .options import PackOptions
+from .packing import Packer
+from .replaying import TrialReplay
+from .unpacking import Unpacked, read_unpacked
+from .witness import Witness
+
+__all__ = ["FilePacker", "Packed", "pack_file"]
+
+Cases = Iterator[dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What was packed.
+
+    Attributes:
+        written: what `loadrun.save` says of the file.
+        kept: how many of its testcases the model's file had.
+        holds: whether the model as it was written gives the outputs that were computed before; True where values were
+            given, which it need not give.
+        suggestions: tolerances that were measured, by output.
+    """
+
+    written: DumpResult
+    kept: int
+    holds: bool
+    suggestions: Mapping[str, Suggestion]
+
+
+class FilePacker:
+    """Packs data and outputs into a model's file as ``loadrun pack`` does.
+
+    Args:
+        model: the model, or a folder that `loadrun.unpack_file` made, which gives whatever the options leave open.
+        options: what is packed and how.
+        warn: called with what deserves a look, default `warnings.warn`.
+        watch: passes on the testcases of the data as they are loaded, and may tell how many of them there are; it gets
+            their number as well.
+
+    Attributes:
+        options: what is packed and how, with what a folder says.
+        suggestions: tolerances that were measured, by output.
+
+    Raises:
+        LoadRunError: the model or the data cannot be read, or they do not fit.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        options: PackOptions | None = None,
+        *,
+        warn: Warn | None = None,
+        watch: Callable[[Cases, int], Cases] | None = None,
+    ) -> None:
+        self.options = options or PackOptions()
+        self.suggestions: dict[str, Suggestion] = {}
+        self._reasons: dict[str, str] = {}
+        self._warn = warn or partial(warnings.warn, stacklevel=3)
+        self._unpacked = read_unpacked(model) if os.path.isdir(model) else None
+        if self._unpacked is not None:
+            model = self._unpacked.model
+            self.options = _as_it_was(self.options, self._unpacked)
+        options = self.options
+        self._bundle = load_dump(model, options.dump, test_data=options.test_data, **options.read)
+        alone = options.input_data is None and (options.replace or not len(self._bundle.testcases))
+        if alone and bare(self._bundle).inputs:
+            raise UsageError(
+                'no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"'
+            )
+        options.check_data()
+        InferenceOptions.of(**options.passes or {})
+        self.options = options = options.without_pipes()
+        self._cases: Cases = iter([{}] if alone else ())
+        if options.input_data is not None:
+            total = count_cases(options.input_data)
+            cases = options.cases(self._bundle, self._warn)
+            self._cases = cases if watch is None else watch(cases, total)
+            if self._bundle.sized is not None and (options.replace or not len(self._bundle.testcases)):
+                first = next(self._cases)
+                self._cases, self._bundle = chain([first], self._cases), self._bundle.for_data(first)
+        if options.suggest_maxerr:
+            self._suggest()
+
+    def _suggest(self) -> None:
+        """Measure on the first testcase."""
+        options = self.options
+        first = next(self._cases)
+        self._cases = chain([first], self._cases)
+        self.suggestions = suggest(self._bundle, first, options.engine, seed=options.seed)
+        new = not options.no_assert and (options.replace or not self._bundle.checks)
+        if options.maxerr is None and new:
+            self.options = replace(options, maxerr={n: s.maxerr for n, s in self.suggestions.items()})
+            self._reasons = {n: s.reason for n, s in self.suggestions.items()}
+
+    def pack(
+        self, target: str | os.PathLike[str], seen: Callable[[int, Testcase], None] | None = None
+    ) -> Packed:
+        """Write the file.
+
+        Args:
+            target: its name; it appears when it is complete.
+            seen: called with the number and content of every testcase that is written.
+
+        Raises:
+            LoadRunError: a testcase failed, or what was written does not run. The target is as it was.
+        """
+        options = self.options
+        packer = Packer(
+            self._bundle,
+            options,
+            reasons=self._reasons,
+            finish=self._finish if options.passes is not None else None,
+            warn=self._warn,
+        )
+        if options.expect and options.no_assert:
+            raise UsageError("--expect gives outputs their values, --no-assert packs none")
+        trial = TrialReplay(options.engine, options.seed)
+        written = packer.pack(
+            self._cases,
+            target,
+            expected=self._expected(),
+            whence=_whence(options.expect, self._unpacked),
+            seen=seen,
+            where=TextSource(options.input_data) if options.input_data else None,
+            inspect=trial.look if options.replay else None,
+            witness=self._witness(),
+        )
+        # Where values were given, that the model does not compute them was said already.
+        if not options.expect and (text := trial.warning()) is not None:
+            self._warn(text)
+        holds = not trial.failed or bool(options.expect)
+        return Packed(written, packer.kept, holds, self.suggestions)
+
+    def _expected(self) -> Iterable[Mapping[str, Array]]:
+        options = self.options
+        return expected_cases(options.expect, self._bundle, options.seed) if options.expect else ()
+
+    def _finish(self, graph: Graph) -> Graph:
+        return optimize_for_inference(graph, **self.options.passes or {})[0]
+
+    def _witness(self) -> Witness | None:
+        """Another runtime, where the file is one that it reads."""
+        found = self._bundle.witness() if self._bundle.witness is not None else None
+        return None if found is None else Witness(*found)
+
+
+def pack_file(
+    model: str | os.PathLike[str], target: str | os.PathLike[str], options: PackOptions | None = None
+) -> Packed:
+    """Run a model on data and write a file that carries the model, the data and the outputs that it must give.
+
+    Args:
+        model: the model, or a folder that `loadrun.unpack_file` made. Testcases that it has are kept.
+        target: the file to write.
+        options: what is packed and how.
+
+    Raises:
+        LoadRunError: the model or the data cannot be read, or they do not fit; the target is as it was.
+        TimeLimitError: it took longer than `PackOptions.timeout`.
+
+    >>> import loadrun, os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = os.path.join(folder, "packed.mge")
+    ...     options = PackOptions(input_data=("#rand(0,1)", "{2,20}"), replace=True, maxerr=1e-5)
+    ...     packed = pack_file("fixtures/nets/mlp.mge", file, options)
+    ...     verdicts = [r.verdict.value for r in loadrun.run(file)]
+    >>> packed.written.testcases, packed.holds, verdicts
+    (2, True, ['pass', 'pass'])
+    """
+    options = options or PackOptions()
+    with options.limited():
+        return FilePacker(model, options).pack(target)
+
+
+def _as_it_was(options: PackOptions, unpacked: Unpacked) -> PackOptions:
+    """Take from a folder that `unpack` made whatever the options leave open."""
+    found: dict[str, object] = {}
+    if options.input_data is None and unpacked.inputs is not None:
+        expect = options.expect or ((unpacked.index,) if unpacked.index else ())
+        found = {"input_data": (unpacked.inputs,), "expect": expect}
+        found["no_assert"] = options.no_assert or (unpacked.index is None and not expect)
+    no_assert = found.get("no_assert", options.no_assert)
+    if options.maxerr is None and unpacked.maxerr and not no_assert:
+        found["maxerr"] = unpacked.maxerr
+    if not options.policies and not no_assert:
+        found["policies"] = parse_all(unpacked.policies)
+    if options.silent is None and unpacked.silent:
+        found["silent"] = True
+    return replace(options, **found)  # type: ignore[arg-type]
+
+
+def _whence(expect: tuple[str, ...], unpacked: Unpacked | None) -> dict[str, object]:
+    """Where given values come from, for the record."""
+    if not expect:
+        return {}
+    found: dict[str, object] = {"given_from": [os.path.basename(text) or text for text in expect]}
+    if unpacked is not None and expect == (unpacked.index,):
+        found["unpacked"] = dict(unpacked.provenance)
+    return found

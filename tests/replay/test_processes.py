@@ -1,0 +1,203 @@
+"""Worker processes: order, division, death, time limits, and that none outlives its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loadrun.compare.results import Verdict
+from loadrun.ops.numeric.parallel import threads
+from loadrun.replay import processes
+from loadrun.replay.events import Closed, Event, Opened, Replayed, Task
+from loadrun.replay.processes import Pool
+from loadrun.replay.serial import serial
+from loadrun.testcase import Bundle
+from loadrun.verify.pack.packing import Packer
+from tests.support.small_models import unary
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MLP = "fixtures/nets/mlp.mge"
+posix = pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+
+
+def timeless(event: Event) -> Event:
+    """An event without the times that it was measured with, and without numbers that NaN makes unequal."""
+    if isinstance(event, Opened):
+        return replace(event, load_seconds=0.0)
+    if isinstance(event, Replayed):
+        return replace(event, result=replace(event.result, seconds=0.0))
+    return event
+
+
+@pytest.fixture
+def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that do what the names of their files say."""
+    monkeypatch.setattr(
+        processes, "_BOOT", processes._BOOT.replace("loadrun.replay.worker", "tests.replay.obedient")
+    )
+
+
+def ordered(paths: list[str], count: int = 2, timeout: float | None = None) -> list[tuple[str, Event]]:
+    with Pool(count, timeout, files=len(paths)) as pool:
+        return [(task.path, event) for task, event in pool.replay([Task(p) for p in paths])]
+
+
+def test_the_same_events_as_in_one_process(tmp_path: Path) -> None:
+    """Files that pass, fail, cannot be read, hold two dumps or many testcases of which any value passes."""
+    two = tmp_path / "two.mge"
+    two.write_bytes(Path(MLP).read_bytes() * 2)
+    (tmp_path / "bad.mge").write_bytes(b"nothing")
+    cases = ({"x": np.full((1, 3), i * 1e-7, np.float32)} for i in range(150))
+    Packer(Bundle(unary()), warn=lambda _: None).pack(cases, tmp_path / "blind.mge")
+    paths = [MLP, two, tmp_path / "bad.mge", tmp_path / "absent.mge", tmp_path / "blind.mge"]
+    paths += ["fixtures/nets/xfail_quant_unet_minmax.mge", "fixtures/nets/mlp.mge"]
+    tasks = [Task(str(p), facts=True, pictures=True) for p in paths]
+    # What a picture or a comparison holds of NaN is equal to nothing, its text is.
+    alone = [(t.path, repr(timeless(e))) for t, e in serial(tasks)]
+    with Pool(3, files=len(tasks)) as pool:
+        shared = [(t.path, repr(timeless(e))) for t, e in pool.replay(tasks)]
+    without = [(p, e.replace("rest=64", "rest=None")) for p, e in shared]
+    assert without == alone
+    assert sum("would pass as well" in e for _, e in alone) == 1
+
+
+def test_a_large_file_is_shared(obedient: None) -> None:
+    found = ordered(["parts:100"])
+    results = [e.result for _, e in found if isinstance(e, Replayed)]
+    assert [r.index for r in results] == list(range(100))
+    assert len({r.message for r in results}) == 2, "both workers had a part"
+    assert [type(e) for _, e in found].count(Closed) == 1
+
+
+@posix
+def test_a_dead_worker_is_an_error_of_its_file_alone(obedient: None) -> None:
+    paths = ["one:", "die:9", "two:", "exit:3", "unreadable:", "parts:77", "three:"]
+    found = ordered(paths)
+    closed = {path: event for path, event in found if isinstance(event, Closed)}
+    assert list(dict.fromkeys(path for path, _ in found)) == paths
+    assert {p for p, e in closed.items() if e.ended is Verdict.CRASH} == {
+        "die:9",
+        "exit:3",
+        "unreadable:",
+        "parts:77",
+    }
+    assert closed["die:9"].message == (
+        "the process that ran it was killed by SIGKILL, as happens when memory runs out"
+    )
+    assert closed["exit:3"].message == "the process that ran it ended with exit code 3"
+    assert closed["parts:77"].message == "the process that ran it was killed by SIGSEGV"
+    assert closed["three:"] == Closed()
+    kinds = [type(e).__name__ for p, e in found if p == "unreadable:"]
+    assert kinds == ["Opened", "Closed"], "a file of which nothing came has a beginning as well"
+    shown = [e.result.index for p, e in found if p == "parts:77" and isinstance(e, Replayed)]
+    assert shown == list(range(7))
+
+
+def test_time_limit(obedient: None) -> None:
+    start = time.monotonic()
+    found = ordered(["sleep:600", "quick:", "sleep:0"], timeout=1.5)
+    assert time.monotonic() - start < 300
+    closed = {path: event for path, event in found if isinstance(event, Closed)}
+    assert closed["sleep:600"] == Closed("it took longer than 1.5 s (--timeout)", ended=Verdict.TIMEOUT)
+    assert (closed["quick:"], closed["sleep:0"]) == (Closed(), Closed())
+
+
+def test_what_waits_for_its_turn_is_bounded(obedient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second file floods while the first one sleeps; the third passes it by."""
+    monkeypatch.setattr(processes, "_HELD", 100_000)
+    most = 0
+    with Pool(2, files=3) as pool:
+        for _, event in pool.replay([Task("sleep:1.5"), Task("flood:20000"), Task("last:")]):
+            most = max(most, *(len(run.events) for state in pool._files for run in state.runs), 0)
+            assert isinstance(event, (Opened, Replayed, Closed))
+    assert 0 < most < 300
+
+
+def test_threads_are_divided(obedient: None) -> None:
+    found = ordered(["a:"], count=max(1, threads()))
+    (said,) = [e.result.message for _, e in found if isinstance(e, Replayed)]
+    assert said is not None
+    assert said.split()[1:] == ["1", "1"]
+
+
+def test_what_a_worker_prints_is_no_message(obedient: None, capfd: pytest.CaptureFixture[str]) -> None:
+    found = ordered(["print:hello"])
+    assert isinstance(found[-1][1], Closed)
+    assert capfd.readouterr().err.split() == ["hello", "hello"]
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A run of two workers in another process, which sleep."""
+    boot = processes._BOOT.replace("loadrun.replay.worker", "tests.replay.obedient")
+    code = (
+        # A script that runs the tests in its background has them ignore SIGINT, and so what they start.
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from loadrun.replay import processes; from loadrun.cli import main; "
+        f"processes._BOOT = {boot!r}; sys.exit(main(sys.argv[1:]))"
+    )
+    reports = ["--json-lines", "r.jsonl", "--html", "r.html", "--junit", "r.xml", "--json", "r.json"]
+    argv = [sys.executable, "-c", code, "first:", "sleep:60", "sleep:61", "-j", "2", "-q", *reports]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are looked up in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_no_worker_outlives_its_parent(
+    command: subprocess.Popen[bytes], number: signal.Signals, tmp_path: Path
+) -> None:
+    lines = tmp_path / "r.jsonl"
+    workers: list[int] = []
+    for _ in range(600):
+        workers = children(command.pid)
+        if len(workers) == 2 and lines.exists() and b"sleep:60" in lines.read_bytes():
+            break
+        time.sleep(0.1)
+    assert len(workers) == 2
+    command.send_signal(number)
+    _, err = command.communicate(timeout=60)
+    for _ in range(100):
+        if all(map(gone, workers)):
+            break
+        time.sleep(0.1)
+    assert all(map(gone, workers))
+    if number == signal.SIGKILL:
+        return
+    assert command.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[signal.Signals(number)], err
+    assert b'"type": "interrupted"' in lines.read_bytes().splitlines()[-1]
+    assert sorted(os.listdir(tmp_path)) == ["r.jsonl"], "no temporary and no report that is not complete"
+
+
+def test_the_package_is_the_same_in_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of that name in the present folder is not imported."""
+    mlp = Path(MLP).resolve()
+    (tmp_path / "numpy.py").write_text("raise SystemExit(99)")
+    monkeypatch.chdir(tmp_path)
+    with Pool(1) as pool:
+        found = [e for _, e in pool.replay([Task(str(mlp))])]
+    assert isinstance(found[-1], Closed)
+    assert found[-1].message is None

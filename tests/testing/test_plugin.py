@@ -1,0 +1,162 @@
+"""The plugin for pytest: names, xdist, lists, what a failure prints, and that it costs nothing without models."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.testcase import Bundle
+from loadrun.testing.plugin import _matches
+from loadrun.verify.pack.options import PackOptions
+from loadrun.verify.pack.packing import Packer
+from tests.support.small_models import unary
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+NETS = ROOT / "fixtures" / "nets"
+tomllib = pytest.importorskip("tomllib", reason="Python before 3.11 has no tomllib")
+
+
+def run(folder: Path, *args: str) -> tuple[int, str]:
+    """A run of pytest by itself, with the plugin and nothing of this project's configuration."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env.pop("PYTEST_ADDOPTS", None)
+    plugins = [
+        "-p",
+        "no:loadrun",
+        "-p",
+        "loadrun.testing.plugin",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:hypothesispytest",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, *args],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models of every kind in folders of their own."""
+    made = tmp_path_factory.mktemp("models")
+    (made / "nets").mkdir()
+    shutil.copy(NETS / "mlp.mge", made / "nets")
+    shutil.copy(NETS / "xfail_quant_unet_minmax.mge", made / "nets" / "unet.mge")
+    (made / "twice.mge").write_bytes((NETS / "mlp.mge").read_bytes() * 2)
+    shutil.copytree(ROOT / "fixtures" / "onnx" / "names", made / "onnx")
+    shutil.copy(made / "onnx" / "model.onnx", made / "alone.onnx")
+    loadrun.save(unary(), made / "plain.mge")
+    cases = [{"x": np.full((1, 3), 1e-5, np.float32)}]
+    Packer(Bundle(unary()), PackOptions(maxerr=10.0), warn=lambda _: None).pack(cases, made / "absurd.mge")
+    (made / "pytest.ini").write_text(
+        "[pytest]\nloadrun_skip =\n    onnx/*\nloadrun_xfail =\n    nets/unet.mge::*::mask  # min and max differ\n"
+    )
+    return made
+
+
+def test_everything(folder: Path) -> None:
+    code, out = run(folder, ".", "-rA", "-n", "2")
+    assert code == 1
+    found = {
+        (kind, name)
+        for kind, name in re.findall(r"^(PASSED|FAILED|XFAIL|SKIPPED|ERROR) (?:\[\d+\] )?(\S+)", out, re.M)
+    }
+    assert {n for k, n in found if k == "PASSED"} == {
+        *(f"nets/mlp.mge::{i}::out" for i in range(3)),
+        *(f"twice.mge::{lead}{i}::out" for i in range(3) for lead in ("", "dump2-")),
+    }
+    assert {n for k, n in found if k == "XFAIL"} == {"nets/unet.mge::0::mask", "nets/unet.mge::1::mask"}
+    failed = {
+        *("nets/unet.mge::0::gate", "nets/unet.mge::1::gate"),
+        *("absurd.mge::0::y", "plain.mge::run::y"),
+    }
+    assert {n for k, n in found if k == "FAILED"} == failed
+    assert "min and max differ" in out
+    assert "listed in loadrun_skip" in out
+    assert "nothing was compared: the output has no check" in out, "plain.mge"
+    assert re.search(r"4 failed, 9 passed, 3 skipped, 2 xfailed", out), out[-500:]
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_pytest_alone_takes_the_models_that_are_listed(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    for place in ("data", "models"):
+        (tmp_path / place).mkdir()
+        shutil.copy(NETS / "mlp.mge", tmp_path / place)
+    (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
+
+    def passed(*args: str) -> tuple[str, ...]:
+        code, out = run(tmp_path, *args, *workers, "-rA")
+        assert code == 0, out
+        found = re.findall(r"^PASSED (\S+)", out, re.M)
+        return tuple(sorted({name.partition("::")[0] for name in found}))
+
+    data, model, code = "data/mlp.mge", "models/mlp.mge", "test_it.py"
+    assert passed() == (code,)
+    assert passed(".") == (data, model, code)
+    assert passed("models") == (model,)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nloadrun_models =\n    models/*  # the released ones\n")
+    assert passed() == passed(".") == (model, code)
+    assert passed(data) == (data,)
+
+
+def test_a_failure_prints_the_comparison(folder: Path) -> None:
+    code, out = run(folder, "nets/unet.mge::1::gate", "absurd.mge")
+    assert code == 1
+    assert "unet.mge, testcase 1, output gate" in out
+    assert "E   assert error <= tolerance: 0.0153794 <= 0.0001\n" in out
+    assert "325 of 2048 values differ; error 0.0153794 at [0, 2, 1, 1]" in out
+    assert "--testcase 1 --against GOOD" in out
+    assert "its tolerance of 10 lets zeros and the negated values pass" in out
+    assert "plugin.py" not in out, "no traceback through the plugin"
+
+
+def test_a_broken_file_is_an_error_of_the_collection(tmp_path: Path) -> None:
+    (tmp_path / "bad.mge").write_bytes(b"nothing")
+    code, out = run(tmp_path, ".")
+    assert code == 2
+    assert "expected a MegEngine dump" in out
+
+
+def test_it_costs_nothing_without_models(tmp_path: Path) -> None:
+    (tmp_path / "test_nothing.py").write_text(
+        "import sys\ndef test_it():\n"
+        "    found = [m for m in sys.modules if m == 'numpy' or m.startswith('loadrun.')]\n"
+        "    base, testing = 'loadrun.base', 'loadrun.testing'\n"
+        "    assert sorted(found) == [base, base + '.version', testing, testing + '.plugin']\n"
+    )
+    code, out = run(tmp_path)
+    assert code == 0, out
+
+
+def test_it_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"loadrun": "loadrun.testing.plugin"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("nets/a.mge::0::y", True),
+        ("a.mge::0", True),
+        ("models/nets", False),
+        ("*.mge::*::y", True),
+        ("*.mge::1::*", False),
+        ("", False),
+    ],
+)
+def test_patterns(pattern: str, wanted: bool) -> None:
+    assert _matches("models/nets/a.mge::0::y", pattern) is wanted

@@ -1,0 +1,167 @@
+"""Files of torch.export (.pt2): replayed on torch itself and as the graph that is read from them."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loadrun
+import loadrun.torch
+from loadrun.base.errors import FormatError, InputError, TraceWarning, UnsupportedError, UsageError
+from loadrun.cli import main
+
+torch = pytest.importorskip("torch", reason="these files are torch's")
+
+save = loadrun.torch.save
+
+
+class Net(torch.nn.Module):
+    """Results of several types, a keyword argument, 64-bit integers and a value without axes."""
+
+    def forward(self, x: Any, i: Any, *, k: Any) -> dict[str, Any]:
+        return {"a": torch.relu(x) + k, "b": x.sum(), "n": i * 3}
+
+
+class Eigenvalues(torch.nn.Module):
+    """What MegEngine has no operator for."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.linalg.eigvals(x).abs()
+
+
+X = torch.tensor([[-1.0, 2.0], [3.0, -4.0]])
+INPUTS = (X, torch.tensor([1, 2]))
+K = {"k": torch.tensor([0.5, 1.0])}
+
+
+def written(folder: Path, **options: Any) -> Path:
+    path = folder / "net.pt2"
+    save(Net(), path, INPUTS, K, **options)
+    return path
+
+
+def saved(path: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(path)
+
+
+def test_the_program_and_the_graph_give_what_torch_gave(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    for engine, way, kind in (
+        ("reference", "", "int32"),
+        ("torch", "native", "int64"),
+        ("torch:translated", "translated", "int32"),
+    ):
+        result = loadrun.Runner(path, engine).replay_one(0)
+        assert result.verdict.value == "pass"
+        assert result.engine is not None
+        assert result.engine.way == way
+        assert result["a"].tolist() == [[0.5, 3.0], [3.5, 1.0]]
+        assert (result["b"].shape, result["b"].tolist()) == ((), 0.0)
+        assert {o.name: o.dtype.spelling for o in result.outputs} == {
+            "a": "float32",
+            "b": "float32",
+            "n": kind,
+        }
+
+
+def test_torch_reads_the_file_as_any_other(tmp_path: Path) -> None:
+    program = torch.export.load(written(tmp_path))
+    assert program.module()(*INPUTS, **K)["n"].tolist() == [3, 6]
+
+
+def test_wrong_values_fail_on_both_sides(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        records = {i.filename: archive.read(i) for i in archive.infolist()}
+    (name,) = (
+        n for n, data in records.items() if n.endswith(".npy") and np.load(_file(data)).tolist() == [3, 6]
+    )
+    data = records[name]
+    records[name] = data[:-16] + np.array([3, 7], "<i8").tobytes()
+    changed = tmp_path / "changed.pt2"
+    with zipfile.ZipFile(changed, "w") as archive:
+        for n, value in records.items():
+            archive.writestr(n, value)
+    for engine in ("reference", "torch"):
+        result = loadrun.Runner(changed, engine).replay_one(0)
+        assert {o.name: o.verdict.value for o in result.outputs} == {"a": "pass", "b": "pass", "n": "fail"}
+
+
+def _file(data: bytes) -> Any:
+    import io
+
+    return io.BytesIO(data)
+
+
+def test_further_cases_sizes_and_tolerances(tmp_path: Path) -> None:
+    path = tmp_path / "m.pt2"
+    rows = torch.export.Dim("rows", min=2, max=64)
+    shapes = {"input": {0: rows}}
+    save(
+        torch.nn.ReLU(),
+        path,
+        (X,),
+        cases=[(torch.full((5, 2), -1.0),)],
+        maxerr={"output": 0.25},
+        dynamic_shapes=shapes,
+    )
+    for engine in ("reference", "torch"):
+        results = list(loadrun.Runner(path, engine).replay())
+        assert [r.verdict.value for r in results] == ["pass", "pass"]
+        assert [r.outputs[0].shape for r in results] == [(2, 2), (5, 2)]
+        assert {r.outputs[0].maxerr for r in results} == {0.25}
+    assert loadrun.Runner(path, "torch").run({"input": np.full((3, 2), 4, "f4")})["output"].sum() == 24
+    with pytest.raises(InputError, match="no value was given for the input 'input'"):
+        loadrun.Runner(path, "torch").run({})
+    with pytest.raises(UsageError, match="maxerr is for the output 'y'; the outputs are output"):
+        save(torch.nn.ReLU(), path, (X,), maxerr={"y": 1})
+
+
+def test_a_file_of_torchs_own_has_its_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "own.pt2")
+    torch.export.save(torch.export.export(Net(), INPUTS, K), path)
+    assert main([path]) == 3
+    assert "the testcases hold no expected outputs" in capsys.readouterr().out
+    assert main([path, "--engine", "reference,torch"]) == 0
+    assert "6 checks" not in capsys.readouterr().err
+
+
+def test_what_only_torch_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "e.pt2"
+    save(Eigenvalues(), path, (torch.tensor([[2.0, 1.0], [1.0, 2.0]]),))
+    with pytest.raises(UnsupportedError, match=r"aten\.linalg_eig"):
+        loadrun.load(path)
+    assert main([str(path), "--engine", "torch"]) == 0
+    assert "not run by the reference engine" in capsys.readouterr().out
+    result = loadrun.Runner(path, "torch").replay_one(0)
+    assert sorted(result["output"].tolist()) == pytest.approx([1, 3], rel=1e-6)
+    assert main([str(tmp_path), "--engine", "reference,torch"]) == 0
+
+
+def test_buffers_begin_anew_in_every_run(tmp_path: Path) -> None:
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            self.count.add_(1)
+            return x + self.count
+
+    path = tmp_path / "c.pt2"
+    save(Counter(), path, (torch.zeros(1),))
+    with pytest.warns(TraceWarning, match="changes its buffers"):
+        runner = loadrun.Runner(path, "torch")
+    assert [runner.run({"x": np.zeros(1, "f4")})["output"].tolist() for _ in range(2)] == [[1.0], [1.0]]
+
+
+def test_damage_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt2"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x", b"")
+    with pytest.raises(FormatError, match="torch cannot read the program"):
+        loadrun.load(path)

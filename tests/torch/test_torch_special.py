@@ -1,0 +1,61 @@
+"""NaN, infinities and zeros through functions of one tensor and reductions, as torch has them."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import loadrun.torch  # noqa: E402
+
+nan, inf = float("nan"), float("inf")
+SPECIAL = torch.tensor([nan, inf, -inf, 0.0, -0.0, 1, -1, 2.5, -2.5, 100, -100, 1e-30, 0.3, -0.3, 3, -3])
+LONG = torch.cat([torch.linspace(-80, 80, 93), torch.tensor([inf, -inf, nan])])
+"""More than the blocks of 64 in which MegEngine's kernels treat NaN otherwise than in the rest."""
+UNARY = """
+    abs acos acosh asin asinh atan atanh ceil cos cosh erf erfc expm1 floor frac log log10 log1p log2
+    neg reciprocal relu round rsqrt sign sgn sin sinh sqrt square tan tanh trunc isnan isinf isfinite
+    isposinf isneginf signbit logit erfinv nan_to_num
+""".split()  # noqa: SIM905
+ACTIVATIONS = """
+    relu relu6 hardtanh elu leaky_relu softshrink hardshrink tanhshrink softsign
+""".split()  # noqa: SIM905
+REDUCED = """
+    sum mean amax amin prod median nanmedian nansum nanmean any all norm logsumexp
+""".split()  # noqa: SIM905
+ROWS = torch.tensor(
+    [[1, nan, 2, 3], [1, 2, 3, nan], [1, inf, 2, 3], [inf, 1, -inf, 2], [-inf] * 4, [0.0, -0.0, 0, 0]]
+)
+
+
+def same(function, x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = function(x)
+        got = loadrun.torch.trace(function, (x,))(x)
+    for a, b in zip(*([v] if isinstance(v, torch.Tensor) else v for v in (got, want)), strict=True):
+        torch.testing.assert_close(a, b, equal_nan=True, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_of_one_tensor(name):
+    for x in (SPECIAL, LONG):
+        same(getattr(torch, name), x)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name):
+    for x in (SPECIAL, LONG):
+        same(getattr(torch.nn.functional, name), x)
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_reductions(name):
+    same(lambda x: getattr(torch, name)(x, dim=1), ROWS)
+
+
+def test_gelu_of_infinity():
+    """Torch's own kernel gives NaN for more than one element; x times a probability of 1 is infinite."""
+    traced = loadrun.torch.trace(torch.nn.functional.gelu, torch.ones(3))
+    np.testing.assert_array_equal(traced(np.full(3, inf, "f4")), [inf] * 3)

@@ -1,0 +1,196 @@
+"""`loadrun bench`: what is measured, compared, written, and when it fails."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.base.errors import InputError, UsageError
+from loadrun.cli import main
+from loadrun.engines.reference import ReferenceEngine
+from loadrun.graph.params import MatrixMul
+from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, trace_events
+from loadrun.testcase import Bundle
+from loadrun.testing import GraphBuilder
+from loadrun.verify.bench.baseline import regressions
+from loadrun.verify.bench.running import Subject, peak_memory, run_subjects
+from loadrun.verify.describe import describe
+
+NETS = Path(__file__).resolve().parents[3] / "fixtures" / "nets"
+MLP, RESNET = str(NETS / "mlp.mge"), str(NETS / "resnet_basic.mge")
+
+
+def product_model(rows: int = 64) -> Bundle:
+    """x (rows x 32) times a constant (32 x 16), then the absolute value."""
+    b = GraphBuilder()
+    x = b.input("x", rows, 32)
+    w = b.const(np.ones((32, 16), "f4"))
+    y = b.add("MatrixMulV2", MatrixMul(), inputs=[x, w], name="block.product")
+    return Bundle(b.done(b.elemwise("ABS", y, name="block.abs")))
+
+
+def test_measured() -> None:
+    found, _ = run_subjects([Subject(MLP), Subject(MLP, threads=1)], seconds=0.0, passes=3)
+    assert [len(m.wall) for m in found] == [3, 3]
+    first = found[0]
+    assert first.cases == 3
+    assert [len(e) for e in first.each] == [3, 3, 3]
+    np.testing.assert_allclose([sum(e) for e in first.each], first.wall)
+    assert first.verdict.value == "pass"
+    assert first.load > 0
+    assert first.first > 0
+    assert len(first.processor) == 3
+    described = describe(loadrun.load(MLP))
+    assert first.weights >= described.parameter_bytes > 0
+
+
+def test_operations_are_those_of_all_testcases(tmp_path: Path) -> None:
+    path = tmp_path / "m.mge"
+    loadrun.save(product_model(), path)
+    (found,), _ = run_subjects([Subject(str(path))], seconds=0.0, passes=1)
+    # 2 * 64 * 32 * 16 multiply-adds' operations, and one for each of 64 * 16 absolute values.
+    assert found.flops == 2 * 64 * 32 * 16 + 64 * 16
+    assert found.rate == found.flops / found.timing.median
+    (batch,), _ = run_subjects([Subject(str(path), batch=8)], seconds=0.0, passes=1)
+    assert batch.flops == found.flops // 8
+    assert batch.verdict.value == "not compared"
+
+
+def test_peak_memory_and_who_is_alive() -> None:
+    bundle = product_model()
+    meter = peak_memory(bundle, {"x": np.zeros((64, 32), "f4")})
+    # The product alone: the absolute value is written into its memory.
+    assert meter.peak == 64 * 16 * 4
+    assert [(a.nbytes, a.shape) for a in meter.alive] == [(64 * 16 * 4, (64, 16))]
+    text = memory_table(meter)
+    assert "peak: 4.0 KiB of intermediate values" in text
+    assert "block." in text
+
+
+def test_testcase_and_errors() -> None:
+    (found,), _ = run_subjects([Subject(RESNET)], seconds=0.0, passes=1, testcase=1)
+    assert found.cases == 1
+    with pytest.raises(UsageError, match="there is no testcase 3; the file has 3"):
+        run_subjects([Subject(RESNET)], testcase=3)
+
+
+def profile_of(bundle: Bundle) -> dict[str, Any]:
+    engine = ReferenceEngine(bundle.graph, profile=True)
+    engine.run({"x": np.zeros((64, 32), "f4")})
+    return engine.get_profile()
+
+
+def test_costs_and_trace() -> None:
+    profile = profile_of(product_model())
+    rows = costs(profile)
+    assert sorted(c.name for c in rows) == ["ABS", "MatrixMulV2"]
+    assert sum(c.flops for c in rows) == 2 * 64 * 32 * 16 + 64 * 16
+    assert [(c.name, c.count) for c in costs(profile, "prefix:1")] == [("block", 2)]
+    assert {c.name for c in costs(profile, "name")} == {"block.product", "block.abs"}
+    assert "100.0%" in cost_table(profile, "prefix")
+    assert "and 1 more" in cost_table(profile, "type", 1)
+    events = trace_events(profile, "m")["traceEvents"]
+    spans = [e for e in events if e["ph"] == "X"]
+    assert [e["name"] for e in spans] == ["block.product", "block.abs"]
+    assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans)
+    assert spans[0]["ts"] + spans[0]["dur"] <= spans[1]["ts"] + 1e-6
+    assert {e["name"] for e in events if e["ph"] == "M"} == {"process_name", "thread_name"}
+    assert json.loads(json.dumps(events)) == events
+    assert [bytes_text(n) for n in (0, 1023, 1024, 3 << 30)] == ["0 B", "1023 B", "1.0 KiB", "3.0 GiB"]
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report, profile, trace = (str(tmp_path / n) for n in ("r.json", "p.json", "t.json"))
+    flags = ["--min-time", "0", "--min-passes", "2", "--threads", "1,2", "--json", report]
+    looks = ["--profile", profile, "--perfetto", trace, "--top", "3", "--by", "prefix:1", "--memory"]
+    assert main(["bench", MLP, *flags, *looks]) == 0
+    out = capsys.readouterr().out
+    assert "1 thread " in out
+    assert "2 threads" in out
+    assert "p90 takes 64 passes, there are 2" in out
+    assert "2 threads" in out.splitlines()[-1] or "alive" in out
+    data = json.loads(Path(report).read_text())
+    assert [s["threads"] for s in data["subjects"]] == [1, 2]
+    assert all(len(s["wall_seconds"]) == 2 for s in data["subjects"])
+    assert data["subjects"][0]["percentiles"]["90"] is None
+    assert {"ratio", "low", "high"} <= data["comparisons"][0].keys()
+    assert "profiler" in json.loads(Path(profile).read_text())
+    assert json.loads(Path(trace).read_text())["traceEvents"]
+
+
+def test_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = tmp_path / "base.json"
+    flags = ["--min-time", "0", "--min-passes", "5"]
+    assert main(["bench", MLP, *flags, "--save-baseline", str(base)]) == 0
+    data = json.loads(base.read_text())
+
+    def scaled(factor: float) -> str:
+        changed = json.loads(json.dumps(data))
+        for s in changed["subjects"]:
+            s["wall_seconds"] = [t * factor for t in s["wall_seconds"]]
+        path = tmp_path / f"{factor}.json"
+        path.write_text(json.dumps(changed))
+        return str(path)
+
+    capsys.readouterr()
+    assert main(["bench", MLP, *flags, "--baseline", scaled(1000), "--max-slowdown", "10%"]) == 0
+    assert "faster than its baseline: ok" in capsys.readouterr().out
+    assert main(["bench", MLP, *flags, "--baseline", scaled(0.001), "--max-slowdown", "10%"]) == 1
+    out = capsys.readouterr().out
+    assert "slower, allowed 10%" in out
+    assert main(["bench", MLP, RESNET, *flags, "--baseline", scaled(1000)]) == 3
+    assert "resnet_basic.mge: not compared, it is not in the baseline" in capsys.readouterr().out
+    assert main(["bench", RESNET, *flags, "--baseline", str(base)]) == 2
+    assert "holds none of what was measured" in capsys.readouterr().err
+    base.write_text("[")
+    assert main(["bench", MLP, *flags, "--baseline", str(base)]) == 2
+
+
+def test_regressions_with_known_answers() -> None:
+    (found,), _ = run_subjects([Subject(MLP)], seconds=0.0, passes=1)
+    was = {"benchmark": 1, "subjects": [{**found.subject.key, "wall_seconds": [1.0] * 20}], "environment": {}}
+    for factor, allowed, failed in (
+        (1.05, 0.1, False),
+        (1.2, 0.1, True),
+        (1.2, 0.25, False),
+        (0.5, 0.1, False),
+    ):
+        found.wall = [factor] * 20
+        assert regressions([found], was, allowed)[0].failed is failed
+    # Slower in the middle, but within what chance does: no failure.
+    found.wall = [0.5, 1.3, 0.5, 1.3, 1.3]
+    assert not regressions([found], was, 0.1)[0].failed
+    with pytest.raises(InputError, match="is not a file of"):
+        regressions([found], {"benchmark": 0}, 0.1)
+
+
+def test_a_failing_check_fails(tmp_path: Path) -> None:
+    bundle = loadrun.load(MLP)
+    case = bundle.testcases[0]
+    arrays = {n: a + 1 if n.endswith(":expect") else a for n, a in case.arrays.items()}
+    path = tmp_path / "bad.mge"
+    loadrun.save(replace(bundle, testcases=[replace(case, arrays=arrays)], record=None), path)
+    assert main(["bench", str(path), "--min-time", "0", "--min-passes", "1"]) == 1
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--threads", "0"],
+        ["--batch", "a"],
+        ["--by", "size"],
+        ["--min-time", "x"],
+        ["--max-slowdown", "-1%"],
+        ["--max-slowdown", "10"],
+        ["--max-slowdown", "0.9x"],
+        ["--max-slowdown", "x"],
+    ],
+)
+def test_bad_usage(flags: list[str]) -> None:
+    assert main(["bench", MLP, *flags]) == 2
