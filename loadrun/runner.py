@@ -7,13 +7,22 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
 from .base.about import About
-from .base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
+from .base.errors import (
+    EngineError,
+    InputError,
+    LoadRunError,
+    OutOfMemoryError,
+    UnsupportedError,
+    UsageError,
+)
+from .base.failures import out_of_memory
 from .base.registry import resolve
 from .compare.formula import Formula
 from .compare.judging import NARROW, Criteria, blind, judge, policy_for
@@ -95,6 +104,17 @@ class _OutputPlan:
     @property
     def vars(self) -> list[Var]:
         return [v for c in self.checks for v in c.vars] + [v for _, v in self.plain]
+
+
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    """Make an error of loadrun's of memory that runs out."""
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except MemoryError as e:
+        raise OutOfMemoryError(out_of_memory(e)) from e
 
 
 class Runner:
@@ -182,6 +202,7 @@ class Runner:
         except LoadRunError as e:
             return Result(index, (), Verdict.ERROR, message=str(e))
 
+    @_memory_told()
     def check(self, testcase: Testcase, index: int | None = None) -> Result:
         """Feed a testcase and evaluate every check of the graph.
 
@@ -286,6 +307,7 @@ class Runner:
 
         return blind(errors, given[0], around.source.owner.tensors[0].dtype, check.maxerr)
 
+    @_memory_told()
     def run(self, inputs: Mapping[str, FileValue] | None = None) -> Result:
         """Run the model on given inputs, without its checks.
 
