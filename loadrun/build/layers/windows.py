@@ -10,10 +10,10 @@ from .. import emit as e
 from .padding import pad
 from .sizes import is_open
 
-__all__ = ["Window"]
+__all__ = ["WindowSizes"]
 
 
-class Window:
+class WindowSizes:
     """How a window moves over (N, C, ...), for each axis of space.
 
     Attributes:
