@@ -22,7 +22,8 @@ def grouped(weight: Tensor, groups: int) -> Tensor:
     """Return filters with an axis of groups in front, which MegEngine wants where there are several."""
     if groups == 1:
         return weight
-    return e.folded(lambda w: e.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:])), weight)
+    count, *rest = weight._tuple_shape
+    return e.folded(lambda w: e.reshape(w, (groups, count // groups, *rest)), weight)
 
 
 def convolved(
