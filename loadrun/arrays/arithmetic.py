@@ -287,7 +287,10 @@ def fix(x: Any, out: Any = None) -> Tensor:
     return trunc(y if is_float(y) else e.cast(y, narrow(np.float64)))
 
 
-rint = ufunc("rint")(e.rint)
+@ufunc("rint")
+def rint(x: Tensor) -> Tensor:
+    """Return the nearest whole number; halves go to the even one."""
+    return e.rint(x)
 
 
 @lowers("round", "around", "round_")
