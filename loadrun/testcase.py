@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, overload
@@ -234,7 +235,7 @@ class Bundle:
         tail: what shows that the file's end is not what was written: rubbish, a broken dump, testcases that the
             header does not announce.
         missed: what the file holds to be compared that no testcase here tells of.
-        watch: tells whether the file that the weights are views of is still as it was.
+        watches: tell whether the files that the weights are views of are still as they were.
         damage: what is wrong with a record that stands, or should stand, behind the testcases.
         record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
@@ -261,7 +262,7 @@ class Bundle:
     tail: list[str] = field(default_factory=list)
     record: memoryview | Mapping[str, object] | None = None
     scalars: frozenset[str] = frozenset()
-    watch: FileWatch | None = None
+    watches: tuple[FileWatch, ...] = ()
     damage: str | None = None
     missed: list[str] = field(default_factory=list)
     witness: Callable[[], NamedRuntime | None] | None = None
@@ -307,12 +308,13 @@ class Bundle:
         Raises:
             FormatError: it did. A mapped file that was cut short would kill the process.
         """
-        if self.watch is not None and self.watch.changed():
-            raise FormatError(
-                "the file was written to while it was in use; load it again, or with copy=True (--copy) to keep what "
-                "it held",
-                path=self.path,
-            )
+        for watch in self.watches:
+            if watch.changed():
+                raise FormatError(
+                    "the file was written to while it was in use; load it again, or with copy=True (--copy) to keep "
+                    "what it held",
+                    path=self.path if watch.path == os.path.abspath(self.path) else watch.path,
+                )
 
     @property
     def inputs(self) -> list[Var]:

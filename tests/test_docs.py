@@ -136,3 +136,21 @@ def test_names_of_the_package_exist() -> None:
     ]
     assert wrong == []
     assert not resolves("loadrun.tracing.trace.dumped")
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = page.split("## Promises")[1].split("## Code")[0].splitlines()
+    promises = [r for r in rows if r.startswith("| ") and "---" not in r][1:]
+    assert len(promises) >= 15
+    for row in promises:
+        named = re.findall(r"`((?:tests/[\w/]*)?(?:test_\w+\.py)?(?:::\w+)?)`", row.split("|")[3])
+        assert named, row
+        file = folder = ""
+        for name in named:
+            path, _, function = name.partition("::")
+            if path:
+                folder = path.rpartition("/")[0] if "/" in path else folder
+                file = f"{folder}/{path.rpartition('/')[2]}"
+            text = (ROOT / file).read_text(encoding="utf-8")
+            assert not function or f"def {function}(" in text, name

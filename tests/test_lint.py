@@ -66,6 +66,7 @@ OPENS = {
     "loadrun/cli/__init__.py": "the null device",
     "loadrun/inputs/lists.py": "a list from a pipe, given in the command line",
     "loadrun/base/logger.py": "the log file that a call names",
+    "loadrun/base/limits.py": "what the system says of itself",
     "loadrun/ops/numeric/parallel.py": "what the system says of itself",
     "loadrun/megengine/hub/fetcher.py": "the archive of a repository that a call names, while it is unpacked",
 }

@@ -12,7 +12,9 @@ __all__ = [
     "InputError",
     "LoadRunError",
     "NotDefinedError",
+    "OutOfMemoryError",
     "SpecError",
+    "TimeLimitError",
     "TraceError",
     "TraceWarning",
     "UnsupportedError",
@@ -60,6 +62,10 @@ class EngineError(LoadRunError, RuntimeError):
     """An operator failed while a graph was executed; the message names the operator and its inputs."""
 
 
+class OutOfMemoryError(EngineError, MemoryError):
+    """Running a model takes more memory than there is, or than it may take."""
+
+
 class UnsupportedError(EngineError):
     """A graph holds an operator that no numpy kernel can stand for (a vendor runtime, a custom operator)."""
 
@@ -86,6 +92,10 @@ class UsageAssertionError(UsageError, AssertionError):
 
 class NotDefinedError(UsageError, NotImplementedError):
     """A method that a subclass has to define, as Python has it."""
+
+
+class TimeLimitError(LoadRunError, TimeoutError):
+    """Something took longer than it was allowed to."""
 
 
 class TraceError(LoadRunError, RuntimeError):

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .errors import FormatError, LoadRunError
+from .errors import FormatError, LoadRunError, TimeLimitError
 
-__all__ = ["EXIT_ERROR", "EXIT_FAULT", "Failure", "Warnings", "failure"]
+__all__ = ["EXIT_ERROR", "EXIT_FAULT", "EXIT_TIMEOUT", "Failure", "Warnings", "failure", "out_of_memory"]
 
 EXIT_ERROR = 2
+EXIT_TIMEOUT = 4
 EXIT_FAULT = 70
 """What loadrun did not foresee; the number is that of EX_SOFTWARE in sysexits.h."""
 
@@ -28,17 +29,28 @@ def reason(e: Exception, *, named: bool = False) -> str:
     return str(e)
 
 
+def out_of_memory(e: MemoryError) -> str:
+    """What to say where memory runs out.
+
+    >>> out_of_memory(MemoryError())
+    'this needs more memory than there is, or than --max-memory allows'
+    """
+    more = f": {str(e)[:300]}" if str(e) else ""
+    return f"this needs more memory than there is, or than --max-memory allows{more}"
+
+
 @dataclass(frozen=True)
 class Failure:
-    """The reason why something could not be done, whether it is a bug in loadrun, and the exit code that follows."""
+    """The reason why something could not be done, whether it is a bug in loadrun or took too long; the exit code."""
 
     message: str
     fault: bool = False
+    late: bool = False
 
     @property
     def code(self) -> int:
         """The exit code of a command that does nothing else."""
-        return EXIT_FAULT if self.fault else EXIT_ERROR
+        return EXIT_FAULT if self.fault else EXIT_TIMEOUT if self.late else EXIT_ERROR
 
 
 def failure(e: Exception, *, named: bool = False) -> Failure:
@@ -51,12 +63,17 @@ def failure(e: Exception, *, named: bool = False) -> Failure:
         named: for a line that does not name the file otherwise.
 
     >>> failure(FileNotFoundError(2, "No such file or directory", "a.mge"), named=True)
-    Failure(message='a.mge: No such file or directory', fault=False)
+    Failure(message='a.mge: No such file or directory', fault=False, late=False)
     """
     if isinstance(e, (LoadRunError, OSError)):
-        return Failure(reason(e, named=named))
+        return Failure(reason(e, named=named), late=isinstance(e, TimeLimitError))
     if isinstance(e, MemoryError):
-        return Failure("this needs more memory than there is")
+        return Failure(out_of_memory(e))
+    if isinstance(e, UnicodeEncodeError) and e.reason == "surrogates not allowed":
+        shown = e.object.encode("ascii", "backslashreplace").decode()[:300]
+        return Failure(
+            f"{shown} holds half a character, which no file can be called and no text be written with"
+        )
     import traceback  # for start-up
 
     if os.environ.get("LOADRUN_TRACEBACK"):

@@ -10,9 +10,12 @@ import re
 import stat
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TextIO
+
+from .errors import UsageError
+from .text import clean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,13 +24,16 @@ __all__ = [
     "MODELS",
     "FileNames",
     "FileWatch",
+    "check_targets",
     "contents",
     "files_of",
     "growing",
+    "mapped_file",
     "new_folder",
     "one_file",
     "opened",
     "replacing",
+    "scratch",
     "skipped_line",
     "temporary",
     "text_file",
@@ -116,6 +122,52 @@ def one_file(given: str, endings: tuple[str, ...] = MODELS) -> str:
     return found[0]
 
 
+def check_targets(
+    written: Mapping[str, str | os.PathLike[str] | None], read: Iterable[str | os.PathLike[str]] = ()
+) -> None:
+    """See that no file is written twice, and none that is read, whatever names, links or capitals lead to it.
+
+    Args:
+        written: what will be written, by the option that says so; None and ``-`` for standard output are no files.
+        read: what is read meanwhile.
+
+    Raises:
+        UsageError: two options name one file, or one names a file that is read.
+
+    >>> check_targets({"--json": "r.json", "--html": "./r.json"})
+    Traceback (most recent call last):
+    loadrun.base.errors.UsageError: --json and --html both write r.json; name two files
+    """
+    known: dict[object, str] = {}
+    for option, path in written.items():
+        if path is None or path == "-":
+            continue
+        other = known.setdefault(_identity(path), option)
+        if other != option:
+            raise UsageError(
+                f"{other} and {option} both write {clean(os.fspath(written[other] or ''))}; name two files"
+            )
+    for path in read:
+        option = known.get(_identity(path), "")
+        if option:
+            raise UsageError(
+                f"{option} would overwrite {clean(os.fspath(path))}, which is read; name another file"
+            )
+
+
+def _identity(path: str | os.PathLike[str]) -> object:
+    """What two names of one file have in common."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return os.path.normcase(os.path.realpath(path))
+    except ValueError:
+        # No file can have that name, as whoever opens it says.
+        return path
+    # Several may write to a device.
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else object()
+
+
 @contextmanager
 def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file to write to whose contents are visible to others as they are written.
@@ -123,8 +175,23 @@ def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises:
         OSError: it cannot be written to.
     """
-    with open(target, "wb") as f:
+    with io.BufferedWriter(_Raw(_nameable(target), "wb", target)) as f:
         yield f
+
+
+def _nameable(path: str | os.PathLike[str]) -> str:
+    """The name of a file, which every name that Python can hold is not: half a character has no bytes.
+
+    Raises:
+        OSError: no file can have it.
+    """
+    name = os.fspath(path)
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        shown = name.encode("ascii", "backslashreplace").decode()
+        raise OSError(errno.EINVAL, "no file can have this name: it holds half a character", shown) from None
+    return name
 
 
 def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
@@ -139,7 +206,7 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
     Raises:
         OSError: it cannot be opened or is not a regular file.
     """
-    name = os.fspath(path)
+    name = _nameable(path)
     fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         mode = os.fstat(fd).st_mode
@@ -192,6 +259,35 @@ class FileWatch:
         return (now.st_size, now.st_mtime_ns) != (old.st_size, old.st_mtime_ns)
 
 
+def mapped_file(
+    path: str | os.PathLike[str], what: str, copy: bool = False, plain: bool = False
+) -> tuple[memoryview, FileWatch | None]:
+    """The bytes of a regular file, mapped where they can be, and what tells whether a mapped file changed.
+
+    Args:
+        path: the file.
+        what: what it is taken for, for the message; see `opened`.
+        copy: read it into memory now.
+        plain: take no link, not even one that was put there a moment ago.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    import mmap  # for start-up
+
+    with opened(path, what) as f:
+        found = os.fstat(f.fileno())
+        if plain and not os.path.samestat(found, os.lstat(path)):
+            raise OSError(errno.ELOOP, f"{what} must be a file, found a link", os.fspath(path))
+        if copy:
+            return memoryview(f.read()).toreadonly(), None
+        try:
+            held = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            return memoryview(f.read()).toreadonly(), None
+        return memoryview(held), FileWatch(os.fspath(path), found)
+
+
 @contextmanager
 def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterator[IO[bytes]]:
     """Open a file to write to that takes the place of `target` when all is written, flushed and closed.
@@ -209,7 +305,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     """
     from pathlib import Path  # for start-up
 
-    path = Path(target)
+    path = Path(_nameable(target))
     if path.is_dir():
         raise IsADirectoryError(
             errno.EISDIR, "expected the name of a file to write, found a folder", str(target)
@@ -245,7 +341,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
 
 @contextmanager
 def text_file(target: str | os.PathLike[str], encoding: str = "ascii") -> Iterator[TextIO]:
-    """A text file that appears when it is complete."""
+    """Open a text file that appears when it is complete."""
     with replacing(target) as raw:
         file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", newline="\n")
         yield file
@@ -261,7 +357,7 @@ class _Raw(io.FileIO):
         target: the name for errors.
     """
 
-    def __init__(self, path: str | os.PathLike[str], mode: str, target: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str] | int, mode: str, target: str | os.PathLike[str]) -> None:
         super().__init__(path, mode)
         self._target = os.fspath(target)
 
@@ -299,11 +395,21 @@ def temporary() -> Iterator[IO[bytes]]:
     fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)
     os.close(fd)
     try:
-        with open(name, "w+b") as f:
+        with io.BufferedRandom(_Raw(name, "w+b", name)) as f:
             yield f
     finally:
         with suppress(FileNotFoundError):
             os.unlink(name)
+
+
+def scratch() -> IO[bytes]:
+    """A file to write and to read that is gone when it is closed; errors of writing name the folder of temporaries."""
+    import tempfile  # for start-up
+
+    fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)
+    with suppress(OSError):
+        os.unlink(name)
+    return io.BufferedRandom(_Raw(fd, "w+b", tempfile.gettempdir()))
 
 
 @contextmanager
@@ -313,6 +419,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     import tempfile  # for start-up
     from pathlib import Path  # for start-up
 
+    _nameable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep(target)
     made = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_PART, dir=target.parent))
@@ -320,8 +427,11 @@ def new_folder(target: Path) -> Iterator[Path]:
         yield made
         made.chmod(0o777 & ~_umask())
         os.replace(made, target)
-    except BaseException:
+    except BaseException as e:
         shutil.rmtree(made, ignore_errors=True)
+        if isinstance(e, OSError) and isinstance(e.filename, str):
+            # What the folder would be called, not its temporary.
+            e.filename = e.filename.replace(str(made), str(target), 1)
         raise
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array as NDArray
 from ..graph.dtypes import DType, plain
+from ..ops.budget import affordable, pay
 from ..ops.catalog import types
 from ..ops.op import Trait
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
@@ -371,6 +373,7 @@ def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
 def arange(n: int, dtype: Any = "int32") -> Tensor:
     """Return the numbers from 0 to n-1; made in the graph where the size is symbolic."""
     if not isinstance(n, TracedInt) or n._tensor() is None:
+        pay(12 * int(n))
         return const(np.arange(int(n)), dtype)
     last = cast(like(n - 1, const(0)), "float32")
     count = shape_tensor((n,))
@@ -382,7 +385,9 @@ def full(value: Tensor, shape: Sequence[int]) -> Tensor:
     """Return a tensor of one value; a constant where all sizes are numbers."""
     result = known(value)
     if result is not None and not any(isinstance(n, TracedInt) for n in shape) and result.size == 1:
-        return const(np.full(tuple(map(int, shape)), result.reshape(())), value._dtype)
+        fixed = tuple(map(int, shape))
+        if affordable(prod(fixed) * result.itemsize):
+            return const(np.full(fixed, result.reshape(())), value._dtype)
     return broadcast(value, shape) if shape else reshape(value, ())
 
 

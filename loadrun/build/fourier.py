@@ -16,6 +16,7 @@ import numpy as np
 
 from ..graph import params as P
 from ..graph.dtypes import Array
+from ..ops.budget import pay
 from ..tensors.convert import const
 from ..tensors.products import matmul
 from ..tensors.symbolic import TracedInt
@@ -60,6 +61,7 @@ def transform(
     >>> y.real.tolist(), y.imag.tolist()
     ([10.0, -2.0, -2.0], [0.0, 2.0, 0.0])
     """
+    pay(64 * int(length))
     lead = x.real.shape[:-1]
     rows = _total(lead)
     flat = _each(x, (rows, length))
@@ -122,6 +124,7 @@ def _constants(real: Array, imag: Array) -> Waves:
 def _waves(rows: int, columns: int, period: int, inverse: bool, scale: float) -> tuple[Array, Array]:
     """Compute cosines and sines of all products of a row and a column, in float64."""
     # Whole numbers are reduced to one period first: their angles are exact.
+    pay(16 * rows * columns)
     place = np.outer(np.arange(rows), np.arange(columns)) % period
     angle = 2 * np.pi / period * place
     sin = np.sin(angle) * (scale if inverse else -scale)
@@ -232,6 +235,7 @@ def _first(x: Pair, columns: int) -> Pair:
 def _convolved(x: Pair, n: int, bins: int, inverse: bool, scale: float) -> Pair:
     """Transform n columns by a convolution with a chirp: 2 j k = j² + k² - (k - j)²."""
     size = 1 << (n + bins - 2).bit_length()
+    pay(64 * size)
     turns = np.arange(max(n, bins), dtype=np.int64) ** 2 % (2 * n) / (2 * n)
     chirp = np.exp((2j if inverse else -2j) * np.pi * turns)
     kernel = np.zeros(size, complex)

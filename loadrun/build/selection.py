@@ -7,6 +7,7 @@ from typing import Literal, overload
 import numpy as np
 
 from ..graph import params as P
+from ..ops.budget import pay
 from ..tensors import Tensor, TensorLike, TracedInt, apply, as_tensor, const, elemwise, shape_tensor
 from ..tensors.apply import apply1
 from ..tensors.promotion import common_dtype
@@ -23,6 +24,7 @@ def _count_up(size: int, axis: int, ndim: int) -> Tensor:
     if not isinstance(size, TracedInt):
         shape = [1] * ndim
         shape[axis] = size
+        pay(4 * size)
         return const(np.arange(size, dtype=np.int32).reshape(shape))
     numbers = linspace(0, size - 1, size, dtype="int32")
     return apply1(

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from ..base.failures import EXIT_ERROR, failure
+from ..base.limits import EndedBySignal
 from ..base.text import clean, indented
 from ..base.version import __version__
 
@@ -135,7 +136,7 @@ def _ended_by_signals() -> Iterator[None]:
         ending = []
 
     def leave(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
+        raise EndedBySignal(128 + number)
 
     def again(dropped: sys.UnraisableHookArgs) -> None:
         number = signal.SIGINT if dropped.exc_type is KeyboardInterrupt else 0

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from ..base.files import replacing
+from ..base.files import check_targets, replacing
 from ..base.text import clean
 from ..engines import split_engines
 from ..replay.options import ProfileOptions
@@ -84,7 +84,10 @@ def main(argv: list[str]) -> int:
     args = p.parse_args(argv)
     options = p.record(BenchOptions, vars(args), **model_options(args.input_shape, args.constant))
     out = sys.stderr if args.json == "-" else sys.stdout
-    found = bench_files(model_files(args.files, sys.stderr), options, done=_progress)
+    files = model_files(args.files, sys.stderr)
+    written = {"--json": args.json, "--html": args.html, "--save-baseline": args.save_baseline}
+    check_targets({**written, "--profile": args.profile, "--perfetto": args.perfetto}, files)
+    found = bench_files(files, options, done=_progress)
     print(benchmark_table(found.measurements), file=out)
     for line in comparisons(found.measurements):
         print(line, file=out)

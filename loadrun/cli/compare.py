@@ -36,9 +36,7 @@ def main(argv: list[str]) -> int:
     args = p.parse_args(argv)
     found = compare_reports(args.old, args.new, p.record(CompareOptions, vars(args)))
     if found.changes:
-        rows = [
-            (c.kind, clean(c.file, 60), c.testcase, clean(c.output), c.before, c.now) for c in found.changes
-        ]
+        rows = [(c.kind, *map(clean, (c.file, c.testcase, c.output, c.before, c.now))) for c in found.changes]
         print(table(rows, ("change", "file", "testcase", "output", "before", "now"), right=(2,)))
         print()
     print(

@@ -24,7 +24,7 @@ def parser() -> Parser:
         prog="loadrun convert",
         description="Convert the model in A and write it to B; the endings name the formats: "
         ".mge (MegEngine) or .onnx. Testcases go "
-        "along: into a .mge file, or beside a .onnx file as test_data_set_N.",
+        "along: into a .mge file, or beside a file B.onnx as B.test_data_set_N.",
     )
     p.add_argument("source", metavar="A", help="the file to read")
     p.add_argument("target", metavar="B", type=target, help="the file to write")

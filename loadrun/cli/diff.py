@@ -9,7 +9,7 @@ from typing import TextIO
 
 from ..base.errors import LoadRunError
 from ..base.failures import failure
-from ..base.files import replacing
+from ..base.files import check_targets, replacing
 from ..base.text import clean
 from ..compare.codes import EXIT_FAIL, EXIT_PASS
 from ..report import differences as report
@@ -88,6 +88,7 @@ def main(argv: list[str]) -> int:
     args = p.parse_args(argv)
     try:
         options = p.record(DiffOptions, vars(args), **model_options(args.input_shape, args.constant))
+        check_targets({"--json": args.json, "--extract": args.extract}, [args.model, args.against])
         found = diff_files(args.model, args.against, options, warn=_warn)
         shown = sys.stderr if args.json == "-" and found.differences is not None else sys.stdout
         _show(found, args.model, args.against, args.range, args.all, shown)

@@ -15,10 +15,20 @@ from ..base.failures import EXIT_ERROR
 from ..base.files import files_of, skipped_line
 from ..base.text import clean
 
-__all__ = ["Parser", "add_copy_option", "model_files", "progress", "seed", "target", "whole"]
+__all__ = [
+    "Parser",
+    "add_copy_option",
+    "add_limit_options",
+    "model_files",
+    "progress",
+    "seed",
+    "target",
+    "whole",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
+_UNITS = ("", "K", "M", "G", "T")
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -108,6 +118,39 @@ def add_copy_option(p: argparse._ActionsContainer) -> None:
         action="store_true",
         help="read files into memory at once, in case others write to them during the run",
     )
+
+
+def add_limit_options(p: argparse._ActionsContainer, what: str) -> None:
+    """Add ``--timeout`` and ``--max-memory``.
+
+    Args:
+        what: what ``--timeout`` does, for the help.
+    """
+    p.add_argument("--timeout", metavar="SECONDS", type=_seconds, help=what)
+    p.add_argument(
+        "--max-memory",
+        metavar="BYTES",
+        type=_size,
+        help="how much memory models may take, such as 4G or 500M (default: what the machine can give; Linux)",
+    )
+
+
+def _seconds(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < 1e8:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {value!r}")
+    return number
+
+
+def _size(value: str) -> int:
+    """A number of bytes, with K, M, G or T behind it for powers of 1024."""
+    digits, unit = (value[:-1], value[-1:].upper()) if value[-1:].upper() in _UNITS[1:] else (value, "")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 16) or not int(digits):
+        raise argparse.ArgumentTypeError(f"expected a number of bytes, such as 500M or 4G, found {value!r}")
+    return int(digits) * 1024 ** _UNITS.index(unit)
 
 
 def whole(value: str) -> int:

@@ -14,7 +14,7 @@ from ..report.text import shape_text, table
 from ..verify.describe import Description, VarInfo
 from ..verify.pack.describing import describe_engine, describe_files
 from .engines import add_engine_options
-from .groups import Parser, model_files
+from .groups import Parser, add_limit_options, model_files
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -36,17 +36,18 @@ def parser() -> Parser:
     p.add_argument("--no-operators", action="store_true", help="leave the operator table out")
     add_engine_options(p, default=None)
     add_model_options(p)
+    add_limit_options(p, "end a file that takes longer")
     return p
 
 
 def main(argv: list[str]) -> int:
-    """Describe the files; 2 when one of them cannot be read."""
+    """Describe the files; 2 when one of them cannot be read, 4 when that takes too long."""
     args = parser().parse_args(argv)
     read = ModelOptions(**model_options(args.input_shape, args.constant))
     files = model_files(args.files, sys.stderr)
     if args.engine is not None:
         engine = Choice(args.engine, args.strict_engine, args.cache)
-        ran = describe_engine(files, engine, read)
+        ran = describe_engine(files, engine, read, timeout=args.timeout, max_memory=args.max_memory)
         for path, why in ran.failures:
             print(f"loadrun: {indented(f'{path}: {why.message}', 9)}", file=sys.stderr)
         if args.json:
@@ -54,7 +55,7 @@ def main(argv: list[str]) -> int:
         else:
             print("\n\n".join("\n".join([clean(path, 200), *islands(a)]) for path, a in ran.found))
         return ran.exit_code
-    found = describe_files(files, read)
+    found = describe_files(files, read, timeout=args.timeout, max_memory=args.max_memory)
     for _, why in found.failures:
         print(f"loadrun: {indented(why.message, 9)}", file=sys.stderr)
     if args.json:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ..base.files import check_targets
 from ..compare.codes import exit_code
 from ..compare.policy import parse_all
 from ..compare.results import FileResult, Result
@@ -40,6 +41,7 @@ def main(argv: list[str]) -> int:
     """Judge; the exit code tells the verdict."""
     args = parser().parse_args(argv)
     options = JudgeOptions(maxerr=tolerance(args.maxerr), policies=parse_all(args.check or ()))
+    check_targets({"--json": args.json}, [args.file])
     shown = sys.stderr if args.json == "-" else sys.stdout
     found: list[FileResult] = []
     with json_file(args.json) as report:

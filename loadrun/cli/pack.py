@@ -25,7 +25,7 @@ from ..testcase import EXPECT, Testcase
 from ..verify.pack.files import FilePacker
 from ..verify.pack.options import PackOptions
 from .engines import add_engine_options
-from .groups import Parser, progress, seed, target
+from .groups import Parser, add_limit_options, progress, seed, target
 from .inputs import add_dump_option, add_input_options
 from .limits import add_policy_option, tolerance
 from .models import add_model_options, model_options
@@ -117,6 +117,7 @@ def parser() -> Parser:
         "--seed", type=seed, default=0, help="seed of random data and random operators (default 0)"
     )
     add_engine_options(p)
+    add_limit_options(p, "give up when it takes longer; the output is as it was then")
     p.add_argument("-q", "--quiet", action="store_true", help="print no table")
     _optimization_options(p)
     _file_options(p)
@@ -210,10 +211,11 @@ def main(argv: list[str]) -> int:
         file=_dump_options(vars(args)),
     )
     warned, shown = Warnings(), PackedTable()
-    packer = FilePacker(args.model, options, warn=warned.add, watch=partial(progress, what="testcase"))
-    for name, s in packer.suggestions.items():
-        print(f"suggested: --maxerr {clean(name)}={s.maxerr:g} ({s.reason})")
-    packed = packer.pack(args.output, shown.add)
+    with options.limited():
+        packer = FilePacker(args.model, options, warn=warned.add, watch=partial(progress, what="testcase"))
+        for name, s in packer.suggestions.items():
+            print(f"suggested: --maxerr {clean(name)}={s.maxerr:g} ({s.reason})")
+        packed = packer.pack(args.output, shown.add)
     for text in warned:
         print(f"warning: {clean(text, 500)}", file=sys.stderr)
     if not args.quiet:

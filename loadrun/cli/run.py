@@ -19,6 +19,7 @@ from .engines import add_engine_options, all_chosen
 from .groups import (
     Parser,
     add_copy_option,
+    add_limit_options,
     model_files,
     seed,
     target,
@@ -119,12 +120,7 @@ def _add_running_options(p: Parser) -> None:
         default="auto",
         help="workers open files by name, or files are sent along; auto (the default): by name where they are there",
     )
-    running.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=_seconds,
-        help="end a file that takes longer, all its testcases together",
-    )
+    add_limit_options(running, "end a file that takes longer, all its testcases together")
     running.add_argument(
         "--fail-fast", action="store_true", help="run no further file after the first that does not pass"
     )
@@ -171,16 +167,6 @@ def _count(value: str) -> int:
     number = whole(value)
     if not 1 <= number <= 1024:
         raise argparse.ArgumentTypeError(f"expected a number of processes from 1 to 1024, found {value!r}")
-    return number
-
-
-def _seconds(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {value!r}")
     return number
 
 
@@ -231,7 +217,8 @@ class _RunDisplay:
         if self._many:
             show_line(file, results, out, style=self.style)
         else:
-            show(file, results, out, style=self.style, metrics=self.verbose > 1)
+            engines = [str(e) for e in self.run.options.engines]
+            show(file, results, out, style=self.style, metrics=self.verbose > 1, engines=engines)
         if dump.timing is not None and out is not None:
             print(f"  {text.timing_line(dump.timing)}", file=out)
         if dump.explanation or out is not None:

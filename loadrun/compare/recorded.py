@@ -12,6 +12,7 @@ from struct import unpack_from
 from typing import Any
 
 from ..base.errors import FormatError, LoadRunError
+from ..base.schema import number
 from .policy import Policy, parse
 
 __all__ = ["HEAD", "MAGIC", "header", "lines", "packed_policies", "record_at", "record_damage"]
@@ -90,7 +91,7 @@ def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]
                 policies[str(name)] = parse(str(said["check"]))
             before = said.get("loosened") if isinstance(said, Mapping) else None
             if isinstance(before, (int, float)):
-                loosened[str(name)] = float(before)
+                loosened[str(name)] = number(finite=False)(before, "loosened")
     except LoadRunError:
         return {}, {}
     return policies, loosened

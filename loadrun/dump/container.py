@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import mmap
 import os
 from array import array
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from struct import unpack_from
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from ..base.errors import FormatError, UsageError
-from ..base.files import FileWatch, opened
+from ..base.files import FileWatch, mapped_file
 from ..base.registry import resolve
 from ..compare.recorded import header, record_at, record_damage
 from ..graph import Graph, StoredTensor
@@ -62,7 +61,8 @@ def load(
 
     The file is mapped, not read: weights stay views of it until they are used. A file system that cannot map is
     read into memory instead. Loading runs no code. A dump leads to no other file; an ONNX model may hold its weights
-    in files inside its folder, and folders ``test_data_set_N`` beside it are its testcases.
+    in files inside its folder, and folders ``NAME.test_data_set_N`` beside it, or else ``test_data_set_N``, are its
+    testcases.
 
     Whoever cuts a mapped file short while it is read kills the process. A change is noticed before each run and each
     testcase, but not within them: where others write to the file, take a copy.
@@ -70,7 +70,8 @@ def load(
     Args:
         source: the path of a regular file, an open binary file (read to its end), the bytes themselves, or a ModelProto
             of the package onnx.
-        copy: read the file into memory now, so that what happens to it later does not matter.
+        copy: read the file, and those with its weights, into memory now, so that what happens to them later does not
+            matter.
         input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open and no data tell them;
             a graph is made for each set of sizes that is fed (`Bundle.for_data`).
         constants: values of an ONNX model's inputs that are to be constants, such as axes and sizes.
@@ -123,12 +124,13 @@ def load_all(
     data, path, watch = mapped(source, copy)
     if _is_onnx(data, path):
         read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
-        bundle = _load_onnx(data, path, native=native, **read)
-        bundle.watch = watch
+        bundle = _load_onnx(data, path, native=native, copy=copy, **read)
+        if watch is not None:
+            bundle.watches += (watch,)
         return [bundle]
     if path.lower().endswith(".pt2") and bytes(data[:4]) == _ZIP:
         program: Bundle = resolve("loadrun.torch.program:load_program")(data, path, native=native)
-        program.watch = watch
+        program.watches = () if watch is None else (watch,)
         return [program]
     if input_shapes or constants or test_data is not None:
         raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
@@ -200,7 +202,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
         if bundles[-1].record is None:
             bundles[-1].damage = record_damage(data[end:])
         for bundle in bundles:
-            bundle.watch = watch
+            bundle.watches = () if watch is None else (watch,)
             if isinstance(bundle.testcases, LazyTestcases):
                 bundle.testcases.before = bundle.require_unchanged
     except FormatError as e:
@@ -247,14 +249,8 @@ def mapped(
     if not isinstance(source, (str, os.PathLike)):
         return memoryview(source.read()).toreadonly(), str(getattr(source, "name", "<stream>")), None
     path = os.fspath(source)
-    with opened(path, "a .mge file") as f:
-        if copy:
-            return memoryview(f.read()).toreadonly(), path, None
-        try:
-            held = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):
-            return memoryview(f.read()).toreadonly(), path, None
-        return memoryview(held), path, FileWatch(path, os.fstat(f.fileno()))
+    data, watch = mapped_file(path, "a .mge file", copy)
+    return data, path, watch
 
 
 def _kind(data: memoryview) -> str | None:

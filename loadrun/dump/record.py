@@ -14,6 +14,8 @@ from struct import pack
 import numpy as np
 
 from ..base.errors import FormatError
+from ..base.files import scratch
+from ..base.schema import either, items, number
 from ..compare.recorded import HEAD, MAGIC, header, lines
 from ..graph import Graph
 from ..graph.dtypes import Array, DType, dtype_of, encode
@@ -49,9 +51,10 @@ def intermediates_at(record: object, testcase: int) -> list[list[float | None]] 
     found = line.get("intermediates")
     if not isinstance(found, list):
         return None
-    return [
-        [x if isinstance(x, (int, float)) else None for x in part] for part in found if isinstance(part, list)
-    ]
+    figures = either(number(finite=False))
+    return items(items(figures))(
+        found, f"the record behind the testcases: intermediates of testcase {testcase}"
+    )
 
 
 def moved(record: memoryview, old: Graph, new: Graph) -> bytes:
@@ -137,10 +140,8 @@ class RecordWriter:
     """
 
     def __init__(self, about: Mapping[str, object], graph: Graph) -> None:
-        import tempfile  # for start-up
-
         self.provenance = about.get("provenance")
-        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` ends it
+        self.file = scratch()
         self._line({**about, "model": graph_digest(graph)})
 
     def add(self, case: Testcase) -> None:

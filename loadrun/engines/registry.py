@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.errors import UsageError
+from ..base.limits import EndedBySignal
 from ..base.registry import Registry
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..testcase import Bundle, SourceFile
+from .foreign import ForeignEngine, blamed
 from .protocol import TRANSLATED, Choice, Engine, Factory, FileEngine, FileFactory, Setup
 
 if TYPE_CHECKING:
@@ -164,11 +166,15 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
     """
     chosen = check_engine(engine)
     name, _, argument = chosen.spec.partition(":")
-    return _factory(name)(graph, targets, Setup(argument, seed, chosen.strict, chosen.cache))
+    factory, setup = _factory(name), Setup(argument, seed, chosen.strict, chosen.cache)
+    if name in NAMES:
+        return factory(graph, targets, setup)
+    with blamed(name, "to take the model"):
+        return ForeignEngine(name, factory(graph, targets, setup), targets)
 
 
 def runs_file(engine: str | Choice, format: str | None = None) -> bool:
-    """Whether an engine runs files of a format, or of any, as they are, instead of the graph that is made of them.
+    """Tell whether an engine runs files of a format, or of any, as they are, instead of the graph that is made of them.
 
     >>> runs_file("onnxruntime"), runs_file("onnxruntime:translated"), runs_file("reference")
     (True, False, False)
@@ -178,7 +184,7 @@ def runs_file(engine: str | Choice, format: str | None = None) -> bool:
 
 
 def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:
-    """The file that an engine runs in place of a bundle's graph, None where it runs the graph."""
+    """Return the file that an engine runs in place of a bundle's graph, None where it runs the graph."""
     source = bundle.file
     return source if source is not None and runs_file(engine, source.format) else None
 
@@ -209,8 +215,11 @@ def _factory(name: str) -> Factory:
         entry = next(e for e in _entry_points() if e.name == name)
         try:
             _registered[name] = entry.load()
-        except Exception as e:
-            raise UsageError(f"the engine {name!r} ({entry.value}) cannot be loaded: {e}") from e
+        except EndedBySignal:
+            raise
+        except (Exception, SystemExit) as e:
+            why = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
+            raise UsageError(f"the engine {name!r} ({entry.value}) cannot be loaded: {why}") from e
     return _registered[name]
 
 

@@ -187,7 +187,7 @@ def check_image(raw: bytes) -> None:
         if re.match(magic, raw[:16], re.DOTALL):
             try:
                 width, height = size(raw)
-            except struct.error:
+            except (struct.error, OverflowError):
                 raise ValueError("it ends within its header") from None
             if width * height > min(MAX_PIXELS, _SMALL + _PIXELS_A_BYTE * len(raw)):
                 raise ValueError(f"{width} x {height} pixels in {len(raw)} bytes are too many")

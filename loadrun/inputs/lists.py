@@ -16,7 +16,7 @@ from ..base.errors import SpecError
 from ..base.files import files_of, opened
 from ..inputspec import FILLS, InputSpec, ListFile, PathSource, parse, point
 
-__all__ = ["LocatedSpec", "TextSource", "count_cases", "expand", "located", "read_pipes"]
+__all__ = ["LocatedSpec", "TextSource", "count_cases", "expand", "files_named", "located", "read_pipes"]
 
 _DATA = (".npy", ".npz", ".json", ".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 """Endings of the files that a folder of data stands for."""
@@ -82,6 +82,23 @@ def expand(specs: str | Iterable[str]) -> Iterator[LocatedSpec]:
                 yield from _lines(case.spec.listed, case, (), unfolded)
 
     return cases()
+
+
+def files_named(specs: Iterable[str]) -> list[str]:
+    """The files that specifications name themselves; none of those that are malformed, which whoever loads them says.
+
+    >>> files_named(["a:x.npy; b:y.npz!k", "@list.txt", "#rand(0,1)", "a:[1"])
+    ['x.npy', 'y.npz', 'list.txt']
+    """
+    found = []
+    for text in specs:
+        try:
+            spec = parse(text)
+        except SpecError:
+            continue
+        found += [p.source.path for p in spec.parts if isinstance(p.source, PathSource)]
+        found += [spec.listed.path] if spec.listed is not None else []
+    return found
 
 
 def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:

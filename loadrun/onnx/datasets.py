@@ -1,4 +1,4 @@
-"""Testcases as `test_data_set_N` folders beside a model, as ONNX's own tests have them."""
+"""Testcases in folders beside a model, laid out as ONNX's own tests have them, whose names say the model's."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from .encode import TensorMessage, encode_tensor
 from .limits import FILE, KEY
 from .model import WrittenModel
 from .source import ExportSource
+from .testdata import set_name, sets_in
 
 __all__ = ["write_data_sets"]
 
 
-def write_data_sets(folder: Path, source: ExportSource, written: WrittenModel) -> int:
-    """Write every testcase as ``input_K.pb`` and ``output_K.pb``; returns how many there are.
+def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) -> int:
+    """Write every testcase as ``input_K.pb`` and ``output_K.pb`` beside a model; returns how many there are.
 
+    The folders are called after the model, ``NAME.test_data_set_N``, so that several models may lie in one folder.
     What the file's checks ask of the outputs goes along, as ``checks.json``.
 
     Outputs are what the testcases expect; where they expect nothing of an output, or expect it in another layout, what
@@ -44,7 +46,7 @@ def write_data_sets(folder: Path, source: ExportSource, written: WrittenModel) -
             used = {n: v for n, v in inputs.items() if n in engine.inputs}
             computed = dict(zip(source.outputs, engine.run(used), strict=True))
             expects |= {n: computed[n] for n in missing}
-        target = folder / f"test_data_set_{count}"
+        target = model.parent / f"{set_name(model.stem)}{count}"
         target.mkdir(parents=True, exist_ok=True)
         for k, (name, new) in enumerate(written.inputs.items()):
             _write(target / f"input_{k}.pb", new, inputs[name])
@@ -65,15 +67,15 @@ def write_data_sets(folder: Path, source: ExportSource, written: WrittenModel) -
                 surplus.unlink()
                 k += 1
         count += 1
-    _remove_older(folder, count)
+    _remove_older(model, count)
     return count
 
 
-def _remove_older(folder: Path, count: int) -> None:
+def _remove_older(model: Path, count: int) -> None:
     """Remove data sets of an earlier model of that name, which are none of this one; folders with other files stay."""
-    for entry in folder.glob("test_data_set_*"):
-        number = entry.name.removeprefix("test_data_set_")
-        if not number.isdigit() or int(number) < count or entry.is_symlink() or not entry.is_dir():
+    for entry in sets_in(model.parent, model.stem):
+        number = entry.name.removeprefix(set_name(model.stem))
+        if int(number) < count or entry.is_symlink():
             continue
         files = list(entry.iterdir())
         if all(

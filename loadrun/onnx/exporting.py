@@ -186,7 +186,7 @@ def export(
             inputs and outputs by position.
 
     Returns:
-        the model. Testcases of a file are written beside the path as ``test_data_set_N``.
+        the model. Testcases of a file are written beside the path as ``NAME.test_data_set_N``.
 
     Raises:
         UsageError: parameters that contradict each other or cannot do what they ask for.
@@ -264,7 +264,7 @@ def _finish(made: Exported, f: Any, external_data: bool, judged: bool, whole: bo
     if judged:
         made.verification = verify(made.source, made.written, str(f) if external_data else made.data)
     if isinstance(f, (str, os.PathLike)) and len(made.source.testcases) and whole:
-        made.test_data_sets = write_data_sets(Path(f).parent, made.source, made.written)
+        made.test_data_sets = write_data_sets(Path(f), made.source, made.written)
 
 
 def _check_options(

@@ -10,6 +10,7 @@ import numpy as np
 from ..base.errors import FormatError, LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
+from ..ops.budget import BudgetError, FoldingBudget, limited
 from ..passes.cleanup.loadable import make_loadable
 from ..passes.cleanup.stable import stabilize
 from ..passes.copies import subgraph
@@ -53,6 +54,10 @@ __all__ = ["Importer"]
 
 _MOST_NODES = 100_000
 _DEPTH = 16
+_BEYOND = (
+    "parts of the model depend on no input and take more than is computed while a file of its size is loaded; they are "
+    "computed when it runs"
+)
 _BLOCKED = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 """Domains of layouts that ONNX Runtime chooses for one processor."""
 _WHY = {
@@ -76,6 +81,7 @@ class Importer:
         maxerr: tolerances of MegEngine's formula by output name, for checks that are not by ONNX's own rule.
         stand_in: sizes for what neither the file nor an argument gives.
         fixed: axes of inputs, by name, that may have no other size than now.
+        budget: what may be computed meanwhile, None for whatever the file asks for.
 
     Attributes:
         assumed: whether such a size was needed.
@@ -93,6 +99,7 @@ class Importer:
         maxerr: Mapping[str, float] | None = None,
         stand_in: StandIn | None = None,
         fixed: Mapping[str, Sequence[int]] | None = None,
+        budget: FoldingBudget | None = None,
     ) -> None:
         self.fixed = fixed or {}
         self.stand_in = stand_in or StandIn()
@@ -105,6 +112,7 @@ class Importer:
         self.examples = examples or {}
         self.expected = expected or {}
         self.maxerr = maxerr or {}
+        self.budget = budget
         self.problems: dict[str, None] = {}
         self.notes: dict[str, None] = {}
         self.inputs: dict[str, DeclaredInput] = {}
@@ -152,6 +160,10 @@ class Importer:
             UnsupportedError: nodes or inputs cannot be expressed; the text lists all of them.
             FormatError: the graph contradicts itself.
         """
+        with limited(self.budget):
+            return self._graph()
+
+    def _graph(self) -> Graph:
         proto = self.model.graph
         assert proto is not None
         self._top = scope = Scope()
@@ -229,9 +241,15 @@ class Importer:
                 scope.missing.add(tensor.name)
                 self._unheld[tensor.name] = str(e)
         for sparse in proto.sparse:
-            if sparse.values is not None:
+            if sparse.values is None:
+                continue
+            name = sparse.values.name
+            try:
                 value = dense(sparse, self.external)
-                scope.names[sparse.values.name] = Value(sparse.values.data_type, array=value)
+                scope.names[name] = Value(sparse.values.data_type, array=value)
+            except BudgetError as e:
+                scope.missing.add(name)
+                self.problems.setdefault(f"the sparse tensor {name!r}: {e}")
 
     def stored(self, tensor: TensorProto) -> Value:
         """A stored tensor as a constant."""
@@ -448,10 +466,14 @@ class Importer:
             return [short]
         values = [v for v in inputs if v is not None]
         folds = found.foldable and all(isinstance(v, Value) and v.constant() is not None for v in values)
-        if not folds:
-            return self._settled(found.run(call), call, found)
-        with suspended():
-            return self._settled(found.run(call), call, found)
+        if folds:
+            try:
+                with suspended():
+                    return self._settled(found.run(call), call, found)
+            except (BudgetError, MemoryError):
+                # It stays in the graph, and is computed when that runs.
+                self.note(_BEYOND)
+        return self._settled(found.run(call), call, found)
 
     def _settled(self, results: Any, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
         """The results as values in the types that the graph has for them."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..base.errors import FormatError
 from ..base.files import contents
+from ..base.schema import number
 from ..compare.formula import Formula
 from ..compare.recorded import packed_policies
 from ..passes.checks import formula
@@ -97,9 +98,11 @@ def _parsed(where: str, text: str) -> dict[str, dict[str, Any]]:
 
 
 def _fits(said: Mapping[str, Any]) -> bool:
-    numbers = [said.get(n, 0.0) for n in ("maxerr", "loosened")]
-    right = all(type(x) in (int, float) and x >= 0 and not math.isnan(x) for x in numbers)
-    return right and isinstance(said.get("check", ""), str)
+    try:
+        numbers = [number(0.0, finite=False)(said.get(n, 0.0), n) for n in ("maxerr", "loosened")]
+    except FormatError:
+        return False
+    return not any(map(math.isnan, numbers)) and isinstance(said.get("check", ""), str)
 
 
 def record_of(limits: Limits) -> dict[str, object] | None:

@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 _DEPTH = 64
+_MESSAGES, _BYTES_EACH = 100_000, 8
+"""Messages that any file may hold, and bytes of it for each further one."""
 _MODEL_FIELDS = frozenset((1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26))
 M = TypeVar("M", bound="Message")
 
@@ -48,10 +50,11 @@ class MessageField(NamedTuple):
 class Message:
     """A record whose fields are filled from the wire."""
 
+    __slots__ = ()
     FIELDS: ClassVar[dict[int, MessageField]] = {}
 
 
-@dataclass
+@dataclass(slots=True)
 class StringStringEntryProto(Message):
     """A key and a value, both text."""
 
@@ -60,7 +63,7 @@ class StringStringEntryProto(Message):
     FIELDS: ClassVar[dict[int, MessageField]] = {1: MessageField("key", str), 2: MessageField("value", str)}
 
 
-@dataclass
+@dataclass(slots=True)
 class TensorProto(Message):
     """A tensor as it is stored; `loadrun.onnx.tensors.array` gives its value."""
 
@@ -92,7 +95,7 @@ class TensorProto(Message):
     }
 
 
-@dataclass
+@dataclass(slots=True)
 class SparseTensorProto(Message):
     """Values and where they stand."""
 
@@ -106,7 +109,7 @@ class SparseTensorProto(Message):
     }
 
 
-@dataclass
+@dataclass(slots=True)
 class DimensionProto(Message):
     """One size of a declared shape: a number, a name, or neither."""
 
@@ -115,7 +118,7 @@ class DimensionProto(Message):
     FIELDS: ClassVar[dict[int, MessageField]] = {1: MessageField("value", int), 2: MessageField("param", str)}
 
 
-@dataclass
+@dataclass(slots=True)
 class TensorShapeProto(Message):
     """A declared shape."""
 
@@ -123,7 +126,7 @@ class TensorShapeProto(Message):
     FIELDS: ClassVar[dict[int, MessageField]] = {1: MessageField("dims", DimensionProto, True)}
 
 
-@dataclass
+@dataclass(slots=True)
 class TensorTypeProto(Message):
     """Element type and shape."""
 
@@ -135,7 +138,7 @@ class TensorTypeProto(Message):
     }
 
 
-@dataclass
+@dataclass(slots=True)
 class TypeProto(Message):
     """The type of a value: a tensor, or what holds others."""
 
@@ -146,7 +149,7 @@ class TypeProto(Message):
     sparse: TensorTypeProto | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class ContainerTypeProto(Message):
     """A sequence, map or optional value of another type."""
 
@@ -154,7 +157,7 @@ class ContainerTypeProto(Message):
     FIELDS: ClassVar[dict[int, MessageField]] = {1: MessageField("of", TypeProto)}
 
 
-@dataclass
+@dataclass(slots=True)
 class MapTypeProto(Message):
     """A map's type, of which nothing but its being a map matters."""
 
@@ -168,7 +171,7 @@ TypeProto.FIELDS = {
 }
 
 
-@dataclass
+@dataclass(slots=True)
 class ValueInfoProto(Message):
     """A name and what type it has."""
 
@@ -180,7 +183,7 @@ class ValueInfoProto(Message):
     }
 
 
-@dataclass
+@dataclass(slots=True)
 class AttributeProto(Message):
     """An attribute of a node: which of the values counts, its type says."""
 
@@ -200,7 +203,7 @@ class AttributeProto(Message):
     sparse: SparseTensorProto | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class NodeProto(Message):
     """An operator applied to names."""
 
@@ -222,7 +225,7 @@ class NodeProto(Message):
     }
 
 
-@dataclass
+@dataclass(slots=True)
 class GraphProto(Message):
     """Nodes in order, initializers, inputs and outputs."""
 
@@ -260,7 +263,7 @@ AttributeProto.FIELDS = {
 }
 
 
-@dataclass
+@dataclass(slots=True)
 class OperatorSetIdProto(Message):
     """A domain and the version of its operators."""
 
@@ -272,7 +275,7 @@ class OperatorSetIdProto(Message):
     }
 
 
-@dataclass
+@dataclass(slots=True)
 class FunctionProto(Message):
     """An operator that is composed of others."""
 
@@ -298,7 +301,7 @@ class FunctionProto(Message):
     }
 
 
-@dataclass
+@dataclass(slots=True)
 class ModelProto(Message):
     """A whole file."""
 
@@ -320,7 +323,14 @@ class ModelProto(Message):
     }
 
 
-def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0) -> M:
+class _Count:
+    """How many messages a file may still hold: each takes far more memory than the two bytes that say it is there."""
+
+    def __init__(self, size: int) -> None:
+        self.left = _MESSAGES + size // _BYTES_EACH
+
+
+def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0, count: _Count | None = None) -> M:
     """Read one message.
 
     Args:
@@ -328,12 +338,17 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0) -> M:
         data: its bytes.
         base: where they begin in the file.
         depth: how many messages are around it.
+        count: how many more there may be.
 
     Raises:
-        FormatError: the bytes are no such message.
+        FormatError: the bytes are no such message, or of nothing but empty ones.
     """
     if depth > _DEPTH:
         raise FormatError(f"messages lie in each other deeper than {_DEPTH}", offset=base)
+    count = count or _Count(len(data))
+    count.left -= 1
+    if count.left < 0:
+        raise FormatError("the file consists of more messages than its size allows", offset=base)
     made = kind()
     table = kind.FIELDS
     for number, wire, value, where in fields(data, base):
@@ -346,7 +361,7 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0) -> M:
             assert isinstance(value, memoryview)
             getattr(made, found.name).extend(packed_varints(value, where).tolist())
         else:
-            one = _decoded_field(found, wire, value, where, depth)
+            one = _decoded_field(found, wire, value, where, depth, count)
             if found.many:
                 getattr(made, found.name).append(one)
             else:
@@ -354,7 +369,9 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0) -> M:
     return made
 
 
-def _decoded_field(found: MessageField, wire: int, value: int | memoryview, where: int, depth: int) -> Any:
+def _decoded_field(
+    found: MessageField, wire: int, value: int | memoryview, where: int, depth: int, count: _Count
+) -> Any:
     kind = found.kind
     if kind is int:
         if wire != VARINT or not isinstance(value, int):
@@ -370,7 +387,7 @@ def _decoded_field(found: MessageField, wire: int, value: int | memoryview, wher
         return text(value, where)
     if kind is bytes:
         return value
-    return parse(kind, value, where, depth + 1)
+    return parse(kind, value, where, depth + 1, count)
 
 
 def _numbers(rows: list[Array], kind: str, wire: int, value: int | memoryview, where: int) -> None:

@@ -102,6 +102,7 @@ class OnnxModel:
         input_shapes: shapes by input name, for the first graph.
         constants: values of inputs that are constants.
         test_data: where its data sets are, if not beside it.
+        copy: read files of weights into memory, instead of mapping them.
         native: whether a runtime is to run the file as it is.
     """
 
@@ -115,12 +116,13 @@ class OnnxModel:
         constants: Mapping[str, Any],
         test_data: str | os.PathLike[str] | None,
         *,
+        copy: bool = False,
         native: bool = False,
     ) -> None:
         assert model.graph is not None
         self._model, self._path, self._size, self._native = model, path, len(data), native
         self._input_shapes, self._constants = input_shapes, constants
-        self._external = ExternalData(file.parent if file else None)
+        self._external = ExternalData(file.parent if file else None, copy=copy)
         stored = {t.name for t in model.graph.initializers}
         self._infos = [i for i in model.graph.inputs if i.name not in stored and i.name not in constants]
         names = [i.name for i in model.graph.inputs if i.name not in stored]
@@ -275,7 +277,8 @@ class OnnxModel:
         stand_in: StandIn | None = None,
         fixed: Mapping[str, Sequence[int]] | None = None,
     ) -> Importer:
-        options = examples, expected, self._maxerr, stand_in, fixed
+        budget = self._external.folding(self._size)
+        options = examples, expected, self._maxerr, stand_in, fixed, budget
         return Importer(self._model, self._external, shapes, self._constants, *options)
 
     def _key(self, shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, Array]) -> _Key:
@@ -288,6 +291,7 @@ class OnnxModel:
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
         bundle = Bundle(graph, path=self._path, size=self._size, sized=self.sized)
+        bundle.watches = tuple(self._external.watches)
         bundle.source = replace(self._source, graph=graph)
         bundle.witness = partial(_witness, self._path, self._constants)
         shapes = {n: d.shape for n, d in importer.inputs.items()}
@@ -303,7 +307,7 @@ class OnnxModel:
         kinds.update((n + EXPECT, importer.outputs[n].kind) for n in expected)
         fed = {v.name for v in graph.inputs}
         if self._first is not None:
-            bundle.testcases, bundle.watch = self._first.testcases, self._first.watch
+            bundle.testcases, bundle.watches = self._first.testcases, self._first.watches
         elif self._sets:
             kinds = {n: k for n, k in kinds.items() if n in fed}
             bundle.testcases = testcases(self._sets, kinds, self._types, native=self._native)
@@ -328,6 +332,7 @@ class OnnxModel:
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
         options: dict[str, Any] = {"path": self._path, "size": self._size, "sized": self.sized}
         options["source"] = replace(self._source, graph=graph)
+        options["watches"] = tuple(self._external.watches)
         options["witness"] = partial(_witness, self._path, self._constants)
         self._first = UnsizedBundle(graph, text, **options)
         self._first.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
@@ -350,6 +355,7 @@ class OnnxModel:
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
         bundle = Bundle(graph, path=self._path, size=self._size, scalars=frozenset(scalars), refusal=why)
         bundle.source = replace(self._source, graph=graph)
+        bundle.watches = tuple(self._external.watches)
         bundle.record = record_of(self._limits)
         bundle.warnings.append(f"not run by the reference engine: {why}")
         if self._own_sets:

@@ -6,9 +6,9 @@ integers in 8-bit ones. Strings are of no use to a graph of MegEngine's operator
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import FormatError
-from ..base.files import opened
+from ..base.files import FileWatch, mapped_file
 from ..graph.dtypes import Array
+from ..ops.budget import FoldingBudget, pay
 from .messages import SparseTensorProto, TensorProto
 from .small_floats import E8M0, SMALL_FLOATS, decoded
 
@@ -85,6 +86,9 @@ HELD: dict[int, Any] = {
 _BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
 _CODES = frozenset((*SMALL_FLOATS, E8M0))
 _SIGNED = (22, 26)
+_BYTES, _BYTES_EACH = 64 << 20, 64
+"""Bytes of results that any file may ask for while it is read, and for each of its bytes."""
+_OPERATIONS, _OPERATIONS_EACH = 10**9, 2000
 _INT32S = frozenset((2, 3, 4, 5, 6, 9, 10, 16, 21, 22, 25, 26)) | _CODES
 
 
@@ -102,11 +106,28 @@ class ExternalData:
 
     Args:
         folder: the model's folder, None for a model that is no file.
+        copy: read the files into memory, instead of mapping them.
+
+    Attributes:
+        watches: tell whether the files that are mapped are still as they were.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, copy: bool = False) -> None:
         self.folder = folder
+        self.watches: list[FileWatch] = []
+        self._copy = copy
+        self._budget = FoldingBudget(0, 0)
         self._open: dict[str, memoryview] = {}
+
+    def folding(self, size: int) -> FoldingBudget:
+        """What may be computed of constants while a graph is made; grows with every file that is opened meanwhile.
+
+        Args:
+            size: bytes of the model's own file.
+        """
+        size += sum(map(len, self._open.values()))
+        self._budget = FoldingBudget(_BYTES + _BYTES_EACH * size, _OPERATIONS + _OPERATIONS_EACH * size)
+        return self._budget
 
     def bytes(self, tensor: TensorProto) -> memoryview:
         """The bytes of a tensor that lies outside.
@@ -150,11 +171,7 @@ class ExternalData:
                     f"tensor {tensor!r} names {name!r}, which leads to {real}: expected a plain file in "
                     "the model's folder"
                 )
-            with opened(real, "the weights of a model") as f:
-                size = os.fstat(f.fileno()).st_size
-                data = (
-                    memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
-                )
+            data, watch = mapped_file(real, "the weights of a model", self._copy, plain=True)
         except (OSError, ValueError, RuntimeError) as e:
             if isinstance(e, FormatError):
                 raise
@@ -162,6 +179,9 @@ class ExternalData:
                 f"tensor {tensor!r} lies in the file {name!r}, which cannot be read: {e}"
             ) from None
         self._open[name] = data
+        if watch is not None:
+            self.watches.append(watch)
+        self._budget.add(FoldingBudget(_BYTES_EACH * len(data), _OPERATIONS_EACH * len(data)))
         return data
 
 
@@ -191,7 +211,19 @@ def array(tensor: TensorProto, external: ExternalData | None = None) -> Array:
         raise FormatError(
             f"tensor {tensor.name!r} of shape {tensor.dims} takes {count} elements, found {found.size}"
         )
-    return found.reshape(tensor.dims)
+    return _shaped(found, tensor.name, tensor.dims)
+
+
+def _shaped(found: Array, name: str, dims: Sequence[int]) -> Array:
+    """An array in a shape of as many elements.
+
+    Raises:
+        FormatError: no array has that shape, as one of no elements may say.
+    """
+    try:
+        return found.reshape(dims)
+    except (ValueError, OverflowError):
+        raise FormatError(f"tensor {name!r} has the shape {list(dims)}, which no array has") from None
 
 
 def texts(tensor: TensorProto) -> Array:
@@ -205,7 +237,7 @@ def texts(tensor: TensorProto) -> Array:
         raise FormatError(
             f"tensor {tensor.name!r} of shape {tensor.dims} takes {prod(tensor.dims)} elements, found {found.size}"
         )
-    return found.reshape(tensor.dims)
+    return _shaped(found, tensor.name, tensor.dims)
 
 
 def _listed(tensor: TensorProto, kind: int) -> list[Array]:
@@ -284,8 +316,9 @@ def dense(sparse: SparseTensorProto, external: ExternalData | None = None) -> Ar
         flat = np.ravel_multi_index(tuple(where.T), sparse.dims) if inside else np.array([-1])
     else:
         flat = where.reshape(-1)
+    pay(prod(sparse.dims) * values.itemsize)
     full = np.zeros(prod(sparse.dims), values.dtype)
     if flat.size != values.size or (flat.size and (flat.min() < 0 or flat.max() >= full.size)):
         raise FormatError(f"the {values.size} values of a sparse tensor do not fit its indices")
     full[flat] = values
-    return full.reshape(sparse.dims)
+    return _shaped(full, sparse.values.name, sparse.dims)

@@ -18,7 +18,7 @@ from .own_values import parsed, tensor_value
 from .tensors import ExternalData, UnsupportedTensorTypeError, kind_name
 from .values import UnsupportedNodeError, checked, graph_type
 
-__all__ = ["DataSet", "find_sets", "testcases"]
+__all__ = ["DataSet", "find_sets", "set_name", "sets_in", "testcases"]
 
 _MOST_BYTES = 1 << 31
 
@@ -85,24 +85,43 @@ def find_sets(
 ) -> list[DataSet]:
     """The data sets beside a model, or in the folder that is given instead.
 
+    Those that bear the model's name are its own; where there are none, those without a name are, as in ONNX's zoo.
+
     Raises:
         UsageError: the given folder holds none.
     """
     if given is None and model is None:
         return []
     root = Path(given) if given is not None else Path(model or "").parent
-    folders = []
-    if root.is_dir():
-        for entry in root.iterdir():
-            number = re.fullmatch(r"test_data_set_(\d+)", entry.name)
-            if number is not None and entry.is_dir():
-                folders.append((int(number.group(1)), entry))
-    found = [f for _, f in sorted(folders)]
+    found = ([] if model is None else sets_in(root, model.stem)) or sets_in(root)
     if given is not None and not found:
         if not (root / "output_0.pb").is_file() and not (root / "input_0.pb").is_file():
             raise UsageError(f"{root} holds neither test_data_set_N folders nor input_0.pb")
         found = [root]
     return [DataSet(f, names, outputs) for f in found]
+
+
+def sets_in(folder: Path, stem: str = "") -> list[Path]:
+    """The folders of data sets, in order of their numbers.
+
+    Args:
+        folder: where they are.
+        stem: the model's name without ending, which theirs begin with; empty for those that belong to no name.
+    """
+    if not folder.is_dir():
+        return []
+    form = re.compile(re.escape(set_name(stem)) + r"(\d{1,9})")
+    numbers = ((form.fullmatch(entry.name), entry) for entry in folder.iterdir())
+    return [e for _, e in sorted((int(m.group(1)), e) for m, e in numbers if m is not None and e.is_dir())]
+
+
+def set_name(stem: str) -> str:
+    """What the names of a model's data sets begin with, before the number.
+
+    >>> set_name("resnet") + "0", set_name("") + "0"
+    ('resnet.test_data_set_0', 'test_data_set_0')
+    """
+    return f"{stem}.test_data_set_" if stem else "test_data_set_"
 
 
 def testcases(

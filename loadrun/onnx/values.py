@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import EngineError
+from ..build.emit import broadcast
 from ..graph.dtypes import Array, DType, plain
+from ..ops.budget import affordable, pay
 from ..tensors import Tensor
 from ..tensors.apply import type_cvt
 from ..tensors.session import active
@@ -202,6 +204,13 @@ class Value:
 
     def _constant_tensor(self) -> Tensor:
         assert self.array is not None
+        if not self.array.flags.c_contiguous:
+            nbytes = self.array.size * graph_type(self.kind).np.itemsize
+            if active() is not None and not any(self.array.strides) and not affordable(nbytes):
+                # One number of a shape that is too large to be stored.
+                one = Value(self.kind, array=self.array[(0,) * self.array.ndim])
+                return broadcast(one.stored, self.array.shape)
+            pay(nbytes)
         held = np.ascontiguousarray(checked(self.array, self.kind, self.name))
         scalar = self.array.ndim == 0
         made = Tensor._of(held.reshape(1) if scalar else held, graph_type(self.kind), scalar, const=True)

@@ -7,6 +7,7 @@ import numpy as np
 from ..base.errors import EngineError
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType
+from ..ops.budget import pay_operator
 from ..ops.catalog import CATALOG, types
 from ..ops.op import Trait
 from ..ops.registry import Call, implementation
@@ -125,8 +126,10 @@ class Constants:
             (True,) * len(opr.inputs),
         )
         try:
+            arrays = [self._values[v.id] for v in opr.inputs]
+            pay_operator(opr, call.inputs, call.outputs, arrays)
             with np.errstate(all="ignore"):
-                found = impl.kernel(call, *(self._values[v.id] for v in opr.inputs))
+                found = impl.kernel(call, *arrays)
         except Exception:
             # What cannot be computed stays in the graph; running it reports why.
             return False

@@ -83,6 +83,8 @@ class RunOptions(ReplayOptions, ProfileOptions):
         dask: address of a Dask scheduler, ``tcp://HOST:PORT`` or a file, whose workers do the work.
         dask_files: how they get files: ``path``, ``send``, or ``auto``: by name where they are there.
         timeout: seconds after which a file is ended, all its testcases together.
+        max_memory: bytes that this process, and each that it starts, may take beyond what it has; None for what the
+            machine can give (Linux).
         fail_fast: whether no further file is run after the first that does not pass.
         threads: how many threads this process uses; None for all processors.
         json, json_lines, junit, html: reports, files to write; ``-`` for JSON on standard output.
@@ -109,6 +111,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
     dask: str | None = None
     dask_files: str = "auto"
     timeout: float | None = None
+    max_memory: int | None = None
     fail_fast: bool = False
     threads: int | None = None
     json: str | None = None

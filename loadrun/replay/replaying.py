@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from ..base.failures import EXIT_ERROR, Warnings
 from ..base.files import files_of
+from ..base.limits import memory_limited
 from ..base.text import clean
 from ..compare.codes import EXIT_FAIL, exit_code
 from ..compare.counting import CountedResults
@@ -155,10 +156,11 @@ class Replay:
 
     def __enter__(self) -> Replay:
         with ExitStack() as stack:
+            stack.enter_context(memory_limited(self.options.max_memory))
             if self.options.threads is not None:
                 stack.callback(set_threads, threads())
                 set_threads(self.options.threads)
-            self.reports = stack.enter_context(sinks(self.options, len(self.paths) > 1))
+            self.reports = stack.enter_context(sinks(self.options, self.paths))
             self._events = stack.enter_context(self._source())
             self._stack = stack.pop_all()
         return self

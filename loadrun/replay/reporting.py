@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..base.files import FileNames, growing, replacing, text_file
+from ..base.files import FileNames, check_targets, growing, replacing, text_file
 from ..base.version import __version__
 from ..runner import FileResult, Result
 from .events import Replayed
@@ -120,8 +120,23 @@ class Sinks:
 
 
 @contextmanager
-def sinks(options: RunOptions, several: bool) -> Iterator[Sinks]:
-    """The reports that the options ask for; when this is left early, JSON lines say so and the others do not appear."""
+def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
+    """The reports that the options ask for; when this is left early, JSON lines say so and the others do not appear.
+
+    Args:
+        options: what is asked for.
+        files: the models.
+
+    Raises:
+        UsageError: two reports, or a report and a file that is read, are the same file.
+    """
+    read = list(files)
+    if options.input_data:
+        from ..inputs.lists import files_named  # for start-up
+
+        read += files_named(options.input_data)
+    names = ("json", "json_lines", "junit", "html", "save_results", "profile", "perfetto", "io_dump")
+    check_targets({f"--{n.replace('_', '-')}": getattr(options, n) for n in names}, read)
     lines, whole = options.json_lines, options.json
     if whole is not None and whole.endswith(".jsonl"):
         whole, lines = None, lines or whole
@@ -154,7 +169,7 @@ def sinks(options: RunOptions, several: bool) -> Iterator[Sinks]:
             drawing = HtmlWriter(stack.enter_context(text_file(options.html, "utf-8")), about)
             writers.append(drawing)
         saved = stack.enter_context(_results_file(options.save_results))
-        yield Sinks(writers, drawing, saved, options.output, several)
+        yield Sinks(writers, drawing, saved, options.output, len(files) > 1)
 
 
 @contextmanager

@@ -10,8 +10,9 @@ import sys
 import threading
 from typing import IO
 
+from ..compare.results import Verdict
 from .desk import Desk
-from .events import TaskPart
+from .events import Closed, TaskPart
 from .wire import receive, send
 
 __all__ = ["READY", "main"]
@@ -40,8 +41,14 @@ def main(parent: int) -> None:
     send(events, READY)
     while True:
         part = parts.get()
-        for event in desk.events(part):
-            send(events, event)
+        try:
+            for event in desk.events(part):
+                send(events, event)
+        except BrokenPipeError:
+            raise
+        except BaseException as e:
+            # Signals raise nothing here, so this is what the code of an engine or of a library raised.
+            send(events, Closed(f"what ran it raised {type(e).__name__}", ended=Verdict.CRASH))
         send(events, None)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..base import schema
 from ..base.errors import FormatError
 from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from .reading import load_report
@@ -19,6 +20,31 @@ _ORDER = (
 )
 _BAD = ("fail", "error", "timeout", "crash")
 Key = tuple[str, str, str]
+
+
+_ERROR = schema.either(schema.number(finite=False))
+_OUTPUT = schema.record(
+    {"name": schema.text, "verdict": schema.text, "max_error": _ERROR}, {"maxerr": _ERROR}
+)
+_CASE = schema.record(
+    {
+        "testcase": schema.either(schema.integer(0, 2**32)),
+        "verdict": schema.text,
+        "seconds": schema.number(0.0),
+        "outputs": schema.items(_OUTPUT),
+    },
+    {
+        "engine": schema.text,
+        "data_digest": schema.either(schema.text),
+        "inputs": schema.either(schema.mapping(schema.anything)),
+    },
+)
+_FILE = schema.record(
+    {"file": schema.text, "testcases": schema.items(_CASE)},
+    {"model_digest": schema.either(schema.text), "verdict": schema.either(schema.text)},
+)
+_REPORT = schema.record({"files": schema.items(_FILE)}, {"cut": schema.either(schema.text)})
+"""What of a report is looked at."""
 
 
 @dataclass(frozen=True)
@@ -152,31 +178,30 @@ class _Report:
         self.inputs: dict[Key, tuple[str, ...]] = {}
         self.models: dict[Key, str] = {}
         try:
-            for file in data["files"]:
-                if file.get("model_digest") is not None:
-                    self.models[str(file["file"]), "", ""] = str(file["model_digest"])
-                for case in file["testcases"]:
-                    number = "-" if case["testcase"] is None else str(case["testcase"])
-                    # One of several engines is told apart by its name.
-                    key = str(file["file"]), f"{number} {case['engine']}" if "engine" in case else number
-                    self.seconds[key + ("",)] = float(case["seconds"])
-                    if case.get("data_digest") is not None:
-                        shapes = ", ".join(f"{n} {s}" for n, s in dict(case.get("inputs") or {}).items())
-                        self.inputs[key + ("",)] = str(case["data_digest"]), shapes
-                    if case["verdict"] == "error":
-                        self.outputs[key + ("",)] = "error", None
-                    for out in case["outputs"]:
-                        error = None if out["max_error"] is None else float(out["max_error"])
-                        self.outputs[key + (str(out["name"]),)] = str(out["verdict"]), error
-                        if out.get("maxerr") is not None:
-                            self.tolerances[key + (str(out["name"]),)] = float(out["maxerr"])
-                ended = file.get("verdict")
-                if ended in ("timeout", "crash") or (ended == "error" and not file["testcases"]):
-                    self.outputs[str(file["file"]), "-", ""] = str(ended), None
-        except (KeyError, TypeError, ValueError) as e:
-            raise FormatError(
-                f"this is not a report that `loadrun --json` wrote: {type(e).__name__} {e}"
-            ) from None
+            files = _REPORT(data, "the report")["files"]
+        except FormatError as e:
+            raise FormatError(f"this is not a report that `loadrun --json` wrote: {e.message}") from None
+        for file in files:
+            name = file["file"]
+            if file.get("model_digest") is not None:
+                self.models[name, "", ""] = file["model_digest"]
+            for case in file["testcases"]:
+                number = "-" if case["testcase"] is None else str(case["testcase"])
+                # One of several engines is told apart by its name.
+                key = name, f"{number} {case['engine']}" if "engine" in case else number
+                self.seconds[key + ("",)] = case["seconds"]
+                if case.get("data_digest") is not None:
+                    shapes = ", ".join(f"{n} {s}" for n, s in (case.get("inputs") or {}).items())
+                    self.inputs[key + ("",)] = case["data_digest"], shapes
+                if case["verdict"] == "error":
+                    self.outputs[key + ("",)] = "error", None
+                for out in case["outputs"]:
+                    self.outputs[key + (out["name"],)] = out["verdict"], out["max_error"]
+                    if out.get("maxerr") is not None:
+                        self.tolerances[key + (out["name"],)] = out["maxerr"]
+            ended = file.get("verdict")
+            if ended in ("timeout", "crash") or (ended == "error" and not file["testcases"]):
+                self.outputs[name, "-", ""] = ended, None
 
 
 def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:

@@ -13,6 +13,7 @@ from ..base.errors import EngineError, LoadRunError
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType, round_bfloat16
 from ..graph.params import Elemwise, ElemwiseMode, Record
+from ..ops.budget import pay_operator
 from ..ops.catalog import TypeParam, types
 from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
@@ -183,6 +184,7 @@ def execute(
     dtypes = tuple([x._dtype for x in inputs])
     try:
         opr, kernel, outs, memo = _prepared(type, params, dtypes, n, output_dtype)
+        pay_operator(opr, dtypes, outs, arrays)
         call = Call(opr, dtypes, outs, memo=memo, rng=generator())
         with np.errstate(all="ignore"), blas_serial():
             result: Any = kernel(call, *arrays)

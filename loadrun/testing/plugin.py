@@ -59,7 +59,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     suffix = file_path.suffix
     if suffix not in (".mge", ".onnx") or not _wanted(file_path, parent):
         return None
-    if suffix == ".mge" or any(file_path.parent.glob("test_data_set_*")):
+    if suffix == ".mge" or any("test_data_set_" in p.name for p in file_path.parent.iterdir()):
         found: pytest.Collector = ModelFile.from_parent(parent, path=file_path)
         return found
     return None

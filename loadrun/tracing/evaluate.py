@@ -7,6 +7,7 @@ import numpy as np
 from ..engines.program import execute, make_step
 from ..graph import Opr, Var
 from ..graph.dtypes import Array
+from ..ops.budget import pay_operator, unlimited
 from ..ops.control import Branches
 from ..ops.numeric.parallel import blas_serial
 from ..tensors.apply import generator
@@ -33,7 +34,12 @@ class Evaluator:
             return found
         steps = [make_step(o, (), _NO_BRANCHES) for o in self._missing(var)]
         with np.errstate(all="ignore"), blas_serial():
-            execute(steps, self.values, generator())
+            if unlimited():
+                execute(steps, self.values, generator())
+            for step in () if unlimited() else steps:
+                opr, arrays = step.call.opr, [self.values[v] for v in step.needs]
+                pay_operator(opr, step.call.inputs, step.call.outputs, arrays)
+                execute([step], self.values, generator())
         return self.values[var.id]
 
     def _missing(self, var: Var) -> list[Opr]:

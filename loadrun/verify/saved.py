@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,18 +14,23 @@ from typing import IO, Any
 
 import numpy as np
 
+from ..base import schema
 from ..base.errors import FormatError, InputError, UsageError
+from ..base.text import clean
 from ..compare.counting import CountedResults
 from ..compare.formula import Formula
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
 from ..compare.policy import Policy, require_compared
 from ..compare.results import FileResult, OutputResult, Result, Verdict
 from ..graph.dtypes import Array, DType
+from ..graph.params import DTypeEnum
 from ..inputs.files import members
 
 __all__ = ["JudgeOptions", "ResultWriter", "SavedFile", "judge_results", "judge_saved", "read_saved"]
 
 _FORMAT = "loadrun results 1"
+_DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, struct.error, zlib.error)
+"""What an archive raises that is damaged, encrypted, or packed in a way that nobody knows."""
 
 
 class ResultWriter:
@@ -130,8 +137,20 @@ class SavedFile:
     def outputs(self, i: int) -> Iterator[tuple[dict[str, Any], Array | None, Array | None]]:
         """What is known of every output of a result, its expected and its computed value."""
         for j, about in enumerate(self._entries[i]["outputs"]):
-            found = [self._values.get(f"{self._number}/{i}.{j}.{what}") for what in ("expected", "got")]
-            yield about, *(None if v is None else v() for v in found)
+            places = [f"{self._number}/{i}.{j}.{what}" for what in ("expected", "got")]
+            expect, got = (self._value(place, about) for place in places)
+            yield about, expect, got
+
+    def _value(self, place: str, about: Mapping[str, Any]) -> Array | None:
+        """A value, of the type that the output has; None where it was not kept."""
+        read = self._values.get(place)
+        if read is None:
+            return None
+        value: Array = read()
+        held = DType(about["dtype"]).np
+        if value.dtype != held:
+            raise FormatError(f"{place}.npy holds {value.dtype}, expected {held} for {about['dtype']}")
+        return value
 
     def about(self, i: int) -> dict[str, Any]:
         """What is known of a result."""
@@ -164,27 +183,65 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
                 number = len(found)
                 entries: list[dict[str, Any]] = []
                 while f"{number}/{len(entries)}.json" in sizes:
-                    entries.append(_entry(text(f"{number}/{len(entries)}.json")))
-                missed = f"{number}/missed.json"
-                said = [str(t) for t in text(missed)] if missed in sizes else ()
-                found.append(SavedFile(str(text(f"{number}/file.json")), entries, values, number, said))
-    except (KeyError, ValueError, TypeError, zipfile.BadZipFile, OSError, RecursionError) as e:
+                    entry = f"{number}/{len(entries)}.json"
+                    entries.append(_ENTRY(text(entry), f"{name}: {entry}"))
+                entry = f"{number}/missed.json"
+                said = schema.items(schema.text)(text(entry), f"{name}: {entry}") if entry in sizes else ()
+                entry = f"{number}/file.json"
+                path_run = schema.text(text(entry), f"{name}: {entry}")
+                found.append(SavedFile(path_run, entries, values, number, said))
+    except (KeyError, ValueError, OSError, *_DAMAGE) as e:
         if isinstance(e, (FormatError, InputError)):
             raise
         raise FormatError(f"{name} holds no results that `loadrun --save-results` wrote") from None
     return found
 
 
-def _entry(about: Any) -> dict[str, Any]:
-    """A result's description, of the right kinds."""
-    for out in about["outputs"]:
-        DType(out["dtype"], float(out["scale"]), int(out["zero_point"]))
-        out["name"] = str(out["name"])
-        if out["maxerr"] is not None:
-            out["maxerr"] = float(out["maxerr"])
-    about["seconds"] = float(about["seconds"])
-    about["verdict"] = Verdict(about["verdict"])
-    return dict(about)
+def _dtype(value: object, where: str) -> str:
+    name = schema.text(value, where)
+    if name not in DTypeEnum.__members__:
+        raise FormatError(f"{where}: expected a data type, found {clean(name)!r}")
+    return name
+
+
+def _verdict(value: object, where: str) -> Verdict:
+    name = schema.text(value, where)
+    if name not in {v.value for v in Verdict}:
+        raise FormatError(f"{where}: expected a verdict, found {clean(name)!r}")
+    return Verdict(name)
+
+
+def _error(value: object, where: str) -> float:
+    """An error, which is written as Python does, so that NaN and infinity can be."""
+    try:
+        return float(schema.text(value, where))
+    except ValueError:
+        raise FormatError(f"{where}: expected a number as text, found {clean(str(value))!r}") from None
+
+
+_OUTPUT = schema.record(
+    {
+        "name": schema.text,
+        "dtype": _dtype,
+        "scale": schema.number(),
+        "zero_point": schema.integer(-(2**31), 2**31 - 1),
+        "compared": schema.truth,
+        "maxerr": schema.either(schema.number(finite=False)),
+        "error": schema.either(_error),
+        "by_file": schema.truth,
+        "reason": schema.either(schema.text),
+        "loosened": schema.either(schema.number(finite=False)),
+    }
+)
+_ENTRY = schema.record(
+    {
+        "testcase": schema.either(schema.integer(0, 2**32)),
+        "verdict": _verdict,
+        "seconds": schema.number(0.0),
+        "message": schema.either(schema.text),
+        "outputs": schema.items(_OUTPUT),
+    }
+)
 
 
 def judge_saved(
@@ -273,7 +330,7 @@ def _judged(
     policies: Mapping[str, Policy],
 ) -> OutputResult:
     name = out["name"]
-    dtype = DType(out["dtype"], float(out["scale"]), int(out["zero_point"]))
+    dtype = DType(out["dtype"], out["scale"], out["zero_point"])
     if expect is None or got is None or out["maxerr"] is None:
         shape = () if got is None else got.shape
         return OutputResult(name, shape, dtype, Verdict.NOT_COMPARED, value=got, reason=out["reason"])
@@ -281,7 +338,7 @@ def _judged(
     asked = maxerr.get(name, maxerr.get(""))
     if asked is not None:
         policy = replace(policy, maxerr=asked)
-    own = np.array([float(out["error"])]) if out["by_file"] and out["error"] is not None else None
+    own = np.array([out["error"]]) if out["by_file"] and out["error"] is not None else None
     question = Criteria(
         name,
         dtype,

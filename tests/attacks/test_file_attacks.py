@@ -266,6 +266,7 @@ def test_a_signal_is_not_lost_where_python_drops_exceptions(name: str, code: int
     program = f"""
 import signal, sys, time
 from loadrun.cli import _ended_by_signals
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where a script started the tests in its background
 def lines():
     try:
         yield

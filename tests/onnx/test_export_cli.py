@@ -21,9 +21,9 @@ def test_to_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "3 test data sets" in out
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "mlp.onnx",
-        "test_data_set_0",
-        "test_data_set_1",
-        "test_data_set_2",
+        "mlp.test_data_set_0",
+        "mlp.test_data_set_1",
+        "mlp.test_data_set_2",
     ]
 
 

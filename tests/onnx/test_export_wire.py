@@ -134,7 +134,7 @@ def test_testcases_are_tensor_messages(tmp_path: Path) -> None:
     made = export("fixtures/nets/mlp.mge", f=tmp_path / "mlp.onnx")
     assert made.test_data_sets == 3
     case = made.source.testcases[1]
-    folder = tmp_path / "test_data_set_1"
+    folder = tmp_path / "mlp.test_data_set_1"
     data = (folder / "input_0.pb").read_bytes()
     assert [v for n, _, v in fields(data) if n == 1] == list(case.inputs["data"].shape)
     assert one(data, 8) == b"data"
@@ -145,13 +145,30 @@ def test_testcases_are_tensor_messages(tmp_path: Path) -> None:
 def test_data_sets_of_an_earlier_export_go(tmp_path: Path) -> None:
     bundle = loadrun.load("fixtures/nets/mlp.mge")
     assert export(bundle, f=tmp_path / "m.onnx").test_data_sets == 3
-    (tmp_path / "test_data_set_0" / "output_1.pb").write_bytes(b"of an output that this model has not")
-    (tmp_path / "test_data_set_2" / "notes.txt").write_text("somebody's own")
-    (tmp_path / "test_data_set_x").mkdir()
+    (tmp_path / "m.test_data_set_0" / "output_1.pb").write_bytes(b"of an output that this model has not")
+    (tmp_path / "m.test_data_set_2" / "notes.txt").write_text("somebody's own")
+    (tmp_path / "m.test_data_set_x").mkdir()
     bundle.testcases = [bundle.testcases[0]]
     assert export(bundle, f=tmp_path / "m.onnx").test_data_sets == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        *("m.onnx", "test_data_set_0", "test_data_set_2", "test_data_set_x"),
+        *("m.onnx", "m.test_data_set_0", "m.test_data_set_2", "m.test_data_set_x"),
     ]
-    left = sorted(p.name for p in (tmp_path / "test_data_set_0").iterdir())
+    left = sorted(p.name for p in (tmp_path / "m.test_data_set_0").iterdir())
     assert left == ["checks.json", "input_0.pb", "output_0.pb"]
+
+
+def test_models_in_one_folder_keep_their_data_apart(tmp_path: Path) -> None:
+    mlp, logits = loadrun.load("fixtures/nets/mlp.mge"), loadrun.load("fixtures/nets/mlp.v1.mge")
+    logits.testcases = [logits.testcases[2]]
+    # A model of the zoo's layout lies there as well.
+    export(mlp, f=tmp_path / "model.onnx")
+    for i in range(3):
+        (tmp_path / f"model.test_data_set_{i}").rename(tmp_path / f"test_data_set_{i}")
+    assert export(mlp, f=tmp_path / "a.b.onnx").test_data_sets == 3
+    assert export(logits, f=tmp_path / "a.onnx").test_data_sets == 1
+    found = {n: loadrun.load(tmp_path / f"{n}.onnx").testcases for n in ("model", "a.b", "a")}
+    assert {n: len(cases) for n, cases in found.items()} == {"model": 3, "a.b": 3, "a": 1}
+    for i in range(3):
+        for name in ("model", "a.b"):
+            assert found[name][i].inputs["data"].tolist() == mlp.testcases[i].inputs["data"].tolist()
+    assert found["a"][0].inputs["data"].tolist() == logits.testcases[0].inputs["data"].tolist()

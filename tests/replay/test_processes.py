@@ -140,7 +140,9 @@ def command(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A run of two workers in another process, which sleep."""
     boot = processes._BOOT.replace("loadrun.replay.worker", "tests.replay.obedient")
     code = (
-        "import sys; from loadrun.replay import processes; from loadrun.cli import main; "
+        # A script that runs the tests in its background has them ignore SIGINT, and so what they start.
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from loadrun.replay import processes; from loadrun.cli import main; "
         f"processes._BOOT = {boot!r}; sys.exit(main(sys.argv[1:]))"
     )
     reports = ["--json-lines", "r.jsonl", "--html", "r.html", "--junit", "r.xml", "--json", "r.json"]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...ops.budget import pay
 from ...tensors import Tensor, const
 from .. import emit as e
 from .. import windows as own
@@ -74,6 +75,7 @@ def _bordered(x: Tensor, axis: int, before: int, after: int, mode: str, value: f
     if far:
         x = of_length(x, axis)
         n = x._tuple_shape[axis]
+        pay(16 * (int(before) + n + int(after)))
         places = np.arange(-int(before), n + int(after))
         if mode == "wrap":
             places = places % n

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...graph import params as P
 from ...graph.dtypes import Array
+from ...ops.budget import pay
 from ...tensors import Tensor, const
 from .. import emit as e
 from ..emit import M
@@ -151,6 +152,7 @@ def axis_weights(
     [[0.75, 0.25], [0.0, 1.0]]
     """
     reach = (1 if a is None else 2) * stretch
+    pay(8 * len(at) * size, 100 * len(at))
     result = np.zeros((len(at), size))
     for row, center in enumerate(at):
         taps = np.arange(floor(center - reach), ceil(center + reach) + 1)

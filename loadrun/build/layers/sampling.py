@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product as combinations
+from math import prod
 
 import numpy as np
 
 from ...graph import params as P
+from ...ops.budget import pay
 from ...tensors import Tensor, const
 from .. import emit as e
 from ..emit import M
@@ -31,6 +33,7 @@ def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool)
     >>> affine_grid(Tensor([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]]), 1, [1, 2], align=False).tolist()
     [[[[0.0, 0.0], [1.0, 0.0]]]]
     """
+    pay(16 * len(space) * prod(map(int, space)))
     axes = []
     for size in space:
         if align:

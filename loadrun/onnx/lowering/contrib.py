@@ -11,6 +11,7 @@ from ...build import emit as e
 from ...build.layers.activation import gelu, softmax
 from ...build.layers.norm import group_norm
 from ...graph import params as P
+from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ..call import CONTRIB, NodeCall, find, front, lower
 from ..values import UnsupportedNodeError, Value
@@ -80,6 +81,7 @@ def _unfold(c: NodeCall) -> Tensor:
     n = x._tuple_shape[axis]
     if size < 1 or step < 1 or size > n:
         raise UnsupportedNodeError(f"slices of {size} at steps of {step} along {n} elements")
+    pay(12 * ((n - size) // step + 1) * size)
     places = np.arange((n - size) // step + 1)[:, None] * step + np.arange(size)
     result = e.gather(x, [(axis, const(places.astype(np.int32)))])
     return e.permute(result, [*range(axis + 1), *range(axis + 2, result.ndim), axis + 1])
@@ -174,6 +176,7 @@ def _places(boxes: Tensor, i: int, n: int, size: int) -> Tensor:
         return e.elem(M.MUL, middle, last)
     length = e.elem(M.MUL, e.elem(M.SUB, end, start), last)
     step = e.elem(M.TRUE_DIV, length, const_like(float(n - 1), length))
+    pay(4 * n)
     moved = e.elem(M.MUL, step, const(np.arange(n, dtype=np.float32)[None]))
     return e.elem(M.ADD, e.elem(M.MUL, start, last), moved)
 

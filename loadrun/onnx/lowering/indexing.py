@@ -223,6 +223,8 @@ def _tensor_scatter(c: NodeCall) -> Tensor:
 def _one_hot(c: NodeCall) -> Tensor:
     at, values = c.t(0), c.t(2)
     depth = int(c.constant(1, "depth").reshape(-1)[0])
+    if not 0 <= depth < 1 << 31:
+        raise UnsupportedNodeError(f"its depth is {depth}, expected 0 to {(1 << 31) - 1}")
     rank = at.ndim + 1
     axis = c.axis("axis", -1, rank)
     at = cast(at, "int32")

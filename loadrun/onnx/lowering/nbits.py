@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph.dtypes import Array
+from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ..call import NodeCall, front
 from ..values import UINT8, UnsupportedNodeError
@@ -22,6 +23,7 @@ def weight_of(c: NodeCall) -> Tensor:
     if bits not in (4, 8) or block < 1 or c.has(4):
         raise UnsupportedNodeError(f"weights of {bits} bits, or with a group index, cannot be expressed")
     blocks = -(-k // block)
+    pay(16 * n * k)
     packed = c.constant(1, "weight").reshape(n, blocks, -1)
     scales = c.constant(2, "scales").astype(np.float32).reshape(n, blocks, 1)
     values = _unpacked(packed, bits)[:, :, :block].astype(np.float32)
@@ -64,6 +66,7 @@ def gathered_table(c: NodeCall) -> tuple[Tensor, int]:
     elif raw:
         zero = np.full_like(scales, float(1 << (bits - 1)))
     n = values.shape[axis]
+    pay(12 * values.size)
     wide = (np.repeat(v, block, axis).take(np.arange(n), axis) for v in (scales, zero))
     scale, less = wide
     whole = (values.astype(np.float32) - less) * scale

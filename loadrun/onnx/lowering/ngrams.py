@@ -9,6 +9,7 @@ import numpy as np
 from ...build import emit as e
 from ...graph import params as P
 from ...graph.dtypes import Array
+from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ..call import NodeCall, lower
 from ..values import FLOAT, UnsupportedNodeError, Value
@@ -134,6 +135,7 @@ def _placed(rows: Tensor, parts: list[Tensor], where: Array, size: int) -> Tenso
         return e.broadcast(none, (rows.shape[0], size))
     found = e.concat([*parts, none], 1)
     if len(np.unique(where)) == len(where):
+        pay(4 * size)
         at = np.full(size, len(where), np.int32)
         at[where] = np.arange(len(where), dtype=np.int32)
         return e.gather(found, [(1, const(at))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from ...arrays.selection import _below
 from ...build import emit as e
 from ...build.layers.sizes import joined
 from ...graph import params as P
+from ...ops.budget import affordable
 from ...tensors import Tensor, TracedInt, apply1, const
 from ...tensors.sizes import shape_tensor
 from ...tensors.symbolic import largest, least
@@ -337,7 +339,9 @@ def _constant_of_shape(c: NodeCall) -> Value:
     if not any(isinstance(n, TracedInt) for n in target):
         if any(int(n) < 0 for n in target):
             raise UnsupportedNodeError(f"the shape {target} is none")
-        return Value(one.kind, array=np.broadcast_to(one.array.reshape(()), [int(n) for n in target]))
+        plain = [int(n) for n in target]
+        if affordable(prod(plain) * one.array.itemsize):
+            return Value(one.kind, array=np.broadcast_to(one.array.reshape(()), plain))
     return Value(one.kind, e.broadcast(one.tensor, tuple(target)))
 
 
@@ -346,7 +350,11 @@ def _eye_like(c: NodeCall) -> Value:
     kind = c.number("dtype", c.kind(0))
     rows, columns = c.value(0).shape
     k = c.number("k")
-    if isinstance(rows, TracedInt) or isinstance(columns, TracedInt):
+    if (
+        isinstance(rows, TracedInt)
+        or isinstance(columns, TracedInt)
+        or not affordable(rows * columns * np.dtype(HELD[kind]).itemsize)
+    ):
         below = e.elem(M.SUB, e.arange(columns), e.reshape(e.arange(rows), (-1, 1)))
         at = e.compare(P.ElemwiseMultiTypeMode.EQ, below, const_like(k, below))
         from ..values import graph_type  # for start-up
@@ -366,7 +374,10 @@ def _range(c: NodeCall) -> Value:
         count = max(int(np.ceil((limit - start) / delta)), 0)
         if count > 1 << 26:
             raise UnsupportedNodeError(f"it would give {count} numbers")
-        return Value(kind, array=(start + np.arange(count) * delta).astype(HELD[kind]))
+        if affordable(24 * count):
+            return Value(kind, array=(start + np.arange(count) * delta).astype(HELD[kind]))
+        if max(count, abs(start), abs(limit)) > 1 << 24:
+            raise UnsupportedNodeError(f"it would give {count} numbers, and float32 does not tell them apart")
     begin, end, step = (c.t(i) for i in range(3))
     floats = [cast(e.reshape(v, (1,)), "float32") for v in (begin, end, step)]
     turns = e.elem(M.CEIL, e.elem(M.TRUE_DIV, e.elem(M.SUB, floats[1], floats[0]), floats[2]))

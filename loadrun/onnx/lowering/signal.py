@@ -7,6 +7,7 @@ import numpy as np
 from ...build import emit as e
 from ...build.fourier import Pair, real_of_half, transform
 from ...build.layers.padding import pad
+from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ..call import NodeCall, front, lower
 from ..tensors import HELD
@@ -85,7 +86,7 @@ def _stft(c: NodeCall) -> Tensor:
         raise UnsupportedNodeError("neither a window nor a frame length is given")
     frames = (x.shape[1] - length) // step + 1
     begin = e.elem(M.MUL, e.arange(frames), const(np.int32(step)))
-    at = e.elem(M.ADD, e.add_axes(begin, [1]), const(np.arange(length, dtype=np.int32)))
+    at = e.elem(M.ADD, e.add_axes(begin, [1]), e.arange(length))
     cut = e.gather(x, [(1, at)])
     if window is not None:
         cut = e.elem(M.MUL, cut, e.reshape(window, (-1, 1)))
@@ -106,6 +107,7 @@ def _window(c: NodeCall) -> Value:
     if not 0 <= n <= 1 << 24:
         raise UnsupportedNodeError(f"a window of {n}")
     kind = c.number("output_datatype", FLOAT)
+    pay(8 * n)
     turns = np.arange(n) * 2 * np.pi / max(n if c.number("periodic", 1) else n - 1, 1)
     a, b, d = _TERMS[c.op]
     return Value(kind, array=(a - b * np.cos(turns) + d * np.cos(2 * turns)).astype(HELD[kind]))
@@ -119,6 +121,7 @@ def _mel(c: NodeCall) -> Value:
     if not 0 < bands <= 1 << 16 or not 0 < length <= 1 << 20:
         raise UnsupportedNodeError(f"{bands} bands of a transform of {length}")
     bins = length // 2 + 1
+    pay(8 * bins * bands, 8 * bins * bands)
     lowest, highest = (2595 * np.log10(1 + f / 700) for f in (low, high))
     mels = np.arange(bands + 2) * ((highest - lowest) / (bands + 2)) + lowest
     edges = np.floor((length + 1) * (700 * (10 ** (mels / 2595) - 1)) / rate).astype(int)

@@ -9,6 +9,7 @@ import numpy as np
 from ...build import emit as e
 from ...graph import params as P
 from ...graph.dtypes import Array
+from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ..call import NodeCall, lower
 from ..values import FLOAT, Unheld, UnsupportedNodeError, Value
@@ -209,6 +210,7 @@ def _pair_scores(c: NodeCall, x: Tensor, counts: list[int]) -> Tensor:
 def _votes(wins: Tensor, count: int) -> Tensor:
     """(N, C), how many pairs each class wins."""
     pairs = _pairs(count)
+    pay(4 * len(pairs) * count)
     table = np.zeros((len(pairs), count), np.float32)
     lost = np.zeros(count, np.float32)
     for k, (i, j) in enumerate(pairs):

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.errors import InputError
+from ...base import schema
+from ...base.errors import FormatError, InputError
 from ...base.text import clean
 from .comparing import ratio
 from .environment import environment
@@ -16,6 +17,21 @@ __all__ = ["VERSION", "Regression", "regressions"]
 
 VERSION = 1
 """Version of the files that baselines stand in."""
+_MOST_SAMPLES = 100_000
+_SUBJECT = schema.record(
+    {
+        "file": schema.text,
+        "engine": schema.text,
+        "threads": schema.either(schema.integer(0, 2**16)),
+        "batch": schema.either(schema.integer(0, 2**32)),
+        "wall_seconds": schema.items(schema.number(1e-12), _MOST_SAMPLES, 1),
+    }
+)
+_BASELINE = schema.record(
+    {"benchmark": schema.integer(0, 2**16), "subjects": schema.items(_SUBJECT)},
+    {"environment": schema.record({}, {"processor": schema.either(schema.text)})},
+)
+"""What of a baseline is looked at."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +65,14 @@ def regressions(
     Raises:
         InputError: the baseline holds none of the subjects, or is none.
     """
-    if baseline.get("benchmark") != VERSION or not isinstance(baseline.get("subjects"), list):
-        raise InputError("the baseline is not a file of `loadrun bench --save-baseline`")
+    try:
+        baseline = _BASELINE(baseline, "the baseline")
+    except FormatError as e:
+        raise InputError(
+            f"the baseline is not a file of `loadrun bench --save-baseline`: {e.message}"
+        ) from None
+    if baseline["benchmark"] != VERSION:
+        raise InputError(f"the baseline has the version {baseline['benchmark']}, expected {VERSION}")
     subjects = [m.subject for m in found]
     known = {tuple(s[k] for k in m.subject.key): s for m in found for s in baseline["subjects"]}
     lines = []

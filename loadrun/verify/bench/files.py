@@ -121,6 +121,6 @@ def bench_files(
 def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     try:
         found: Mapping[str, Any] = json.loads(contents(path, "a baseline"))
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise InputError(f"{os.fspath(path)}: not a baseline: {e}") from None
     return found

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from ...base.about import About
 from ...base.failures import Failure, failure
 from ...base.files import files_of
+from ...base.limits import memory_limited, time_limited
 from ...dump import load_all
 from ...engines import Choice, runs_file
 from ...inputs.feeds import ModelOptions
@@ -37,18 +38,24 @@ class Described(Generic[T]):
 
     @property
     def exit_code(self) -> int:
-        """What `loadrun info` exits with: 2 when a file cannot be read or run."""
+        """What `loadrun info` exits with: 2 when a file cannot be read or run, 4 when that takes too long."""
         return max((f.code for _, f in self.failures), default=0)
 
 
 def describe_files(
-    files: Iterable[str | os.PathLike[str]], read: ModelOptions | None = None
+    files: Iterable[str | os.PathLike[str]],
+    read: ModelOptions | None = None,
+    *,
+    timeout: float | None = None,
+    max_memory: int | None = None,
 ) -> Described[Description]:
     """Describe the dumps of files: inputs, outputs, operators, parameters, FLOPs, testcases and metadata.
 
     Args:
         files: names, patterns and folders.
         read: what ONNX models leave open.
+        timeout: seconds that a file may take.
+        max_memory: bytes that this process may take beyond what it has; None for what the machine can give (Linux).
 
     Raises:
         InputError: a file does not exist.
@@ -61,11 +68,16 @@ def describe_files(
     def said(bundle: Bundle) -> Description:
         return replace(describe(bundle), witnesses=tuple(testimony(bundle)))
 
-    return _each(files, read, said)
+    return _each(files, read, said, timeout, max_memory)
 
 
 def describe_engine(
-    files: Iterable[str | os.PathLike[str]], engine: str | Choice, read: ModelOptions | None = None
+    files: Iterable[str | os.PathLike[str]],
+    engine: str | Choice,
+    read: ModelOptions | None = None,
+    *,
+    timeout: float | None = None,
+    max_memory: int | None = None,
 ) -> Described[About]:
     """Run the first testcase of files, or random data, and tell which operators an engine leaves to the reference.
 
@@ -73,6 +85,8 @@ def describe_engine(
         files: names, patterns and folders.
         engine: what executes the models.
         read: what ONNX models leave open.
+        timeout: seconds that a file may take.
+        max_memory: bytes that this process may take beyond what it has; None for what the machine can give (Linux).
 
     Raises:
         InputError: a file does not exist.
@@ -87,20 +101,23 @@ def describe_engine(
         runner.run(runner.inputs_of(bundle.testcases[0]) if len(bundle.testcases) else None)
         return runner.about
 
-    return _each(files, read, said, native=runs_file(engine))
+    return _each(files, read, said, timeout, max_memory, native=runs_file(engine))
 
 
 def _each(
     files: Iterable[str | os.PathLike[str]],
     read: ModelOptions | None,
     said: Callable[[Bundle], T],
+    timeout: float | None,
+    max_memory: int | None,
     native: bool = False,
 ) -> Described[T]:
     found: Described[T] = Described()
     for path in files_of([os.fspath(f) for f in files]):
         try:
-            bundles = load_all(path, native=native, **(read or ModelOptions()).read)
-            what = [said(bundle) for bundle in bundles]
+            with memory_limited(max_memory), time_limited(timeout):
+                bundles = load_all(path, native=native, **(read or ModelOptions()).read)
+                what = [said(bundle) for bundle in bundles]
             found.found += [(path if i == 0 else f"{path} (dump {i + 1})", a) for i, a in enumerate(what)]
         except Exception as e:
             found.failures.append((path, failure(e, named=True)))

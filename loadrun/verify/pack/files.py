@@ -182,6 +182,7 @@ def pack_file(
 
     Raises:
         LoadRunError: the model or the data cannot be read, or they do not fit; the target is as it was.
+        TimeLimitError: it took longer than `PackOptions.timeout`.
 
     >>> import loadrun, os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -192,7 +193,9 @@ def pack_file(
     >>> packed.written.testcases, packed.holds, verdicts
     (2, True, ['pass', 'pass'])
     """
-    return FilePacker(model, options).pack(target)
+    options = options or PackOptions()
+    with options.limited():
+        return FilePacker(model, options).pack(target)
 
 
 def _as_it_was(options: PackOptions, unpacked: Unpacked) -> PackOptions:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ...base.limits import memory_limited, time_limited
 from ...compare.policy import Policy
 from ...dump.options import DumpOptions
 from ...engines import Choice
@@ -39,6 +41,8 @@ class PackOptions(ModelOptions, DataOptions):
         passes: keywords of `loadrun.passes.inference.optimize_for_inference`, which changes the graph before it is
             written; None for none. The outputs that the file must give are those of the model before.
         file: how the graph is written.
+        timeout: seconds after which packing is given up, the file being as it was.
+        max_memory: bytes that this process may take beyond what it has; None for what the machine can give (Linux).
     """
 
     test_data: str | os.PathLike[str] | None = None
@@ -57,3 +61,15 @@ class PackOptions(ModelOptions, DataOptions):
     engine: str | Choice = "reference"
     passes: Mapping[str, object] | None = None
     file: DumpOptions = field(default_factory=DumpOptions)
+    timeout: float | None = None
+    max_memory: int | None = None
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Hold what runs inside to `timeout` and `max_memory`.
+
+        Raises:
+            TimeLimitError: it took longer.
+        """
+        with memory_limited(self.max_memory), time_limited(self.timeout):
+            yield

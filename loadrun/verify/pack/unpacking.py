@@ -13,6 +13,7 @@ import numpy as np
 from ...base.errors import InputError, LoadRunError, UsageError
 from ...base.files import FileNames, new_folder, one_file
 from ...base.plain import plain
+from ...base.schema import anything, mapping, number
 from ...compare.recorded import header, lines
 from ...dump import load_all, save
 from ...dump.choosing import load_dump
@@ -127,10 +128,10 @@ def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
             str(place / "model.mge"),
             f"@{place / 'inputs.txt'}" if about["testcases"] else None,
             str(index) if checks else None,
-            {str(c["output"]): float(c["maxerr"]) for c in checks},
+            {str(c["output"]): number(finite=False)(c["maxerr"], "maxerr") for c in checks},
             tuple(f"{name}: {p['check']}" for name, p in said.items() if "check" in p),
             any(not c["verbose"] for c in checks),
-            record.get("provenance") or {},
+            mapping(anything)(record.get("provenance") or {}, "provenance"),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise InputError(f"{index} is not an index that `loadrun unpack` wrote: {e}") from None

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...base.errors import LoadRunError
+from ...base.errors import FormatError, LoadRunError
+from ...base.schema import number
 from ...compare import assert_equal_error, passes
 from ...compare.recorded import lines
 from ...dump.record import tensor_digest
@@ -120,15 +121,23 @@ def testimony(bundle: Bundle) -> list[str]:
     return [text for name, cases in said.items() for text in _sentences(name, cases)]
 
 
+def _figure(value: object) -> float | None:
+    """A number of a record, None for anything else."""
+    try:
+        return number(finite=False)(value, "a figure")
+    except FormatError:
+        return None
+
+
 def _sentences(name: str, cases: list[tuple[int, Mapping[str, object]]]) -> Iterator[str]:
     rows = []
     for i, about in cases:
         outputs = about.get("outputs")
         for output, found in outputs.items() if isinstance(outputs, Mapping) else ():
             if isinstance(found, Mapping):
-                rows.append((i, str(output), found.get("error"), found.get("maxerr")))
+                rows.append((i, str(output), _figure(found.get("error")), _figure(found.get("maxerr"))))
     ran = {i for i, *_ in rows}
-    numbers = [r for r in rows if isinstance(r[2], (int, float))]
+    numbers = [r for r in rows if r[2] is not None]
     if ran:
         text = f"{name} computed {len(ran)} testcase{'s' * (len(ran) != 1)} as well"
         if numbers:
@@ -136,8 +145,8 @@ def _sentences(name: str, cases: list[tuple[int, Mapping[str, object]]]) -> Iter
             text += f": largest error {error:.3g} ({output!r} of testcase {i})"
         yield text
     for i, output, error, most in rows:
-        limit = most if isinstance(most, (int, float)) else 0.0
-        if not isinstance(error, (int, float)):
+        limit = 0.0 if most is None else most
+        if error is None:
             yield f"{name} gave {output!r} of testcase {i} another shape"
         elif not passes(error, limit):
             yield f"{name} differs from {output!r} of testcase {i} by {error:.3g}, which is more than {limit:g}"

@@ -9,6 +9,7 @@ import numpy as np
 from ....build import emit as e
 from ....graph import params as P
 from ....graph.dtypes import Array
+from ....ops.budget import pay
 from ....tensors import Tensor, const
 from ...values import UnsupportedNodeError
 from ..parts import M, cast, const_like
@@ -89,6 +90,7 @@ def aggregated(found: Ensemble, at: Tensor, how: str) -> Tensor:
         worth = np.zeros(leaves, np.float32)
         np.add.at(worth, found.rows, found.weights)
         return _by_target(_gathered(worth, at), only, count)
+    pay(4 * leaves * count)
     table = np.full((leaves, count), rest, np.float32)
     {"MIN": np.minimum, "MAX": np.maximum}.get(how, np.add).at(
         table, (found.rows, found.targets), found.weights
@@ -161,6 +163,7 @@ def _by_target(worth: Tensor, targets: Array, count: int) -> Tensor:
 def targets_scored(found: Ensemble, at: Tensor) -> Tensor | Array:
     """Whether any leaf counts for a target: (C,) where all samples agree, else (N, C) booleans."""
     leaves = len(found.trees.leaves)
+    pay(leaves * found.count)
     has = np.zeros((leaves, found.count), bool)
     has[found.rows, found.targets] = True
     never = ~has.any(0)

@@ -7,20 +7,29 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
-from ..base.about import About
-from ..base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
-from ..base.registry import resolve
-from ..compare.formula import Formula
-from ..compare.judging import NARROW, Criteria, blind, judge, policy_for
-from ..compare.policy import Policy
-from ..compare.recorded import packed_policies
-from ..compare.results import OutputResult, Result, Verdict
-from ..engines import (
+from .base.about import About
+from .base.errors import (
+    EngineError,
+    InputError,
+    LoadRunError,
+    OutOfMemoryError,
+    UnsupportedError,
+    UsageError,
+)
+from .base.failures import out_of_memory
+from .base.registry import resolve
+from .compare.formula import Formula
+from .compare.judging import NARROW, Criteria, blind, judge, policy_for
+from .compare.policy import Policy
+from .compare.recorded import packed_policies
+from .compare.results import FileResult, OutputResult, Result, Verdict
+from .engines import (
     Choice,
     Engine,
     check_engine,
@@ -30,15 +39,26 @@ from ..engines import (
     make_ready,
     runs_file,
 )
-from ..graph import Graph, Var
-from ..graph.dtypes import Array, DType, dtype_of
-from ..inputs.feeds import fit_inputs, random_inputs
-from ..ops.infer import infer_dtypes
-from ..passes.checks import GET, Cone, Origins, compared, cone, formula, two_sided
-from ..testcase import EXPECT, Bundle, Check, FileValue, Testcase
-from .native import FileReplay, file_errors, own_inputs
+from .engines.file_replay import FileReplay, file_errors, own_inputs
+from .graph import Graph, Var
+from .graph.dtypes import Array, DType, dtype_of
+from .inputs.feeds import fit_inputs, random_inputs
+from .ops.infer import infer_dtypes
+from .passes.checks import GET, Cone, Origins, compared, cone, formula, two_sided
+from .testcase import EXPECT, Bundle, Check, FileValue, Testcase
 
-__all__ = ["Runner", "faulty", "own_errors", "run"]
+__all__ = [
+    "FileResult",
+    "OutputResult",
+    "Result",
+    "Runner",
+    "Verdict",
+    "faulty",
+    "fit_inputs",
+    "own_errors",
+    "random_inputs",
+    "run",
+]
 
 _KEPT = 16
 """Sets of sizes whose engines are kept where each has a graph of its own, those that were needed last."""
@@ -84,6 +104,17 @@ class _OutputPlan:
     @property
     def vars(self) -> list[Var]:
         return [v for c in self.checks for v in c.vars] + [v for _, v in self.plain]
+
+
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    """Make an error of loadrun's of memory that runs out."""
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except MemoryError as e:
+        raise OutOfMemoryError(out_of_memory(e)) from e
 
 
 class Runner:
@@ -171,6 +202,7 @@ class Runner:
         except LoadRunError as e:
             return Result(index, (), Verdict.ERROR, message=str(e))
 
+    @_memory_told()
     def check(self, testcase: Testcase, index: int | None = None) -> Result:
         """Feed a testcase and evaluate every check of the graph.
 
@@ -275,6 +307,7 @@ class Runner:
 
         return blind(errors, given[0], around.source.owner.tensors[0].dtype, check.maxerr)
 
+    @_memory_told()
     def run(self, inputs: Mapping[str, FileValue] | None = None) -> Result:
         """Run the model on given inputs, without its checks.
 
@@ -333,7 +366,7 @@ class Runner:
         """The engine for a plan: what checks compute is the reference engine's, whatever executes the model."""
         if self.engine.spec == "reference":
             return self._engine(plan.vars)
-        from ..engines.divided import Divided  # for start-up
+        from .engines.divided import Divided  # for start-up
 
         infer_dtypes(self.bundle.graph.needed(plan.vars))
         computed = {v.id: v for v in (*(v for c in plan.checks for v in c.read), *(v for _, v in plan.plain))}

@@ -1,0 +1,127 @@
+"""Limits of time and memory for what this process does with somebody's file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .errors import TimeLimitError
+from .failures import EXIT_TIMEOUT
+
+__all__ = ["EndedBySignal", "memory_limited", "memory_of_machine", "time_limited"]
+
+_GRACE = 5.0
+"""Seconds after which a process ends that is still in one call of a library."""
+
+
+class EndedBySignal(SystemExit):
+    """A signal asks the process to end, which no code that runs meanwhile may keep from it."""
+
+
+class _TimeIsUp(BaseException):
+    """Time is up: no handler of errors takes this for a fault of what runs."""
+
+
+@contextmanager
+def time_limited(seconds: float | None) -> Iterator[None]:
+    """End what runs inside when it takes longer, in the main thread of systems that have timers.
+
+    What is in a single call of a library for five seconds more ends with the process, whose exit code is then 4.
+
+    Args:
+        seconds: how long it may take, None for as long as it likes.
+
+    Raises:
+        TimeLimitError: it took longer.
+
+    >>> with time_limited(60):
+    ...     sum(range(10))
+    45
+    """
+    timers = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if seconds is None or not timers:
+        yield
+        return
+
+    def up(number: int, frame: object) -> None:
+        raise _TimeIsUp
+
+    said = f"it took longer than {seconds:g} s (--timeout)"
+    last = threading.Timer(seconds + _GRACE, _end_process, [f"loadrun: {said}\n"])
+    last.daemon = True
+    before = signal.signal(signal.SIGALRM, up)
+    last.start()
+    # Once more every second: Python drops an exception that meets a finalizer.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    except _TimeIsUp:
+        raise TimeLimitError(said) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        last.cancel()
+        signal.signal(signal.SIGALRM, before)
+
+
+def _end_process(text: str) -> None:
+    os.write(2, text.encode())
+    os._exit(EXIT_TIMEOUT)
+
+
+def memory_of_machine() -> int | None:
+    """Bytes that this machine, or the container around this process, can give now; None where nobody tells."""
+    found = [n for n in (_free(), _free_in_container()) if n is not None]
+    return min(found) if found else None
+
+
+def _free() -> int | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as f:
+            rows = dict(line.split(":", 1) for line in f)
+        return sum(int(rows[k].split()[0]) * 1024 for k in ("MemAvailable", "SwapFree"))
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _free_in_container() -> int | None:
+    for most, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            with open(most, encoding="ascii") as f, open(used, encoding="ascii") as g:
+                return max(int(f.read()) - int(g.read()), 0)
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+@contextmanager
+def memory_limited(nbytes: int | None) -> Iterator[None]:
+    """Let this process, and each that it starts, take no more memory than so much beyond what it has.
+
+    Asking for more raises MemoryError. Files that are mapped to be read do not count. Linux alone keeps such a limit.
+
+    Args:
+        nbytes: how much more, None for what the machine can give.
+    """
+    allowed = memory_of_machine() if nbytes is None else nbytes
+    if allowed is None or not sys.platform.startswith("linux"):
+        yield
+        return
+    import resource  # for start-up
+
+    with open("/proc/self/status", encoding="ascii") as f:
+        held = next((int(line.split()[1]) * 1024 for line in f if line.startswith("VmData:")), 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = held + allowed
+    bounds = [n for n in (soft, hard) if n != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([wanted, *bounds]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

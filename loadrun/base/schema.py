@@ -1,0 +1,171 @@
+"""What data from a file must be: types, sizes and ranges, checked before anything is done with it.
+
+A check is a function of a value and of where it stands; it gives the value, or says what was found and expected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+from .errors import FormatError
+from .text import clean
+
+__all__ = ["Check", "anything", "either", "integer", "items", "mapping", "number", "record", "text", "truth"]
+
+T = TypeVar("T")
+Check = Callable[[object, str], T]
+_LARGEST = 1 << 24
+"""Entries of a list and characters of a text."""
+
+
+def _refuse(value: object, where: str, expected: str) -> NoReturn:
+    kinds = {str: "the text", bool: "the truth value", int: "the number", float: "the number"}
+    kind = kinds.get(type(value))
+    try:
+        shown = clean(repr(value)) if kind else type(value).__name__
+    except ValueError:
+        # Python does not write numbers of thousands of digits.
+        shown = "of thousands of digits"
+    found = "nothing" if value is None else f"{kind} {shown}" if kind else f"a {shown}"
+    raise FormatError(f"{where}: expected {expected}, found {found}")
+
+
+def anything(value: object, where: str) -> object:
+    """Take whatever there is."""
+    return value
+
+
+def text(value: object, where: str) -> str:
+    """Take a text.
+
+    >>> text("y", "name")
+    'y'
+    """
+    if not isinstance(value, str) or len(value) > _LARGEST:
+        _refuse(value, where, "a text")
+    return value
+
+
+def truth(value: object, where: str) -> bool:
+    """Take true or false."""
+    if not isinstance(value, bool):
+        _refuse(value, where, "true or false")
+    return value
+
+
+def integer(low: int, high: int) -> Check[int]:
+    """Take whole numbers of a range.
+
+    >>> integer(0, 9)(12, "testcase")
+    Traceback (most recent call last):
+    loadrun.base.errors.FormatError: testcase: expected a whole number from 0 to 9, found the number 12
+    """
+
+    def check(value: object, where: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            _refuse(value, where, f"a whole number from {low} to {high}")
+        return value
+
+    return check
+
+
+def number(low: float = -math.inf, *, finite: bool = True) -> Check[float]:
+    """Take numbers that float64 can hold.
+
+    Args:
+        low: the least.
+        finite: whether NaN and infinity are none; else they may be the texts "nan", "inf" and "-inf" as well, which
+            stand for them where JSON is strict.
+
+    >>> number(0.0)(2, "seconds"), number(finite=False)("nan", "error")
+    (2.0, nan)
+    """
+
+    def check(value: object, where: str) -> float:
+        if not finite and value in ("nan", "inf", "-inf"):
+            return float(str(value))
+        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+        try:
+            found = float(value) if plain else None  # type: ignore[arg-type]
+        except OverflowError:
+            found = None
+        if found is None or found < low or (finite and not math.isfinite(found)):
+            least = "" if low == -math.inf else f" of at least {low:g}"
+            _refuse(value, where, f"a {'finite ' if finite else ''}number{least}")
+        return found
+
+    return check
+
+
+def either(check: Check[T], other: T | None = None) -> Check[T | None]:
+    """Take null, which stands for `other`, besides what a check takes.
+
+    >>> either(text)(None, "reason") is None
+    True
+    """
+
+    def maybe(value: object, where: str) -> T | None:
+        return other if value is None else check(value, where)
+
+    return maybe
+
+
+def items(check: Check[T], most: int = _LARGEST, least: int = 0) -> Check[list[T]]:
+    """Take lists of `least` to `most` entries, each of which a check takes.
+
+    >>> items(integer(0, 9))([1, 2], "sizes")
+    [1, 2]
+    """
+
+    def each(value: object, where: str) -> list[T]:
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            _refuse(value, where, f"a list of {least} to {most} entries")
+        return [check(v, f"{where}[{i}]") for i, v in enumerate(value)]
+
+    return each
+
+
+def mapping(check: Check[T]) -> Check[dict[str, T]]:
+    """Take objects of any names, each of whose values a check takes.
+
+    >>> mapping(text)({"a": "b"}, "names")
+    {'a': 'b'}
+    """
+
+    def each(value: object, where: str) -> dict[str, T]:
+        if not isinstance(value, Mapping):
+            _refuse(value, where, "an object")
+        return {text(k, where): check(v, f"{where}.{clean(str(k))}") for k, v in value.items()}
+
+    return each
+
+
+def record(
+    needed: Mapping[str, Check[Any]], optional: Mapping[str, Check[Any]] | None = None
+) -> Check[dict[str, Any]]:
+    """Take objects with these members; others stay as they are.
+
+    Args:
+        needed: checks of members that must be there.
+        optional: checks of members that may be there.
+
+    >>> record({"name": text})({"name": "y", "more": 1}, "output")
+    {'name': 'y', 'more': 1}
+    """
+
+    def check(value: object, where: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            _refuse(value, where, "an object")
+        found = dict(value)
+        for name, each in needed.items():
+            if name not in found:
+                raise FormatError(f"{where}: the member {name!r} is missing")
+            found[name] = each(found[name], f"{where}.{name}")
+        for name, each in (optional or {}).items():
+            if name in found:
+                found[name] = each(found[name], f"{where}.{name}")
+        return found
+
+    return check

@@ -1,0 +1,118 @@
+"""What may be computed while a file is read: bytes and operations, paid before they are spent.
+
+A file of a few bytes can ask for any amount of work, since the constants in it can be computed from one another. So
+what reads files computes under a `FoldingBudget`, which whoever computes asks first; without one, nothing is counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+
+from ..base.errors import EngineError
+from ..graph import Opr
+from ..graph.dtypes import Array, DType
+from .registry import ShapeCall, UnknownShape, implementation
+
+__all__ = ["BudgetError", "FoldingBudget", "affordable", "limited", "pay", "pay_operator", "unlimited"]
+
+
+class BudgetError(EngineError):
+    """Something is not computed while a file is read, since it takes more than the file's size allows."""
+
+
+class FoldingBudget:
+    """Bytes of results and operations that are left.
+
+    Args:
+        nbytes: bytes that may be made, all together.
+        operations: operations, a multiply-add counts two.
+
+    >>> with limited(FoldingBudget(1000, 1000)):
+    ...     affordable(600), affordable(600), affordable(400)
+    (True, False, True)
+    """
+
+    def __init__(self, nbytes: int, operations: int) -> None:
+        self.nbytes = nbytes
+        self.operations = operations
+
+    def add(self, other: FoldingBudget) -> None:
+        """Grow by another budget."""
+        self.nbytes += other.nbytes
+        self.operations += other.operations
+
+
+class _Local(threading.local):
+    budget: FoldingBudget | None = None
+
+
+_local = _Local()
+
+
+@contextmanager
+def limited(budget: FoldingBudget | None) -> Iterator[None]:
+    """Compute under a budget inside, or under none."""
+    before, _local.budget = _local.budget, budget
+    try:
+        yield
+    finally:
+        _local.budget = before
+
+
+def unlimited() -> bool:
+    """Whether nothing is counted."""
+    return _local.budget is None
+
+
+def affordable(nbytes: int, operations: int = 0) -> bool:
+    """Take from the budget where it has that much; whether it had."""
+    found = _local.budget
+    if found is None:
+        return True
+    if nbytes > found.nbytes or operations > found.operations:
+        return False
+    found.nbytes -= nbytes
+    found.operations -= operations
+    return True
+
+
+def pay(nbytes: int, operations: int = 0) -> None:
+    """Take from the budget.
+
+    Raises:
+        BudgetError: it has less.
+    """
+    if not affordable(nbytes, operations):
+        raise BudgetError(
+            f"it would take {nbytes} bytes and {operations} operations while the model is loaded, more than the "
+            "size of the file allows"
+        )
+
+
+def pay_operator(
+    opr: Opr, inputs: Sequence[DType], outputs: Sequence[DType], arrays: Sequence[Array]
+) -> None:
+    """Take what an operator costs on these arrays from the budget; costs nothing where there is none.
+
+    Where data decide the shapes of the results, they are taken to be as large as the inputs together.
+
+    Raises:
+        BudgetError: the budget has less.
+    """
+    if _local.budget is None:
+        return
+    shapes = tuple(a.shape for a in arrays)
+    impl = implementation(opr.type)
+    try:
+        found = tuple(impl.shape(ShapeCall(opr, tuple(inputs), shapes, tuple(arrays))))
+        sizes = None if None in found else [tuple(int(n) for n in s) for s in found if s is not None]
+    except UnknownShape:
+        sizes = None
+    if sizes is None:
+        pay(2 * sum(a.nbytes for a in arrays), sum(a.size for a in arrays))
+        return
+    nbytes = sum(prod(s) * d.np.itemsize for s, d in zip(sizes, outputs, strict=True))
+    pay(nbytes, int(impl.flops(opr, list(shapes), sizes)))

@@ -1,0 +1,66 @@
+"""A disk that is full: the message names the file that was asked for, and nothing half written is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from loadrun.base import files
+from loadrun.cli import main
+
+MLP = "fixtures/nets/mlp.mge"
+ROOM = 600
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file that is written takes that many bytes."""
+
+    def write(self: files._Raw, data: bytes) -> int:
+        if self.tell() + len(data) > ROOM:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._target)
+        return os.write(self.fileno(), data)
+
+    monkeypatch.setattr(files._Raw, "write", write)
+
+
+@pytest.mark.usefixtures("full")
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["convert", MLP, "{}/o.mge"], "{}/o.mge"),
+        (["unpack", MLP, "-o", "{}/u"], "{}/u/model.mge"),
+        ([MLP, "--json-lines", "{}/r.jsonl", "-q"], "{}/r.jsonl"),
+        ([MLP, "--json", "{}/r.json", "-q"], "{}/r.json"),
+        ([MLP, "--save-results", "{}/r.npz", "-q"], "{}/r.npz"),
+    ],
+)
+def test_the_file_is_named(
+    args: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([a.format(tmp_path) for a in args]) == 2
+    said = capsys.readouterr().err
+    assert f"loadrun: {named.format(tmp_path)}: No space left on device" in said
+    assert {p.name for p in tmp_path.iterdir()} <= {"r.jsonl"}
+
+
+@pytest.mark.usefixtures("full")
+def test_the_folder_of_temporaries_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    f = files.scratch()
+    f.write(b"a" * ROOM)
+    f.seek(0)
+    assert f.read() == b"a" * ROOM
+    f.write(b"b" * ROOM)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        f.flush()
+    assert caught.value.filename == str(tmp_path)
+    with suppress(OSError):
+        f.close()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,113 @@
+"""ONNX files that ask for too much are read and described within memory and time in proportion to their size."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.onnx_attacks import ATTACKS
+from tests.attacks.run import Server
+
+REFUSED = {
+    "range_of_numbers": "67108864 numbers",
+    "huge_spectrum": "more than the size of the file allows",
+    "empty_nodes": "more messages than its size allows",
+    "empty_entries": "more messages than its size allows",
+    "nested_loops": "unrolls to more than 100000 nodes",
+    "one_hot_of_a_trillion": "its depth is 1000000000000",
+    "one_hot_of_an_input": "its depth is 1000000000000",
+    "sparse_zeros": "the sparse tensor 'w'",
+    "shape_by_data": "'n' (NonZero)",
+}
+"""Attacks that no graph can stand for, and what the error says; the others are read, and compute when they run."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    started = Server("tests.attacks.run_onnx")
+    yield started
+    started.close()
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attack(name: str, server: Server) -> None:
+    row = server.ask(name)
+    assert row["end"] == ("refused" if name in REFUSED else "loaded"), row
+    assert REFUSED.get(name, "") in row["text"]
+    assert row["seconds"] <= 30
+    assert row["peak"] <= (160 << 20) + 64 * row["size"]
+
+
+def loadrun(*args: str, limit: bool = True) -> subprocess.CompletedProcess[str]:
+    """The command in a process whose address space is limited."""
+    code = "from loadrun.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
+    if limit:
+        code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({6_000_000 * 1024},) * 2); " + code
+    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120)
+
+
+def written(name: str, folder: Path) -> str:
+    """The file of an attack."""
+    path = folder / f"{name}.onnx"
+    path.write_bytes(ATTACKS[name]())
+    return str(path)
+
+
+def test_info_describes_a_loop_that_would_take_hours(tmp_path: Path) -> None:
+    done = loadrun("info", "--no-operators", written("loop_of_products", tmp_path))
+    assert done.returncode == 0, done.stderr
+    # 4,000 products of 2 * 1500^3 operations.
+    assert "27000.0" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone keeps the limit")
+def test_max_memory_holds_while_a_model_runs(tmp_path: Path) -> None:
+    path = written("one_constant_computed_with", tmp_path)
+    done = loadrun(path, "--max-memory", "300M")
+    assert done.returncode == 2
+    assert "ran out of memory; inputs: Float32 [16384, 16384]" in done.stdout + done.stderr
+    # With more memory the same file runs: nothing is compared.
+    assert loadrun(path, "--max-memory", "4G").returncode == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone keeps the limit")
+def test_max_memory_holds_in_workers(tmp_path: Path) -> None:
+    done = loadrun(written("one_constant_computed_with", tmp_path), "--max-memory", "300M", "--timeout", "60")
+    assert done.returncode == 2
+    assert "ran out of memory" in done.stdout + done.stderr
+
+
+def test_timeout_holds_while_a_model_runs(tmp_path: Path) -> None:
+    done = loadrun(written("loop_of_products", tmp_path), "--timeout", "3")
+    assert done.returncode == 4
+    assert "--timeout" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("seconds", ["0.01", "0.5"])
+def test_timeout_of_info(seconds: str, tmp_path: Path) -> None:
+    done = loadrun("info", written("short_nodes", tmp_path), "--timeout", seconds)
+    assert done.returncode == 4
+    assert done.stderr == f"loadrun: it took longer than {seconds} s (--timeout)\n"
+
+
+def test_timeout_of_pack(tmp_path: Path) -> None:
+    out = tmp_path / "out.mge"
+    out.write_bytes(b"as it was")
+    path = written("loop_of_products", tmp_path)
+    done = loadrun("pack", path, "-d", "#rand(0,1)", "-o", str(out), "--timeout", "3")
+    assert done.returncode == 4
+    assert "it took longer than 3 s (--timeout)" in done.stderr
+    assert out.read_bytes() == b"as it was"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["loop_of_products.onnx", "out.mge"]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "4X", "1.5G", "9" * 20, ""])
+def test_sizes_that_are_none(text: str) -> None:
+    done = loadrun("info", "x.onnx", f"--max-memory={text}", limit=False)
+    assert done.returncode == 2
+    assert "expected a number of bytes, such as 500M or 4G" in done.stderr
