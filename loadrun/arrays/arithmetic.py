@@ -288,8 +288,8 @@ def fix(x: Any, out: Any = None) -> Tensor:
 
 
 @ufunc("rint")
-def rint(x: Any) -> Tensor:
-    """Return the nearest whole number; halves go to the even one, where MegEngine's own ROUND goes away from zero."""
+def rint(x: Tensor) -> Tensor:
+    """Return the nearest whole number; halves go to the even one."""
     return e.rint(x)
 
 

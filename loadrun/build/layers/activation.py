@@ -19,8 +19,8 @@ def elu(x: Tensor, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -
     >>> elu(Tensor([1.0, -100.0]), 0.5, 2.0).tolist()
     [2.0, -1.0]
     """
-    # MegEngine's RELU makes 0 of NaN, the other part keeps it.
-    up, down = own.relu(x), e.elem(M.MIN, e.number(0, x), x)
+    # Which elements keep NaN in MegEngine's MIN depends on their place: the positive part keeps it for all.
+    up, down = e.relu(x), e.elem(M.MIN, e.number(0, x), x)
     if input_scale != 1:
         down = e.elem(M.MUL, e.number(input_scale, x), down)
     if scale != 1:

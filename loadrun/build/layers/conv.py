@@ -8,7 +8,7 @@ from .. import emit as e
 from ..emit import M
 from .norm import per_channel
 from .padding import pad
-from .windows import WindowSizes
+from .windows import WindowGeometry
 
 __all__ = ["convolved", "grouped", "transposed", "with_bias"]
 
@@ -22,11 +22,12 @@ def grouped(weight: Tensor, groups: int) -> Tensor:
     """Return filters with an axis of groups in front, which MegEngine wants where there are several."""
     if groups == 1:
         return weight
-    return e.folded(lambda w: e.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:])), weight)
+    count, *rest = weight._tuple_shape
+    return e.folded(lambda w: e.reshape(w, (groups, count // groups, *rest)), weight)
 
 
 def convolved(
-    x: Tensor, weight: Tensor, window: WindowSizes, groups: int = 1, bias: Tensor | None = None
+    x: Tensor, weight: Tensor, window: WindowGeometry, groups: int = 1, bias: Tensor | None = None
 ) -> Tensor:
     """Convolve over one to three axes; float16 is summed in float32.
 
@@ -37,12 +38,12 @@ def convolved(
         groups: into how many parts the channels are divided.
         bias: (OC,).
 
-    >>> convolved(Tensor([[[1.0, 2.0, 3.0]]]), Tensor([[[1.0, 1.0]]]), WindowSizes([2], [1], [1], [(1, 0)])).tolist()
+    >>> convolved(Tensor([[[1.0, 2.0, 3.0]]]), Tensor([[[1.0, 1.0]]]), WindowGeometry([2], [1], [1], [(1, 0)])).tolist()
     [[[1.0, 3.0, 5.0]]]
     """
     if not window.even:
         x = window.padded(x)
-        window = WindowSizes(window.kernel, window.strides, window.dilations)
+        window = WindowGeometry(window.kernel, window.strides, window.dilations)
     before = [a for a, _ in window.pads]
     out = [
         (n + 2 * p - r) // s + 1
@@ -67,7 +68,7 @@ def convolved(
 def transposed(
     x: Tensor,
     weight: Tensor,
-    window: WindowSizes,
+    window: WindowGeometry,
     extra: list[int],
     groups: int = 1,
     bias: Tensor | None = None,
@@ -82,7 +83,7 @@ def transposed(
         groups: into how many parts the channels are divided.
         bias: (OC,).
 
-    >>> transposed(Tensor([[[1.0, 2.0]]]), Tensor([[[1.0, 1.0]]]), WindowSizes([2], [2], [1]), [1]).tolist()
+    >>> transposed(Tensor([[[1.0, 2.0]]]), Tensor([[[1.0, 1.0]]]), WindowGeometry([2], [2], [1]), [1]).tolist()
     [[[1.0, 1.0, 2.0, 2.0, 0.0]]]
     """
     kind = x._dtype

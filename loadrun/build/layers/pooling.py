@@ -13,7 +13,7 @@ from .. import emit as e
 from .. import pooling as own
 from ..emit import M
 from .sizes import is_open
-from .windows import WindowSizes
+from .windows import WindowGeometry
 
 __all__ = ["averaged", "counted", "max_pooled", "max_with_places", "summed"]
 
@@ -22,17 +22,17 @@ def _lowest(x: Tensor) -> float:
     return -np.inf if x._dtype.is_float else float(np.iinfo(x._dtype.np).min)
 
 
-def _has_operator(x: Tensor, window: WindowSizes) -> bool:
+def _has_operator(x: Tensor, window: WindowGeometry) -> bool:
     """Tell whether MegEngine's pooling takes the windows, but for pads that are not even."""
     return x.ndim in (3, 4) and set(window.dilations) == {1}
 
 
-def _small(window: WindowSizes) -> bool:
+def _small(window: WindowGeometry) -> bool:
     """Tell whether every window has an element that is no padding, which MegEngine's pooling needs."""
     return window.even and all(a < k for (a, _), k in zip(window.pads, window.kernel, strict=True))
 
 
-def _pooled(x: Tensor, window: WindowSizes, function: Callable[..., Tensor], *mode: str) -> Tensor:
+def _pooled(x: Tensor, window: WindowGeometry, function: Callable[..., Tensor], *mode: str) -> Tensor:
     """Apply MegEngine's pooling, of one axis too."""
     before = [a for a, _ in window.pads]
     if x.ndim == 4:
@@ -41,14 +41,14 @@ def _pooled(x: Tensor, window: WindowSizes, function: Callable[..., Tensor], *mo
     return e.drop_axes(function(e.add_axes(x, [3]), *geometry, *mode), [3])
 
 
-def _without_pads(window: WindowSizes) -> WindowSizes:
-    return WindowSizes(window.kernel, window.strides, window.dilations)
+def _without_pads(window: WindowGeometry) -> WindowGeometry:
+    return WindowGeometry(window.kernel, window.strides, window.dilations)
 
 
-def max_pooled(x: Tensor, window: WindowSizes) -> Tensor:
+def max_pooled(x: Tensor, window: WindowGeometry) -> Tensor:
     """Return the largest of every window; what is padded counts as nothing.
 
-    >>> max_pooled(Tensor([[[1.0, 3.0, 2.0]]]), WindowSizes([2], [1], [1], [(1, 0)])).tolist()
+    >>> max_pooled(Tensor([[[1.0, 3.0, 2.0]]]), WindowGeometry([2], [1], [1], [(1, 0)])).tolist()
     [[[1.0, 3.0, 3.0]]]
     """
     native = _has_operator(x, window) and x._dtype.name in ("Float32", "Float16", "Int8")
@@ -60,7 +60,7 @@ def max_pooled(x: Tensor, window: WindowSizes) -> Tensor:
     return _along_axes(x, window, M.MAX)
 
 
-def _along_axes(x: Tensor, window: WindowSizes, mode: P.ElemwiseMode) -> Tensor:
+def _along_axes(x: Tensor, window: WindowGeometry, mode: P.ElemwiseMode) -> Tensor:
     """Return the elements of every window combined, axis by axis."""
     for i, count in enumerate(window.kernel):
         total = window.tap(x, 2 + i, i, 0)
@@ -70,26 +70,26 @@ def _along_axes(x: Tensor, window: WindowSizes, mode: P.ElemwiseMode) -> Tensor:
     return x
 
 
-def summed(x: Tensor, window: WindowSizes) -> Tensor:
+def summed(x: Tensor, window: WindowGeometry) -> Tensor:
     """Return the sum of every window, in the tensor's own dtype."""
     return _along_axes(window.padded(x), window, M.ADD)
 
 
-def _ones(x: Tensor, window: WindowSizes, include: bool) -> Tensor:
+def _ones(x: Tensor, window: WindowGeometry, include: bool) -> Tensor:
     """Return 1 for what counts of a padded (1, 1, ...), else 0: what stands beyond the pads never does."""
     ones = e.full(e.number(1.0, x), (1, 1, *(x.shape[2:] if window.sizes is None else window.sizes)))
-    pads = WindowSizes(window.kernel, window.strides, window.dilations, window.pads)
+    pads = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
     beyond = _without_pads(window)
     beyond.beyond = window.beyond
     return beyond.padded(pads.padded(ones, 1.0 if include else 0.0))
 
 
-def counted(x: Tensor, window: WindowSizes, *, include: bool) -> Tensor:
+def counted(x: Tensor, window: WindowGeometry, *, include: bool) -> Tensor:
     """Return how many elements every window over `x` has, (1, 1, ...); of the pads too if `include`."""
     return _along_axes(_ones(e.cast(x, "float32"), window, include), window, M.ADD)
 
 
-def averaged(x: Tensor, window: WindowSizes, *, include: bool, divisor: float | None = None) -> Tensor:
+def averaged(x: Tensor, window: WindowGeometry, *, include: bool, divisor: float | None = None) -> Tensor:
     """Return the mean of every window of floats.
 
     Args:
@@ -98,7 +98,7 @@ def averaged(x: Tensor, window: WindowSizes, *, include: bool, divisor: float | 
         include: count pads as elements; what stands beyond them never counts.
         divisor: divide by this instead of the count.
 
-    >>> averaged(Tensor([[[1.0, 3.0, 2.0]]]), WindowSizes([2], [1], [1], [(1, 0)]), include=True).tolist()
+    >>> averaged(Tensor([[[1.0, 3.0, 2.0]]]), WindowGeometry([2], [1], [1], [(1, 0)]), include=True).tolist()
     [[[0.5, 2.0, 2.5]]]
     """
     kind = x._dtype
@@ -119,7 +119,7 @@ def averaged(x: Tensor, window: WindowSizes, *, include: bool, divisor: float | 
     return e.cast(e.elem(M.TRUE_DIV, mean, share), kind)
 
 
-def max_with_places(x: Tensor, window: WindowSizes, *, columns: bool = False) -> tuple[Tensor, Tensor]:
+def max_with_places(x: Tensor, window: WindowGeometry, *, columns: bool = False) -> tuple[Tensor, Tensor]:
     """Return the largest of every window, and where it stands among the elements of its channel.
 
     Args:
@@ -127,7 +127,7 @@ def max_with_places(x: Tensor, window: WindowSizes, *, columns: bool = False) ->
         window: the windows.
         columns: count the places with the first axis of space running fastest.
 
-    >>> y, at = max_with_places(Tensor([[[1.0, 3.0, 2.0]]]), WindowSizes([2], [1], [1]))
+    >>> y, at = max_with_places(Tensor([[[1.0, 3.0, 2.0]]]), WindowGeometry([2], [1], [1]))
     >>> y.tolist(), at.tolist()
     ([[[3.0, 3.0]]], [[[1, 1]]])
     """

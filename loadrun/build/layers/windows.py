@@ -10,10 +10,10 @@ from .. import emit as e
 from .padding import pad
 from .sizes import is_open
 
-__all__ = ["WindowSizes"]
+__all__ = ["WindowGeometry"]
 
 
-class WindowSizes:
+class WindowGeometry:
     """How a window moves over (N, C, ...), for each axis of space.
 
     Attributes:

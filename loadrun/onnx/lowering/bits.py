@@ -6,7 +6,6 @@ from math import log
 
 import numpy as np
 
-from ...arrays.arithmetic import rint
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor, const
@@ -30,7 +29,7 @@ def bits_of(x: Tensor) -> Tensor:
     scaled = e.where(least, one, scaled)
     power = power_above(scaled)
     power = e.where(e.compare(_LT, scaled, power), e.elem(M.MUL, power, const_like(0.5, x)), power)
-    exponent = rint(e.elem(M.MUL, e.elem(M.LOG, power), const_like(1 / log(2), x)))
+    exponent = e.rint(e.elem(M.MUL, e.elem(M.LOG, power), const_like(1 / log(2), x)))
     exponent = e.elem(M.ADD, exponent, e.where(large, const_like(157, x), const_like(127, x)))
     rest = e.elem(M.MUL, e.elem(M.SUB, e.elem(M.TRUE_DIV, scaled, power), one), const_like(2.0**23, x))
     finite = e.compare(_LT, size, const_like(np.inf, x))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...arrays.arithmetic import rint
 from ...build import emit as e
 from ...build.layers.activation import softmax
 from ...build.layers.pooling import averaged
@@ -125,14 +124,14 @@ def _qlinear_add(c: NodeCall) -> Value:
     start = folded(fixed, one, other, _float_input(c, 2), _float_input(c, 5), _float_input(c, 7))
     total = e.elem(M.ADD, start, e.elem(M.MUL, one, _float_input(c, 0)))
     total = e.elem(M.ADD, total, e.elem(M.MUL, other, _float_input(c, 3)))
-    return Value(c.kind(0), saturated(rint(total), None, c.kind(0)))
+    return Value(c.kind(0), saturated(e.rint(total), None, c.kind(0)))
 
 
 @lower("QLinearMul", domain=CONTRIB)
 def _qlinear_mul(c: NodeCall) -> Value:
     a, b = (e.elem(M.SUB, _float_input(c, i), _float_input(c, z)) for i, z in ((0, 2), (3, 5)))
     result = e.elem(M.MUL, e.elem(M.MUL, a, b), _ratio(c, 1, 4, under=6))
-    return Value(c.kind(0), saturated(rint(e.elem(M.ADD, result, _float_input(c, 7))), None, c.kind(0)))
+    return Value(c.kind(0), saturated(e.rint(e.elem(M.ADD, result, _float_input(c, 7))), None, c.kind(0)))
 
 
 @lower("QLinearConcat", domain=CONTRIB)

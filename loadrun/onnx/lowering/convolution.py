@@ -10,7 +10,7 @@ from ...build import emit as e
 from ...build.conv import deformable_conv2d
 from ...build.layers import conv as build
 from ...build.layers.padding import pad
-from ...build.layers.windows import WindowSizes
+from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor, const
 from ...tensors.symbolic import largest
 from ..call import CONTRIB, NodeCall, lower
@@ -22,10 +22,10 @@ from .parts import M, cast, const_like, flags, folded, is_open, of_length, trans
 __all__ = ["padding_of", "window_of"]
 
 
-def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowSizes:
+def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
     """The window of a convolution or pooling, without its pads."""
     n = len(kernel)
-    result = WindowSizes(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
+    result = WindowGeometry(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
     if len(result.strides) != n or len(result.dilations) != n:
         raise UnsupportedNodeError(f"strides and dilations must name {n} axes")
     if any(v < 1 for v in (*result.kernel, *result.strides, *result.dilations)):
@@ -33,7 +33,7 @@ def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowSizes:
     return result
 
 
-def padding_of(c: NodeCall, window: WindowSizes, sizes: Sequence[int]) -> list[tuple[int, int]]:
+def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> list[tuple[int, int]]:
     """Pads before and after by the attributes ``auto_pad`` and ``pads``."""
     n = len(window.kernel)
     auto = c.text("auto_pad", "NOTSET")
@@ -56,7 +56,7 @@ def padding_of(c: NodeCall, window: WindowSizes, sizes: Sequence[int]) -> list[t
 
 
 def _convolved(
-    c: NodeCall, x: Tensor, w: Tensor, window: WindowSizes, groups: int, bias: Tensor | None = None
+    c: NodeCall, x: Tensor, w: Tensor, window: WindowGeometry, groups: int, bias: Tensor | None = None
 ) -> Tensor:
     """A convolution whose shapes fit together."""
     if x.ndim not in (3, 4, 5) or w.ndim != x.ndim:
@@ -149,7 +149,7 @@ def _conv_transpose(c: NodeCall) -> Tensor:
 
 
 def _transposed_pads(
-    c: NodeCall, x: Tensor, window: WindowSizes, full: Sequence[int], extra: list[int]
+    c: NodeCall, x: Tensor, window: WindowGeometry, full: Sequence[int], extra: list[int]
 ) -> list[tuple[int, int]]:
     wanted = c.ints("output_shape")
     n = len(full)
@@ -280,7 +280,7 @@ def _causal(c: NodeCall) -> tuple[Tensor, Tensor]:
     if state is None:
         state = e.full(const_like(0, x), (*x.shape[:-1], k - 1))
     whole = e.concat([state, x], x.ndim - 1) if k > 1 else x
-    window = WindowSizes([k], [1], [1])
+    window = WindowGeometry([k], [1], [1])
     y = _convolved(c, whole, w, window, x._tuple_shape[1], c.maybe(2))
     name = c.text("activation", "none")
     if name in ("silu", "swish"):

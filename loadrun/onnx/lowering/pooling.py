@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...build import emit as e
 from ...build.layers import pooling as build
 from ...build.layers.padding import pad
-from ...build.layers.windows import WindowSizes
+from ...build.layers.windows import WindowGeometry
 from ...graph import params as P
 from ...tensors import Tensor, apply1
 from ..call import NodeCall, lower
@@ -18,7 +18,7 @@ from .shapes import product
 __all__ = ["pooling_window"]
 
 
-def pooling_window(c: NodeCall, x: Tensor) -> WindowSizes:
+def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
     """The window with its pads, and what the last windows of ``ceil_mode`` need behind them."""
     kernel = c.ints("kernel_shape")
     if not kernel or len(kernel) != x.ndim - 2:

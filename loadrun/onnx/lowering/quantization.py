@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...arrays.arithmetic import rint
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor
@@ -47,7 +46,7 @@ def _axis(c: NodeCall, x: Tensor) -> int:
 
 def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, to: int) -> Tensor:
     """round(x / scale) + zero point, saturated; of a float32 `x`."""
-    whole = rint(e.elem(M.TRUE_DIV, x, scale))
+    whole = e.rint(e.elem(M.TRUE_DIV, x, scale))
     return saturated(whole, zero, to)
 
 
@@ -113,13 +112,13 @@ def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     flat = e.compare(_EQ, scale, nothing)
     safe = e.where(flat, const_like(1.0, scale), scale)
     start = e.elem(M.NEGATE, e.elem(M.TRUE_DIV, low, safe))
-    zero = saturated(rint(start), None, UINT8)
+    zero = saturated(e.rint(start), None, UINT8)
     return quantized(x, safe, zero, UINT8), scale, zero
 
 
 def requantized(total: Tensor, factor: Tensor, zero: Tensor | None, to: int) -> Tensor:
     """int32 sums times a float32 factor, rounded and saturated."""
-    return saturated(rint(e.elem(M.MUL, cast(total, "float32"), factor)), zero, to)
+    return saturated(e.rint(e.elem(M.MUL, cast(total, "float32"), factor)), zero, to)
 
 
 def factor_of(a: Tensor, b: Tensor, y: Tensor) -> Tensor:

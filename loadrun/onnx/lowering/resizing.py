@@ -8,7 +8,6 @@ from math import floor
 
 import numpy as np
 
-from ...arrays.arithmetic import rint
 from ...build import emit as e
 from ...build.emit import _same_size
 from ...build.layers.resize import OPEN_MODES, axis_weights, resized, weighted
@@ -174,7 +173,7 @@ def _in_type(y: Tensor, x: Tensor) -> Tensor:
     if y._dtype == kind or kind.is_float:
         return cast(y, kind)
     info = np.iinfo(kind.np)
-    bounded = e.elem(M.MIN, const_like(info.max, y), e.elem(M.MAX, const_like(info.min, y), rint(y)))
+    bounded = e.elem(M.MIN, const_like(info.max, y), e.elem(M.MAX, const_like(info.min, y), e.rint(y)))
     return cast(cast(bounded, "int32"), kind)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...build import emit as e
 from ...build.layers import conv as build
-from ...build.layers.windows import WindowSizes
+from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
@@ -47,7 +47,7 @@ def convolved(
     x, weight, bias, single = _parts(call, x, weight, bias)
     kernel = weight._tuple_shape[2:]
     n = len(kernel)
-    window = WindowSizes(kernel, many(stride, n), many(dilation, n), pads)
+    window = WindowGeometry(kernel, many(stride, n), many(dilation, n), pads)
     y = build.convolved(x, weight, window, groups, bias)
     return e.drop_axes(y, [0]) if single else y
 
@@ -107,7 +107,7 @@ def conv_transpose(
     steps, pads, extra, spread = (many(v, len(kernel)) for v in (stride, padding, output_padding, dilation))
     if any(more >= step for more, step in zip(extra, steps, strict=True)):
         raise UnsupportedCallError("output_padding must be less than the stride")
-    window = WindowSizes(kernel, steps, spread, [(p, p) for p in pads])
+    window = WindowGeometry(kernel, steps, spread, [(p, p) for p in pads])
     y = build.transposed(x, weight, window, extra, groups, bias)
     return e.drop_axes(y, [0]) if single else y
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...build import emit as e
 from ...build.layers import pooling as build
-from ...build.layers.windows import WindowSizes
+from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor
 from ..call import FxCall
 from ..registry import aten
@@ -20,11 +20,11 @@ __all__: list[str] = []
 
 def _window(
     call: FxCall, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
-) -> WindowSizes:
+) -> WindowGeometry:
     n = _dimensions(call)
     sizes = many(kernel, n)
     pads = [(p, p) for p in many(padding, n)]
-    window = WindowSizes(sizes, many(stride, n, sizes), many(dilation, n), pads)
+    window = WindowGeometry(sizes, many(stride, n, sizes), many(dilation, n), pads)
     known = call.given(0)[-n:]
     if all(isinstance(v, int) for v in known):
         window.sizes = known
