@@ -341,7 +341,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
 
 @contextmanager
 def text_file(target: str | os.PathLike[str], encoding: str = "ascii") -> Iterator[TextIO]:
-    """A text file that appears when it is complete."""
+    """Open a text file that appears when it is complete."""
     with replacing(target) as raw:
         file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", newline="\n")
         yield file

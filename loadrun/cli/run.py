@@ -217,7 +217,8 @@ class _RunDisplay:
         if self._many:
             show_line(file, results, out, style=self.style)
         else:
-            show(file, results, out, style=self.style, metrics=self.verbose > 1)
+            engines = [str(e) for e in self.run.options.engines]
+            show(file, results, out, style=self.style, metrics=self.verbose > 1, engines=engines)
         if dump.timing is not None and out is not None:
             print(f"  {text.timing_line(dump.timing)}", file=out)
         if dump.explanation or out is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -35,6 +35,7 @@ def show(
     *,
     style: Style = PLAIN,
     metrics: bool = False,
+    engines: Sequence[str] = (),
 ) -> None:
     """Print results as they come.
 
@@ -44,8 +45,9 @@ def show(
         out: where to print; None for errors alone, on standard error.
         style: colours.
         metrics: whether outputs that pass are explained as well.
+        engines: names of the engines that run side by side.
     """
-    rows = text.Rows(style, metrics=metrics)
+    rows = text.Rows(style, metrics=metrics, engines=engines)
     said: list[str] | None = None
 
     def tell(block: str = "") -> None:

@@ -30,7 +30,7 @@ _CODES = {
 
 
 def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: bool = False) -> int:
-    """The exit code for the verdicts of all files.
+    """Return the exit code for the verdicts of all files.
 
     A bug in loadrun outweighs a crash, that a timeout, that an error, that a failed check, and that a file with
     nothing compared.

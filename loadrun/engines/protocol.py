@@ -70,7 +70,7 @@ class FileEngine(Protocol):
     about: About
 
     def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
-        """What `run` takes, made of values by input name; inputs that the file has a value for may be missing.
+        """Make what `run` takes of values by input name; inputs that the file has a value for may be missing.
 
         Raises:
             InputError: an input is missing, unknown, or holds what its type cannot.

@@ -174,7 +174,7 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
 
 
 def runs_file(engine: str | Choice, format: str | None = None) -> bool:
-    """Whether an engine runs files of a format, or of any, as they are, instead of the graph that is made of them.
+    """Tell whether an engine runs files of a format, or of any, as they are, instead of the graph that is made of them.
 
     >>> runs_file("onnxruntime"), runs_file("onnxruntime:translated"), runs_file("reference")
     (True, False, False)
@@ -184,7 +184,7 @@ def runs_file(engine: str | Choice, format: str | None = None) -> bool:
 
 
 def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:
-    """The file that an engine runs in place of a bundle's graph, None where it runs the graph."""
+    """Return the file that an engine runs in place of a bundle's graph, None where it runs the graph."""
     source = bundle.file
     return source if source is not None and runs_file(engine, source.format) else None
 

@@ -211,7 +211,7 @@ _OF_FILES = {
 
 
 def array_dtype(value: Array) -> DType:
-    """The data type of an array of any type that files have.
+    """Return the data type of an array of any type that files have.
 
     >>> array_dtype(np.zeros(2)).spelling, array_dtype(np.array(["a"])).spelling
     ('float64', 'string')

@@ -102,6 +102,7 @@ class Rows:
     Args:
         style: colours of verdicts.
         metrics: whether outputs that pass are explained as well.
+        engines: names of the engines that run side by side, by which their column is wide enough from the first row on.
 
     >>> import loadrun
     >>> rows, results = Rows(), loadrun.run("fixtures/nets/mlp.mge")
@@ -109,11 +110,12 @@ class Rows:
     [4, 1]
     """
 
-    def __init__(self, style: Style = PLAIN, *, metrics: bool = False) -> None:
+    def __init__(self, style: Style = PLAIN, *, metrics: bool = False, engines: Sequence[str] = ()) -> None:
         self.headers: tuple[str, ...] = ()
         self.widths: list[int] = []
         self.style = style
         self.metrics = metrics
+        self.engines = engines
 
     def block(self, results: Iterable[Result]) -> str:
         """The rows of further results, the first time below headers, and details of every failure."""
@@ -141,7 +143,8 @@ class Rows:
             return []
         first = not self.widths
         # Written here, in the form of `table`, since every replay needs it and few need tabulate.
-        widths = self.widths or [len(h) + 2 for h in self.headers]
+        names = max((len(clean(e, 60)) for e in self.engines), default=0)
+        widths = self.widths or [max(len(h) + 2, names if h == "engine" else 0) for h in self.headers]
         columns = zip(widths, zip(*rows, strict=True), strict=True)
         self.widths = [max(width, *map(len, column)) for width, column in columns]
         above = [list(self.headers), ["-" * width for width in self.widths]] if first else []

@@ -40,7 +40,7 @@ def open_file(source: SourceFile, setup: Setup) -> FileEngine:
 def _check_argument(setup: Setup) -> None:
     if setup.argument not in ("", TRANSLATED):
         raise UsageError(
-            f"the engine torch takes nothing behind a colon but {TRANSLATED}, found {setup.argument!r}"
+            f"the engine torch takes nothing after a colon but {TRANSLATED}, found {setup.argument!r}"
         )
 
 

@@ -81,13 +81,13 @@ F4, I4 = "f4", "i4"
             "Images2NeibsBackward",
             P.Images2Neibs(),
             [((1, 1, 2, 2, 3, 3), F4), ((1, 1, 4, 4, 1), F4)],
-            "none of",
+            "do not belong to",
         ),
         (
             "SlidingWindowTransposeBackward",
             P.SlidingWindowTranspose(out_h=4, out_w=4),
             [((1, 1, 4, 4), F4)] * 2,
-            "none of",
+            "do not belong to",
         ),
     ],
 )

@@ -13,23 +13,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
-from ..base.about import About
-from ..base.errors import (
-    EngineError,
-    InputError,
-    LoadRunError,
-    OutOfMemoryError,
-    UnsupportedError,
-    UsageError,
-)
-from ..base.failures import out_of_memory
-from ..base.registry import resolve
-from ..compare.formula import Formula
-from ..compare.judging import NARROW, Criteria, blind, judge, policy_for
-from ..compare.policy import Policy
-from ..compare.recorded import packed_policies
-from ..compare.results import OutputResult, Result, Verdict
-from ..engines import (
+from .base.about import About
+from .base.errors import EngineError, InputError, LoadRunError, OutOfMemoryError, UnsupportedError, UsageError
+from .base.failures import out_of_memory
+from .base.registry import resolve
+from .compare.formula import Formula
+from .compare.judging import NARROW, Criteria, blind, judge, policy_for
+from .compare.policy import Policy
+from .compare.recorded import packed_policies
+from .compare.results import FileResult, OutputResult, Result, Verdict
+from .engines import (
     Choice,
     Engine,
     check_engine,
@@ -39,15 +32,26 @@ from ..engines import (
     make_ready,
     runs_file,
 )
-from ..graph import Graph, Var
-from ..graph.dtypes import Array, DType, dtype_of
-from ..inputs.feeds import fit_inputs, random_inputs
-from ..ops.infer import infer_dtypes
-from ..passes.checks import GET, Cone, Origins, compared, cone, formula, two_sided
-from ..testcase import EXPECT, Bundle, Check, FileValue, Testcase
-from .native import FileReplay, file_errors, own_inputs
+from .engines.file_replay import FileReplay, file_errors, own_inputs
+from .graph import Graph, Var
+from .graph.dtypes import Array, DType, dtype_of
+from .inputs.feeds import fit_inputs, random_inputs
+from .ops.infer import infer_dtypes
+from .passes.checks import GET, Cone, Origins, compared, cone, formula, two_sided
+from .testcase import EXPECT, Bundle, Check, FileValue, Testcase
 
-__all__ = ["Runner", "faulty", "own_errors", "run"]
+__all__ = [
+    "FileResult",
+    "OutputResult",
+    "Result",
+    "Runner",
+    "Verdict",
+    "faulty",
+    "fit_inputs",
+    "own_errors",
+    "random_inputs",
+    "run",
+]
 
 _KEPT = 16
 """Sets of sizes whose engines are kept where each has a graph of its own, those that were needed last."""
@@ -355,7 +359,7 @@ class Runner:
         """The engine for a plan: what checks compute is the reference engine's, whatever executes the model."""
         if self.engine.spec == "reference":
             return self._engine(plan.vars)
-        from ..engines.divided import Divided  # for start-up
+        from .engines.divided import Divided  # for start-up
 
         infer_dtypes(self.bundle.graph.needed(plan.vars))
         computed = {v.id: v for v in (*(v for c in plan.checks for v in c.read), *(v for _, v in plan.plain))}

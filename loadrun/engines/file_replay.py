@@ -13,9 +13,9 @@ from ..compare.formula import Formula
 from ..compare.judging import Criteria, judge, policy_for
 from ..compare.policy import Policy
 from ..compare.results import OutputResult, Result, Verdict
-from ..engines import FileEngine
 from ..graph.dtypes import Array, DType, array_dtype
 from ..testcase import EXPECT, FileValue, SourceFile, Testcase
+from .protocol import FileEngine
 
 __all__ = ["FileReplay", "file_errors", "own_inputs"]
 
