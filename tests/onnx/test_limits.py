@@ -43,7 +43,7 @@ def test_what_fails_at_its_tolerance_fails_as_onnx(
     limit = loadrun.load(path).checks[0].maxerr
     for name in ("m.onnx", "back.mge"):
         assert loadrun.load(tmp_path / name).checks[0].maxerr == limit
-    said = json.loads((tmp_path / "test_data_set_0" / "checks.json").read_text())
+    said = json.loads((tmp_path / "m.test_data_set_0" / "checks.json").read_text())
     assert said["out"]["maxerr"] == limit
 
 
@@ -54,7 +54,7 @@ def test_what_the_data_say_holds_where_the_metadata_are_lost(tmp_path: Path) -> 
     assert data.count(b"loadrun:checks") == 1
     model.write_bytes(data.replace(b"loadrun:checks", b"another:checks"))
     assert main([str(model), "-q"]) == 1
-    for one in tmp_path.glob("test_data_set_*/checks.json"):
+    for one in tmp_path.glob("m.test_data_set_*/checks.json"):
         one.unlink()
     assert main([str(model), "-q"]) == 0, "ONNX's own rule"
 
@@ -85,6 +85,6 @@ def test_policies_travel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_a_damaged_text_is_refused(text: str, tmp_path: Path) -> None:
     path, model = shifted(tmp_path, 0.0), tmp_path / "m.onnx"
     assert main(["convert", path, str(model), "-q"]) == 0
-    (tmp_path / "test_data_set_1" / "checks.json").write_text(text)
+    (tmp_path / "m.test_data_set_1" / "checks.json").write_text(text)
     with pytest.raises(FormatError, match="does not say what outputs must fulfil"):
         loadrun.load(model)

@@ -117,7 +117,7 @@ def test_what_a_dump_asked_holds_for_the_file_as_it_is(
     # Cut rows do not pass, nor does a value that ONNX's own tolerance of a thousandth would let through.
     assert main([str(path), "--engine", "onnxruntime", "--batch-size", "1"]) == 3
     assert "the first 1 of 5 expected rows alone" in capsys.readouterr().out
-    output = tmp_path / "test_data_set_0" / "output_0.pb"
+    output = tmp_path / "m.test_data_set_0" / "output_0.pb"
     stored = numpy_helper.to_array(onnx.load_tensor(str(output)))
     onnx.save_tensor(numpy_helper.from_array(stored + np.float32(1e-4)), str(output))
     assert replay(path).verdict.value == "fail"
