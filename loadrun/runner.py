@@ -14,7 +14,14 @@ from functools import cached_property
 from typing import cast
 
 from .base.about import About
-from .base.errors import EngineError, InputError, LoadRunError, OutOfMemoryError, UnsupportedError, UsageError
+from .base.errors import (
+    EngineError,
+    InputError,
+    LoadRunError,
+    OutOfMemoryError,
+    UnsupportedError,
+    UsageError,
+)
 from .base.failures import out_of_memory
 from .base.registry import resolve
 from .compare.formula import Formula

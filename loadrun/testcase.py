@@ -67,12 +67,17 @@ class Testcase:
     intermediates: Sequence[Sequence[float | None]] = ()
     left_out: str = ""
     faults: Mapping[str, str] = field(default_factory=dict)
-    own: Mapping[str, FileValue] | None = field(default=None, init=False)
+    _own: Mapping[str, FileValue] | None = field(default=None, init=False)
+
+    @property
+    def own(self) -> Mapping[str, FileValue] | None:
+        """The same values as the model's own file has them, None once other arrays were put in place."""
+        return None if isinstance(self.arrays, _WatchedArrays) and self.arrays.edited else self._own
 
     def with_own(self, values: Mapping[str, FileValue] | None) -> Testcase:
-        """The same testcase with its values as the model's own file has them."""
+        """Return the same testcase with its values as the model's own file has them."""
         made = replace(self)
-        object.__setattr__(made, "own", values)
+        object.__setattr__(made, "_own", values)
         return made
 
     @property
@@ -91,14 +96,22 @@ class _WatchedArrays(dict[str, Array]):
 
     Args:
         arrays: what was decoded.
-        changed: called before the first change.
+        keep: called with these arrays before a change.
+
+    Attributes:
+        edited: whether they are no longer what the file has.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], changed: Callable[[], None]) -> None:
+    def __init__(self, arrays: Mapping[str, Array], keep: Callable[[_WatchedArrays], None]) -> None:
         super().__init__((n, a.view()) for n, a in arrays.items())
         for array in self.values():
             array.flags.writeable = False
-        self._changed = changed
+        self._keep = keep
+        self.edited = False
+
+    def _changed(self) -> None:
+        self.edited = True
+        self._keep(self)
 
     def __setitem__(self, name: str, value: Array) -> None:
         self._changed()
@@ -171,13 +184,11 @@ class LazyTestcases(Sequence[Testcase]):
             return self._edited[number]
         found = self._read(number)
 
-        def keep() -> None:
-            # Other arrays are no longer what the file has.
-            object.__setattr__(case, "own", None)
-            self._edited[number] = case
+        # It does not hold the testcase that it is in: a circle would live until garbage is collected.
+        def keep(arrays: _WatchedArrays) -> None:
+            self._edited[number] = replace(found, arrays=arrays)
 
-        case = replace(found, arrays=_WatchedArrays(found.arrays, keep)).with_own(found.own)
-        return case
+        return replace(found, arrays=_WatchedArrays(found.arrays, keep)).with_own(found.own)
 
 
 class SourceFile(Protocol):

@@ -288,14 +288,9 @@ def fix(x: Any, out: Any = None) -> Tensor:
 
 
 @ufunc("rint")
-def rint(x: Tensor) -> Tensor:
+def rint(x: Any) -> Tensor:
     """Return the nearest whole number; halves go to the even one, where MegEngine's own ROUND goes away from zero."""
-    if not is_float(x):
-        return x
-    half = number(0.5, x)
-    even = elem(M.MUL, elem(M.ROUND, elem(M.MUL, x, half)), number(2, x))
-    tie = e.compare(P.ElemwiseMultiTypeMode.EQ, elem(M.SUB, x, elem(M.FLOOR, x)), half)
-    return where(tie, even, elem(M.ROUND, x))
+    return e.rint(x)
 
 
 @lowers("round", "around", "round_")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..build import emit as e
-from ..graph import params as P
-from ..tensors import Tensor, TracedInt, TracedNumber, apply1
+from ..build.layers.padding import padded
+from ..tensors import Tensor, TracedInt, TracedNumber
 from ..tensors.source import refused
 from .axes import axis_of
 from .manipulation import atleast_1d, atleast_2d, atleast_3d, indexed
@@ -292,23 +292,10 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Te
                 way_out="pad in several steps",
             )
     if mode in ("edge", "reflect"):
-        kind = P.PaddingMode.REPLICATE if mode == "edge" else P.PaddingMode.REFLECT
-        return padded(x, widths, kind)
+        return padded(x, widths, mode)
     for axis, (before, after) in enumerate(widths):
         x = _mirrored(x, axis, before, after) if mode == "symmetric" else _wrapped(x, axis, before, after)
     return x
-
-
-def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: P.PaddingMode, value: float = 0.0) -> Tensor:
-    """Pad with MegEngine's own operator."""
-    if e.is_bool(x):
-        return e.cast(padded(e.cast(x, "uint8"), widths, mode, value), "bool")
-    offsets = {}
-    for axis, (before, after) in enumerate(widths):
-        offsets[f"front_offset_dim{axis}"] = before
-        offsets[f"back_offset_dim{axis}"] = after
-    param = P.Padding(padding_val=value, padding_mode=mode, **offsets)
-    return apply1("Padding", param, inputs=[x], scalar=False)
 
 
 def _constant(x: Tensor, widths: Sequence[tuple[int, int]], values: Any) -> Tensor:
@@ -319,7 +306,7 @@ def _constant(x: Tensor, widths: Sequence[tuple[int, int]], values: Any) -> Tens
         numbers = np.broadcast_to(np.asarray(values), (len(widths), 2))
         one = float(numbers.flat[0])
         if (numbers == one).all() and float(np.float32(one)) == float(np.asarray(one, x._dtype.np)):
-            return padded(x, widths, P.PaddingMode.CONSTANT, one)
+            return padded(x, widths, "constant", one)
     for axis, pair in enumerate(widths):
         parts = [x]
         for side, width in enumerate(pair):

@@ -6,7 +6,7 @@ from ``x.shape``, so that they stay symbolic, and lists of axes from numbers kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -23,6 +23,7 @@ from ..ops.op import Trait
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
 from ..tensors.convert import const
 from ..tensors.dtypes import graph_dtype
+from ..tensors.session import suspended
 from ..tensors.sizes import shape_tensor
 from ..tensors.symbolic import TracedInt, TracedNumber, largest, least, place_of
 from ..tensors.value import Tensor
@@ -41,6 +42,7 @@ __all__ = [
     "elem",
     "flat",
     "fluid",
+    "folded",
     "full",
     "gather",
     "half_sums",
@@ -51,11 +53,13 @@ __all__ = [
     "known",
     "like",
     "logical_not",
+    "mean",
     "number",
     "permute",
     "reduce",
     "relu",
     "reshape",
+    "rint",
     "scatter",
     "set_subtensor",
     "sizes",
@@ -91,6 +95,16 @@ def known(x: Tensor) -> NDArray | None:
 def fluid(x: Tensor) -> bool:
     """Tell whether the data may decide how large a tensor is."""
     return x._session is not None and x._session.fluid(x)
+
+
+def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:
+    """Return what a function gives for tensors; a constant where all of them are constants."""
+    if any(x._session is not None for x in xs):
+        return func(*xs)
+    with suspended():
+        result = func(*xs)
+    result._const = True
+    return result
 
 
 def sizes(x: Tensor) -> tuple[int, ...]:
@@ -200,6 +214,16 @@ def _is_zero(x: Tensor) -> bool:
 def is_nan(x: Tensor) -> Tensor:
     """Tell where a float tensor is not a number."""
     return compare(P.ElemwiseMultiTypeMode.ISNAN, x)
+
+
+def rint(x: Tensor) -> Tensor:
+    """Return the nearest whole number; halves go to the even one, where MegEngine's own ROUND goes away from zero."""
+    if not is_float(x):
+        return x
+    half = number(0.5, x)
+    even = elem(M.MUL, elem(M.ROUND, elem(M.MUL, x, half)), number(2, x))
+    tie = compare(P.ElemwiseMultiTypeMode.EQ, elem(M.SUB, x, elem(M.FLOOR, x)), half)
+    return where(tie, even, elem(M.ROUND, x))
 
 
 def with_nan_of(y: Tensor, *xs: Tensor) -> Tensor:
@@ -389,6 +413,11 @@ def reduce(
 def summed(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
     """Return the sum over axes in the tensor's own dtype; float16 is summed in float32, as numpy does."""
     return kept(reduce(x, P.ReduceMode.SUM, axes, half_sums(x)), axes, keepdims)
+
+
+def mean(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return the mean over axes, which stay; of float16 summed in float32."""
+    return cast(kept(reduce(cast(x, plain("Float32")), P.ReduceMode.MEAN, axes), axes, True), x._dtype)
 
 
 def half_sums(x: Tensor) -> P.ReduceDataType:

@@ -126,9 +126,18 @@ def layer_norm(
         normalized_shape = [normalized_shape]
     sizes = [int(n) for n in normalized_shape]
     require(sizes, "normalized_shape must name at least one axis")
-    count = int(np.prod(sizes, dtype=object))
-    param = P.LayerNorm(affine=affine, eps=eps, normalized_dim=len(sizes), normalized_size=count)
-    return apply("LayerNorm", param, inputs=_affine(inp, affine, weight, bias), n=3)[0]
+    return layer_moments(_affine(inp, affine, weight, bias), sizes, eps)[0]
+
+
+def layer_moments(inputs: Sequence[Tensor], sizes: Sequence[int], eps: float) -> list[Tensor]:
+    """Return what MegEngine's LayerNorm gives: the result, and mean and ``1 / sqrt(var + eps)`` of every row."""
+    param = P.LayerNorm(
+        affine=len(inputs) > 1,
+        eps=eps,
+        normalized_dim=len(sizes),
+        normalized_size=int(np.prod(sizes, dtype=object)),
+    )
+    return apply("LayerNorm", param, inputs=inputs, n=3)
 
 
 def general_norm(

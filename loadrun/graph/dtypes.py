@@ -210,6 +210,17 @@ _OF_FILES = {
 """Types that files of others have and MegEngine lacks, by how numpy holds them."""
 
 
+def is_dtype_name(name: str) -> bool:
+    """Tell whether a name is that of a data type, of MegEngine or of files of others.
+
+    >>> is_dtype_name("Float32"), is_dtype_name("Int64"), is_dtype_name("Float3")
+    (True, True, False)
+    """
+    return (
+        name in DTypeEnum.__members__ or name == "String" or any(d.name == name for d in _OF_FILES.values())
+    )
+
+
 def array_dtype(value: Array) -> DType:
     """Return the data type of an array of any type that files have.
 

@@ -26,7 +26,7 @@ class TorchProgram:
     """A program of `torch.export` with its own operators; see `loadrun.engines.FileEngine`.
 
     Args:
-        source: what `loadrun.torch.program.load_program` made.
+        source: what a .pt2 file holds.
     """
 
     def __init__(self, source: SourceFile) -> None:

@@ -66,7 +66,7 @@ def trace(
 
 
 def save(module: Any, path: Any, *args: Any, **kwargs: Any) -> None:
-    """Write an exported program, what it computes and its checks as one file; see `loadrun.torch.program.save`."""
+    """Write an exported program, what it computes and its checks as one file, which `torch.export.load` reads, too."""
     need_torch()
     from .program import save as write  # for start-up
 

@@ -22,7 +22,7 @@ from ..compare.formula import Formula
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
 from ..compare.policy import Policy, require_compared
 from ..compare.results import FileResult, OutputResult, Result, Verdict
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, DType, is_dtype_name
 from ..inputs.files import members
 
 __all__ = ["JudgeOptions", "ResultWriter", "SavedFile", "judge_results", "judge_saved", "read_saved"]
@@ -199,10 +199,8 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
 
 def _dtype(value: object, where: str) -> str:
     name = schema.text(value, where)
-    try:
-        DType(name).np  # noqa: B018
-    except KeyError:
-        raise FormatError(f"{where}: expected a data type, found {clean(name)!r}") from None
+    if not is_dtype_name(name):
+        raise FormatError(f"{where}: expected a data type, found {clean(name)!r}")
     return name
 
 

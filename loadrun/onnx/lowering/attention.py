@@ -8,16 +8,16 @@ from math import sqrt
 import numpy as np
 
 from ...build import emit as e
-from ...build.emit import summed
 from ...build.exact_products import product
+from ...build.layers.activation import softmax
+from ...build.layers.attention import capped, mask_bias, scaled_scores, shared_heads
 from ...graph import params as P
 from ...tensors import Tensor
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError, Value
 from .parts import M, cast, const_like, of_length, transposed
-from .reductions import softmax
 
-__all__ = ["attended", "guarded_softmax", "heads", "merged", "rotated"]
+__all__ = ["heads", "merged", "rotated"]
 
 _LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.ElemwiseMultiTypeMode.EQ
 
@@ -36,50 +36,6 @@ def merged(x: Tensor) -> Tensor:
     return e.reshape(transposed(x, (0, 2, 1, 3)), (b, s, h * d))
 
 
-def _repeated(x: Tensor, times: int) -> Tensor:
-    """Every head as often as query heads share it."""
-    if times == 1:
-        return x
-    b, h, s, d = x.shape
-    wide = e.broadcast(e.add_axes(x, [2]), (b, h, times, s, d))
-    return e.reshape(wide, (b, h * times, s, d))
-
-
-def guarded_softmax(scores: Tensor) -> Tensor:
-    """Softmax along the last axis; zeros where a whole row is masked."""
-    last = scores.ndim - 1
-    top = e.add_axes(e.reduce(scores, P.ReduceMode.MAX, [last]), [last])
-    finite = e.elem(M.MAX, const_like(-3e38, top), top)
-    power = e.elem(M.EXP, e.elem(M.SUB, scores, finite))
-    total = summed(power, [last], True)
-    none = cast(e.compare(_EQ, total, const_like(0.0, total)), total._dtype)
-    return e.elem(M.TRUE_DIV, power, e.elem(M.ADD, total, none))
-
-
-def attended(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scale: float,
-    bias: Tensor | None = None,
-    *,
-    guard: bool = True,
-    cap: float = 0.0,
-) -> Tensor:
-    """softmax(q @ k^T * scale + bias) @ v of float32 (B, H, S, D) tensors with as many heads each.
-
-    With a `cap` the scores before the bias are bent to lie between minus it and it, by a hyperbolic tangent.
-    """
-    scores = product(e.elem(M.MUL, q, const_like(scale, q)), transposed(k, (0, 1, 3, 2)))
-    if cap:
-        bent = e.elem(M.TANH, e.elem(M.MUL, const_like(1.0 / cap, scores), scores))
-        scores = e.elem(M.MUL, const_like(cap, bent), bent)
-    if bias is not None:
-        scores = e.elem(M.ADD, scores, bias)
-    weights = guarded_softmax(scores) if bias is not None and guard else softmax(scores, 3)
-    return product(weights, v)
-
-
 class _Mask:
     """Which keys a query may see: a bias to add to the scores, with -inf where it may not."""
 
@@ -91,8 +47,7 @@ class _Mask:
         self.bias = bias if self.bias is None else e.elem(M.ADD, self.bias, bias)
 
     def allow(self, allowed: Tensor) -> None:
-        zero, never = const_like(0.0, self.like), const_like(-np.inf, self.like)
-        self.add(e.where(allowed, zero, never))
+        self.add(mask_bias(allowed, self.like))
 
 
 def _given_mask(mask: _Mask, given: Tensor, length: int) -> None:
@@ -140,6 +95,10 @@ def _mask_of(c: NodeCall, q: Tensor, k: Tensor, past: int, valid: Tensor | None)
     return mask.bias
 
 
+def _scale(c: NodeCall, q: Tensor) -> float:
+    return c.real("scale") if "scale" in c.attributes else 1.0 / sqrt(q._tuple_shape[3])
+
+
 @lower("Attention")
 def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
     q, k, v = c.t(0), c.t(1), c.t(2)
@@ -154,33 +113,20 @@ def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
         k, v = e.concat([c.t(4), k], 2), e.concat([c.t(5), v], 2)
     present = k, v
     group = q._tuple_shape[1] // max(k._tuple_shape[1], 1)
-    k, v = (_repeated(cast(x, "float32"), group) for x in (k, v))
+    k, v = (shared_heads(cast(x, "float32"), group) for x in (k, v))
     q = cast(q, "float32")
-    scale = (
-        c.real("scale", 1.0 / sqrt(q._tuple_shape[3]))
-        if "scale" in c.attributes
-        else 1.0 / sqrt(q._tuple_shape[3])
-    )
-    root = sqrt(scale)
-    scores = product(
-        e.elem(M.MUL, q, const_like(root, q)),
-        transposed(e.elem(M.MUL, k, const_like(root, k)), (0, 1, 3, 2)),
-    )
+    scores = scaled_scores(q, k, _scale(c, q))
     shown = [scores]
-    cap = c.real("softcap")
-    if cap:
-        scores = e.elem(
-            M.MUL,
-            const_like(cap, scores),
-            e.elem(M.TANH, e.elem(M.TRUE_DIV, scores, const_like(cap, scores))),
-        )
+    scores = capped(scores, c.real("softcap"))
     shown.append(scores)
     valid = c.maybe(6)
     bias = _mask_of(c, q, k, past, valid)
     if bias is not None:
         scores = e.elem(M.ADD, scores, bias)
     shown.append(scores)
-    weights = softmax(scores, 3) if bias is None else guarded_softmax(scores)
+    # Without a window on the left every query sees the first key.
+    guard = c.has(3) or valid is not None or c.number("left_window_size", -1) >= 0
+    weights = softmax(scores, 3, guard=guard)
     shown.append(weights)
     y = product(weights, v)
     y = cast(merged(y) if flat else y, kind)
@@ -195,9 +141,8 @@ def _flex(c: NodeCall) -> Tensor:
     q, k, v = (cast(c.t(i), "float32") for i in range(3))
     kind = c.t(0)._dtype
     group = q._tuple_shape[1] // max(k._tuple_shape[1], 1)
-    k, v = _repeated(k, group), _repeated(v, group)
-    scale = c.real("scale") if "scale" in c.attributes else 1.0 / sqrt(q._tuple_shape[3])
-    scores = e.elem(M.MUL, product(q, transposed(k, (0, 1, 3, 2))), const_like(scale, q))
+    k, v = shared_heads(k, group), shared_heads(v, group)
+    scores = scaled_scores(q, k, _scale(c, q))
     precision = c.number("softmax_precision", 1)
     scores = _modified(c, "score_mod", scores, precision)
     weights = _modified(c, "prob_mod", softmax(scores, 3), precision)
@@ -300,6 +245,6 @@ def _at(x: Tensor, t: int, shape: Sequence[int]) -> Tensor:
 
 def _attended_states(q: Tensor, state: Tensor, group: int, scale: float) -> Tensor:
     """What queries (B, Hq, dk) read from states (B, Hkv, dk, dv): (B, Hq, dv)."""
-    seen = _repeated(state, group)
+    seen = shared_heads(state, group)
     result = e.reduce(e.elem(M.MUL, seen, e.add_axes(q, [3])), P.ReduceMode.SUM, [2])
     return e.elem(M.MUL, const_like(scale, result), result)

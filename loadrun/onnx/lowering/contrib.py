@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from ...build import emit as e
+from ...build.layers.activation import gelu, softmax
+from ...build.layers.norm import group_norm
 from ...graph import params as P
 from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ..call import CONTRIB, NodeCall, find, front, lower
 from ..values import UnsupportedNodeError, Value
 from .convolution import from_last, to_last
-from .functions import gelu_tanh
 from .indexing import uniques
 from .linalg import matmul
-from .norms import standardized
 from .parts import M, cast, const_like
-from .reductions import flat_to_2d, softmax
+from .reductions import flat_to_2d
 
 __all__: list[str] = []
 
@@ -195,14 +195,9 @@ def _group_norm(c: NodeCall) -> tuple[Tensor, ...]:
             whole = e.elem(M.ADD, whole, c.t(4) if last else e.reshape(c.t(4), (-1, 1, 1)))
     x = cast(from_last(whole) if last else whole, "float32")
     groups = c.number("groups")
-    b, n, *space = x.shape
     if groups < 1 or x._tuple_shape[1] % groups:
         raise UnsupportedNodeError(f"{x._tuple_shape[1]} channels in {groups} groups")
-    parts = e.reshape(x, (b, groups, n // groups, *space))
-    y, _, _ = standardized(parts, list(range(2, parts.ndim)), c.real("epsilon", 1e-5))
-    y = e.reshape(y, x.shape)
-    gamma, beta = (e.reshape(cast(c.t(i), "float32"), (-1, *[1] * len(space))) for i in (1, 2))
-    y = e.elem(M.ADD, e.elem(M.MUL, y, gamma), beta)
+    y = group_norm(x, groups, c.t(1), c.t(2), c.real("epsilon", 1e-5))
     if c.number("activation"):
         y = e.elem(M.SILU, y)
     y = cast(to_last(y) if last else y, c.t(0)._dtype)
@@ -223,7 +218,7 @@ def _bias_split_gelu(c: NodeCall) -> Tensor:
     x = e.elem(M.ADD, c.t(0), c.t(1))
     axis, half = x.ndim - 1, x._tuple_shape[-1] // 2
     one, two = (e.subtensor(x, [(axis, *ends, None, None)]) for ends in ((None, half), (half, None)))
-    return e.elem(M.MUL, one, e.elem(M.GELU, two))
+    return e.elem(M.MUL, one, gelu(two))
 
 
 @lower("BiasSoftmax", domain=CONTRIB)
@@ -238,7 +233,7 @@ def _bias_softmax(c: NodeCall) -> Tensor:
 @lower("GemmFastGelu", domain=CONTRIB)
 def _gemm_gelu(c: NodeCall) -> Tensor:
     y = matmul(c.t(0), c.t(1))
-    return gelu_tanh(e.elem(M.ADD, y, c.t(2)) if c.has(2) else y)
+    return gelu(e.elem(M.ADD, y, c.t(2)) if c.has(2) else y, tanh=True)
 
 
 @lower("BiasDropout", domain=CONTRIB)

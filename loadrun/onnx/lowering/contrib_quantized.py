@@ -8,6 +8,9 @@ import numpy as np
 
 from ...arrays.arithmetic import rint
 from ...build import emit as e
+from ...build.layers.activation import softmax
+from ...build.layers.pooling import averaged
+from ...build.layers.sizes import joined
 from ...graph import params as P
 from ...tensors import Tensor, const
 from ..call import CONTRIB, NodeCall, find, front, lower
@@ -16,10 +19,9 @@ from .convolution import from_last, to_last
 from .linalg import exact_product, matmul
 from .nbits import gathered_table, weight_of
 from .parts import M, cast, const_like, folded, transposed
-from .pooling import averaged, pooling_window
+from .pooling import pooling_window
 from .quantization import dequantized, dynamic, factor_of, quantized, requantized, saturated, single
-from .reductions import flat_to_2d, mean, softmax
-from .shapes import joined
+from .reductions import flat_to_2d
 from .transformers import embedded, self_attended
 
 __all__: list[str] = []
@@ -79,8 +81,8 @@ def _qlinear_softmax(c: NodeCall) -> Value:
 @lower("QLinearGlobalAveragePool", domain=CONTRIB)
 def _qlinear_global(c: NodeCall) -> Value:
     if c.number("channels_last"):
-        return _through_float(c, 3, lambda x: mean(x, list(range(1, x.ndim - 1))))
-    return _through_float(c, 3, lambda x: mean(x, list(range(2, x.ndim))))
+        return _through_float(c, 3, lambda x: e.mean(x, list(range(1, x.ndim - 1))))
+    return _through_float(c, 3, lambda x: e.mean(x, list(range(2, x.ndim))))
 
 
 @lower("QLinearAveragePool", domain=CONTRIB)
@@ -89,8 +91,7 @@ def _qlinear_average(c: NodeCall) -> Value:
 
     def pool(x: Tensor) -> Tensor:
         x = from_last(x) if last else x
-        window, beyond = pooling_window(c, x)
-        y = averaged(x, window, beyond, include=bool(c.number("count_include_pad")))
+        y = averaged(x, pooling_window(c, x), include=bool(c.number("count_include_pad")))
         return to_last(y) if last else y
 
     return _through_float(c, 3, pool)

@@ -7,52 +7,33 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...build import emit as e
-from ...build.conv import conv1d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, deformable_conv2d
+from ...build.conv import deformable_conv2d
+from ...build.layers import conv as build
+from ...build.layers.padding import pad
+from ...build.layers.windows import WindowSizes
 from ...tensors import Tensor, const
 from ...tensors.symbolic import largest
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from .functions import activation
 from .linalg import minus_zero
-from .padding import pad_with
 from .parts import M, cast, const_like, flags, folded, is_open, of_length, transposed
 
-__all__ = ["WindowGeometry", "convolved", "padding_of", "window_of"]
+__all__ = ["padding_of", "window_of"]
 
 
-class WindowGeometry:
-    """How a window moves: kernel, strides, dilations, and pads before and after, for each axis of space.
-
-    Attributes:
-        fits: whether it must fit into what it moves over, since the sizes are not those of data.
-    """
-
-    def __init__(self, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> None:
-        self.fits = False
-        self.kernel = list(kernel)
-        self.strides = list(strides)
-        self.dilations = list(dilations)
-        self.pads = [(0, 0)] * len(self.kernel)
-        if any(v < 1 for v in (*self.kernel, *self.strides, *self.dilations)):
-            raise UnsupportedNodeError("a kernel, stride or dilation is less than 1")
-
-    @property
-    def reach(self) -> list[int]:
-        """How far a window reaches on each axis."""
-        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
-
-
-def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
+def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowSizes:
     """The window of a convolution or pooling, without its pads."""
     n = len(kernel)
-    result = WindowGeometry(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
+    result = WindowSizes(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
     if len(result.strides) != n or len(result.dilations) != n:
         raise UnsupportedNodeError(f"strides and dilations must name {n} axes")
-    result.fits = c.importer.assumed
+    if any(v < 1 for v in (*result.kernel, *result.strides, *result.dilations)):
+        raise UnsupportedNodeError("a kernel, stride or dilation is less than 1")
     return result
 
 
-def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> list[tuple[int, int]]:
+def padding_of(c: NodeCall, window: WindowSizes, sizes: Sequence[int]) -> list[tuple[int, int]]:
     """Pads before and after by the attributes ``auto_pad`` and ``pads``."""
     n = len(window.kernel)
     auto = c.text("auto_pad", "NOTSET")
@@ -74,72 +55,28 @@ def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> lis
     return list(zip(pads[:n], pads[n:], strict=True))
 
 
-def _grouped(w: Tensor, groups: int, *, transposed: bool = False) -> Tensor:
-    """A weight with an axis of groups in front, which MegEngine wants where there are several."""
-    if groups == 1:
-        return w
-    n, *rest = w._tuple_shape
-    if groups < 1 or n % groups:
-        raise UnsupportedNodeError(f"{n} channels are not a multiple of {groups} groups")
-    return folded(lambda v: e.reshape(v, (groups, n // groups, *rest)), w)
-
-
-def convolved(x: Tensor, w: Tensor, window: WindowGeometry, groups: int) -> Tensor:
-    """A convolution without bias, with its pads."""
-    n = x.ndim - 2
-    if n not in (1, 2, 3) or w.ndim != x.ndim:
+def _convolved(
+    c: NodeCall, x: Tensor, w: Tensor, window: WindowSizes, groups: int, bias: Tensor | None = None
+) -> Tensor:
+    """A convolution whose shapes fit together."""
+    if x.ndim not in (3, 4, 5) or w.ndim != x.ndim:
         raise UnsupportedNodeError(f"{x.ndim - 2} axes of space; MegEngine convolves over 1 to 3")
     if x._tuple_shape[1] != w._tuple_shape[1] * groups:
         raise UnsupportedNodeError(
             f"{x._tuple_shape[1]} channels, but the weight takes {w._tuple_shape[1]} for each of {groups} groups"
         )
-    pads = window.pads
-    if any(a != b or a < 0 or is_open(a, b) for a, b in pads):
-        x = pad_with(x, [(0, 0), (0, 0), *pads], "constant")
-        pads = [(0, 0)] * n
-    before = [a for a, _ in pads]
-    out = [
-        (int(i) + 2 * p - r) // s + 1
-        for i, p, r, s in zip(x._tuple_shape[2:], before, window.reach, window.strides, strict=True)
-    ]
-    if 0 in x._tuple_shape or any(v < 1 for v in out):
-        if window.fits:
-            raise UnsupportedNodeError(
-                f"a window of {window.reach} is larger than what it moves over, {list(x._tuple_shape[2:])}"
-            )
-        return e.full(const_like(0, x), (x.shape[0], w._tuple_shape[0], *(max(v, 0) for v in out)))
-    weight = _grouped(w, groups)
-    if n == 1:
-        return conv1d(
-            x,
-            weight,
-            None,
-            window.strides[0],
-            before[0],
-            window.dilations[0],
-            groups,
-            compute_mode="float32" if x._dtype.name == "Float16" else "default",
+    _check_groups(w, groups)
+    sizes = [int(n) + int(a) + int(b) for n, (a, b) in zip(x._tuple_shape[2:], window.pads, strict=True)]
+    if c.importer.assumed and any(n < r for n, r in zip(sizes, window.reach, strict=True)):
+        raise UnsupportedNodeError(
+            f"a window of {window.reach} is larger than what it moves over, {list(x._tuple_shape[2:])}"
         )
-    if n == 2:
-        return conv2d(
-            x,
-            weight,
-            None,
-            window.strides,
-            before,
-            window.dilations,
-            groups,
-            compute_mode="float32" if x._dtype.name == "Float16" else "default",
-        )
-    wide, factor = cast(x, "float32"), cast(weight, "float32")
-    return cast(conv3d(wide, factor, None, window.strides, before, window.dilations, groups), x._dtype)
+    return build.convolved(x, w, window, groups, bias)
 
 
-def _with_bias(y: Tensor, bias: Tensor | None) -> Tensor:
-    if bias is None:
-        return y
-    shape = (1, -1, *[1] * (y.ndim - 2))
-    return e.elem(M.ADD, y, folded(lambda b: e.reshape(b, shape), bias))
+def _check_groups(w: Tensor, groups: int) -> None:
+    if groups < 1 or w._tuple_shape[0] % groups:
+        raise UnsupportedNodeError(f"{w._tuple_shape[0]} channels are not a multiple of {groups} groups")
 
 
 @lower("Conv")
@@ -147,7 +84,7 @@ def _conv(c: NodeCall) -> Tensor:
     x, w = c.t(0), c.t(1)
     window = window_of(c, w._tuple_shape[2:])
     window.pads = padding_of(c, window, x.shape[2:])
-    return _with_bias(convolved(x, w, window, c.number("group", 1)), c.maybe(2))
+    return _convolved(c, x, w, window, c.number("group", 1), c.maybe(2))
 
 
 @lower("FusedConv", domain=CONTRIB)
@@ -184,7 +121,7 @@ def _conv_last(c: NodeCall) -> Tensor:
     window = window_of(c, w._tuple_shape[2:])
     window.pads = padding_of(c, window, x.shape[2:])
     added = c.maybe(3)
-    y = _with_bias(convolved(x, w, window, groups), c.maybe(2))
+    y = _convolved(c, x, w, window, groups, c.maybe(2))
     return to_last(_ended(c, y, None if added is None else from_last(added)))
 
 
@@ -204,21 +141,15 @@ def _conv_transpose(c: NodeCall) -> Tensor:
     full = [
         s * (int(i) - 1) + r for i, s, r in zip(x._tuple_shape[2:], window.strides, window.reach, strict=True)
     ]
-    pads = _transposed_pads(c, x, window, full, extra)
     if n not in (1, 2, 3):
         raise UnsupportedNodeError(f"{n} axes of space; MegEngine convolves over 1 to 3")
-    weight = _grouped(w, groups)
-    even = all(a == b and a >= 0 for a, b in pads) and not any(extra)
-    before = [a for a, _ in pads] if even else [0] * n
-    y = _spread(x, weight, window, before, groups)
-    if not even:
-        widths = [(-a, o - b) for (a, b), o in zip(pads, extra, strict=True)]
-        y = pad_with(y, [(0, 0), (0, 0), *widths], "constant")
-    return _with_bias(y, c.maybe(2))
+    _check_groups(w, groups)
+    window.pads = _transposed_pads(c, x, window, full, extra)
+    return build.transposed(x, w, window, extra, groups, c.maybe(2))
 
 
 def _transposed_pads(
-    c: NodeCall, x: Tensor, window: WindowGeometry, full: Sequence[int], extra: list[int]
+    c: NodeCall, x: Tensor, window: WindowSizes, full: Sequence[int], extra: list[int]
 ) -> list[tuple[int, int]]:
     wanted = c.ints("output_shape")
     n = len(full)
@@ -235,21 +166,6 @@ def _transposed_pads(
     return result
 
 
-def _spread(x: Tensor, w: Tensor, window: WindowGeometry, pads: Sequence[int], groups: int) -> Tensor:
-    kind = x._dtype
-    x, w = cast(x, "float32"), cast(w, "float32")
-    s, d = list(window.strides), list(window.dilations)
-    p = list(pads)
-    if len(p) == 1:
-        y = conv_transpose2d(
-            e.add_axes(x, [3]), e.add_axes(w, [w.ndim]), None, (s[0], 1), (p[0], 0), 0, (d[0], 1), groups
-        )
-        return cast(e.drop_axes(y, [3]), kind)
-    if len(p) == 2:
-        return cast(conv_transpose2d(x, w, None, s, p, 0, d, groups), kind)
-    return cast(conv_transpose3d(x, w, None, s, p, 0, d, groups), kind)
-
-
 # Deformable
 
 
@@ -263,7 +179,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
     groups = c.number("group", 1)
     if any(a != b or is_open(a, b) for a, b in pads):
         # Padding in front moves positions along; what lies outside counts as zero in both.
-        x = pad_with(x, [(0, 0), (0, 0), *pads], "constant")
+        x = pad(x, [(0, 0), (0, 0), *pads], "constant")
         pads = [(0, 0)] * 2
     mask = c.maybe(4)
     if mask is None:
@@ -271,7 +187,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
         mask = e.full(const_like(1.0, offset), (shape[0], shape[1] // 2, *shape[2:]))
     y = deformable_conv2d(
         x,
-        _grouped(w, groups),
+        build.grouped(w, groups),
         offset,
         mask,
         None,
@@ -280,7 +196,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
         window.dilations,
         groups,
     )
-    return _with_bias(cast(y, c.t(0)._dtype), c.maybe(3))
+    return build.with_bias(cast(y, c.t(0)._dtype), c.maybe(3))
 
 
 # Integers
@@ -309,12 +225,14 @@ def exact_convolution(
     if each * channels * 255 * 255 < 1 << 24 or groups > 1:
         if each * channels * 255 * 255 >= 1 << 24:
             c.importer.note(f"{c.op} of long sums is computed in float32, which may be off by one step")
-        return cast(convolved(a, b, window, groups), "int32")
+        return cast(_convolved(c, a, b, window, groups), "int32")
     step = max(258 // each, 1)
     total: Tensor | None = None
     for start in range(0, channels, step):
         index = [(1, start, min(start + step, channels), None, None)]
-        part = convolved(e.subtensor(a, index), folded(lambda v, i=index: e.subtensor(v, i), b), window, 1)
+        part = _convolved(
+            c, e.subtensor(a, index), folded(lambda v, i=index: e.subtensor(v, i), b), window, 1
+        )
         part = cast(part, "int32")
         total = part if total is None else e.elem(M.ADD, total, part)
     assert total is not None
@@ -344,12 +262,12 @@ def _col2im(c: NodeCall) -> Tensor:
     ]
     cells = e.reshape(x, (channels * batch, area, *steps))
     units = np.eye(area, dtype=np.float32).reshape(area, 1, *block)
-    y = _spread(cast(cells, "float32"), const(units), window, [0] * n, 1)
+    y = build.transposed(cells, const(units), window, [0] * n)
     widths = []
     for k, i in enumerate(image):
         full = (steps[k] - 1) * window.strides[k] + window.reach[k]
         widths.append((-pads[k], i + pads[k] - full))
-    y = pad_with(y, [(0, 0), (0, 0), *widths], "constant")
+    y = pad(y, [(0, 0), (0, 0), *widths], "constant")
     return cast(e.reshape(y, (batch, channels, *image)), x._dtype)
 
 
@@ -362,8 +280,8 @@ def _causal(c: NodeCall) -> tuple[Tensor, Tensor]:
     if state is None:
         state = e.full(const_like(0, x), (*x.shape[:-1], k - 1))
     whole = e.concat([state, x], x.ndim - 1) if k > 1 else x
-    window = WindowGeometry([k], [1], [1])
-    y = _with_bias(convolved(whole, w, window, x._tuple_shape[1]), c.maybe(2))
+    window = WindowSizes([k], [1], [1])
+    y = _convolved(c, whole, w, window, x._tuple_shape[1], c.maybe(2))
     name = c.text("activation", "none")
     if name in ("silu", "swish"):
         y = e.elem(M.SILU, y)

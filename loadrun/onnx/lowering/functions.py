@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...arrays import arithmetic as a
 from ...build import emit as e
+from ...build.layers import activation as build
 from ...graph import params as P
 from ...ops.elemwise.table import ROWS
 from ...tensors import Tensor
 from ..call import NodeCall, lower
 from .parts import M, cast, const_like, floats
 
-__all__ = ["activation", "celu", "elu", "gelu_tanh", "hard_sigmoid", "relu"]
+__all__ = ["activation", "relu"]
 
 _LT = P.ElemwiseMultiTypeMode.LT
 
@@ -51,47 +51,28 @@ def _relu(c: NodeCall) -> Tensor:
     return relu(c.t(0))
 
 
-def _signed_parts(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The positive and the negative part."""
-    return relu(x), e.elem(M.MIN, const_like(0, x), x)
-
-
-def elu(x: Tensor, alpha: float) -> Tensor:
-    """x, and alpha * (exp(x) - 1) below 0."""
-    up, down = _signed_parts(x)
-    return e.elem(M.ADD, up, e.elem(M.MUL, const_like(alpha, x), e.elem(M.EXPM1, down)))
-
-
 @lower("Elu")
 def _elu(c: NodeCall) -> Tensor:
-    return elu(c.t(0), c.real("alpha", 1.0))
-
-
-def celu(x: Tensor, alpha: float) -> Tensor:
-    """x, and alpha * (exp(x / alpha) - 1) below 0."""
-    up, down = _signed_parts(x)
-    scaled = e.elem(M.EXPM1, e.elem(M.TRUE_DIV, down, const_like(alpha, x)))
-    return e.elem(M.ADD, up, e.elem(M.MUL, const_like(alpha, x), scaled))
+    return build.elu(c.t(0), c.real("alpha", 1.0))
 
 
 @lower("Celu")
 def _celu(c: NodeCall) -> Tensor:
-    return celu(c.t(0), c.real("alpha", 1.0))
+    alpha = c.real("alpha", 1.0)
+    return build.elu(c.t(0), alpha, input_scale=1 / alpha)
 
 
 @lower("Selu")
 def _selu(c: NodeCall) -> Tensor:
-    x = c.t(0)
     old = c.opset < 6
     alpha = c.real("alpha", 1.6732 if old else 1.67326319217681884765625)
     gamma = c.real("gamma", 1.0507 if old else 1.05070102214813232421875)
-    return e.elem(M.MUL, const_like(gamma, x), elu(x, alpha))
+    return build.elu(c.t(0), alpha, gamma)
 
 
 @lower("LeakyRelu")
 def _leaky(c: NodeCall) -> Tensor:
-    x = c.t(0)
-    return e.elem(M.PRELU, x, const_like(c.real("alpha", 0.01), x))
+    return build.prelu(c.t(0), c.real("alpha", 0.01))
 
 
 @lower("PRelu")
@@ -100,7 +81,7 @@ def _prelu(c: NodeCall) -> Tensor:
     if c.opset < 7 and slope.ndim == 1 and x.ndim > 2 and slope._tuple_shape[0] != 1:
         slope = e.add_axes(slope, range(1, x.ndim - 1))
     if x._dtype.is_float:
-        return e.elem(M.PRELU, x, slope)
+        return build.prelu(x, slope)
     wide, factor = cast(x, "int32"), cast(slope, "int32")
     return e.where(e.compare(_LT, wide, const_like(0, wide)), e.elem(M.MUL, wide, factor), wide)
 
@@ -112,15 +93,9 @@ def _thresholded(c: NodeCall) -> Tensor:
     return e.elem(M.COND_LT_MOV, alpha, x, x)
 
 
-def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
-    """alpha * x + beta between 0 and 1."""
-    line = e.elem(M.ADD, e.elem(M.MUL, const_like(alpha, x), x), const_like(beta, x))
-    return a.clipped(line, const_like(0, x), const_like(1, x))
-
-
 @lower("HardSigmoid")
 def _hard_sigmoid(c: NodeCall) -> Tensor:
-    return hard_sigmoid(c.t(0), c.real("alpha", 0.2), c.real("beta", 0.5))
+    return build.hard_sigmoid(c.t(0), c.real("alpha", 0.2), c.real("beta", 0.5))
 
 
 @lower("Softsign")
@@ -144,58 +119,42 @@ def _shrink(c: NodeCall) -> Tensor:
 
 @lower("Mish")
 def _mish(c: NodeCall) -> Tensor:
-    x = c.t(0)
-    return e.elem(M.MUL, x, e.elem(M.TANH, e.elem(M.SOFTPLUS, x)))
+    return build.mish(c.t(0))
 
 
 @lower("Swish")
 def _swish(c: NodeCall) -> Tensor:
-    return swish(c.t(0), c.real("alpha", 1.0))
+    return build.swish(c.t(0), c.real("alpha", 1.0))
 
 
 @lower("QuickGelu", domain="com.microsoft")
 def _quick_gelu(c: NodeCall) -> Tensor:
-    return swish(c.t(0), c.real("alpha", 1.702))
-
-
-def swish(x: Tensor, alpha: float) -> Tensor:
-    """x * sigmoid(alpha * x)."""
-    if alpha == 1.0:
-        return e.elem(M.SILU, x)
-    return e.elem(M.MUL, x, e.elem(M.SIGMOID, e.elem(M.MUL, const_like(alpha, x), x)))
+    return build.swish(c.t(0), c.real("alpha", 1.702))
 
 
 @lower("SwiGLU")
 def _swiglu(c: NodeCall) -> Tensor:
-    return e.elem(M.MUL, swish(c.t(0), c.real("alpha", 1.0)), c.t(1))
-
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """The approximation of GELU by a tanh."""
-    cube = e.elem(M.MUL, const_like(0.044715, x), a.power(x, const_like(3.0, x)))
-    inner = e.elem(M.MUL, const_like(0.7978845608028654, x), e.elem(M.ADD, x, cube))
-    half = e.elem(M.MUL, const_like(0.5, x), x)
-    return e.elem(M.MUL, half, e.elem(M.ADD, const_like(1, x), e.elem(M.TANH, inner)))
+    return e.elem(M.MUL, build.swish(c.t(0), c.real("alpha", 1.0)), c.t(1))
 
 
 @lower("Gelu")
 def _gelu(c: NodeCall) -> Tensor:
-    return gelu_tanh(c.t(0)) if c.text("approximate") == "tanh" else e.elem(M.GELU, c.t(0))
+    return build.gelu(c.t(0), tanh=c.text("approximate") == "tanh")
 
 
 @lower("Gelu", domain="com.microsoft")
 def _gelu_ms(c: NodeCall) -> Tensor:
-    return e.elem(M.GELU, c.t(0))
+    return build.gelu(c.t(0))
 
 
 @lower("BiasGelu", domain="com.microsoft")
 def _bias_gelu(c: NodeCall) -> Tensor:
-    return e.elem(M.GELU, e.elem(M.ADD, c.t(0), c.t(1)))
+    return build.gelu(e.elem(M.ADD, c.t(0), c.t(1)))
 
 
 @lower("FastGelu", domain="com.microsoft")
 def _fast_gelu(c: NodeCall) -> Tensor:
-    return gelu_tanh(e.elem(M.ADD, c.t(0), c.t(1)) if c.has(1) else c.t(0))
+    return build.gelu(e.elem(M.ADD, c.t(0), c.t(1)) if c.has(1) else c.t(0), tanh=True)
 
 
 def activation(name: str, x: Tensor, alpha: float | None = None, beta: float | None = None) -> Tensor:
@@ -217,10 +176,10 @@ def activation(name: str, x: Tensor, alpha: float | None = None, beta: float | N
         "sigmoid": lambda: e.elem(M.SIGMOID, x),
         "softplus": lambda: e.elem(M.SOFTPLUS, x),
         "softsign": lambda: softsign(x),
-        "leakyrelu": lambda: e.elem(M.PRELU, x, const_like(first(0.01), x)),
+        "leakyrelu": lambda: build.prelu(x, first(0.01)),
         "thresholdedrelu": lambda: e.elem(M.COND_LT_MOV, const_like(first(1.0), x), x, x),
-        "elu": lambda: elu(x, first(1.0)),
-        "hardsigmoid": lambda: hard_sigmoid(x, first(0.2), second(0.5)),
+        "elu": lambda: build.elu(x, first(1.0)),
+        "hardsigmoid": lambda: build.hard_sigmoid(x, first(0.2), second(0.5)),
         "hardswish": lambda: e.elem(M.H_SWISH, x),
         "affine": lambda: e.elem(
             M.ADD, e.elem(M.MUL, const_like(first(1.0), x), x), const_like(second(0.0), x)

@@ -6,12 +6,12 @@ import numpy as np
 
 from ...arrays.selection import along
 from ...build import emit as e
+from ...build.layers.activation import log_softmax
 from ...graph import params as P
 from ...tensors import Tensor, apply
 from ..call import NodeCall, lower
 from ..values import BOOL, UnsupportedNodeError, Value
 from .parts import M, cast, const_like
-from .reductions import log_softmax
 
 __all__: list[str] = []
 

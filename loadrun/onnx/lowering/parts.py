@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...build import emit as e
+from ...build.layers.sizes import is_open, of_length
 from ...graph import params as P
-from ...tensors import Tensor, apply1, const, suspended
-from ...tensors.sizes import TracedInt, shape_tensor
+from ...tensors import Tensor, const
 
 __all__ = [
     "M",
@@ -28,6 +28,7 @@ __all__ = [
 
 M = P.ElemwiseMode
 cast = e.cast
+folded = e.folded
 
 
 def const_like(value: Any, x: Tensor) -> Tensor:
@@ -54,38 +55,6 @@ def limits(kind: int) -> tuple[int, int]:
     """Smallest and largest number of an ONNX integer type."""
     small = {21: (0, 15), 22: (-8, 7), 25: (0, 3), 26: (-2, 1), 2: (0, 255), 3: (-128, 127), 4: (0, 65535)}
     return small.get(kind) or {5: (-32768, 32767)}.get(kind, (-(2**31), 2**31 - 1))
-
-
-def of_length(x: Tensor, axis: int, what: str = "") -> Tensor:
-    """The tensor itself, and an error where its axis has another size than while the graph was made.
-
-    What is unrolled over an axis reads as many entries as there were then: of a longer one it would leave out the rest.
-    The operator that fails is named after what to do, or as is said.
-    """
-    if not isinstance(x.shape[axis], TracedInt):
-        return x
-    sizes = [int(n) if i == axis else n for i, n in enumerate(x.shape)]
-    made = apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape_tensor(sizes)], scalar=False)
-    if made._var is not None:
-        made._var.owner.name = what or (
-            f"axis {axis} has size {sizes[axis]} as the model was loaded, input_shapes gives another"
-        )
-    return made
-
-
-def is_open(*sizes: int) -> bool:
-    """Whether one of some sizes may differ in another run."""
-    return any(isinstance(n, TracedInt) for n in sizes)
-
-
-def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:
-    """What a function gives for tensors; a constant where all of them are constants."""
-    if any(x._session is not None for x in xs):
-        return func(*xs)
-    with suspended():
-        result = func(*xs)
-    result._const = True
-    return result
 
 
 def flags(values: Sequence[Any] | None, count: int, default: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...build import emit as e
+from ...build.layers.recurrent import gru_state
 from ...graph import params as P
 from ...tensors import Tensor
 from ...tensors.sizes import TracedInt
@@ -220,17 +221,17 @@ def _gru(c: NodeCall, cell: _Cell, d: int) -> Step:
     def step(given: Tensor, state: list[Tensor]) -> list[Tensor]:
         h = state[0]
         carried = cell.carried(h)
-        z, r = (f(e.elem(M.ADD, cell.part(given, i), cell.part(carried, i))) for i in (0, 1))
+        fed = [cell.part(given, i) for i in range(3)]
+        parts = [cell.part(carried, i) for i in range(3 if after else 2)]
         if after:
-            inner = e.elem(M.MUL, r, cell.part(carried, 2))
-        else:
-            last = folded(lambda w: cell.part(w, 2), cell.r)
-            inner = matmul(e.elem(M.MUL, r, h), last)
-            if cell.rb is not None:
-                inner = e.elem(M.ADD, inner, folded(lambda b: cell.part(b, 2), cell.rb))
-        n = g(e.elem(M.ADD, cell.part(given, 2), inner))
-        old = e.elem(M.MUL, z, h)
-        return [e.elem(M.ADD, e.elem(M.MUL, e.elem(M.SUB, const_like(1.0, z), z), n), old)]
+            return [gru_state(h, fed, parts, f, g)]
+        z, r = (f(e.elem(M.ADD, a, b)) for a, b in zip(fed, parts, strict=False))
+        last = folded(lambda w: cell.part(w, 2), cell.r)
+        inner = matmul(e.elem(M.MUL, r, h), last)
+        if cell.rb is not None:
+            inner = e.elem(M.ADD, inner, folded(lambda b: cell.part(b, 2), cell.rb))
+        n = g(e.elem(M.ADD, fed[2], inner))
+        return [e.elem(M.ADD, n, e.elem(M.MUL, z, e.elem(M.SUB, h, n)))]
 
     return step
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...build import emit as e
+from ...build.layers.recurrent import layers
 from ...graph import params as P
 from ...graph.dtypes import Array
-from ...tensors import Tensor, apply, const
+from ...tensors import Tensor, const
 from ..call import NodeCall
 from .parts import cast, const_like, transposed
 
@@ -44,16 +45,7 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
     count, hidden = weights[0].shape[0], weights[1].shape[2]
     flat = _flattened(c.op, weights[0], weights[1], weights[2])
     states = [_state(c, i, x, count, hidden) for i in ((5, 6) if c.op == "LSTM" else (5,))]
-    common = {
-        "num_layers": 1,
-        "bidirectional": count == 2,
-        "bias": weights[2] is not None,
-        "hidden_size": hidden,
-        "fwd_mode": P.BNFwdMode.INFERENCE,
-    }
-    param = P.LSTM(**common) if c.op == "LSTM" else P.RNN(**common, nonlineMode=mode)
-    inputs = [x, *states, flat]
-    y, *lasts = apply(f"{c.op}Forward", param, inputs=inputs, n=2 + len(states), scalar=False)[:-1]
+    y, *lasts = layers(x, states, flat, hidden, both=count == 2, biased=weights[2] is not None, mode=mode)
     if backward:
         y = _reversed_in_time(y)
     length, batch, _ = y.shape

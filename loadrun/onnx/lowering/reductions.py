@@ -7,13 +7,14 @@ import numpy as np
 from ...arrays.reductions import element_count, scanned
 from ...build import emit as e
 from ...build.emit import kept, summed
+from ...build.layers.activation import log_softmax, softmax
 from ...graph import params as P
 from ...tensors import Tensor, apply1
 from ..call import NodeCall, front, lower
 from ..values import INT64, Value
 from .parts import M, cast, const_like, of_length
 
-__all__ = ["axes_of", "flat_to_2d", "log_softmax", "mean", "softmax"]
+__all__ = ["axes_of", "extreme", "flat_to_2d"]
 
 _R = P.ReduceMode
 
@@ -28,11 +29,6 @@ def axes_of(c: NodeCall, rank: int, since: int = 18) -> list[int] | None:
             return None
         return list(range(rank))
     return sorted({front(a, rank) for a in axes})
-
-
-def mean(x: Tensor, axes: list[int]) -> Tensor:
-    """The mean over axes, which stay; of float16 summed in float32."""
-    return cast(kept(e.reduce(cast(x, "float32"), _R.MEAN, axes), axes, True), x._dtype)
 
 
 def _reducer(c: NodeCall) -> tuple[Tensor, list[int] | None]:
@@ -167,23 +163,6 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
 
 
 # Softmax
-
-
-def softmax(x: Tensor, axis: int) -> Tensor:
-    """Softmax along one axis; of float16 computed in float32."""
-    wide = cast(x, "float32")
-    scalar = not wide.ndim
-    result = apply1("Softmax", P.Softmax(axis=axis), inputs=[wide._vector()], scalar=False)
-    return cast(e.reshape(result, ()) if scalar else result, x._dtype)
-
-
-def log_softmax(x: Tensor, axis: int) -> Tensor:
-    """The logarithm of softmax, where it is not small."""
-    wide = cast(x, "float32")
-    top = kept(e.reduce(wide, _R.MAX, [axis]), [axis], True)
-    shifted = e.elem(M.SUB, wide, top)
-    total = e.elem(M.LOG, summed(e.elem(M.EXP, shifted), [axis], True))
-    return cast(e.elem(M.SUB, shifted, total), x._dtype)
 
 
 def flat_to_2d(x: Tensor, axis: int) -> Tensor:

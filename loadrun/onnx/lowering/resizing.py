@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, floor
+from fractions import Fraction
+from math import floor
 
 import numpy as np
 
 from ...arrays.arithmetic import rint
 from ...build import emit as e
+from ...build.emit import _same_size
+from ...build.layers.resize import OPEN_MODES, axis_weights, resized, weighted
 from ...build.vision import interpolate
 from ...graph.dtypes import Array
-from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ...tensors.sizes import TracedInt
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
-from .linalg import matmul
-from .parts import M, cast, const_like, of_length, transposed
-from .resizing_open import OPEN_MODES, is_open, resized, scaled, stays
+from .parts import M, cast, const_like, is_open, of_length
 
 __all__: list[str] = []
 
@@ -81,43 +81,21 @@ def _nearest(at: Array, mode: str) -> Array:
     raise UnsupportedNodeError(f"its nearest_mode {mode!r} is unknown")
 
 
-def _linear_filter(ratio: Array) -> Array:
-    return np.maximum(1 - np.abs(ratio), 0)
+def _stays(size: int, out: int) -> bool:
+    """Whether an axis keeps its size, whatever that is."""
+    if isinstance(size, TracedInt) and isinstance(out, TracedInt):
+        return size is out or _same_size(size, out)
+    return not is_open(size, out) and int(size) == int(out)
 
 
-def _cubic_filter(ratio: Array, a: float) -> Array:
-    x = np.abs(ratio)
-    near = (a + 2) * x**3 - (a + 3) * x**2 + 1
-    far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
-
-
-def _weights(axis: _Axis, at: Array, mode: str, a: float, *, antialias: bool, exclude: bool) -> Array:
-    """Weights (out, size): what is outside the input counts for its edge, or not at all."""
-    stretch = max(1.0 / axis.scale, 1.0) if antialias else 1.0
-    reach = (1 if mode == "linear" else 2) * stretch
-    pay(8 * axis.out * axis.size, 100 * axis.out)
-    result = np.zeros((axis.out, axis.size))
-    for row, center in enumerate(at):
-        taps = np.arange(floor(center - reach), ceil(center + reach) + 1)
-        ratio = (taps - center) / stretch
-        w = _linear_filter(ratio) if mode == "linear" else _cubic_filter(ratio, a)
-        inside = (taps >= 0) & (taps < axis.size)
-        if exclude:
-            w = np.where(inside, w, 0.0)
-        total = w.sum()
-        if (antialias or exclude) and total:
-            w = w / total
-        np.add.at(result[row], np.clip(taps, 0, axis.size - 1), w)
-    return result
-
-
-def _applied(x: Tensor, axis: int, weights: Array) -> Tensor:
-    """One axis multiplied by a matrix."""
-    order = [i for i in range(x.ndim) if i != axis] + [axis]
-    back = [order.index(i) for i in range(x.ndim)]
-    turned = const(np.ascontiguousarray(weights.T.astype(np.float32)))
-    return transposed(matmul(transposed(x, order), turned), back)
+def _scaled(size: int, scale: float) -> int | None:
+    """floor(size * scale) of an open size; None for a scale that is not a ratio of small numbers."""
+    if scale == 1.0:
+        return size
+    ratio = Fraction(scale).limit_denominator(64)
+    if ratio.numerator > 1 << 12 or np.float32(float(ratio)) != np.float32(scale):
+        return None
+    return size * ratio.numerator // ratio.denominator
 
 
 class _OpenAxis:
@@ -154,14 +132,14 @@ def _open_axes(c: NodeCall, x: Tensor, axes: list[int], coordinates: str) -> lis
         outs = []
         for a, s in zip(axes, scales, strict=True):
             size = x.shape[a]
-            out = scaled(size, float(s or 0)) if isinstance(size, TracedInt) else floor(size * float(s or 0))
+            out = _scaled(size, float(s or 0)) if isinstance(size, TracedInt) else floor(size * float(s or 0))
             if out is None:
                 return None
             outs.append(out)
     for a, out, scale in zip(axes, outs, scales, strict=True):
         if out > _LARGEST:
             _check_size(a, int(out))
-        if not stays(x.shape[a], out) or (scale is not None and scale != 1.0):
+        if not _stays(x.shape[a], out) or (scale is not None and scale != 1.0):
             result.append(_OpenAxis(a, out, scale))
     return result if any(is_open(x.shape[f.axis], f.out) for f in result) else None
 
@@ -276,7 +254,9 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
         if coordinates == "tf_crop_and_resize":
             outside.append((a, (at < 0) | (at > axis.size - 1)))
             at = np.clip(at, 0, axis.size - 1)
-        y = _applied(y, a, _weights(axis, at, mode, a_cubic, antialias=antialias, exclude=exclude))
+        a_now = a_cubic if mode == "cubic" else None
+        stretch = max(1.0 / axis.scale, 1.0) if antialias else 1.0
+        y = weighted(y, a, axis_weights(at, axis.size, a_now, stretch, exclude=exclude))
     return _in_type(_extrapolated(c, y, outside), x)
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from ...build import emit as e
+from ...build.layers.sizes import joined
 from ..call import NodeCall, front, lower
 from ..values import ABSENT, BOOL, INT64, Items, UnsupportedNodeError, Value
 from .control import _stacked, index_value
-from .shapes import joined, sliced
+from .shapes import sliced
 
 __all__: list[str] = []
 

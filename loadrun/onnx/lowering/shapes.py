@@ -10,6 +10,7 @@ import numpy as np
 
 from ...arrays.selection import _below
 from ...build import emit as e
+from ...build.layers.sizes import joined
 from ...graph import params as P
 from ...ops.budget import affordable
 from ...tensors import Tensor, TracedInt, apply1, const
@@ -21,7 +22,7 @@ from ..tensors import HELD, STRING, dense
 from ..values import FLOAT, INT64, UnsupportedNodeError, Value, objects
 from .parts import M, cast, const_like, is_open, transposed
 
-__all__ = ["cut", "joined", "product", "sliced"]
+__all__ = ["cut", "product", "sliced"]
 
 _FAR = 2**30
 """From here on a bound means the end, of any size; exporters write the largest integers."""
@@ -167,15 +168,6 @@ def _transpose(c: NodeCall) -> Tensor:
 def _concat(c: NodeCall) -> Tensor:
     xs = [c.t(i) for i in range(len(c.inputs))]
     return joined(xs, c.axis("axis", 1 if c.opset < 4 else 0, xs[0].ndim))
-
-
-def joined(xs: Sequence[Tensor], axis: int) -> Tensor:
-    """Tensors one behind the other; empty ones left out."""
-    full = [x for x in xs if x._tuple_shape[axis] != 0 or isinstance(x.shape[axis], TracedInt)]
-    xs = full or list(xs[:1])
-    if e.is_bool(xs[0]):
-        return cast(e.concat([cast(x, "uint8") for x in xs], axis), "bool")
-    return e.concat(xs, axis)
 
 
 @lower("Split")

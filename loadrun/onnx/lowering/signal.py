@@ -6,12 +6,12 @@ import numpy as np
 
 from ...build import emit as e
 from ...build.fourier import Pair, real_of_half, transform
+from ...build.layers.padding import pad
 from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ..call import NodeCall, front, lower
 from ..tensors import HELD
 from ..values import FLOAT, UnsupportedNodeError, Value
-from .padding import pad_with
 from .parts import M, cast, of_length, transposed
 from .shapes import sliced
 
@@ -45,7 +45,7 @@ def _fitted(x: Tensor, axis: int, length: int) -> Tensor:
         return sliced(x, axis, 0, length)
     widths = [(0, 0)] * x.ndim
     widths[axis] = (0, length - n)
-    return pad_with(x, widths, "constant")
+    return pad(x, widths, "constant")
 
 
 @lower("DFT")

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 from math import sqrt
 
-import numpy as np
-
 from ...build import emit as e
+from ...build.layers.attention import attended, causal_bias, mask_bias, shared_heads
+from ...build.layers.norm import layer_norm
+from ...build.layers.pooling import max_pooled
 from ...graph import params as P
 from ...graph.dtypes import DType
 from ...tensors import Tensor
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
-from .attention import _repeated, attended, heads, merged, rotated
+from .attention import heads, merged, rotated
 from .convolution import from_last, to_last
 from .linalg import matmul
-from .norms import standardized
 from .parts import M, cast, const_like
-from .pooling import max_pooled, pooling_window
+from .pooling import pooling_window
 
 __all__ = ["embedded", "self_attended"]
 
 _LT, _LEQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
-
-
-def _later(q: Tensor, k: Tensor, past: int, window: int = -1) -> Tensor:
-    """-inf for keys behind the query's own position, and for those further back than a window."""
-    rows = e.add_axes(e.arange(q.shape[2]), [1])
-    here = e.elem(M.ADD, rows, e.like(past, rows))
-    keys = e.arange(k.shape[2])
-    bias = e.where(e.compare(_LEQ, keys, here), const_like(0.0, q), const_like(-np.inf, q))
-    if window < 0:
-        return bias
-    near = e.compare(_LT, e.elem(M.SUB, here, const_like(window, here)), keys)
-    return e.where(near, bias, const_like(-np.inf, q))
 
 
 def _added(a: Tensor | None, b: Tensor) -> Tensor:
@@ -51,7 +39,7 @@ def _key_mask(mask: Tensor, like: Tensor, k: Tensor, least: float) -> Tensor:
         valid = e.compare(_LT, const_like(0, mask), e.add_axes(mask, [1]))
     else:
         raise UnsupportedNodeError(f"a mask of {mask.ndim} axes")
-    return e.where(valid, const_like(0.0, like), const_like(least, like))
+    return mask_bias(valid, like, least)
 
 
 def _appended_to_past(past: Tensor | None, new: Tensor) -> Tensor:
@@ -101,9 +89,9 @@ def self_attended(
     if c.has(bias):
         added = _added(added, cast(c.t(bias), "float32"))
     if c.number("unidirectional"):
-        added = _added(added, _later(q, k, before))
+        added = _added(added, causal_bias(q, k, before))
     scale = c.real("scale") or 1.0 / sqrt(q._tuple_shape[3])
-    y = cast(merged(attended(q, k, v, scale, added)), kind)
+    y = cast(merged(attended(q, k, v, scale, added, guard=c.has(mask) or c.has(bias))), kind)
     if len(c.wanted) < 2 or not c.wanted[1]:
         return (y,)
     return y, cast(e.concat([e.add_axes(t, [0]) for t in (k, v)], 0), kind)
@@ -149,9 +137,9 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
     if c.has(5):
         bias = _added(bias, cast(c.t(5), "float32"))
     if c.number("unidirectional"):
-        bias = _added(bias, _later(q, k, k.shape[2] - q.shape[2]))
+        bias = _added(bias, causal_bias(q, k, k.shape[2] - q.shape[2]))
     scale = c.real("scale") or 1.0 / sqrt(q._tuple_shape[3])
-    return (cast(merged(attended(q, k, v, scale, bias)), kind), *present)
+    return (cast(merged(attended(q, k, v, scale, bias, guard=c.has(4) or c.has(5))), kind), *present)
 
 
 def _grouped_parts(c: NodeCall, count: int, shared: int) -> list[Tensor]:
@@ -188,10 +176,10 @@ def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
     k, v = _appended_to_past(c.maybe(3), k), _appended_to_past(c.maybe(4), v)
     present = k, v
     q = cast(q, "float32")
-    k, v = (cast(_repeated(x, count // shared), "float32") for x in (k, v))
+    k, v = (cast(shared_heads(x, count // shared), "float32") for x in (k, v))
     scale = c.real("scale") or 1.0 / sqrt(q._tuple_shape[3])
     c.importer.note("GroupQueryAttention was read for sequences that fill their cache")
-    seen = _later(q, k, past, c.number("local_window_size", -1))
+    seen = causal_bias(q, k, past, c.number("local_window_size", -1))
     y = attended(q, k, v, scale, seen, cap=c.real("softcap"))
     return (cast(merged(y), kind), *present)
 
@@ -244,8 +232,7 @@ def embedded(
     total = e.elem(M.ADD, total, at)
     if c.has(1) and segments is not None:
         total = e.elem(M.ADD, total, e.gather(segments, [(0, cast(c.t(1), "int32"))]))
-    y, _, _ = standardized(cast(total, "float32"), [2], c.real("epsilon", 1e-12))
-    y = e.elem(M.ADD, e.elem(M.MUL, cast(y, total._dtype), gamma), beta)
+    y, _, _ = layer_norm(total, 2, gamma, beta, c.real("epsilon", 1e-12))
     lengths: Value | None = None
     if c.has(7):
         lengths = Value(INT32, e.reduce(cast(c.t(7), "int32"), P.ReduceMode.SUM, [1]))
@@ -258,5 +245,4 @@ def embedded(
 @lower("NhwcMaxPool", domain=CONTRIB)
 def _nhwc_pool(c: NodeCall) -> Tensor:
     x = from_last(c.t(0))
-    window, beyond = pooling_window(c, x)
-    return to_last(max_pooled(x, window, beyond))
+    return to_last(max_pooled(x, pooling_window(c, x)))

@@ -9,6 +9,8 @@ import numpy as np
 
 from ...build import emit as e
 from ...build import nn as F
+from ...build.layers import activation as build
+from ...build.layers.norm import per_channel
 from ...tensors import Tensor
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
@@ -55,29 +57,22 @@ def log_sigmoid(call: FxCall, x: Any) -> Any:
 @aten("aten.gelu.default")
 def gelu(call: FxCall, x: Any, approximate: str = "none") -> Any:
     """MegEngine's GELU, or its approximation by tanh."""
-    if approximate == "none":
-        return F.gelu(ten(x, call.dtype))
-    x = arr(x, call.dtype)
-    return 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x)))
+    return build.gelu(ten(x, call.dtype), tanh=approximate == "tanh")
 
 
 @aten("aten.leaky_relu.default")
 def leaky_relu(call: FxCall, x: Any, slope: Any = 0.01) -> Any:
     """``x`` above zero, else a part of it."""
-    x = arr(x, call.dtype)
-    return np.where(x > 0, x, x * slope)
+    return build.prelu(ten(x, call.dtype), float(slope))
 
 
 @aten("aten.prelu.default", "aten._prelu_kernel.default")
 def prelu(call: FxCall, x: Any, weight: Any) -> Any:
     """Leaky ReLU with a slope for each channel."""
-    value, slope = arr(x, call.dtype), arr(weight, call.dtype)
-    ndim = len(call.given(0))
-    if len(call.given(1)) == 1 and ndim > 1:
-        slope = slope.reshape((1, -1, *[1] * (ndim - 2)))
-    if len(call.given(1)) == 1 and ndim == 0:
-        slope = slope.reshape(())
-    return np.where(value > 0, value, value * slope)
+    value, slope = ten(x, call.dtype), ten(weight, call.dtype)
+    if slope.ndim == 1 and value.ndim > 1:
+        slope = per_channel(slope, value.ndim)
+    return build.prelu(value, slope if value.ndim else e.reshape(slope, ()))
 
 
 @aten("aten.hardtanh.default")
@@ -91,13 +86,21 @@ def hardtanh(call: FxCall, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
 @aten("aten.elu.default")
 def elu(call: FxCall, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
     """``x`` above zero, else an exponential."""
-    x = arr(x, call.dtype)
-    return np.where(x > 0, x * scale, np.expm1(np.minimum(x * input_scale, 0)) * (alpha * scale))
+    return build.elu(ten(x, call.dtype), float(alpha), float(scale), float(input_scale))
+
+
+@aten("aten.celu.default")
+def celu(call: FxCall, x: Any, alpha: Any = 1.0) -> Any:
+    """``x`` above zero, else an exponential that is as steep there."""
+    return build.elu(ten(x, call.dtype), float(alpha), input_scale=1 / float(alpha))
 
 
 @aten("aten.softplus.default")
 def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     """``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
+    if beta == 1 and threshold >= 20:
+        # From there on, it is linear in float32.
+        return F.softplus(ten(x, call.dtype))
     x = arr(x, call.dtype)
     scaled = x if beta == 1 else x * beta
     soft = arr(F.softplus(ten(scaled)))
@@ -107,7 +110,7 @@ def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
 @aten("aten.mish.default")
 def mish(call: FxCall, x: Any) -> Any:
     """``x * tanh(softplus(x))``."""
-    return arr(x, call.dtype) * np.tanh(arr(F.softplus(ten(x, call.dtype))))
+    return build.mish(ten(x, call.dtype))
 
 
 @aten("aten.threshold.default")
@@ -162,18 +165,13 @@ def softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     """MegEngine's Softmax."""
     if not call.given(0):
         return np.ones_like(arr(x, call.dtype))
-    result = F.softmax(ten(x, call.dtype), axis_of(dim, len(call.given(0))))
-    if "safe" not in str(call.node.target):
-        return result
-    dead = np.all(arr(x) == -np.inf, axis=dim, keepdims=True)
-    return np.where(dead, np.float32(0), arr(result))
+    safe = "safe" in str(call.node.target)
+    return build.softmax(ten(x, call.dtype), axis_of(dim, len(call.given(0))), guard=safe)
 
 
 @aten("aten.log_softmax.int", "aten._log_softmax.default")
 def log_softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     """The logarithm of softmax, without overflow."""
-    x = arr(x, call.dtype)
     if not call.given(0):
-        return np.zeros_like(x)
-    x = x - np.max(x, axis=dim, keepdims=True)
-    return x - np.log(np.sum(np.exp(x), axis=dim, keepdims=True))
+        return np.zeros_like(arr(x, call.dtype))
+    return build.log_softmax(ten(x, call.dtype), axis_of(dim, len(call.given(0))))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ...build import emit as e
-from ...build import nn as F
+from ...build.layers.attention import attended, causal_bias, mask_bias, shared_heads
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
-from ..values import arr, ten
+from ..values import ten
 
 __all__: list[str] = []
 
@@ -31,27 +29,16 @@ def attention(
     """``softmax(query @ key.T * scale + mask) @ value``."""
     if dropout:
         raise UnsupportedCallError("attention with dropout; call .eval() first")
-    q, k, v = (arr(x, call.dtype) for x in (query, key, value))
+    q, k, v = (ten(x, "float32") for x in (query, key, value))
     if enable_gqa:
-        heads, fewer = call.given(0)[-3], call.given(1)[-3]
-        times = call.static([heads], "heads")[0] // call.static([fewer], "heads")[0]
-        k, v = np.repeat(k, times, axis=-3), np.repeat(v, times, axis=-3)
+        heads, fewer = call.static([call.given(0)[-3], call.given(1)[-3]], "the number of heads")
+        k, v = shared_heads(k, heads // fewer), shared_heads(v, heads // fewer)
     if scale is None:
         scale = float(call.static(call.given(0)[-1:], "the size of a head")[0]) ** -0.5
-    scores = np.matmul(q * np.float32(scale), np.swapaxes(k, -1, -2))
-    dead = None
-    if causal:
-        rows, columns = (arr(e.arange(x.shape[-2])) for x in (q, k))
-        scores = np.where(rows[:, None] >= columns[None, :], scores, np.float32(-np.inf))
+    bias = causal_bias(q, k) if causal else None
+    # A query that a mask of truth values lets see nothing gives zeros in torch.
+    boolean = mask is not None and not call.fakes[3].dtype.is_floating_point
     if mask is not None:
-        if call.fakes[3].dtype.is_floating_point:
-            scores = scores + arr(mask, call.dtype)
-        else:
-            keep = arr(mask, "bool")
-            scores = np.where(keep, scores, np.float32(-np.inf))
-            dead = ~np.any(keep, axis=-1, keepdims=True)
-    weights = arr(F.softmax(ten(scores), len(scores.shape) - 1))
-    if dead is not None:
-        # A query that may look at nothing gives zeros in torch, where softmax alone gives NaN.
-        weights = np.where(dead, np.float32(0), weights)
-    return np.matmul(weights, v)
+        added = mask_bias(ten(mask, "bool"), q) if boolean else ten(mask, "float32")
+        bias = added if bias is None else e.elem(e.M.ADD, bias, added)
+    return e.cast(attended(q, k, v, float(scale), bias, guard=boolean), call.dtype)

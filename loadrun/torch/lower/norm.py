@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...build import emit as e
-from ...build import nn as F
+from ...build.layers import norm as build
+from ...tensors import Tensor, TracedNumber
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
@@ -15,28 +16,18 @@ from ..values import arr, ten
 __all__: list[str] = []
 
 
-def _per_channel(value: Any, call: FxCall, fill: float) -> Any:
-    """A parameter as (1, C, 1, ...)."""
-    ndim = len(call.given(0))
-    if value is None:
-        return arr(np.full((1,) * ndim, fill), call.dtype)
-    return arr(value, call.dtype).reshape((1, -1, *[1] * (ndim - 2)))
+def _tensors(call: FxCall, *values: Any) -> list[Any]:
+    return [None if v is None else ten(v, call.dtype) for v in values]
 
 
-def _normalized(call: FxCall, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Any:
-    """Batch normalization by known statistics: MegEngine's operator for images, else its formula."""
+def _normalized(call: FxCall, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Tensor:
+    """Batch normalization by known statistics."""
     if mean is None or variance is None:
         raise UnsupportedCallError(
             "batch normalization by the batch's own statistics; call .eval() on a module that keeps them"
         )
-    if len(call.given(0)) == 4 and call.dtype == np.float32:
-        given = [
-            None if v is None else e.reshape(ten(v, "float32"), (1, -1, 1, 1))
-            for v in (mean, variance, weight, bias)
-        ]
-        return F.batch_norm(ten(x), *given, training=False, eps=eps)
-    scale = _per_channel(weight, call, 1) / np.sqrt(_per_channel(variance, call, 1) + np.float32(eps))
-    return arr(x, call.dtype) * scale + (_per_channel(bias, call, 0) - _per_channel(mean, call, 0) * scale)
+    x, mean, variance, weight, bias = _tensors(call, x, mean, variance, weight, bias)
+    return build.batch_norm(x, mean, variance, weight, bias, eps)
 
 
 @aten("aten.batch_norm.default", "aten.cudnn_batch_norm.default")
@@ -59,12 +50,10 @@ def batch_norm(
 
 
 def _by_batch(call: FxCall, x: Any, weight: Any, bias: Any, eps: float) -> Any:
-    x = arr(x, call.dtype)
-    axes = (0, *range(2, len(call.given(0))))
-    middle = np.mean(x, axis=axes, keepdims=True)
-    spread = np.mean(np.square(x - middle), axis=axes, keepdims=True)
-    result = (x - middle) / np.sqrt(spread + np.float32(eps))
-    return result * _per_channel(weight, call, 1) + _per_channel(bias, call, 0)
+    x, weight, bias = _tensors(call, x, weight, bias)
+    y, _, _ = build.standardized(e.cast(x, "float32"), [i for i in range(x.ndim) if i != 1], eps)
+    scales = [None if v is None else build.per_channel(v, x.ndim) for v in (weight, bias)]
+    return build.affine(e.cast(y, call.dtype), *scales)
 
 
 @aten("aten._native_batch_norm_legit_no_training.default")
@@ -75,13 +64,6 @@ def batch_norm_no_training(
     result = _normalized(call, x, weight, bias, mean, variance, eps)
     nothing = arr(np.zeros(0), call.dtype)
     return result, nothing, nothing
-
-
-def _group_moments(call: FxCall, x: Any, axes: tuple[int, ...], eps: float) -> Any:
-    middle = np.mean(x, axis=axes, keepdims=True)
-    centred = x - middle
-    spread = np.mean(np.square(centred), axis=axes, keepdims=True)
-    return centred / np.sqrt(spread + np.float32(eps))
 
 
 @aten("aten.layer_norm.default")
@@ -95,46 +77,23 @@ def layer_norm(
     cudnn: bool = True,
 ) -> Any:
     """MegEngine's LayerNorm."""
-    if weight is not None and bias is not None and call.dtype.kind == "f" and len(shape) < len(call.given(0)):
-        return F.layer_norm(ten(x), call.static(shape, "layer_norm"), True, ten(weight), ten(bias), eps)
-    n = len(shape)
-    ndim = len(call.given(0))
-    result = _group_moments(call, arr(x, call.dtype), tuple(range(ndim - n, ndim)), eps)
-    result = result if weight is None else result * arr(weight, call.dtype)
-    return result if bias is None else result + arr(bias, call.dtype)
+    return native_layer_norm(call, x, shape, weight, bias, eps)[0]
 
 
 @aten("aten.native_layer_norm.default")
 def native_layer_norm(call: FxCall, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     """The same with mean and inverse deviation."""
-    ndim = len(call.given(0))
-    axes = tuple(range(ndim - len(shape), ndim))
-    values = arr(x, call.dtype)
-    middle = np.mean(values, axis=axes, keepdims=True)
-    spread = np.mean(np.square(values - middle), axis=axes, keepdims=True)
-    return layer_norm(call, x, shape, weight, bias, eps), middle, 1 / np.sqrt(spread + np.float32(eps))
+    x, weight, bias = _tensors(call, x, weight, bias)
+    fixed = None if any(isinstance(n, TracedNumber) for n in shape) else shape
+    return build.layer_norm(x, x.ndim - len(shape), weight, bias, eps, fixed)
 
 
 @aten("aten.rms_norm.default")
 def rms_norm(call: FxCall, x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
     """Divided by the root of the mean square of the last axes."""
-    values = arr(x, call.dtype)
-    ndim = len(call.given(0))
-    axes = tuple(range(ndim - len(shape), ndim))
+    x, weight = _tensors(call, x, weight)
     eps = float(np.finfo(call.dtype).eps) if eps is None else eps
-    result = values / np.sqrt(np.mean(np.square(values), axis=axes, keepdims=True) + np.float32(eps))
-    return result if weight is None else result * arr(weight, call.dtype)
-
-
-def _grouped(call: FxCall, x: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:
-    values = ten(x, call.dtype)
-    shape = values.shape
-    if len(shape) == 4 and weight is not None and bias is not None:
-        return F.group_norm(values, groups, True, ten(weight), ten(bias), eps)
-    flat = arr(e.reshape(values, (shape[0], groups, -1)))
-    result = arr(e.reshape(ten(_group_moments(call, flat, (2,), eps)), shape))
-    result = result if weight is None else result * _per_channel(weight, call, 1)
-    return result if bias is None else result + _per_channel(bias, call, 0)
+    return build.rms_norm(x, range(x.ndim - len(shape), x.ndim), weight, eps)
 
 
 @aten("aten.group_norm.default")
@@ -147,8 +106,9 @@ def group_norm(
     eps: float = 1e-5,
     cudnn: bool = True,
 ) -> Any:
-    """MegEngine's GroupNorm for images, else its formula."""
-    return _grouped(call, x, groups, weight, bias, eps)
+    """MegEngine's GroupNorm."""
+    x, weight, bias = _tensors(call, x, weight, bias)
+    return build.group_norm(x, groups, weight, bias, eps)
 
 
 @aten("aten.instance_norm.default")
@@ -167,10 +127,5 @@ def instance_norm(
     """Every channel of every image normalized, or all by running statistics."""
     if not by_input:
         return _normalized(call, x, weight, bias, mean, variance, eps)
-    values = ten(x, call.dtype)
-    if len(call.given(0)) == 4 and weight is not None and bias is not None:
-        return F.instance_norm(values, True, ten(weight), ten(bias), eps)
-    axes = tuple(range(2, len(call.given(0))))
-    result = _group_moments(call, arr(values), axes, eps)
-    result = result if weight is None else result * _per_channel(weight, call, 1)
-    return result if bias is None else result + _per_channel(bias, call, 0)
+    x, weight, bias = _tensors(call, x, weight, bias)
+    return build.group_norm(x, 0, weight, bias, eps)

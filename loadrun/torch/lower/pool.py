@@ -2,127 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...build import emit as e
-from ...build import nn as F
-from ...tensors import least
+from ...build.layers import pooling as build
+from ...build.layers.windows import WindowSizes
+from ...tensors import Tensor
 from ..call import FxCall
 from ..registry import aten
 from ..values import arr, ten
+from .conv import many
 
 __all__: list[str] = []
 
 
-def _many(value: Any, n: int, default: Sequence[int] = ()) -> list[int]:
-    given = list(value) if isinstance(value, (list, tuple)) else [value]
-    given = given or list(default)
-    return [int(v) for v in (given * n if len(given) == 1 else given)]
+def _window(
+    call: FxCall, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> WindowSizes:
+    n = _dimensions(call)
+    sizes = many(kernel, n)
+    pads = [(p, p) for p in many(padding, n)]
+    window = WindowSizes(sizes, many(stride, n, sizes), many(dilation, n), pads)
+    known = call.given(0)[-n:]
+    if all(isinstance(v, int) for v in known):
+        window.sizes = known
+    if ceil:
+        window.complete(window.sizes or x.shape[-n:])
+    return window
 
 
-class _Window:
-    """Where the windows of a pooling lie.
-
-    Attributes:
-        front, back: padding before and behind each axis; `back` has what ceil_mode adds.
-    """
-
-    def __init__(
-        self, call: FxCall, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
-    ) -> None:
-        self.n = n
-        self.kernel = _many(kernel, n)
-        self.stride = _many(stride, n, self.kernel)
-        self.front = _many(padding, n)
-        self.dilation = _many(dilation, n)
-        self.back = list(self.front)
-        self.outer = len(call.given(0)) - n
-        out = call.shape[self.outer :]
-        self.ceil = ceil
-        self.fixed = all(isinstance(n, int) for n in (*call.given(0)[self.outer :], *out))
-        if ceil and not self.fixed:
-            # Wide enough for one more window, whatever the size.
-            self.back = [n + s - 1 for n, s in zip(self.front, self.stride, strict=True)]
-        elif ceil:
-            sizes = call.given(0)[self.outer :]
-            for i, (size, want) in enumerate(zip(sizes, out, strict=True)):
-                reach = (want - 1) * self.stride[i] + self.dilation[i] * (self.kernel[i] - 1) + 1
-                self.back[i] = max(reach - size - self.front[i], self.front[i])
-
-    @property
-    def plain(self) -> bool:
-        """Whether MegEngine's pooling has these windows."""
-        return self.back == self.front and set(self.dilation) == {1}
-
-    def padded(self, x: Any, value: float) -> Any:
-        """The input with all padding as elements."""
-        widths = list(zip(self.front, self.back, strict=True))
-        if not any(map(any, widths)):
-            return x
-        return np.pad(x, [(0, 0)] * self.outer + widths, constant_values=value)
-
-    def taps(self, x: Any, call: FxCall) -> list[Any]:
-        """For every place in a window the elements that lie there, all windows beside one another."""
-        out = call.shape[self.outer :] if self.fixed else self.counts(x)
-        result = [x]
-        for axis, (k, s, d, n) in enumerate(zip(self.kernel, self.stride, self.dilation, out, strict=True)):
-            before = (slice(None),) * (self.outer + axis)
-            cuts = [slice(i * d, i * d + (n - 1) * s + 1, s) for i in range(k)]
-            result = [part[before + (cut,)] for part in result for cut in cuts]
-        return result
-
-    def counts(self, padded: Any) -> list[Any]:
-        """How many windows lie along each axis of a padded input whose size follows that of the graph."""
-        found = []
-        for i, n in enumerate(ten(padded).shape[self.outer :]):
-            count = (n - self.dilation[i] * (self.kernel[i] - 1) - 1) // self.stride[i] + 1
-            if self.ceil:
-                # The last window begins in the input or in the padding before it.
-                most = (n - self.back[i] - 1) // self.stride[i] + 1
-                count = least(count, most)
-            found.append(count)
-        return found
-
-
-def _as_images(x: Any, n: int, outer: int) -> tuple[Any, Any]:
-    """The input as (N, C, H, W), for pooling over one or two axes, and its leading sizes."""
-    result = ten(x)
-    lead = result.shape[:outer]
-    if n == 1:
-        result = e.add_axes(result, [outer + 1])
-    if outer == 1:
-        result = e.add_axes(result, [0])
-    return result, lead
-
-
-def _from_images(y: Any, n: int, outer: int) -> Any:
-    if outer == 1:
-        y = e.drop_axes(y, [0])
-    return e.drop_axes(y, [outer + 1]) if n == 1 else y
-
-
-def _wide(values: Sequence[int], n: int, fill: int) -> list[int]:
-    return [*values, fill] if n == 1 else list(values)
-
-
-def _max_pooled(call: FxCall, x: Any, window: _Window) -> Any:
-    floating = call.dtype.kind == "f"
-    if window.n < 3 and window.plain and floating:
-        found, _ = _as_images(x, window.n, window.outer)
-        n = window.n
-        y = F.max_pool2d(
-            found, _wide(window.kernel, n, 1), _wide(window.stride, n, 1), _wide(window.front, n, 0)
-        )
-        return _from_images(y, n, window.outer)
-    lowest = -np.inf if floating else np.iinfo(call.dtype).min
-    taps = window.taps(window.padded(arr(x), lowest), call)
-    best = taps[0]
-    for tap in taps[1:]:
-        best = np.maximum(best, tap)
-    return best
+def _with_images(call: FxCall, x: Any, dtype: Any = None) -> tuple[Tensor, bool]:
+    """The input as (N, C, ...), and whether it had no axis of images."""
+    value = ten(x, dtype)
+    single = value.ndim == _dimensions(call) + 1
+    return e.add_axes(value, [0]) if single else value, single
 
 
 @aten("aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default")
@@ -136,8 +51,9 @@ def max_pool(
     ceil: bool = False,
 ) -> Any:
     """Largest values of windows."""
-    n = _dimensions(call)
-    return _max_pooled(call, x, _Window(call, n, kernel, stride, padding, dilation, ceil))
+    x, single = _with_images(call, x)
+    y = build.max_pooled(x, _window(call, x, kernel, stride, padding, dilation, ceil))
+    return e.drop_axes(y, [0]) if single else y
 
 
 def _places_are_read(call: FxCall) -> bool:
@@ -165,37 +81,11 @@ def max_pool_with_indices(
     ceil: bool = False,
 ) -> Any:
     """Largest values of windows, and their places in the flattened image."""
-    n = _dimensions(call)
-    window = _Window(call, n, kernel, stride, padding, dilation, ceil)
     if not _places_are_read(call):
-        return _max_pooled(call, x, window), ten(np.int32(0))
-    sizes = call.static(call.given(0)[window.outer :], "pooling with indices")
-    numbers = np.arange(int(np.prod(sizes)), dtype=np.int32).reshape(sizes)
-    flat = _Window(call, n, kernel, stride, padding, dilation, ceil)
-    flat.outer = 0
-    shape, outer = call.shape, window.outer
-    padded = np.pad(numbers, list(zip(flat.front, flat.back, strict=True)))
-    places = [padded]
-    for axis in range(n):
-        cuts = [
-            slice(
-                i * flat.dilation[axis],
-                i * flat.dilation[axis] + (shape[outer + axis] - 1) * flat.stride[axis] + 1,
-                flat.stride[axis],
-            )
-            for i in range(flat.kernel[axis])
-        ]
-        places = [p[(slice(None),) * axis + (cut,)] for p in places for cut in cuts]
-    taps = window.taps(
-        window.padded(arr(x), -np.inf if call.dtype.kind == "f" else np.iinfo(call.dtype).min), call
-    )
-    best, where = taps[0], np.zeros_like(arr(taps[0], "int32")) + arr(places[0], "int32")
-    for tap, place in zip(taps[1:], places[1:], strict=True):
-        better = tap > best
-        if call.dtype.kind == "f":
-            better = better | np.isnan(tap)
-        best, where = np.where(better, tap, best), np.where(better, arr(place, "int32"), where)
-    return best, where
+        return max_pool(call, x, kernel, stride, padding, dilation, ceil), ten(np.int32(0))
+    x, single = _with_images(call, x)
+    found = build.max_with_places(x, _window(call, x, kernel, stride, padding, dilation, ceil))
+    return tuple(e.drop_axes(v, [0]) if single else v for v in found)
 
 
 @aten("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
@@ -210,59 +100,17 @@ def avg_pool(
     divisor: Any = None,
 ) -> Any:
     """Means of windows."""
-    n = _dimensions(call)
-    window = _Window(call, n, kernel, stride, padding, 1, ceil)
     whole = call.dtype.kind != "f"
-    if n < 3 and window.plain and divisor is None and not whole:
-        found, _ = _as_images(x, n, window.outer)
-        mode = "average" if count_include_pad else "average_count_exclude_padding"
-        y = F.avg_pool2d(
-            found, _wide(window.kernel, n, 1), _wide(window.stride, n, 1), _wide(window.front, n, 0), mode
-        )
-        return _from_images(y, n, window.outer)
-    taps = window.taps(window.padded(arr(x), 0), call)
-    total = taps[0]
-    for tap in taps[1:]:
-        total = total + tap
+    x, single = _with_images(call, x, call.dtype)
+    window = _window(call, x, kernel, stride, padding, 1, ceil)
     if whole:
         # Rounded towards zero; sums of integers are exact.
-        sizes = call.static(call.given(0)[window.outer :], "average pooling of integers")
-        counts = _counts(window, sizes, call.shape[window.outer :], count_include_pad)
-        by = arr(counts if divisor is None else divisor, call.dtype)
-        return np.sign(total) * (np.absolute(total) // by)
-    if divisor is not None:
-        return total / np.float32(divisor)
-    if not window.fixed:
-        return total / _following_counts(call, window, x, count_include_pad)
-    sizes = [int(n) for n in call.given(0)[window.outer :]]
-    return total / arr(_counts(window, sizes, call.shape[window.outer :], count_include_pad), call.dtype)
-
-
-def _counts(window: _Window, sizes: Sequence[int], out: Sequence[int], padded: bool) -> Any:
-    """How many elements every window has; what ceil_mode adds never counts."""
-    result: Any = np.ones((), np.float32)
-    for i, (size, n) in enumerate(zip(sizes, out, strict=True)):
-        starts = np.arange(n) * window.stride[i] - window.front[i]
-        ends = np.minimum(starts + window.kernel[i], size + window.front[i])
-        if not padded:
-            starts, ends = np.maximum(starts, 0), np.minimum(ends, size)
-        result = result[..., None] * (ends - starts).astype(np.float32)
-    return result
-
-
-def _following_counts(call: FxCall, window: _Window, x: Any, padded: bool) -> Any:
-    """The same where sizes follow the input, by adding ones up."""
-    result: Any = np.float32(1)
-    sizes = ten(x).shape[window.outer :]
-    spread = ten(window.padded(arr(x), 0))
-    for i, (n, count) in enumerate(zip(sizes, window.counts(spread), strict=True)):
-        starts = arr(e.arange(count)) * window.stride[i] - window.front[i]
-        ends = np.minimum(starts + window.kernel[i], arr(n, "int32") + window.front[i])
-        if not padded:
-            starts, ends = np.maximum(starts, 0), np.minimum(ends, arr(n, "int32"))
-        column = [-1 if j == i else 1 for j in range(window.n)]
-        result = arr(ends - starts, call.dtype).reshape(column) * result
-    return result
+        total = arr(build.summed(x, window))
+        counts = build.counted(x, window, include=count_include_pad) if divisor is None else divisor
+        y = ten(np.sign(total) * (np.absolute(total) // arr(counts, call.dtype)))
+    else:
+        y = build.averaged(x, window, include=count_include_pad, divisor=divisor)
+    return e.drop_axes(y, [0]) if single else y
 
 
 def _edges(size: int, out: int) -> list[tuple[int, int]]:

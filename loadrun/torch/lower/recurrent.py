@@ -9,6 +9,7 @@ import numpy as np
 
 from ...build import emit as e
 from ...build import nn as F
+from ...build.layers import recurrent as build
 from ...graph import params as P
 from ...tensors import Tensor, apply
 from ..call import FxCall
@@ -71,17 +72,8 @@ def lstm(
     single, x, h, c = _laid_out(call, batch_first, x, *states)
     cells = _cells(params, biased, layers, both)
     hidden = int(cells[0][1]._tuple_shape[1])
-    param = P.LSTM(
-        num_layers=layers,
-        bidirectional=both,
-        bias=biased,
-        hidden_size=hidden,
-        proj_size=0,
-        dropout=0.0,
-        fwd_mode=P.BNFwdMode.INFERENCE,
-    )
-    y, h, c, _ = apply("LSTMForward", param, inputs=[x, h, c, _flat(cells)], n=4)
-    return _given_back(y, (h, c), single, batch_first)
+    y, *states = build.layers(x, (h, c), _flat(cells), hidden, count=layers, both=both, biased=biased)
+    return _given_back(y, states, single, batch_first)
 
 
 def _given_back(y: Tensor, states: Sequence[Tensor], single: bool, batch_first: bool) -> Any:
@@ -108,17 +100,11 @@ def rnn(
     single, x, h = _laid_out(call, batch_first, x, state)
     cells = _cells(params, biased, layers, both)
     kind = P.RNNCellNonlineMode.TANH if "tanh" in str(call.node.target) else P.RNNCellNonlineMode.RELU
-    param = P.RNN(
-        num_layers=layers,
-        bidirectional=both,
-        bias=biased,
-        hidden_size=int(cells[0][1]._tuple_shape[1]),
-        dropout=0.0,
-        nonlineMode=kind,
-        fwd_mode=P.BNFwdMode.INFERENCE,
+    hidden = int(cells[0][1]._tuple_shape[1])
+    y, *states = build.layers(
+        x, (h,), _flat(cells), hidden, count=layers, both=both, biased=biased, mode=kind
     )
-    y, h, _ = apply("RNNForward", param, inputs=[x, h, _flat(cells)], n=3)
-    return _given_back(y, (h,), single, batch_first)
+    return _given_back(y, states, single, batch_first)
 
 
 @aten("aten.gru.input")
@@ -147,14 +133,14 @@ def gru(
         outs = []
         for d in range(directions):
             order = range(length - 1, -1, -1) if d else range(length)
-            found = _gru_run(layer, arr(h)[first + d], cells[first + d], order)
+            found = _gru_run(layer, ten(arr(h)[first + d]), cells[first + d], order)
             last.append(e.add_axes(ten(found[order[-1]]), [0]))
             outs.append(e.concat([e.add_axes(ten(found[t]), [0]) for t in range(length)], 0))
         layer = arr(e.concat(outs, 2))
     return _given_back(ten(layer), (e.concat(last, 0),), single, batch_first)
 
 
-def _gru_run(x: Any, h: Any, cell: Sequence[Tensor], order: Sequence[int]) -> dict[int, Any]:
+def _gru_run(x: Any, h: Tensor, cell: Sequence[Tensor], order: Sequence[int]) -> dict[int, Tensor]:
     """The state at every step."""
     weight, *rest = cell
     fed = arr(F.linear(ten(x), weight, rest[1] if len(rest) > 1 else None))
@@ -165,14 +151,12 @@ def _gru_run(x: Any, h: Any, cell: Sequence[Tensor], order: Sequence[int]) -> di
     return result
 
 
-def _gru_step(fed: Any, h: Any, rest: Sequence[Tensor]) -> Any:
+def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:
     """A new state from the input's gates (N, 3 * hidden): reset, update, new."""
-    gates = arr(F.linear(ten(h), rest[0], rest[2] if len(rest) > 1 else None))
+    gates = arr(F.linear(h, rest[0], rest[2] if len(rest) > 1 else None))
     n = int(rest[0]._tuple_shape[1])
-    joint = arr(F.sigmoid(ten(fed[..., : 2 * n] + gates[..., : 2 * n])))
-    reset, update = joint[..., :n], joint[..., n:]
-    new = np.tanh(fed[..., 2 * n :] + reset * gates[..., 2 * n :])
-    return new + update * (h - new)
+    given, carried = ([ten(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
+    return build.gru_state(h, given, carried, F.sigmoid, F.tanh)
 
 
 def _cell(
@@ -228,6 +212,6 @@ def gru_cell(
     def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
         biases = _biases(weights, 3)
         fed = arr(F.linear(x, weights[0], biases[0]))
-        return (ten(_gru_step(fed, arr(states[0]), [weights[1], biases[0], biases[1]])),)
+        return (_gru_step(fed, states[0], [weights[1], biases[0], biases[1]]),)
 
     return _cell(step, call, x, (state,), (w_ih, w_hh, b_ih, b_hh))[0]

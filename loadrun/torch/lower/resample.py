@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -11,6 +10,8 @@ import numpy as np
 
 from ...build import emit as e
 from ...build import vision
+from ...build.layers import sampling
+from ...build.layers.resize import axis_weights, resized, weighted
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
@@ -18,12 +19,8 @@ from ..values import arr, ten
 
 __all__: list[str] = []
 
-
-def _blended(x: Any, axis: int, weights: np.ndarray[Any, Any]) -> Any:
-    """An axis replaced by weighted sums of its elements; weights are (new size, old size)."""
-    last = len(x.shape) - 1
-    moved = np.moveaxis(x, axis, last)
-    return np.moveaxis(np.matmul(moved, arr(np.ascontiguousarray(weights.T, np.float32))), last, axis)
+_MODES = ("linear", "nearest", "cubic")
+_PADDINGS = ("zeros", "border", "reflection")
 
 
 def _positions(size: int, out: int, corners: bool, scale: float | None) -> np.ndarray[Any, Any]:
@@ -33,58 +30,6 @@ def _positions(size: int, out: int, corners: bool, scale: float | None) -> np.nd
         return places * ((size - 1) / (out - 1) if out > 1 else 0.0)
     ratio = 1 / scale if scale else size / out
     return (places + 0.5) * ratio - 0.5
-
-
-def _linear(size: int, out: int, corners: bool, scale: float | None) -> np.ndarray[Any, Any]:
-    places = np.maximum(_positions(size, out, corners, scale), 0)
-    low = np.minimum(np.floor(places).astype(int), size - 1)
-    share = places - low
-    weights = np.zeros((out, size))
-    rows = np.arange(out)
-    np.add.at(weights, (rows, low), 1 - share)
-    np.add.at(weights, (rows, np.minimum(low + 1, size - 1)), share)
-    return weights
-
-
-def _cubic_taps(share: np.ndarray[Any, Any], a: float) -> list[np.ndarray[Any, Any]]:
-    def near(x: Any) -> Any:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-
-    def far(x: Any) -> Any:
-        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-
-    return [far(share + 1), near(share), near(1 - share), far(2 - share)]
-
-
-def _cubic(size: int, out: int, corners: bool, scale: float | None) -> np.ndarray[Any, Any]:
-    places = _positions(size, out, corners, scale)
-    low = np.floor(places).astype(int)
-    weights = np.zeros((out, size))
-    for i, tap in enumerate(_cubic_taps(places - low, -0.75)):
-        np.add.at(weights, (np.arange(out), np.clip(low - 1 + i, 0, size - 1)), tap)
-    return weights
-
-
-def _antialiased(
-    size: int, out: int, corners: bool, scale: float | None, cubic: bool
-) -> np.ndarray[Any, Any]:
-    ratio = (size - 1) / (out - 1) if corners and out > 1 else (1 / scale if scale else size / out)
-    spread = max(ratio, 1.0)
-    reach = (2.0 if cubic else 1.0) * spread
-    weights = np.zeros((out, size))
-    for i in range(out):
-        centre = ratio * (i + 0.5)
-        first, last = max(int(centre - reach + 0.5), 0), min(int(centre + reach + 0.5), size)
-        places = np.abs((np.arange(first, last) - centre + 0.5) / spread)
-        if cubic:
-            a = -0.5
-            inner = ((a + 2) * places - (a + 3)) * places * places + 1
-            outer = ((a * places - 5 * a) * places + 8 * a) * places - 4 * a
-            values = np.where(places < 1, inner, np.where(places < 2, outer, 0))
-        else:
-            values = np.maximum(1 - places, 0)
-        weights[i, first:last] = values / values.sum()
-    return weights
 
 
 def _nearest(size: int, out: int, exact: bool, scale: float | None) -> np.ndarray[Any, Any]:
@@ -118,11 +63,15 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
             continue
         if size == want and (scale is None or scale == 1):
             continue
+        cubic = "cubic" in kind
         if "aa" in kind:
-            weights = _antialiased(size, want, corners, scale, "cubic" in kind)
+            ratio = (size - 1) / (want - 1) if corners and want > 1 else 1 / scale if scale else size / want
+            at = ratio * (np.arange(want) + 0.5) - 0.5
+            weights = axis_weights(at, size, -0.5 if cubic else None, max(ratio, 1.0), exclude=True)
         else:
-            weights = (_cubic if kind == "cubic" else _linear)(size, want, corners, scale)
-        result = _blended(result, axis, weights)
+            at = _positions(size, want, corners, scale)
+            weights = axis_weights(at, size, -0.75 if cubic else None)
+        result = arr(weighted(ten(result), axis, weights))
     return result
 
 
@@ -197,29 +146,15 @@ def _resized_axis(
     x: Any, axis: int, old: Any, new: Any, kind: str, corners: bool, scale: float | None
 ) -> Any:
     """An axis whose size follows the input resized, by the places of the new elements among the old ones."""
+    if not kind.startswith("nearest"):
+        ways = "align_corners" if corners else "half_pixel"
+        mode = "cubic" if kind == "cubic" else "linear"
+        return arr(resized(ten(x), axis, new, None if corners else scale, coordinates=ways, mode=mode))
     number = arr(e.arange(new), "float32")
-    before, after = arr(old, "float32"), arr(new, "float32")
     last = arr(old, "int32") - 1
-    ratio = np.float32(1 / scale) if scale else before / after
-    if kind.startswith("nearest"):
-        place = np.floor((number + 0.5) * ratio if "exact" in kind else number * ratio)
-        return np.take(x, np.minimum(arr(place, "int32"), last), axis=axis)
-    if corners:
-        place = number * ((before - 1) / np.maximum(after - 1, 1))
-    else:
-        place = (number + 0.5) * ratio - 0.5
-    place = place if kind == "cubic" else np.maximum(place, 0)
-    low = np.floor(place)
-    share = place - low
-    first = arr(low, "int32")
-    weights = _cubic_taps(share, -0.75) if kind == "cubic" else [1 - share, share]
-    column = [-1 if i == axis else 1 for i in range(len(x.shape))]
-    total: Any = None
-    for i, weight in enumerate(weights):
-        tap = np.minimum(np.maximum(first + (i - 1 if kind == "cubic" else i), 0), last)
-        part = np.take(x, tap, axis=axis) * arr(weight, x.dtype).reshape(column)
-        total = part if total is None else total + part
-    return total
+    ratio = np.float32(1 / scale) if scale else arr(old, "float32") / arr(new, "float32")
+    place = np.floor((number + 0.5) * ratio if "exact" in kind else number * ratio)
+    return np.take(x, np.minimum(arr(place, "int32"), last), axis=axis)
 
 
 for _name, _kind, _corners in (
@@ -243,14 +178,9 @@ for _name, _kind, _corners in (
 def affine_grid(call: FxCall, theta: Any, size: Any, align_corners: bool) -> Any:
     """The grid of an affine map."""
     lengths = call.static(list(size)[2:], "the size of a grid")
-    axes = []
-    for n in lengths[::-1]:
-        line = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
-        axes.append(line if align_corners or n <= 0 else line * (n - 1) / n)
-    grids = np.meshgrid(*axes[::-1], indexing="ij")[::-1]
-    flat = np.stack([*(g.reshape(-1) for g in grids), np.ones(math.prod(lengths))], -1).astype(np.float32)
-    result = np.matmul(arr(flat, call.dtype), np.swapaxes(arr(theta, call.dtype), 1, 2))
-    return e.reshape(ten(result), (ten(theta).shape[0], *lengths, len(lengths)))
+    matrices = ten(theta, "float32")
+    y = sampling.affine_grid(matrices, matrices.shape[0], lengths, align=align_corners)
+    return e.cast(y, call.dtype)
 
 
 @aten("aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
@@ -259,72 +189,6 @@ def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corne
     n = len(call.given(0)) - 2
     if n == 3 and mode == 2:
         raise UnsupportedCallError("cubic sampling of volumes")
-    sizes = [_number(s, n) for s, n in zip(call.given(0)[2:], ten(x).shape[2:], strict=True)]
-    values, grid = arr(x, call.dtype), arr(grid, call.dtype)
-    places = [_unnormalized(grid[..., n - 1 - i], sizes[i], corners) for i in range(n)]
-    if mode != 2:
-        places = [_inside(p, size, padding, corners) for p, size in zip(places, sizes, strict=True)]
-    batch = values.shape[0]
-    numbers = arr(e.reshape(e.arange(batch), (-1, *[1] * n)))
-    moved = np.moveaxis(values, 1, -1)
-    total: Any = None
-    for corner in np.ndindex(*(_taps(mode),) * n):
-        weight: Any = None
-        inside: Any = None
-        where = []
-        for axis, tap in enumerate(corner):
-            index, share = _tap(places[axis], tap, mode)
-            if mode == 2:
-                index = _inside(index, sizes[axis], padding, corners)
-            within = (index >= 0) & (index <= sizes[axis] - 1)
-            inside = within if inside is None else inside & within
-            where.append(arr(np.minimum(np.maximum(index, 0), sizes[axis] - 1), "int32"))
-            weight = share if weight is None or share is None else weight * share
-        part = moved[tuple([numbers] + where)]
-        part = np.where(inside[..., None], part, np.float32(0))
-        part = part if weight is None else part * weight[..., None]
-        total = part if total is None else total + part
-    return np.moveaxis(total, -1, 1)
-
-
-def _taps(mode: int) -> int:
-    return {0: 2, 1: 1, 2: 4}[mode]
-
-
-def _tap(place: Any, tap: int, mode: int) -> tuple[Any, Any]:
-    """The element of a tap, and its weight."""
-    if mode == 1:
-        return np.rint(place), None
-    low = np.floor(place)
-    share = place - low
-    if mode == 0:
-        return low + tap, (share if tap else 1 - share)
-    return low + (tap - 1), _cubic_taps(share, -0.75)[tap]
-
-
-def _number(fixed: Any, size: Any) -> Any:
-    """A size as a number in single precision, or as an array of the graph where it follows the input."""
-    return np.float32(fixed) if isinstance(fixed, int) else arr(size, "float32")
-
-
-def _unnormalized(place: Any, size: Any, corners: bool) -> Any:
-    if corners:
-        return (place + 1) * ((size - 1) * np.float32(0.5))
-    return ((place + 1) * size - 1) * np.float32(0.5)
-
-
-def _inside(place: Any, size: Any, padding: int, corners: bool) -> Any:
-    """Places beyond the border: as they are, at the border, or mirrored."""
-    if padding == 0:
-        return place
-    if padding == 2:
-        low, span = (np.float32(0), size - 1) if corners else (np.float32(-0.5), size)
-        if isinstance(span, np.float32) and span == 0:
-            return np.zeros_like(place)
-        span = np.maximum(span, np.float32(1))
-        away = np.absolute(place - low)
-        rest = np.fmod(away, span)
-        turns = np.floor(away / span)
-        even = np.fmod(turns, np.float32(2)) == 0
-        place = np.where(even, rest + low, (span + low) - rest)
-    return np.minimum(np.maximum(place, np.float32(0)), size - 1)
+    way, border = _MODES[mode], _PADDINGS[padding]
+    y = sampling.grid_sampled(ten(x, "float32"), ten(grid, "float32"), way, border, align=corners)
+    return e.cast(y, call.dtype)

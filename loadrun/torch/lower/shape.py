@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...build import emit as e
+from ...build.layers.padding import pad as pad_ends
 from ...tensors import TracedInt, largest, least
 from ..call import FxCall, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
@@ -285,12 +286,7 @@ def constant_pad_nd(call: FxCall, x: Any, pad: Any, value: Any = 0) -> Any:
         for axis, (before, after) in enumerate(pairs):
             result = _widened(result, axis, before, after, value)
         return result
-    cut = tuple(slice(-min(a, 0) or None, min(b, 0) or None) for a, b in pairs)
-    result = arr(x)[cut] if any(s != slice(None) for s in cut) else arr(x)
-    grown = [(max(a, 0), max(b, 0)) for a, b in pairs]
-    if not any(a or b for a, b in grown):
-        return result
-    return np.pad(result, grown, constant_values=value)
+    return pad_ends(ten(x), pairs, value=float(value))
 
 
 def _widened(x: Any, axis: int, before: Any, after: Any, value: Any) -> Any:
@@ -314,16 +310,11 @@ def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
     widths = call.static(pad, "the width of a border")
     pairs = list(zip(widths[-2::-2], widths[::-2], strict=True))
     pairs = [(0, 0)] * (len(call.given(0)) - len(pairs)) + pairs
-    grown = [(max(a, 0), max(b, 0)) for a, b in pairs]
-    cut = tuple(slice(-min(a, 0) or None, min(b, 0) or None) for a, b in pairs)
-    shortened = any(s != slice(None) for s in cut)
-    result = arr(x)
     # What a negative width cuts off counts where the other side is mirrored, but not where it goes round.
-    if shortened and mode == "wrap":
-        result = result[cut]
-    if any(map(any, grown)):
-        result = np.pad(result, grown, mode=mode)  # type: ignore[call-overload]
-    return result[cut] if shortened and mode != "wrap" else result
+    if mode == "wrap":
+        return pad_ends(ten(x), pairs, mode)
+    grown = pad_ends(ten(x), [(max(a, 0), max(b, 0)) for a, b in pairs], mode)
+    return pad_ends(grown, [(min(a, 0), min(b, 0)) for a, b in pairs])
 
 
 @aten("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")

@@ -179,7 +179,7 @@ def test_what_is_no_archive_of_results(tmp_path: Path) -> None:
         z.writestr("format", "loadrun results 1")
         z.writestr("0/file.json", '"m"')
         z.writestr("0/0.json", '{"outputs": [{}]}')
-    with pytest.raises(FormatError, match="holds no results"):
+    with pytest.raises(FormatError, match="the member 'testcase' is missing"):
         read_saved(tmp_path / "b")
 
 

@@ -1,0 +1,116 @@
+"""Activations, softmax and its logarithm."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...graph import params as P
+from ...tensors import Tensor
+from .. import activation as own
+from .. import emit as e
+from ..emit import M
+
+__all__ = ["elu", "gelu", "hard_sigmoid", "log_softmax", "mish", "prelu", "softmax", "swish"]
+
+
+def elu(x: Tensor, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
+    """Compute ``scale * x`` above 0, else ``scale * alpha * (exp(input_scale * x) - 1)``; CELU and SELU are cases.
+
+    >>> elu(Tensor([1.0, -100.0]), 0.5, 2.0).tolist()
+    [2.0, -1.0]
+    """
+    # MegEngine's RELU makes 0 of NaN, the other part keeps it.
+    up, down = own.relu(x), e.elem(M.MIN, e.number(0, x), x)
+    if input_scale != 1:
+        down = e.elem(M.MUL, e.number(input_scale, x), down)
+    if scale != 1:
+        up = e.elem(M.MUL, e.number(scale, x), up)
+    return e.elem(M.ADD, up, e.elem(M.MUL, e.number(alpha * scale, x), e.elem(M.EXPM1, down)))
+
+
+def prelu(x: Tensor, slope: Tensor | float) -> Tensor:
+    """Compute ``x`` above 0, else ``x * slope``, which broadcasts.
+
+    >>> prelu(Tensor([1.0, -2.0]), 0.25).tolist()
+    [1.0, -0.5]
+    """
+    return e.elem(M.PRELU, x, slope if isinstance(slope, Tensor) else e.number(slope, x))
+
+
+def gelu(x: Tensor, *, tanh: bool = False) -> Tensor:
+    """Compute ``x`` times the normal distribution's probability of a value below it, or its approximation by tanh.
+
+    >>> gelu(Tensor([0.0, 100.0])).tolist(), gelu(Tensor([0.0, 100.0]), tanh=True).tolist()
+    ([0.0, 100.0], [0.0, 100.0])
+    """
+    if not tanh:
+        return own.gelu(x)
+    cube = e.elem(M.MUL, e.elem(M.MUL, e.elem(M.SQUARE, x), x), e.number(0.044715, x))
+    inner = e.elem(M.MUL, e.number((2 / np.pi) ** 0.5, x), e.elem(M.ADD, x, cube))
+    half = e.elem(M.MUL, e.number(0.5, x), x)
+    return e.elem(M.MUL, half, e.elem(M.ADD, e.number(1, x), e.elem(M.TANH, inner)))
+
+
+def swish(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """Compute ``x * sigmoid(alpha * x)``, with an alpha of 1 MegEngine's SILU.
+
+    >>> swish(Tensor([0.0, 100.0]), 2.0).tolist()
+    [0.0, 100.0]
+    """
+    if alpha == 1.0:
+        return own.silu(x)
+    return e.elem(M.MUL, x, e.elem(M.SIGMOID, e.elem(M.MUL, e.number(alpha, x), x)))
+
+
+def mish(x: Tensor) -> Tensor:
+    """Compute ``x * tanh(softplus(x))``.
+
+    >>> mish(Tensor([0.0, 100.0])).tolist()
+    [0.0, 100.0]
+    """
+    return e.elem(M.MUL, x, e.elem(M.TANH, e.elem(M.SOFTPLUS, x)))
+
+
+def softmax(x: Tensor, axis: int, *, guard: bool = False) -> Tensor:
+    """Compute ``exp(x) / sum(exp(x))`` along an axis.
+
+    Args:
+        x: a float tensor.
+        axis: the axis, counted from the front.
+        guard: give zeros where all values along the axis are -inf, instead of NaN.
+
+    >>> softmax(Tensor([[0.0, 0.0], [-np.inf, -np.inf]]), 1, guard=True).tolist()
+    [[0.5, 0.5], [0.0, 0.0]]
+    """
+    wide = e.cast(x, "float32")
+    y = own.softmax(wide._vector(), axis)
+    if guard:
+        top = e.kept(e.reduce(wide, P.ReduceMode.MAX, [axis]), [axis], True)
+        dead = e.compare(P.ElemwiseMultiTypeMode.EQ, top, e.number(-np.inf, top))
+        y = e.where(dead, e.number(0, y), y)
+    return e.cast(y if x.ndim else e.reshape(y, ()), x._dtype)
+
+
+def log_softmax(x: Tensor, axis: int) -> Tensor:
+    """Compute the logarithm of softmax along an axis, exact where the values are large.
+
+    >>> log_softmax(Tensor([1000.0, 0.0]), 0).tolist()
+    [0.0, -1000.0]
+    """
+    wide = e.cast(x, "float32")
+    top = e.kept(e.reduce(wide, P.ReduceMode.MAX, [axis]), [axis], True)
+    shifted = e.elem(M.SUB, wide, top)
+    total = e.elem(M.LOG, e.summed(e.elem(M.EXP, shifted), [axis], True))
+    return e.cast(e.elem(M.SUB, shifted, total), x._dtype)
+
+
+def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
+    """Compute ``alpha * x + beta`` between 0 and 1, for 1/6 and 1/2 MegEngine's HSIGMOID.
+
+    >>> hard_sigmoid(Tensor([-9.0, 1.0, 9.0]), 0.25, 0.5).tolist()
+    [0.0, 0.75, 1.0]
+    """
+    if np.float32(alpha) == np.float32(1 / 6) and beta == 0.5:
+        return own.hsigmoid(x)
+    line = e.elem(M.ADD, e.elem(M.MUL, e.number(alpha, x), x), e.number(beta, x))
+    return e.with_nan_of(e.elem(M.MIN, e.elem(M.MAX, line, e.number(0, x)), e.number(1, x)), line)

@@ -1,0 +1,112 @@
+"""Convolutions over one to three axes, and their transposes."""
+
+from __future__ import annotations
+
+from ...tensors import Tensor
+from .. import conv as own
+from .. import emit as e
+from ..emit import M
+from .norm import per_channel
+from .padding import pad
+from .windows import WindowSizes
+
+__all__ = ["convolved", "grouped", "transposed", "with_bias"]
+
+
+def with_bias(y: Tensor, bias: Tensor | None) -> Tensor:
+    """Return (N, C, ...) with one number added to every channel."""
+    return y if bias is None else e.elem(M.ADD, y, per_channel(bias, y.ndim))
+
+
+def grouped(weight: Tensor, groups: int) -> Tensor:
+    """Return filters with an axis of groups in front, which MegEngine wants where there are several."""
+    if groups == 1:
+        return weight
+    return e.folded(lambda w: e.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:])), weight)
+
+
+def convolved(
+    x: Tensor, weight: Tensor, window: WindowSizes, groups: int = 1, bias: Tensor | None = None
+) -> Tensor:
+    """Convolve over one to three axes; float16 is summed in float32.
+
+    Args:
+        x: (N, C, ...), float.
+        weight: (OC, C / groups, ...).
+        window: strides, dilations and pads, which need not be even.
+        groups: into how many parts the channels are divided.
+        bias: (OC,).
+
+    >>> convolved(Tensor([[[1.0, 2.0, 3.0]]]), Tensor([[[1.0, 1.0]]]), WindowSizes([2], [1], [1], [(1, 0)])).tolist()
+    [[[1.0, 3.0, 5.0]]]
+    """
+    if not window.even:
+        x = window.padded(x)
+        window = WindowSizes(window.kernel, window.strides, window.dilations)
+    before = [a for a, _ in window.pads]
+    out = [
+        (n + 2 * p - r) // s + 1
+        for n, p, r, s in zip(x._tuple_shape[2:], before, window.reach, window.strides, strict=True)
+    ]
+    if 0 in x._tuple_shape or any(n < 1 for n in out):
+        empty = (x.shape[0], weight._tuple_shape[0], *(max(n, 0) for n in out))
+        return with_bias(e.full(e.number(0, x), empty), bias)
+    mode = "float32" if x._dtype.name == "Float16" else "default"
+    filters = grouped(weight, groups)
+    steps, spread = window.strides, window.dilations
+    if len(out) == 1:
+        y = own.conv1d(x, filters, None, steps[0], before[0], spread[0], groups, compute_mode=mode)
+    elif len(out) == 2:
+        y = own.conv2d(x, filters, None, steps, before, spread, groups, compute_mode=mode)
+    else:
+        wide, filters = e.cast(x, "float32"), e.cast(filters, "float32")
+        y = e.cast(own.conv3d(wide, filters, None, steps, before, spread, groups), x._dtype)
+    return with_bias(y, bias)
+
+
+def transposed(
+    x: Tensor,
+    weight: Tensor,
+    window: WindowSizes,
+    extra: list[int],
+    groups: int = 1,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Convolve transposed over one to three axes, in float32.
+
+    Args:
+        x: (N, C, ...), float.
+        weight: (C, OC / groups, ...).
+        window: strides, dilations, and what is cut off before and behind, added where it is negative.
+        extra: how many elements more there are behind each axis.
+        groups: into how many parts the channels are divided.
+        bias: (OC,).
+
+    >>> transposed(Tensor([[[1.0, 2.0]]]), Tensor([[[1.0, 1.0]]]), WindowSizes([2], [2], [1]), [1]).tolist()
+    [[[1.0, 1.0, 2.0, 2.0, 0.0]]]
+    """
+    kind = x._dtype
+    wide, filters = e.cast(x, "float32"), grouped(e.folded(lambda w: e.cast(w, "float32"), weight), groups)
+    own_ends = window.even and all(m < s for m, s in zip(extra, window.strides, strict=True))
+    before = [a if own_ends else 0 for a, _ in window.pads]
+    more = list(extra) if own_ends else [0] * len(before)
+    steps, spread = window.strides, window.dilations
+    if len(before) == 1:
+        y = own.conv_transpose2d(
+            e.add_axes(wide, [3]),
+            e.folded(lambda w: e.add_axes(w, [w.ndim]), filters),
+            None,
+            (steps[0], 1),
+            (before[0], 0),
+            (more[0], 0),
+            (spread[0], 1),
+            groups,
+        )
+        y = e.drop_axes(y, [3])
+    else:
+        function = own.conv_transpose2d if len(before) == 2 else own.conv_transpose3d
+        y = function(wide, filters, None, steps, before, more, spread, groups)
+    if not own_ends:
+        widths = [(-a, m - b) for (a, b), m in zip(window.pads, extra, strict=True)]
+        y = pad(y, [(0, 0), (0, 0), *widths])
+    return with_bias(e.cast(y, kind), bias)

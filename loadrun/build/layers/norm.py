@@ -1,0 +1,256 @@
+"""Normalizations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+
+from ...tensors import Tensor, const
+from .. import emit as e
+from .. import norm as own
+from ..emit import M
+from .sizes import is_open
+
+__all__ = [
+    "affine",
+    "batch_norm",
+    "group_norm",
+    "layer_norm",
+    "local_response_norm",
+    "per_channel",
+    "rescaled",
+    "rms_norm",
+    "standardized",
+]
+
+
+def per_channel(v: Tensor, rank: int) -> Tensor:
+    """Return a vector as (1, C, 1, ...), to broadcast with `rank` axes."""
+    return e.folded(lambda t: e.reshape(t, (1, -1, *[1] * (rank - 2))), v)
+
+
+def standardized(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``(x - mean) / sqrt(var + eps)`` of a float32 tensor, the mean, and the factor."""
+    mean = e.mean(x, axes)
+    centred = e.elem(M.SUB, x, mean)
+    variance = e.mean(e.elem(M.SQUARE, centred), axes)
+    deviation = e.elem(M.SQRT, e.elem(M.ADD, variance, e.number(eps, variance)))
+    inverse = e.elem(M.TRUE_DIV, e.number(1.0, deviation), deviation)
+    return e.elem(M.TRUE_DIV, centred, deviation), mean, inverse
+
+
+def affine(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Return ``y * weight + bias``, without what is None."""
+    if weight is not None:
+        y = e.elem(M.MUL, y, weight)
+    return y if bias is None else e.elem(M.ADD, y, bias)
+
+
+def _float32(v: Tensor | None) -> Tensor | None:
+    return None if v is None else e.folded(lambda t: e.cast(t, "float32"), v)
+
+
+def _pair(
+    weight: Tensor | None, bias: Tensor | None, shape: Sequence[int]
+) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """Return weight and bias of one shape, as MegEngine's operators take them: both, or neither."""
+
+    def whole(v: Tensor | None, fill: float) -> Tensor:
+        if v is None:
+            return const(np.full(shape, fill, np.float32))
+        rest = v._tuple_shape[max(v.ndim - len(shape), 0) :]
+        same = v._tuple_shape == tuple(shape)
+        return v if same else e.folded(lambda t: e.broadcast(e.reshape(t, rest), shape), v)
+
+    return (None, None) if weight is None and bias is None else (whole(weight, 1.0), whole(bias, 0.0))
+
+
+def _fits(v: Tensor | None, ndim: int) -> bool:
+    """Tell whether a parameter is the same along all but the last `ndim` axes."""
+    return v is None or prod(v._tuple_shape[: max(v.ndim - ndim, 0)]) == 1
+
+
+def _fixed(x: Tensor, axis: int, weight: Tensor | None, sizes: Sequence[int] | None) -> list[int] | None:
+    """Return the sizes from an axis on if they are the same in every run: given, or told by the weight."""
+    now = [int(n) for n in x._tuple_shape[axis:]]
+    if sizes is not None or not is_open(*x.shape[axis:]):
+        return now
+    if weight is None or list(weight._tuple_shape) != now or 1 in now:
+        return None
+    return None if is_open(*weight.shape) else now
+
+
+def layer_norm(
+    x: Tensor,
+    axis: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    sizes: Sequence[int] | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalize over the axes from `axis` on: ``(x - mean) / sqrt(var + eps) * weight + bias``.
+
+    Args:
+        x: a float tensor.
+        axis: the first of the axes, counted from the front.
+        weight: broadcasts with `x`.
+        bias: broadcasts with `x`.
+        eps: added to the (biased) variance.
+        sizes: those of the normalized axes, where the caller knows that they are the same in every run.
+
+    Returns:
+        the result in the dtype of `x`; the mean and ``1 / sqrt(var + eps)`` in float32, with the axes of size 1.
+
+    >>> y, mean, factor = layer_norm(Tensor([[1.0, 3.0]]), 1, eps=0.0)
+    >>> y.tolist(), mean.tolist(), factor.tolist()
+    ([[-1.0, 1.0]], [[2.0]], [[1.0]])
+    """
+    wide, weight, bias = e.cast(x, "float32"), _float32(weight), _float32(bias)
+    shape = _fixed(x, axis, weight, sizes)
+    # MegEngine's operator holds how many numbers it normalizes.
+    if not shape or 0 in x._tuple_shape:
+        y, mean, inverse = standardized(wide, range(axis, x.ndim), eps)
+        return e.cast(affine(y, weight, bias), x._dtype), mean, inverse
+    fits = _fits(weight, len(shape)) and _fits(bias, len(shape))
+    inputs = _pair(weight, bias, shape) if fits else (None, None)
+    rows = wide if axis else e.add_axes(wide, [0])
+    y, mean, inverse = own.layer_moments([rows, *(v for v in inputs if v is not None)], shape, eps)
+    if not axis:
+        y = e.drop_axes(y, [0])
+    if not fits:
+        y = affine(y, weight, bias)
+    rest = range(max(axis, 1), x.ndim)
+    return e.cast(y, x._dtype), e.add_axes(mean, rest), e.add_axes(inverse, rest)
+
+
+def _as_images(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply a function of (N, C, H, W) to (N, C, ...)."""
+    if x.ndim == 4:
+        return function(x)
+    if x.ndim < 4:
+        return e.drop_axes(function(e.add_axes(x, range(x.ndim, 4))), range(x.ndim, 4))
+    return e.reshape(function(e.reshape(x, (*x.shape[:2], -1, 1))), x.shape)
+
+
+def group_norm(
+    x: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalize every group of channels of every (N, C, ...); every channel by itself with no groups.
+
+    Args:
+        x: (N, C, ...), float.
+        groups: into how many groups the channels are divided; 0 for InstanceNorm, every channel alone.
+        weight: (C,).
+        bias: (C,).
+        eps: added to the (biased) variance.
+
+    >>> group_norm(Tensor([[1.0, 3.0, 5.0, 5.0]]), 2, eps=0.0).tolist()
+    [[-1.0, 1.0, nan, nan]]
+    """
+    wide, weight, bias = e.cast(x, "float32"), _float32(weight), _float32(bias)
+    if 0 in x._tuple_shape:
+        return x
+    weight, bias = _pair(weight, bias, x._tuple_shape[1:2])
+
+    def normalized(image: Tensor) -> Tensor:
+        if not groups:
+            return own.instance_norm(image, weight is not None, weight, bias, eps)
+        return own.group_norm(image, groups, weight is not None, weight, bias, eps)
+
+    return e.cast(_as_images(wide, normalized), x._dtype)
+
+
+def batch_norm(
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalize every channel of (N, C, ...) by known statistics.
+
+    Args:
+        x: (N, C, ...), float.
+        mean: (C,).
+        variance: (C,).
+        weight: (C,).
+        bias: (C,).
+        eps: added to the variance.
+
+    >>> batch_norm(Tensor([[5.0], [7.0]]), Tensor([5.0]), Tensor([4.0]), eps=0.0).tolist()
+    [[0.0], [1.0]]
+    """
+    wide, mean, variance = (e.cast(v, "float32") for v in (x, mean, variance))
+    weight, bias = _float32(weight), _float32(bias)
+    images = 2 <= x.ndim <= 4
+    if images:
+        weight, bias = _pair(weight, bias, mean._tuple_shape)
+    rank = 4 if images else x.ndim
+    mean, variance = per_channel(mean, rank), per_channel(variance, rank)
+    weight, bias = (None if v is None else per_channel(v, rank) for v in (weight, bias))
+    if not images:
+        return e.cast(rescaled(wide, mean, variance, weight, bias, eps), x._dtype)
+    return e.cast(own.batch_norm(wide, mean, variance, weight, bias, eps=eps), x._dtype)
+
+
+def rescaled(
+    x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Tensor:
+    """Return `x` normalized by statistics that broadcast: one product and one sum where they are constants."""
+
+    def factor_of(v: Tensor) -> Tensor:
+        return e.elem(M.TRUE_DIV, e.number(1.0, v), e.elem(M.SQRT, e.elem(M.ADD, v, e.number(eps, v))))
+
+    factor = e.folded(factor_of, variance)
+    if weight is not None:
+        factor = e.folded(lambda w, f: e.elem(M.MUL, w, f), weight, factor)
+    shift = e.folded(lambda m, f: e.elem(M.NEGATE, e.elem(M.MUL, m, f)), mean, factor)
+    if bias is not None:
+        shift = e.folded(lambda b, s: e.elem(M.ADD, b, s), bias, shift)
+    return e.elem(M.ADD, e.elem(M.MUL, x, factor), shift)
+
+
+def rms_norm(x: Tensor, axes: Sequence[int], weight: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+    """Divide by the root of the mean square over axes, then multiply: ``x / sqrt(mean(x ** 2) + eps) * weight``.
+
+    >>> rms_norm(Tensor([[3.0, 3.0]]), [1], eps=0.0).tolist()
+    [[1.0, 1.0]]
+    """
+    wide = e.cast(x, "float32")
+    square = e.mean(e.elem(M.SQUARE, wide), axes)
+    root = e.elem(M.SQRT, e.elem(M.ADD, square, e.number(eps, square)))
+    return e.cast(affine(e.elem(M.TRUE_DIV, wide, root), _float32(weight), None), x._dtype)
+
+
+def local_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+    """Compute ``x / (k + alpha * s) ** beta``, s the sum of squares over `size` channels around each one.
+
+    Args:
+        x: (N, C, ...), float.
+        size: how many channels; of an even number one more behind than before.
+        alpha: factor.
+        beta: exponent.
+        k: summand.
+
+    >>> local_response_norm(Tensor([[2.0, 0.0]]), 2, 0.5, 1.0, 0.0).tolist()
+    [[1.0, nan]]
+    """
+    wide = e.cast(x, "float32")
+    if size % 2 and 0 not in x._tuple_shape:
+        return e.cast(
+            _as_images(wide, lambda image: own.local_response_norm(image, size, k, alpha, beta)), x._dtype
+        )
+    n, before = x.shape[1], (size - 1) // 2
+    square = e.elem(M.SQUARE, wide)
+    ends = [
+        e.full(e.number(0, wide), (x.shape[0], width, *x.shape[2:])) for width in (before, size - 1 - before)
+    ]
+    padded = e.concat([ends[0], square, ends[1]], 1)
+    total = e.subtensor(padded, [(1, 0, n, None, None)])
+    for i in range(1, size):
+        total = e.elem(M.ADD, total, e.subtensor(padded, [(1, i, n + i, None, None)]))
+    base = e.elem(M.ADD, e.elem(M.MUL, e.number(alpha, total), total), e.number(k, total))
+    return e.cast(e.elem(M.TRUE_DIV, wide, e.elem(M.POW, base, e.number(beta, base))), x._dtype)

@@ -1,0 +1,185 @@
+"""Resizing of axes: by a small matrix of weights where sizes are known, else by positions computed in the graph."""
+
+from __future__ import annotations
+
+from math import ceil, floor
+
+import numpy as np
+
+from ...graph import params as P
+from ...graph.dtypes import Array
+from ...ops.budget import pay
+from ...tensors import Tensor, const
+from .. import emit as e
+from ..emit import M
+from ..exact_products import product
+
+__all__ = ["OPEN_MODES", "axis_weights", "cubic_shares", "resized", "weighted"]
+
+OPEN_MODES = frozenset(
+    ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
+)
+
+
+def _positions(mode: str, i: Tensor, size: int, out: int, scale: float | None) -> Tensor:
+    """Return where in the input the elements `i` of the output are; by a scale, or else by out / size."""
+
+    def divided(x: Tensor) -> Tensor:
+        if scale is not None:
+            return e.elem(M.TRUE_DIV, x, e.number(scale, x))
+        return e.elem(M.TRUE_DIV, e.elem(M.MUL, x, e.like(size, x)), e.like(out, x))
+
+    if mode == "asymmetric":
+        return divided(i)
+    one, half = e.number(1.0, i), e.number(0.5, i)
+    if mode == "align_corners":
+        # By the size before it is rounded down, where a scale is given.
+        whole = e.like(out, i) if scale is None else e.elem(M.MUL, e.like(size, i), e.number(scale, i))
+        steps = e.elem(M.SUB, whole, one)
+        flat = e.compare(P.ElemwiseMultiTypeMode.EQ, steps, e.number(0.0, steps))
+        steps = e.where(flat, e.number(np.inf, steps), steps)
+        return e.elem(M.TRUE_DIV, e.elem(M.MUL, i, e.elem(M.SUB, e.like(size, i), one)), steps)
+    middles = divided(e.elem(M.ADD, i, half))
+    if mode == "half_pixel_symmetric" and scale is not None:
+        n, m = e.like(size, i), e.like(out, i)
+        share = e.elem(M.TRUE_DIV, m, e.elem(M.MUL, n, e.number(scale, n)))
+        offset = e.elem(M.MUL, e.elem(M.MUL, half, n), e.elem(M.SUB, one, share))
+        middles = e.elem(M.ADD, offset, middles)
+    at = e.elem(M.SUB, middles, half)
+    if mode == "pytorch_half_pixel":
+        several = e.compare(P.ElemwiseMultiTypeMode.LT, one, e.like(out, i))
+        return e.where(several, at, e.number(0.0, at))
+    return at
+
+
+def _rounded(at: Tensor, rule: str) -> Tensor:
+    if rule == "floor":
+        return e.elem(M.FLOOR, at)
+    if rule == "ceil":
+        return e.elem(M.CEIL, at)
+    half = e.number(0.5, at)
+    if rule == "round_prefer_ceil":
+        return e.elem(M.FLOOR, e.elem(M.ADD, at, half))
+    return e.elem(M.CEIL, e.elem(M.SUB, at, half))
+
+
+def resized(
+    x: Tensor,
+    axis: int,
+    out: int,
+    scale: float | None,
+    *,
+    coordinates: str,
+    mode: str,
+    rule: str = "",
+    a: float = -0.75,
+) -> Tensor:
+    """Return one axis resized.
+
+    Args:
+        x: the tensor; of floats, where its elements are mixed.
+        axis: the axis.
+        out: its new size.
+        scale: by which positions are computed; None for out / size.
+        coordinates: one of `OPEN_MODES`.
+        mode: "nearest", "linear" or "cubic".
+        rule: how positions are rounded for "nearest".
+        a: the coefficient of "cubic".
+    """
+    size = x.shape[axis]
+    at = _positions(coordinates, e.cast(e.arange(out), "float32"), size, out, scale)
+    last = e.like(size - 1, at)
+
+    def taken(places: Tensor) -> Tensor:
+        bounded = e.elem(M.MIN, last, e.elem(M.MAX, e.number(0.0, places), places))
+        return e.gather(x, [(axis, e.cast(bounded, "int32"))])
+
+    if mode == "nearest":
+        return taken(_rounded(at, rule))
+    low = e.elem(M.FLOOR, at)
+    t = e.elem(M.SUB, at, low)
+    one = e.number(1.0, t)
+    if mode == "linear":
+        shares = [(0, e.elem(M.SUB, one, t)), (1, t)]
+    else:
+        shares = cubic_shares(t, a)
+    shape = [-1 if i == axis else 1 for i in range(x.ndim)]
+    total: Tensor | None = None
+    for step, share in shares:
+        part = taken(e.elem(M.ADD, low, e.number(float(step), low)))
+        part = e.elem(M.MUL, part, e.reshape(share, shape) if x.ndim > 1 else share)
+        total = part if total is None else e.elem(M.ADD, total, part)
+    assert total is not None
+    return total
+
+
+def cubic_shares(t: Tensor, a: float) -> list[tuple[int, Tensor]]:
+    """Return the four neighbours of a position and their shares, `t` behind the second one."""
+    one = e.number(1.0, t)
+
+    def near(d: Tensor) -> Tensor:
+        inner = e.elem(M.SUB, e.elem(M.MUL, e.number(a + 2, d), d), e.number(a + 3, d))
+        return e.elem(M.ADD, e.elem(M.MUL, e.elem(M.MUL, inner, d), d), one)
+
+    def far(d: Tensor) -> Tensor:
+        inner = e.elem(M.SUB, d, e.number(5.0, d))
+        inner = e.elem(M.ADD, e.elem(M.MUL, inner, d), e.number(8.0, d))
+        inner = e.elem(M.SUB, e.elem(M.MUL, inner, d), e.number(4.0, d))
+        return e.elem(M.MUL, e.number(a, inner), inner)
+
+    rest = e.elem(M.SUB, one, t)
+    return [
+        (-1, far(e.elem(M.ADD, t, one))),
+        (0, near(t)),
+        (1, near(rest)),
+        (2, far(e.elem(M.ADD, rest, one))),
+    ]
+
+
+def axis_weights(
+    at: Array, size: int, a: float | None = None, stretch: float = 1.0, *, exclude: bool = False
+) -> Array:
+    """Return the share (out, size) that every element of an axis has in every new one.
+
+    Args:
+        at: where among the elements the new ones lie.
+        size: how many elements there are.
+        a: the coefficient of the cubic kernel, None for the linear one.
+        stretch: by how much the kernel is wider than the distance of the elements, against aliasing.
+        exclude: leave out what lies beyond the ends, which counts for the outermost elements else.
+
+    >>> axis_weights(np.array([0.25, 1.5]), 2).tolist()
+    [[0.75, 0.25], [0.0, 1.0]]
+    """
+    reach = (1 if a is None else 2) * stretch
+    pay(8 * len(at) * size, 100 * len(at))
+    result = np.zeros((len(at), size))
+    for row, center in enumerate(at):
+        taps = np.arange(floor(center - reach), ceil(center + reach) + 1)
+        x = np.abs(taps - center) / stretch
+        if a is None:
+            shares = np.maximum(1 - x, 0)
+        else:
+            near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+            far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
+            shares = np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+        if exclude:
+            shares = np.where((taps >= 0) & (taps < size), shares, 0.0)
+        total = shares.sum()
+        if (stretch > 1 or exclude) and total:
+            shares = shares / total
+        np.add.at(result[row], np.clip(taps, 0, size - 1), shares)
+    return result
+
+
+def weighted(x: Tensor, axis: int, weights: Array) -> Tensor:
+    """Return an axis replaced by weighted sums of its elements; weights are (new size, old size).
+
+    >>> weighted(Tensor([[1.0], [3.0]]), 0, np.array([[0.5, 0.5]])).tolist()
+    [[2.0]]
+    """
+    order = [i for i in range(x.ndim) if i != axis] + [axis]
+    turned = const(np.ascontiguousarray(weights.T.astype(np.float32)))
+    if axis == x.ndim - 1:
+        return product(x, turned)
+    return e.permute(product(e.permute(x, order), turned), [order.index(i) for i in range(x.ndim)])

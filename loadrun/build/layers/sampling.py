@@ -1,0 +1,160 @@
+"""Pictures sampled at the positions of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product as combinations
+from math import prod
+
+import numpy as np
+
+from ...graph import params as P
+from ...ops.budget import pay
+from ...tensors import Tensor, const
+from .. import emit as e
+from ..emit import M
+from ..exact_products import product
+from .resize import cubic_shares
+
+__all__ = ["affine_grid", "clipped", "grid_sampled"]
+
+_EQ = P.ElemwiseMultiTypeMode.EQ
+
+
+def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool) -> Tensor:
+    """Return the positions (N, ..., n) of a picture's cells, from -1 to 1, moved by matrices.
+
+    Args:
+        theta: (N, n, n + 1), float32.
+        count: N.
+        space: the picture's n sizes.
+        align: put the first and the last cells at -1 and 1, instead of their outer edges.
+
+    >>> affine_grid(Tensor([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]]), 1, [1, 2], align=False).tolist()
+    [[[[0.0, 0.0], [1.0, 0.0]]]]
+    """
+    pay(16 * len(space) * prod(map(int, space)))
+    axes = []
+    for size in space:
+        if align:
+            axes.append(np.linspace(-1, 1, size) if size > 1 else np.zeros(1))
+        else:
+            axes.append((2 * np.arange(size) + 1) / size - 1)
+    grid = np.meshgrid(*axes, indexing="ij")
+    # x comes first, which is the last axis.
+    points = np.stack([*(g.reshape(-1) for g in grid[::-1]), np.ones(int(np.prod(space)))], 0)
+    turned = e.permute(product(theta, const(points.astype(np.float32))), (0, 2, 1))
+    return e.reshape(turned, (count, *space, len(space)))
+
+
+def grid_sampled(x: Tensor, grid: Tensor, mode: str, padding: str, *, align: bool) -> Tensor:
+    """Return elements at the positions of a grid.
+
+    Args:
+        x: (N, C, ...) with n axes of space, float32.
+        grid: (N, ..., n), from -1 to 1, the last axis of space first.
+        mode: "linear", "nearest" or "cubic".
+        padding: what stands outside: "zeros", "border" or "reflection".
+        align: -1 and 1 are the middles of the outermost elements, instead of their edges.
+
+    >>> x, grid = Tensor([[[[1.0, 2.0]]]]), Tensor([[[[0.0, 0.0], [0.5, 0.0]]]])
+    >>> grid_sampled(x, grid, "linear", "border", align=False).tolist()
+    [[[[1.5, 2.0]]]]
+    """
+    n = x.ndim - 2
+    places = []
+    for i in range(n):
+        g = e.subtensor(grid, [(grid.ndim - 1, None, None, None, n - 1 - i)])
+        places.append(_denormalized(g, x.shape[2 + i], align))
+    if mode != "cubic":
+        places = [_placed(p, x.shape[2 + i], padding, align) for i, p in enumerate(places)]
+    return _sampled(x, places, mode, padding, align)
+
+
+def _denormalized(g: Tensor, size: int, align: bool) -> Tensor:
+    up = e.elem(M.ADD, g, e.number(1.0, g))
+    half = e.number(0.5, g)
+    if align:
+        return e.elem(M.MUL, e.elem(M.MUL, up, half), e.like(size - 1, g))
+    wide = e.elem(M.SUB, e.elem(M.MUL, up, e.like(size, g)), e.number(1.0, g))
+    return e.elem(M.MUL, wide, half)
+
+
+def clipped(x: Tensor, low: float, high: Tensor) -> Tensor:
+    """Return positions between two bounds."""
+    return e.elem(M.MIN, high, e.elem(M.MAX, e.number(low, x), x))
+
+
+def _placed(p: Tensor, size: int, padding: str, align: bool) -> Tensor:
+    """Return positions as the padding has them: outside stays outside for zeros, but not so far that integers end."""
+    last = e.like(size - 1, p)
+    if padding == "zeros":
+        return clipped(p, -2.0, e.elem(M.ADD, last, e.number(2.0, p)))
+    if padding == "border":
+        return clipped(p, 0.0, last)
+    return clipped(_reflected(p, size, align), 0.0, last)
+
+
+def _reflected(p: Tensor, size: int, align: bool) -> Tensor:
+    """Return positions mirrored at the edges, which lie half a cell out unless corners are aligned."""
+    low = 0.0 if align else -0.5
+    span = e.like(size - 1 if align else size, p)
+    safe = e.elem(M.MAX, e.number(1e-6, span), span)
+    away = e.elem(M.ABS, e.elem(M.SUB, p, e.number(low, p)))
+    double = e.elem(M.ADD, safe, safe)
+    rest = e.elem(M.SUB, away, e.elem(M.MUL, e.elem(M.FLOOR, e.elem(M.TRUE_DIV, away, double)), double))
+    back = e.elem(M.SUB, safe, e.elem(M.ABS, e.elem(M.SUB, rest, safe)))
+    return e.elem(M.ADD, back, e.number(low, back))
+
+
+def _sampled(x: Tensor, places: list[Tensor], mode: str, padding: str, align: bool) -> Tensor:
+    """Return the weighted sum of the cells around positions of shape (N, ...)."""
+    taps: list[list[tuple[Tensor, Tensor | None]]] = []
+    for i, p in enumerate(places):
+        size = x.shape[2 + i]
+        if mode == "nearest":
+            taps.append([(e.rint(p), None)])
+            continue
+        base = e.elem(M.FLOOR, p)
+        t = e.elem(M.SUB, p, base)
+        if mode == "linear":
+            one = e.elem(M.SUB, e.number(1.0, t), t)
+            taps.append([(base, one), (e.elem(M.ADD, base, e.number(1.0, t)), t)])
+            continue
+        row: list[tuple[Tensor, Tensor | None]] = []
+        for k, w in cubic_shares(t, -0.75):
+            at = e.elem(M.ADD, base, e.number(float(k), base))
+            row.append((_placed(at, size, padding, align), w))
+        taps.append(row)
+    total: Tensor | None = None
+    for chosen in combinations(*taps):
+        weight: Tensor | None = None
+        for _, factor in chosen:
+            if factor is not None:
+                weight = factor if weight is None else e.elem(M.MUL, weight, factor)
+        part = _cell(x, [at for at, _ in chosen], weight, padding)
+        total = part if total is None else e.elem(M.ADD, total, part)
+    assert total is not None
+    return total
+
+
+def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, padding: str) -> Tensor:
+    """Return the cells at whole positions (N, ...), as (N, C, ...)."""
+    rank = at[0].ndim
+    batch = e.reshape(e.arange(x.shape[0]), (-1, *[1] * (rank - 1)))
+    ids = [(0, batch)]
+    inside: Tensor | None = None
+    for i, p in enumerate(at):
+        size = x.shape[2 + i]
+        last = e.like(size - 1, p)
+        bounded = clipped(p, 0.0, last)
+        if padding == "zeros":
+            ok = e.cast(e.compare(_EQ, bounded, p), "float32")
+            inside = ok if inside is None else e.elem(M.MUL, inside, ok)
+        ids.append((2 + i, e.cast(bounded, "int32")))
+    # (N, ..., C), for the indexed axes do not lie together.
+    result = e.gather(x, ids)
+    for factor in (weight, inside):
+        if factor is not None:
+            result = e.elem(M.MUL, result, e.add_axes(factor, [rank]))
+    return e.permute(result, (0, rank, *range(1, rank)))

@@ -1,0 +1,42 @@
+"""Sizes that may be others in another run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...graph import params as P
+from ...tensors import Tensor, TracedInt, apply1, shape_tensor
+from .. import emit as e
+
+__all__ = ["is_open", "joined", "of_length"]
+
+
+def is_open(*sizes: int) -> bool:
+    """Tell whether one of some sizes may differ in another run."""
+    return any(isinstance(n, TracedInt) for n in sizes)
+
+
+def of_length(x: Tensor, axis: int, what: str = "") -> Tensor:
+    """Return the tensor itself, and an error where its axis has another size than while the graph was made.
+
+    What is unrolled over an axis reads as many entries as there were then: of a longer one it would leave out the rest.
+    The operator that fails is named after what to do, or as `what` says.
+    """
+    if not is_open(x.shape[axis]):
+        return x
+    sizes = [int(n) if i == axis else n for i, n in enumerate(x.shape)]
+    made = apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape_tensor(sizes)], scalar=False)
+    if made._var is not None:
+        made._var.owner.name = what or (
+            f"axis {axis} has size {sizes[axis]} as the model was loaded, input_shapes gives another"
+        )
+    return made
+
+
+def joined(xs: Sequence[Tensor], axis: int) -> Tensor:
+    """Return tensors one behind the other along an axis; empty ones left out."""
+    full = [x for x in xs if x._tuple_shape[axis] != 0 or is_open(x.shape[axis])]
+    xs = full or list(xs[:1])
+    if e.is_bool(xs[0]):
+        return e.cast(e.concat([e.cast(x, "uint8") for x in xs], axis), "bool")
+    return e.concat(xs, axis)
