@@ -204,13 +204,14 @@ class Value:
 
     def _constant_tensor(self) -> Tensor:
         assert self.array is not None
-        if not self.array.flags.c_contiguous:
+        if any(n > 1 and not step for n, step in zip(self.array.shape, self.array.strides, strict=True)):
+            # Numbers that are repeated take no memory before they are stored.
             nbytes = self.array.size * graph_type(self.kind).np.itemsize
-            if active() is not None and not any(self.array.strides) and not affordable(nbytes):
-                # One number of a shape that is too large to be stored.
+            if any(self.array.strides) or active() is None:
+                pay(nbytes)
+            elif not affordable(nbytes):
                 one = Value(self.kind, array=self.array[(0,) * self.array.ndim])
                 return broadcast(one.stored, self.array.shape)
-            pay(nbytes)
         held = np.ascontiguousarray(checked(self.array, self.kind, self.name))
         scalar = self.array.ndim == 0
         made = Tensor._of(held.reshape(1) if scalar else held, graph_type(self.kind), scalar, const=True)

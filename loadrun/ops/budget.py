@@ -19,12 +19,18 @@ from .registry import ShapeCall, UnknownShape, implementation
 __all__ = ["BudgetError", "FoldingBudget", "affordable", "limited", "pay", "pay_operator", "unlimited"]
 
 
+_SMALL = (1 << 18, 10**7)
+"""Bytes and operations up to which something is small."""
+
+
 class BudgetError(EngineError):
     """Something is not computed while a file is read, since it takes more than the file's size allows."""
 
 
 class FoldingBudget:
     """Bytes of results and operations that are left.
+
+    What is large may take half of it, so that enough is left for the small constants that every model is full of.
 
     Args:
         nbytes: bytes that may be made, all together.
@@ -36,13 +42,23 @@ class FoldingBudget:
     """
 
     def __init__(self, nbytes: int, operations: int) -> None:
-        self.nbytes = nbytes
-        self.operations = operations
+        self._left = [nbytes, operations]
+        self._for_large = [nbytes // 2, operations // 2]
 
     def add(self, other: FoldingBudget) -> None:
         """Grow by another budget."""
-        self.nbytes += other.nbytes
-        self.operations += other.operations
+        self._left = [a + b for a, b in zip(self._left, other._left, strict=True)]
+        self._for_large = [a + b for a, b in zip(self._for_large, other._for_large, strict=True)]
+
+    def take(self, nbytes: int, operations: int) -> bool:
+        """Take so much, where there is that much; whether there was."""
+        asked = (nbytes, operations)
+        large = [n if n > most else 0 for n, most in zip(asked, _SMALL, strict=True)]
+        if any(n > left for n, left in zip((*asked, *large), (*self._left, *self._for_large), strict=True)):
+            return False
+        self._left = [left - n for left, n in zip(self._left, asked, strict=True)]
+        self._for_large = [left - n for left, n in zip(self._for_large, large, strict=True)]
+        return True
 
 
 class _Local(threading.local):
@@ -69,14 +85,7 @@ def unlimited() -> bool:
 
 def affordable(nbytes: int, operations: int = 0) -> bool:
     """Take from the budget where it has that much; whether it had."""
-    found = _local.budget
-    if found is None:
-        return True
-    if nbytes > found.nbytes or operations > found.operations:
-        return False
-    found.nbytes -= nbytes
-    found.operations -= operations
-    return True
+    return _local.budget is None or _local.budget.take(nbytes, operations)
 
 
 def pay(nbytes: int, operations: int = 0) -> None:

@@ -114,16 +114,17 @@ def test_values_of_another_type(results: Path, tmp_path: Path, capsys: pytest.Ca
 
     import numpy as np
 
-    for value in (np.zeros((1, 10), complex), np.array("text"), np.zeros((1, 10), np.int8), np.array(0.5)):
+    for value in (np.array("text"), np.zeros(3, "M8[s]"), np.zeros(2, "V3")):
         raw = io.BytesIO()
         np.save(raw, value)
         rezipped(results, tmp_path / "r.npz", "0/0.0.got.npy", raw.getvalue())
         ends_well(["judge", str(tmp_path / "r.npz")], capsys, str(value.dtype), (2,))
         assert "bug" not in capsys.readouterr().err
-    raw = io.BytesIO()
-    np.save(raw, np.zeros((3, 7), np.float32))
-    rezipped(results, tmp_path / "r.npz", "0/0.0.got.npy", raw.getvalue())
-    assert ends_well(["judge", str(tmp_path / "r.npz")], capsys, "another shape", (1,)) == 1
+    for value in (np.zeros((3, 7), np.float32), np.zeros((1, 4), np.int8), np.array(0.5)):
+        raw = io.BytesIO()
+        np.save(raw, value)
+        rezipped(results, tmp_path / "r.npz", "0/0.0.got.npy", raw.getvalue())
+        ends_well(["judge", str(tmp_path / "r.npz")], capsys, str(value.dtype), (1,))
 
 
 def test_encrypted_and_unknown_archives(
