@@ -63,7 +63,7 @@ class UnsizedBundle(Bundle):
 
     @graph.setter
     def graph(self, graph: Graph) -> None:
-        pass
+        """Take nothing: the dataclass's constructor assigns the inputs alone, which are no model's graph."""
 
     @property
     def fed(self) -> list[Var]:
