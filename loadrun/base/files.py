@@ -361,7 +361,7 @@ class _Raw(io.FileIO):
         super().__init__(path, mode)
         self._target = os.fspath(target)
 
-    def write(self, data: Any, /) -> int:
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer; its type has a name since Python 3.12
         """Write bytes; how many were written."""
         try:
             return super().write(data)

@@ -145,7 +145,7 @@ def _is_onnx(data: memoryview, path: str) -> bool:
     return (path.lower().endswith(".onnx") and len(data) > 0) or _looks_like_onnx(data)
 
 
-def _load_onnx(*args: Any, **options: Any) -> Bundle:
+def _load_onnx(*args: object, **options: Any) -> Bundle:
     """Read an ONNX model; see `loadrun.onnx.loading.load_model`."""
     load_model = resolve("loadrun.onnx.loading:load_model")
     try:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
 from ..base.files import opened, replacing
@@ -28,6 +28,9 @@ from .events import Closed, Event, Opened, Task, TaskPart
 from .merge import FileState, Run
 from .processes import Worker
 from .worker import READY
+
+if TYPE_CHECKING:
+    import distributed  # optional
 
 __all__ = ["Cluster"]
 
@@ -166,7 +169,7 @@ class Cluster:
         self._sent[task.path] = self._client.scatter(_Sent(os.path.basename(task.path), data), hash=False)
         return True
 
-    def _take(self, future: Any) -> None:
+    def _take(self, future: distributed.Future) -> None:
         """What came of a part."""
         run = self._runs.pop(future)
         if future.status != "finished":
@@ -186,7 +189,7 @@ class Cluster:
         if any(isinstance(e, Closed) and e.ended for e in found) or late:
             run.state.stop()
 
-    def _failed(self, future: Any) -> Closed:
+    def _failed(self, future: distributed.Future) -> Closed:
         from distributed.scheduler import KilledWorker  # optional
 
         error = future.exception()
@@ -287,7 +290,7 @@ class _Bench:
         return events, run.seconds()
 
 
-def _dask_worker() -> Any:
+def _dask_worker() -> distributed.Worker:
     """The Dask worker that this runs in."""
     from distributed import get_worker  # optional
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,9 @@ class Change:
         return self.kind in ("cut", "newly failing", "missing", "greater tolerance")
 
 
-def changes(old: Any, new: Any, *, growth: float = 2.0, slower: float = 1.5) -> list[Change]:
+def changes(
+    old: Mapping[str, Any], new: Mapping[str, Any], *, growth: float = 2.0, slower: float = 1.5
+) -> list[Change]:
     """Compare two reports that `loadrun --json` wrote.
 
     Args:
@@ -98,7 +100,7 @@ def changes(old: Any, new: Any, *, growth: float = 2.0, slower: float = 1.5) -> 
     return sorted(found, key=lambda c: _ORDER.index(c.kind))
 
 
-def same_checks(old: Any, new: Any) -> int:
+def same_checks(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
     """How many outputs both reports tell of."""
     return len(_Report(old).outputs.keys() & _Report(new).outputs.keys())
 
@@ -171,7 +173,7 @@ def compare_reports(
 class _Report:
     """Verdict, error and tolerance of every output, seconds and data of every testcase, the model of every file."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Mapping[str, Any]) -> None:
         self.outputs: dict[Key, tuple[str, float | None]] = {}
         self.tolerances: dict[Key, float] = {}
         self.seconds: dict[Key, float] = {}
@@ -223,7 +225,7 @@ def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
         )
 
 
-def _cut(old: Any, new: Any) -> Iterator[Change]:
+def _cut(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     for name, report in (("old", old), ("new", new)):
         if report.get("cut"):
             yield Change("cut", f"the {name} report", "", "", "", str(report["cut"]))

@@ -214,7 +214,7 @@ def pairs(data: Mapping[str, Any]) -> str:
     return f"<dl>{''.join(items)}</dl>\n"
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, dict):
         said = ", ".join(f"{k} {v}" for k, v in value.items() if not isinstance(v, (dict, list)))
         nested = "".join(pairs({k: v}) for k, v in value.items() if isinstance(v, (dict, list)) and v)

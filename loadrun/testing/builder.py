@@ -9,7 +9,7 @@ import numpy as np
 
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
-from ..graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from ..graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy, Record
 
 __all__ = ["GraphBuilder", "random_feeds"]
 
@@ -37,7 +37,7 @@ class GraphBuilder:
         tensor = StoredTensor(dtype, shape, name)
         return self.graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
 
-    def const(self, value: Any, dtype: DType = _F32, type: str = "ImmutableTensor") -> Var:
+    def const(self, value: object, dtype: DType = _F32, type: str = "ImmutableTensor") -> Var:
         """Add a constant; a number becomes an array of one element."""
         array = np.atleast_1d(np.asarray(value, dtype.np))
         return self.graph.add(type, tensors=[StoredTensor(dtype, array.shape, None, encode(array, dtype))])[0]
@@ -51,7 +51,9 @@ class GraphBuilder:
         which = ElemwiseMode[mode] if isinstance(mode, str) else mode
         return self.add("Elemwise", Elemwise(mode=which), inputs=inputs, name=name)
 
-    def add(self, type: str, *params: Any, inputs: Sequence[Var], name: str | None = None, **how: Any) -> Var:
+    def add(
+        self, type: str, *params: Record, inputs: Sequence[Var], name: str | None = None, **how: Any
+    ) -> Var:
         """Any operator; its first output."""
         return self.graph.add(type, *params, inputs=inputs, names=[name], **how)[0]
 

@@ -140,7 +140,7 @@ def _finish(w: OnnxWriter, opr: Opr, plain: str, packing: Packing) -> str:
 def convolution(w: OnnxWriter, opr: Opr) -> str:
     """Conv; of integers ConvInteger or Conv between DequantizeLinear and QuantizeLinear."""
     x, f = opr.inputs
-    p = opr.get(P.Convolution3D if opr.type == "Convolution3D" else P.Convolution)
+    p: Any = opr.get(P.Convolution3D if opr.type == "Convolution3D" else P.Convolution)
     plan = conv_plan(p, [w.dtype(x), w.dtype(f)], *_geometry_holds(w, opr, x, f))
     return _finish(w, opr, _convolve(w, opr, p, plan, ()), plan.out)
 
@@ -247,7 +247,7 @@ def batch_conv_bias(w: OnnxWriter, opr: Opr) -> str:
 def transposed(w: OnnxWriter, opr: Opr) -> str:
     """ConvTranspose; a given shape becomes output_padding."""
     f, diff, *like = opr.inputs
-    p = opr.get(P.Convolution3D if opr.type == "Convolution3DBackwardData" else P.Convolution)
+    p: Any = opr.get(P.Convolution3D if opr.type == "Convolution3DBackwardData" else P.Convolution)
     types = [w.dtype(f), w.dtype(diff)]
     given = w.example(like[0]) if like else None
     w.fixed(f)
