@@ -90,7 +90,7 @@ def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -
 
 
 def find(domain: str, op: str) -> NodeLowering | None:
-    """The lowering of an operator, None where there is none."""
+    """Return the lowering of an operator, or None if there is none."""
     return LOWERINGS.get(("" if domain == "ai.onnx" else domain, op))
 
 
@@ -167,7 +167,7 @@ class NodeCall:
         return i < len(self.inputs) and self.inputs[i] is not None
 
     def value(self, i: int) -> Value:
-        """An input that must be there and be a tensor.
+        """Return an input that must be present and a tensor.
 
         Raises:
             UnsupportedNodeError: it is not.
@@ -180,18 +180,18 @@ class NodeCall:
         return found
 
     def items(self, i: int) -> Items:
-        """An input that must be a sequence."""
+        """Return an input that must be a sequence."""
         found = self.inputs[i] if i < len(self.inputs) else None
         if not isinstance(found, list):
             raise UnsupportedNodeError(f"its input {i} is not a sequence")
         return found
 
     def t(self, i: int) -> Tensor:
-        """The tensor of an input."""
+        """Return the tensor of an input."""
         return self.value(i).tensor
 
     def maybe(self, i: int) -> Tensor | None:
-        """The tensor of an input that may be left out."""
+        """Return the tensor of an input that may be left out."""
         return self.t(i) if self.has(i) else None
 
     def kind(self, i: int) -> int:
@@ -199,7 +199,7 @@ class NodeCall:
         return self.value(i).kind
 
     def constant(self, i: int, what: str) -> Array:
-        """The value of an input that MegEngine takes as a parameter.
+        """Return the value of an input that MegEngine takes as a parameter.
 
         Args:
             what: what the input is, for the error.
@@ -223,7 +223,7 @@ class NodeCall:
         return found
 
     def integers(self, i: int, what: str) -> list[int]:
-        """The constant integers of an input."""
+        """Return the constant integers of an input."""
         return [int(v) for v in self.constant(i, what).reshape(-1)]
 
     def sizes(self, i: int, what: str) -> list[int]:
@@ -239,46 +239,46 @@ class NodeCall:
         return self.attributes.get(name)
 
     def number(self, name: str, default: int = 0) -> int:
-        """An integer attribute."""
+        """Return an integer attribute."""
         found = self._get(name)
         return default if found is None else found.i
 
     def real(self, name: str, default: float = 0.0) -> float:
-        """A float attribute."""
+        """Return a float attribute."""
         found = self._get(name)
         return default if found is None else found.f
 
     def text(self, name: str, default: str = "") -> str:
-        """A text attribute."""
+        """Return a string attribute."""
         found = self._get(name)
         return default if found is None else bytes(found.s).decode("utf-8", "replace")
 
     def ints(self, name: str) -> list[int] | None:
-        """A list of integers, None where it is left out."""
+        """Return a list of integers, or None if it is left out."""
         found = self._get(name)
         if found is None:
             return None
         return [int(v) for row in found.ints for v in row]
 
     def floats(self, name: str) -> list[float] | None:
-        """A list of floats, None where it is left out."""
+        """Return a list of floats, or None if it is left out."""
         found = self._get(name)
         if found is None:
             return None
         return [float(v) for row in found.floats for v in row]
 
     def texts(self, name: str) -> list[str] | None:
-        """A list of texts, None where it is left out."""
+        """Return a list of strings, or None if it is left out."""
         found = self._get(name)
         return None if found is None else [bytes(s).decode("utf-8", "replace") for s in found.strings]
 
     def tensor(self, name: str) -> TensorProto | None:
-        """A stored tensor, None where it is left out."""
+        """Return a tensor attribute, or None if it is left out."""
         found = self._get(name)
         return None if found is None else found.t
 
     def graph(self, name: str) -> GraphProto:
-        """A subgraph.
+        """Return a subgraph.
 
         Raises:
             UnsupportedNodeError: there is none.
@@ -289,7 +289,7 @@ class NodeCall:
         return found.g
 
     def axis(self, name: str, default: int, rank: int) -> int:
-        """An attribute that names an axis, counted from the front."""
+        """Return an attribute that names an axis, counted from the front."""
         return front(self.number(name, default), rank)
 
     def run_graph(self, graph: GraphProto, inputs: Sequence[Value | Items | None]) -> list[Value | Items]:
@@ -313,7 +313,7 @@ def _followed(value: Value) -> list[int]:
 
 
 def front(axis: int, rank: int) -> int:
-    """An axis counted from the front.
+    """Count an axis from the front.
 
     Raises:
         UnsupportedNodeError: there is no such axis.

@@ -73,7 +73,7 @@ def check_model(data: bytes, path: str | None = None) -> None:
 
 
 def new_session(data: bytes | str, *, as_written: bool = False) -> Any:
-    """An ONNX Runtime session on the CPU.
+    """Open an ONNX Runtime session on the CPU.
 
     Args:
         data: the model, or the path of one whose weights are in another file.
@@ -102,7 +102,7 @@ def is_quantized(written: WrittenModel) -> bool:
 def _feeds(
     written: WrittenModel, examples: Mapping[str, Array], sizes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
-    """Example values at other sizes: repeated or cut, so that indices stay what they may be."""
+    """Repeat or cut example values to other sizes, so that indices stay in range."""
     return {n: np.resize(examples[n], shape).astype(examples[n].dtype) for n, shape in sizes.items()}
 
 
@@ -166,13 +166,13 @@ def _by_position(
 
 
 def _chosen(sizes: Sequence[Mapping[str, tuple[int, ...]]]) -> list[Mapping[str, tuple[int, ...]]]:
-    """The example's sizes and the smallest other ones."""
+    """Choose the example's sizes and the smallest other ones."""
     others = sorted(sizes[1:], key=lambda s: sum(int(np.prod(n)) for n in s.values()))
     return [sizes[0], *others[:1]]
 
 
 def _random_outputs(source: ExportSource) -> set[str]:
-    """Outputs that differ from run to run."""
+    """List the outputs that differ from run to run."""
     return {
         name
         for name, var in source.outputs.items()

@@ -23,7 +23,7 @@ Rule = Callable[[NodeCall, list[Array]], Any]
 
 
 def compute(call: NodeCall) -> Value | None:
-    """The result of a node of few integers, None where it is none or there is no rule for it."""
+    """Compute a node on few integers exactly; None if the inputs are not such or there is no rule."""
     rule = _RULES.get(call.op)
     if rule is None or not call.inputs:
         return None

@@ -94,7 +94,7 @@ class Exported:
         return b"".join(self._pieces())
 
     def _pieces(self) -> list[bytes | memoryview]:
-        """The serialized model in pieces, weights as they lie in memory."""
+        """Encode the model in pieces, with weights left where they lie in memory."""
         pieces = encode(self.written.model)
         size = sum(map(len, pieces))
         if size > _LIMIT:
@@ -298,7 +298,7 @@ def _check_options(
 
 
 def _names(kind: str, found: Sequence[str], given: Sequence[str] | None) -> dict[str, str]:
-    """New names by the old ones.
+    """Map old names to new ones.
 
     Raises:
         UsageError: more names than there are, or one name twice.
@@ -334,7 +334,7 @@ def _fold(source: ExportSource) -> None:
 
 
 def _save_external(written: WrittenModel, path: Path) -> None:
-    """The weights in a file of their own, each at a multiple of the page size."""
+    """Save the weights in a file of their own, each at a multiple of the page size."""
     graph = written.model.graph
     stored = graph.initializers
     name = f"{path.name}.data"

@@ -134,7 +134,7 @@ class Importer:
         self.notes.setdefault(text)
 
     def name_of(self, value: Value) -> str:
-        """The name of the graph input that a value is, if it is one."""
+        """Return the name of the graph input that a value is, or "" if it is none."""
         return next((n for n in self.inputs if self._top.names.get(n) is value), "")
 
     def inputs_behind(self, tensor: Tensor) -> list[str]:
@@ -154,7 +154,7 @@ class Importer:
     # The whole
 
     def graph(self) -> Graph:
-        """The graph.
+        """Lower the nodes to a graph.
 
         Raises:
             UnsupportedError: nodes or inputs cannot be expressed; the text lists all of them.
@@ -252,13 +252,13 @@ class Importer:
                 self.problems.setdefault(f"the sparse tensor {name!r}: {e}")
 
     def stored(self, tensor: TensorProto) -> Value:
-        """A stored tensor as a constant."""
+        """Turn a stored tensor into a constant."""
         if tensor.data_type == STRING:
             return Value(STRING, array=texts(tensor), name=tensor.name)
         return Value(tensor.data_type, array=array(tensor, self.external), name=tensor.name)
 
     def _left_out(self, proto: GraphProto) -> set[str]:
-        """Outputs that hold text, which are left out where there are others."""
+        """List text outputs, which are left out if there are others."""
         text = {o.name for o in proto.outputs if o.type and o.type.tensor and o.type.tensor.elem == STRING}
         if len(text) == len(proto.outputs):
             return set()
@@ -287,7 +287,7 @@ class Importer:
         return found
 
     def _held(self, name: str, value: Value) -> Value:
-        """An output, of which MegEngine must have the type."""
+        """Require a type that MegEngine has for an output."""
         try:
             value.stored  # noqa: B018
         except LoadRunError as e:
@@ -295,7 +295,7 @@ class Importer:
         return value
 
     def _items_out(self, name: str, items: Items) -> list[tuple[str, Value]]:
-        """The values of a sequence as outputs of their own."""
+        """Split a sequence into outputs of their own."""
         if not items:
             self.problems.setdefault(f"output {name!r} is an empty sequence, of which MegEngine has none")
         else:
@@ -337,7 +337,7 @@ class Importer:
         return graph
 
     def _checked(self, name: str, value: Value) -> Var:
-        """An output with the expected value as an input of the graph, compared as ONNX's backend tests do."""
+        """Compare an output with its expected value, an input of the graph, as ONNX's backend tests do."""
         held = checked(self.expected[name], value.kind, f"the expected value of {name!r}")
         scalar = held.ndim == 0
         outside = Tensor._of(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
@@ -392,7 +392,7 @@ class Importer:
                 scope.missing.add(name)
 
     def _inputs(self, node: NodeProto, scope: Scope) -> list[Given] | None:
-        """The values that a node reads, None where one of them could not be lowered."""
+        """Return the values that a node reads, or None if one of them could not be lowered."""
         inputs: list[Given] = []
         for name in node.inputs:
             known, value = scope.find(name) if name else (True, None)
@@ -413,7 +413,7 @@ class Importer:
         opsets: Mapping[str, int],
         given: Mapping[str, AttributeProto],
     ) -> Sequence[Bound | Unheld] | None:
-        """What a node gives, None where it is refused."""
+        """Lower a node to its results, or None if it is refused."""
         try:
             return self._results(node, inputs, scope, opsets, given)
         except FormatError:
@@ -476,7 +476,7 @@ class Importer:
         return self._settled(found.run(call), call, found)
 
     def _settled(self, results: Any, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
-        """The results as values in the types that the graph has for them."""
+        """Convert the results to values in the types that the graph has for them."""
         listed = list(results) if isinstance(results, tuple) else [results]
         like = call.inputs[found.like] if found.like < len(call.inputs) else None
         settled: list[Bound | Unheld] = []
@@ -576,7 +576,7 @@ def _shown(inputs: Sequence[Given]) -> str:
 
 
 def _constant_input(name: str, kind: TypeProto | None, value: Any) -> Bound:
-    """A constant for an input: an array, a list for a sequence, None for an optional value without an element.
+    """Convert the constant for an input: an array, a list for a sequence, None for an empty optional.
 
     Raises:
         UsageError: it does not fit what the file declares.
@@ -596,7 +596,7 @@ def _constant_input(name: str, kind: TypeProto | None, value: Any) -> Bound:
 
 
 def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: Any) -> Value:
-    """An input that is to be a constant; one number takes the rank that the file declares."""
+    """Convert an input to a constant; one number takes the rank that the file declares."""
     value = np.asarray(given)
     elem = tensor.elem if tensor is not None else INT64
     rank = len(tensor.shape.dims) if tensor is not None and tensor.shape is not None else value.ndim

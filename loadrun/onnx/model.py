@@ -28,7 +28,7 @@ _STORED = select(lambda op: op.category == "io")
 
 
 def ir_version(opset: int) -> int:
-    """The version of the file format that goes with an opset and that today's runtimes read.
+    """Return the file format version that goes with an opset and that today's runtimes read.
 
     >>> ir_version(7), ir_version(18), ir_version(20), ir_version(23)
     (8, 8, 9, 10)
@@ -200,7 +200,7 @@ class _KnownShapes:
         self._check(why)
 
     def _changed(self, change: Callable[[int, int], int]) -> dict[str, Shape]:
-        """The example's shapes with other numbers for the sizes that have names."""
+        """Return the example's shapes with other numbers for named sizes."""
         numbers: dict[str, int] = {}
         sizes = dict(self.first)
         for name, axes in self.dynamic.items():
@@ -318,7 +318,7 @@ class _Walk:
         return refused
 
     def finish(self, plan: _KnownShapes) -> WrittenModel:
-        """The model: outputs under their names, inputs in order."""
+        """Build the model: outputs under their names, inputs in order."""
         w, request = self.w, self.request
         w.doc = ""
         outputs, named = [], {}

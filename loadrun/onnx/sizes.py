@@ -37,7 +37,7 @@ class Dim:
 def dynamic_sizes(
     source: ExportSource, axes: Any, shapes: Any, renamed: Mapping[str, str], outputs: Mapping[str, str]
 ) -> tuple[Dynamic, Dynamic]:
-    """What `dynamic_axes` or `dynamic_shapes` say: names of the inputs' sizes, and of the outputs'.
+    """Read `dynamic_axes` or `dynamic_shapes`: names of the inputs' sizes, and of the outputs'.
 
     Args:
         renamed, outputs: the names in the model by those in the source; both may be used.

@@ -106,7 +106,7 @@ def _array(value: Any) -> Array:
 def _examples_by_name(
     names: list[str], positional: tuple[Any, ...], named: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """Example values by input name."""
+    """Map input names to example values."""
     if len(positional) > len(names):
         raise UsageError(
             f"args has {len(positional)} values for {len(names)} inputs ({', '.join(names) or 'none'})"
@@ -241,7 +241,7 @@ def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval
 
 
 def _in_mode(model: Any, positional: tuple[Any, ...], named: Mapping[str, Any], turned: bool) -> Any:
-    """What a function or module gives, in the mode in which it was traced."""
+    """Call a function or module in the mode in which it was traced."""
     if turned:
         model.eval()
     try:
@@ -252,7 +252,7 @@ def _in_mode(model: Any, positional: tuple[Any, ...], named: Mapping[str, Any], 
 
 
 def _values(result: Any) -> list[Array]:
-    """The arrays of a result, in order."""
+    """Return the arrays of a result, in order."""
     from ..tensors.value import Tensor  # for start-up
     from ..tracing.structure import leaves  # for start-up
 
@@ -262,7 +262,7 @@ def _values(result: Any) -> list[Array]:
 
 
 def _of_foreign(traced: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
-    """What a trace of another framework's module recorded."""
+    """Convert the recording of a trace of another framework's module."""
     from ..tracing.structure import leaves  # for start-up
 
     if traced.recording is None:
@@ -343,7 +343,7 @@ def _of_trace(
 
 
 def _input_labels(traced: Any, recording: Any, names: Sequence[str]) -> list[tuple[str, str]]:
-    """The names of the inputs by the names that the recording has."""
+    """Pair the recording's input names with the model's."""
     if not names:
         names = _parameter_names(traced.__wrapped__, 1 + _last_position(recording.args))
     found = []

@@ -150,7 +150,7 @@ class OnnxModel:
         self._shapes: dict[str, tuple[int, ...]] = {}
 
     def first(self) -> Bundle:
-        """The bundle for the sizes of the first data set, or those of `input_shapes` and the file.
+        """Build the bundle for the sizes of the first data set, or those of `input_shapes` and the file.
 
         Where neither tells a size, some are tried (`_STAND_INS`) until a graph can be made; `Bundle.taken` says which.
 
@@ -189,7 +189,7 @@ class OnnxModel:
         return self._unsized(*refused[0])
 
     def sized(self, arrays: Mapping[str, Array]) -> Bundle:
-        """The bundle for the sizes of some arrays; see `Bundle.for_data`."""
+        """Build the bundle for the sizes of some arrays; see `Bundle.for_data`."""
         shapes = dict(self._shapes)
         for info in self._infos:
             if info.name in arrays:
@@ -222,7 +222,7 @@ class OnnxModel:
         shapes: Mapping[str, tuple[int, ...]],
         expected: Mapping[str, Array],
     ) -> Graph:
-        """A graph, with its inputs' open axes fixed where it is another one at another size.
+        """Fix the open axes of a graph's inputs at which the graph is another one at another size.
 
         Where the graphs of two sizes are the same, nothing in them was decided by a size: the axis stays open.
         """
@@ -241,7 +241,7 @@ class OnnxModel:
         return self._importer(shapes, {}, expected, fixed=fixed).graph()
 
     def _open_axes(self, shapes: Mapping[str, tuple[int, ...]]) -> list[list[tuple[str, int]]]:
-        """The inputs' axes whose sizes the file leaves open, those of one name and size together."""
+        """Group the inputs' axes whose sizes the file leaves open by name and size."""
         found: dict[tuple[str, int], list[tuple[str, int]]] = {}
         for info in self._infos:
             for axis, size in enumerate(shapes[info.name]):
@@ -316,7 +316,7 @@ class OnnxModel:
         return bundle
 
     def _unsized(self, importer: Importer, why: UnsupportedError) -> Bundle:
-        """A bundle without a graph, for a model that takes none of the sizes that were tried."""
+        """Build a bundle without a graph, for a model that takes none of the sizes that were tried."""
         graph = Graph(input_order=tuple(i.name for i in self._infos))
         for info in self._infos:
             declared, one = declared_shape(info), importer.inputs[info.name]
@@ -339,7 +339,7 @@ class OnnxModel:
         return self._first
 
     def _unread(self, why: str) -> Bundle:
-        """A model that cannot be expressed: its inputs, of the types that the file declares, and its data."""
+        """Build the bundle of a model that cannot be expressed: inputs of the declared types, and data."""
         graph = Graph(magic="ONNX", input_order=tuple(i.name for i in self._infos))
         scalars = set()
         for info in self._infos:
@@ -390,7 +390,7 @@ def _same_value(a: StoredTensor, b: StoredTensor) -> bool:
 
 
 def _fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an input as ONNX has it, for an array that a graph is fed, which has one axis at least."""
+    """Return an input's shape as ONNX has it, for an array fed to a graph, which has at least one axis."""
     declared = declared_shape(info)
     if declared is None or len(declared) == len(shape):
         return shape

@@ -208,7 +208,7 @@ def _rotary(c: NodeCall) -> Tensor:
 
 @lower("LinearAttention")
 def _linear(c: NodeCall) -> tuple[Tensor, Tensor]:
-    """The recurrent update of (B, H, dk, dv) states, unrolled over time."""
+    """Unroll the recurrent update of (B, H, dk, dv) states over time."""
     kind = c.t(0)._dtype
     n_q, n_kv = c.number("q_num_heads"), c.number("kv_num_heads")
     q, k, v = (of_length(cast(c.t(i), "float32"), 1) for i in range(3))
@@ -244,7 +244,7 @@ def _at(x: Tensor, t: int, shape: Sequence[int]) -> Tensor:
 
 
 def _attended_states(q: Tensor, state: Tensor, group: int, scale: float) -> Tensor:
-    """What queries (B, Hq, dk) read from states (B, Hkv, dk, dv): (B, Hq, dv)."""
+    """Read states (B, Hkv, dk, dv) with queries (B, Hq, dk): (B, Hq, dv)."""
     seen = shared_heads(state, group)
     result = e.reduce(e.elem(M.MUL, seen, e.add_axes(q, [3])), P.ReduceMode.SUM, [2])
     return e.elem(M.MUL, const_like(scale, result), result)

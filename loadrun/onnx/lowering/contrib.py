@@ -183,7 +183,7 @@ def _places(boxes: Tensor, i: int, n: int, size: int) -> Tensor:
 
 @lower("GroupNorm", "SkipGroupNorm", domain=CONTRIB)
 def _group_norm(c: NodeCall) -> tuple[Tensor, ...]:
-    """Groups of channels standardized, each channel scaled and shifted, perhaps SiLU; sums with others before."""
+    """Normalize groups of channels, scale and shift each channel; maybe add tensors before, SiLU after."""
     last = bool(c.number("channels_last", 1))
     whole = c.t(0)
     if c.op == "SkipGroupNorm":
@@ -214,7 +214,7 @@ def _bias_add(c: NodeCall) -> Tensor:
 
 @lower("BiasSplitGelu", domain=CONTRIB)
 def _bias_split_gelu(c: NodeCall) -> Tensor:
-    """The first half of the features times the Gelu of the second."""
+    """Multiply the first half of the features by the Gelu of the second."""
     x = e.elem(M.ADD, c.t(0), c.t(1))
     axis, half = x.ndim - 1, x._tuple_shape[-1] // 2
     one, two = (e.subtensor(x, [(axis, *ends, None, None)]) for ends in ((None, half), (half, None)))

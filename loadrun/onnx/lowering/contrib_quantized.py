@@ -49,7 +49,7 @@ def _dynamic_matmul(c: NodeCall) -> Tensor:
 
 
 def _through_float(c: NodeCall, at: int, compute: Callable[[Tensor], Tensor]) -> Value:
-    """A function of one quantized tensor, whose own scale and zero point follow it, and the result's from `at` on."""
+    """Compute a function of one quantized tensor in float; the result's scale and zero point start at input `at`."""
     x = dequantized(c.t(0), single(c.t(1)), _zero(c, 2))
     kind = c.kind(0)
     return Value(kind, quantized(compute(x), single(c.t(at)), _zero(c, at + 1), kind))
@@ -97,7 +97,7 @@ def _qlinear_average(c: NodeCall) -> Value:
 
 
 def _ratio(c: NodeCall, *over: int, under: int) -> Tensor:
-    """A product of scales over another one, in float32."""
+    """Compute a product of scales over another one, in float32."""
 
     def ratio(bottom: Tensor, *tops: Tensor) -> Tensor:
         top = tops[0]
@@ -115,7 +115,7 @@ def _float_input(c: NodeCall, i: int) -> Tensor:
 
 @lower("QLinearAdd", domain=CONTRIB)
 def _qlinear_add(c: NodeCall) -> Value:
-    """a * ra + b * rb with the ratios of the scales; the zero points are one number, as in ONNX Runtime's kernel."""
+    """Compute a * ra + b * rb with ratios of scales; zero points fold into one, as in ONNX Runtime's kernel."""
     one, other = _ratio(c, 1, under=6), _ratio(c, 4, under=6)
 
     def fixed(p: Tensor, q: Tensor, a: Tensor, b: Tensor, z: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ def _qlinear_concat(c: NodeCall) -> Value:
 
 @lower("MatMulNBits", domain=CONTRIB)
 def _matmul_nbits(c: NodeCall) -> Tensor:
-    """A product with a weight of 4 or 8-bit numbers, each block of a row with its own scale."""
+    """Multiply by a weight of 4 or 8-bit numbers, each block of a row with its own scale."""
     w = weight_of(c)
     x = c.t(0)
     result = matmul(x, cast(w, x._dtype))
@@ -188,7 +188,7 @@ def _qlinear_where(c: NodeCall) -> Value:
 
 @lower("QGemm", domain=CONTRIB)
 def _qgemm(c: NodeCall) -> Value:
-    """(A - a0) @ (B - b0) + C in integers, times alpha and both scales; quantized where the result has a scale."""
+    """Compute (A - a0) @ (B - b0) + C in integers, times alpha and both scales; quantize to the result's, if any."""
     x, w = c.t(0), c.t(3)
     x = transposed(x, (1, 0)) if c.number("transA") else x
     w = folded(lambda v: transposed(v, (1, 0)), w) if c.number("transB") else w

@@ -22,7 +22,7 @@ _MOST_TURNS = 4096
 
 
 def _known(value: Value) -> bool | None:
-    """A condition as it is for all inputs, None where data decide it."""
+    """Return a condition that is the same for all inputs, or None if data decide it."""
     held = value.constant()
     if held is not None and held.size == 1:
         return bool(held.reshape(-1)[0])
@@ -149,7 +149,7 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
 
 
 def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
-    """What a loop has collected; of no turns an empty tensor of the declared shape."""
+    """Stack the values a loop has collected; without iterations, build an empty tensor of the declared shape."""
     if rows:
         return _stacked(rows, 0)
     info = body.outputs[i].type
@@ -196,7 +196,7 @@ def _scan_batches(c: NodeCall, body: GraphProto, values: list[Value], scanned: i
 
 
 def _of_length(value: Value, axis: int) -> Value:
-    """What is scanned; an error where the axis has another size than now."""
+    """Pin the size of a scanned axis; another size is an error at run time."""
     if value.constant() is not None or value.sizes is not None:
         return value
     return Value(value.kind, of_length(value.tensor, axis))

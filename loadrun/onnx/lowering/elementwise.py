@@ -153,7 +153,7 @@ def _lesser(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _extreme(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
-    """The larger or smaller of two; NaN where one is NaN."""
+    """Compute the larger or smaller of two; NaN if either is NaN."""
     return a.maximum(x, y) if mode == M.MAX else a.minimum(x, y)
 
 
@@ -297,12 +297,12 @@ def _cast_like(c: NodeCall) -> Value:
 
 
 def small_float(c: NodeCall, value: Value, to: int) -> Value:
-    """A value rounded to a floating-point type of 8 or 4 bits."""
+    """Round a value to a floating-point type of 8 or 4 bits."""
     return value if value.kind == to else Value(to, rounded_for(c, value.tensor, to))
 
 
 def converted(value: Value, to: int) -> Value:
-    """A value in another of ONNX's types.
+    """Convert a value to another of ONNX's types.
 
     Raises:
         UnsupportedNodeError: MegEngine has no such type.
@@ -347,7 +347,7 @@ _WIDTHS = {"Int8": 8, "Uint8": 8, "Int16": 16, "Uint16": 16}
 
 @lower("BitCast")
 def _bit_cast(c: NodeCall) -> Value:
-    """The same bits as another type: integers, which differ in what their highest bit counts for, and float32."""
+    """Reinterpret bits as another type: integers of other signedness, and float32."""
     value, to = c.value(0), c.number("to")
     want = graph_type(to)
     if value.kind == to:

@@ -174,7 +174,7 @@ def _scatter_elements(c: NodeCall) -> Tensor:
 
 
 def _settled(x: Tensor) -> Tensor:
-    """A tensor that is computed of constants, as one."""
+    """Turn a tensor computed from constants into a constant."""
     if x._session is None:
         return x
     return const(np.array(x._session.value(x)))
@@ -202,7 +202,7 @@ def _scatter_nd(c: NodeCall) -> Tensor:
 
 @lower("TensorScatter")
 def _tensor_scatter(c: NodeCall) -> Tensor:
-    """New entries written into a cache along an axis, from a start for each batch on."""
+    """Write new entries into a cache along an axis, from a start for each batch."""
     x, updates = c.t(0), c.t(1)
     axis = c.axis("axis", -2, x.ndim)
     size, count = x.shape[axis], updates.shape[axis]

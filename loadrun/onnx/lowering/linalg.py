@@ -58,7 +58,7 @@ def _fused_matmul(c: NodeCall) -> Tensor:
 
 
 def _numbers(c: NodeCall) -> list[float]:
-    """What an activation takes, as far as it is given."""
+    """Return the parameters of an activation that are present."""
     return [c.real(n) for n in ("activation_alpha", "activation_beta") if n in c.attributes]
 
 
@@ -145,7 +145,7 @@ def minus_zero(x: Tensor, zero: Tensor | None) -> Tensor:
 
 
 def exact_product(x: Tensor, y: Tensor, x_zero: Tensor | None, y_zero: Tensor | None) -> Tensor:
-    """The int32 product of 8-bit matrices without their zero points; a zero point per row or column is spread.
+    """Multiply 8-bit matrices without their zero points in int32; zero points per row or column broadcast.
 
     Sums stay below 2**24 where at most 258 products are added up, and are then exact in float32; longer ones are
     multiplied byte by byte.

@@ -32,22 +32,22 @@ folded = e.folded
 
 
 def const_like(value: Any, x: Tensor) -> Tensor:
-    """A constant scalar in the type of a tensor."""
+    """Build a constant scalar in the type of a tensor."""
     return const(np.asarray(value), x._dtype)
 
 
 def floats(x: Tensor) -> Tensor:
-    """The tensor itself where it is of floats, else as float32."""
+    """Return the tensor itself if it is of floats, else cast it to float32."""
     return x if x._dtype.is_float else cast(x, "float32")
 
 
 def in_float(x: Tensor) -> Tensor:
-    """The tensor as float32."""
+    """Cast the tensor to float32."""
     return cast(x, "float32")
 
 
 def transposed(x: Tensor, axes: Sequence[int]) -> Tensor:
-    """The axes in another order; a scalar as it is."""
+    """Permute the axes; leave a scalar as it is."""
     return x if list(axes) == list(range(x.ndim)) else e.permute(x, axes)
 
 

@@ -19,7 +19,7 @@ __all__ = ["pooling_window"]
 
 
 def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
-    """The window with its pads, and what the last windows of ``ceil_mode`` need behind them."""
+    """Read the window with its pads and the extra padding that ``ceil_mode`` needs."""
     kernel = c.ints("kernel_shape")
     if not kernel or len(kernel) != x.ndim - 2:
         raise UnsupportedNodeError(f"kernel_shape must name {x.ndim - 2} axes, found {kernel}")

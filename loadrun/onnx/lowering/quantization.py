@@ -20,7 +20,7 @@ _EQ = P.ElemwiseMultiTypeMode.EQ
 
 
 def _spread(v: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
-    """A scale or zero point in a shape that broadcasts with `x`."""
+    """Reshape a scale or zero point to broadcast with `x`."""
     if v.ndim == 0 or (v.ndim == 1 and v._tuple_shape == (1,)):
         return e.reshape(v, ())
     if v.ndim == 1:
@@ -122,7 +122,7 @@ def requantized(total: Tensor, factor: Tensor, zero: Tensor | None, to: int) -> 
 
 
 def factor_of(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
-    """What turns sums of products of quantized numbers into quantized numbers: a * b / y."""
+    """Compute the factor that requantizes sums of quantized products: a * b / y."""
 
     def ratio(p: Tensor, q: Tensor, r: Tensor) -> Tensor:
         p, q, r = (cast(v, "float32") for v in (p, q, r))
@@ -132,7 +132,7 @@ def factor_of(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
 
 
 def single(v: Tensor) -> Tensor:
-    """A scale of one element without axes."""
+    """Drop the axes of a one-element scale."""
     return folded(lambda t: e.reshape(t, ()), v) if v._tuple_shape == (1,) else v
 
 

@@ -29,7 +29,7 @@ _FAR = 2**30
 
 
 def product(sizes: Sequence[Any]) -> Any:
-    """The product of sizes, symbolic where one is."""
+    """Multiply sizes; the product is symbolic if one is."""
     total: Any = 1
     for n in sizes:
         total = n * total
@@ -192,7 +192,7 @@ def _split(c: NodeCall) -> tuple[Tensor, ...]:
 
 
 def sliced(x: Tensor, axis: int, start: Any, stop: Any, step: int = 1) -> Tensor:
-    """The part of an axis between two places; None for the end."""
+    """Slice an axis between two positions; None for the end."""
     if not isinstance(start, (TracedInt, Tensor)) and start == 0 and stop is None and step == 1:
         return x
     plain = isinstance(start, int) and not isinstance(start, TracedInt) and start == 0
@@ -257,7 +257,7 @@ def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
 
 
 def _placed(bound: Any, size: int, n: int, step: int) -> Any:
-    """A bound counted from the front and not beyond the ends, at any size; a large number where it is the end."""
+    """Count a bound from the front and clamp it to the ends, at any size; a large number stands for the end."""
     if isinstance(bound, TracedInt):
         # Its sign is that of the sizes that are known.
         return largest(bound + size, 0 if step > 0 else -1) if int(bound) < 0 else bound
@@ -280,7 +280,7 @@ def _placed(bound: Any, size: int, n: int, step: int) -> Any:
 
 
 def _within(bound: Any, size: int) -> Any:
-    """A bound from the graph, not beyond the ends."""
+    """Clamp a bound from the graph to the ends."""
     if not isinstance(bound, Tensor):
         return max(min(int(bound), 2**31 - 1), -(2**31 - 1))
     top = e.like(size, bound)
@@ -319,7 +319,7 @@ def _tile(c: NodeCall) -> Tensor:
 
 
 def tiled(x: Tensor, repeats: Sequence[int]) -> Tensor:
-    """The tensor repeated along its axes."""
+    """Repeat the tensor along its axes."""
     for axis, count in enumerate(repeats):
         if not isinstance(count, TracedInt) and int(count) == 1:
             continue
@@ -400,7 +400,7 @@ def _trilu(c: NodeCall) -> Tensor:
 
 
 def triangle(x: Tensor, k: int, upper: bool) -> Tensor:
-    """The upper or lower triangle of matrices, else zeros."""
+    """Keep the upper or lower triangle of matrices, zero the rest."""
     k = k if is_open(k) else max(min(k, 2**30), -(2**30))
     mask = _below(x, k - 1 if upper else k)
     zero = const_like(0, x)

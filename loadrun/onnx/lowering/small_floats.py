@@ -23,12 +23,12 @@ def is_small_float(kind: int) -> bool:
 
 
 def rounded_for(c: NodeCall, x: Tensor, kind: int) -> Tensor:
-    """What Cast, CastLike and QuantizeLinear make of floats."""
+    """Round floats as Cast, CastLike and QuantizeLinear do."""
     return to_small_float(x, kind, bool(c.number("saturate", 1)), c.text("round_mode", "up"))
 
 
 def power_above(x: Tensor) -> Tensor:
-    """The least power of two that is no less, of numbers from 0 to 2^100 (S. M. Rump)."""
+    """Return the least power of two that is no less than each number from 0 to 2^100 (S. M. Rump)."""
     q = e.elem(M.MUL, x, const_like(2.0**24, x))
     power = e.elem(M.SUB, e.elem(M.ADD, q, x), q)
     return e.where(e.compare(_EQ, power, const_like(0, x)), x, power)

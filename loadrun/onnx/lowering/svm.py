@@ -86,7 +86,7 @@ def _kernel(c: NodeCall) -> Kernel:
 
 
 def _matrix(c: NodeCall, name: str, rows: int) -> Array:
-    """An attribute as a matrix of so many rows."""
+    """Read an attribute as a matrix with that many rows."""
     held = np.array(c.floats(name) or [], np.float32)
     if rows < 1 or not held.size or held.size % rows:
         raise UnsupportedNodeError(f"{name} has {held.size} entries, which are not {rows} rows")
@@ -162,7 +162,7 @@ def _classifier(c: NodeCall) -> tuple[Value | Unheld, Value]:
 
 
 def _linear(c: NodeCall, labels: Labels) -> tuple[Value | Unheld, Value]:
-    """A classifier without support vectors: a weight for each feature and class."""
+    """Classify without support vectors: one weight per feature and class."""
     x = as_rows(c)
     weights = _checked(x, _matrix(c, "coefficients", labels.count))
     scores = gemm(x, const(weights), const(_rho(c, 1)), turn_y=True)

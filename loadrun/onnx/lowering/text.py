@@ -20,7 +20,7 @@ def is_text(c: NodeCall, i: int) -> bool:
 
 
 def text_of(c: NodeCall, i: int) -> Array:
-    """The text of an input, as Python's."""
+    """Return the text of an input as Python strings."""
     value = c.value(i)
     if value.kind != STRING or value.array is None:
         raise UnsupportedNodeError(f"its input {i} is not text that is known when the model is loaded")
@@ -39,7 +39,7 @@ def _concat(c: NodeCall) -> Value:
 
 @lower("StringSplit")
 def _split(c: NodeCall) -> tuple[Value, Value]:
-    """The parts of every text along a new last axis, filled up with empty ones; and how many there are."""
+    """Split every text along a new last axis, padded with empty strings; return the counts too."""
     x = text_of(c, 0)
     delimiter = c.text("delimiter") or None
     most = c.number("maxsplit", -1) if "maxsplit" in c.attributes else -1

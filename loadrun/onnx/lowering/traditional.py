@@ -269,7 +269,7 @@ def _table(c: NodeCall, name: str) -> Value:
 
 @lower("ZipMap", domain=_ML, foldable=False)
 def _zip_map(c: NodeCall) -> Value:
-    """The scores as they are: a map is made of each row, a key for each column."""
+    """Return the scores unchanged: ONNX would make a map of each row, with a key per column."""
     names = c.texts("classlabels_strings") or [str(n) for n in c.ints("classlabels_int64s") or []]
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     c.importer.note(f"ZipMap would make maps of its scores; they stay a tensor with the columns {shown}")

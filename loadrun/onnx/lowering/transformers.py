@@ -29,7 +29,7 @@ def _added(a: Tensor | None, b: Tensor) -> Tensor:
 
 
 def _key_mask(mask: Tensor, like: Tensor, k: Tensor, least: float) -> Tensor:
-    """A bias for keys that a mask of ones and zeros, or of lengths, leaves out."""
+    """Build a bias against keys that a mask of ones and zeros, or of lengths, leaves out."""
     mask = cast(mask, "int32")
     if mask.ndim == 1:
         valid = e.compare(_LT, e.arange(k.shape[2]), e.reshape(mask, (-1, 1, 1, 1)))
@@ -98,7 +98,7 @@ def self_attended(
 
 
 def _unpacked(c: NodeCall) -> list[Tensor]:
-    """Queries, keys and values; keys and values may lie in one tensor, (B, S, H, 2 or 3, D), queries with them."""
+    """Unpack queries, keys, values; keys and values may share a tensor (B, S, H, 2 or 3, D), also with queries."""
     q = c.t(0)
     if q.ndim == 5:
         return [_packed_part(q, i) for i in range(3)]
@@ -143,7 +143,7 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
 
 
 def _grouped_parts(c: NodeCall, count: int, shared: int) -> list[Tensor]:
-    """Queries, keys and values of GroupQueryAttention with their heads, which may lie in one tensor."""
+    """Split queries, keys and values of GroupQueryAttention, which may share one tensor, into heads."""
     if c.has(1):
         if not c.has(2):
             raise UnsupportedNodeError("keys without values")

@@ -59,7 +59,7 @@ def multi_head_attn(w: OnnxWriter, opr: Opr) -> list[str]:
 
 
 def _weights(w: OnnxWriter, p: MultiHeadAttn, var: Var) -> dict[str, str]:
-    """The matrices and biases in the flat weight."""
+    """Split the flat weight into matrices and biases."""
     flat = w.value(var)
     found: dict[str, str] = {}
     at = 0

@@ -27,7 +27,7 @@ __all__ = ["activate"]
 
 
 def activate(w: OnnxWriter, x: str, mode: NonlineMode) -> str:
-    """The nonlinearity of a convolution on float32 values."""
+    """Apply the nonlinearity of a convolution to float32 values."""
     if mode == NonlineMode.IDENTITY:
         return x
     return compose(w, P.ElemwiseMode[mode.name], x)
@@ -48,7 +48,7 @@ def _attributes(plan: Plan) -> dict[str, Any]:
 
 
 def _filter_array(w: OnnxWriter, var: Var, plan: Plan) -> Array | None:
-    """A constant filter as (all outputs, inputs of a group, window), turned where the mode asks for it."""
+    """Return a constant filter as (all outputs, inputs of a group, window), flipped if the mode asks for it."""
     value = w.value(var)
     if value is None:
         return None
@@ -59,7 +59,7 @@ def _filter_array(w: OnnxWriter, var: Var, plan: Plan) -> Array | None:
 
 
 def _filter(w: OnnxWriter, var: Var, plan: Plan) -> str:
-    """The filter as stored, in ONNX's layout."""
+    """Return the filter as stored, in ONNX's layout."""
     array = _filter_array(w, var, plan)
     if array is not None:
         value = w.value(var)
@@ -75,13 +75,13 @@ def _filter(w: OnnxWriter, var: Var, plan: Plan) -> str:
 
 
 def _geometry_holds(w: OnnxWriter, opr: Opr, x: Var, f: Var) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Example shapes of data and filter; the filter's must be fixed and so must the channels."""
+    """Return example shapes of data and filter, requiring that the filter's is fixed."""
     w.fixed(f)
     return w.example(x), w.example(f)
 
 
 def _sums(w: OnnxWriter, x: Var, f: Var, plan: Plan) -> str:
-    """The sums of integer products as plain int32."""
+    """Emit the sums of integer products as plain int32."""
     data, filters = to_plain(w, w.name(x), x, plan.x), _filter(w, f, plan)
     a, b = w.dtype(x), w.dtype(f)
     if w.opset < 10:
@@ -93,20 +93,20 @@ def _sums(w: OnnxWriter, x: Var, f: Var, plan: Plan) -> str:
 
 
 def _centred_floats(w: OnnxWriter, x: str, dtype: DType) -> str:
-    """Stored integers without their zero point as float32."""
+    """Convert stored integers to float32 without their zero point."""
     out = w.cast(x, ElemType.FLOAT)
     return w.op("Sub", out, w.f32(dtype.zero_point)) if dtype.zero_point else out
 
 
 def _addend(w: OnnxWriter, var: Var, fmt: Format | str, plan: Plan, name: str) -> str:
-    """A bias (one number per channel, or one per element) in the plain layout."""
+    """Convert a bias (one number per channel, or one per element) to the plain layout."""
     single = output_packing(fmt, (1, plan.geo.channels, *(1,) * len(plan.geo.out)))
     packing = single if w.example(var) == single.shape else plan.out
     return to_plain(w, name, var, packing)
 
 
 def _vector(w: OnnxWriter, var: Var, plan: Plan) -> str:
-    """A constant float bias of one number per channel as ONNX's B input, "" if it is no such thing."""
+    """Return a constant float bias, one number per channel, as ONNX's B input; "" if it is no such thing."""
     value = w.value(var)
     if value is None or w.example(var) == plan.out.shape != value.shape or value.size != plan.geo.channels:
         return ""
@@ -124,7 +124,7 @@ def _out_dims(w: OnnxWriter, opr: Opr, packing: Packing) -> list[Dim]:
 
 
 def _finish(w: OnnxWriter, opr: Opr, plain: str, packing: Packing) -> str:
-    """The plain result in the operator's layout."""
+    """Convert the plain result to the operator's layout."""
     if packing.order == tuple(range(len(packing.plain))):
         return plain
     changing = sum(n is None for n in w.shape(opr.outputs[0]))
@@ -191,7 +191,7 @@ def _convolve(w: OnnxWriter, opr: Opr, p: Any, plan: Plan, rest: tuple[Var, ...]
 
 
 def _quantized_vector(w: OnnxWriter, var: Var, plan: Plan) -> str:
-    """A constant quantized bias as real numbers behind DequantizeLinear."""
+    """Dequantize a constant bias with DequantizeLinear."""
     key = _vector(w, var, plan)
     return w.dequantize(key, w.dtype(var)) if key else ""
 
@@ -212,7 +212,7 @@ def _integer(
 
 @translation("BatchConvBiasForwardV1")
 def batch_conv_bias(w: OnnxWriter, opr: Opr) -> str:
-    """A filter for every sample: the samples become groups of one."""
+    """Convolve every sample with its own filter: the samples become groups of one."""
     x, f, *rest = opr.inputs
     p = opr.get(P.BatchConvBias)
     n = w.fixed(x)[0]
@@ -273,7 +273,7 @@ def transposed(w: OnnxWriter, opr: Opr) -> str:
 
 
 def _output_padding(w: OnnxWriter, opr: Opr, p: Any, plan: Plan) -> list[int]:
-    """What the result is larger than the least one, the same at all sizes.
+    """Compute the excess over the least output size, which must be the same at all sizes.
 
     Raises:
         UnsupportedOprError: it is not.

@@ -31,7 +31,7 @@ _SELECTS = modes(ModeTrait.SELECTS)
 
 
 def convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
-    """A value in another data type, by MegEngine's rules (`loadrun.ops.typecvt`).
+    """Convert a value to another data type, by MegEngine's rules (`loadrun.ops.typecvt`).
 
     Args:
         x: the value, held as values of `source` are.
@@ -63,7 +63,7 @@ _BY_REAL = ("QuantizedS16", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
 
 
 def _to_s32(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
-    """A value as QuantizedS32, scaled once as MegEngine does; what is too large becomes the lowest number there."""
+    """Convert to QuantizedS32, scaling once as MegEngine does; too large values become its lowest number."""
     unit = np.float32(target.scale)
     factor = np.float32(1) / unit
     if source.is_quantized and source.name not in _BY_REAL:
@@ -139,7 +139,7 @@ def _i32(w: OnnxWriter, *values: int) -> str:
 
 
 def _integer(w: OnnxWriter, mode: M, dtype: DType, args: list[str]) -> str:
-    """A mode on integers: in int32, or in int64 where int32 would not do."""
+    """Apply a mode to integers: in int32, or in int64 where int32 does not suffice."""
     elem = elem_of(dtype)
     if mode not in _INTEGER:
         raise UnsupportedOprError(f"{mode.name} of {dtype.name}")
@@ -172,7 +172,7 @@ def _floor_div(w: NodeEmitter, x: str, y: str) -> str:
 
 @_on_integers(M.FLOOR_DIV)
 def _floor_div_wide(w: NodeEmitter, x: str, y: str) -> str:
-    """The floor division in int64: the difference of int32 values may not fit."""
+    """Divide and floor in int64: the difference of int32 values may not fit."""
     return w.cast(_floor_div(w, w.cast(x, ElemType.INT64), w.cast(y, ElemType.INT64)), ElemType.INT32)
 
 

@@ -41,7 +41,7 @@ def _log1p(e: NodeEmitter, x: str) -> str:
 
 @composed(M.ERFC)
 def _erfc(e: NodeEmitter, x: str) -> str:
-    """The complement of Erf in float64: float32 has no digits left where the result is small."""
+    """Compute 1 - Erf in float64: float32 has no digits left where the result is small."""
     wide = e.op("Erf", x)
     return e.op("Sub", e.f32(1), wide)
 
@@ -106,7 +106,7 @@ def _log_sum_exp(e: NodeEmitter, x: str, y: str) -> str:
 
 @composed(M.ATAN2)
 def _atan2(e: NodeEmitter, y: str, x: str) -> str:
-    """The angle of the point (x, y): Atan with the quadrant put right."""
+    """Compute the angle of the point (x, y): Atan with the quadrant corrected."""
     zero = e.f32(0)
     angle = e.op("Atan", e.op("Div", y, x))
     turn = e.where(e.op("Less", y, zero), e.f32(-pi), e.f32(pi))
@@ -258,7 +258,7 @@ def _cond_lt(e: NodeEmitter, x: str, y: str, z: str) -> str:
 
 
 def _chain(*kinds: str) -> Function:
-    """A sum of two values, then operators of one."""
+    """Build a sum of two values followed by unary operators."""
 
     def apply(e: NodeEmitter, x: str, y: str) -> str:
         out = e.op("Add", x, y)

@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 
 def _known(w: OnnxWriter, var: Var) -> list[Dim] | None:
-    """The numbers of a vector that is constant or followed."""
+    """Return the numbers of a vector that is constant or symbolic."""
     value = w.value(var)
     if value is not None and value.ndim == 1 and value.dtype.kind in "iu":
         return [int(v) for v in value]

@@ -46,7 +46,7 @@ def _bound(w: OnnxWriter, var: Var | None, default: int) -> Dim:
 
 
 def _slices(w: OnnxWriter, x: str, items: Sequence[_IndexedAxis]) -> str:
-    """The slices among the items, all in one Slice."""
+    """Emit the slices among the items, all in one Slice."""
     starts: list[Dim] = []
     ends: list[Dim] = []
     steps: list[Dim] = []
@@ -81,7 +81,7 @@ def subtensor(w: OnnxWriter, opr: Opr) -> str:
 
 
 def _axis_range(w: OnnxWriter, x: Var, item: _IndexedAxis | None, axis: int) -> tuple[str, Dim]:
-    """The numbers along an axis that a slice takes, and how many there are."""
+    """Return the indices along an axis that a slice takes, and their count."""
     n = w.dim(x, axis)
     whole = w.range(n)
     if item is None:
@@ -92,7 +92,7 @@ def _axis_range(w: OnnxWriter, x: Var, item: _IndexedAxis | None, axis: int) -> 
 
 
 def _positive(w: OnnxWriter, index: str, n: Dim) -> str:
-    """Indices counted from the end as ones counted from the start."""
+    """Convert indices counted from the end to ones counted from the start."""
     size = w.const(np.int64(n)) if isinstance(n, int) else n
     return w.where(w.op("Less", index, w.const(np.int64(0))), w.op("Add", index, size), index)
 

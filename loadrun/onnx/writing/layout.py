@@ -26,7 +26,7 @@ def plain_dims(e: NodeEmitter, dims: Sequence[Dim], packing: Packing) -> list[Di
 
 
 def to_plain(w: OnnxWriter, x: str, var: Var, packing: Packing) -> str:
-    """A packed value as a plain one.
+    """Convert a packed value to a plain one.
 
     Args:
         x: the value, of the shape of `var`.
@@ -36,7 +36,7 @@ def to_plain(w: OnnxWriter, x: str, var: Var, packing: Packing) -> str:
 
 
 def to_packed(e: NodeEmitter, x: str, dims: Sequence[Dim], packing: Packing) -> str:
-    """A plain value of those sizes in a packed layout."""
+    """Convert a plain value of those sizes to a packed layout."""
     if _split(packing):
         pack = packing.shape[packing.order[2]]
         x = e.reshape(x, [dims[0], e.arith("Div", dims[1], pack), pack, *dims[2:]])

@@ -143,7 +143,7 @@ def batch_norm(w: OnnxWriter, opr: Opr) -> list[str]:
 def _running_statistics(
     w: OnnxWriter, opr: Opr, p: BN, mean: str, variance: str, axes: list[int]
 ) -> list[str]:
-    """Running statistics, moved towards those of the batch."""
+    """Move running statistics towards those of the batch."""
     count = 1.0
     for n in w.fixed(opr.inputs[0], axes):
         count *= n

@@ -28,7 +28,7 @@ _KINDS = {
 
 
 def _axes(w: OnnxWriter, opr: Opr) -> tuple[list[int], int]:
-    """The axes that are reduced, and the rank of the result."""
+    """Return the axes that are reduced, and the rank of the result."""
     p, rank = opr.get(Reduce), w.rank(opr.inputs[0])
     if -7 <= p.axis < 7:
         return [axis_of(p.axis, rank)], rank

@@ -127,7 +127,7 @@ def stack(w: OnnxWriter, opr: Opr) -> list[str]:
 
 
 def _layers_of(w: OnnxWriter, state: Var, layers: int, directions: int) -> list[str]:
-    """The first states of every layer."""
+    """Split the first states into those of every layer."""
     if layers < 1:
         raise UnsupportedOprError("no layers")
     return w.split(w.float(state), [directions] * layers, 0)

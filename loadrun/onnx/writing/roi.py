@@ -68,7 +68,7 @@ def _centres(w: OnnxWriter, p: ROIAlign, start: str, end: str, pooled: int, samp
 
 @translation("ROIPooling")
 def roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
-    """The maximum or mean of the pixels of every bin, told apart from the others by comparing positions."""
+    """Compute the maximum or mean of the pixels of every bin, selected by comparing positions."""
     p = opr.get(ROIPooling)
     x, rois, size = opr.inputs
     rows, columns = (int(n) for n in w.numbers(size, "the output size"))
@@ -120,7 +120,7 @@ def _members(w: OnnxWriter, start: str, end: str, pooled: int, size: int) -> str
 
 @translation("DeformablePSROIPoolingForward")
 def deformable_roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
-    """The mean of bilinear samples in bins that are moved, by Gather."""
+    """Average bilinear samples in bins that are moved, by Gather."""
     p = opr.get(DeformablePSROIPooling)
     x, rois = opr.inputs[:2]
     rows, columns, samples = int(p.pooled_h), int(p.pooled_w), int(p.sample_per_part)

@@ -17,7 +17,7 @@ _FAR = float(2**30)
 
 
 def number(w: OnnxWriter, n: Dim) -> str:
-    """A size as an int64 value that broadcasts."""
+    """Return a size as an int64 value that broadcasts."""
     return w.const(np.int64(n)) if isinstance(n, int) else n
 
 
@@ -49,7 +49,7 @@ class Pixels:
         self.fill = fill or w.const(np.zeros((), elem.numpy))
 
     def base(self, image: str) -> str:
-        """The first pixel of images, from their int64 numbers."""
+        """Return the first pixel of images, from their int64 indices."""
         return self.w.op("Mul", image, number(self.w, self.area))
 
     def at(self, base: str, y: str, x: str) -> str:
@@ -65,7 +65,7 @@ class Pixels:
         return w.where(inside, taken, self.fill)
 
     def _inside(self, p: str, size: Dim) -> tuple[str, str]:
-        """The pixel that stands for a position, and whether that lies inside the image."""
+        """Map a position to the pixel it reads, and tell whether it lies inside the image."""
         w = self.w
         n = number(w, size)
         zero, one, two = (w.const(np.int64(k)) for k in (0, 1, 2))

@@ -17,7 +17,7 @@ _FULL = (ElemType.FLOAT, ElemType.INT32, ElemType.INT64)
 
 
 def _orderable(w: OnnxWriter, var: Var) -> tuple[str, ElemType]:
-    """A value in a type that runtimes order, with the type that it had."""
+    """Cast a value to a type that runtimes can order; return it with its original type."""
     elem = elem_of(w.dtype(var))
     if elem in _FULL:
         return w.name(var), elem

@@ -25,7 +25,7 @@ def stack(w: OnnxWriter, dims: list[Dim]) -> str:
 
 
 def common_shape(w: OnnxWriter, variables: list[Var]) -> list[Dim]:
-    """The shape to which variables broadcast together."""
+    """Return the shape to which variables broadcast together."""
     given = [v for v in variables if w.shape(v) != (1,)] or variables[:1]
     rank = max(w.rank(v) for v in given)
     out: list[Dim] = []
@@ -132,7 +132,7 @@ def alloc(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("Linspace")
 def linspace(w: OnnxWriter, opr: Opr) -> str:
-    """A Range, scaled and shifted in float64."""
+    """Emit a Range, scaled and shifted in float64."""
     start, stop, num = opr.inputs
     n = w.split_dims(num)[0]
     low, high = (w.cast(w.float(v), ElemType.DOUBLE) for v in (start, stop))
@@ -160,14 +160,14 @@ def eye(w: OnnxWriter, opr: Opr) -> str:
 
 
 def _eye_mask(w: OnnxWriter, dims: list[Dim], k: int) -> str:
-    """A Bool matrix that is true on diagonal `k`."""
+    """Build a Bool matrix that is true on diagonal `k`."""
     rows, columns = (w.unsqueeze(w.range(d), [axis]) for d, axis in zip(dims, (1, 0), strict=True))
     return w.op("Equal", w.op("Add", rows, w.const(np.int64(k))), columns)
 
 
 @translation("Diag")
 def diag(w: OnnxWriter, opr: Opr) -> str:
-    """A vector spread along a diagonal by Where, or the elements of a matrix picked by their indices."""
+    """Spread a vector along a diagonal by Where, or pick the elements of a matrix by their indices."""
     (x,) = opr.inputs
     k, dtype = opr.get(P.Diag).k, w.dtype(x)
     first, second = max(-k, 0), max(k, 0)

@@ -38,7 +38,7 @@ class _Image:
 
 
 def _output(w: OnnxWriter, x: str, image: _Image, fmt: Format, batch: Dim, rows: Dim, columns: Dim) -> str:
-    """A plain result in a layout."""
+    """Convert a plain result to a layout."""
     dims = [batch, image.dims[1], rows, columns]
     channels = image.dims[1]
     if fmt == Format.NCHW4 and image.packing.order != (0, 1, 4, 2, 3):
@@ -64,7 +64,7 @@ def _entries(w: OnnxWriter, matrices: str, count: int, elem: ElemType) -> list[s
 
 
 def _linear(w: OnnxWriter, a: str, b: str, c: str, x: str, y: str) -> str:
-    """``a x + b y + c``."""
+    """Compute ``a x + b y + c``."""
     return w.op("Add", w.op("Add", w.op("Mul", a, x), w.op("Mul", b, y)), c)
 
 
@@ -120,7 +120,7 @@ def _convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
 def _sampled(
     w: OnnxWriter, image: _Image, which: str, y: str, x: str, border: BorderMode, value: float, finite: bool
 ) -> str:
-    """A plain image [n, C, OH, OW] sampled at float positions."""
+    """Sample a plain image [n, C, OH, OW] at float positions."""
     pixels = Pixels(w, image.value, image.dims, border, w.f32(value))
     out = pixels.bilinear(pixels.base(which), y, x)
     if border == BorderMode.CONSTANT and finite:

@@ -20,7 +20,7 @@ __all__ = ["unfolded"]
 
 
 def _movable(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, ElemType]:
-    """A value in a type that runtimes pad, with its own."""
+    """Cast a value to a type that runtimes can pad; return it with its original type."""
     elem = elem_of(dtype)
     if elem in (ElemType.INT16, ElemType.UINT16):
         return w.cast(x, ElemType.INT32), elem
@@ -52,7 +52,7 @@ def unfolded(
     dilate: Sequence[int],
     fill: str = "",
 ) -> str:
-    """What every tap of every window sees: two axes of `x` become (window, position) pairs; zero outside."""
+    """Gather every tap of every window: two axes of `x` become (window, position) pairs; zero outside."""
     rank = len(dims)
     if any(pad):
         pads = [0] * (2 * rank)
@@ -94,7 +94,7 @@ def images2neibs(w: OnnxWriter, opr: Opr) -> str:
 
 
 def _spread(size: int, taps: Taps) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """A matrix [size, window * out] that puts every tap of every window at its place."""
+    """Build a matrix [size, window * out] that puts every tap of every window at its place."""
     out = np.zeros((size, taps.window, taps.out), np.float32)
     for k, to, at in taps:
         out[range(*at.indices(size)), k, range(*to.indices(taps.out))] = 1
@@ -124,7 +124,7 @@ def sliding_window_transpose(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("MaskPropagate")
 def mask_propagate(w: OnnxWriter, opr: Opr) -> str:
-    """The largest of what is not zero in every window, gathered by rows and columns."""
+    """Tell for every window whether any element is nonzero, gathered by rows and columns."""
     p, (x,) = opr.get(P.MaskPropagate), opr.inputs
     some = w.cast(w.cast(w.name(x), ElemType.BOOL), ElemType.INT32)
     out = unfolded(

@@ -62,7 +62,7 @@ BFLOAT16 = 16
 
 
 def elem_of(dtype: DType) -> ElemType:
-    """The ONNX type in which values of a dtype are held.
+    """Return the ONNX type in which values of a dtype are stored.
 
     Raises:
         UnsupportedOprError: ONNX has none.
@@ -91,7 +91,7 @@ def reason(name: str) -> str:
 
 
 def followed_sizes(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
-    """The numbers in a vector of sizes, each by itself, where they are known so; None for other values.
+    """Return the numbers in a vector of sizes one by one, where they are symbolic; None for other values.
 
     Runtimes and importers follow such arithmetic best when it does not go through vectors.
     """
@@ -223,17 +223,17 @@ class OnnxWriter(NodeEmitter):
         return found
 
     def rank(self, var: Var) -> int:
-        """Number of dimensions."""
+        """Return the number of dimensions."""
         return len(self.shape(var))
 
     def dtype(self, var: Var) -> DType:
-        """Data type of a variable."""
+        """Return the data type of a variable."""
         if var.dtype is None:
             raise EngineError(f"the dtype of {var.label!r} is not inferred yet")
         return var.dtype
 
     def value(self, var: Var) -> Array | None:
-        """The value of a variable that is the same in every run and at all sizes, else None."""
+        """Return the value of a variable that is the same in every run and at all sizes, else None."""
         opr = var.owner
         if opr.type != "Host2DeviceCopy" and opr.tensors:
             if var.id not in self.weights:
@@ -249,7 +249,7 @@ class OnnxWriter(NodeEmitter):
         return first
 
     def constant(self, var: Var, what: str) -> Array:
-        """The value of a variable that must be constant.
+        """Return the value of a variable that must be constant.
 
         Raises:
             UnsupportedOprError: it is not.
@@ -270,7 +270,7 @@ class OnnxWriter(NodeEmitter):
     # Values
 
     def unsigned(self, x: str, dtype: DType) -> tuple[str, str]:
-        """Stored 8-bit integers as uint8 with a zero point.
+        """Convert stored 8-bit integers to uint8 with a zero point.
 
         ONNX Runtime's products of uint8 with int8 saturate on processors without the right instructions; those of
         uint8 with uint8 never do.
@@ -287,7 +287,7 @@ class OnnxWriter(NodeEmitter):
         return self.cast(wide, ElemType.UINT8), self.const(np.uint8(128))
 
     def name(self, var: Var) -> str:
-        """The ONNX value of a variable, a new initializer for a constant."""
+        """Return the ONNX value of a variable, a new initializer for a constant."""
         if var.id not in self.names:
             value = self.value(var)
             if value is None:
@@ -302,7 +302,7 @@ class OnnxWriter(NodeEmitter):
         return self.names[var.id]
 
     def derived(self, var: Var, what: str, value: Array) -> str:
-        """A constant made from a weight: stored once, and a weight itself."""
+        """Store a constant derived from a weight once, as a weight itself."""
         key = f"{var.label}:{what}"
         if key not in self.initializers:
             self.const(value, key)
@@ -311,7 +311,7 @@ class OnnxWriter(NodeEmitter):
         return key
 
     def real(self, var: Var) -> str:
-        """The numbers that a quantized variable stands for, as float32; other variables as they are."""
+        """Return a quantized variable's real numbers as float32; other variables as they are."""
         dtype = self.dtype(var)
         if not dtype.is_quantized:
             return self.name(var)
@@ -320,13 +320,13 @@ class OnnxWriter(NodeEmitter):
         return self._real[var.id]
 
     def float(self, var: Var) -> str:
-        """A variable as float32 numbers."""
+        """Return a variable as float32 numbers."""
         dtype = self.dtype(var)
         x = self.real(var)
         return x if dtype.is_quantized or dtype.np == np.float32 else self.cast(x, ElemType.FLOAT)
 
     def dequantize(self, x: str, dtype: DType) -> str:
-        """Stored integers as float32 numbers."""
+        """Dequantize stored integers to float32."""
         scale = self.f32(dtype.scale)
         if dtype.name == "QuantizedS16" or self.opset < 10:
             real = self.cast(x, ElemType.FLOAT)
@@ -379,7 +379,7 @@ class OnnxWriter(NodeEmitter):
         return self.op("Cast", self.op("Cast", x, to=BFLOAT16), to=int(ElemType.FLOAT))
 
     def int64(self, var: Var) -> str:
-        """An integer variable as int64: shapes, indices, bounds of slices."""
+        """Return an integer variable as int64: shapes, indices, bounds of slices."""
         value = self.value(var)
         if value is not None and value.size <= 1024:
             return self.const(value.astype(np.int64))
@@ -405,7 +405,7 @@ class OnnxWriter(NodeEmitter):
         return [self.dim(var, i) for i in range(self.rank(var))]
 
     def split_dims(self, var: Var) -> list[Dim]:
-        """The numbers of an integer vector (a target shape) one by one."""
+        """Return the numbers of an integer vector (a target shape) one by one."""
         value = self.value(var)
         if value is not None:
             return [int(v) for v in value.reshape(-1)]

@@ -118,7 +118,7 @@ def _single_score(
 
 
 def _of_one(scores: Tensor, base: Array, labels: Labels, post: str) -> tuple[Value | Unheld, Value]:
-    """A single class: 1 where its score is above 0, else 0, whatever its label."""
+    """Classify with a single class: 1 if its score is above 0, else 0, whatever its label."""
     if len(base):
         scores = e.elem(M.ADD, scores, const(base))
     wins = e.drop_axes(larger(scores, 0), [1])
