@@ -65,7 +65,7 @@ def export(
     dynamic_shapes: Any,
     follow_one: bool = False,
 ) -> Any:
-    """The exported program of a module, without in-place operators.
+    """Export a module as a program without in-place operators.
 
     Args:
         module, args, kwargs, dynamic_shapes: what `torch.export.export` takes.
@@ -91,7 +91,7 @@ def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], sha
 
 
 def functional(program: Any) -> Any:
-    """An exported program without in-place operators, and without those that only their decompositions lower."""
+    """Remove in-place operators from an exported program, and those that only their decompositions lower."""
     if writes(program):
         program = program.run_decompositions({})
     return _decomposed(program)
@@ -111,7 +111,7 @@ def _writes(node: Any) -> bool:
 
 
 def _following_one(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    """The program in which a batch of one is a dynamic size, None where torch cannot make it."""
+    """Export with a batch of one as a dynamic size; None if torch cannot."""
     leaves = torch.utils._pytree.tree_leaves((args, dict(kwargs)))
     if all(x.ndim == 0 or x.shape[0] != 1 for x in leaves if isinstance(x, torch.Tensor)):
         return None
@@ -145,7 +145,7 @@ def _module_title(module: Any) -> str:
 
 
 def _decomposed(program: Any) -> Any:
-    """The program with those operators decomposed that have no lowering but that torch can express by others."""
+    """Decompose the operators of a program that have no lowering but that torch can express by others."""
     missing = {n.target for n in _nodes(program) if _is_missing(n)}
     table = {t: f for t, f in _decompositions().items() if not any(_lowered(t))}
     # Views that torch composes of others are in no table: any run takes them apart.
@@ -172,7 +172,7 @@ def _name_parts(module: Any) -> None:
 
 
 def _complex_decomposed(program: Any) -> Any:
-    """The same for operators that have a lowering for real numbers alone."""
+    """Decompose operators on complex numbers whose lowering takes real numbers only."""
     missing = {n.target for n in _nodes(program) if _is_missing(n)}
     table = {
         t: _for_complex(f)
@@ -212,7 +212,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def submodules(program: Any) -> Iterator[Any]:
-    """The program's graph module and those of its branches."""
+    """Yield the program's graph module and those of its branches."""
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             yield module
@@ -305,7 +305,7 @@ def place_of(node: Any) -> str:
 
 
 def refusal(module: Any, problems: list[LoweringProblem]) -> UnsupportedError:
-    """The error that names all operators which stand in the way."""
+    """Build the error that names every operator without a lowering."""
     counts = Counter((p.target, p.why) for p in problems)
     lines = []
     for (target, why), count in counts.items():

@@ -165,7 +165,7 @@ class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
 
 
 def _first_difference(method: Traced, flat: list[Any], tolerance: float) -> str:
-    """The first node of the exported graph whose value differs."""
+    """Find the first node of the exported graph whose value differs."""
     program = method.program
     users = iter(copy.deepcopy(flat))
     feeds = []

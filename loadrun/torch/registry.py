@@ -108,7 +108,7 @@ def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
 
 
 def lowering_of(target: str, complex: bool = False) -> OperatorLowering | None:
-    """The lowering of an operator on real or on complex numbers, None where there is none."""
+    """Return the lowering of an operator on real or on complex numbers, or None if there is none."""
     yours = _YOURS.get((target, complex))
     return yours or (_COMPLEX if complex else _TABLE).get(target)
 

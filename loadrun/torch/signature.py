@@ -38,7 +38,7 @@ class Signature:
         return [s for s in self.program.graph_signature.input_specs if s.kind == kinds.USER_INPUT]
 
     def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The leaves of a call's arguments, in the order of the program's inputs.
+        """Flatten a call's arguments to leaves, in the order of the program's inputs.
 
         Raises:
             InputError: another structure than that of the traced call.
@@ -72,7 +72,7 @@ class Signature:
         return [(s.arg.name, fakes.get(s.arg.name)) for s in self.user_inputs() if not _is_constant(s)]
 
     def fakes(self) -> dict[str, Any]:
-        """What torch knows of every input of the program, by name."""
+        """Return torch's fake value of every input of the program, by name."""
         return {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
 
     def input_names(self) -> list[str]:
@@ -121,7 +121,7 @@ class Signature:
         return [key for i, name in zip(kept, names, strict=True) for key, _ in parts(name, fakes[i])]
 
     def output_fakes(self) -> list[Any]:
-        """What torch knows of each result."""
+        """Return torch's fake value of each result."""
         by_name = {n.name: n.meta.get("val") for n in self.program.graph.nodes}
         return [by_name.get(getattr(s.arg, "name", None)) for s in self.user_outputs()]
 
@@ -130,7 +130,7 @@ class Signature:
         return pytree.tree_unflatten(list(leaves), self.program.call_spec.out_spec)
 
     def kept(self, found: Sequence[Any]) -> list[Any]:
-        """The user's results among what the output node lists, as tensors."""
+        """Select the user's results from those that the output node lists, as tensors."""
         specs = self.program.graph_signature.output_specs
         kinds = torch.export.graph_signature.OutputKind
         kept = []
@@ -176,7 +176,7 @@ def _is_constant(spec: Any) -> bool:
 
 
 def _label(path: Sequence[Any]) -> str:
-    """A path in nested results as a name: ``z``, ``k.0``; positions alone are ``output_0``."""
+    """Join a path in nested results to a name: ``z``, ``k.0``; positions alone are ``output_0``."""
     parts = [str(getattr(p, "key", getattr(p, "idx", getattr(p, "name", p)))) for p in path]
     if not parts:
         return ""

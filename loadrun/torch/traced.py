@@ -112,7 +112,7 @@ class Traced(Dumps):
         return Bundle(self.graph())
 
     def graph(self, arg_names: Any = None, output_names: Any = None) -> Graph:
-        """The recorded graph with named inputs and outputs; see `loadrun.tracing.Traced.graph`."""
+        """Return the recorded graph with named inputs and outputs; see `loadrun.tracing.Traced.graph`."""
         self._names = arg_names
         if output_names is None and not self._by_key:
             output_names = self._keys
@@ -139,7 +139,7 @@ class Traced(Dumps):
     # Calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the graph computes; the first call traces.
+        """Run the graph; the first call traces.
 
         Torch tensors give torch tensors of torch's dtypes, ndarrays alone give ndarrays.
 
@@ -254,7 +254,7 @@ class Traced(Dumps):
         return [x.numpy() for x in (found.values() if self._by_key else found)]
 
     def values_of(self, flat: Sequence[Any]) -> dict[str, Array]:
-        """The recorded values of the exported graph's nodes for the leaves of a call's arguments, by name."""
+        """Map the exported graph's nodes, by name, to their recorded values for the leaves of a call's arguments."""
         evaluator = Evaluator()
         for key, tensor in zip(self.recording.args, self.signature.feeds(flat), strict=True):
             evaluator.values[self.recording.args[key].id] = tensor._stored()
@@ -441,7 +441,7 @@ class _TorchRecorder(Recorder):
         return list(zip(self.traced._keys, self.bundle.outputs, strict=True))
 
     def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:
-        """The leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
+        """Build the leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
         places = {key: f"arg_{i}" for i, key in enumerate(self.traced.signature.input_names())}
         flat = []
         for name, example, fake in self.traced.signature.inputs(self.traced._example):
@@ -453,7 +453,7 @@ class _TorchRecorder(Recorder):
 
 
 def _like(value: Array, example: Any) -> Any:
-    """An input of the graph as what the module takes there."""
+    """Convert an input of the graph to the type that the module takes there."""
     if not isinstance(example, torch.Tensor):
         return int(value.reshape(-1)[0])
     return of_numpy(value.reshape(()) if example.ndim == 0 else value, example.dtype)

@@ -115,7 +115,7 @@ def mish(call: FxCall, x: Any) -> Any:
 
 @aten("aten.threshold.default")
 def threshold(call: FxCall, x: Any, limit: Any, value: Any) -> Any:
-    """A value where `x` is not above a limit."""
+    """Keep `x` where it is above a limit, else a value."""
     x = arr(x, call.dtype)
     return np.where(x <= arr(limit, call.dtype), arr(value, call.dtype), x)
 
@@ -171,7 +171,7 @@ def softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
 
 @aten("aten.log_softmax.int", "aten._log_softmax.default")
 def log_softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
-    """The logarithm of softmax, without overflow."""
+    """Compute the logarithm of softmax, without overflow."""
     if not call.given(0):
         return np.zeros_like(arr(x, call.dtype))
     return build.log_softmax(ten(x, call.dtype), axis_of(dim, len(call.given(0))))

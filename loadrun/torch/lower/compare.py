@@ -46,7 +46,7 @@ def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _bounded(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A number beyond int32 as the next one that fits; no narrowed integer lies between them."""
+    """Clamp a number to int32; no narrowed integer lies between the two."""
     if type(value) is int and dtype == np.int32:
         return max(-INT_MAX - 1, min(INT_MAX, value))
     return value
@@ -87,7 +87,7 @@ def where(call: FxCall, condition: Any, x: Any, y: Any) -> Any:
 
 @aten("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def masked_fill(call: FxCall, x: Any, mask: Any, value: Any) -> Any:
-    """A value where a mask is true."""
+    """Fill with a value where a mask is true."""
     x, mask = arr(x, call.dtype), arr(mask, "bool")
     return np.where(mask, arr(value, call.dtype), x)
 

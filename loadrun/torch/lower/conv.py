@@ -43,7 +43,7 @@ def convolved(
     dilation: Any,
     groups: int,
 ) -> Any:
-    """A convolution of (N, C, ...) or (C, ...)."""
+    """Convolve (N, C, ...) or (C, ...)."""
     x, weight, bias, single = _parts(call, x, weight, bias)
     kernel = weight._tuple_shape[2:]
     n = len(kernel)
@@ -79,7 +79,7 @@ def conv_padding(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """The same with padding by name; "same" pads one more behind where the total is odd."""
+    """Convolve with padding by name; "same" pads one more at the end where the total is odd."""
     n = len(call.given(1)) - 2
     total = [0] * n
     if padding != "valid":
@@ -101,7 +101,7 @@ def conv_transpose(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Any:
-    """The adjoints of convolutions."""
+    """Compute the adjoints of convolutions."""
     x, weight, bias, single = _parts(call, x, weight, bias)
     kernel = weight._tuple_shape[2:]
     steps, pads, extra, spread = (many(v, len(kernel)) for v in (stride, padding, output_padding, dilation))

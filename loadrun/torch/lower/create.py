@@ -101,7 +101,7 @@ def copy(call: FxCall, x: Any, source: Any, non_blocking: bool = False) -> Any:
 
 @aten("aten.scalar_tensor.default")
 def scalar_tensor(call: FxCall, value: Any, **_: Any) -> Any:
-    """A number as a tensor."""
+    """Build a tensor from a number."""
     return e.reshape(ten(value, call.dtype), ())
 
 

@@ -198,7 +198,7 @@ def power(call: FxCall, x: Any, y: Any) -> Any:
 
 
 def _whole_power(x: Any, y: Any) -> Any:
-    """An integer to the power of another one, bit by bit; of a negative one only ±1 has an integer."""
+    """Raise integers to integer powers, bit by bit; with a negative power only ±1 gives an integer."""
     unit = np.absolute(x) == 1
     rest = np.where(y < 0, np.where(unit, -y, np.ones_like(y)), y)
     result, base = np.ones_like(x + rest), x
@@ -241,14 +241,14 @@ def erfinv(call: FxCall, x: Any) -> Any:
 
 @aten("aten.frac.default")
 def frac(call: FxCall, x: Any) -> Any:
-    """What is left without the whole part."""
+    """Compute the fractional part."""
     x = arr(x, call.dtype)
     return x - np.trunc(x)
 
 
 @aten("aten.round.decimals")
 def round_decimals(call: FxCall, x: Any, decimals: int = 0) -> Any:
-    """Rounded to decimals, halves to the even digit."""
+    """Round to decimals, halves to the even digit."""
     return np.round(arr(x, call.dtype), decimals)
 
 
@@ -329,7 +329,7 @@ CASTS = (
 
 @aten(*CASTS)
 def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
-    """The values converted to another dtype."""
+    """Convert the values to another dtype."""
     if options.get("layout") is not None and str(options["layout"]) != "torch.strided":
         raise UnsupportedCallError(f"layout {options['layout']}; use dense tensors")
     return ten(x, call.dtype)
@@ -343,7 +343,7 @@ def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
     "aten.resolve_neg.default",
 )
 def real(call: FxCall, x: Any) -> Any:
-    """The value itself, which is real."""
+    """Return the value itself, which is real."""
     return ten(x, call.dtype)
 
 
@@ -356,6 +356,6 @@ def angle(call: FxCall, x: Any) -> Any:
 
 @aten("aten.special_ndtr.default")
 def ndtr(call: FxCall, x: Any) -> Any:
-    """The normal distribution function."""
+    """Compute the normal distribution function."""
     scaled = arr(x, call.dtype) * np.float32(-(0.5**0.5))
     return 0.5 * arr(e.elem(_M.ERFC, ten(scaled)))

@@ -20,13 +20,13 @@ _POWERS = {0: 0.0, 1: 0.5, 2: 1.0}
 
 
 def _length(size: Any) -> Any:
-    """A size as a number where torch has one, else as one that the graph follows."""
+    """Return a size as a number, or None if it is symbolic."""
     number = size if isinstance(size, int) else size.node.maybe_as_int()
     return None if number is None else int(number)
 
 
 def _along(call: FxCall, x: Complex, axis: int, function: Any) -> Complex:
-    """What a function of the last axis and its length makes of another axis."""
+    """Apply a function of the last axis and its length to another axis."""
     place = axis_of(axis, len(call.given(0)))
     length = _length(call.given(0)[place])
     moved = [None if v is None else np.moveaxis(arr(v), place, -1) for v in (x.real, x.imaginary)]

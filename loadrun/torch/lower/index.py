@@ -52,7 +52,7 @@ def take(call: FxCall, x: Any, index: Any) -> Any:
 
 
 def places(call: FxCall, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[Any, ...]:
-    """The subscript of what an index along one axis means: every other axis counts up."""
+    """Build the subscript for an index along one axis: every other axis counts up."""
     index = arr(index, "int32")
     result: list[Any] = []
     for axis, n in enumerate(index.shape):
@@ -104,7 +104,7 @@ def embedding_bag(
     include_last: bool = False,
     padding_idx: Any = -1,
 ) -> Any:
-    """Sums, means or largest values of rows of a table, by bags."""
+    """Reduce rows of a table by bags to sums, means or maxima."""
     starts = arr(offsets, "int32")
     if include_last:
         starts = starts[:-1]
@@ -139,7 +139,7 @@ def masked_select(call: FxCall, x: Any, mask: Any) -> Any:
 
 @aten("aten.nonzero.default", "aten.argwhere.default")
 def nonzero(call: FxCall, x: Any) -> Any:
-    """The coordinates of what is not zero, one row an element."""
+    """Return the coordinates of nonzero elements, one row per element."""
     if not call.given(0):
         raise UnsupportedCallError("nonzero of a tensor without axes")
     return arr(np.argwhere(arr(x, "bool")), "int32")
@@ -147,7 +147,7 @@ def nonzero(call: FxCall, x: Any) -> Any:
 
 @aten("aten.nonzero_static.default")
 def nonzero_static(call: FxCall, x: Any, *, size: int, fill_value: int = -1) -> Any:
-    """The same for so many elements: the first ones, or those that there are and one value behind them."""
+    """Return a fixed number of coordinates, padded with a fill value."""
     shape = ten(x).shape
     if not shape or not size:
         return e.full(ten(fill_value, "int32"), (size, len(shape)))
@@ -165,13 +165,13 @@ def nonzero_static(call: FxCall, x: Any, *, size: int, fill_value: int = -1) -> 
 
 @aten("aten.nonzero_numpy.default")
 def nonzero_numpy(call: FxCall, x: Any) -> Any:
-    """The same, one vector an axis."""
+    """Return the coordinates of nonzero elements, one vector per axis."""
     return tuple(np.nonzero(arr(x, "bool")))
 
 
 @aten("aten.one_hot.default")
 def one_hot(call: FxCall, x: Any, classes: int = -1) -> Any:
-    """A vector with a one at each number's place."""
+    """Return a vector for each number, with a one at its index."""
     if type(classes) is int and classes == -1:
         raise UnsupportedCallError("the number of classes is that of the data; give num_classes")
     return arr(arr(x)[..., None] == arr(e.arange(classes)), call.dtype)

@@ -86,7 +86,7 @@ def tensor_split(call: FxCall, x: Any, where: Any, dim: int = 0) -> Any:
 
 @aten("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(call: FxCall, x: Any, dim: int = 0) -> Any:
-    """The slices of an axis."""
+    """Return the slices of an axis."""
     axis = axis_of(dim, len(call.given(0)))
     return tuple(arr(x)[(slice(None),) * axis + (i,)] for i in range(len(call.fake)))
 

@@ -70,7 +70,7 @@ def addmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1
 
 @aten("aten.addbmm.default")
 def addbmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The same with the sum of a stack of products."""
+    """Add the sum of a stack of products."""
     return _blended(call, x, np.sum(arr(_product(call, a, b)), axis=0), beta, alpha)
 
 
@@ -125,7 +125,7 @@ def einsum(call: FxCall, equation: str, operands: Any, path: Any = None) -> Any:
 
 @aten("aten.bilinear.default", "aten._trilinear.default")
 def bilinear(call: FxCall, a: Any, b: Any, weight: Any, bias: Any = None, *_: Any) -> Any:
-    """``a @ weight[k] @ b`` for every k."""
+    """Compute ``a @ weight[k] @ b`` for every k."""
     if "_trilinear" in str(call.node.target):
         raise UnsupportedCallError("use torch.nn.functional.bilinear or einsum")
     a, b, weight = (arr(v, call.dtype) for v in (a, b, weight))
@@ -147,7 +147,7 @@ def inverse_ex(call: FxCall, x: Any, check_errors: bool = False) -> Any:
 
 @aten("aten.linalg_solve.default")
 def solve(call: FxCall, a: Any, b: Any, *, left: bool = True) -> Any:
-    """The inverse of matrices times right-hand sides."""
+    """Multiply right-hand sides by the inverse of matrices."""
     a, b = arr(a, call.dtype), arr(b, call.dtype)
     if not left:
         return np.matmul(b, np.linalg.inv(a))
@@ -160,7 +160,7 @@ def solve(call: FxCall, a: Any, b: Any, *, left: bool = True) -> Any:
 
 @aten("aten._linalg_solve_ex.default", "aten.linalg_solve_ex.default")
 def solve_ex(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The inverse of matrices times right-hand sides; of `_linalg_solve_ex` the factored matrix as well."""
+    """Multiply right-hand sides by the inverse of matrices; `_linalg_solve_ex` returns the factored matrix too."""
     result = solve(call, a, b, left=left)
     if "aten._linalg" not in str(call.node.target):
         return result, e.full(ten(0), ten(a).shape[:-2])
@@ -173,7 +173,7 @@ def solve_ex(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: b
 
 @aten("aten.det.default", "aten.linalg_det.default")
 def det(call: FxCall, x: Any) -> Any:
-    """Determinant; 1 of a matrix without elements."""
+    """Compute the determinant, 1 for a matrix without elements."""
     if call.given(0)[-1] == 0:
         return e.full(ten(1, call.dtype), ten(x).shape[:-2])
     if call.static(call.given(0)[-1:], "a determinant")[0] <= 16:

@@ -82,7 +82,7 @@ def layer_norm(
 
 @aten("aten.native_layer_norm.default")
 def native_layer_norm(call: FxCall, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
-    """The same with mean and inverse deviation."""
+    """Normalize over the last axes; return mean and inverse deviation too."""
     x, weight, bias = _tensors(call, x, weight, bias)
     fixed = None if any(isinstance(n, TracedNumber) for n in shape) else shape
     return build.layer_norm(x, x.ndim - len(shape), weight, bias, eps, fixed)

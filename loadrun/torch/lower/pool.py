@@ -34,7 +34,7 @@ def _window(
 
 
 def _with_images(call: FxCall, x: Any, dtype: Any = None) -> tuple[Tensor, bool]:
-    """The input as (N, C, ...), and whether it had no axis of images."""
+    """Return the input as (N, C, ...), and whether it had no batch axis."""
     value = ten(x, dtype)
     single = value.ndim == _dimensions(call) + 1
     return e.add_axes(value, [0]) if single else value, single
@@ -164,7 +164,7 @@ def _following_windows(size: Any, count: int) -> tuple[Any, Any, Any]:
 
 
 def _following_shares(call: FxCall, size: Any, want: Any) -> Any:
-    """The share that every element has in each window."""
+    """Compute the share of every element in each window."""
     count = call.static([want], "the number of windows of adaptive pooling")[0]
     member, starts, ends = _following_windows(size, count)
     return arr(member, call.dtype) / arr(ends - starts, call.dtype)

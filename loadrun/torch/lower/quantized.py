@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 
 def _rounded(x: Any, scale: Any, zero: Any, low: Any, high: Any) -> Any:
-    """The integer of a value, as a float: halves go to the even one."""
+    """Quantize a value, as a float: halves go to the even integer."""
     inverse = 1 / arr(scale, "float32")
     result = np.rint(arr(x, "float32") * inverse) + arr(zero, "float32")
     return np.clip(result, np.float32(low), np.float32(high))
@@ -28,7 +28,7 @@ def _along(value: Any, call: FxCall, axis: int) -> Any:
 
 @aten("quantized_decomposed.quantize_per_tensor.default", "quantized_decomposed.quantize_per_tensor.tensor")
 def quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any) -> Any:
-    """The integers of values."""
+    """Quantize values to integers."""
     return ten(arr(_rounded(x, scale, zero, low, high), "int32"), call.dtype)
 
 
@@ -36,7 +36,7 @@ def quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int, d
     "quantized_decomposed.dequantize_per_tensor.default", "quantized_decomposed.dequantize_per_tensor.tensor"
 )
 def dequantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any, **_: Any) -> Any:
-    """The values of integers."""
+    """Dequantize integers."""
     return arr((arr(x, "float32") - arr(zero, "float32")) * arr(scale, "float32"), call.dtype)
 
 
@@ -44,7 +44,7 @@ def dequantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int,
 def quantize_channels(
     call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any
 ) -> Any:
-    """The integers of values, with a scale for each channel."""
+    """Quantize values to integers, with a scale for each channel."""
     result = _rounded(x, _along(scales, call, axis), _along(zeros, call, axis), low, high)
     return ten(arr(result, "int32"), call.dtype)
 
@@ -53,7 +53,7 @@ def quantize_channels(
 def dequantize_channels(
     call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any, **_: Any
 ) -> Any:
-    """The values of integers, with a scale for each channel."""
+    """Dequantize integers, with a scale for each channel."""
     zero = 0 if zeros is None else _along(zeros, call, axis)
     return (arr(x, "float32") - zero) * _along(scales, call, axis)
 
@@ -72,7 +72,7 @@ def fake_quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: i
 def fake_quantize_channels(
     call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int
 ) -> Any:
-    """The same with a scale for each channel."""
+    """Fake-quantize with a scale for each channel."""
     scale, zero = _along(scales, call, axis), _along(zeros, call, axis)
     return (_rounded(x, scale, zero, low, high) - zero) * scale
 
@@ -101,19 +101,19 @@ _LIMITS = {"torch.qint8": (-128, 127), "torch.quint8": (0, 255), "torch.qint32":
     "aten.quantize_per_tensor.tensor_qparams",
 )
 def quantize_tensor(call: FxCall, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
-    """A quantized tensor: the values that it stands for."""
+    """Quantize a tensor and return the values that it stands for."""
     return fake_quantize(call, x, scale, zero, *_LIMITS[str(dtype)])
 
 
 @aten("aten.quantize_per_channel.default")
 def quantize_tensor_channels(call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, dtype: Any) -> Any:
-    """The same with a scale for each channel."""
+    """Quantize with a scale for each channel and return the values that it stands for."""
     return fake_quantize_channels(call, x, scales, zeros, axis, *_LIMITS[str(dtype)])
 
 
 @aten("aten.dequantize.self")
 def dequantize_tensor(call: FxCall, x: Any) -> Any:
-    """The values of a quantized tensor."""
+    """Return the values of a quantized tensor."""
     return ten(x)
 
 

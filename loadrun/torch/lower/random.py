@@ -103,7 +103,7 @@ def multinomial(call: FxCall, x: Any, count: int, replacement: bool = False, **_
 
 @aten("aten.randperm.default")
 def randperm(call: FxCall, n: Any, **_: Any) -> Any:
-    """The first whole numbers in random order."""
+    """Return the integers below n in random order."""
     size = as_size(n)
     if type(size) is int and size == 0:
         return ten(np.zeros(0), call.dtype)

@@ -22,7 +22,7 @@ _Weights = Sequence[Sequence[Any]]
 
 
 def _cells(params: Sequence[Any], biased: bool, layers: int, both: bool) -> list[list[Tensor]]:
-    """The weights of every layer and direction: input, hidden, and the two biases where there are any."""
+    """Group the weights of every layer and direction: input, hidden, and the two biases if any."""
     count = layers * (2 if both else 1)
     each = len(params) // count
     if each > (4 if biased else 2):
@@ -120,7 +120,7 @@ def gru(
     both: bool,
     batch_first: bool,
 ) -> Any:
-    """A gated recurrent unit: MegEngine has none, so that its steps stand one by one in the graph."""
+    """Unroll a gated recurrent unit: MegEngine has none, so every step is in the graph."""
     _checked(dropout, train)
     single, x, h = _laid_out(call, batch_first, x, state)
     shape = call.given(0)
@@ -141,7 +141,7 @@ def gru(
 
 
 def _gru_run(x: Any, h: Tensor, cell: Sequence[Tensor], order: Sequence[int]) -> dict[int, Tensor]:
-    """The state at every step."""
+    """Compute the state at every step."""
     weight, *rest = cell
     fed = arr(F.linear(ten(x), weight, rest[1] if len(rest) > 1 else None))
     result = {}
@@ -152,7 +152,7 @@ def _gru_run(x: Any, h: Tensor, cell: Sequence[Tensor], order: Sequence[int]) ->
 
 
 def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:
-    """A new state from the input's gates (N, 3 * hidden): reset, update, new."""
+    """Compute the new state from the input's gates (N, 3 * hidden): reset, update, new."""
     gates = arr(F.linear(h, rest[0], rest[2] if len(rest) > 1 else None))
     n = int(rest[0]._tuple_shape[1])
     given, carried = ([ten(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))

@@ -15,7 +15,7 @@ __all__ = ["moments"]
 
 
 def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
-    """A reduction over axes; of a value without axes the value itself as a vector of one."""
+    """Reduce over axes; treat a value without axes as a vector of one."""
     if not call.given(0):
         return function(x.reshape((1,)), axis=0)
     return function(x, axis=axes, keepdims=keepdim) if axes else x
@@ -193,7 +193,7 @@ def prim_variance(call: FxCall, x: Any, dims: Any, correction: Any = 1, *, outpu
 def variance_unbiased(
     call: FxCall, x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 ) -> Any:
-    """The same with the divisor smaller by one, or not."""
+    """Compute the variance, with the divisor smaller by one if `unbiased`."""
     axes, correction = _unbiased(dim, unbiased)
     return variance(call, x, axes, correction, keepdim)
 
@@ -246,13 +246,13 @@ def _running(call: FxCall, function: Callable[..., Any], x: Any, dim: int) -> An
 
 @aten("aten.cumsum.default")
 def cumsum(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
-    """Running sum."""
+    """Compute the running sum."""
     return _running(call, np.cumsum, arr(x, call.dtype), dim)
 
 
 @aten("aten.cumprod.default")
 def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
-    """Running product."""
+    """Compute the running product."""
     return _running(call, np.cumprod, arr(x, call.dtype), dim)
 
 
@@ -273,7 +273,7 @@ def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
 
 @aten("aten.cummax.default", "aten.cummin.default")
 def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
-    """Running extreme values and their last places."""
+    """Compute running extreme values and their last indices."""
     x = arr(x)
     shape = call.given(0)
     if not shape:

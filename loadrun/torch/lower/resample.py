@@ -33,7 +33,7 @@ def _positions(size: int, out: int, corners: bool, scale: float | None) -> np.nd
 
 
 def _nearest(size: int, out: int, exact: bool, scale: float | None) -> np.ndarray[Any, Any]:
-    """The old element of each new one, in torch's single precision."""
+    """Return the source index of each new element, in torch's single precision."""
     ratio = np.float32(1 / scale) if scale else np.float32(size) / np.float32(out)
     places = np.arange(out, dtype=np.float32)
     result = np.floor((places + np.float32(0.5)) * ratio if exact else places * ratio)
@@ -41,7 +41,7 @@ def _nearest(size: int, out: int, exact: bool, scale: float | None) -> np.ndarra
 
 
 def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
-    """The scale factors that were given; torch uses them in place of the ratio of sizes."""
+    """Return the explicit scale factors; torch uses them in place of the ratio of sizes."""
     given = [v for v in rest if v is not None]
     if len(given) == 1 and isinstance(given[0], (list, tuple)):
         given = list(given[0])
@@ -126,7 +126,7 @@ _LONGEST = 8192
 
 
 def _scaled(size: Any, scale: float | None) -> Any:
-    """A size times a scale factor, rounded down as torch does it in double precision.
+    """Multiply a size by a scale factor, rounded down as torch does in double precision.
 
     Raises:
         UnsupportedCallError: no fraction of whole numbers gives the same sizes.
@@ -145,7 +145,7 @@ def _scaled(size: Any, scale: float | None) -> Any:
 def _resized_axis(
     x: Any, axis: int, old: Any, new: Any, kind: str, corners: bool, scale: float | None
 ) -> Any:
-    """An axis whose size follows the input resized, by the places of the new elements among the old ones."""
+    """Resize an axis of symbolic size, by the positions of the new elements among the old ones."""
     if not kind.startswith("nearest"):
         ways = "align_corners" if corners else "half_pixel"
         mode = "cubic" if kind == "cubic" else "linear"
@@ -176,7 +176,7 @@ for _name, _kind, _corners in (
 
 @aten("aten.affine_grid_generator.default")
 def affine_grid(call: FxCall, theta: Any, size: Any, align_corners: bool) -> Any:
-    """The grid of an affine map."""
+    """Compute the grid of an affine map."""
     lengths = call.static(list(size)[2:], "the size of a grid")
     matrices = ten(theta, "float32")
     y = sampling.affine_grid(matrices, matrices.shape[0], lengths, align=align_corners)

@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 
 def _copied(x: Any, dtype: Any) -> Any:
-    """An array of its own, so that writing does not show in the original."""
+    """Copy to an array of its own, so that writing does not change the original."""
     return arr(ten(x, dtype)._frozen())
 
 
@@ -42,7 +42,7 @@ def index_put(call: FxCall, x: Any, indices: Any, values: Any, accumulate: bool 
 def slice_scatter(
     call: FxCall, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Any:
-    """A slice replaced."""
+    """Replace a slice."""
     result = _copied(x, call.dtype)
     axis = axis_of(dim, len(call.given(0)))
     result[(slice(None),) * axis + (bounds(start, end, step),)] = arr(source, call.dtype)
@@ -60,7 +60,7 @@ def select_scatter(call: FxCall, x: Any, source: Any, dim: int, index: Any) -> A
 
 @aten("aten.diagonal_scatter.default")
 def diagonal_scatter(call: FxCall, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """A diagonal replaced."""
+    """Replace a diagonal."""
     ndim = len(call.given(0))
     one, two = axis_of(dim1, ndim), axis_of(dim2, ndim)
     result = np.moveaxis(_copied(x, call.dtype), (one, two), (ndim - 2, ndim - 1))
@@ -129,7 +129,7 @@ def scatter_reduce(
 def index_reduce(
     call: FxCall, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """The same with slices of an axis."""
+    """Reduce slices of an axis into positions given by an index."""
     if not call.given(0):
         return _reduced_into(call, x, 0, arr(index).reshape(()), source, reduce, include_self)
     axis = axis_of(dim, len(call.given(0)))
@@ -139,7 +139,7 @@ def index_reduce(
 
 
 def _reduced_into(call: FxCall, x: Any, dim: int, index: Any, source: Any, kind: str, include: bool) -> Any:
-    """What elements with the same index along an axis are together; other places stay."""
+    """Reduce elements with the same index along an axis; other positions stay."""
     scalar = not call.given(0)
     dtype = np.dtype("int32") if call.dtype == np.bool_ else call.dtype
     x, index, values = _copied(x, dtype), arr(index, "int32"), arr(source, dtype)

@@ -19,13 +19,13 @@ __all__: list[str] = []
 
 @aten("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")
 def view(call: FxCall, x: Any, shape: Any) -> Any:
-    """The values in another shape."""
+    """Reshape the values."""
     return e.reshape(ten(x), [as_size(n) for n in shape])
 
 
 @aten("aten.view_as.default", "aten.reshape_as.default")
 def view_as(call: FxCall, x: Any, other: Any) -> Any:
-    """The values in another tensor's shape."""
+    """Reshape the values to another tensor's shape."""
     return e.reshape(ten(x), ten(other).shape)
 
 
@@ -47,7 +47,7 @@ def view_as(call: FxCall, x: Any, other: Any) -> Any:
     "aten.native_dropout.default",
 )
 def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """The value itself; dropout drops nothing outside of training."""
+    """Return the value itself; dropout drops nothing outside of training."""
     name = str(call.node.target)
     if "dropout" in name:
         rate, training = (*args, kwargs.get("p", 0), kwargs.get("train", False))[:2]
@@ -61,7 +61,7 @@ def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 @aten("aten.permute.default")
 def permute(call: FxCall, x: Any, dims: Any) -> Any:
-    """The axes in another order."""
+    """Permute the axes."""
     ndim = len(call.given(0))
     return e.permute(ten(x), [axis_of(d, ndim) for d in dims])
 
@@ -82,7 +82,7 @@ def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
     "aten.adjoint.default",
 )
 def turned(call: FxCall, x: Any) -> Any:
-    """A transposed matrix."""
+    """Transpose a matrix."""
     ndim = len(call.given(0))
     return ten(x) if ndim < 2 else np.swapaxes(arr(x), ndim - 2, ndim - 1)
 
@@ -95,7 +95,7 @@ def movedim(call: FxCall, x: Any, source: Any, target: Any) -> Any:
 
 @aten("aten.unsqueeze.default")
 def unsqueeze(call: FxCall, x: Any, dim: int) -> Any:
-    """A new axis of size 1."""
+    """Insert an axis of size 1."""
     return e.add_axes(ten(x), [axis_of(dim, len(call.given(0)) + 1)])
 
 
@@ -150,7 +150,7 @@ def expand_as(call: FxCall, x: Any, other: Any) -> Any:
 
 @aten("aten.repeat.default", "aten.tile.default")
 def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
-    """The whole repeated along axes."""
+    """Repeat the whole tensor along axes."""
     result = arr(x)
     counts = [as_size(n) for n in repeats]
     shape = result.shape
@@ -171,13 +171,13 @@ def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
 
 @aten("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(call: FxCall, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
-    """A slice of one axis."""
+    """Slice one axis."""
     axis = axis_of(dim, len(call.given(0)))
     return arr(x)[(slice(None),) * axis + (bounds(start, end, step),)]
 
 
 def bounds(start: Any, end: Any, step: Any) -> slice:
-    """A slice, without bounds that stand for none."""
+    """Build a slice, without bounds that mean none."""
     start, end = as_size(start), as_size(end)
     first = None if start is None or (type(start) is int and start <= -INT_MAX) else start
     last = None if end is None or (type(end) is int and end >= INT_MAX) else end
@@ -193,7 +193,7 @@ def select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
 
 @aten("aten.narrow.default")
 def narrow(call: FxCall, x: Any, dim: int, start: Any, length: Any) -> Any:
-    """A slice given by its length."""
+    """Slice an axis by start and length."""
     start = as_size(start)
     return slice_(call, x, dim, start, start + as_size(length))
 
@@ -218,13 +218,13 @@ def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
 
 @aten("aten.rot90.default")
 def rot90(call: FxCall, x: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
-    """Turned by right angles."""
+    """Rotate by right angles."""
     return np.rot90(arr(x), k, tuple(dims))
 
 
 @aten("aten.diagonal.default", "aten.diagonal_copy.default", "aten.linalg_diagonal.default")
 def diagonal(call: FxCall, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """A diagonal, which becomes the last axis."""
+    """Move a diagonal to a new last axis."""
     return np.diagonal(arr(x), offset, dim1, dim2)
 
 
@@ -277,7 +277,7 @@ def channel_shuffle(call: FxCall, x: Any, groups: int) -> Any:
 
 @aten("aten.constant_pad_nd.default")
 def constant_pad_nd(call: FxCall, x: Any, pad: Any, value: Any = 0) -> Any:
-    """A border of one value; negative widths cut."""
+    """Pad with one value; negative widths crop."""
     widths = [as_size(n) for n in pad]
     ndim = len(call.given(0))
     pairs = [(0, 0)] * (ndim - len(widths) // 2) + list(zip(widths[-2::-2], widths[::-2], strict=True))
@@ -290,7 +290,7 @@ def constant_pad_nd(call: FxCall, x: Any, pad: Any, value: Any = 0) -> Any:
 
 
 def _widened(x: Any, axis: int, before: Any, after: Any, value: Any) -> Any:
-    """An axis with borders whose widths follow sizes, and what is cut off where they turn out negative."""
+    """Pad an axis by symbolic widths, and crop it where they turn out negative."""
     for width, first in ((before, True), (after, False)):
         followed = isinstance(width, TracedInt)
         if followed or width < 0:
@@ -319,25 +319,25 @@ def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
 
 @aten("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
 def reflection_pad(call: FxCall, x: Any, pad: Any) -> Any:
-    """A border that mirrors the content, without the outermost elements."""
+    """Pad by mirroring the content, without the outermost elements."""
     return _bordered(call, x, pad, "reflect")
 
 
 @aten("aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
 def replication_pad(call: FxCall, x: Any, pad: Any) -> Any:
-    """A border of the outermost elements."""
+    """Pad with the outermost elements."""
     return _bordered(call, x, pad, "edge")
 
 
 @aten("aten._pad_circular.default")
 def circular_pad(call: FxCall, x: Any, pad: Any) -> Any:
-    """A border that goes on at the other end."""
+    """Pad with the content of the other end."""
     return _bordered(call, x, pad, "wrap")
 
 
 @aten("aten.pad.default", "aten._pad_enum.default")
 def pad(call: FxCall, x: Any, widths: Any, mode: Any = "constant", value: Any = None) -> Any:
-    """A border."""
+    """Pad in any mode."""
     if mode in ("constant", 0):
         return constant_pad_nd(call, x, widths, 0 if value is None else value)
     names = {
@@ -384,7 +384,7 @@ def _strided_places(shape: list[int], steps: list[int], offset: Any) -> Any:
 
 
 def _memory_order(call: FxCall) -> tuple[int, ...]:
-    """The order of axes in which the elements of a tensor lie in memory.
+    """Return the order of axes in which the elements of a tensor lie in memory.
 
     Raises:
         UnsupportedCallError: they lie among others.
@@ -416,7 +416,7 @@ def as_strided_scatter(call: FxCall, x: Any, source: Any, size: Any, stride: Any
 
 @aten("aten.sym_size.int", "aten.size.int")
 def sym_size(call: FxCall, x: Any, dim: int) -> Any:
-    """A size, which the graph follows."""
+    """Return a size, symbolic in the graph."""
     return ten(x).shape[dim]
 
 
@@ -431,6 +431,6 @@ def sym_numel(call: FxCall, x: Any) -> Any:
 
 @aten("aten._local_scalar_dense.default", "aten.item.default")
 def item(call: FxCall, x: Any) -> Any:
-    """A value that Python reads, which the graph follows as a size."""
+    """Return a value that Python reads, an integer as a symbolic size."""
     result = ten(x)
     return as_size(result) if result._dtype.np.kind in "iu" else e.reshape(result, ())

@@ -17,7 +17,7 @@ def pairs(call: FxCall, *values: Any) -> list[Complex]:
 
 
 def on_real(call: FxCall, *args: Any, **kwargs: Any) -> Any:
-    """What the same operator makes of real numbers."""
+    """Lower a call as the same operator on real numbers."""
     lowering = lowering_of(str(call.node.target))
     assert lowering is not None
     return lowering.function(call, *args, **kwargs)

@@ -30,13 +30,13 @@ __all__: list[str] = []
 
 @aten("aten.abs.default", complex=True)
 def absolute(call: FxCall, x: Any) -> Any:
-    """The distances from zero."""
+    """Compute the moduli."""
     return modulus(pair(x, call.dtype))
 
 
 @aten("aten.angle.default", complex=True)
 def angle(call: FxCall, x: Any) -> Any:
-    """The angles from the positive real numbers."""
+    """Compute the arguments (angles from the positive real axis)."""
     return argument(pair(x, call.dtype))
 
 
@@ -111,7 +111,7 @@ def reciprocal(call: FxCall, x: Any) -> Any:
 
 @aten("aten.square.default", complex=True)
 def square(call: FxCall, x: Any) -> Any:
-    """The number times itself."""
+    """Multiply the number by itself."""
     x = pair(x, call.dtype)
     return times(x, x)
 

@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 
 def _product(call: FxCall, a: Any, b: Any) -> Complex:
-    """The product of matrices."""
+    """Multiply matrices."""
     return multilinear(pairs(call, a, b), lambda x, y: np.matmul(arr(x, call.dtype), arr(y, call.dtype)))
 
 
@@ -72,7 +72,7 @@ def addmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1
 
 @aten("aten.addbmm.default", complex=True)
 def addbmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The same with the sum of a stack of products."""
+    """Add the sum of a stack of products."""
     y = _product(call, a, b)
     total = Complex(*(None if v is None else np.sum(v, axis=0) for v in (y.real, y.imaginary)))
     return _blended(call, x, total, beta, alpha)
@@ -99,7 +99,7 @@ def addr(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1)
     complex=True,
 )
 def layer(call: FxCall, x: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """A layer with a weight and perhaps a bias."""
+    """Apply a layer with a weight and perhaps a bias."""
     factors = pairs(call, x, weight)
     y = multilinear(factors, lambda x, w: on_real(call, x, w, None, *args, **kwargs))
     if bias is None:
@@ -125,7 +125,7 @@ def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
     "aten.linalg_solve.default", "aten.linalg_solve_ex.default", "aten._linalg_solve_ex.default", complex=True
 )
 def solve(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The inverse of matrices times right-hand sides."""
+    """Multiply right-hand sides by the inverse of matrices."""
     name = str(call.node.target)
     if "aten._linalg" in name and any(u.args[1:] != (0,) for u in call.node.users):
         raise UnsupportedCallError("the factored matrix of complex numbers; use what solve alone gives")

@@ -61,7 +61,7 @@ def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: An
 
 @aten("aten.cumprod.default", complex=True)
 def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
-    """Running products, of a fixed number of elements."""
+    """Compute running products of a fixed number of elements."""
     x, shape = pair(x, call.dtype), call.given(0)
     if not shape:
         return x
