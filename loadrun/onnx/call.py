@@ -163,7 +163,7 @@ class NodeCall:
     # Inputs
 
     def has(self, i: int) -> bool:
-        """Whether an input is given."""
+        """Tell whether an input is present."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
     def value(self, i: int) -> Value:
@@ -195,7 +195,7 @@ class NodeCall:
         return self.t(i) if self.has(i) else None
 
     def kind(self, i: int) -> int:
-        """ONNX's element type of an input."""
+        """Return ONNX's element type of an input."""
         return self.value(i).kind
 
     def constant(self, i: int, what: str) -> Array:
@@ -227,7 +227,7 @@ class NodeCall:
         return [int(v) for v in self.constant(i, what).reshape(-1)]
 
     def sizes(self, i: int, what: str) -> list[int]:
-        """Integers of an input, symbolic where they come from sizes."""
+        """Return the integers of an input, symbolic where they come from sizes."""
         value = self.value(i)
         if value.sizes is not None:
             return list(value.sizes.reshape(-1))
@@ -298,7 +298,7 @@ class NodeCall:
 
 
 def _followed(value: Value) -> list[int]:
-    """Whole numbers that were computed from sizes through floats, as sizes that remember their origin; else nothing."""
+    """Convert integers that were computed from sizes through floats to symbolic sizes; else return None."""
     if value.constant() is not None or value.rank != 1:
         return []
     tensor, known = value.stored, value.supposed()

@@ -38,7 +38,7 @@ class Verification:
 
 
 def available() -> bool:
-    """Whether onnx and onnxruntime are installed."""
+    """Tell whether onnx and onnxruntime are installed."""
     return not _missing()
 
 
@@ -95,7 +95,7 @@ def new_session(data: bytes | str, *, as_written: bool = False) -> Any:
 
 
 def is_quantized(written: WrittenModel) -> bool:
-    """Whether the model has quantized parts."""
+    """Tell whether the model has quantized parts."""
     return any(n.op_type == "QuantizeLinear" for n in written.model.graph.nodes)
 
 

@@ -138,7 +138,7 @@ class Importer:
         return next((n for n in self.inputs if self._top.names.get(n) is value), "")
 
     def inputs_behind(self, tensor: Tensor) -> list[str]:
-        """Names of the graph inputs that a tensor is computed from."""
+        """Return the names of the graph inputs that a tensor is computed from."""
         begin = tensor._var
         todo, seen, found = [begin] if begin is not None else [], set(), []
         while todo:
@@ -180,7 +180,7 @@ class Importer:
         return self._finish(found)
 
     def about_sizes(self) -> str:
-        """Which shapes were taken where the file leaves sizes open."""
+        """Say which shapes were assumed where the file leaves sizes open."""
         taken = [f"{n} {list(d.shape)}" for n, d in self.inputs.items() if d.assumed]
         more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
         return (
@@ -565,7 +565,7 @@ class Importer:
 
 
 def _shown(inputs: Sequence[Given]) -> str:
-    """Types and shapes of a node's inputs, for an error."""
+    """Describe the types and shapes of a node's inputs, for an error."""
 
     def one(value: Given) -> str:
         if isinstance(value, Value):
@@ -612,7 +612,7 @@ def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: Any) -> V
 
 
 def _elem_type_of(tensor: Tensor, like: Bound) -> int:
-    """ONNX's type of a result: that of the input that it follows where the graph's types agree."""
+    """Return ONNX's type of a result: that of the input that it follows if the graph's types agree."""
     if isinstance(like, Value) and tensor._dtype.name != "Bool":
         own = graph_type(like.kind)
         small = tensor._dtype.name == "Int32" and own.np.kind in "iu" and own.np.itemsize < 4

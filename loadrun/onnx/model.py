@@ -134,7 +134,7 @@ def _listed(refused: Sequence[tuple[Opr, UnsupportedOprError]]) -> str:
 def refusals(
     oprs: Sequence[Opr], known: Inference, observed: Mapping[int, Shape], opset: int
 ) -> list[tuple[Opr, str]]:
-    """Which operators of a graph cannot be written, each taken by itself: what others lack is no fault of theirs.
+    """List the operators of a graph that cannot be written, judging each by itself, not by what others lack.
 
     Args:
         oprs: operators in execution order, whose dtypes are inferred.
@@ -221,7 +221,7 @@ class _KnownShapes:
                     )
 
     def _observe(self) -> dict[int, Shape]:
-        """Shapes that follow from values alone, as one run on the example's values gives them."""
+        """Return the shapes that follow from values alone, as one run on the example's values gives them."""
         shapes = self.known[0].shapes
         unknown = {v.id for o in self.oprs for v in o.outputs if v.id not in shapes}
         found: dict[int, Shape] = {}
@@ -378,7 +378,7 @@ class _Walk:
         )
 
     def _symbols_of_inputs(self, var: Var) -> dict[int, str]:
-        """Axes of an output that always have the size of an input's named axis."""
+        """Return the axes of an output that always have the size of an input's named axis."""
         shapes = [k.shapes.get(var.id) for k in self.w.known]
         found: dict[int, str] = {}
         for name, axes in self.request.dynamic.items():

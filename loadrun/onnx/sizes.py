@@ -124,7 +124,7 @@ def _of_shapes(source: ExportSource, shapes: Any, renamed: Mapping[str, str]) ->
 
 
 def _spec(name: str, spec: Any, rank: int) -> dict[int, str]:
-    """One input's sizes: None, a dict by axis, or a list with an entry for every axis."""
+    """Read one input's sizes: None, a dict by axis, or a list with an entry for every axis."""
     if spec is None:
         return {}
     if isinstance(spec, Mapping):
@@ -168,7 +168,7 @@ def _check_equal(source: ExportSource, inputs: Dynamic) -> None:
 
 
 def sizes_of_testcases(source: ExportSource) -> tuple[Dynamic, list[dict[str, tuple[int, ...]]]]:
-    """Axes in which a file's testcases differ from each other or from the declared sizes, and the shapes they have.
+    """Find the axes whose sizes differ between a file's testcases and declaration; return them and all shapes.
 
     Axes whose sizes go together share a name.
     """

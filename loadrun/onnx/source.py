@@ -279,7 +279,7 @@ def _of_foreign(traced: Any, positional: tuple[Any, ...], named: Mapping[str, An
 
 
 def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
-    """Names of the first positional parameters."""
+    """Return the names of the first positional parameters."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -365,7 +365,7 @@ def _last_position(args: Mapping[str, Any]) -> int:
 
 
 def _example_values(positional: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[str, Array]]:
-    """Values by the names that a recording gives them."""
+    """Map the names that a recording uses to values."""
     from ..tensors.value import Tensor  # for start-up
     from ..tracing.structure import leaves  # for start-up
 

@@ -82,7 +82,7 @@ class UnsizedBundle(Bundle):
 
 
 def _witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
-    """ONNX Runtime on the file as it is, where it is installed."""
+    """Return ONNX Runtime's name and a function that runs the file in it, or None if not installed."""
     from .truth import runtime, runtime_name  # for start-up
 
     name = runtime_name()
@@ -253,7 +253,7 @@ class OnnxModel:
     def _same_at(
         self, graph: Graph, shapes: Mapping[str, tuple[int, ...]], places: Sequence[tuple[str, int]]
     ) -> bool:
-        """Whether the graph is the same where some axes have another size: one more, or twice as much."""
+        """Tell whether the graph stays the same when some axes have another size: one more, or twice as much."""
         for factor, more in ((1, 1), (2, 0)):
             changed = {n: list(s) for n, s in shapes.items()}
             for name, axis in places:
@@ -364,7 +364,7 @@ class OnnxModel:
 
 
 def same(a: Graph, b: Graph) -> bool:
-    """Whether two graphs compute the same: operators, parameters and constants, whatever sizes their inputs have."""
+    """Tell whether two graphs compute the same: operators, parameters and constants, whatever the input sizes."""
     if len(a.oprs) != len(b.oprs):
         return False
     numbers = {id(v): i for i, v in enumerate(a.vars())}

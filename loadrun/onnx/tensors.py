@@ -97,7 +97,7 @@ class UnsupportedTensorTypeError(Exception):
 
 
 def kind_name(kind: int) -> str:
-    """ONNX's name of an element type."""
+    """Return ONNX's name of an element type."""
     return NAMES.get(kind, f"type {kind}")
 
 
@@ -288,7 +288,7 @@ def _brain(bits: Array) -> Array:
 
 
 def _spread(raw: Array, kind: int, count: int) -> Array:
-    """Elements of 4 or 2 bits, the lowest first, one per byte."""
+    """Unpack elements of 4 or 2 bits, the lowest first, to one per byte."""
     bits = _BITS[kind]
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     found = ((raw[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)

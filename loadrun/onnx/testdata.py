@@ -43,7 +43,7 @@ class DataSet:
         self._outputs = {n: folder / f"output_{i}.pb" for i, n in enumerate(outputs)}
 
     def own(self, types: Mapping[str, TypeProto | None]) -> dict[str, FileValue]:
-        """Values by input name, and by output name and ``:expect``, in the types that the model declares.
+        """Map input names, and output names with ``:expect``, to values in the types that the model declares.
 
         What has no file is left out, and so are complex numbers.
         """
@@ -69,7 +69,7 @@ class DataSet:
         return found
 
     def surplus(self) -> list[str]:
-        """Files of outputs that the model does not have."""
+        """List the files of outputs that the model does not have."""
         found = [re.fullmatch(r"output_(\d+)\.pb", p.name) for p in self.folder.glob("output_*.pb")]
         return sorted(m.group() for m in found if m is not None and int(m.group(1)) >= self._count)
 
@@ -131,7 +131,7 @@ def testcases(
     *,
     native: bool,
 ) -> LazyTestcases:
-    """The data sets as testcases of the graph, and of the file itself.
+    """Read the data sets as testcases of the graph, and of the file itself.
 
     Args:
         sets: the data sets.

@@ -129,7 +129,7 @@ def graph_type(kind: int) -> DType:
 
 
 def kind_of(tensor: Tensor) -> int:
-    """ONNX's type for a tensor of the graph."""
+    """Return ONNX's type for a tensor of the graph."""
     return _KINDS[tensor._dtype.name]
 
 
@@ -181,7 +181,7 @@ class Value:
 
     @classmethod
     def made(cls, kind: int, sizes: Any) -> Value:
-        """Sizes, which are a constant where none of them is symbolic."""
+        """Build a value of sizes, a constant if none of them is symbolic."""
         held = sizes if isinstance(sizes, np.ndarray) else objects([sizes]).reshape(())
         if not any(isinstance(v, TracedInt) for v in held.flat):
             try:

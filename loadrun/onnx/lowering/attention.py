@@ -23,7 +23,7 @@ _LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.Elem
 
 
 def heads(x: Tensor, count: int) -> Tensor:
-    """(B, S, H * D) as (B, H, S, D)."""
+    """Convert (B, S, H * D) to (B, H, S, D)."""
     if count < 1 or x._tuple_shape[2] % count:
         raise UnsupportedNodeError(f"{x._tuple_shape[2]} features in {count} heads")
     b, s, f = x.shape
@@ -31,7 +31,7 @@ def heads(x: Tensor, count: int) -> Tensor:
 
 
 def merged(x: Tensor) -> Tensor:
-    """(B, H, S, D) as (B, S, H * D)."""
+    """Convert (B, H, S, D) to (B, S, H * D)."""
     b, h, s, d = x.shape
     return e.reshape(transposed(x, (0, 2, 1, 3)), (b, s, h * d))
 
@@ -164,7 +164,7 @@ def _modified(c: NodeCall, name: str, x: Tensor, precision: int) -> Tensor:
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
-    """Pairs of features turned by angles: x is (..., D), cos and sin broadcast with (..., D/2)."""
+    """Rotate pairs of features by angles: x is (..., D), cos and sin broadcast with (..., D/2)."""
     axis = x.ndim - 1
     half = x._tuple_shape[axis] // 2
     if interleaved:

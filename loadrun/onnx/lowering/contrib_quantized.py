@@ -109,7 +109,7 @@ def _ratio(c: NodeCall, *over: int, under: int) -> Tensor:
 
 
 def _float_input(c: NodeCall, i: int) -> Tensor:
-    """8-bit numbers or a zero point, which is 0 where it is left out, as float32."""
+    """Return 8-bit numbers or a zero point, 0 if left out, as float32."""
     return cast(single(c.t(i)), "float32") if c.has(i) else const(np.float32(0))
 
 
@@ -155,7 +155,7 @@ def _matmul_nbits(c: NodeCall) -> Tensor:
 
 @lower("GatherBlockQuantized", domain=CONTRIB)
 def _gather_block(c: NodeCall) -> Tensor:
-    """Rows of a table whose blocks have scales of their own."""
+    """Gather rows of a table whose blocks have scales of their own."""
     table, axis = gathered_table(c)
     at = cast(c.t(1), "int32")
     n = table.shape[axis]
@@ -166,7 +166,7 @@ def _gather_block(c: NodeCall) -> Tensor:
 
 @lower("QLinearConv", domain=CONTRIB)
 def _qlinear_conv(c: NodeCall) -> Value:
-    """As ONNX's own, and with the channels last."""
+    """Convolve as ONNX's own operator does, also with channels last."""
     run = find("", "QLinearConv")
     assert run is not None
     if not c.number("channels_last"):
@@ -206,7 +206,7 @@ def _qgemm(c: NodeCall) -> Value:
 
 @lower("QAttention", domain=CONTRIB)
 def _qattention(c: NodeCall) -> tuple[Tensor | None, ...]:
-    """Projection in integers, then attention in float32."""
+    """Project in integers, then attend in float32."""
     total = exact_product(c.t(0), c.t(1), _zero(c, 6), _zero(c, 7))
     factor = e.elem(M.MUL, single(c.t(3)), single(c.t(4)))
     projected = e.elem(M.ADD, e.elem(M.MUL, cast(total, "float32"), factor), c.t(2))

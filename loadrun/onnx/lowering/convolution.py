@@ -102,18 +102,18 @@ def _ended(c: NodeCall, y: Tensor, added: Tensor | None) -> Tensor:
 
 
 def from_last(x: Tensor) -> Tensor:
-    """(N, ..., C) as (N, C, ...)."""
+    """Convert (N, ..., C) to (N, C, ...)."""
     return transposed(x, [0, x.ndim - 1, *range(1, x.ndim - 1)])
 
 
 def to_last(x: Tensor) -> Tensor:
-    """(N, C, ...) as (N, ..., C)."""
+    """Convert (N, C, ...) to (N, ..., C)."""
     return transposed(x, [0, *range(2, x.ndim), 1])
 
 
 @lower("NhwcConv", "NhwcFusedConv", domain=CONTRIB)
 def _conv_last(c: NodeCall) -> Tensor:
-    """Channels last in the data and in the result; the weight is as ever, or has its channels last as well."""
+    """Convolve with channels last in data and result; the weight has the usual layout, or channels last too."""
     x, w = from_last(c.t(0)), c.t(1)
     groups = c.number("group", 1)
     if w._tuple_shape[1] * groups != x._tuple_shape[1]:

@@ -28,7 +28,7 @@ _NARROW = ("Int8", "Uint8", "Int16")
 
 
 def pair(c: NodeCall) -> tuple[Tensor, Tensor]:
-    """Two operands of one type, with the broadcasting of versions before 7 done."""
+    """Return two operands of one type, broadcast by hand for versions before 7."""
     x, y = c.t(0), c.t(1)
     if c.opset < 7 and c.number("broadcast"):
         at = c.number("axis", x.ndim - y.ndim)
@@ -47,12 +47,12 @@ def _same(x: Tensor, y: Tensor) -> Tensor:
 
 
 def widened(x: Tensor) -> Tensor:
-    """Small integers as int32."""
+    """Return small integers as int32."""
     return cast(x, "int32") if x._dtype.name in _NARROW else x
 
 
 def truncated(x: Tensor, y: Tensor) -> Tensor:
-    """Quotient of int32 tensors, toward zero."""
+    """Divide int32 tensors, toward zero."""
     down = e.elem(M.FLOOR_DIV, x, y)
     rest = e.elem(M.SUB, x, e.elem(M.MUL, down, y))
     negative = logic.not_equal(e.compare(_LT, x, const_like(0, x)), e.compare(_LT, y, const_like(0, y)))
@@ -329,7 +329,7 @@ def converted(value: Value, to: int) -> Value:
 
 
 def _wrapped(x: Tensor, to: int) -> Tensor:
-    """Integers of 4 or 2 bits: upper bits are lost."""
+    """Wrap integers to 4 or 2 bits: upper bits are lost."""
     low, high = limits(to)
     want = graph_type(to)
     wide = cast(x, "int32")

@@ -104,7 +104,7 @@ def _softsign(c: NodeCall) -> Tensor:
 
 
 def softsign(x: Tensor) -> Tensor:
-    """x / (1 + |x|)."""
+    """Compute x / (1 + |x|)."""
     return e.elem(M.TRUE_DIV, x, e.elem(M.ADD, const_like(1, x), e.elem(M.ABS, x)))
 
 

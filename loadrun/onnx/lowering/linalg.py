@@ -16,7 +16,7 @@ __all__ = ["exact_product", "gemm", "matmul", "minus_zero"]
 
 
 def matmul(x: Tensor, y: Tensor) -> Tensor:
-    """``x @ y`` with numpy's broadcasting; float16 is summed in float32, integers are exact in 32 bits."""
+    """Compute ``x @ y`` with numpy's broadcasting; float16 is summed in float32, integers are exact in 32 bits."""
     if not x.ndim or not y.ndim:
         raise UnsupportedNodeError("a factor is a scalar")
     inner, other = x._tuple_shape[-1], y._tuple_shape[-2 if y.ndim > 1 else 0]
@@ -77,7 +77,7 @@ def gemm(
     turn_x: bool = False,
     turn_y: bool = False,
 ) -> Tensor:
-    """alpha * x @ y + beta * bias."""
+    """Compute alpha * x @ y + beta * bias."""
     if x._dtype.is_float and 0 not in (*x._tuple_shape, *y._tuple_shape):
         mode = P.MatrixMulComputeMode
         param = P.MatrixMul(
@@ -139,7 +139,7 @@ def _einsum(c: NodeCall) -> Tensor:
 
 
 def minus_zero(x: Tensor, zero: Tensor | None) -> Tensor:
-    """Quantized values as int16 numbers counted from their zero point."""
+    """Return quantized values as int16 numbers relative to their zero point."""
     wide = cast(x, "int16")
     return wide if zero is None else e.elem(M.SUB, wide, cast(zero, "int16"))
 
@@ -166,7 +166,7 @@ def _matmul_integer(c: NodeCall) -> Value:
 
 @lower("Det")
 def _det(c: NodeCall) -> Tensor:
-    """Elimination with the largest pivot of each column, unrolled over the size."""
+    """Eliminate with the largest pivot of each column, unrolled over the size."""
     x = c.t(0)
     n = x._tuple_shape[-1]
     if n != x._tuple_shape[-2] or n > 16:
@@ -184,7 +184,7 @@ def _det(c: NodeCall) -> Tensor:
 
 
 def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """One row and column less, and the signed pivot: (B, n, n) gives (B, n-1, n-1) and (B,)."""
+    """Eliminate one row and column; return the rest and the signed pivot: (B, n-1, n-1) and (B,)."""
     from ...tensors import apply1  # for start-up
 
     column = e.subtensor(rows, [(2, None, None, None, 0)])

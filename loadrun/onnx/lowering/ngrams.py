@@ -50,7 +50,7 @@ def _pool(c: NodeCall, columns: int) -> list[tuple[Array, int]]:
 
 
 def _counts(rows: Tensor, grams: Array, skips: range) -> Tensor | None:
-    """(N, G), how often each n-gram is in rows (N, L) with its numbers so far apart; None where it cannot be."""
+    """Count each n-gram in rows (N, L) at a given skip: (N, G), or None if none can occur."""
     length, n = rows._tuple_shape[1], grams.shape[1]
     if length * len(grams) > _MOST_PLACES:
         raise UnsupportedNodeError(

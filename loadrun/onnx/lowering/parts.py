@@ -52,11 +52,11 @@ def transposed(x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def limits(kind: int) -> tuple[int, int]:
-    """Smallest and largest number of an ONNX integer type."""
+    """Return the smallest and largest number of an ONNX integer type."""
     small = {21: (0, 15), 22: (-8, 7), 25: (0, 3), 26: (-2, 1), 2: (0, 255), 3: (-128, 127), 4: (0, 65535)}
     return small.get(kind) or {5: (-32768, 32767)}.get(kind, (-(2**31), 2**31 - 1))
 
 
 def flags(values: Sequence[Any] | None, count: int, default: int) -> list[int]:
-    """One number for each axis of space."""
+    """Return one number for each spatial axis."""
     return [default] * count if values is None else [int(v) for v in values]

@@ -108,7 +108,7 @@ def _global_lp(c: NodeCall) -> Tensor:
 
 @lower("MaxUnpool")
 def _max_unpool(c: NodeCall) -> Tensor:
-    """Values back at the places that they came from, of a tensor that may be larger than inferred."""
+    """Scatter values back to the positions that they came from, of a tensor maybe larger than inferred."""
     x, at = c.t(0), cast(c.t(1), "int32")
     kernel = c.ints("kernel_shape") or []
     n = len(kernel)

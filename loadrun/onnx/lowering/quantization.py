@@ -45,13 +45,13 @@ def _axis(c: NodeCall, x: Tensor) -> int:
 
 
 def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, to: int) -> Tensor:
-    """round(x / scale) + zero point, saturated; of a float32 `x`."""
+    """Compute round(x / scale) + zero point, saturated; of a float32 `x`."""
     whole = e.rint(e.elem(M.TRUE_DIV, x, scale))
     return saturated(whole, zero, to)
 
 
 def saturated(whole: Tensor, zero: Tensor | None, to: int) -> Tensor:
-    """Whole float32 numbers plus a zero point, within the range of an integer type."""
+    """Add a zero point to whole float32 numbers, within the range of an integer type."""
     if zero is not None:
         whole = e.elem(M.ADD, whole, cast(zero, "float32"))
     low, high = limits(to)
@@ -60,7 +60,7 @@ def saturated(whole: Tensor, zero: Tensor | None, to: int) -> Tensor:
 
 
 def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """(x - zero point) * scale in float32."""
+    """Compute (x - zero point) * scale in float32."""
     if x._dtype.is_float:
         return e.elem(M.MUL, x, cast(scale, "float32"))
     wide = cast(x, "int32")
@@ -103,7 +103,7 @@ def _dynamic(c: NodeCall) -> tuple[Value, Value, Value]:
 
 
 def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """uint8 numbers over the range that a tensor has, with scale and zero point."""
+    """Quantize to uint8 over the range of a tensor; return scale and zero point too."""
     axes = list(range(x.ndim))
     nothing = const_like(0.0, x)
     high = e.elem(M.MAX, nothing, extreme(x, True, axes))
@@ -117,7 +117,7 @@ def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def requantized(total: Tensor, factor: Tensor, zero: Tensor | None, to: int) -> Tensor:
-    """int32 sums times a float32 factor, rounded and saturated."""
+    """Multiply int32 sums by a float32 factor, round and saturate."""
     return saturated(e.rint(e.elem(M.MUL, cast(total, "float32"), factor)), zero, to)
 
 

@@ -49,7 +49,7 @@ class _Cell:
             self.functions = [_bounded(f, bound) for f in functions]
 
     def part(self, x: Tensor, i: int) -> Tensor:
-        """One gate's share of (..., G * H)."""
+        """Return one gate's slice of (..., G * H)."""
         h = self.hidden
         return e.subtensor(x, [(x.ndim - 1, i * h, (i + 1) * h, None, None)])
 

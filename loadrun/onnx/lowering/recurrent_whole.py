@@ -25,7 +25,7 @@ _MODES = {
 
 
 def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
-    """One operator for a layer: all outputs, or None where MegEngine's operator is not the same.
+    """Lower a layer to one operator: all outputs, or None if MegEngine's operator is not the same.
 
     That is so for weights that data decide, sequences of several lengths, clipped gates, peepholes, coupled gates and
     other activations.

@@ -195,7 +195,7 @@ def _softmax(c: NodeCall) -> Tensor:
 
 
 def hardmax(x: Tensor, axis: int) -> Tensor:
-    """1 at the first of the largest values, else 0."""
+    """Return 1 at the first of the largest values, else 0."""
     at = e.add_axes(_position(x, axis, True), [axis])
     places = e.reshape(e.arange(x.shape[axis]), [-1 if i == axis else 1 for i in range(x.ndim)])
     return cast(e.compare(P.ElemwiseMultiTypeMode.EQ, at, places), x._dtype)

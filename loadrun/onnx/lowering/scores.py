@@ -50,12 +50,12 @@ def post_transform(c: NodeCall) -> str:
 
 
 def larger(x: Tensor, value: float) -> Tensor:
-    """Where a tensor is larger than a number."""
+    """Compare a tensor with a number: true where it is larger."""
     return e.compare(_LT, const_like(value, x), x)
 
 
 def logistic(x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))."""
+    """Compute 1 / (1 + exp(-x))."""
     return e.elem(M.SIGMOID, x)
 
 
@@ -75,7 +75,7 @@ def probit(x: Tensor) -> Tensor:
 
 
 def transformed(scores: Tensor, how: str) -> Tensor:
-    """Scores (N, C) of two classes or more after a transform."""
+    """Transform scores (N, C) of two classes or more."""
     if how == "PROBIT":
         return probit(scores)
     if how == "LOGISTIC":
@@ -86,7 +86,7 @@ def transformed(scores: Tensor, how: str) -> Tensor:
 
 
 def _softmax_zero(scores: Tensor) -> Tensor:
-    """Softmax in which scores of 0 stay 0."""
+    """Compute softmax in which scores of 0 stay 0."""
     most = e.add_axes(e.reduce(scores, P.ReduceMode.MAX, [1]), [1])
     power = e.elem(M.EXP, e.elem(M.SUB, scores, most))
     apart = larger(e.elem(M.ABS, scores), 1e-7)
@@ -97,7 +97,7 @@ def _softmax_zero(scores: Tensor) -> Tensor:
 
 
 def first_largest(scores: Tensor) -> Tensor:
-    """(N,) int32: which column of (N, C) is the largest, the first of equal ones."""
+    """Return (N,) int32: the column of (N, C) with the largest value, the first among ties."""
     return e.drop_axes(apply1("Argmax", P.Axis(axis=1), inputs=[scores], scalar=False), [1])
 
 

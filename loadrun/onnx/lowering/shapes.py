@@ -229,7 +229,7 @@ def _bounds(c: NodeCall, i: int) -> list[Any]:
 
 
 def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
-    """One axis of a slice. Bounds beyond the ends are clamped, which MegEngine's kernels do not all do."""
+    """Slice one axis. Bounds beyond the ends are clamped, which MegEngine's kernels do not all do."""
     if step == 0:
         raise UnsupportedNodeError("a step is 0")
     size = x.shape[axis]

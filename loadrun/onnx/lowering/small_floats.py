@@ -18,7 +18,7 @@ _LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.Elem
 
 
 def is_small_float(kind: int) -> bool:
-    """Whether a type is one of those of 8 and 4 bits."""
+    """Tell whether a type is one of those of 8 and 4 bits."""
     return kind == E8M0 or kind in SMALL_FLOATS
 
 
@@ -35,7 +35,7 @@ def power_above(x: Tensor) -> Tensor:
 
 
 def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
-    """Numbers rounded to those that a type has, halves to even.
+    """Round numbers to those that a type has, halves to even.
 
     Args:
         x: the numbers.
@@ -69,7 +69,7 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
 
 
 def _power(x: Tensor, saturate: bool, mode: str) -> Tensor:
-    """Powers of two from 2^-127 to 2^127, whatever the sign; NaN of what is not finite."""
+    """Return powers of two from 2^-127 to 2^127, whatever the sign; NaN for nonfinite numbers."""
     if mode not in ("up", "down", "nearest"):
         raise UnsupportedNodeError(f"its round_mode {mode!r} is unknown, expected up, down or nearest")
     one = const_like(1, x)

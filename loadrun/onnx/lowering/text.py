@@ -15,7 +15,7 @@ __all__ = ["equal_texts", "is_text", "text_of"]
 
 
 def is_text(c: NodeCall, i: int) -> bool:
-    """Whether an input holds text."""
+    """Tell whether an input holds text."""
     return c.has(i) and c.kind(i) == STRING
 
 
@@ -28,7 +28,7 @@ def text_of(c: NodeCall, i: int) -> Array:
 
 
 def equal_texts(c: NodeCall) -> Value:
-    """Where two texts are the same."""
+    """Tell where two texts are the same."""
     return Value(BOOL, array=np.asarray(text_of(c, 0) == text_of(c, 1), np.bool_))
 
 
@@ -57,7 +57,7 @@ def _split(c: NodeCall) -> tuple[Value, Value]:
 
 @lower("StringNormalizer")
 def _normalizer(c: NodeCall) -> Value:
-    """Texts in one case, without stop words."""
+    """Convert texts to one case, without stop words."""
     x = text_of(c, 0)
     case = c.text("case_change_action", "NONE")
     changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}

@@ -152,7 +152,7 @@ def _one_hot(c: NodeCall) -> Value:
 
 @lower("LabelEncoder", domain=_ML)
 def _encode(c: NodeCall) -> Value:
-    """Numbers replaced by numbers: each is looked for in the sorted keys, by halves."""
+    """Map numbers to numbers: each is searched by bisection in the sorted keys."""
     if is_text(c, 0):
         return _encoded_text(c)
     x = c.t(0)
@@ -187,7 +187,7 @@ def _encode(c: NodeCall) -> Value:
 
 
 def _encoded_text(c: NodeCall) -> Value:
-    """Text that is known when the model is loaded, replaced by numbers."""
+    """Map text that is known when the model is loaded to numbers."""
     x = text_of(c, 0)
     if c.texts("keys_strings") is not None:
         keys = list(c.texts("keys_strings") or [])
@@ -231,7 +231,7 @@ def _encoded_text(c: NodeCall) -> Value:
 
 
 def _tables(c: NodeCall) -> tuple[Array, Array, float, int]:
-    """Keys, values, what stands for other numbers, and ONNX's type of the values."""
+    """Return keys, values, the default for other numbers, and ONNX's type of the values."""
     if any(n in c.attributes for n in ("keys_strings", "values_strings", "classes_strings")):
         raise UnsupportedNodeError("its table holds text, of which MegEngine has none")
     if any(n in c.attributes for n in ("keys_tensor", "values_tensor")):
@@ -320,7 +320,7 @@ def _classify(c: NodeCall) -> tuple[Value | Unheld, Value]:
 
 
 def _one_score(scores: Tensor, labels: Labels, post: str) -> tuple[Value | Unheld, Value]:
-    """Labels and scores where one score tells two classes apart."""
+    """Return labels and scores where one score tells two classes apart."""
     wins = e.drop_axes(larger(scores, 0), [1])
     if labels.count != 2:
         return labels.either(wins, (0, 1)), Value(FLOAT, probit(scores) if post == "PROBIT" else scores)

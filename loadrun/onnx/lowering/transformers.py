@@ -48,7 +48,7 @@ def _appended_to_past(past: Tensor | None, new: Tensor) -> Tensor:
 
 @lower("Attention", domain=CONTRIB)
 def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
-    """Projection of the input to queries, keys and values, then attention."""
+    """Project the input to queries, keys and values, then attend."""
     projected = matmul(c.t(0), c.t(1))
     if c.has(2):
         projected = e.elem(M.ADD, projected, c.t(2))
@@ -58,7 +58,7 @@ def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
 def self_attended(
     c: NodeCall, projected: Tensor, kind: DType, *, mask: int, past: int, bias: int = 99
 ) -> tuple[Tensor | None, ...]:
-    """Attention over what one product has made of an input.
+    """Attend over queries, keys and values that one product made of the input.
 
     Args:
         projected: queries, keys and values side by side, (B, S, 3 * H * D) or by ``qkv_hidden_sizes``.
@@ -159,7 +159,7 @@ def _grouped_parts(c: NodeCall, count: int, shared: int) -> list[Tensor]:
 
 @lower("GroupQueryAttention", domain=CONTRIB)
 def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
-    """Causal attention with a cache; the lengths of all sequences of a batch must be equal."""
+    """Attend causally with a cache; the lengths of all sequences of a batch must be equal."""
     kind = c.t(0)._dtype
     count, shared = c.number("num_heads"), c.number("kv_num_heads")
     if any(c.has(i) for i in range(9, len(c.inputs))) or c.number("smooth_softmax"):
@@ -214,7 +214,7 @@ def embedded(
     *,
     positions: int,
 ) -> tuple[Tensor | Value | None, ...]:
-    """Words, their places and their segments looked up, added and normalized; lengths by the mask; the sum.
+    """Look up, add and normalize words, positions and segments; return lengths by the mask and the sum too.
 
     Args:
         tables: of words, places and segments.

@@ -20,7 +20,7 @@ _Mode = P.CondExecMergeMode
 
 @translation("CondExecPred")
 def pred(w: OnnxWriter, opr: Opr) -> list[str]:
-    """Comparisons of the predicate with the keys."""
+    """Compare the predicate with the keys."""
     p = opr.get(P.CondExecPred)
     *keys, given = opr.inputs
     whole = w.dtype(given).np.kind in "iu"
@@ -57,7 +57,7 @@ def _intervals(w: OnnxWriter, value: str, keys: Sequence[str], eps: float, whole
 
 @translation("CondExecPredLogical")
 def pred_logical(w: OnnxWriter, opr: Opr) -> str:
-    """And, Or, Xor of predicates."""
+    """Combine predicates by And, Or, Xor."""
     name = opr.get(P.CondExecPredLogical).mode.name
     flags = [w.cast(w.name(v), ElemType.BOOL) for v in opr.inputs]
     kind = "Or" if name in ("OR", "NOR") else "And" if name in ("AND", "NAND") else "Xor"
@@ -83,7 +83,7 @@ def mark_if_need(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("CondExecMerge")
 def merge(w: OnnxWriter, opr: Opr) -> list[str]:
-    """If, one in the other where exactly one branch is taken; sums of If where any may be."""
+    """Emit nested Ifs if exactly one branch is taken, sums of If if any may be."""
     p = opr.get(P.CondExecMerge)
     n = int(p.nr_output)
     predicates = w.merged.get(opr.id)

@@ -117,7 +117,7 @@ def _vector(w: OnnxWriter, var: Var, plan: Plan) -> str:
 
 
 def _out_dims(w: OnnxWriter, opr: Opr, packing: Packing) -> list[Dim]:
-    """Plain sizes of the result; -1 for one that changes is not enough where channels are split."""
+    """Return the plain sizes of the result; -1 for one that changes is not enough if channels are split."""
     shape = w.shape(opr.outputs[0])
     dims: list[Dim] = [-1 if n is None else n for n in shape]
     return plain_dims(w, dims, packing)
@@ -138,7 +138,7 @@ def _finish(w: OnnxWriter, opr: Opr, plain: str, packing: Packing) -> str:
 
 @translation("ConvolutionV2", "Convolution3D")
 def convolution(w: OnnxWriter, opr: Opr) -> str:
-    """Conv; of integers ConvInteger or Conv between DequantizeLinear and QuantizeLinear."""
+    """Emit Conv; for integers ConvInteger, or Conv between DequantizeLinear and QuantizeLinear."""
     x, f = opr.inputs
     p = opr.get(P.Convolution3D if opr.type == "Convolution3D" else P.Convolution)
     plan = conv_plan(p, [w.dtype(x), w.dtype(f)], *_geometry_holds(w, opr, x, f))
@@ -147,7 +147,7 @@ def convolution(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("ConvBiasForwardV4")
 def conv_bias(w: OnnxWriter, opr: Opr) -> str:
-    """Conv with a bias, then the residual sum and the nonlinearity."""
+    """Emit Conv with a bias, then the residual sum and the nonlinearity."""
     x, f, *rest = opr.inputs
     p = opr.get(P.ConvBias)
     plan = conv_plan(p, [w.dtype(x), w.dtype(f)], *_geometry_holds(w, opr, x, f))
@@ -199,7 +199,7 @@ def _quantized_vector(w: OnnxWriter, var: Var, plan: Plan) -> str:
 def _integer(
     w: OnnxWriter, opr: Opr, plan: Plan, fmt: Format | str, rest: tuple[Var, ...], mode: NonlineMode
 ) -> str:
-    """Integer sums, with integers added to them."""
+    """Compute integer sums, with integers added to them."""
     x, f = opr.inputs[:2]
     target = w.dtype(opr.outputs[0])
     out = _sums(w, x, f, plan)
@@ -245,7 +245,7 @@ def batch_conv_bias(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("ConvolutionBackwardDataV2", "Convolution3DBackwardData")
 def transposed(w: OnnxWriter, opr: Opr) -> str:
-    """ConvTranspose; a given shape becomes output_padding."""
+    """Emit ConvTranspose; a given shape becomes output_padding."""
     f, diff, *like = opr.inputs
     p = opr.get(P.Convolution3D if opr.type == "Convolution3DBackwardData" else P.Convolution)
     types = [w.dtype(f), w.dtype(diff)]

@@ -24,7 +24,7 @@ composed = COMPOSED.register
 
 @composed(M.EXPM1)
 def _expm1(e: NodeEmitter, x: str) -> str:
-    """``2 exp(x/2) sinh(x/2)``, which loses nothing near 0; a plain difference where that would overflow."""
+    """Compute ``2 exp(x/2) sinh(x/2)``, which loses nothing near 0; a plain difference where that would overflow."""
     half = e.op("Mul", x, e.f32(0.5))
     near = e.op("Mul", e.op("Mul", e.f32(2), e.op("Exp", half)), e.op("Sinh", half))
     far = e.op("Sub", e.op("Exp", x), e.f32(1))
@@ -33,7 +33,7 @@ def _expm1(e: NodeEmitter, x: str) -> str:
 
 @composed(M.LOG1P)
 def _log1p(e: NodeEmitter, x: str) -> str:
-    """``2 atanh(x / (x + 2))`` near 0, where ``log(1 + x)`` loses digits."""
+    """Compute ``2 atanh(x / (x + 2))`` near 0, where ``log(1 + x)`` loses digits."""
     near = e.op("Mul", e.f32(2), e.op("Atanh", e.op("Div", x, e.op("Add", x, e.f32(2)))))
     far = e.op("Log", e.op("Add", x, e.f32(1)))
     return e.where(e.op("Less", e.op("Abs", x), e.f32(0.5)), near, far)
@@ -48,7 +48,7 @@ def _erfc(e: NodeEmitter, x: str) -> str:
 
 @composed(M.GELU)
 def erf_gelu(e: NodeEmitter, x: str) -> str:
-    """``x (1 + erf(x / sqrt 2)) / 2``."""
+    """Compute ``x (1 + erf(x / sqrt 2)) / 2``."""
     if e.opset >= 20:
         return e.op("Gelu", x)
     inner = e.op("Add", e.f32(1), e.op("Erf", e.op("Mul", x, e.f32(1 / sqrt(2)))))
@@ -61,12 +61,12 @@ def _h_swish(e: NodeEmitter, x: str) -> str:
 
 
 def stepwise_h_swish(e: NodeEmitter, x: str) -> str:
-    """``x clip(x + 3, 0, 6) / 6`` in MegEngine's order, whose last bit decides how results are quantized."""
+    """Compute ``x clip(x + 3, 0, 6) / 6`` in MegEngine's order, whose last bit decides how results are quantized."""
     return e.op("Mul", e.op("Mul", x, e.clip(e.op("Add", x, e.f32(3)), 0, 6)), e.f32(1 / 6))
 
 
 def _softplus_tail(e: NodeEmitter, x: str) -> str:
-    """``log(1 + exp(-abs(x)))``."""
+    """Compute ``log(1 + exp(-abs(x)))``."""
     return _log1p(e, e.op("Exp", e.op("Neg", e.op("Abs", x))))
 
 
@@ -286,7 +286,7 @@ composed(M.FUSE_MUL_ADD4)(lambda e, x, y, z, w: e.op("Add", e.op("Mul", x, y), e
 
 
 def compose(e: NodeEmitter, mode: M, *args: str) -> str:
-    """One mode on float32 values.
+    """Apply one mode to float32 values.
 
     Raises:
         UnsupportedOprError: ONNX cannot express the mode.

@@ -148,7 +148,7 @@ class NodeEmitter:
         return self.const(np.array(values, np.int64))
 
     def is_const(self, name: str) -> bool:
-        """Whether a value is an initializer."""
+        """Tell whether a value is an initializer."""
         return name in self.initializers
 
     # Sizes
@@ -177,7 +177,7 @@ class NodeEmitter:
         return self._sized[key]
 
     def dim_of(self, x: str, axis: int) -> str:
-        """One size of a value, as an int64 vector of one number."""
+        """Return one size of a value, as an int64 vector of one number."""
         return self.op("Gather", self.op("Shape", x), self.ints(axis), axis=0)
 
     def arith(self, kind: str, a: Dim, b: Dim) -> Dim:
@@ -232,11 +232,11 @@ class NodeEmitter:
         return self.op(kind, x, axes=list(axes), **attributes)
 
     def squeeze(self, x: str, axes: Sequence[int]) -> str:
-        """Without axes of size 1."""
+        """Remove axes of size 1."""
         return self._axes("Squeeze", x, axes, 13) if axes else x
 
     def unsqueeze(self, x: str, axes: Sequence[int]) -> str:
-        """With new axes of size 1, counted in the result."""
+        """Insert axes of size 1, counted in the result."""
         return self._axes("Unsqueeze", x, axes, 13) if axes else x
 
     def reduce(self, kind: str, x: str, axes: Sequence[int], keepdims: int = 1) -> str:
@@ -265,7 +265,7 @@ class NodeEmitter:
         return self.op("Slice", *given)
 
     def pad(self, x: str, pads: Sequence[Dim], mode: str = "constant", value: str = "") -> str:
-        """Elements before (first half of `pads`) and behind every axis; `value` names a constant scalar."""
+        """Pad before (first half of `pads`) and after every axis; `value` names a constant scalar."""
         if all(p == 0 for p in pads):
             return x
         if self.opset < 11:
@@ -325,7 +325,7 @@ class NodeEmitter:
         return self.op("Range", self.const(np.int64(0)), self.squeeze(n, [0]), self.const(np.int64(1)))
 
     def softmax(self, x: str, axis: int, rank: int) -> str:
-        """Softmax along one axis."""
+        """Compute softmax along one axis."""
         if self.opset >= 13 or axis % rank == rank - 1:
             return self.op("Softmax", x, axis=axis if self.opset >= 13 else rank - 1)
         order = [i for i in range(rank) if i != axis % rank] + [axis % rank]
@@ -348,7 +348,7 @@ class NodeEmitter:
         return values, at
 
     def round_away(self, x: str) -> str:
-        """Whole numbers, halves away from zero: ONNX's own Round takes halves to even."""
+        """Round to whole numbers, halves away from zero: ONNX's own Round takes halves to even."""
         # The float32 below one half, so that 0.49999997 is not a half.
         half = self.f32(float(np.nextafter(np.float32(0.5), np.float32(0))))
         return self.op("Mul", self.op("Sign", x), self.op("Floor", self.op("Add", self.op("Abs", x), half)))
@@ -380,7 +380,7 @@ class NodeEmitter:
 
 
 def free_names(graph: GraphMessage) -> set[str]:
-    """Names that a subgraph takes from outside."""
+    """Return the names that a subgraph takes from outside."""
     found = {v.name for v in graph.outputs}
     own = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
     for node in graph.nodes:

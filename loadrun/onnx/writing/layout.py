@@ -13,12 +13,12 @@ __all__ = ["plain_dims", "to_packed", "to_plain"]
 
 
 def _split(packing: Packing) -> bool:
-    """Whether the layout holds channels in two axes."""
+    """Tell whether the layout splits channels into two axes."""
     return len(packing.order) > len(packing.plain)
 
 
 def plain_dims(e: NodeEmitter, dims: Sequence[Dim], packing: Packing) -> list[Dim]:
-    """Sizes of a packed value as those of the plain one."""
+    """Convert the sizes of a packed value to those of the plain one."""
     moved = [dims[a] for a in packing.order]
     if not _split(packing):
         return moved

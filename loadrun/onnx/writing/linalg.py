@@ -21,7 +21,7 @@ REASONS.add("MatrixInverse", "ONNX has no inverse of a matrix")
 
 @translation("MatrixMulV2", "BatchedMatrixMulV2")
 def matrix_mul(w: OnnxWriter, opr: Opr) -> str:
-    """MatMul; of 8-bit integers MatMulInteger."""
+    """Emit MatMul; for 8-bit integers MatMulInteger."""
     p = opr.get(MatrixMul)
     a, b = opr.inputs
     if p.format != Format.DEFAULT:
@@ -99,7 +99,7 @@ def dot(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("Cross")
 def cross(w: OnnxWriter, opr: Opr) -> str:
-    """Products of the other two components, one difference for each."""
+    """Multiply the other two components, one difference for each."""
     p, (a, b) = opr.get(Cross), opr.inputs
     rank = w.rank(a)
     axes = axis_of(p.axisa, rank), axis_of(p.axisb, rank), axis_of(p.axisc, rank)

@@ -24,7 +24,7 @@ _MODE = {
 
 
 def store(w: OnnxWriter, x: str, dtype: DType) -> str:
-    """Float32 results as image operators store them: integers round halves away from zero."""
+    """Convert float32 results to the stored type of image operators: integers round halves away from zero."""
     if dtype.is_float:
         return w.stored(x, dtype)
     whole = w.round_away(x)

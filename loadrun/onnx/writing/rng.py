@@ -24,19 +24,19 @@ def _zeros(w: OnnxWriter, shape: Var) -> str:
 
 
 def _uniform_like(w: OnnxWriter, x: str) -> str:
-    """Numbers in (0, 1]: ONNX's lie in [0, 1)."""
+    """Draw numbers in (0, 1]: ONNX's lie in [0, 1)."""
     return w.op("Sub", w.f32(1), w.op("RandomUniformLike", x, dtype=int(ElemType.FLOAT)))
 
 
 @translation("UniformRNGV1")
 def uniform(w: OnnxWriter, opr: Opr) -> str:
-    """RandomUniformLike."""
+    """Emit RandomUniformLike."""
     return w.stored(_uniform_like(w, _zeros(w, opr.inputs[0])), w.dtype(opr.outputs[0]))
 
 
 @translation("GaussianRNGV1")
 def gaussian(w: OnnxWriter, opr: Opr) -> str:
-    """RandomNormalLike."""
+    """Emit RandomNormalLike."""
     p = opr.get(P.GaussianRNG)
     out = w.op(
         "RandomNormalLike",
@@ -82,7 +82,7 @@ def shuffle(w: OnnxWriter, opr: Opr) -> list[str]:
 
 @translation("MultinomialRNG")
 def multinomial(w: OnnxWriter, opr: Opr) -> str:
-    """Multinomial of logarithms; without replacement the order of exponential keys."""
+    """Emit Multinomial of logarithms; without replacement the order of exponential keys."""
     p, (probs,) = opr.get(P.MultinomialRNG), opr.inputs
     value = w.float(probs)
     if p.replacement:

@@ -53,7 +53,7 @@ class Pixels:
         return self.w.op("Mul", image, number(self.w, self.area))
 
     def at(self, base: str, y: str, x: str) -> str:
-        """Pixels [..., C] at int64 rows and columns."""
+        """Gather pixels [..., C] at int64 rows and columns."""
         w = self.w
         row, inside_y = self._inside(y, self.height)
         column, inside_x = self._inside(x, self.width)
@@ -86,7 +86,7 @@ class Pixels:
         return w.op("Min", q, w.op("Sub", period, q)), ""
 
     def bilinear(self, base: str, y: str, x: str) -> str:
-        """Blended pixels [..., C] at float32 positions."""
+        """Blend pixels [..., C] at float32 positions."""
         w = self.w
         (y0, y1, v), (x0, x1, u) = self._around(y), self._around(x)
         one = w.f32(1)
@@ -104,12 +104,12 @@ class Pixels:
         return total
 
     def _around(self, position: str) -> tuple[str, str, str]:
-        """Both pixels around positions, and how far those are from the first."""
+        """Return both pixels around positions, and the distance from the first."""
         w = self.w
         low = w.op("Floor", position)
         first = w.cast(w.clip(low, -_FAR, _FAR), ElemType.INT64)
         return first, w.op("Add", first, w.const(np.int64(1))), w.op("Sub", position, low)
 
     def image(self, taken: str) -> str:
-        """Pixels [N, OH, OW, C] as a plain image."""
+        """Convert pixels [N, OH, OW, C] to a plain image."""
         return self.w.transpose(taken, [0, 3, 1, 2])

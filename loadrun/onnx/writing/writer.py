@@ -76,7 +76,7 @@ def elem_of(dtype: DType) -> ElemType:
 
 
 def reason(name: str) -> str:
-    """Why operators of a type cannot be written.
+    """Explain why operators of a type cannot be written.
 
     >>> reason("SVD")
     'ONNX has no singular value decomposition'
@@ -185,7 +185,7 @@ class OnnxWriter(NodeEmitter):
     # What is known
 
     def shape(self, var: Var) -> Sizes:
-        """Shape of a variable.
+        """Return the shape of a variable.
 
         Raises:
             UnsupportedOprError: not even its rank is known.
@@ -203,7 +203,7 @@ class OnnxWriter(NodeEmitter):
         )
 
     def fixed(self, var: Var, axes: Sequence[int] | None = None) -> tuple[int, ...]:
-        """Sizes of a variable (along some axes) that must not change.
+        """Return the sizes of a variable (along some axes), which must not change.
 
         Raises:
             UnsupportedOprError: one does.
@@ -216,7 +216,7 @@ class OnnxWriter(NodeEmitter):
         return tuple(n for _, n in chosen if n is not None)
 
     def example(self, var: Var) -> tuple[int, ...]:
-        """Shape of a variable with the example's sizes; unknown ones as one run gave them."""
+        """Return the shape of a variable with the example's sizes; unknown ones as one run gave them."""
         found = self.known[0].shapes.get(var.id, self.observed.get(var.id))
         if found is None:
             raise UnsupportedOprError(f"the shape of {var.label!r} is known only when the model runs")
@@ -260,7 +260,7 @@ class OnnxWriter(NodeEmitter):
         return found
 
     def numbers(self, var: Var, what: str) -> tuple[int, ...]:
-        """Whole numbers in a variable that must be constant."""
+        """Return the integers in a variable that must be constant."""
         return tuple(int(v) for v in self.constant(var, what).reshape(-1))
 
     def note(self, opr: Opr, text: str) -> None:
@@ -339,7 +339,7 @@ class OnnxWriter(NodeEmitter):
         return self.op("DequantizeLinear", x, scale, self.const(dtype.np.type(dtype.zero_point)))
 
     def quantize(self, x: str, dtype: DType, noise: int = 3) -> str:
-        """Float32 numbers as stored integers: halves away from zero, as MegEngine rounds them.
+        """Quantize float32 numbers to stored integers: halves away from zero, as MegEngine rounds them.
 
         QuantizeLinear rounds halves to even, so it gets a scale that is a little smaller.
 
@@ -366,7 +366,7 @@ class OnnxWriter(NodeEmitter):
         return self.op("QuantizeLinear", x, self.const(scale), zero)
 
     def stored(self, x: str, dtype: DType) -> str:
-        """Float32 numbers in the form in which values of a dtype are held."""
+        """Convert float32 numbers to the form in which values of a dtype are stored."""
         if dtype.is_quantized:
             return self.quantize(x, dtype)
         if dtype.name == "BFloat16":
@@ -374,7 +374,7 @@ class OnnxWriter(NodeEmitter):
         return x if dtype.np == np.float32 else self.cast(x, elem_of(dtype))
 
     def round_bfloat16(self, x: str) -> str:
-        """Float32 numbers rounded to bfloat16."""
+        """Round float32 numbers to bfloat16."""
         self.need(13, "rounding to bfloat16")
         return self.op("Cast", self.op("Cast", x, to=BFLOAT16), to=int(ElemType.FLOAT))
 
@@ -389,7 +389,7 @@ class OnnxWriter(NodeEmitter):
     # Sizes
 
     def dim(self, var: Var, axis: int) -> Dim:
-        """One size of a variable: a number, or a value of the graph."""
+        """Return one size of a variable: a number, or a value of the graph."""
         shape = self.shape(var)
         axis %= len(shape)
         n = shape[axis]
@@ -401,7 +401,7 @@ class OnnxWriter(NodeEmitter):
         return self._dims[key]
 
     def dims(self, var: Var) -> list[Dim]:
-        """All sizes of a variable."""
+        """Return all sizes of a variable."""
         return [self.dim(var, i) for i in range(self.rank(var))]
 
     def split_dims(self, var: Var) -> list[Dim]:

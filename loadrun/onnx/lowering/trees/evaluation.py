@@ -103,7 +103,7 @@ def aggregated(found: Ensemble, at: Tensor, how: str) -> Tensor:
 
 
 def zero_elsewhere(scores: Tensor, there: Tensor | Array) -> Tensor:
-    """Scores (N, C), with 0 where no leaf counts for a target."""
+    """Return scores (N, C), with 0 where no leaf counts for a target."""
     if isinstance(there, np.ndarray):
         if there.all():
             return scores
@@ -161,7 +161,7 @@ def _by_target(worth: Tensor, targets: Array, count: int) -> Tensor:
 
 
 def targets_scored(found: Ensemble, at: Tensor) -> Tensor | Array:
-    """Whether any leaf counts for a target: (C,) where all samples agree, else (N, C) booleans."""
+    """Tell whether any leaf counts for a target: (C,) where all samples agree, else (N, C) booleans."""
     leaves = len(found.trees.leaves)
     pay(leaves * found.count)
     has = np.zeros((leaves, found.count), bool)
