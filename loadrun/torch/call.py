@@ -57,7 +57,7 @@ class FxCall:
         return narrow(kind)
 
     def static(self, sizes: Sequence[Any], what: str) -> list[int]:
-        """Sizes that must be numbers, because an operator of MegEngine has them as parameters.
+        """Require sizes that are numbers, because an operator of MegEngine has them as parameters.
 
         Raises:
             UnsupportedCallError: one of them follows an input.
@@ -87,7 +87,7 @@ def axis_of(axis: int, ndim: int) -> int:
 
 
 def axes_of(axes: Any, ndim: int) -> tuple[int, ...]:
-    """Axes of a reduction, counted from the front: one, several, or all where none is given."""
+    """Count the axes of a reduction from the front: one, several, or all if none is given."""
     if axes is None or (isinstance(axes, (list, tuple)) and not axes):
         return tuple(range(ndim))
     given = axes if isinstance(axes, (list, tuple)) else [axes]

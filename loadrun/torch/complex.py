@@ -43,19 +43,19 @@ class Complex:
 
 
 def is_complex(value: Any) -> bool:
-    """Whether a torch tensor or a Python number is complex."""
+    """Tell whether a torch tensor or a Python number is complex."""
     return isinstance(value, complex) or (isinstance(value, torch.Tensor) and value.is_complex())
 
 
 def touches_complex(node: Any) -> bool:
-    """Whether a node of an exported graph takes or gives complex numbers."""
+    """Tell whether a node of an exported graph takes or returns complex numbers."""
     found = [node.meta.get("val"), *node.args, *node.kwargs.values()]
     leaves = torch.utils._pytree.tree_leaves(found)
     return any(is_complex(v.meta.get("val") if isinstance(v, torch.fx.Node) else v) for v in leaves)
 
 
 def pair(value: Any, dtype: Any = None) -> Complex:
-    """Whatever an operator takes as a complex value, with parts of a dtype."""
+    """Convert an operator's argument to a complex value, with parts of a dtype."""
     if isinstance(value, Complex):
         imaginary = value.imaginary
         return Complex(arr(value.real, dtype), None if imaginary is None else arr(imaginary, dtype))

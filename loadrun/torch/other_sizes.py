@@ -34,7 +34,7 @@ _LIMIT = 1e-3
 
 
 def draws_numbers(program: Any) -> bool:
-    """Whether a program draws random numbers, so that no two runs agree."""
+    """Tell whether a program draws random numbers, so that no two runs agree."""
     seeded = torch.Tag.nondeterministic_seeded
     return any(
         isinstance(n.target, torch._ops.OpOverload) and seeded in n.target.tags for n in program.graph.nodes
@@ -95,7 +95,7 @@ def differing_outputs(traced: Trace, found: Sequence[Any], truth: Sequence[Any])
 
 
 def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
-    """How far the graph is off at some sizes; None where torch does not run there, nothing where the graph refuses."""
+    """Compute the graph's errors at some sizes; None if torch does not run there, empty if the graph refuses."""
     try:
         flat = _resized(traced, sizes)
         traced.check(flat)
@@ -110,7 +110,7 @@ def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
 
 
 def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:
-    """How far the graph is off where every dynamic size is one more, or else twice as much, and the sizes."""
+    """Compute the graph's errors with every dynamic size one more, or else twice as much; return the sizes too."""
     symbols = open_sizes(traced)
     for factor, more in ((1, 1), (2, 0)):
         sizes = {s: factor * n + more for s, n in symbols.items()}

@@ -65,7 +65,7 @@ class ProgramFile:
         return self.limits.get(name, MAXERR)
 
     def error(self, name: str, expect: Array, get: Array) -> float | None:
-        """None: MegEngine's measure."""
+        """Return None: MegEngine's measure applies."""
         return None
 
     def asking(self, names: Sequence[str]) -> ProgramFile:
@@ -155,7 +155,7 @@ def callable_of(program: Any) -> Callable[..., Any]:
 
 
 def changes_buffers(program: Any) -> bool:
-    """Whether a run of a program may change what the next one reads."""
+    """Tell whether a run of a program may change what the next one reads."""
     kinds = torch.export.graph_signature.OutputKind
     listed = any(s.kind == kinds.BUFFER_MUTATION for s in program.graph_signature.output_specs)
     return listed or (bool(program.graph_signature.buffers) and writes(program))
@@ -197,7 +197,7 @@ def _in_numpy(kind: torch.dtype) -> bool:
 
 
 def arguments(signature: Signature, given: Mapping[str, Array]) -> tuple[Any, Any]:
-    """Arguments of a program from arrays by name.
+    """Build the arguments of a program from arrays by name.
 
     Raises:
         InputError: one is missing.
@@ -222,7 +222,7 @@ def arguments(signature: Signature, given: Mapping[str, Array]) -> tuple[Any, An
 
 
 def _append(file: Any, values: Sequence[Mapping[str, Array]], limits: Mapping[str, float]) -> None:
-    """Put testcases behind the records of a program's archive."""
+    """Append testcases to the records of a program's archive."""
     with zipfile.ZipFile(file, "a") as archive:
         root = next(n for n in archive.namelist() if n.endswith("archive_format"))
         place = root[: -len("archive_format")] + _PLACE
@@ -372,7 +372,7 @@ def _read(
 
 
 def _results(signature: Signature) -> list[tuple[str, Any]]:
-    """Name of every result, and what torch knows of it."""
+    """Pair the name of every result with torch's fake value of it."""
     specs = zip(signature.user_outputs(), signature.output_fakes(), strict=True)
     fakes = [part for s, fake in specs if not hasattr(s.arg, "value") for _, part in parts("", fake)]
     return list(zip(signature.output_names(), fakes, strict=True))

@@ -114,7 +114,7 @@ def lowering_of(target: str, complex: bool = False) -> OperatorLowering | None:
 
 
 def lowerings(complex: bool = False) -> Iterator[tuple[str, OperatorLowering]]:
-    """All operators that are lowered, with their lowerings, in the order of the families."""
+    """List all operators that are lowered, with their lowerings, in the order of the families."""
     order = {f: i for i, f in enumerate((*FAMILIES, "yours"))}
     table = {
         **(_COMPLEX if complex else _TABLE),

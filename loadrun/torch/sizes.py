@@ -71,7 +71,7 @@ def _rounding(function: Callable[..., Any], plain: Callable[..., Any]) -> Callab
 
 
 def _either(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Arithmetic that sizes do themselves, and 0-d float tensors as arrays."""
+    """Wrap arithmetic that sizes do themselves, and 0-d float tensors as arrays."""
 
     def apply(*values: Any) -> Any:
         if any(isinstance(v, Tensor) for v in values):
@@ -181,7 +181,7 @@ def _short_name(target: Any) -> str:
 
 
 def is_size_operator(target: Any) -> bool:
-    """Whether a call is Python's arithmetic on sizes, picks one of several results, or only asserts."""
+    """Tell whether a call is Python's arithmetic on sizes, picks one of several results, or only asserts."""
     if target is operator.getitem or _short_name(target) in _BY_NAME:
         return True
     try:

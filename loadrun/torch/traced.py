@@ -198,7 +198,7 @@ class Traced(Dumps):
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> None:
-        """Hold the graph against torch at the example's sizes, and at others where sizes are dynamic.
+        """Compare the graph with torch at the example's sizes, and at others where sizes are dynamic.
 
         Raises:
             TraceError: they differ, and the trace is to be checked.
@@ -290,7 +290,7 @@ class Traced(Dumps):
     # What torch computes
 
     def truth(self, flat: Sequence[Any]) -> list[Array]:
-        """Torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
+        """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
         return _outputs_of(self, flat)
 
     def compare(self, found: Sequence[Array], truth: Sequence[Array]) -> None:
@@ -343,7 +343,7 @@ _NARROWED = {
 
 
 def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Dynamic shapes that let torch find out which sizes may differ, in the structure of what `forward` is bound to."""
+    """Build dynamic shapes that let torch find which sizes may vary, in the structure of `forward`'s arguments."""
 
     def auto(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -359,7 +359,7 @@ def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def _is_dynamic(node: Any) -> bool:
-    """Whether a result has a size that torch does not know as a number, or its lowering takes sizes from data."""
+    """Tell whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
 
     def symbolic(leaf: Any) -> bool:
         if isinstance(leaf, torch.Tensor):
@@ -374,7 +374,7 @@ def _is_dynamic(node: Any) -> bool:
 
 
 def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
-    """Torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.
+    """Return torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.
 
     Raises:
         EngineError: the module failed, or returned another structure than when it was traced.
@@ -437,7 +437,7 @@ class _TorchRecorder(Recorder):
         return Testcase(arrays, case.dtypes, about)
 
     def _outputs(self) -> list[tuple[str, str]]:
-        """Names of the outputs as the trace has them, and as the model has them."""
+        """Pair the output names of the trace with those of the model."""
         return list(zip(self.traced._keys, self.bundle.outputs, strict=True))
 
     def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:

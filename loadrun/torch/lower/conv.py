@@ -17,14 +17,14 @@ __all__ = ["many"]
 
 
 def many(value: Any, n: int, default: Sequence[int] = ()) -> list[int]:
-    """One number for each axis of space, where one may stand for all."""
+    """Return one number for each spatial axis; a single one stands for all."""
     given = list(value) if isinstance(value, (list, tuple)) else [value]
     given = given or list(default)
     return [int(v) for v in (given * n if len(given) == 1 else given)]
 
 
 def _parts(call: FxCall, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor | None, bool]:
-    """Input, weight and bias as tensors, the input with an axis of images, and whether it had none."""
+    """Return input, weight and bias as tensors, the input with a batch axis, and whether it had none."""
     if call.dtype.kind != "f":
         raise UnsupportedCallError("a convolution of integers; convert to float32 first")
     image, filters = ten(x, call.dtype), ten(weight, call.dtype)
@@ -63,7 +63,7 @@ def conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """MegEngine's convolutions."""
+    """Apply MegEngine's convolutions."""
     pads = [(p, p) for p in many(padding, len(call.given(1)) - 2)]
     return convolved(call, x, weight, bias, stride, pads, dilation, groups)
 
@@ -125,7 +125,7 @@ def convolution(
     output_padding: Any,
     groups: int,
 ) -> Any:
-    """Any convolution."""
+    """Lower any convolution."""
     if transposed:
         return conv_transpose(call, x, weight, bias, stride, padding, output_padding, groups, dilation)
     return conv(call, x, weight, bias, stride, padding, dilation, groups)

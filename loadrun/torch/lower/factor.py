@@ -18,7 +18,7 @@ LARGEST = 64
 
 
 def _sizes(call: FxCall, place: int = 0) -> tuple[int, int]:
-    """Rows and columns of an argument, which must be fixed.
+    """Return rows and columns of an argument, which must be fixed.
 
     Raises:
         UnsupportedCallError: they follow the input, or there are too many.
@@ -32,7 +32,7 @@ def _sizes(call: FxCall, place: int = 0) -> tuple[int, int]:
 
 
 def transposed(x: Any) -> Any:
-    """Matrices with rows and columns exchanged."""
+    """Return matrices with rows and columns exchanged."""
     return np.swapaxes(x, -1, -2)
 
 
@@ -161,7 +161,7 @@ def triangular_solve(
 
 
 def lu_factored(call: FxCall, x: Any, pivot: bool = True) -> tuple[Any, Any, Any]:
-    """Both triangles in one matrix as LAPACK has them, the rows that were exchanged, counted from 1, and the order.
+    """Compute both triangles in one matrix as in LAPACK, the rows exchanged, counted from 1, and the order.
 
     Of several largest elements of a column the first is the pivot.
     """
@@ -220,7 +220,7 @@ def first_zero(call: FxCall, lu: Any) -> Any:
 
 @aten("aten.linalg_lu_factor_ex.default")
 def lu_factor_ex(call: FxCall, x: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
-    """Both triangles in one matrix, the exchanges of rows, and which pivot is 0."""
+    """Compute both triangles in one matrix, the exchanges of rows, and which pivot is 0."""
     lu, chosen, _ = lu_factored(call, x, pivot)
     info = first_zero(call, lu) if 0 not in call.given(0)[-2:] else e.full(ten(0), ten(lu).shape[:-2])
     return lu, chosen, info
@@ -267,7 +267,7 @@ def lu_solve(
 
 
 def lu_signed_logarithm(lu: Any, chosen: Any) -> tuple[Any, Any]:
-    """Sign, and logarithm of the size, of the determinant of a factored matrix."""
+    """Compute sign, and logarithm of the magnitude, of the determinant of a factored matrix."""
     diagonal = np.diagonal(lu, 0, -2, -1)
     count = diagonal.shape[-1]
     swaps = np.sum(arr(chosen != arr(e.arange(count)) + 1, "int32"), axis=-1)
@@ -277,7 +277,7 @@ def lu_signed_logarithm(lu: Any, chosen: Any) -> tuple[Any, Any]:
 
 @aten("aten._linalg_slogdet.default")
 def slogdet(call: FxCall, x: Any) -> Any:
-    """Sign of the determinant, logarithm of its size, and the factored matrix."""
+    """Compute sign of the determinant, logarithm of its magnitude, and the factored matrix."""
     lu, chosen, _ = lu_factored(call, x)
     if call.given(0)[-1] == 0:
         one = e.full(ten(1, call.dtype), ten(lu).shape[:-2])
@@ -288,13 +288,13 @@ def slogdet(call: FxCall, x: Any) -> Any:
 
 @aten("aten.linalg_slogdet.default", "aten.slogdet.default")
 def slogdet_alone(call: FxCall, x: Any) -> Any:
-    """Sign of the determinant, and logarithm of its size."""
+    """Compute sign of the determinant, and logarithm of its magnitude."""
     return slogdet(call, x)[:2]
 
 
 @aten("aten.logdet.default")
 def logdet(call: FxCall, x: Any) -> Any:
-    """Logarithm of the determinant; NaN of a negative one."""
+    """Compute the logarithm of the determinant; NaN for a negative one."""
     sign, size = slogdet(call, x)[:2]
     return np.where(arr(sign) < 0, np.float32(np.nan), size)
 
@@ -406,7 +406,7 @@ def _nothing(call: FxCall) -> tuple[Any, ...] | None:
 def svd(
     call: FxCall, x: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver: Any = None
 ) -> Any:
-    """Singular vectors and values; the signs of the vectors are MegEngine's."""
+    """Compute singular vectors and values; the signs of the vectors are MegEngine's."""
     if (empty := _nothing(call)) is not None:
         return empty
     x = arr(x, call.dtype)
@@ -423,7 +423,7 @@ def svd(
 
 @aten("aten.linalg_svdvals.default")
 def svdvals(call: FxCall, x: Any, *, driver: Any = None) -> Any:
-    """Singular values."""
+    """Compute singular values."""
     if (empty := _nothing(call)) is not None:
         return empty[0]
     return np.linalg.svd(arr(x, call.dtype), compute_uv=False)
@@ -431,7 +431,7 @@ def svdvals(call: FxCall, x: Any, *, driver: Any = None) -> Any:
 
 @aten("aten._linalg_eigh.default")
 def eigh(call: FxCall, x: Any, half: str = "L", compute_v: bool = True) -> Any:
-    """Eigenvalues of symmetric matrices from the smallest on, and eigenvectors, whose signs are MegEngine's.
+    """Compute eigenvalues of symmetric matrices in rising order, and eigenvectors, whose signs are MegEngine's.
 
     They are the singular values of the matrix with so much added to its diagonal that none is negative.
     """

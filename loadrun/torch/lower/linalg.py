@@ -30,13 +30,13 @@ def _product(call: FxCall, a: Any, b: Any) -> Any:
 
 @aten("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default")
 def matmul(call: FxCall, a: Any, b: Any) -> Any:
-    """Product of matrices or stacks of them."""
+    """Multiply matrices or stacks of them."""
     return _product(call, a, b)
 
 
 @aten("aten.vdot.default", "aten.inner.default")
 def inner(call: FxCall, a: Any, b: Any) -> Any:
-    """Inner product over the last axes."""
+    """Compute the inner product over the last axes."""
     if call.given(0) == (0,):
         return ten(0, call.dtype)
     return np.inner(arr(a, call.dtype), arr(b, call.dtype))
@@ -44,7 +44,7 @@ def inner(call: FxCall, a: Any, b: Any) -> Any:
 
 @aten("aten.linear.default")
 def linear(call: FxCall, x: Any, weight: Any, bias: Any = None) -> Any:
-    """``x @ weight.T + bias``."""
+    """Compute ``x @ weight.T + bias``."""
     shape = call.given(0)
     x, weight = ten(x, call.dtype), ten(weight, call.dtype)
     if len(shape) == 1 or len(call.given(1)) == 1:
@@ -63,7 +63,7 @@ def _blended(call: FxCall, x: Any, product: Any, beta: Any, alpha: Any) -> Any:
 
 @aten("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
 def addmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """``beta * x + alpha * a @ b``."""
+    """Compute ``beta * x + alpha * a @ b``."""
     result = _blended(call, x, _product(call, a, b), beta, alpha)
     return e.broadcast(ten(result), ten(result).shape)
 
@@ -78,7 +78,7 @@ def addbmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 
 def grouped_mm(
     call: FxCall, a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None
 ) -> Any:
-    """Products of groups of rows, each with a matrix of its own, as mixtures of experts have them.
+    """Multiply groups of rows, each by a matrix of its own, as in mixtures of experts.
 
     Groups end where the offsets say. Two stacks of matrices are multiplied one by one; of two matrices the sums are cut
     into groups, of a stack and a matrix the columns of the matrix.
@@ -107,19 +107,19 @@ def grouped_mm(
 
 @aten("aten.outer.default", "aten.ger.default")
 def outer(call: FxCall, a: Any, b: Any) -> Any:
-    """All products of two vectors."""
+    """Compute all products of two vectors."""
     return arr(a, call.dtype)[:, None] * arr(b, call.dtype)[None, :]
 
 
 @aten("aten.addr.default")
 def addr(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """``beta * x + alpha * outer(a, b)``."""
+    """Compute ``beta * x + alpha * outer(a, b)``."""
     return _blended(call, x, outer(call, a, b), beta, alpha)
 
 
 @aten("aten.einsum.default")
 def einsum(call: FxCall, equation: str, operands: Any, path: Any = None) -> Any:
-    """Einstein summation."""
+    """Compute an Einstein summation."""
     return np.einsum(equation.replace(" ", ""), *(arr(x, call.dtype) for x in operands))
 
 
@@ -135,13 +135,13 @@ def bilinear(call: FxCall, a: Any, b: Any, weight: Any, bias: Any = None, *_: An
 
 @aten("aten.inverse.default", "aten.linalg_inv.default")
 def inverse(call: FxCall, x: Any) -> Any:
-    """Inverse of matrices."""
+    """Invert matrices."""
     return np.linalg.inv(arr(x))
 
 
 @aten("aten.linalg_inv_ex.default")
 def inverse_ex(call: FxCall, x: Any, check_errors: bool = False) -> Any:
-    """Inverse of matrices, which must be regular."""
+    """Invert matrices, which must be regular."""
     return np.linalg.inv(arr(x)), e.full(ten(0), ten(x).shape[:-2])
 
 
@@ -184,13 +184,13 @@ def det(call: FxCall, x: Any) -> Any:
 
 @aten("aten.linalg_matrix_power.default", "aten.matrix_power.default")
 def matrix_power(call: FxCall, x: Any, n: int) -> Any:
-    """Repeated product of a matrix with itself."""
+    """Multiply a matrix by itself repeatedly."""
     return np.linalg.matrix_power(arr(x), n)
 
 
 @aten("aten.linalg_cross.default", "aten.cross.default")
 def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
-    """Products of vectors of three elements."""
+    """Compute cross products of vectors of three elements."""
     a, b = arr(a, call.dtype), arr(b, call.dtype)
     if dim is None:
         dim = next(i for i, n in enumerate(call.given(0)) if n == 3)
@@ -210,7 +210,7 @@ def trace(call: FxCall, x: Any) -> Any:
 
 @aten("aten.pdist.default", "aten._pdist_forward.default")
 def pdist(call: FxCall, x: Any, p: float = 2.0) -> Any:
-    """Distances of all pairs of different rows."""
+    """Compute the distances of all pairs of different rows."""
     rows = call.static(call.given(0)[:1], "the number of rows")[0]
     one, two = np.triu_indices(rows, 1)
     x = arr(x, call.dtype)
@@ -224,7 +224,7 @@ def pdist(call: FxCall, x: Any, p: float = 2.0) -> Any:
 
 @aten("aten.cdist.default", "aten._cdist_forward.default", "aten._euclidean_dist.default")
 def cdist(call: FxCall, a: Any, b: Any, p: float = 2.0, *_: Any) -> Any:
-    """Distances of all pairs of rows."""
+    """Compute the distances of all pairs of rows."""
     far = np.absolute(arr(a, call.dtype)[..., :, None, :] - arr(b, call.dtype)[..., None, :, :])
     if p == 0:
         return np.sum((far != 0).astype(call.dtype), axis=-1)

@@ -37,7 +37,7 @@ def _sorted(call: FxCall, x: Any, dim: int, descending: bool) -> tuple[Any, Any]
 
 @aten("aten.sort.default", "aten.sort.stable")
 def sort(call: FxCall, x: Any, dim: Any = -1, descending: bool = False, **options: Any) -> Any:
-    """Sorted, and the places that sort."""
+    """Sort; return the indices that sort too."""
     if "dim" in options or "stable" in str(call.node.target):
         # The stable form has a flag before the axis.
         given = call.node.args[1:]
@@ -58,7 +58,7 @@ def argsort(call: FxCall, x: Any, dim: int = -1, descending: bool = False, stabl
 
 @aten("aten.msort.default")
 def msort(call: FxCall, x: Any) -> Any:
-    """Sorted along the first axis."""
+    """Sort along the first axis."""
     return _sorted(call, x, 0, False)[0]
 
 
@@ -127,7 +127,7 @@ def median_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
 def searchsorted(
     call: FxCall, first: Any, second: Any, *, right: bool = False, side: Any = None, **options: Any
 ) -> Any:
-    """Where values belong among sorted ones."""
+    """Find where values belong among sorted ones."""
     buckets = "bucketize" in str(call.node.target)
     x, borders = (first, second) if buckets else (second, first)
     at, edge = (0, 1) if buckets else (1, 0)
@@ -152,7 +152,7 @@ def searchsorted(
 def searchsorted_scalar(
     call: FxCall, first: Any, second: Any, *, right: bool = False, side: Any = None, **_: Any
 ) -> Any:
-    """Where a number belongs among sorted ones."""
+    """Find where a number belongs among sorted ones."""
     value, borders = (first, second) if "bucketize" in str(call.node.target) else (second, first)
     edges = arr(borders)
     counted = edges <= value if right or side == "right" else edges < value
@@ -193,7 +193,7 @@ def mode(call: FxCall, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
 
 @aten("aten.bincount.default")
 def bincount(call: FxCall, x: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """How often each number occurs; the length follows the data."""
+    """Count occurrences of each number; the length follows the data."""
     flat = arr(x, "int32")
     if call.given(0) == (0,):
         return e.full(ten(0, call.dtype), (minlength,))
@@ -228,7 +228,7 @@ def unique_consecutive(
 
 
 def _groups(x: Any) -> tuple[Any, Any, Any]:
-    """Of a vector the first of each run of equal elements, the number of each element's run, and the runs' lengths."""
+    """Return the first of each run of equal elements in a vector, each element's run index, and run lengths."""
     found = arr(x, "int32") if x.dtype == np.bool_ else x
     first = np.concatenate([np.ones_like(arr(found[:1], "bool")), found[1:] != found[:-1]])
     starts = arr(np.argwhere(first), "int32")[:, 0]
@@ -238,7 +238,7 @@ def _groups(x: Any) -> tuple[Any, Any, Any]:
 
 @aten("aten.histc.default")
 def histc(call: FxCall, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
-    """How many values lie in equal bins."""
+    """Count the values in equal bins."""
     flat = arr(x).reshape((-1,))
     if np.dtype(flat.dtype).kind != "f":
         flat = flat.astype("float32")

@@ -63,7 +63,7 @@ def dequantize_channels(
     "aten.fake_quantize_per_tensor_affine.tensor_qparams",
 )
 def fake_quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
-    """Floats rounded to what integers with a scale can hold."""
+    """Round floats to values that scaled integers can represent."""
     result = _rounded(x, scale, zero, low, high)
     return (result - arr(zero, "float32")) * arr(scale, "float32")
 
@@ -79,7 +79,7 @@ def fake_quantize_channels(
 
 @aten("quantized_decomposed.choose_qparams.tensor", "quantized_decomposed.choose_qparams_symmetric.tensor")
 def choose(call: FxCall, x: Any, low: int, high: int, eps: float, dtype: Any) -> Any:
-    """Scale and zero point that hold all values of a tensor."""
+    """Compute scale and zero point that cover all values of a tensor."""
     x = arr(x, "float32")
     least = np.minimum(np.min(x), np.float32(0))
     most = np.maximum(np.max(x), np.float32(0))
@@ -134,7 +134,7 @@ def observed(
     per_channel: bool = False,
     symmetric: bool = False,
 ) -> Any:
-    """Fake quantization of a module whose observers are off, with the scales that they found."""
+    """Fake-quantize as a module with its observers off, by the scales that they found."""
     flags = [ten(v)._value for v in (observes, rounds)]
     if flags[0] is None or flags[0].any():
         raise UnsupportedCallError(

@@ -33,7 +33,7 @@ def _cells(params: Sequence[Any], biased: bool, layers: int, both: bool) -> list
 
 
 def _flat(cells: _Weights) -> Tensor:
-    """All weights side by side, as MegEngine's operators take them."""
+    """Pack all weights side by side, as MegEngine's operators take them."""
     return e.concat([e.flat(w) for cell in cells for w in cell], 0)
 
 
@@ -47,7 +47,7 @@ def _checked(dropout: float, train: bool) -> None:
 
 
 def _laid_out(call: FxCall, batch_first: bool, x: Any, *states: Any) -> tuple[Any, ...]:
-    """Whether there is no batch, then the input (steps, N, features) and the states (layers, N, hidden)."""
+    """Return whether there is no batch, the input (steps, N, features) and the states (layers, N, hidden)."""
     x, *found = map(ten, (x, *states))
     if len(call.given(0)) == 2:
         return True, *(e.add_axes(v, [1]) for v in (x, *found))
@@ -67,7 +67,7 @@ def lstm(
     both: bool,
     batch_first: bool,
 ) -> Any:
-    """MegEngine's LSTM."""
+    """Apply MegEngine's LSTM."""
     _checked(dropout, train)
     single, x, h, c = _laid_out(call, batch_first, x, *states)
     cells = _cells(params, biased, layers, both)
@@ -95,7 +95,7 @@ def rnn(
     both: bool,
     batch_first: bool,
 ) -> Any:
-    """MegEngine's RNN."""
+    """Apply MegEngine's RNN."""
     _checked(dropout, train)
     single, x, h = _laid_out(call, batch_first, x, state)
     cells = _cells(params, biased, layers, both)
@@ -162,7 +162,7 @@ def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:
 def _cell(
     function: Callable[..., Any], call: FxCall, x: Any, states: Sequence[Any], weights: Sequence[Any]
 ) -> Any:
-    """One step, of a batch or of one vector."""
+    """Run one step, of a batch or of one vector."""
     single = len(call.given(0)) == 1
     x, *states = (e.add_axes(ten(v), [0]) if single else ten(v) for v in (x, *states))
     result = function(x, states, [None if w is None else ten(w) for w in weights])
@@ -178,7 +178,7 @@ def _biases(weights: Sequence[Any], gates: int) -> list[Tensor]:
 def lstm_cell(
     call: FxCall, x: Any, states: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> Any:
-    """MegEngine's LSTM cell."""
+    """Apply MegEngine's LSTM cell."""
 
     def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
         biases = _biases(weights, 4)
@@ -192,7 +192,7 @@ def lstm_cell(
 def rnn_cell(
     call: FxCall, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> Any:
-    """MegEngine's RNN cell."""
+    """Apply MegEngine's RNN cell."""
     kind = P.RNNCellNonlineMode.TANH if "tanh" in str(call.node.target) else P.RNNCellNonlineMode.RELU
 
     def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
@@ -207,7 +207,7 @@ def rnn_cell(
 def gru_cell(
     call: FxCall, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> Any:
-    """One step of a GRU."""
+    """Run one step of a GRU."""
 
     def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
         biases = _biases(weights, 3)

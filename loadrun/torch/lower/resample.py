@@ -24,7 +24,7 @@ _PADDINGS = ("zeros", "border", "reflection")
 
 
 def _positions(size: int, out: int, corners: bool, scale: float | None) -> np.ndarray[Any, Any]:
-    """Where the new elements lie among the old ones."""
+    """Compute the positions of the new elements among the old ones."""
     places = np.arange(out, dtype=np.float64)
     if corners:
         return places * ((size - 1) / (out - 1) if out > 1 else 0.0)
@@ -76,7 +76,7 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
 
 
 def _off(call: FxCall, scales: Sequence[float | None]) -> list[bool]:
-    """Whether a scale factor says something else than the sizes do."""
+    """Tell for each axis whether a scale factor contradicts the sizes."""
     pairs = zip(call.given(0)[2:], call.shape[2:], scales, strict=True)
     return [
         s is not None
@@ -101,7 +101,7 @@ def _resize(kind: str, corners_given: bool) -> Any:
 def _following(
     call: FxCall, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]
 ) -> Any:
-    """Resizing of an image whose size follows the input."""
+    """Resize an image of symbolic size."""
     if "aa" in kind:
         raise UnsupportedCallError("resizing of this kind needs fixed sizes; make height and width static")
     whole = [s is not None and float(s).is_integer() for s in scales]
@@ -185,7 +185,7 @@ def affine_grid(call: FxCall, theta: Any, size: Any, align_corners: bool) -> Any
 
 @aten("aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
 def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
-    """Elements at the places that a grid names: linear, nearest or cubic."""
+    """Sample elements at the positions of a grid: linear, nearest or cubic."""
     n = len(call.given(0)) - 2
     if n == 3 and mode == 2:
         raise UnsupportedCallError("cubic sampling of volumes")

@@ -68,7 +68,7 @@ def permute(call: FxCall, x: Any, dims: Any) -> Any:
 
 @aten("aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default")
 def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
-    """Two axes exchanged."""
+    """Exchange two axes."""
     ndim = len(call.given(0))
     return np.swapaxes(arr(x), axis_of(a, ndim), axis_of(b, ndim)) if ndim else ten(x)
 
@@ -89,7 +89,7 @@ def turned(call: FxCall, x: Any) -> Any:
 
 @aten("aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int", "aten.moveaxis.intlist")
 def movedim(call: FxCall, x: Any, source: Any, target: Any) -> Any:
-    """Axes moved to other places."""
+    """Move axes to other positions."""
     return np.moveaxis(arr(x), source, target)
 
 
@@ -101,7 +101,7 @@ def unsqueeze(call: FxCall, x: Any, dim: int) -> Any:
 
 @aten("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
 def squeeze(call: FxCall, x: Any, dim: Any = None) -> Any:
-    """Without axes of size 1."""
+    """Remove axes of size 1."""
     shape = call.given(0)
     wanted = axes_of(dim, len(shape)) if dim is not None and dim != [] else range(len(shape))
     if dim == []:
@@ -112,7 +112,7 @@ def squeeze(call: FxCall, x: Any, dim: Any = None) -> Any:
 
 @aten("aten.flatten.using_ints")
 def flatten(call: FxCall, x: Any, start: int = 0, end: int = -1) -> Any:
-    """Axes joined to one."""
+    """Flatten several axes to one."""
     shape = ten(x).shape
     if not shape:
         return e.reshape(ten(x), (1,))
@@ -125,7 +125,7 @@ def flatten(call: FxCall, x: Any, start: int = 0, end: int = -1) -> Any:
 
 @aten("aten.unflatten.int")
 def unflatten(call: FxCall, x: Any, dim: int, sizes: Any) -> Any:
-    """One axis split into several."""
+    """Split one axis into several."""
     shape = ten(x).shape
     axis = axis_of(dim, len(shape))
     return e.reshape(ten(x), (*shape[:axis], *map(as_size, sizes), *shape[axis + 1 :]))
@@ -133,7 +133,7 @@ def unflatten(call: FxCall, x: Any, dim: int, sizes: Any) -> Any:
 
 @aten("aten.expand.default", "aten.broadcast_to.default", "aten.expand_copy.default")
 def expand(call: FxCall, x: Any, shape: Any, implicit: bool = False) -> Any:
-    """Repeated up to a shape; -1 keeps a size."""
+    """Broadcast to a shape; -1 keeps a size."""
     result = ten(x)
     now = result.shape
     missing = len(shape) - len(now)
@@ -143,7 +143,7 @@ def expand(call: FxCall, x: Any, shape: Any, implicit: bool = False) -> Any:
 
 @aten("aten.expand_as.default")
 def expand_as(call: FxCall, x: Any, other: Any) -> Any:
-    """Repeated up to another tensor's shape."""
+    """Broadcast to another tensor's shape."""
     shape = ten(other).shape
     return e.broadcast(ten(x), shape) if shape else ten(x)
 
@@ -186,7 +186,7 @@ def bounds(start: Any, end: Any, step: Any) -> slice:
 
 @aten("aten.select.int", "aten.select_copy.int")
 def select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
-    """One slice of an axis, without the axis."""
+    """Select one index of an axis, without the axis."""
     axis = axis_of(dim, len(call.given(0)))
     return arr(x)[(slice(None),) * axis + (as_size(index),)]
 
@@ -200,13 +200,13 @@ def narrow(call: FxCall, x: Any, dim: int, start: Any, length: Any) -> Any:
 
 @aten("aten.flip.default")
 def flip(call: FxCall, x: Any, dims: Any) -> Any:
-    """Axes reversed."""
+    """Reverse axes."""
     return np.flip(arr(x), axes_of(dims, len(call.given(0)))) if dims else ten(x)
 
 
 @aten("aten.roll.default")
 def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
-    """Elements moved along axes in a circle."""
+    """Roll elements along axes."""
     many = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
     if not dims:
         return np.roll(arr(x), many[0])
@@ -230,13 +230,13 @@ def diagonal(call: FxCall, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1
 
 @aten("aten.tril.default", "aten.triu.default")
 def triangle(call: FxCall, x: Any, diagonal: int = 0) -> Any:
-    """Zero above or below a diagonal."""
+    """Zero elements above or below a diagonal."""
     return (np.tril if "tril" in str(call.node.target) else np.triu)(arr(x), diagonal)
 
 
 @aten("aten.pixel_shuffle.default")
 def pixel_shuffle(call: FxCall, x: Any, r: int) -> Any:
-    """Blocks of channels spread over height and width."""
+    """Move blocks of channels to height and width."""
     *high, c, h, w = ten(x).shape
     parts = e.reshape(ten(x), (*_merged_leading(high), c // (r * r), r, r, h, w))
     n = len(_merged_leading(high))
@@ -246,7 +246,7 @@ def pixel_shuffle(call: FxCall, x: Any, r: int) -> Any:
 
 @aten("aten.pixel_unshuffle.default")
 def pixel_unshuffle(call: FxCall, x: Any, r: int) -> Any:
-    """Blocks of height and width put into channels."""
+    """Move blocks of height and width to channels."""
     *high, c, h, w = ten(x).shape
     parts = e.reshape(ten(x), (*_merged_leading(high), c, h // r, r, w // r, r))
     n = len(_merged_leading(high))
@@ -255,7 +255,7 @@ def pixel_unshuffle(call: FxCall, x: Any, r: int) -> Any:
 
 
 def _merged_leading(high: list[Any]) -> list[Any]:
-    """Leading sizes as at most one, because a graph has seven axes at most."""
+    """Merge leading sizes to at most one, because a graph has seven axes at most."""
     if len(high) < 2:
         return high
     size: Any = 1
@@ -266,7 +266,7 @@ def _merged_leading(high: list[Any]) -> list[Any]:
 
 @aten("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
 def channel_shuffle(call: FxCall, x: Any, groups: int) -> Any:
-    """Channels of groups interleaved."""
+    """Interleave the channels of groups."""
     n, c, *rest = ten(x).shape
     size: Any = 1
     for length in rest:
@@ -353,7 +353,7 @@ def pad(call: FxCall, x: Any, widths: Any, mode: Any = "constant", value: Any = 
 
 @aten("aten.unfold.default")
 def unfold(call: FxCall, x: Any, dim: int, size: int, step: int) -> Any:
-    """Windows of an axis, along a new last axis."""
+    """Return windows of an axis, along a new last axis."""
     shape = call.given(0)
     if not shape:
         return e.reshape(ten(x), (size,))
@@ -368,7 +368,7 @@ def unfold(call: FxCall, x: Any, dim: int, size: int, step: int) -> Any:
 
 @aten("aten.as_strided.default", "aten.as_strided_copy.default")
 def as_strided(call: FxCall, x: Any, size: Any, stride: Any, offset: Any = None) -> Any:
-    """Elements picked from the memory of a contiguous tensor."""
+    """Pick elements from the memory of a contiguous tensor."""
     shape = call.static(size, "a strided view")
     steps = call.static(stride, "a strided view")
     order = _memory_order(call)
@@ -376,7 +376,7 @@ def as_strided(call: FxCall, x: Any, size: Any, stride: Any, offset: Any = None)
 
 
 def _strided_places(shape: list[int], steps: list[int], offset: Any) -> Any:
-    """Places in memory of the elements of a strided view."""
+    """Compute the positions in memory of the elements of a strided view."""
     places = np.array(int(offset or 0))
     for n, step in zip(shape, steps, strict=True):
         places = places[..., None] + np.arange(n) * step
@@ -402,7 +402,7 @@ def _memory_order(call: FxCall) -> tuple[int, ...]:
 
 @aten("aten.as_strided_scatter.default")
 def as_strided_scatter(call: FxCall, x: Any, source: Any, size: Any, stride: Any, offset: Any = None) -> Any:
-    """Elements of a strided view replaced."""
+    """Replace elements of a strided view."""
     shape = call.static(size, "a strided view")
     order = _memory_order(call)
     places = _strided_places(shape, call.static(stride, "a strided view"), offset).reshape(-1)
@@ -422,7 +422,7 @@ def sym_size(call: FxCall, x: Any, dim: int) -> Any:
 
 @aten("aten.sym_numel.default", "aten.numel.default")
 def sym_numel(call: FxCall, x: Any) -> Any:
-    """How many elements there are."""
+    """Count the elements."""
     total: Any = 1
     for n in ten(x).shape:
         total = total * n

@@ -34,7 +34,7 @@ def _float(call: FxCall, x: Any) -> Any:
 
 
 def _log_gamma(x: Any) -> Any:
-    """Stirling's series, moved up by recurrence; the reflection formula below 1/2."""
+    """Evaluate Stirling's series, shifted up by recurrence; the reflection formula below 1/2."""
     low = x < 0.5
     y = np.where(low, 1 - x, x)
     product = y
@@ -55,7 +55,7 @@ def _log_gamma(x: Any) -> Any:
 
 
 def _sine_of_turns(x: Any) -> Any:
-    """``sin(pi * x)``; the whole part is taken away first, because pi has no exact value."""
+    """Compute ``sin(pi * x)``; the whole part is taken away first, because pi has no exact value."""
     whole = np.rint(x)
     sign = 1 - 2 * np.absolute(np.fmod(whole, np.float32(2)))
     return sign * np.sin((x - whole) * np.float32(math.pi))
@@ -63,13 +63,13 @@ def _sine_of_turns(x: Any) -> Any:
 
 @aten("aten.lgamma.default", "aten.special_gammaln.default")
 def lgamma(call: FxCall, x: Any) -> Any:
-    """Logarithm of the absolute value of the gamma function."""
+    """Compute the logarithm of the absolute value of the gamma function."""
     return arr(_log_gamma(_float(call, x)), call.dtype)
 
 
 @aten("aten.mvlgamma.default", "aten.special_multigammaln.default")
 def mvlgamma(call: FxCall, x: Any, p: int) -> Any:
-    """Logarithm of the gamma function of several variables."""
+    """Compute the logarithm of the gamma function of several variables."""
     x = _float(call, x)
     result: Any = np.float32(p * (p - 1) / 4 * math.log(math.pi))
     for i in range(p):
@@ -196,7 +196,7 @@ _ERFC = (
 
 
 def _scaled_erfc(x: Any) -> Any:
-    """``exp(x * x) * erfc(x)``."""
+    """Compute ``exp(x * x) * erfc(x)``."""
     size = np.absolute(x)
     t = 1 / (1 + size * 0.5)
     right = t * np.exp(_polynomial(t, _ERFC))
@@ -212,7 +212,7 @@ def erfcx(call: FxCall, x: Any) -> Any:
 
 @aten("aten.special_log_ndtr.default")
 def log_ndtr(call: FxCall, x: Any) -> Any:
-    """Logarithm of the normal distribution function, without underflow."""
+    """Compute the logarithm of the normal distribution function, without underflow."""
     x = _float(call, x)
     t = x * np.float32(0.5**0.5)
     low = np.log(_scaled_erfc(np.maximum(-t, 0)) * 0.5) - t * t
@@ -257,7 +257,7 @@ def lcm(call: FxCall, x: Any, y: Any) -> Any:
 
 @aten("aten.frexp.Tensor")
 def frexp(call: FxCall, x: Any) -> Any:
-    """Numbers between 1/2 and 1, and the powers of two that they are multiplied by."""
+    """Split into numbers between 1/2 and 1, and the exponents of the powers of two."""
     x = _float(call, x)
     size = np.absolute(x)
     plain = (size > 0) & np.isfinite(x)

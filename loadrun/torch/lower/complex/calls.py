@@ -12,7 +12,7 @@ __all__ = ["on_real", "pairs"]
 
 
 def pairs(call: FxCall, *values: Any) -> list[Complex]:
-    """Operands as pairs whose parts have the dtype of the call."""
+    """Return operands as pairs whose parts have the dtype of the call."""
     return [pair(v, call.dtype) for v in values]
 
 

@@ -28,7 +28,7 @@ def complex_(call: FxCall, real: Any, imaginary: Any) -> Any:
 
 @aten("aten.linspace.default", complex=True)
 def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
-    """So many numbers between two ends."""
+    """Return evenly spaced numbers between two ends."""
     steps = call.static([steps], "the number of steps")[0]
     found = np.linspace(complex(start), complex(end), steps)
     return Complex(*(ten(v.astype(call.dtype), call.dtype) for v in (found.real, found.imag)))
@@ -42,7 +42,7 @@ def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
     complex=True,
 )
 def random(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
-    """Both parts drawn; normal ones so that the variance of the whole is 1."""
+    """Draw both parts; normal ones so that the variance of the whole is 1."""
     shape = pair(shape).real if isinstance(shape, Complex) else shape
     real, imaginary = (arr(on_real(call, shape)) for _ in range(2))
     scale = np.float32(0.5**0.5 if "randn" in str(call.node.target) else 1)
@@ -64,7 +64,7 @@ def view_as_complex(call: FxCall, x: Any) -> Any:
 
 @aten("aten.view_as_real.default", "aten.view_as_real_copy.default", complex=True)
 def view_as_real(call: FxCall, x: Any) -> Any:
-    """Real and imaginary part along a new last axis."""
+    """Stack real and imaginary part along a new last axis."""
     x = pair(x)
     return np.stack([arr(x.real), arr(x.imag)], axis=-1)
 

@@ -90,7 +90,7 @@ def whole_power(x: Complex, n: int) -> Complex:
 
 
 def exponential(x: Complex) -> Complex:
-    """e to the power of the number."""
+    """Compute e to the power of the number."""
     size = np.exp(x.real)
     return Complex(size) if x.imaginary is None else Complex(size * np.cos(x.imag), size * np.sin(x.imag))
 
@@ -135,14 +135,14 @@ def _logistic(x: Complex) -> Complex:
 
 
 def _exponential_less_one(x: Complex) -> Complex:
-    """exp(x) - 1, exact near 0."""
+    """Compute exp(x) - 1, exact near 0."""
     half = np.sin(x.imag * 0.5)
     real = np.expm1(x.real) * np.cos(x.imag) - 2 * half * half
     return Complex(real, np.exp(x.real) * np.sin(x.imag))
 
 
 def _logarithm_one_more(x: Complex) -> Complex:
-    """log(1 + x), exact near 0."""
+    """Compute log(1 + x), exact near 0."""
     more = added(x, pair(1, np.float32))
     near = np.log1p(x.real * (x.real + 2) + x.imag * x.imag) * 0.5
     return Complex(np.where(modulus(x) < 0.5, near, np.log(modulus(more))), argument(more))
@@ -221,18 +221,18 @@ FUNCTIONS: dict[str, Callable[[Complex], Complex]] = {
 
 
 def truth(x: Complex) -> Any:
-    """Whether a part is not zero."""
+    """Tell where either part is not zero."""
     found = arr(x.real, "bool")
     return found if x.imaginary is None else found | arr(x.imaginary, "bool")
 
 
 def finite(x: Complex) -> Any:
-    """Whether both parts are finite."""
+    """Tell where both parts are finite."""
     return np.isfinite(x.real) & np.isfinite(x.imag)
 
 
 def has_nan(x: Complex) -> Any:
-    """Whether one part is NaN."""
+    """Tell where either part is NaN."""
     return np.isnan(x.real) | np.isnan(x.imag)
 
 

@@ -31,27 +31,27 @@ def _product(call: FxCall, a: Any, b: Any) -> Complex:
     complex=True,
 )
 def matmul(call: FxCall, a: Any, b: Any) -> Any:
-    """Product of matrices or stacks of them."""
+    """Multiply matrices or stacks of them."""
     return _product(call, a, b)
 
 
 @aten("aten.inner.default", "aten.vdot.default", complex=True)
 def inner(call: FxCall, a: Any, b: Any) -> Any:
-    """Inner product; `vdot` takes the conjugate of the first factor."""
+    """Compute the inner product; `vdot` takes the conjugate of the first factor."""
     a, b = pairs(call, a, b)
     return multilinear([a.conj if "vdot" in str(call.node.target) else a, b], np.inner)
 
 
 @aten("aten.outer.default", "aten.ger.default", complex=True)
 def outer(call: FxCall, a: Any, b: Any) -> Any:
-    """All products of two vectors."""
+    """Compute all products of two vectors."""
     a, b = pairs(call, a, b)
     return multilinear([a, b], lambda x, y: x[:, None] * y[None, :])
 
 
 @aten("aten.einsum.default", complex=True)
 def einsum(call: FxCall, equation: str, operands: Any, path: Any = None) -> Any:
-    """Einstein summation."""
+    """Compute an Einstein summation."""
     equation = equation.replace(" ", "")
     return multilinear(pairs(call, *operands), lambda *xs: np.einsum(equation, *xs))
 
@@ -66,7 +66,7 @@ def _blended(call: FxCall, x: Any, product: Complex, beta: Any, alpha: Any) -> C
 
 @aten("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default", complex=True)
 def addmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """``beta * x + alpha * a @ b``."""
+    """Compute ``beta * x + alpha * a @ b``."""
     return _blended(call, x, _product(call, a, b), beta, alpha)
 
 
@@ -80,7 +80,7 @@ def addbmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 
 
 @aten("aten.addr.default", complex=True)
 def addr(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """``beta * x + alpha * outer(a, b)``."""
+    """Compute ``beta * x + alpha * outer(a, b)``."""
     return _blended(call, x, outer(call, a, b), beta, alpha)
 
 
@@ -117,7 +117,7 @@ def _halves(x: Complex) -> tuple[Any, Any]:
 
 @aten("aten.linalg_cross.default", "aten.cross.default", complex=True)
 def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
-    """Products of vectors of three elements."""
+    """Compute cross products of vectors of three elements."""
     return multilinear(pairs(call, a, b), lambda x, y: on_real(call, x, y, dim))
 
 
@@ -145,7 +145,7 @@ def solve(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: bool
 
 @aten("aten.inverse.default", "aten.linalg_inv.default", "aten.linalg_inv_ex.default", complex=True)
 def inverse(call: FxCall, x: Any, check_errors: bool = False) -> Any:
-    """Inverse of matrices: the left half of that of real ones of twice the size."""
+    """Invert matrices: the left half of the inverse of real ones of twice the size."""
     result = _inverse(call, pair(x))
     if "_ex" not in str(call.node.target):
         return result

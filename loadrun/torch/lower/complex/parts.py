@@ -113,7 +113,7 @@ for _places, _names in _VALUES.items():
 
 @aten("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default", complex=True)
 def ones(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Ones."""
+    """Return ones."""
     return Complex(on_real(call, pair(x).real if isinstance(x, Complex) else x, *args, **kwargs))
 
 
