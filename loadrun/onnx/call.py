@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from ..base.registry import Registry
 from ..build.emit import subtensor
@@ -12,15 +12,18 @@ from ..tensors import Tensor
 from ..tensors.session import active
 from ..tensors.sizes import TracedInt
 from .messages import AttributeProto, GraphProto, TensorProto
-from .scope import Scope
+from .scope import Bound, Scope
 from .tensors import ExternalData
-from .values import Items, UnsupportedNodeError, Value
+from .values import Items, Unheld, UnsupportedNodeError, Value
 
 __all__ = ["LOWERINGS", "NodeCall", "NodeLowering", "Result", "find", "lower"]
 
-Result = Any
-"""What a lowering gives: a Tensor, a `Value`, a sequence (list of Values wrapped in `Made`), or a tuple of them."""
+Outcome = Tensor | Bound | Unheld
+"""One output of a lowering."""
+Result = Outcome | tuple[Outcome, ...]
+"""What a lowering returns."""
 Lower = Callable[["NodeCall"], Result]
+LowerT = TypeVar("LowerT", bound=Lower)
 CONTRIB = "com.microsoft"
 
 
@@ -71,7 +74,7 @@ LOWERINGS: Registry[tuple[str, str], NodeLowering] = Registry(
 """Lowerings by the domain and the name of an operator."""
 
 
-def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -> Callable[[Lower], Lower]:
+def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -> Callable[[LowerT], LowerT]:
     """Register the lowering of some operators.
 
     Args:
@@ -81,7 +84,7 @@ def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -
         foldable: False for what is random or looks at more than its inputs' values.
     """
 
-    def register(run: Lower) -> Lower:
+    def register(run: LowerT) -> LowerT:
         for name in names:
             LOWERINGS.add((domain, name), NodeLowering(run, like, foldable))
         return run

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -23,6 +23,23 @@ from .model import WrittenModel
 from .source import ExportSource
 
 __all__ = ["Verification", "available", "check_model", "new_session", "verify"]
+
+
+class _Named(Protocol):
+    name: str
+
+
+class OnnxSession(Protocol):
+    """The part of onnxruntime.InferenceSession that is used here."""
+
+    def get_inputs(self) -> Sequence[_Named]:
+        """Describe the model's inputs, in the file's order."""
+        ...
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> list[Array]:
+        """Compute the named outputs, all of them for None."""
+        ...
+
 
 _TOLERANCE = {ElemType.FLOAT: 1e-4, ElemType.FLOAT16: 1e-2}
 
@@ -72,7 +89,7 @@ def check_model(data: bytes, path: str | None = None) -> None:
         raise EngineError(f"onnx.checker refuses the model: {e}") from e
 
 
-def new_session(data: bytes | str, *, as_written: bool = False) -> Any:
+def new_session(data: bytes | str, *, as_written: bool = False) -> OnnxSession:
     """Open an ONNX Runtime session on the CPU.
 
     Args:
@@ -134,7 +151,11 @@ def verify(source: ExportSource, written: WrittenModel, data: bytes | str) -> li
 
 
 def _by_position(
-    source: ExportSource, written: WrittenModel, session: Any, engine: ReferenceEngine, random: set[str]
+    source: ExportSource,
+    written: WrittenModel,
+    session: OnnxSession,
+    engine: ReferenceEngine,
+    random: set[str],
 ) -> None:
     """Feed the inputs and take the outputs in the file's order, as if their names said nothing.
 
@@ -181,7 +202,7 @@ def _random_outputs(source: ExportSource) -> set[str]:
 
 
 def run_session(
-    session: Any,
+    session: OnnxSession,
     written: WrittenModel,
     feeds: Mapping[str, Array],
     weights: Mapping[str, Array] | None = None,
@@ -204,7 +225,7 @@ def run_session(
 def _compare(
     source: ExportSource,
     written: WrittenModel,
-    session: Any,
+    session: OnnxSession,
     engine: ReferenceEngine,
     feeds: Mapping[str, Array],
     random: set[str],

@@ -20,7 +20,7 @@ from ..tensors.session import suspended, use
 from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder
 from . import exact
-from .call import NodeCall, NodeLowering, find
+from .call import NodeCall, NodeLowering, Result, find
 from .checks import check, check_within
 from .lowering.parts import of_length
 from .messages import (
@@ -475,7 +475,7 @@ class Importer:
                 self.note(_BEYOND)
         return self._settled(found.run(call), call, found)
 
-    def _settled(self, results: Any, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
+    def _settled(self, results: Result, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
         """Convert the results to values in the types that the graph has for them."""
         listed = list(results) if isinstance(results, tuple) else [results]
         like = call.inputs[found.like] if found.like < len(call.inputs) else None
@@ -575,7 +575,7 @@ def _shown(inputs: Sequence[Given]) -> str:
     return ", ".join(map(one, inputs)) or "(none)"
 
 
-def _constant_input(name: str, kind: TypeProto | None, value: Any) -> Bound:
+def _constant_input(name: str, kind: TypeProto | None, value: object) -> Bound:
     """Convert the constant for an input: an array, a list for a sequence, None for an empty optional.
 
     Raises:
@@ -595,7 +595,7 @@ def _constant_input(name: str, kind: TypeProto | None, value: Any) -> Bound:
     return _constant_tensor(name, kind.tensor if kind is not None else None, value)
 
 
-def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: Any) -> Value:
+def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: object) -> Value:
     """Convert an input to a constant; one number takes the rank that the file declares."""
     value = np.asarray(given)
     elem = tensor.elem if tensor is not None else INT64

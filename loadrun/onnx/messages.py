@@ -371,7 +371,7 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0, count:
 
 def _decoded_field(
     found: MessageField, wire: int, value: int | memoryview, where: int, depth: int, count: _Count
-) -> Any:
+) -> object:
     kind = found.kind
     if kind is int:
         if wire != VARINT or not isinstance(value, int):

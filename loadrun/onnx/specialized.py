@@ -45,12 +45,13 @@ class UnsizedBundle(Bundle):
     Args:
         inputs: the inputs; those with open sizes have no shape.
         why: what is said where the graph is asked for.
+        path, size: as in `Bundle`.
     """
 
-    def __init__(self, inputs: Graph, why: str, **options: Any) -> None:
+    def __init__(self, inputs: Graph, why: str, path: str, size: int) -> None:
         self._declared = inputs
         self._why = why
-        super().__init__(inputs, **options)
+        super().__init__(inputs, path=path, size=size)
 
     @property
     def graph(self) -> Graph:
@@ -330,13 +331,13 @@ class OnnxModel:
             f"input_shapes (--input-shape); at sizes of 1, {why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
-        options: dict[str, Any] = {"path": self._path, "size": self._size, "sized": self.sized}
-        options["source"] = replace(self._source, graph=graph)
-        options["watches"] = tuple(self._external.watches)
-        options["witness"] = partial(_witness, self._path, self._constants)
-        self._first = UnsizedBundle(graph, text, **options)
-        self._first.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
-        return self._first
+        bundle = self._first = UnsizedBundle(graph, text, self._path, self._size)
+        bundle.sized = self.sized
+        bundle.source = replace(self._source, graph=graph)
+        bundle.watches = tuple(self._external.watches)
+        bundle.witness = partial(_witness, self._path, self._constants)
+        bundle.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
+        return bundle
 
     def _unread(self, why: str) -> Bundle:
         """Build the bundle of a model that cannot be expressed: inputs of the declared types, and data."""

@@ -180,7 +180,7 @@ class Value:
         self._tensor = tensor
 
     @classmethod
-    def made(cls, kind: int, sizes: Any) -> Value:
+    def made(cls, kind: int, sizes: Array | int) -> Value:
         """Build a value of sizes, a constant if none of them is symbolic."""
         held = sizes if isinstance(sizes, np.ndarray) else objects([sizes]).reshape(())
         if not any(isinstance(v, TracedInt) for v in held.flat):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from ...build.layers.norm import group_norm
 from ...graph import params as P
 from ...ops.budget import pay
 from ...tensors import Tensor, const
-from ..call import CONTRIB, NodeCall, find, front, lower
+from ..call import CONTRIB, NodeCall, Result, find, front, lower
 from ..values import UnsupportedNodeError, Value
 from .convolution import from_last, to_last
 from .indexing import uniques
@@ -26,10 +25,10 @@ __all__: list[str] = []
 _EQ, _LT = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LT
 
 
-def _as(name: str, opset: int) -> Callable[[NodeCall], Any]:
+def _as(name: str, opset: int) -> Callable[[NodeCall], Result]:
     """Apply ONNX's own operator in the version of an opset."""
 
-    def run(c: NodeCall) -> Any:
+    def run(c: NodeCall) -> Result:
         own = find("", name)
         assert own is not None
         c.op, c.opset = name, opset
@@ -43,7 +42,7 @@ for _name, _opset in (("GridSample", 16), ("Pad", 11), ("GatherND", 13), ("Trilu
 
 
 @lower("Range", domain=CONTRIB)
-def _range(c: NodeCall) -> Any:
+def _range(c: NodeCall) -> Result:
     """Return the numbers from a start to a limit; the step is 1 if left out."""
     if not c.has(2):
         kind = c.kind(0)

@@ -12,7 +12,7 @@ from ...build.layers.pooling import averaged
 from ...build.layers.sizes import joined
 from ...graph import params as P
 from ...tensors import Tensor, const
-from ..call import CONTRIB, NodeCall, find, front, lower
+from ..call import CONTRIB, NodeCall, Result, find, front, lower
 from ..values import FLOAT, INT32, UINT8, UnsupportedNodeError, Value
 from .convolution import from_last, to_last
 from .linalg import exact_product, matmul
@@ -165,16 +165,16 @@ def _gather_block(c: NodeCall) -> Tensor:
 
 
 @lower("QLinearConv", domain=CONTRIB)
-def _qlinear_conv(c: NodeCall) -> Value:
+def _qlinear_conv(c: NodeCall) -> Result:
     """Convolve as ONNX's own operator does, also with channels last."""
     run = find("", "QLinearConv")
     assert run is not None
     if not c.number("channels_last"):
-        result: Value = run.run(c)
-        return result
+        return run.run(c)
     x = c.value(0)
     c.inputs[0] = Value(x.kind, from_last(x.tensor))
     result = run.run(c)
+    assert isinstance(result, Value)
     return Value(result.kind, to_last(result.tensor))
 
 

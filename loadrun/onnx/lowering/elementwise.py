@@ -14,6 +14,7 @@ from ...graph.dtypes import Array
 from ...tensors import Tensor
 from ...tensors.apply import type_cvt
 from ..call import NodeCall, front, lower
+from ..scope import Bound
 from ..tensors import HELD, kind_name
 from ..values import BF16, BOOL, FLOAT, INT32, UINT32, UnsupportedNodeError, Value, graph_type
 from .bits import bits_of, float_of
@@ -264,7 +265,7 @@ def _isinf(c: NodeCall) -> Tensor:
 
 
 @lower("Identity", foldable=False)
-def _identity(c: NodeCall) -> object:
+def _identity(c: NodeCall) -> Bound:
     return c.inputs[0]
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ...build import emit as e
 from ...build.layers.sizes import is_open, of_length
 from ...graph import params as P
+from ...graph.dtypes import Array
 from ...tensors import Tensor, const
 
 __all__ = [
@@ -31,7 +31,7 @@ cast = e.cast
 folded = e.folded
 
 
-def const_like(value: Any, x: Tensor) -> Tensor:
+def const_like(value: float | np.generic | Array, x: Tensor) -> Tensor:
     """Build a constant scalar in the type of a tensor."""
     return const(np.asarray(value), x._dtype)
 
@@ -57,6 +57,6 @@ def limits(kind: int) -> tuple[int, int]:
     return small.get(kind) or {5: (-32768, 32767)}.get(kind, (-(2**31), 2**31 - 1))
 
 
-def flags(values: Sequence[Any] | None, count: int, default: int) -> list[int]:
+def flags(values: Sequence[float] | None, count: int, default: int) -> list[int]:
     """Return one number for each spatial axis."""
     return [default] * count if values is None else [int(v) for v in values]

@@ -28,9 +28,9 @@ _FAR = 2**30
 """From here on a bound means the end, of any size; exporters write the largest integers."""
 
 
-def product(sizes: Sequence[Any]) -> Any:
+def product(sizes: Sequence[int]) -> int:
     """Multiply sizes; the product is symbolic if one is."""
-    total: Any = 1
+    total = 1
     for n in sizes:
         total = n * total
     return total
@@ -191,7 +191,9 @@ def _split(c: NodeCall) -> tuple[Tensor, ...]:
     return tuple(result)
 
 
-def sliced(x: Tensor, axis: int, start: Any, stop: Any, step: int = 1) -> Tensor:
+def sliced(
+    x: Tensor, axis: int, start: int | Tensor | None, stop: int | Tensor | None, step: int = 1
+) -> Tensor:
     """Slice an axis between two positions; None for the end."""
     if not isinstance(start, (TracedInt, Tensor)) and start == 0 and stop is None and step == 1:
         return x
@@ -203,6 +205,8 @@ def sliced(x: Tensor, axis: int, start: Any, stop: Any, step: int = 1) -> Tensor
 @lower("Slice")
 def _slice(c: NodeCall) -> Tensor:
     x = c.t(0)
+    starts: Sequence[int | Tensor]
+    ends: Sequence[int | Tensor]
     if c.opset < 10:
         starts, ends = c.ints("starts") or [], c.ints("ends") or []
         axes = c.ints("axes") or list(range(len(starts)))
@@ -217,7 +221,7 @@ def _slice(c: NodeCall) -> Tensor:
     return x
 
 
-def _bounds(c: NodeCall, i: int) -> list[Any]:
+def _bounds(c: NodeCall, i: int) -> Sequence[int | Tensor]:
     value = c.value(i)
     if value.sizes is not None:
         return list(value.sizes.reshape(-1))
@@ -228,7 +232,7 @@ def _bounds(c: NodeCall, i: int) -> list[Any]:
     return [e.subtensor(whole, [(0, None, None, None, k)]) for k in range(value.numbers[0])]
 
 
-def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
+def cut(x: Tensor, axis: int, start: int | Tensor, end: int | Tensor, step: int) -> Tensor:
     """Slice one axis. Bounds beyond the ends are clamped, which MegEngine's kernels do not all do."""
     if step == 0:
         raise UnsupportedNodeError("a step is 0")
@@ -256,7 +260,7 @@ def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
     return e.subtensor(x, [(axis, first, last, step, None)])
 
 
-def _placed(bound: Any, size: int, n: int, step: int) -> Any:
+def _placed(bound: int, size: int, n: int, step: int) -> int:
     """Count a bound from the front and clamp it to the ends, at any size; a large number stands for the end."""
     if isinstance(bound, TracedInt):
         # Its sign is that of the sizes that are known.
@@ -279,7 +283,7 @@ def _placed(bound: Any, size: int, n: int, step: int) -> Any:
     return least(size - 1, at) if is_open(size) else at
 
 
-def _within(bound: Any, size: int) -> Any:
+def _within(bound: int | Tensor, size: int) -> int | Tensor:
     """Clamp a bound from the graph to the ends."""
     if not isinstance(bound, Tensor):
         return max(min(int(bound), 2**31 - 1), -(2**31 - 1))

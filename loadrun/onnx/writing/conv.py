@@ -25,6 +25,8 @@ from .writer import OnnxWriter, translation
 
 __all__ = ["activate"]
 
+_Convolution = P.Convolution | P.Convolution3D | P.ConvBias
+
 
 def activate(w: OnnxWriter, x: str, mode: NonlineMode) -> str:
     """Apply the nonlinearity of a convolution to float32 values."""
@@ -136,11 +138,15 @@ def _finish(w: OnnxWriter, opr: Opr, plain: str, packing: Packing) -> str:
     return to_packed(w, plain, _out_dims(w, opr, packing), packing)
 
 
+def _parameters(opr: Opr, deep: bool) -> P.Convolution | P.Convolution3D:
+    return opr.get(P.Convolution3D) if deep else opr.get(P.Convolution)
+
+
 @translation("ConvolutionV2", "Convolution3D")
 def convolution(w: OnnxWriter, opr: Opr) -> str:
     """Emit Conv; for integers ConvInteger, or Conv between DequantizeLinear and QuantizeLinear."""
     x, f = opr.inputs
-    p = opr.get(P.Convolution3D if opr.type == "Convolution3D" else P.Convolution)
+    p = _parameters(opr, opr.type == "Convolution3D")
     plan = conv_plan(p, [w.dtype(x), w.dtype(f)], *_geometry_holds(w, opr, x, f))
     return _finish(w, opr, _convolve(w, opr, p, plan, ()), plan.out)
 
@@ -154,7 +160,7 @@ def conv_bias(w: OnnxWriter, opr: Opr) -> str:
     return _finish(w, opr, _convolve(w, opr, p, plan, tuple(rest)), plan.out)
 
 
-def _convolve(w: OnnxWriter, opr: Opr, p: Any, plan: Plan, rest: tuple[Var, ...]) -> str:
+def _convolve(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan, rest: tuple[Var, ...]) -> str:
     x, f = opr.inputs[:2]
     source, target = w.dtype(x), w.dtype(opr.outputs[0])
     mode = getattr(p, "nonlineMode", NonlineMode.IDENTITY)
@@ -247,7 +253,7 @@ def batch_conv_bias(w: OnnxWriter, opr: Opr) -> str:
 def transposed(w: OnnxWriter, opr: Opr) -> str:
     """Emit ConvTranspose; a given shape becomes output_padding."""
     f, diff, *like = opr.inputs
-    p = opr.get(P.Convolution3D if opr.type == "Convolution3DBackwardData" else P.Convolution)
+    p = _parameters(opr, opr.type == "Convolution3DBackwardData")
     types = [w.dtype(f), w.dtype(diff)]
     given = w.example(like[0]) if like else None
     w.fixed(f)
@@ -272,7 +278,7 @@ def transposed(w: OnnxWriter, opr: Opr) -> str:
     return _finish(w, opr, out, plan.x)
 
 
-def _output_padding(w: OnnxWriter, opr: Opr, p: Any, plan: Plan) -> list[int]:
+def _output_padding(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan) -> list[int]:
     """Compute the excess over the least output size, which must be the same at all sizes.
 
     Raises:
