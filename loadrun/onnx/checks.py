@@ -16,7 +16,7 @@ _M, _T = P.ElemwiseMode, P.ElemwiseMultiTypeMode
 
 
 def check(expect: Tensor, get: Tensor, kind: int, rtol: float = RTOL, atol: float = ATOL) -> Tensor:
-    """An AssertEqual that passes where the largest difference is at most what the tolerance allows.
+    """Build an AssertEqual that passes if no difference exceeds the tolerance.
 
     Equal infinities agree, and so does NaN with NaN. Values of different shapes do not.
 
@@ -50,7 +50,7 @@ def check(expect: Tensor, get: Tensor, kind: int, rtol: float = RTOL, atol: floa
 
 
 def check_within(expect: Tensor, get: Tensor, maxerr: float) -> Tensor:
-    """An AssertEqual of MegEngine's formula, for a model that was a dump with such a check.
+    """Build an AssertEqual with MegEngine's formula, for a model that was a dump with such a check.
 
     Args:
         expect: the expected value.

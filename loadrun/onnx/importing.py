@@ -21,7 +21,7 @@ from ..tensors.session import suspended, use
 from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder
 from . import exact
-from .call import NodeCall, NodeLowering, find
+from .call import NodeCall, NodeLowering, Result, find
 from .checks import check, check_within
 from .lowering.parts import of_length
 from .messages import (
@@ -135,11 +135,11 @@ class Importer:
         self.notes.setdefault(text)
 
     def name_of(self, value: Value) -> str:
-        """The name of the graph input that a value is, if it is one."""
+        """Return the name of the graph input that a value is, or "" if it is none."""
         return next((n for n in self.inputs if self._top.names.get(n) is value), "")
 
     def inputs_behind(self, tensor: Tensor) -> list[str]:
-        """Names of the graph inputs that a tensor is computed from."""
+        """Return the names of the graph inputs that a tensor is computed from."""
         begin = variable_of(tensor)
         todo, seen, found = [begin] if begin is not None else [], set(), []
         while todo:
@@ -155,7 +155,7 @@ class Importer:
     # The whole
 
     def graph(self) -> Graph:
-        """The graph.
+        """Lower the nodes to a graph.
 
         Raises:
             UnsupportedError: nodes or inputs cannot be expressed; the text lists all of them.
@@ -181,7 +181,7 @@ class Importer:
         return self._finish(found)
 
     def about_sizes(self) -> str:
-        """Which shapes were taken where the file leaves sizes open."""
+        """Say which shapes were assumed where the file leaves sizes open."""
         taken = [f"{n} {list(d.shape)}" for n, d in self.inputs.items() if d.assumed]
         more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
         return (
@@ -253,13 +253,13 @@ class Importer:
                 self.problems.setdefault(f"the sparse tensor {name!r}: {e}")
 
     def stored(self, tensor: TensorProto) -> Value:
-        """A stored tensor as a constant."""
+        """Turn a stored tensor into a constant."""
         if tensor.data_type == STRING:
             return Value(STRING, array=texts(tensor), name=tensor.name)
         return Value(tensor.data_type, array=array(tensor, self.external), name=tensor.name)
 
     def _left_out(self, proto: GraphProto) -> set[str]:
-        """Outputs that hold text, which are left out where there are others."""
+        """List text outputs, which are left out if there are others."""
         text = {o.name for o in proto.outputs if o.type and o.type.tensor and o.type.tensor.elem == STRING}
         if len(text) == len(proto.outputs):
             return set()
@@ -288,7 +288,7 @@ class Importer:
         return found
 
     def _held(self, name: str, value: Value) -> Value:
-        """An output, of which MegEngine must have the type."""
+        """Require a type that MegEngine has for an output."""
         try:
             value.stored  # noqa: B018
         except LoadRunError as e:
@@ -296,7 +296,7 @@ class Importer:
         return value
 
     def _items_out(self, name: str, items: Items) -> list[tuple[str, Value]]:
-        """The values of a sequence as outputs of their own."""
+        """Split a sequence into outputs of their own."""
         if not items:
             self.problems.setdefault(f"output {name!r} is an empty sequence, of which MegEngine has none")
         else:
@@ -338,7 +338,7 @@ class Importer:
         return graph
 
     def _checked(self, name: str, value: Value) -> Var:
-        """An output with the expected value as an input of the graph, compared as ONNX's backend tests do."""
+        """Compare an output with its expected value, an input of the graph, as ONNX's backend tests do."""
         held = checked(self.expected[name], value.kind, f"the expected value of {name!r}")
         scalar = held.ndim == 0
         outside = from_stored(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
@@ -393,7 +393,7 @@ class Importer:
                 scope.missing.add(name)
 
     def _inputs(self, node: NodeProto, scope: Scope) -> list[Given] | None:
-        """The values that a node reads, None where one of them could not be lowered."""
+        """Return the values that a node reads, or None if one of them could not be lowered."""
         inputs: list[Given] = []
         for name in node.inputs:
             known, value = scope.find(name) if name else (True, None)
@@ -414,7 +414,7 @@ class Importer:
         opsets: Mapping[str, int],
         given: Mapping[str, AttributeProto],
     ) -> Sequence[Bound | Unheld] | None:
-        """What a node gives, None where it is refused."""
+        """Lower a node to its results, or None if it is refused."""
         try:
             return self._results(node, inputs, scope, opsets, given)
         except FormatError:
@@ -476,8 +476,8 @@ class Importer:
                 self.note(_BEYOND)
         return self._settled(found.run(call), call, found)
 
-    def _settled(self, results: Any, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
-        """The results as values in the types that the graph has for them."""
+    def _settled(self, results: Result, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
+        """Convert the results to values in the types that the graph has for them."""
         listed = list(results) if isinstance(results, tuple) else [results]
         like = call.inputs[found.like] if found.like < len(call.inputs) else None
         settled: list[Bound | Unheld] = []
@@ -566,7 +566,7 @@ class Importer:
 
 
 def _shown(inputs: Sequence[Given]) -> str:
-    """Types and shapes of a node's inputs, for an error."""
+    """Describe the types and shapes of a node's inputs, for an error."""
 
     def one(value: Given) -> str:
         if isinstance(value, Value):
@@ -576,8 +576,8 @@ def _shown(inputs: Sequence[Given]) -> str:
     return ", ".join(map(one, inputs)) or "(none)"
 
 
-def _constant_input(name: str, kind: TypeProto | None, value: Any) -> Bound:
-    """A constant for an input: an array, a list for a sequence, None for an optional value without an element.
+def _constant_input(name: str, kind: TypeProto | None, value: object) -> Bound:
+    """Convert the constant for an input: an array, a list for a sequence, None for an empty optional.
 
     Raises:
         UsageError: it does not fit what the file declares.
@@ -596,8 +596,8 @@ def _constant_input(name: str, kind: TypeProto | None, value: Any) -> Bound:
     return _constant_tensor(name, kind.tensor if kind is not None else None, value)
 
 
-def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: Any) -> Value:
-    """An input that is to be a constant; one number takes the rank that the file declares."""
+def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: object) -> Value:
+    """Convert an input to a constant; one number takes the rank that the file declares."""
     value = np.asarray(given)
     elem = tensor.elem if tensor is not None else INT64
     rank = len(tensor.shape.dims) if tensor is not None and tensor.shape is not None else value.ndim
@@ -613,7 +613,7 @@ def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: Any) -> V
 
 
 def _elem_type_of(tensor: Tensor, like: Bound) -> int:
-    """ONNX's type of a result: that of the input that it follows where the graph's types agree."""
+    """Return ONNX's type of a result: that of the input that it follows if the graph's types agree."""
     if isinstance(like, Value) and dtype_of(tensor).name != "Bool":
         own = graph_type(like.kind)
         small = dtype_of(tensor).name == "Int32" and own.np.kind in "iu" and own.np.itemsize < 4

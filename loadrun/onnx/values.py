@@ -117,7 +117,7 @@ class Unheld:
 
 
 def objects(values: Iterable[Any]) -> Array:
-    """A vector of objects as they are: numpy would make plain numbers of sizes that it is given as a whole."""
+    """Build a vector of objects as they are: numpy would turn sizes passed as a whole into plain numbers."""
     listed = list(values)
     found = np.empty(len(listed), object)
     for i, v in enumerate(listed):
@@ -126,7 +126,7 @@ def objects(values: Iterable[Any]) -> Array:
 
 
 def graph_type(kind: int) -> DType:
-    """The graph's type for ONNX's.
+    """Return the graph's type for ONNX's.
 
     Raises:
         UnsupportedNodeError: there is none.
@@ -138,12 +138,12 @@ def graph_type(kind: int) -> DType:
 
 
 def kind_of(tensor: Tensor) -> int:
-    """ONNX's type for a tensor of the graph."""
+    """Return ONNX's type for a tensor of the graph."""
     return _KINDS[dtype_of(tensor).name]
 
 
 def checked(array: Array, kind: int, name: str) -> Array:
-    """An array in the type that the graph has for it.
+    """Convert an array to the type that the graph has for it.
 
     Raises:
         UnsupportedNodeError: an integer does not fit 32 bits.
@@ -189,8 +189,8 @@ class Value:
         self.lowered = tensor
 
     @classmethod
-    def made(cls, kind: int, sizes: Any) -> Value:
-        """Sizes, which are a constant where none of them is symbolic."""
+    def made(cls, kind: int, sizes: Array | int) -> Value:
+        """Build a value of sizes, a constant if none of them is symbolic."""
         held = sizes if isinstance(sizes, np.ndarray) else objects([sizes]).reshape(())
         if not any(isinstance(v, TracedInt) for v in held.flat):
             try:
@@ -253,7 +253,7 @@ class Value:
         return len(self.shape)
 
     def constant(self) -> Array | None:
-        """The value, None where it is not the same in every run."""
+        """Return the value, or None if it is not the same in every run."""
         if self.array is None and self.sizes is None and self.lowered is not None:
             found = self.lowered
             if session_of(found) is None:
@@ -262,7 +262,7 @@ class Value:
         return self.array
 
     def exact(self) -> Array | None:
-        """A few integers as Python has them, None for anything else."""
+        """Return a few integers as Python has them; None for anything else."""
         if self.sizes is not None:
             return self.sizes
         if self.kind not in _EXACT:
@@ -273,7 +273,7 @@ class Value:
         return found.astype(object)
 
     def supposed(self) -> Array | None:
-        """What the value is for the sizes that the graph was made with, None where data decide it."""
+        """Return the value for the sizes that the graph was built with, or None if data decide it."""
         found = self.constant()
         if found is not None:
             return found

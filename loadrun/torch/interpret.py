@@ -128,7 +128,7 @@ class Interpreter:
         raise UnsupportedCallError("this control operator has no counterpart; unroll it, or use torch.cond")
 
     def _cond(self, condition: Any, yes: Any, no: Any, operands: Sequence[Any] = ()) -> Any:
-        """Both branches, and a choice of their results, which have equal shapes."""
+        """Run both branches, and choose one of their results, which have equal shapes."""
         a, b = (self._graph(branch, list(operands)) for branch in (yes, no))
         if not isinstance(condition, Tensor):
             return a if condition else b
@@ -144,7 +144,7 @@ class Interpreter:
 
 
 def _constants(program: Any) -> dict[str, Any]:
-    """Parameters, buffers and lifted constants by placeholder name."""
+    """Map placeholder names to parameters, buffers and lifted constants."""
     found: dict[str, Any] = {}
     for spec in program.graph_signature.input_specs:
         if spec.target is None:
@@ -171,7 +171,7 @@ class _Later:
 
 
 def _mapped(value: Any, env: Mapping[Any, Any]) -> Any:
-    """Arguments with the values of nodes in place of the nodes."""
+    """Replace nodes in arguments by their values."""
 
     def change(leaf: Any) -> Any:
         if isinstance(leaf, torch.fx.Node):
@@ -195,7 +195,7 @@ def _attribute(module: Any, target: str) -> Any:
 
 
 def _settled(value: Any) -> Any:
-    """Results as plain tensors."""
+    """Return results as plain tensors."""
     if isinstance(value, Array):
         return snapshot(value)
     if isinstance(value, Complex):
@@ -206,7 +206,7 @@ def _settled(value: Any) -> Any:
 
 
 def _stand_in(fake: Any) -> Any:
-    """Zeros where an operator failed, so that everything behind it is looked at, too."""
+    """Return zeros in place of a failed operator, so that everything after it is checked too."""
 
     def zeros(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -223,7 +223,7 @@ def _stand_in(fake: Any) -> Any:
 
 
 def _scope_of(node: Any) -> Any:
-    """Operators are named after the module that they come from."""
+    """Name operators after the module that they come from."""
     stack = [e for e in (node.meta.get("nn_module_stack") or {}).values() if isinstance(e, tuple)]
     path = str(stack[-1][0]) if stack else ""
     return scope(path) if path and not path.startswith("_empty") else nullcontext()

@@ -42,7 +42,7 @@ _NARROW = {
 
 
 def narrow(dtype: torch.dtype) -> np.dtype[Any]:
-    """The dtype of the graph that stands for one of torch; of a complex one, that of both parts.
+    """Return the graph's dtype for one of torch; for a complex one, that of both parts.
 
     Raises:
         UnsupportedCallError: there is none (8-bit floats, unsigned integers of more than 8 bits).
@@ -60,7 +60,7 @@ def narrow(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def ndarray(x: torch.Tensor) -> NDArray:
-    """The values of a torch tensor as an ndarray of the graph's dtype, in memory of their own.
+    """Copy the values of a torch tensor to an ndarray of the graph's dtype.
 
     Raises:
         UnsupportedCallError: an integer does not fit the narrower dtype.
@@ -83,7 +83,7 @@ def ndarray(x: torch.Tensor) -> NDArray:
 
 
 def constant(x: torch.Tensor, name: str = "") -> Tensor:
-    """A torch tensor as a constant of the graph."""
+    """Turn a torch tensor into a constant of the graph."""
     value = ndarray(x)
     scalar = value.ndim == 0
     found = from_stored(value.reshape(1) if scalar else value, graph_dtype(value.dtype), scalar, const=True)
@@ -92,12 +92,12 @@ def constant(x: torch.Tensor, name: str = "") -> Tensor:
 
 
 def of_numpy(value: NDArray, dtype: torch.dtype) -> torch.Tensor:
-    """An ndarray of the graph as a torch tensor of the dtype that the torch program has there."""
+    """Convert an ndarray of the graph to a torch tensor of the dtype that the torch program has there."""
     return torch.from_numpy(np.array(value, order="C")).to(dtype)
 
 
 def plain_number(value: Any) -> Any:
-    """A Python number as the graph can hold it.
+    """Convert a Python number to one that the graph can hold.
 
     Raises:
         UnsupportedCallError: an integer beyond int32, or a complex number.
@@ -112,7 +112,7 @@ def plain_number(value: Any) -> Any:
 
 
 def ten(value: Any, dtype: Any = None) -> Tensor:
-    """A plain tensor of whatever an operator takes, converted to a dtype."""
+    """Convert an operator's argument to a plain tensor, of a dtype if one is named."""
     if isinstance(value, Array):
         value = snapshot(value)
     if isinstance(value, Tensor):
@@ -140,5 +140,5 @@ def _cast(x: Tensor, dtype: Any) -> Tensor:
 
 
 def arr(value: Any, dtype: Any = None) -> Any:
-    """The same as `ten`, as an array that computes as ndarrays do."""
+    """Convert as `ten` does, to an array that computes as ndarrays do."""
     return Array._around(ten(value, dtype))

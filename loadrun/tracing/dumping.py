@@ -42,6 +42,10 @@ class Dumps(ABC):
     def recording(self) -> Recording | None:
         """What the first call did; None before it."""
 
+    @abstractmethod
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call what was traced; the first call records."""
+
     @property
     @abstractmethod
     def outputs(self) -> Outputs | None:

@@ -24,7 +24,7 @@ _LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.Elem
 
 
 def heads(x: Tensor, count: int) -> Tensor:
-    """(B, S, H * D) as (B, H, S, D)."""
+    """Convert (B, S, H * D) to (B, H, S, D)."""
     if count < 1 or static_shape(x)[2] % count:
         raise UnsupportedNodeError(f"{static_shape(x)[2]} features in {count} heads")
     b, s, f = x.shape
@@ -32,7 +32,7 @@ def heads(x: Tensor, count: int) -> Tensor:
 
 
 def merged(x: Tensor) -> Tensor:
-    """(B, H, S, D) as (B, S, H * D)."""
+    """Convert (B, H, S, D) to (B, S, H * D)."""
     b, h, s, d = x.shape
     return e.reshape(transposed(x, (0, 2, 1, 3)), (b, s, h * d))
 
@@ -165,7 +165,7 @@ def _modified(c: NodeCall, name: str, x: Tensor, precision: int) -> Tensor:
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
-    """Pairs of features turned by angles: x is (..., D), cos and sin broadcast with (..., D/2)."""
+    """Rotate pairs of features by angles: x is (..., D), cos and sin broadcast with (..., D/2)."""
     axis = x.ndim - 1
     half = static_shape(x)[axis] // 2
     if interleaved:
@@ -209,7 +209,7 @@ def _rotary(c: NodeCall) -> Tensor:
 
 @lower("LinearAttention")
 def _linear(c: NodeCall) -> tuple[Tensor, Tensor]:
-    """The recurrent update of (B, H, dk, dv) states, unrolled over time."""
+    """Unroll the recurrent update of (B, H, dk, dv) states over time."""
     kind = dtype_of(c.t(0))
     n_q, n_kv = c.number("q_num_heads"), c.number("kv_num_heads")
     q, k, v = (of_length(cast(c.t(i), "float32"), 1) for i in range(3))
@@ -245,7 +245,7 @@ def _at(x: Tensor, t: int, shape: Sequence[int]) -> Tensor:
 
 
 def _attended_states(q: Tensor, state: Tensor, group: int, scale: float) -> Tensor:
-    """What queries (B, Hq, dk) read from states (B, Hkv, dk, dv): (B, Hq, dv)."""
+    """Read states (B, Hkv, dk, dv) with queries (B, Hq, dk): (B, Hq, dv)."""
     seen = shared_heads(state, group)
     result = e.reduce(e.elem(M.MUL, seen, e.add_axes(q, [3])), P.ReduceMode.SUM, [2])
     return e.elem(M.MUL, const_like(scale, result), result)

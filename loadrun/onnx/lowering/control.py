@@ -31,7 +31,7 @@ _MOST_TURNS = 4096
 
 
 def _known(value: Value) -> bool | None:
-    """A condition as it is for all inputs, None where data decide it."""
+    """Return a condition that is the same for all inputs, or None if data decide it."""
     held = value.constant()
     if held is not None and held.size == 1:
         return bool(held.reshape(-1)[0])
@@ -51,7 +51,7 @@ def _if(c: NodeCall) -> tuple[Any, ...]:
 
 
 def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
-    """Both branches by conditional execution: only what belongs to the one that is taken is computed."""
+    """Run both branches by conditional execution: only nodes of the branch taken are computed."""
     pred = cast(e.reshape(c.t(0), (1,)), "int32")
     keys = [const(np.array([k], np.int32)) for k in (1, 0)]
     case = P.CondExecPred(mode=P.CondExecPredMode.CASE)
@@ -100,7 +100,7 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
 
 
 def index_value(value: Value, axis: int, i: int) -> Value:
-    """One entry of an axis, which goes."""
+    """Return one entry of an axis, without the axis."""
     held = value.constant()
     if held is not None:
         return Value(value.kind, array=np.take(held, i, axis))
@@ -110,7 +110,7 @@ def index_value(value: Value, axis: int, i: int) -> Value:
 
 
 def _stacked(values: Sequence[Value], axis: int) -> Value:
-    """Values of one shape along a new axis."""
+    """Stack values of one shape along a new axis."""
     if not values:
         raise UnsupportedNodeError("it has an output of no turns, whose shape is not known")
     held = [v.constant() for v in values]
@@ -159,7 +159,7 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
 
 
 def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
-    """What a loop has collected; of no turns an empty tensor of the declared shape."""
+    """Stack the values a loop has collected; without iterations, build an empty tensor of the declared shape."""
     if rows:
         return _stacked(rows, 0)
     info = body.outputs[i].type
@@ -191,7 +191,7 @@ def _scan(c: NodeCall) -> tuple[Any, ...]:
 
 
 def _scan_batches(c: NodeCall, body: GraphProto, values: list[Value], scanned: int) -> tuple[Any, ...]:
-    """Version 8: axis 0 is a batch, each entry of which is scanned along its own first axis."""
+    """Lower version 8: axis 0 is a batch, each entry of which is scanned along its own first axis."""
     if c.has(0):
         raise UnsupportedNodeError("sequence lengths differ within a batch")
     values = [_of_length(v, 0) for v in values]
@@ -206,7 +206,7 @@ def _scan_batches(c: NodeCall, body: GraphProto, values: list[Value], scanned: i
 
 
 def _of_length(value: Value, axis: int) -> Value:
-    """What is scanned; an error where the axis has another size than now."""
+    """Pin the size of a scanned axis; another size is an error at run time."""
     if value.constant() is not None or value.sizes is not None:
         return value
     return Value(value.kind, of_length(value.tensor, axis))

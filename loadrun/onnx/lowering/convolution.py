@@ -24,7 +24,7 @@ __all__ = ["padding_of", "window_of"]
 
 
 def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
-    """The window of a convolution or pooling, without its pads."""
+    """Read the window of a convolution or pooling, without its pads."""
     n = len(kernel)
     result = WindowGeometry(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
     if len(result.strides) != n or len(result.dilations) != n:
@@ -35,7 +35,7 @@ def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
 
 
 def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Pads before and after by the attributes ``auto_pad`` and ``pads``."""
+    """Compute pads before and after from the attributes ``auto_pad`` and ``pads``."""
     n = len(window.kernel)
     auto = c.text("auto_pad", "NOTSET")
     if auto == "VALID":
@@ -59,7 +59,7 @@ def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> lis
 def _convolved(
     c: NodeCall, x: Tensor, w: Tensor, window: WindowGeometry, groups: int, bias: Tensor | None = None
 ) -> Tensor:
-    """A convolution whose shapes fit together."""
+    """Convolve, after checking that the shapes fit."""
     if x.ndim not in (3, 4, 5) or w.ndim != x.ndim:
         raise UnsupportedNodeError(f"{x.ndim - 2} axes of space; MegEngine convolves over 1 to 3")
     if static_shape(x)[1] != static_shape(w)[1] * groups:
@@ -94,7 +94,7 @@ def _fused_conv(c: NodeCall) -> Tensor:
 
 
 def _ended(c: NodeCall, y: Tensor, added: Tensor | None) -> Tensor:
-    """A convolution with what com.microsoft's operators add: another tensor, an activation."""
+    """Apply the additions of com.microsoft's operators to a convolution: another tensor, an activation."""
     if added is not None:
         y = e.elem(M.ADD, y, added)
     name = c.text("activation")
@@ -103,18 +103,18 @@ def _ended(c: NodeCall, y: Tensor, added: Tensor | None) -> Tensor:
 
 
 def from_last(x: Tensor) -> Tensor:
-    """(N, ..., C) as (N, C, ...)."""
+    """Convert (N, ..., C) to (N, C, ...)."""
     return transposed(x, [0, x.ndim - 1, *range(1, x.ndim - 1)])
 
 
 def to_last(x: Tensor) -> Tensor:
-    """(N, C, ...) as (N, ..., C)."""
+    """Convert (N, C, ...) to (N, ..., C)."""
     return transposed(x, [0, *range(2, x.ndim), 1])
 
 
 @lower("NhwcConv", "NhwcFusedConv", domain=CONTRIB)
 def _conv_last(c: NodeCall) -> Tensor:
-    """Channels last in the data and in the result; the weight is as ever, or has its channels last as well."""
+    """Convolve with channels last in data and result; the weight has the usual layout, or channels last too."""
     x, w = from_last(c.t(0)), c.t(1)
     groups = c.number("group", 1)
     if static_shape(w)[1] * groups != static_shape(x)[1]:
@@ -207,7 +207,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
 def exact_convolution(
     c: NodeCall, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None
 ) -> Tensor:
-    """The int32 convolution of 8-bit tensors without their zero points.
+    """Convolve 8-bit tensors without their zero points in int32.
 
     Sums of up to 258 products are exact in float32; longer ones are split by channels, and added as integers.
     """
@@ -251,7 +251,7 @@ def _conv_integer(c: NodeCall) -> Value:
 
 @lower("Col2Im")
 def _col2im(c: NodeCall) -> Tensor:
-    """A transposed convolution with unit filters: every block is written where its window lies."""
+    """Add up blocks where their windows lie, as a transposed convolution with unit filters."""
     x = c.t(0)
     image, block = c.integers(1, "image_shape"), c.integers(2, "block_shape")
     n = len(image)
@@ -275,7 +275,7 @@ def _col2im(c: NodeCall) -> Tensor:
 
 @lower("CausalConvWithState")
 def _causal(c: NodeCall) -> tuple[Tensor, Tensor]:
-    """A depthwise convolution over time that continues where the last call ended."""
+    """Convolve depthwise over time, continuing where the last call ended."""
     x, w = c.t(0), c.t(1)
     k = static_shape(w)[-1]
     state = c.maybe(3)

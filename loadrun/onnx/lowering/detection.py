@@ -21,7 +21,7 @@ _KEPT = 1 << 14
 
 @lower("NonMaxSuppression", foldable=False)
 def _non_max_suppression(c: NodeCall) -> Value:
-    """For each picture and class the best boxes that do not overlap: rows of picture, class, box."""
+    """Select the best boxes that do not overlap per picture and class: rows of picture, class, box."""
     boxes, scores = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if c.has(2) else 0
     overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if c.has(3) else 0.0
@@ -50,7 +50,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
 
 
 def _suppressed(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tensor:
-    """Boxes that overlap no better one, best first; of equally good ones the first."""
+    """Select boxes that overlap no better one, best first; ties go to the first."""
     order = ordered(score, 0, True)
     param = P.NMSKeep(iou_thresh=overlap, max_output=most)
     lined = e.reshape(e.gather(boxes, [(0, order)]), (1, -1, 4))
@@ -66,7 +66,7 @@ def _labelled(kept: Tensor, b: int, k: int) -> Tensor:
 
 
 def _corners(boxes: Tensor, centered: bool) -> Tensor:
-    """Boxes (B, N, 4) with the lesser corner first."""
+    """Convert to boxes (B, N, 4) with the lesser corner first."""
     a, b, d, f = (e.subtensor(boxes, [(2, i, i + 1, None, None)]) for i in range(4))
     if centered:
         half = const_like(0.5, a)

@@ -15,6 +15,7 @@ from ...tensors import Tensor
 from ...tensors.access import dtype_of, mark_constant
 from ...tensors.apply import type_cvt
 from ..call import NodeCall, front, lower
+from ..scope import Bound
 from ..tensors import HELD, kind_name
 from ..values import BF16, BOOL, FLOAT, INT32, UINT32, UnsupportedNodeError, Value, graph_type
 from .bits import bits_of, float_of
@@ -29,7 +30,7 @@ _NARROW = ("Int8", "Uint8", "Int16")
 
 
 def pair(c: NodeCall) -> tuple[Tensor, Tensor]:
-    """Two operands of one type, with the broadcasting of versions before 7 done."""
+    """Return two operands of one type, broadcast by hand for versions before 7."""
     x, y = c.t(0), c.t(1)
     if c.opset < 7 and c.number("broadcast"):
         at = c.number("axis", x.ndim - y.ndim)
@@ -48,12 +49,12 @@ def _same(x: Tensor, y: Tensor) -> Tensor:
 
 
 def widened(x: Tensor) -> Tensor:
-    """Small integers as int32."""
+    """Return small integers as int32."""
     return cast(x, "int32") if dtype_of(x).name in _NARROW else x
 
 
 def truncated(x: Tensor, y: Tensor) -> Tensor:
-    """Quotient of int32 tensors, toward zero."""
+    """Divide int32 tensors, toward zero."""
     down = e.elem(M.FLOOR_DIV, x, y)
     rest = e.elem(M.SUB, x, e.elem(M.MUL, down, y))
     negative = logic.not_equal(e.compare(_LT, x, const_like(0, x)), e.compare(_LT, y, const_like(0, y)))
@@ -154,7 +155,7 @@ def _lesser(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _extreme(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
-    """The larger or smaller of two; NaN where one is NaN."""
+    """Compute the larger or smaller of two; NaN if either is NaN."""
     return a.maximum(x, y) if mode == M.MAX else a.minimum(x, y)
 
 
@@ -265,7 +266,7 @@ def _isinf(c: NodeCall) -> Tensor:
 
 
 @lower("Identity", foldable=False)
-def _identity(c: NodeCall) -> object:
+def _identity(c: NodeCall) -> Bound:
     return c.inputs[0]
 
 
@@ -298,12 +299,12 @@ def _cast_like(c: NodeCall) -> Value:
 
 
 def small_float(c: NodeCall, value: Value, to: int) -> Value:
-    """A value rounded to a floating-point type of 8 or 4 bits."""
+    """Round a value to a floating-point type of 8 or 4 bits."""
     return value if value.kind == to else Value(to, rounded_for(c, value.tensor, to))
 
 
 def converted(value: Value, to: int) -> Value:
-    """A value in another of ONNX's types.
+    """Convert a value to another of ONNX's types.
 
     Raises:
         UnsupportedNodeError: MegEngine has no such type.
@@ -330,7 +331,7 @@ def converted(value: Value, to: int) -> Value:
 
 
 def _wrapped(x: Tensor, to: int) -> Tensor:
-    """Integers of 4 or 2 bits: upper bits are lost."""
+    """Wrap integers to 4 or 2 bits: upper bits are lost."""
     low, high = limits(to)
     want = graph_type(to)
     wide = cast(x, "int32")
@@ -348,7 +349,7 @@ _WIDTHS = {"Int8": 8, "Uint8": 8, "Int16": 16, "Uint16": 16}
 
 @lower("BitCast")
 def _bit_cast(c: NodeCall) -> Value:
-    """The same bits as another type: integers, which differ in what their highest bit counts for, and float32."""
+    """Reinterpret bits as another type: integers of other signedness, and float32."""
     value, to = c.value(0), c.number("to")
     want = graph_type(to)
     if value.kind == to:

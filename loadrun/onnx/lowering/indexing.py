@@ -24,7 +24,7 @@ _MOST_STEPS = 512
 
 
 def from_front(index: Tensor, size: int) -> Tensor:
-    """Positions with those below 0 counted from the end."""
+    """Count positions below 0 from the end."""
     index = cast(index, "int32")
     value = e.known(index)
     if value is not None and not isinstance(size, TracedInt):
@@ -73,7 +73,7 @@ def _gather_elements(c: NodeCall) -> Tensor:
 
 
 def _batch_ids(shape: Sequence[int], batch: int, rank: int) -> list[Tensor]:
-    """Positions along the first axes, which broadcast to `rank` axes."""
+    """Return positions along the first axes, which broadcast to `rank` axes."""
     return [e.reshape(e.arange(shape[b]), [-1 if i == b else 1 for i in range(rank)]) for b in range(batch)]
 
 
@@ -95,7 +95,7 @@ def _gather_nd(c: NodeCall) -> Tensor:
 
 
 def linear(ids: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
-    """One position for positions along several axes, counted from the front."""
+    """Merge positions along several axes into one, counted from the front."""
     total = ids[0]
     for index, size in zip(ids[1:], sizes[1:], strict=True):
         total = e.elem(M.ADD, e.elem(M.MUL, total, e.like(size, total)), index)
@@ -103,7 +103,7 @@ def linear(ids: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
 
 
 def put(rows: Tensor, at: Tensor, updates: Tensor, how: str) -> Tensor:
-    """Rows replaced by, or combined with, updates.
+    """Replace rows by updates, or combine them.
 
     Args:
         rows: (P, ...).
@@ -132,7 +132,7 @@ def put(rows: Tensor, at: Tensor, updates: Tensor, how: str) -> Tensor:
 
 
 def _rounds(at: Tensor) -> list[Tensor]:
-    """Which updates are done together: no row twice in one round."""
+    """Group updates into rounds, none of which has a row twice."""
     held = e.known(at)
     if held is None:
         count = static_shape(at)[0]
@@ -175,7 +175,7 @@ def _scatter_elements(c: NodeCall) -> Tensor:
 
 
 def _settled(x: Tensor) -> Tensor:
-    """A tensor that is computed of constants, as one."""
+    """Turn a tensor computed from constants into a constant."""
     session = session_of(x)
     return x if session is None else const(np.array(session.value(x)))
 
@@ -202,7 +202,7 @@ def _scatter_nd(c: NodeCall) -> Tensor:
 
 @lower("TensorScatter")
 def _tensor_scatter(c: NodeCall) -> Tensor:
-    """New entries written into a cache along an axis, from a start for each batch on."""
+    """Write new entries into a cache along an axis, from a start for each batch."""
     x, updates = c.t(0), c.t(1)
     axis = c.axis("axis", -2, x.ndim)
     size, count = x.shape[axis], updates.shape[axis]
@@ -258,7 +258,7 @@ def _reverse_sequence(c: NodeCall) -> Tensor:
 
 
 def ordered(x: Tensor, axis: int, largest: bool) -> Tensor:
-    """Positions of the elements along an axis in order; equal ones in the order that they have."""
+    """Return the positions of sorted elements along an axis; ties keep their order."""
     order = [i for i in range(x.ndim) if i != axis] + [axis]
     back = [order.index(i) for i in range(x.ndim)]
     rows = transposed(x, order)
@@ -291,7 +291,7 @@ def _top_k(c: NodeCall) -> tuple[Tensor, Value]:
 
 
 def _places(mask: Tensor) -> Tensor:
-    """Positions in the vector of all elements where a mask is true."""
+    """Return the positions, in the flattened tensor, where a mask is true."""
     flat = e.flat(mask)
     return e.cond_take(flat, flat)[1]
 
@@ -341,7 +341,7 @@ def _unique(c: NodeCall) -> tuple[Tensor | Value, ...]:
 
 
 def uniques(rows: Tensor, keys: Tensor, back: list[int], *, by_value: bool) -> tuple[Tensor | Value, ...]:
-    """Different rows, where each comes first, which one every row is, and how often each comes.
+    """Return distinct rows, the first position of each, the index of every row among them, and counts.
 
     Args:
         rows: what is returned of each key.

@@ -17,7 +17,7 @@ __all__ = ["exact_product", "gemm", "matmul", "minus_zero"]
 
 
 def matmul(x: Tensor, y: Tensor) -> Tensor:
-    """``x @ y`` with numpy's broadcasting; float16 is summed in float32, integers are exact in 32 bits."""
+    """Compute ``x @ y`` with numpy's broadcasting; float16 is summed in float32, integers are exact in 32 bits."""
     if not x.ndim or not y.ndim:
         raise UnsupportedNodeError("a factor is a scalar")
     inner, other = static_shape(x)[-1], static_shape(y)[-2 if y.ndim > 1 else 0]
@@ -59,7 +59,7 @@ def _fused_matmul(c: NodeCall) -> Tensor:
 
 
 def _numbers(c: NodeCall) -> list[float]:
-    """What an activation takes, as far as it is given."""
+    """Return the parameters of an activation that are present."""
     return [c.real(n) for n in ("activation_alpha", "activation_beta") if n in c.attributes]
 
 
@@ -78,7 +78,7 @@ def gemm(
     turn_x: bool = False,
     turn_y: bool = False,
 ) -> Tensor:
-    """alpha * x @ y + beta * bias."""
+    """Compute alpha * x @ y + beta * bias."""
     if dtype_of(x).is_float and 0 not in (*static_shape(x), *static_shape(y)):
         mode = P.MatrixMulComputeMode
         param = P.MatrixMul(
@@ -140,13 +140,13 @@ def _einsum(c: NodeCall) -> Tensor:
 
 
 def minus_zero(x: Tensor, zero: Tensor | None) -> Tensor:
-    """Quantized values as int16 numbers counted from their zero point."""
+    """Return quantized values as int16 numbers relative to their zero point."""
     wide = cast(x, "int16")
     return wide if zero is None else e.elem(M.SUB, wide, cast(zero, "int16"))
 
 
 def exact_product(x: Tensor, y: Tensor, x_zero: Tensor | None, y_zero: Tensor | None) -> Tensor:
-    """The int32 product of 8-bit matrices without their zero points; a zero point per row or column is spread.
+    """Multiply 8-bit matrices without their zero points in int32; zero points per row or column broadcast.
 
     Sums stay below 2**24 where at most 258 products are added up, and are then exact in float32; longer ones are
     multiplied byte by byte.
@@ -167,7 +167,7 @@ def _matmul_integer(c: NodeCall) -> Value:
 
 @lower("Det")
 def _det(c: NodeCall) -> Tensor:
-    """Elimination with the largest pivot of each column, unrolled over the size."""
+    """Eliminate with the largest pivot of each column, unrolled over the size."""
     x = c.t(0)
     n = static_shape(x)[-1]
     if n != static_shape(x)[-2] or n > 16:
@@ -185,7 +185,7 @@ def _det(c: NodeCall) -> Tensor:
 
 
 def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """One row and column less, and the signed pivot: (B, n, n) gives (B, n-1, n-1) and (B,)."""
+    """Eliminate one row and column; return the rest and the signed pivot: (B, n-1, n-1) and (B,)."""
     from ...tensors import apply1  # for start-up
 
     column = e.subtensor(rows, [(2, None, None, None, 0)])

@@ -20,7 +20,7 @@ _EQ = P.ElemwiseMultiTypeMode.EQ
 
 
 def _negative_log_likelihood(c: NodeCall, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-    """-weight[t] * x[t] over classes in axis 1, summed, averaged by weight, or as it is."""
+    """Compute -weight[t] * x[t] over classes in axis 1, summed, averaged by weight, or unreduced."""
     reduction = c.text("reduction", "mean")
     at = cast(target, "int32")
     counted: Tensor | None = None

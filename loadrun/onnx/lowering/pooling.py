@@ -20,7 +20,7 @@ __all__ = ["pooling_window"]
 
 
 def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
-    """The window with its pads, and what the last windows of ``ceil_mode`` need behind them."""
+    """Read the window with its pads and the extra padding that ``ceil_mode`` needs."""
     kernel = c.ints("kernel_shape")
     if not kernel or len(kernel) != x.ndim - 2:
         raise UnsupportedNodeError(f"kernel_shape must name {x.ndim - 2} axes, found {kernel}")
@@ -109,7 +109,7 @@ def _global_lp(c: NodeCall) -> Tensor:
 
 @lower("MaxUnpool")
 def _max_unpool(c: NodeCall) -> Tensor:
-    """Values back at the places that they came from, of a tensor that may be larger than inferred."""
+    """Scatter values back to the positions that they came from, of a tensor maybe larger than inferred."""
     x, at = c.t(0), cast(c.t(1), "int32")
     kernel = c.ints("kernel_shape") or []
     n = len(kernel)

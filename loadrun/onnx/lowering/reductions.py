@@ -21,7 +21,7 @@ _R = P.ReduceMode
 
 
 def axes_of(c: NodeCall, rank: int, since: int = 18) -> list[int] | None:
-    """The axes of a reduction, None where nothing is to be reduced."""
+    """Return the axes of a reduction, or None if there is nothing to reduce."""
     axes = c.ints("axes")
     if c.opset >= since and c.has(1):
         axes = c.integers(1, "axes")
@@ -80,7 +80,7 @@ def _reduce_prod(c: NodeCall) -> Tensor:
 
 
 def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
-    """The largest or smallest value; NaN where one is, and infinity of nothing."""
+    """Reduce to the largest or smallest value; NaN where one is NaN, infinity over no elements."""
     if e.is_bool(x):
         # Of nothing the largest is False, the smallest True.
         return cast(extreme(cast(x, "uint8"), largest, axes), "bool")
@@ -167,7 +167,7 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
 
 
 def flat_to_2d(x: Tensor, axis: int) -> Tensor:
-    """The axes before one, and those from it on, as one each."""
+    """Merge the axes before one, and those from it on, to two axes."""
     if x.ndim == 2 and axis == 1:
         return x
     if axis == 0:
@@ -196,7 +196,7 @@ def _softmax(c: NodeCall) -> Tensor:
 
 
 def hardmax(x: Tensor, axis: int) -> Tensor:
-    """1 at the first of the largest values, else 0."""
+    """Return 1 at the first of the largest values, else 0."""
     at = e.add_axes(_position(x, axis, True), [axis])
     places = e.reshape(e.arange(x.shape[axis]), [-1 if i == axis else 1 for i in range(x.ndim)])
     return cast(e.compare(P.ElemwiseMultiTypeMode.EQ, at, places), dtype_of(x))

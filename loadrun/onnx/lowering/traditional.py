@@ -153,7 +153,7 @@ def _one_hot(c: NodeCall) -> Value:
 
 @lower("LabelEncoder", domain=_ML)
 def _encode(c: NodeCall) -> Value:
-    """Numbers replaced by numbers: each is looked for in the sorted keys, by halves."""
+    """Map numbers to numbers: each is searched by bisection in the sorted keys."""
     if is_text(c, 0):
         return _encoded_text(c)
     x = c.t(0)
@@ -188,7 +188,7 @@ def _encode(c: NodeCall) -> Value:
 
 
 def _encoded_text(c: NodeCall) -> Value:
-    """Text that is known when the model is loaded, replaced by numbers."""
+    """Map text that is known when the model is loaded to numbers."""
     x = text_of(c, 0)
     if c.texts("keys_strings") is not None:
         keys = list(c.texts("keys_strings") or [])
@@ -232,7 +232,7 @@ def _encoded_text(c: NodeCall) -> Value:
 
 
 def _tables(c: NodeCall) -> tuple[Array, Array, float, int]:
-    """Keys, values, what stands for other numbers, and ONNX's type of the values."""
+    """Return keys, values, the default for other numbers, and ONNX's type of the values."""
     if any(n in c.attributes for n in ("keys_strings", "values_strings", "classes_strings")):
         raise UnsupportedNodeError("its table holds text, of which MegEngine has none")
     if any(n in c.attributes for n in ("keys_tensor", "values_tensor")):
@@ -270,7 +270,7 @@ def _table(c: NodeCall, name: str) -> Value:
 
 @lower("ZipMap", domain=_ML, foldable=False)
 def _zip_map(c: NodeCall) -> Value:
-    """The scores as they are: a map is made of each row, a key for each column."""
+    """Return the scores unchanged: ONNX would make a map of each row, with a key per column."""
     names = c.texts("classlabels_strings") or [str(n) for n in c.ints("classlabels_int64s") or []]
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     c.importer.note(f"ZipMap would make maps of its scores; they stay a tensor with the columns {shown}")
@@ -321,7 +321,7 @@ def _classify(c: NodeCall) -> tuple[Value | Unheld, Value]:
 
 
 def _one_score(scores: Tensor, labels: Labels, post: str) -> tuple[Value | Unheld, Value]:
-    """Labels and scores where one score tells two classes apart."""
+    """Return labels and scores where one score tells two classes apart."""
     wins = e.drop_axes(larger(scores, 0), [1])
     if labels.count != 2:
         return labels.either(wins, (0, 1)), Value(FLOAT, probit(scores) if post == "PROBIT" else scores)
