@@ -18,6 +18,7 @@ import numpy as np
 from ..graph import params as P
 from ..graph.dtypes import Array
 from ..ops.budget import pay
+from ..tensors.access import recorded
 from ..tensors.convert import const
 from ..tensors.products import matmul
 from ..tensors.symbolic import TracedInt
@@ -155,7 +156,7 @@ def _symbolic_waves(rows: int, columns: int, period: int, inverse: bool, power: 
 
 
 def _number(size: int) -> Tensor:
-    found = size._tensor() if isinstance(size, TracedInt) else None
+    found = recorded(size) if isinstance(size, TracedInt) else None
     return e.cast(const(np.int32(int(size))) if found is None else found, "float32")
 
 

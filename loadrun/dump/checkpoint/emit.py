@@ -20,6 +20,7 @@ from ...base.files import replacing
 from ...base.logger import get_logger
 from ...graph.dtypes import Array, round_bfloat16
 from ...tensors import Tensor
+from ...tensors.access import qparams_of
 from ...tensors.device import DEFAULT
 from ...tensors.qparams import QParams, QuantMode
 from ...tensors.quantized_dtypes import QuantDtypeMeta
@@ -280,7 +281,7 @@ class _Emitter:
         self.f.write(b"(")
         self.array(array)
         self.dtype(array.dtype)
-        qparams = value._qparams if isinstance(value, Tensor) else None
+        qparams = qparams_of(value) if isinstance(value, Tensor) else None
         self.text(str(value.device if isinstance(value, Tensor) else DEFAULT))
         self.f.write(b"t\x81}")
         if qparams is not None:
