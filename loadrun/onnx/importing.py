@@ -22,7 +22,6 @@ from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder
 from . import exact
 from .call import NodeCall, NodeLowering, Result, find
-from .checks import check, check_within
 from .lowering.parts import of_length
 from .messages import (
     AttributeProto,
@@ -339,6 +338,8 @@ class Importer:
 
     def _checked(self, name: str, value: Value) -> Var:
         """Compare an output with its expected value, an input of the graph, as ONNX's backend tests do."""
+        from .checks import check, check_within  # for start-up
+
         held = checked(self.expected[name], value.kind, f"the expected value of {name!r}")
         scalar = held.ndim == 0
         outside = from_stored(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)

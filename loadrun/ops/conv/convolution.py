@@ -19,7 +19,6 @@ from ..registry import Bound, Call, ShapeCall, kernel
 from .fast import conv_fast, planned
 from .finish import Finish, Real, Requantize
 from .geometry import Geometry
-from .integer import fits, whole_convolution
 from .layout import Packing, from_plain, output_packing, to_plain
 from .rules import (
     QUANTIZED,
@@ -38,9 +37,6 @@ from .rules import (
     product_scale,
     volume_dtype,
 )
-from .steps import conv_steps, deconv_columns, deconv_steps, rounding
-from .transpose import deconv_fast
-from .volume import conv_volume
 
 __all__ = ["bind_float"]
 
@@ -152,6 +148,8 @@ def _bind_integer(c: Call, s: ShapeCall) -> Bound | None:
     p: Any = s.opr.params[0]
     if len(c.inputs) > len(("x", "w", "bias")) or not all(c.const[1:]):
         return None
+    from .integer import fits  # for start-up
+
     plan = conv_plan(p, c.inputs, s.shape(0), s.shape(1))
     if not fits(plan):
         return None
@@ -185,6 +183,8 @@ def _whole_integer(
         return None
     if finish is not None and finish.addend is not None and finish.addend.dtype != np.float32:
         return None
+    from .integer import whole_convolution  # for start-up
+
     return whole_convolution(plan, dtype, filters, finish, target)
 
 
@@ -211,6 +211,8 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
     data = _numbers(x, plan.x, dtype, filters.dtype)
     if dtype.is_float:
         if _stepwise(p, dtype):
+            from .steps import conv_steps, rounding  # for start-up
+
             result = conv_steps(
                 data, filters, plan.geo, rounding(dtype.name), _columns(p, plan), plan.flip
             ).astype(target.np)
@@ -348,6 +350,8 @@ def _float_bias(
     if dtype.name == "Float32":
         finish = Real(p.nonlineMode, bias, z, then=c.take_finish())
         return conv_fast(x, filters, plan.geo, None if finish.idle else finish)
+    from .steps import conv_steps, rounding  # for start-up
+
     # The narrow types round after the convolution, the bias, z and the nonlinearity.
     round_ = rounding(dtype.name)
     steps = _stepwise(p, dtype)
@@ -448,6 +452,9 @@ def transposed(c: Call, w: Array, diff: Array, like: Array | None = None) -> Arr
 
 
 def _transposed(c: Call, p: ConvParam, w: Array, diff: Array, like: Array | None) -> Array:
+    from .steps import deconv_columns, deconv_steps, rounding  # for start-up
+    from .transpose import deconv_fast
+
     plan = backward_plan(p, c.inputs, w.shape, diff.shape, None if like is None else like.shape)
     filters = _filters(c, w, plan, 0, wide=True)
     dtype, target = c.inputs[1], c.outputs[0]
@@ -488,10 +495,14 @@ def convolution_3d(c: Call, x: Array, w: Array) -> Array:
     dtype = c.inputs[0]
     data = _numbers(x, plan.x, dtype, filters.dtype)
     if _stepwise(p, dtype):
+        from .steps import conv_steps, rounding  # for start-up
+
         result = conv_steps(data, filters, plan.geo, rounding(dtype.name), turned=plan.flip).astype(
             c.outputs[0].np
         )
     else:
+        from .volume import conv_volume  # for start-up
+
         result = _narrow(conv_volume(data, filters, plan.geo), dtype)
     return from_plain(result, plan.out)
 
