@@ -14,7 +14,7 @@ __all__ = ["as_json", "bisected", "departed", "differences", "findings"]
 
 
 def differences(found: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
-    """The lines of a comparison: what was matched, a table, the first difference, and what is to blame."""
+    """Return the lines of a comparison: what was matched, a table, the first difference, what is to blame."""
     counted = ", ".join(f"{n} by {how}" for how, n in sorted(found.matched.items()))
     matched = sum(found.matched.values())
     yield f"{len(found.rows)} values compared; {matched} of {found.total} variables matched ({counted})"
@@ -55,7 +55,7 @@ def differences(found: Differences, *, everything: bool = False, rows: int = 12)
 
 
 def _chosen(found: Differences, rows: int) -> list[SuspectVar]:
-    """What a reader needs: the rows around the first difference, the roots, the outputs."""
+    """Return what a reader needs: the rows around the first difference, the roots, the outputs."""
     wrong = [i for i, r in enumerate(found.rows) if not r.agrees]
     if not wrong:
         return sorted(found.rows, key=_apart, reverse=True)[:3]
@@ -101,7 +101,7 @@ def _constant(c: Constant) -> str:
 
 
 def bisected(found: Bisected) -> str:
-    """The line of `--bisect`."""
+    """Return the line of `--bisect`."""
     if found.var is None:
         return "the outputs agree"
     d = found.distance
@@ -114,7 +114,7 @@ def bisected(found: Bisected) -> str:
 
 
 def departed(found: list[ChangedValue], rows: int = 8) -> Iterator[str]:
-    """The lines of a run beside the statistics that a file's record holds."""
+    """Return the lines of a run beside the statistics that a file's record holds."""
     if not found:
         yield "all of them are as they were"
         return
@@ -127,7 +127,7 @@ def departed(found: list[ChangedValue], rows: int = 8) -> Iterator[str]:
 
 
 def findings(found: list[Finding], limit: float | None) -> Iterator[str]:
-    """The lines of `--check-finite` and `--range`: where it began, and where it went unseen."""
+    """Return the lines of `--check-finite` and `--range`: where it began, and where it went unseen."""
     if not found:
         yield "all values are finite" + (f" and at most {limit:g} in size" if limit is not None else "")
         return
@@ -143,7 +143,7 @@ def findings(found: list[Finding], limit: float | None) -> Iterator[str]:
 
 
 def as_json(found: Differences) -> dict[str, Any]:
-    """The whole comparison as plain values; numbers that JSON does not have are strings."""
+    """Return the whole comparison as plain values; numbers that JSON does not have are strings."""
     roots = {r.var.id for r in found.roots}
     return {
         "matched": found.matched,

@@ -29,7 +29,7 @@ _WHY = re.compile(r"(?:what\(\):\s*|\b(?=mgb::\w+Error)|^(?=ERROR: ))(.+)", re.M
 
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
-    """The tool; the argument is its path, or its name in the search path."""
+    """Return the tool; the argument is its path, or its name in the search path."""
     return LoadAndRun(graph, targets, _tool(setup.argument))
 
 
@@ -115,7 +115,7 @@ class LoadAndRun:
         return self._read(out, said)
 
     def _read(self, out: Path, said: str) -> list[Array]:
-        """The outputs by their names in the files' texts."""
+        """Return the outputs by their names in the files' texts."""
         dtypes = {f"out{i}": v.dtype for i, v in enumerate(self._whole.computed)}
         found: dict[str, Array] = {}
         try:
@@ -138,6 +138,6 @@ def _ending(code: int) -> str:
 
 
 def _why(said: str) -> str:
-    """What the tool says of an error, else the end of what it printed."""
+    """Return what the tool says of an error, else the end of what it printed."""
     found = _WHY.search(said)
     return clipped(said[found.start(1) :]) if found else clipped(said, last=True) or "it printed nothing"

@@ -60,7 +60,7 @@ def fitted(source: SourceFile, ports: Ports, feeds: Mapping[str, FileValue]) -> 
 
 
 def refused(engine: str, source: SourceFile, why: Exception) -> str:
-    """What is said where a runtime does not take a file, with the other way where there is one."""
+    """Return what is said where a runtime does not take a file, with the other way where there is one."""
     other = f"; {engine}:{TRANSLATED} gives it loadrun's graph instead" if source.graph.outputs else ""
     return f"{engine} does not take the file: {why}{other}"
 

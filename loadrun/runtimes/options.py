@@ -50,7 +50,7 @@ class EngineOptions(NamedTuple):
 
 
 def number(key: str, value: str, least: int = 0) -> int:
-    """The whole number of an option.
+    """Return the whole number of an option.
 
     Raises:
         UsageError: it is none, or less than the least.
@@ -63,7 +63,7 @@ def number(key: str, value: str, least: int = 0) -> int:
 
 
 def choice(key: str, value: str, known: Collection[str]) -> str:
-    """The word of an option.
+    """Return the word of an option.
 
     Raises:
         UsageError: it is none of those that are known.

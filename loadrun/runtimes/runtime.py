@@ -59,6 +59,6 @@ class Runtime(Protocol):
 
 
 def missing(package: str, extra: str, why: Exception | None = None) -> UsageError:
-    """The error for a runtime that is not installed."""
+    """Return the error for a runtime that is not installed."""
     said = f" ({why})" if why is not None and not isinstance(why, ModuleNotFoundError) else ""
     return UsageError(f"the engine {extra} needs the package {package}: pip install loadrun[{extra}]{said}")

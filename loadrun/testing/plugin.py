@@ -25,6 +25,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ..runner import OutputResult, Result, Runner
+    from ..testcase import Bundle
 
 __all__ = ["CheckFailed", "ModelFile"]
 
@@ -103,7 +104,7 @@ class _OpenModel:
         self.result: tuple[Any, Result | BaseException] | None = None
 
     def runner(self, path: Path, dump: int, engine: str, seed: int) -> Runner:
-        """The runner of a dump of a file."""
+        """Return the runner of a dump of a file."""
         if self.key != (path, engine, seed):
             from ..dump import load_all  # for start-up
             from ..engines import runs_file  # for start-up
@@ -116,7 +117,7 @@ class _OpenModel:
         return self.runners[dump]
 
     def run(self, path: Path, dump: int, index: int | None, engine: str, seed: int) -> Result:
-        """The result of a testcase, which its outputs share."""
+        """Return the result of a testcase, which its outputs share."""
         key = path, dump, index, engine, seed
         if self.result is None or self.result[0] != key:
             runner = self.runner(path, dump, engine, seed)
@@ -136,7 +137,7 @@ _open = _OpenModel()
 
 
 def _engine(config: pytest.Config) -> str:
-    """The engine that options and configuration name."""
+    """Return the engine that options and configuration name."""
     return str(config.getoption("--loadrun-engine") or config.getini("loadrun_engine"))
 
 
@@ -172,12 +173,12 @@ class ModelFile(pytest.File):
                 yield case
 
 
-def _expected(bundle: Any) -> list[str]:
-    """Outputs of which there is an expected value, whether a check reads it or not."""
+def _expected(bundle: Bundle) -> list[str]:
+    """Return the outputs with an expected value, whether a check reads it or not."""
     from ..testcase import EXPECT  # for start-up
 
     if bundle.refusal is not None:
-        return [*bundle.source.outputs]
+        return [*bundle.source.outputs] if bundle.source is not None else []
     names = [v.name or "" for v in bundle.graph.inputs]
     return [n[: -len(EXPECT)] for n in names if n.endswith(EXPECT)]
 
@@ -206,7 +207,7 @@ class ModelCase(pytest.Collector):
             yield item
 
     def result(self) -> Result:
-        """What running it gives."""
+        """Run it, and return what it gives."""
         seed = int(self.config.getini("loadrun_seed"))
         return _open.run(self.path, self.dump, self.index, _engine(self.config), seed)
 
@@ -214,8 +215,8 @@ class ModelCase(pytest.Collector):
 class ModelTest(pytest.Item):
     """A test of a model, with what is the same for all of them."""
 
-    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
-        """A failing check by what was compared, anything else by its traceback."""
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Describe a failing check by what was compared, anything else by its traceback."""
         from ..base.errors import LoadRunError  # for start-up
 
         if isinstance(excinfo.value, CheckFailed):
