@@ -11,7 +11,7 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from math import prod
 from typing import Any
@@ -116,7 +116,7 @@ class MessageProcess:
         self._open.close()
 
 
-def _array(read: Any, dtype: str, shape: Sequence[int]) -> Array:
+def _array(read: Callable[[int], bytes], dtype: str, shape: Sequence[int]) -> Array:
     kind = np.dtype(dtype)
     sizes = [int(n) for n in shape]
     if kind.hasobject or any(n < 0 for n in sizes):

@@ -16,8 +16,8 @@ _DEFAULTS = {"float16": (1e-3, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-
 
 
 def assert_close(
-    actual: Any,
-    expected: Any,
+    actual: object,
+    expected: object,
     *,
     rtol: float | None = None,
     atol: float | None = None,
@@ -84,7 +84,7 @@ def _pairs(actual: Any, expected: Any, place: str) -> Iterator[tuple[str, Any, A
         yield place, np.asarray(actual), np.asarray(expected)
 
 
-def _holds_arrays(value: Any) -> bool:
+def _holds_arrays(value: object) -> bool:
     """Tell whether a list or tuple holds arrays; one of numbers is an array itself."""
     return isinstance(value, (list, tuple)) and any(
         hasattr(v, "shape") or isinstance(v, Mapping) for v in value
@@ -158,6 +158,6 @@ def _wide(x: Array, y: Array) -> np.dtype[Any]:
     return np.dtype("f8")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: np.generic) -> str:
     """Show a number with as many digits as tell float32 values apart."""
     return f"{value:.9g}" if value.dtype.kind in "fc" else str(value)

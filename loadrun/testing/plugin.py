@@ -25,6 +25,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ..runner import OutputResult, Result, Runner
+    from ..testcase import Bundle
 
 __all__ = ["CheckFailed", "ModelFile"]
 
@@ -172,12 +173,12 @@ class ModelFile(pytest.File):
                 yield case
 
 
-def _expected(bundle: Any) -> list[str]:
+def _expected(bundle: Bundle) -> list[str]:
     """List outputs of which there is an expected value, whether a check reads it or not."""
     from ..testcase import EXPECT  # for start-up
 
     if bundle.refusal is not None:
-        return [*bundle.source.outputs]
+        return [*bundle.source.outputs] if bundle.source is not None else []
     names = [v.name or "" for v in bundle.graph.inputs]
     return [n[: -len(EXPECT)] for n in names if n.endswith(EXPECT)]
 
@@ -214,7 +215,7 @@ class ModelCase(pytest.Collector):
 class ModelTest(pytest.Item):
     """A test of a model, with what is the same for all of them."""
 
-    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show a failing check by what was compared, anything else by its traceback."""
         from ..base.errors import LoadRunError  # for start-up
 
