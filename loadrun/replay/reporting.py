@@ -162,11 +162,14 @@ def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
         if options.junit is not None:
             from ..report.junit import JUnitWriter  # for start-up
 
-            writers.append(JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about))
+            junit = JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about)
+            stack.callback(junit.discard)
+            writers.append(junit)
         if options.html is not None:
             from ..report.html import HtmlWriter  # for start-up
 
             drawing = HtmlWriter(stack.enter_context(text_file(options.html, "utf-8")), about)
+            stack.callback(drawing.discard)
             writers.append(drawing)
         saved = stack.enter_context(_results_file(options.save_results))
         yield Sinks(writers, drawing, saved, options.output, len(files) > 1)

@@ -183,6 +183,10 @@ class HtmlWriter:
             out.write(part)
         out.write(f"<h2>Environment</h2>{pairs({**self._about, 'exit_code': exit_code})}")
         out.write(FOOT)
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop what was not written."""
         self._sections.close()
 
 

@@ -146,6 +146,10 @@ class JUnitWriter:
         while part := self._suites.read(1 << 16):
             self.file.write(part)
         self.file.write("</testsuites>\n")
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop what was not written."""
         self._suites.close()
         self._cases.close()
 
