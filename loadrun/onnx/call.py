@@ -222,7 +222,7 @@ class NodeCall:
                 f'constants={{"{name}": ...}}' if name else "constants={...} of the input that it comes from"
             )
             raise UnsupportedNodeError(
-                f"its {what} must be known when the model is loaded, but data decide it; give it as {hint}"
+                f"its {what} must be known when the model is loaded, but it depends on data;  give it as {hint}"
             )
         return found
 

@@ -61,7 +61,7 @@ def available() -> bool:
 
 def _missing() -> list[str]:
     specs = {name: find_spec(name) for name in ("onnx", "onnxruntime")}
-    # A folder of that name on the path is found as a package without a file.
+    # A folder of that name on the path counts as a namespace package, which has no file.
     return [name for name, spec in specs.items() if spec is None or spec.origin is None]
 
 

@@ -88,7 +88,7 @@ def _modulo(call: NodeCall, given: list[Array]) -> Array | None:
 def _extreme(largest: bool) -> Rule:
     def one(a: int, b: int) -> int | None:
         if isinstance(a, TracedInt) or isinstance(b, TracedInt):
-            # A size is never negative, which decides what exporters ask most.
+            # A size is never negative, which settles most comparisons that exporters write.
             other, size = (b, a) if isinstance(a, TracedInt) else (a, b)
             if isinstance(other, TracedInt) or int(other) > 0:
                 return None

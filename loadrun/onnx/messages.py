@@ -344,7 +344,7 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0, count:
         FormatError: the bytes are no such message, or of nothing but empty ones.
     """
     if depth > _DEPTH:
-        raise FormatError(f"messages lie in each other deeper than {_DEPTH}", offset=base)
+        raise FormatError(f"messages are nested deeper than {_DEPTH}", offset=base)
     count = count or _Count(len(data))
     count.left -= 1
     if count.left < 0:

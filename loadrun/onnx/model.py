@@ -232,7 +232,7 @@ class _KnownShapes:
             found.update((v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown)
 
         engine = ReferenceEngine(self.graph, self.ends)
-        # Values at random may lie outside what an operator takes; what was seen until then is known.
+        # Random values may be out of an operator's range; shapes observed before that are valid.
         with suppress(LoadRunError):
             engine.run({n: v for n, v in self.example.items() if n in engine.inputs}, see)
         return found

@@ -82,7 +82,7 @@ def parsed(data: memoryview, kind: TypeProto | None, folder: Path) -> FileValue:
     if kind is not None and kind.map is not None:
         return _map(parse(MapProto, data), external)
     if kind is not None and kind.optional is not None:
-        # ONNX's own tests store an element that is there without anything around it, too.
+        # ONNX's own tests also store a present element without the wrapping message.
         try:
             return _optional(parse(OptionalProto, data), external)
         except FormatError:

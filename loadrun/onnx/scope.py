@@ -114,15 +114,15 @@ class DeclaredInput:
         tensor = info.type.tensor if info.type else None
         hint = f"give its value as constants={{{info.name!r}: ...}}"
         if tensor is not None and tensor.elem == STRING:
-            raise UnsupportedNodeError(f"is text, of which MegEngine has none; {hint}")
+            raise UnsupportedNodeError(f"is text, which MegEngine does not support; {hint}")
         if tensor is None:
-            raise UnsupportedNodeError(f"is {_container(info)}, of which MegEngine has none; {hint}")
+            raise UnsupportedNodeError(f"is {_container(info)}, which MegEngine does not support; {hint}")
         self.name = info.name
         self.kind = tensor.elem
         graph_type(self.kind)
         dims = tensor.shape.dims if tensor.shape is not None else None
         self.declared = declared_shape(info)
-        # What convolutions move over: the batch alone is open in most files.
+        # Convolutions slide over the other axes: in most files the batch alone is open.
         self.open_sizes = self.declared is None or any(not n for n in self.declared[1:])
         self.assumed = shape is None and (self.declared is None or None in self.declared)
         if shape is not None:
@@ -135,4 +135,4 @@ class DeclaredInput:
             axes = [axis_of(info, i) for i in range(len(dims))]
             self.shape = tuple(stand_in.of(name, i) if n is None else n for i, (n, name) in enumerate(axes))
         if len(self.shape) > 7:
-            raise UnsupportedNodeError(f"has {len(self.shape)} axes, MegEngine knows 7")
+            raise UnsupportedNodeError(f"has {len(self.shape)} axes, MegEngine supports 7")

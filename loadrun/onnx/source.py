@@ -101,7 +101,7 @@ def _arguments(args: object, kwargs: Mapping[str, Any] | None) -> tuple[tuple[An
             return args, named
         doubled = sorted(set(extra) & set(named))
         if doubled:
-            raise UsageError(f"{', '.join(doubled)} stand in kwargs and in the dict that ends args")
+            raise UsageError(f"{', '.join(doubled)} are both in kwargs and in the dict that ends args")
         named = {**extra, **named}
         args = args[:-1]
     return args, named

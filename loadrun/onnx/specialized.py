@@ -130,11 +130,11 @@ class OnnxModel:
         outputs = {o.name: o for o in model.graph.outputs}
         sets = find_sets(file, test_data, names, list(outputs))
         self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
-        # What is stored of an output that is no tensor, as a map, cannot be compared with what stands for it.
+        # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.
         held = {n: v for n, v in sets[0].own(self._types).items() if _is_number(v)} if sets else {}
         examples = {n: v for n, v in held.items() if not n.endswith(EXPECT)}
         expected = {n.removesuffix(EXPECT): v for n, v in held.items() if n.endswith(EXPECT)}
-        # Data for another model than the one that is asked for, or data that are not tensors, say nothing about it.
+        # Data for another model, or data that are not tensors, say nothing about this one.
         others = any(tuple(s) != examples[n].shape for n, s in input_shapes.items() if n in examples)
         others = others or bool(set(constants) & set(names))
         self._own_sets: list[DataSet] = [] if others else sets
@@ -230,7 +230,7 @@ class OnnxModel:
         axes = self._open_axes(shapes)
         if not axes:
             return graph
-        # Expected values have the sizes of this graph; those of others are not known.
+        # Expected values have the sizes of this graph; those at other sizes are unknown.
         alone = self._recorded(shapes) if expected else recorded
         if self._same_at(alone, shapes, [a for places in axes for a in places]):
             return graph
@@ -327,7 +327,7 @@ class OnnxModel:
             )
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
         text = (
-            "no graph can be made before the sizes are known that the file leaves open: feed the model, or give "
+            "no graph can be built before the sizes that the file leaves open are known:  feed the model, or give "
             f"input_shapes (--input-shape); at sizes of 1, {why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}

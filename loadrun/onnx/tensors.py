@@ -223,7 +223,7 @@ def _shaped(found: Array, name: str, dims: Sequence[int]) -> Array:
     try:
         return found.reshape(dims)
     except (ValueError, OverflowError):
-        raise FormatError(f"tensor {name!r} has the shape {list(dims)}, which no array has") from None
+        raise FormatError(f"tensor {name!r} has the shape {list(dims)}, which no array can have") from None
 
 
 def texts(tensor: TensorProto) -> Array:

@@ -214,7 +214,7 @@ class Value:
     def _constant_tensor(self) -> Tensor:
         assert self.array is not None
         if any(n > 1 and not step for n, step in zip(self.array.shape, self.array.strides, strict=True)):
-            # Numbers that are repeated take no memory before they are stored.
+            # Broadcast numbers take no memory until they are stored.
             nbytes = self.array.size * graph_type(self.kind).np.itemsize
             if any(self.array.strides) or active() is None:
                 pay(nbytes)

@@ -60,7 +60,7 @@ class FxCall:
         """Require sizes that are numbers, because an operator of MegEngine has them as parameters.
 
         Raises:
-            UnsupportedCallError: one of them follows an input.
+            UnsupportedCallError: one of them is symbolic.
         """
         numbers = [n.node.maybe_as_int() if isinstance(n, torch.SymInt) else n for n in sizes]
         if any(not isinstance(n, int) or isinstance(n, TracedNumber) for n in numbers):

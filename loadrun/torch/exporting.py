@@ -40,7 +40,7 @@ _WAY_OUT = (
     "outside"
 )
 
-NO_COMPLEX = "it is lowered for real numbers alone; take complex ones apart with torch.view_as_real"
+NO_COMPLEX = "it is lowered for real numbers only; split complex ones with torch.view_as_real"
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def unsupported(program: Any) -> list[LoweringProblem]:
     found: dict[tuple[Any, ...], LoweringProblem] = {}
     for node in _nodes(program):
         if _is_missing(node):
-            # What a decomposition is made of tells a user less than the operator that was decomposed.
+            # A user knows the operator that was decomposed better than its decomposition.
             target = name_of_target(node.meta.get("original_aten") or node.target)
             known = touches_complex(node) and lowering_of(target) is not None
             problem = LoweringProblem(target, NO_COMPLEX if known else "", place_of(node))

@@ -60,7 +60,7 @@ class Interpreter:
         self.problems = []
         given = {**{n: t for n, t in self.constants.items() if n not in inputs}, **inputs}
         graph = self.program.graph_module.graph
-        # Tokens, which order effects, hold nothing.
+        # Tokens, which order effects, have no value.
         feeds = [given.get(n.name) for n in graph.nodes if n.op == "placeholder"]
         found = self._graph(self.program.graph_module, feeds, top=True)
         if self.problems:

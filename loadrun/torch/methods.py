@@ -96,7 +96,7 @@ def traced_methods(
         if not callable(function):
             raise UsageError(f"{type(mod).__name__} has no method {name!r}")
         args, kwargs = _arguments(name, example, by_keyword)
-        # `check_method` compares, where that is asked for.
+        # `check_method` compares, if asked to.
         method = Traced(function, True if symbolic else None, opt_level, check=None)
         outputs = method.record(args, kwargs)
         if strict and isinstance(outputs, (list, dict)):

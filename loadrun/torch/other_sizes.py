@@ -80,7 +80,7 @@ def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
             if n != value.shape[axis]:
                 value = value.index_select(axis, torch.arange(n) % max(value.shape[axis], 1))
         if value.is_floating_point() and value.numel() and bool((value == value.flatten()[0]).all()):
-            # Of zeros alone, or ones, many functions are the same.
+            # Many functions agree on all zeros or all ones.
             value = value + torch.linspace(0.25, 0.75, value.numel()).reshape(value.shape).to(value.dtype)
         found.append(value)
     return found
@@ -105,7 +105,7 @@ def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
     try:
         return differing_outputs(traced, traced._run(flat), truth)
     except (InputError, EngineError):
-        # Nothing is wrong in silence there.
+        # The graph refuses these sizes, so nothing is silently wrong.
         return {}
 
 

@@ -50,7 +50,7 @@ class Signature:
         found, given = pytree.tree_flatten((tuple(args), ordered))
         if extra or given != spec:
             raise InputError(
-                f"the traced call had arguments of another structure: {spec}, found {given}"
+                f"the arguments differ in structure from those of the traced call: expected {spec}, found {given}"
                 + (f" and {', '.join(extra)}" if extra else "")
             )
         return found
@@ -100,7 +100,7 @@ class Signature:
             elif hasattr(spec.arg, "value") and value != spec.arg.value:
                 raise InputError(
                     f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
-                    "what is not a tensor is a constant of the graph; trace anew"
+                    "what is not a tensor is a constant of the graph; trace again"
                 )
         return found
 

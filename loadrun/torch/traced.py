@@ -89,7 +89,7 @@ class Traced(Dumps):
         self._interpreter: Any = None
         self._lock = threading.RLock()
 
-    # What dumps look at
+    # For dumps
 
     @property
     def recording(self) -> Any:
@@ -221,11 +221,11 @@ class Traced(Dumps):
             return
         worst = ", ".join(f"{n} ({e:.3g})" for n, e in [*errors.items()][:3])
         text = (
-            f"the graph does not give what torch gives for {where}: {worst}, the error of MegEngine's measure; "
+            f"the graph differs from torch for {where}: {worst}, the error of MegEngine's measure; "
             f"{'; '.join(self.notes) or 'an operator may be lowered wrongly'}"
         )
         if self._checks:
-            raise TraceError(f"{text}; check=False takes it nevertheless")
+            raise TraceError(f"{text}; check=False accepts it anyway")
         warnings.warn(text, TraceWarning, stacklevel=6)
 
     def check(self, flat: Sequence[Any]) -> None:
@@ -246,7 +246,7 @@ class Traced(Dumps):
         except AssertionError as error:
             raise InputError(
                 f"the traced module does not hold for these sizes: {str(error).strip()[:300]}\n  when torch exported "
-                "it, the code took this for granted (a size as a number in Python, or a dynamic axis of size 1)"
+                "it, the code assumed fixed sizes (a size as a number in Python, or a dynamic axis of size 1)"
             ) from error
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
@@ -287,7 +287,7 @@ class Traced(Dumps):
         except UnsupportedCallError as error:
             raise TraceError(str(error)) from error
 
-    # What torch computes
+    # Results of torch
 
     def truth(self, flat: Sequence[Any]) -> list[Array]:
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
@@ -370,7 +370,7 @@ def _is_dynamic(node: Any) -> bool:
     return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
 
 
-# What torch computes
+# Results of torch
 
 
 def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:

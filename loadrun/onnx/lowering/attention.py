@@ -217,7 +217,7 @@ def _linear(c: NodeCall) -> tuple[Tensor, Tensor]:
     dv = static_shape(v)[2] // n_kv
     steps = static_shape(q)[1]
     if steps > 512:
-        raise UnsupportedNodeError(f"a sequence of {steps} steps; 512 at most are unrolled")
+        raise UnsupportedNodeError(f"a sequence of {steps} steps; at most 512 are unrolled")
     b = q.shape[0]
     scale = c.real("scale") or 1.0 / sqrt(dk)
     state = cast(c.t(3), "float32") if c.has(3) else e.full(const_like(0.0, q), (b, n_kv, dk, dv))

@@ -54,7 +54,7 @@ def convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     if source.np == target.np:
         return x
     if source.is_float and target.np.kind in "iu" and target.np.itemsize < 4:
-        # Out of range floats wrap by way of int32; ONNX leaves them open.
+        # Out-of-range floats wrap through int32; ONNX leaves them undefined.
         x = w.cast(x, ElemType.INT32)
     return w.cast(x, elem_of(target))
 

@@ -108,7 +108,7 @@ class NodeEmitter:
             UnsupportedOprError: the opset is older.
         """
         if self.opset < opset:
-            raise UnsupportedOprError(f"{what} needs opset {opset}, asked for is {self.opset}", opset)
+            raise UnsupportedOprError(f"{what} needs opset {opset}, but {self.opset} is requested", opset)
 
     def ops(
         self, kind: str, *inputs: str, out: int | Sequence[str] = 1, domain: str = "", **attributes: Attribute
@@ -353,7 +353,7 @@ class NodeEmitter:
         half = self.f32(float(np.nextafter(np.float32(0.5), np.float32(0))))
         return self.op("Mul", self.op("Sign", x), self.op("Floor", self.op("Add", self.op("Abs", x), half)))
 
-    # The whole
+    # Whole graph
 
     def graph(
         self,

@@ -182,7 +182,7 @@ class OnnxWriter(NodeEmitter):
         finally:
             self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors = outer
 
-    # What is known
+    # Facts about variables
 
     def shape(self, var: Var) -> Sizes:
         """Return the shape of a variable.

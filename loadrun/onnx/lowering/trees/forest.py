@@ -228,7 +228,7 @@ def _walked(following: Array, inner: Array, roots: Array, names: _Names) -> tupl
         reached[front] = True
     else:
         raise _too_deep()
-    # Every node after all that lead to it: a node that is never left alone leads back to itself.
+    # Topological order: a node that never loses all its incoming edges is on a cycle.
     open_nodes = reached & inner
     edges = np.zeros(len(inner), np.int64)
     ways = following[open_nodes]

@@ -138,7 +138,7 @@ def power(call: FxCall, x: Any, y: Any) -> Any:
 
 def _function(function: Callable[[Complex], Complex]) -> Callable[..., Any]:
     def lowered(call: FxCall, x: Any) -> Any:
-        # Constants in them are float32.
+        # Their constants are float32.
         return pair(function(pair(x, np.float32)), call.dtype)
 
     return lowered
