@@ -1,7 +1,7 @@
 """Arithmetic on a few integers: exact, and symbolic where they are sizes of tensors.
 
-ONNX computes shapes with operators on int64 tensors. Done in Python, on object arrays of ints and `TracedInt`, they do
-not overflow, and what is constant is known where MegEngine wants a parameter.
+ONNX computes shapes with operators on int64 tensors. Computed in Python, on object arrays of ints and `TracedInt`,
+they do not overflow, and constants are known where MegEngine wants a parameter.
 """
 
 from __future__ import annotations

@@ -66,27 +66,27 @@ _WHY = {
     ("", "RegexFullMatch"): "matches a regular expression on text, which MegEngine does not support",
     ("ai.onnx.preview.training", "Gradient"): "trains the model, which dumps cannot do",
 }
-"""Why operators of the standard are refused that have a reason of their own."""
+"""Reasons for standard operators that are refused for a reason of their own."""
 
 
 class Importer:
-    """Makes a graph of a model.
+    """Builds a graph from a model.
 
     Args:
         model: the model.
         external: where tensors outside the file are.
         input_shapes: shapes by input name.
         constants: values of inputs that are to be constants.
-        examples: values of inputs, by which sizes are known that data decide.
+        examples: values of inputs, from which data-dependent sizes are known.
         expected: values of outputs; those that have one get a check.
         maxerr: tolerances of MegEngine's formula by output name, for checks that are not by ONNX's own rule.
-        stand_in: sizes for what neither the file nor an argument gives.
+        stand_in: sizes to assume where neither the file nor an argument gives them.
         fixed: axes of inputs, by name, that may have no other size than now.
-        budget: what may be computed meanwhile, None for whatever the file asks for.
+        budget: the limit for constant folding, None for no limit.
 
     Attributes:
         assumed: whether such a size was needed.
-        recorded: the graph as lowerings recorded it, before what makes it fit for MegEngine's loader.
+        recorded: the graph as lowerings recorded it, before the passes that make it loadable by MegEngine.
     """
 
     def __init__(

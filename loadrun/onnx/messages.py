@@ -1,4 +1,4 @@
-"""The messages of an ONNX file as light records; what tensors hold stays where it lies.
+"""The messages of an ONNX file as light records; tensors are views of the file.
 
 Field numbers are those of onnx.proto. Unknown fields are skipped, as protobuf does.
 """
@@ -159,7 +159,7 @@ class ContainerTypeProto(Message):
 
 @dataclass(slots=True)
 class MapTypeProto(Message):
-    """A map's type, of which nothing but its being a map matters."""
+    """A map's type; its fields do not matter."""
 
 
 TypeProto.FIELDS = {

@@ -18,7 +18,7 @@ __all__ = ["parsed", "tensor_value"]
 
 @dataclass
 class SequenceProto(Message):
-    """Values one behind the other, all of one kind."""
+    """A sequence of values, all of one kind."""
 
     tensors: list[TensorProto] = field(default_factory=list)
     sequences: list[SequenceProto] = field(default_factory=list)

@@ -33,18 +33,18 @@ from .values import graph_type
 __all__ = ["OnnxModel", "UnsizedBundle"]
 
 _KEPT = 16
-"""Graphs that are kept, those that were needed last."""
+"""The number of graphs that are kept, the most recently used ones."""
 _STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
-"""Sizes that are tried where nobody gives any: of first axes, and of the others."""
+"""Sizes that are tried where none are given: of first axes, and of the others."""
 _Key = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class UnsizedBundle(Bundle):
-    """A model of which no graph can be made until sizes are known; its inputs are what the file says of them.
+    """A model without a graph until sizes are known; its inputs are those that the file declares.
 
     Args:
         inputs: the inputs; those with open sizes have no shape.
-        why: what is said where the graph is asked for.
+        why: the error when the graph is accessed.
         path, size: as in `Bundle`.
     """
 
@@ -55,7 +55,7 @@ class UnsizedBundle(Bundle):
 
     @property
     def graph(self) -> Graph:
-        """There is none.
+        """Always an error: there is no graph.
 
         Raises:
             UnsupportedError: always; the text says how sizes are given.
@@ -95,11 +95,11 @@ def _is_number(value: FileValue) -> TypeGuard[Array]:
 
 
 class OnnxModel:
-    """An ONNX model, and the graphs that were made of it.
+    """An ONNX model, and the graphs built from it.
 
     Args:
         model: what the file holds.
-        path, file, data: its name, where it lies if it does, and its bytes.
+        path, file, data: its name, its path if it is a file, and its bytes.
         input_shapes: shapes by input name, for the first graph.
         constants: values of inputs that are constants.
         test_data: where its data sets are, if not beside it.

@@ -49,7 +49,7 @@ class LoweringProblem:
 
     Attributes:
         target: torch's name of it.
-        why: what about it is not supported, empty where there is no lowering at all.
+        why: the unsupported aspect, empty where there is no lowering at all.
         place: module path and source line.
     """
 
@@ -69,7 +69,7 @@ def export(
 
     Args:
         module, args, kwargs, dynamic_shapes: what `torch.export.export` takes.
-        follow_one: whether a dynamic size may be 1 in the example, which torch else takes for fixed.
+        follow_one: whether a dynamic size may be 1 in the example, which torch otherwise assumes to be fixed.
 
     Raises:
         TraceError: torch cannot export it; the text is torch's own.
@@ -283,7 +283,7 @@ def unsupported(program: Any) -> list[LoweringProblem]:
 
 
 _PACKAGES = tuple(str(folder) + os.sep for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
-"""Where torch and loadrun lie; a model may lie in a folder of the same name."""
+"""The folders of torch and loadrun; a model may be in a folder of the same name."""
 
 
 def place_of(node: Any) -> str:

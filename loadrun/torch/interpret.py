@@ -1,4 +1,4 @@
-"""Reading an exported graph node by node: each becomes what its lowering records."""
+"""Reading an exported graph node by node: each is recorded by its lowering."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Interpreter:
 
     Args:
         program: an exported program without in-place operators.
-        module: what it was made of, for messages.
+        module: its source, for messages.
 
     Attributes:
-        variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes; of a
+        variables: each node's result, by name, as a variable of the recorded graph, and whether it has no axes; of a
             complex value both parts.
     """
 
@@ -52,7 +52,7 @@ class Interpreter:
             inputs: a tensor (or number) by placeholder name of each user input.
 
         Returns:
-            what the output node lists.
+            the values that the output node lists.
 
         Raises:
             UnsupportedError: operators cannot be lowered with these arguments; the text names them all.

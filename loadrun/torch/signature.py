@@ -1,4 +1,4 @@
-"""The signature of an exported program: a call as its caller has it, and as the lists of tensors of its graph."""
+"""The signature of an exported program: calls in the caller's form, and as the graph's lists of tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Signature"]
 
 
 class Signature:
-    """Between nested arguments and results, as callers have them, and the graph's lists of tensors.
+    """Conversion between callers' nested arguments and results and the graph's lists of tensors.
 
     A leaf is a tensor or a number in nested arguments. Leaves that are not tensors are constants of the program; a
     complex one is two tensors of the graph.

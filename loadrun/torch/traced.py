@@ -45,14 +45,14 @@ class Traced(Dumps):
         module: a module, a method of one, or a function of torch tensors.
         dynamic_shapes: which sizes may differ in later calls, see `loadrun.torch.trace`.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
-        program: what torch exported of the module before, with its dynamic shapes.
+        program: an earlier export of the module, with its dynamic shapes.
         check: whether a graph that differs from torch is refused; False only warns, None does neither.
 
     Attributes:
-        module: what is traced.
+        module: the traced module or function.
         program: torch's exported program, once it is traced.
         signature: its arguments and results.
-        notes: what is not as in torch: narrowed dtypes, buffers that the module changes.
+        notes: deviations from torch: narrowed dtypes, buffers that the module changes.
         differences: the largest error between torch's outputs and the reference engine's, by output name; of the
             traced example, and of all testcases of the latest `dump`.
     """
@@ -98,12 +98,12 @@ class Traced(Dumps):
 
     @property
     def outputs(self) -> Any:
-        """What the recorded function returned; None before the first call."""
+        """The results of the recorded function; None before the first call."""
         return None if self._inner is None else self._inner.outputs
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """What torch computes: the module itself."""
+        """The code to compare with: the module itself."""
         return self.module
 
     @property
@@ -159,7 +159,7 @@ class Traced(Dumps):
         """Export and record the module on an example, and compare what the reference engine gives with torch's.
 
         Returns:
-            what the graph computes for the example.
+            the graph's results for the example.
         """
         module = as_module(self.module)
         with torch.no_grad():
@@ -410,7 +410,7 @@ def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
 
 
 class _TorchRecorder(Recorder):
-    """Captures testcases whose expected values are torch's, and keeps how far the reference engine is off."""
+    """Captures testcases whose expected values are torch's, and keeps the reference engine's errors."""
 
     def __init__(self, model: Bundle, traced: Traced) -> None:
         super().__init__(model)

@@ -1,4 +1,4 @@
-"""Attention and what stands around it: masks, caches, rotary positions, linear attention."""
+"""Attention, masks, caches, rotary positions, linear attention."""
 
 from __future__ import annotations
 

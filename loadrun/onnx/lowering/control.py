@@ -1,4 +1,4 @@
-"""If, Loop and Scan: branches that are chosen, and bodies that are repeated as often as is known."""
+"""If, Loop and Scan: conditional branches, and bodies that are repeated a known number of times."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
             raise UnsupportedNodeError("its branches give different types")
         if one.rank != other.rank:
             raise UnsupportedNodeError(
-                f"its branches give {one.rank} and {other.rank} axes, and the choice depends on data; give the condition "
-                "as constants={...}"
+                f"its branches give {one.rank} and {other.rank} axes, and the choice depends on data; give the "
+                "condition as constants={...}"
             )
         merge = P.CondExecMerge(nr_output=1, mode=P.CondExecMergeMode.EXACT_ONE)
         (merged,) = apply(

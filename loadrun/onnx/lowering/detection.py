@@ -1,4 +1,4 @@
-"""Boxes that overlap."""
+"""Non-maximum suppression and boxes."""
 
 from __future__ import annotations
 

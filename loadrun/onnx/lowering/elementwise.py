@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and logic of elements that broadcast."""
+"""Elementwise arithmetic, comparisons and logic with broadcasting."""
 
 from __future__ import annotations
 

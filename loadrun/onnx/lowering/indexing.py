@@ -1,4 +1,4 @@
-"""Elements taken from and put at computed positions."""
+"""Gathering and scattering at computed positions."""
 
 from __future__ import annotations
 

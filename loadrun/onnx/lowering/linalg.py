@@ -1,4 +1,4 @@
-"""Products of matrices and what is built from them."""
+"""Matrix products and operators built from them."""
 
 from __future__ import annotations
 

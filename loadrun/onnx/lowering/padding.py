@@ -1,4 +1,4 @@
-"""Elements added at the ends of axes, or cut off."""
+"""Padding and cropping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling over windows and over everything."""
+"""Pooling over windows, and global pooling."""
 
 from __future__ import annotations
 

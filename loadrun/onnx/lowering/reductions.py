@@ -1,4 +1,4 @@
-"""Reductions, softmax and what is built from them, positions of extremes, running sums."""
+"""Reductions, softmax and relatives, positions of extremes, running sums."""
 
 from __future__ import annotations
 

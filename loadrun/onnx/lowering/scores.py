@@ -1,4 +1,4 @@
-"""What classifiers of ai.onnx.ml make of scores: transformed scores, and labels."""
+"""The outputs of classifiers of ai.onnx.ml: transformed scores, and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants, shapes, and what moves elements without computing with them."""
+"""Constants, shapes, and operators that move elements without computing with them."""
 
 from __future__ import annotations
 

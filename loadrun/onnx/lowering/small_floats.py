@@ -1,4 +1,4 @@
-"""Rounding to floating-point numbers of 8 and 4 bits, which are held in float32."""
+"""Rounding to floating-point numbers of 8 and 4 bits, which are stored in float32."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
     Args:
         x: the numbers.
         kind: ONNX's number of the type.
-        saturate: whether what is too large becomes the largest number.
+        saturate: whether too large values become the largest number.
         mode: how float8e8m0 rounds.
     """
     x = in_float(x)

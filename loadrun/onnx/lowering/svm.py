@@ -33,8 +33,8 @@ class Kernel:
 
     Attributes:
         kind: LINEAR, POLY, RBF or SIGMOID.
-        gamma: what products are scaled by.
-        coef0: what is added to them.
+        gamma: the factor of products.
+        coef0: the term added to them.
         degree: the exponent of POLY.
     """
 

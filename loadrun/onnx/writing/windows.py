@@ -1,4 +1,4 @@
-"""Windows as data: unfolding and folding images, convolutions that look at each position on its own, correlation."""
+"""Windows as data: unfolding and folding images, convolutions with a filter per position, correlation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors made of numbers and sizes."""
+"""Tensors created from numbers and sizes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ..values import arr, ten
 __all__ = ["LARGEST", "first_zero", "lu_factored", "lu_signed_logarithm", "transposed", "triangular_inverse"]
 
 LARGEST = 64
-"""So many rows are factored step by step."""
+"""The most rows that are factored step by step."""
 
 
 def _sizes(call: FxCall, place: int = 0) -> tuple[int, int]:
@@ -163,7 +163,7 @@ def triangular_solve(
 def lu_factored(call: FxCall, x: Any, pivot: bool = True) -> tuple[Any, Any, Any]:
     """Compute both triangles in one matrix as in LAPACK, the rows exchanged, counted from 1, and the order.
 
-    Of several largest elements of a column the first is the pivot.
+    Among equal largest elements of a column the first is the pivot.
     """
     rows, columns = _sizes(call)
     x = arr(x, call.dtype)

@@ -1,4 +1,4 @@
-"""Reading elements by their places."""
+"""Reading elements by index."""
 
 from __future__ import annotations
 

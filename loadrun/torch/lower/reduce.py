@@ -1,4 +1,4 @@
-"""Reductions and running results."""
+"""Reductions and cumulative operators."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _following(
 
 
 _LONGEST = 8192
-"""Up to this size a fraction is tried in place of a scale factor."""
+"""The largest size at which a fraction is compared with a scale factor."""
 
 
 def _scaled(size: Any, scale: float | None) -> Any:

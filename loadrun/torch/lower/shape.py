@@ -1,4 +1,4 @@
-"""Shapes: views, which are copies here, and what moves elements without looking at them."""
+"""Shapes: views, which are copies here, and operators that move elements."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ def _memory_order(call: FxCall) -> tuple[int, ...]:
     """Return the order of axes in which the elements of a tensor lie in memory.
 
     Raises:
-        UnsupportedCallError: they lie among others.
+        UnsupportedCallError: they are interleaved with others.
     """
     fake = call.fakes[0]
     call.static(fake.shape, "a strided view")

@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 _M = P.ElemwiseMode
 _SHIFT = 8
-"""So far arguments are moved by recurrence, to where asymptotic series hold."""
+"""Arguments are shifted up to here by recurrence, where asymptotic series hold."""
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:

@@ -1,4 +1,4 @@
-"""What the attributes of a tree ensemble say, in both ways of storing one."""
+"""The attributes of a tree ensemble, in both forms of storage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_WEIGHTS, _MOST_TARGETS = 1 << 25, 1 << 16
 
 @dataclass
 class Ensemble:
-    """Trees with what their leaves are worth.
+    """Trees with the weights of their leaves.
 
     Attributes:
         trees: the tables to walk by.

@@ -1,4 +1,4 @@
-"""Walking down the trees, and what the leaves that are reached are worth together."""
+"""Evaluation: walks down the trees, and sums of the weights of the leaves reached."""
 
 from __future__ import annotations
 

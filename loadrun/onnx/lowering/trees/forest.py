@@ -46,7 +46,7 @@ class Nodes:
         no: (S,) the same where it does not.
         missing: (S,) whether NaN counts as holding.
         roots: (T,) places of the roots.
-        names: what messages call each, by its place.
+        names: the name of each in messages, by its place.
         wide: whether the features were float64 before they were narrowed, as thresholds are then.
         members: for each node of the mode BRANCH_MEMBER, in their order, the values of its set.
     """
@@ -124,7 +124,7 @@ def forest(nodes: Nodes) -> Forest:
 
 
 class _Names:
-    """What messages call a node; those that stand for parts of a set are called by its place."""
+    """The name of a node in messages; nodes for parts of a set have the name of its place."""
 
     def __init__(self, names: Callable[[int], str], count: int) -> None:
         self.names = names

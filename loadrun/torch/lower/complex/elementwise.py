@@ -1,4 +1,4 @@
-"""Elementwise operators on complex numbers: sizes and angles, arithmetic, functions."""
+"""Elementwise operators on complex numbers: modulus and argument, arithmetic, functions."""
 
 from __future__ import annotations
 
