@@ -22,14 +22,14 @@ __all__ = ["LOWERINGS", "NodeCall", "NodeLowering", "Result", "find", "lower"]
 Outcome = Tensor | Bound | Unheld
 """One output of a lowering."""
 Result = Outcome | tuple[Outcome, ...]
-"""What a lowering returns."""
+"""The result of a lowering."""
 Lower = Callable[["NodeCall"], Result]
 LowerT = TypeVar("LowerT", bound=Lower)
 CONTRIB = "com.microsoft"
 
 
 class NodeLowering:
-    """How one operator is lowered.
+    """The lowering of one operator.
 
     Attributes:
         run: the function.

@@ -160,11 +160,11 @@ def export(
     Args:
         model: the path of a .mge file, a Bundle, a Graph, a traced function, a module or a function.
         args: example values: a tuple, one value, or a tuple whose last entry is a dict of keyword arguments (an empty
-            dict behind it protects a real one). A file needs none; values for it go by the order of `Bundle.inputs`, or
+            dict after it protects a real one). A file needs none; values for it go by the order of `Bundle.inputs`, or
             by name.
         f: a path or an open binary file; None only returns the model.
         kwargs: example keyword arguments.
-        export_params: False leaves the weights' values out; they become inputs of the model, behind its own.
+        export_params: False leaves the weights' values out; they become inputs of the model, after its own.
         verbose: print the report, and let every node say which operator it comes from (its doc string).
         training: EVAL traces a module in eval mode and puts it back; PRESERVE leaves it as it is. TRAINING is an error:
             graphs for training are not written.

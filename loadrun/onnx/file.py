@@ -88,7 +88,7 @@ class OnnxFile:
     def asking(self, names: Sequence[str]) -> OnnxFile:
         """See `loadrun.testcase.SourceFile.asking`.
 
-        Protobuf merges a message that comes twice, so the further outputs stand behind the file as a graph of nothing
+        Protobuf merges a message that comes twice, so further outputs are appended to the file as a graph of nothing
         else: no byte of the file changes.
         """
         where, folder = self.location, self.folder

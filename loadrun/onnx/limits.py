@@ -25,7 +25,7 @@ FILE = "checks.json"
 """The file in a folder of test data that says the same, for models that lost their metadata."""
 _LARGEST = 1 << 24
 _HALF = 1 + 2.0**-9
-"""What float16 may round in the error of a check that is computed in it."""
+"""The rounding allowed in the error of a check that is computed in float16."""
 Limits = Mapping[str, Mapping[str, Any]]
 
 

@@ -40,7 +40,7 @@ M = TypeVar("M", bound="Message")
 
 
 class MessageField(NamedTuple):
-    """Where a field of a message goes."""
+    """The target of a message's field."""
 
     name: str
     kind: Any
@@ -97,7 +97,7 @@ class TensorProto(Message):
 
 @dataclass(slots=True)
 class SparseTensorProto(Message):
-    """Values and where they stand."""
+    """Values and their positions."""
 
     values: TensorProto | None = None
     indices: TensorProto | None = None
@@ -324,7 +324,7 @@ class ModelProto(Message):
 
 
 class _Count:
-    """How many messages a file may still hold: each takes far more memory than the two bytes that say it is there."""
+    """The number of messages that a file may still hold: each takes far more memory than its two bytes in the file."""
 
     def __init__(self, size: int) -> None:
         self.left = _MESSAGES + size // _BYTES_EACH
@@ -391,7 +391,7 @@ def _decoded_field(
 
 
 def _numbers(rows: list[Array], kind: str, wire: int, value: int | memoryview, where: int) -> None:
-    """Append a field of numbers, which may be packed or stand one by one."""
+    """Append a field of numbers, which may be packed or separate."""
     if isinstance(value, memoryview):
         if kind == "varints":
             rows.append(packed_varints(value, where))

@@ -391,7 +391,7 @@ class _Walk:
 
 
 def _merge_ends(graph: GraphMessage) -> None:
-    """Let outputs' names stand at the nodes that make them, where nothing else has a claim to those."""
+    """Give outputs' names to the nodes that compute them, where nothing else needs the nodes' own names."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     uses: dict[str, int] = {}
     for node in graph.nodes:

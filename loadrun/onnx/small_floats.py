@@ -1,4 +1,4 @@
-"""Floating-point types of 8 and 4 bits: which numbers their codes stand for. Tensors of them are stored in float32."""
+"""Floating-point types of 8 and 4 bits: the numbers that their codes encode. Tensors of them are stored in float32."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["E8M0", "FLOAT4", "SMALL_FLOATS", "FloatFormat", "decoded"]
 
 
 class FloatFormat(NamedTuple):
-    """How the bits of a type are laid out.
+    """The bit layout of a type.
 
     Attributes:
         exponent: how many bits the exponent has.

@@ -1,4 +1,4 @@
-"""One graph for each set of sizes: an ONNX model is read anew for the sizes that it is fed.
+"""One graph for each set of sizes: an ONNX model is read again for each set of input sizes.
 
 MegEngine's operators take as parameters what ONNX computes from sizes (pads, axes, numbers of steps), and what a
 lowering decides from a size holds for that size. So a graph is only ever run at the sizes that it was made for.

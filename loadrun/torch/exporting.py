@@ -242,7 +242,7 @@ WRAPPERS = {
     "checkpoint",
     "tag_activation_checkpoint",
 }
-"""Higher-order operators that only call a graph, whose arguments stand last."""
+"""Higher-order operators that only call a graph, whose arguments come last."""
 
 
 _CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten._assert_scalar.default"}

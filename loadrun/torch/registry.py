@@ -60,7 +60,7 @@ class OperatorLowering:
 
     Attributes:
         function: takes the `FxCall` and the operator's arguments, with tensors in place of torch's.
-        family: the file or the folder that it stands in, or "yours" for one that a user registered.
+        family: its file or folder, or "yours" for one that a user registered.
     """
 
     function: Callable[..., Any]

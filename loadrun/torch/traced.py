@@ -213,7 +213,7 @@ class Traced(Dumps):
         if not errors:
             self._never_one = never_one(self)
         if self._never_one:
-            # Recorded anew, with inputs that refuse a 1.
+            # Record again, with inputs that refuse a 1.
             self._recorded(module, args, kwargs)
 
     def _report(self, errors: Mapping[str, float], where: str) -> None:

@@ -38,7 +38,7 @@ def merged(x: Tensor) -> Tensor:
 
 
 class _Mask:
-    """Which keys a query may see: a bias to add to the scores, with -inf where it may not."""
+    """A bias for scores, with -inf for keys that a query may not see."""
 
     def __init__(self, like: Tensor) -> None:
         self.like = like

@@ -27,9 +27,9 @@ def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
     window = window_of(c, kernel)
     window.pads = padding_of(c, window, x.shape[2:])
     for size, (a, b), reach in zip(static_shape(x)[2:], window.pads, window.reach, strict=True):
-        room = size + int(a) + int(b)
-        if room < reach:
-            raise UnsupportedNodeError(f"a window of {reach} is larger than its input ({room})")
+        extent = size + int(a) + int(b)
+        if extent < reach:
+            raise UnsupportedNodeError(f"a window of {reach} is larger than its input ({extent})")
     if not c.importer.open_sizes:
         window.sizes = static_shape(x)[2:]
     if c.number("ceil_mode"):

@@ -27,7 +27,7 @@ _LARGEST = 1 << 24
 
 
 class _Axis:
-    """How one axis is resized.
+    """The resize of one axis.
 
     Attributes:
         size: the size of the axis.

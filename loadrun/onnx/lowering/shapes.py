@@ -104,7 +104,7 @@ def _reshaped(x: Tensor, target: Sequence[int], allowzero: bool) -> Tensor:
 
 
 def _reshaped_by(c: NodeCall, x: Tensor) -> Tensor:
-    """Reshape to sizes that are computed in the graph: where -1 stands is taken from the present ones."""
+    """Reshape to sizes that are computed in the graph; the position of -1 is taken from the present ones."""
     known = c.constant(1, "shape")
     wanted = [int(v) for v in known]
     target = c.t(1)

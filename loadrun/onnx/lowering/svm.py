@@ -29,7 +29,7 @@ _ROUNDS = 8
 
 @dataclass
 class Kernel:
-    """How two samples are compared.
+    """The kernel: the comparison of two samples.
 
     Attributes:
         kind: LINEAR, POLY, RBF or SIGMOID.

@@ -29,8 +29,8 @@ def _movable(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, ElemType]:
 
 def _window_count(w: OnnxWriter, n: Dim, window: int, pad: int, stride: int, dilate: int) -> Dim:
     """Count the windows along an axis."""
-    room = w.arith("Add", n, 2 * pad - ((window - 1) * dilate + 1))
-    return w.arith("Add", w.arith("Div", room, stride), 1)
+    extent = w.arith("Add", n, 2 * pad - ((window - 1) * dilate + 1))
+    return w.arith("Add", w.arith("Div", extent, stride), 1)
 
 
 def _index(w: OnnxWriter, out: Dim, window: int, stride: int, dilate: int) -> str:

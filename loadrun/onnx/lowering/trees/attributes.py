@@ -69,7 +69,7 @@ def _optional(values: Array, count: int, name: str) -> Array:
 
 
 class _Places:
-    """Where nodes stand, by their tree and number."""
+    """The positions of nodes, by their tree and number."""
 
     def __init__(self, trees: Array, numbers: Array) -> None:
         self.trees, self.numbers = trees, numbers

@@ -1,6 +1,6 @@
 """Tree ensembles as tables: nodes checked and renumbered, so that all trees are walked at once by indexing.
 
-A walk stands at one node in every tree. Each step compares a feature with the node's threshold and looks the next node
+A walk is at one node in every tree. Each step compares a feature with the node's threshold and looks the next node
 up by what came out: not comparable (NaN), less, greater, or equal. So every mode of a node is a choice of four entries.
 Leaves come first in the tables and lead to themselves.
 """
@@ -185,7 +185,7 @@ def _with_sets(
         if not len(keys):
             thresholds[at], following[at] = 0, (lost, no, no, no)
             continue
-        # The middle of a range stands at the node itself or at a new one; its halves follow.
+        # The middle of a range goes to the node itself or to a new one; its halves follow.
         rows = np.empty((len(keys), 4), np.int64)
         places = np.arange(count - 1, count - 1 + len(keys))
         middles: list[int] = []
