@@ -38,14 +38,14 @@ def ir_version(opset: int) -> int:
 
 @dataclass(eq=False)
 class WrittenModel:
-    """An ONNX model and what is known of how it came to be.
+    """An ONNX model and the facts of its export.
 
     Attributes:
         model: the model.
         opset: version of ONNX's operators.
         inputs: name in the graph and in the model, of every input in order.
         outputs: the same of every output.
-        approximated: what is not exactly what the operators do, and where that is first the case.
+        approximated: deviations from the operators, and where each occurs first.
         operators: how many operators of each type were written.
         sizes: shapes of the inputs that were found to fit: the example's first.
         weights: the parameters among the initializers.
@@ -63,7 +63,7 @@ class WrittenModel:
 
 @dataclass(eq=False)
 class Request:
-    """What to write, and how.
+    """A model to write, and the options.
 
     Attributes:
         graph: a graph without checks.
@@ -153,7 +153,7 @@ def refusals(
 
 
 class _KnownShapes:
-    """What is known of shapes: for the example's sizes, and for other ones where axes are dynamic.
+    """Inferred shapes: for the example's sizes, and for other ones where axes are dynamic.
 
     Attributes:
         sizes: the inputs' shapes, one dict for each entry of `known`.
@@ -232,7 +232,7 @@ class _KnownShapes:
             found.update((v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown)
 
         engine = ReferenceEngine(self.graph, self.ends)
-        # Values at random may lie outside what an operator takes; what was seen until then is known.
+        # Random values may be out of an operator's range; shapes observed before that are valid.
         with suppress(LoadRunError):
             engine.run({n: v for n, v in self.example.items() if n in engine.inputs}, see)
         return found
@@ -391,7 +391,7 @@ class _Walk:
 
 
 def _merge_ends(graph: GraphMessage) -> None:
-    """Let outputs' names stand at the nodes that make them, where nothing else has a claim to those."""
+    """Give outputs' names to the nodes that compute them, where nothing else needs the nodes' own names."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     uses: dict[str, int] = {}
     for node in graph.nodes:
