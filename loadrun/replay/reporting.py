@@ -35,7 +35,7 @@ class ReportWriter(Protocol):
         """Begin a file."""
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
 
     def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file."""
