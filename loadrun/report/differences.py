@@ -15,6 +15,19 @@ __all__ = ["as_json", "bisected", "changes", "differences", "findings"]
 
 def differences(found: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
     """Say what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
+    yield from _compared(found, everything, rows)
+    for side, stops in zip(("the model", "the reference"), found.stops, strict=True):
+        yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
+    if found.agree:
+        yield _agreement(found)
+        if found.constants:
+            yield "what differs has no effect on these inputs:"
+        yield from (_constant(c) for c in found.constants[:rows])
+        return
+    yield from _blamed(found, rows)
+
+
+def _compared(found: Differences, everything: bool, rows: int) -> Iterator[str]:
     counted = ", ".join(f"{n} by {how}" for how, n in sorted(found.matched.items()))
     matched = sum(found.matched.values())
     yield f"{len(found.rows)} values compared; {matched} of {found.total} variables matched ({counted})"
@@ -30,15 +43,10 @@ def differences(found: Differences, *, everything: bool = False, rows: int = 12)
     if left > 0:
         yield f"... and {left} more that do not agree (--all shows them)"
     yield ""
-    for side, stops in zip(("the model", "the reference"), found.stops, strict=True):
-        yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
+
+
+def _blamed(found: Differences, rows: int) -> Iterator[str]:
     first = found.first
-    if found.agree:
-        yield _agreement(found)
-        if found.constants:
-            yield "what differs has no effect on these inputs:"
-        yield from (_constant(c) for c in found.constants[:rows])
-        return
     if first is not None:
         yield f"first to diverge: {clean(describe(first.opr), 200)}{_worst(first)}"
     for root in found.roots[:rows]:
@@ -71,7 +79,9 @@ def _why(root: SuspectVar, reads: bool) -> str:
         return clean("; ".join(root.changes), 500)
     if reads:
         return "it reads what differs"
-    if root.shapes[0] != root.shapes[1] and root.distance is None:
+    if root.is_stop:
+        return "its inputs agree, and it can run on one side only"
+    if root.distance is None:
         return f"its inputs agree, its shape is {list(root.shapes[0])} against {list(root.shapes[1])}"
     return "its inputs agree, its output does not"
 
@@ -100,8 +110,8 @@ def _cells(row: SuspectVar, found: Differences) -> list[str]:
     return [
         clean(row.opr.title, 40),
         clean(row.var.label, 40),
-        shape_text(row.shapes[0]),
-        "other size" if d is None else f"{d.relative:.3g}",
+        shape_text(row.shapes[0]) if row.shapes else "",
+        "stops" if row.is_stop else "other size" if d is None else f"{d.relative:.3g}",
         "" if d is None else f"{d.absolute:.3g}",
         row.how,
         verdict,
@@ -110,6 +120,8 @@ def _cells(row: SuspectVar, found: Differences) -> list[str]:
 
 def _worst(row: SuspectVar) -> str:
     d = row.distance
+    if row.is_stop:
+        return ", which can run on one side only"
     if d is None:
         return f": shape {list(row.shapes[0])} against {list(row.shapes[1])}"
     worst = f", worst at {list(d.index)}: {d.found:.9g} against {d.expected:.9g}"
@@ -200,7 +212,7 @@ def as_json(found: Differences) -> dict[str, Any]:
                 "variable": r.var.label,
                 "against": r.label,
                 "matched_by": r.how,
-                "shape": list(r.shapes[0]),
+                "shape": list(r.shapes[0]) if r.shapes else None,
                 "agrees": r.agrees,
                 "to_blame": r.var.id in roots,
                 "relative": None if r.distance is None else _json_number(r.distance.relative),

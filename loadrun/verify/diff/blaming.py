@@ -26,11 +26,12 @@ class SuspectVar:
         how: how they were matched.
         distance: how far they are apart; None where their numbers of elements differ.
         agrees: whether they are within the tolerance.
-        shapes: the shapes of both.
+        shapes: the shapes of both; none where one of them has no value.
         between: for a row that is to blame, the operators before it that have no counterpart, back to values that
             agree.
         changes: how the operator differs from its partner before anything is computed.
         is_changed: whether it does, or reads a constant that does.
+        is_stop: whether the operator could not run on one of the sides.
     """
 
     var: Var
@@ -38,11 +39,12 @@ class SuspectVar:
     how: str
     distance: Distance | None
     agrees: bool
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    shapes: tuple[tuple[int, ...], ...]
 
     between: tuple[Opr, ...] = ()
     changes: tuple[str, ...] = ()
     is_changed: bool = False
+    is_stop: bool = False
 
     @property
     def opr(self) -> Opr:
@@ -51,7 +53,11 @@ class SuspectVar:
 
 
 def with_counterpart(
-    graph: Graph, rows: list[SuspectVar], matching: Matching, changed: set[int], outputs: set[int]
+    graph: Graph,
+    rows: list[SuspectVar],
+    matching: Matching,
+    constants: Sequence[Constant],
+    ends: set[int],
 ) -> list[SuspectVar]:
     """Drop rows that differ without effect, where their partner was another value and not a wrong one.
 
@@ -63,11 +69,15 @@ def with_counterpart(
         graph: the model under suspicion.
         rows: what was compared.
         matching: the partners.
-        changed: ids of constants that differ.
-        outputs: ids of the model's outputs.
+        constants: those that differ.
+        ends: ids of the model's outputs, and of what could not be computed on one of the sides.
     """
     state = {r.var.id: r for r in rows}
-    hidden = _hidden(graph, state, matching, changed)
+    hidden = _hidden(graph, state, matching, {c.var.id for c in constants})
+    weights = {
+        c.var.id for c in constants if (c.var.shape is None or len(c.var.shape) > 1) and not c.is_scaled
+    }
+    hidden.update(r.var.id for r in rows if any(v.id in weights for v in r.opr.inputs))
     matters: set[int] = set()
     dropped: set[int] = set()
     for opr in reversed(graph.oprs):
@@ -76,9 +86,9 @@ def with_counterpart(
             if row is not None and row.agrees:
                 continue
             if row is None:
-                if var.id in matters:
+                if var.id in matters or var.id in ends:
                     matters.update(v.id for v in opr.inputs)
-            elif _is_size(row) or not (var.id in outputs or var.id in matters or var.id in hidden):
+            elif _is_size(row) or not (var.id in ends or var.id in matters or var.id in hidden):
                 dropped.add(var.id)
             else:
                 matters.update(v.id for v in opr.inputs)

@@ -25,6 +25,7 @@ class Constant:
         size: how many there are.
         index: where the difference is largest.
         found, expected: the two values there.
+        is_scaled: whether it is the other one times a factor for each channel, as where batch norm is folded into it.
     """
 
     var: Var
@@ -33,6 +34,7 @@ class Constant:
     index: tuple[int, ...]
     found: float
     expected: float
+    is_scaled: bool = False
 
 
 def changed_constants(graph: Graph, matching: Matching) -> list[Constant]:
@@ -66,7 +68,18 @@ def _unequal(var: Var, x: Array, y: Array) -> Iterator[Constant]:
         tuple(int(i) for i in at),
         float(a[at]),
         float(b[at]),
+        _is_scaled(a, b),
     )
+
+
+def _is_scaled(a: Array, b: Array) -> bool:
+    """Tell whether two weights differ by a factor for each output channel alone."""
+    if a.ndim < 2 or a[0].size < 2:
+        return False
+    x, y = a.reshape(len(a), -1), b.reshape(len(b), -1)
+    with np.errstate(all="ignore"):
+        factor = (x * y).sum(1, keepdims=True) / (y * y).sum(1, keepdims=True)
+        return bool((np.abs(x - factor * y) <= 1e-4 * np.abs(x).max(1, keepdims=True)).all())
 
 
 def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from ...base.errors import UsageError
 from ...graph import Graph, Var
-from ...graph.dtypes import Array
+from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
 from .blaming import SuspectVar, blame, with_counterpart
 from .changes import Constant, changed_constants
 from .matching import Matching, is_constant, match
-from .measuring import Sketch, agree, distance, sketch, sketches_agree
+from .measuring import Sketch, agree, distance, real, sketch, sketches_agree
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues
 
@@ -121,7 +121,9 @@ def between(
         if var.owner.tensors:
             continue
         exactly = alike and _computed_alike(var, there, matching, equal)
-        row = _row(var, actual, there.label, expected, matching.how[var.id], tolerance, exactly)
+        how = matching.how[var.id]
+        values = _in_one_unit(var, actual, there, expected)
+        row = _row(var, *values, there.label, how, tolerance, exactly, there.dtype)
         rows.append(row)
         if row.distance is not None and row.distance.absolute == 0 and actual.shape == expected.shape:
             equal.add(var.id)
@@ -131,14 +133,41 @@ def between(
             if not isinstance(against, Graph)
             else "nothing of the two models can be matched: neither names nor structure are alike"
         )
+    rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
     outputs = {v.id for v in graph.outputs}
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
     if alike:
-        rows = with_counterpart(graph, rows, matching, {c.var.id for c in constants}, outputs)
-    roots = blame(graph, rows, matching if alike else None, constants)
+        lost = set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
+        rows = with_counterpart(graph, rows, matching, constants, outputs | lost)
+    roots = blame(graph, rows, matching if alike else None, constants) or _stopped_alone(side)
     total = len([*graph.vars()])
     lonely = len(computed(graph)) - len(rows) if alike else 0
     return Differences(rows, constants, roots, matching.counts(), total, outputs, stops, lonely)
+
+
+def _stopped(side: GraphSide, other: DiffSide, matching: Matching) -> list[SuspectVar]:
+    """Give rows for the operators that could not run on either side."""
+    stopped = {s.opr.id for s in side.stops}
+    variables = [s.opr.outputs[0] for s in side.stops]
+    if isinstance(other, GraphSide) and other.stops:
+        mine = {there.id: var for var, there in _matched(side.graph, matching)}
+        partners = (mine.get(s.opr.outputs[0].id) for s in other.stops)
+        variables += [v for v in partners if v is not None and v.owner.id not in stopped]
+    return [
+        SuspectVar(v, matching.pairs[v.id].label, matching.how[v.id], None, False, (), is_stop=True)
+        for v in variables
+        if v.id in matching.pairs
+    ]
+
+
+def _stopped_alone(side: GraphSide) -> list[SuspectVar]:
+    """Blame the operator that could not run, where it has no partner."""
+    variables = [s.opr.outputs[0] for s in side.stops]
+    return [SuspectVar(v, "", "", None, False, (), is_stop=True) for v in variables[:1]]
+
+
+def _matched(graph: Graph, matching: Matching) -> list[tuple[Var, Var]]:
+    return [(v, matching.pairs[v.id]) for v in graph.vars() if v.id in matching.pairs]
 
 
 def _computed_alike(var: Var, there: Var, matching: Matching, equal: set[int]) -> bool:
@@ -161,11 +190,31 @@ def _itself(variables: Iterable[Var]) -> Matching:
     return m
 
 
+def _in_one_unit(var: Var, actual: Array, there: Var, expected: Array) -> tuple[Array, Array]:
+    """Take integers for quantized values where those on the other side are: ONNX's types hold no scale."""
+    mine, other = var.dtype, there.dtype
+    if mine is None or other is None or mine.is_quantized == other.is_quantized:
+        return actual, expected
+    if mine.is_quantized and other.np.kind in "iu":
+        return actual, real(expected, mine)
+    if other.is_quantized and mine.np.kind in "iu":
+        return real(actual, other), expected
+    return actual, expected
+
+
 def _row(
-    var: Var, actual: Array, label: str, expected: Array, how: str, tolerance: float, exactly: bool = False
+    var: Var,
+    actual: Array,
+    expected: Array,
+    label: str,
+    how: str,
+    tolerance: float,
+    exactly: bool = False,
+    other: DType | None = None,
 ) -> SuspectVar:
     apart = distance(actual, expected, tolerance)
-    fine = agree(apart, var.dtype, tolerance, exactly=exactly)
+    dtype = other if other is not None and other.is_quantized else var.dtype
+    fine = agree(apart, dtype, tolerance, exactly=exactly)
     fine &= not exactly or actual.shape == expected.shape
     return SuspectVar(var, label, how, apart, fine, (actual.shape, expected.shape))
 
@@ -204,7 +253,7 @@ def _with_stored(
             continue
         expected = stored.of(var)
         if expected is not None:
-            rows.append(_row(var, actual, var.label, expected, "name", tolerance))
+            rows.append(_row(var, actual, expected, var.label, "name", tolerance))
     if not rows:
         raise UsageError(
             f"none of the {len(stored)} stored values has the name of a variable; "

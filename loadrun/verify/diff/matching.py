@@ -13,6 +13,8 @@ from ...graph import Graph, Opr, Var
 
 __all__ = ["Matching", "is_constant", "match"]
 
+_CAST = "TypeCvtV2"
+
 
 @dataclass(eq=False)
 class Matching:
@@ -200,7 +202,9 @@ def _partner_of(m: Matching, opr: Opr, there: list[Opr], names: dict[str, Var]) 
         return alike[0], "structure"
     if by_name is not None and by_name.id not in m.taken:
         return by_name.owner, "name"
-    return (free[0], "place") if len(free) == 1 and len(there) == 1 else None
+    if len(free) != 1 or len(there) != 1 or (opr.type == _CAST) != (free[0].type == _CAST):
+        return None
+    return free[0], "place"
 
 
 def _unique_names(graph: Graph) -> dict[str, Var]:
@@ -214,9 +218,12 @@ def _outputs(m: Matching, a: Graph, b: Graph) -> None:
     for var in a.outputs:
         if var.name in names:
             m.add(var, names[var.name], "name")
+    inner = _unique_names(b).keys()
     if len(a.outputs) == len(b.outputs):
         for x, y in zip(a.outputs, b.outputs, strict=True):
-            m.add(x, y, "place")
+            # What can be expressed of a broken model ends with inner values of the other.
+            if x.name not in inner:
+                m.add(x, y, "place")
 
 
 def _backward(m: Matching, a: Graph) -> None:

@@ -62,7 +62,7 @@ class GraphSide:
     """
 
     def __init__(self, graph: Graph, seed: int = 0, *, wide: bool = False) -> None:
-        self._graph = graph
+        self.graph = graph
         self._seed = seed
         self._engine = WideEngine if wide else ReferenceEngine
         self.stops: list[Stop] = []
@@ -75,7 +75,7 @@ class GraphSide:
         seen: set[int] = set()
         while len(self.stops) <= _MOST_STOPS:
             left = self._runnable()
-            engine = self._engine(self._graph, self._ends(left), seed=self._seed)
+            engine = self._engine(self.graph, self._ends(left), seed=self._seed)
             order = iter([o for o in left if o.type != "Host2DeviceCopy" and o.id not in seen])
             try:
                 for opr, outs in engine.walk(taken(engine.inputs, feeds)):
@@ -95,7 +95,7 @@ class GraphSide:
 
     def _infer(self) -> None:
         """Infer dtypes operator by operator; those that cannot take theirs stop there."""
-        for opr in self._graph.needed():
+        for opr in self.graph.needed():
             if any(v.id in self._lost for v in opr.inputs):
                 self._lost.update(v.id for v in opr.outputs)
                 continue
@@ -110,7 +110,7 @@ class GraphSide:
 
     def _runnable(self) -> list[Opr]:
         left = []
-        for opr in self._graph.needed():
+        for opr in self.graph.needed():
             if any(v.id in self._lost for v in (*opr.inputs, *opr.outputs)):
                 self._lost.update(v.id for v in opr.outputs)
             else:
@@ -120,7 +120,7 @@ class GraphSide:
     def _ends(self, left: Sequence[Opr]) -> list[Var]:
         """List the outputs that can be had, and where operators are left out, what nothing else reads."""
         if not self._lost:
-            return self._graph.outputs
+            return self.graph.outputs
         read = {v.id for o in left for v in o.inputs}
         return [v for o in left for v in o.outputs[:1] if all(w.id not in read for w in o.outputs)]
 
