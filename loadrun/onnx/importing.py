@@ -177,8 +177,18 @@ class Importer:
             lines = "\n".join(f"  {p}" for p in self.problems)
             count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"
             sizes = f"\n{self.about_sizes()}" if self.assumed else ""
-            raise UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
+            error = UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
+            error.expressible = self._expressible
+            raise error
         return self._finish(found)
+
+    def _expressible(self) -> Graph:
+        """Make a graph of what can be expressed: the last values with a name are its outputs."""
+        whole = self.session.recording.graph
+        read = {v.id for o in whole.oprs for v in o.inputs}
+        ends = [v for o in whole.oprs if o.inputs for v in o.outputs if v.name and v.id not in read]
+        with limited(self.budget):
+            return make_loadable(stabilize(subgraph(whole, ends)[0]))
 
     def about_sizes(self) -> str:
         """Say which shapes were assumed where the file leaves sizes open."""
