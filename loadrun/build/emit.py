@@ -56,6 +56,7 @@ __all__ = [
     "mean",
     "number",
     "permute",
+    "real",
     "reduce",
     "relu",
     "reshape",
@@ -66,6 +67,7 @@ __all__ = [
     "subtensor",
     "summed",
     "where",
+    "whole",
     "with_nan_of",
 ]
 
@@ -161,6 +163,16 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
     if value is not None and not (x._dtype.is_float and not want.is_float) and want.name != "BFloat16":
         return Tensor._of(value.astype(want.np), want, x._scalar, const=True)
     return type_cvt(x, want)
+
+
+def real(x: Tensor) -> Tensor:
+    """Return the values in the float dtype that they are computed in: float64 where they have 64 bits, else float32."""
+    return cast(x, plain("Float64" if x._dtype.is_wide else "Float32"))
+
+
+def whole(x: Tensor) -> Tensor:
+    """Return the values as whole numbers of at least 32 bits: int32, or the wider type that they have."""
+    return x if x._dtype.is_wide and not is_float(x) else cast(x, _INT)
 
 
 def number(value: float, x: Tensor) -> Tensor:
@@ -417,7 +429,7 @@ def summed(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
 
 def mean(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the mean over axes, which stay; of float16 summed in float32."""
-    return cast(kept(reduce(cast(x, plain("Float32")), P.ReduceMode.MEAN, axes), axes, True), x._dtype)
+    return cast(kept(reduce(real(x), P.ReduceMode.MEAN, axes), axes, True), x._dtype)
 
 
 def half_sums(x: Tensor) -> P.ReduceDataType:
@@ -435,7 +447,7 @@ def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
 
 def _scalar_index(value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        return cast(value, _INT)._vector()
+        return whole(value)._vector()
     if isinstance(value, TracedInt) and (result := value._tensor()) is not None:
         return result._vector()
     return const(np.asarray([int(value)], np.int32))
@@ -467,7 +479,7 @@ def set_subtensor(x: Tensor, value: Tensor, index: Sequence[Index]) -> Tensor:
 def gather(x: Tensor, index: Sequence[tuple[int, Tensor]]) -> Tensor:
     """Index as numpy does by int32 tensors on some axes, which broadcast together."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
-    ids = [cast(i, _INT) for _, i in index]
+    ids = [whole(i) for _, i in index]
     result = apply1("IndexingMultiAxisVec", param, inputs=[x, *(i._vector() for i in ids)], scalar=False)
     if all(i._scalar for i in ids):
         axes = [a for a, _ in index]
@@ -480,7 +492,7 @@ def scatter(x: Tensor, value: Tensor, index: Sequence[tuple[int, Tensor]], add: 
     """Return `x` with what `gather` reads replaced, or added to; the value has exactly that shape."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
     name = "IndexingIncrMultiAxisVec" if add else "IndexingSetMultiAxisVec"
-    ids = [cast(i, _INT)._vector() for _, i in index]
+    ids = [whole(i)._vector() for _, i in index]
     return apply1(name, param, inputs=[x, value._vector(), *ids], scalar=False)
 
 

@@ -15,7 +15,7 @@ from ..graph.dtypes import Array, DType
 from ..graph.params import Record
 from ..ops.registry import Shape
 
-__all__ = ["SessionOf", "active", "suspended", "use"]
+__all__ = ["SessionOf", "active", "exact_arithmetic", "is_exact", "suspended", "use"]
 
 T = TypeVar("T")
 
@@ -75,6 +75,7 @@ class SessionOf(Protocol[T]):
 
 class _Local(threading.local):
     session: SessionOf[Any] | None = None
+    exact: bool = False
 
 
 _local = _Local()
@@ -94,6 +95,21 @@ def use(session: SessionOf[Any] | None) -> Iterator[None]:
     finally:
         # A generator may outlive the trace in which it began.
         _local.session = None if before is not None and before.ended else before
+
+
+def is_exact() -> bool:
+    """Tell whether operators of this thread that run at once are computed as definitions say (`Graph.exact`)."""
+    return _local.exact
+
+
+@contextmanager
+def exact_arithmetic() -> Iterator[None]:
+    """Compute operators inside as their definitions say, not as MegEngine's kernels do."""
+    before, _local.exact = _local.exact, True
+    try:
+        yield
+    finally:
+        _local.exact = before
 
 
 @contextmanager

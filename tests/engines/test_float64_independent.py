@@ -23,7 +23,7 @@ import pytest
 import loadrun
 import loadrun.ops
 from loadrun.compare import assert_equal_error
-from loadrun.engines.formulas import FORMULAS
+from loadrun.ops.formulas import FORMULAS
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.engines.wide import WideEngine
 from loadrun.graph import Graph
@@ -34,7 +34,7 @@ from loadrun.ops.infer import infer_dtypes
 from loadrun.ops.op import Trait
 
 ROOT = Path(__file__).resolve().parents[2]
-FORMULA_FILES = sorted((ROOT / "loadrun/engines/formulas").glob("*.py"))
+FORMULA_FILES = sorted((ROOT / "loadrun/ops/formulas").glob("*.py"))
 
 RULES = {
     "catalog": "what operators are",
@@ -71,7 +71,7 @@ def test_formulas_import_no_kernel() -> None:
     """Directly or through what they import; only the table of modes, of which they take formulas, knows kernels."""
     waiting = [
         "loadrun.ops.elemwise.formulas",
-        *(f"loadrun.engines.formulas.{p.stem}" for p in FORMULA_FILES),
+        *(f"loadrun.ops.formulas.{p.stem}" for p in FORMULA_FILES),
     ]
     seen: set[str] = set()
     while waiting:

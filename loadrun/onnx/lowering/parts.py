@@ -38,12 +38,12 @@ def const_like(value: Any, x: Tensor) -> Tensor:
 
 def floats(x: Tensor) -> Tensor:
     """The tensor itself where it is of floats, else as float32."""
-    return x if x._dtype.is_float else cast(x, "float32")
+    return x if x._dtype.is_float else e.real(x)
 
 
 def in_float(x: Tensor) -> Tensor:
-    """The tensor as float32."""
-    return cast(x, "float32")
+    """The tensor as float32, of 64 bits as float64."""
+    return e.real(x)
 
 
 def transposed(x: Tensor, axes: Sequence[int]) -> Tensor:

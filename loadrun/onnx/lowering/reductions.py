@@ -44,7 +44,7 @@ def _sum(x: Tensor, axes: list[int]) -> Tensor:
     if not axes:
         return x
     # MegEngine adds 8-bit integers up in 32 bits only where it is told so.
-    return summed(cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x, axes)
+    return summed(e.whole(x) if x._dtype.name in ("Uint8", "Int8", "Int16") else x, axes)
 
 
 @lower("ReduceSum")
@@ -61,9 +61,9 @@ def _reduce_mean(c: NodeCall) -> Tensor:
     if not axes:
         return x
     if x._dtype.is_float:
-        result = e.reduce(cast(x, "float32"), _R.MEAN, axes)
+        result = e.reduce(e.real(x), _R.MEAN, axes)
         return _dims_kept(c, cast(result, x._dtype), axes)
-    total = _sum(cast(x, "int32"), axes)
+    total = _sum(e.whole(x), axes)
     from .elementwise import truncated  # for start-up
 
     return _dims_kept(c, truncated(total, e.like(element_count(x, axes), total)), axes)
@@ -74,7 +74,7 @@ def _reduce_prod(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     if axes is None:
         return x
-    wide = cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x
+    wide = e.whole(x) if x._dtype.name in ("Uint8", "Int8", "Int16") else x
     return _dims_kept(c, e.reduce(wide, _R.PRODUCT, axes), axes)
 
 
@@ -120,7 +120,7 @@ def _reduce_l1(c: NodeCall) -> Tensor:
 @lower("ReduceL2")
 def _reduce_l2(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return cast(e.elem(M.ABS, wide), x._dtype)
     result = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), axes))
@@ -130,7 +130,7 @@ def _reduce_l2(c: NodeCall) -> Tensor:
 @lower("ReduceSumSquare")
 def _reduce_sum_square(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x
+    wide = e.whole(x) if x._dtype.name in ("Uint8", "Int8", "Int16") else x
     y = e.elem(M.MUL, wide, wide)
     return y if axes is None else _dims_kept(c, summed(y, axes), axes)
 
@@ -138,7 +138,7 @@ def _reduce_sum_square(c: NodeCall) -> Tensor:
 @lower("ReduceLogSum")
 def _reduce_log_sum(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return e.elem(M.LOG, wide)
     return _dims_kept(c, cast(e.elem(M.LOG, summed(wide, axes)), x._dtype), axes)
@@ -147,7 +147,7 @@ def _reduce_log_sum(c: NodeCall) -> Tensor:
 @lower("ReduceLogSumExp")
 def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return x
     if any(x._tuple_shape[a] == 0 for a in axes):
@@ -203,7 +203,7 @@ def hardmax(x: Tensor, axis: int) -> Tensor:
 
 def _position(x: Tensor, axis: int, largest: bool) -> Tensor:
     if not x.ndim:
-        return const_like(0, cast(x, "int32"))
+        return const_like(0, e.whole(x))
     if e.is_bool(x):
         x = cast(x, "uint8")
     y = apply1("Argmax" if largest else "Argmin", P.Axis(axis=axis), inputs=[x], scalar=False)
