@@ -12,7 +12,6 @@ from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.budget import BudgetError, FoldingBudget, limited
 from ..passes.cleanup.loadable import make_loadable
-from ..passes.cleanup.stable import stabilize
 from ..passes.copies import subgraph
 from ..tensors import Tensor
 from ..tensors.apply import type_cvt
@@ -322,7 +321,7 @@ class Importer:
                 end.name = None
                 ends.append(end)
         self.recorded = subgraph(whole, ends)[0]
-        graph = make_loadable(stabilize(self.recorded))
+        graph = make_loadable(self.recorded)
         for i, (name, _) in enumerate(found):
             var = graph.outputs[i]
             if i in checked_ends:
