@@ -15,7 +15,7 @@ from ..graph.dtypes import Array, DType
 from ..graph.params import Record
 from ..ops.registry import Shape
 
-__all__ = ["SessionOf", "active", "exact_arithmetic", "is_exact", "suspended", "use"]
+__all__ = ["SessionOf", "active", "exact_arithmetic", "is_exact", "keeps_wide", "suspended", "use"]
 
 T = TypeVar("T")
 
@@ -76,6 +76,7 @@ class SessionOf(Protocol[T]):
 class _Local(threading.local):
     session: SessionOf[Any] | None = None
     exact: bool = False
+    wide: bool = False
 
 
 _local = _Local()
@@ -102,14 +103,24 @@ def is_exact() -> bool:
     return _local.exact
 
 
+def keeps_wide() -> bool:
+    """Tell whether float64, int64 and unsigned integers that are asked for by name stay what they are."""
+    return _local.wide
+
+
 @contextmanager
-def exact_arithmetic() -> Iterator[None]:
-    """Compute operators inside as their definitions say, not as MegEngine's kernels do."""
-    before, _local.exact = _local.exact, True
+def exact_arithmetic(wide: bool = False) -> Iterator[None]:
+    """Compute operators inside as their definitions say, not as MegEngine's kernels do.
+
+    Args:
+        wide: whether dtypes of numpy that MegEngine lacks are kept.
+    """
+    before = _local.exact, _local.wide
+    _local.exact, _local.wide = True, wide
     try:
         yield
     finally:
-        _local.exact = before
+        _local.exact, _local.wide = before
 
 
 @contextmanager
