@@ -198,36 +198,32 @@ def _attribute(module: Any, target: str) -> Any:
 
 
 _MOVES = frozenset(
-    [
-        "view",
-        "reshape",
-        "_unsafe_view",
-        "permute",
-        "transpose",
-        "t",
-        "expand",
-        "squeeze",
-        "unsqueeze",
-        "slice",
-        "select",
-        "cat",
-        "stack",
-        "clone",
-        "alias",
-        "detach",
-        "split",
-        "split_with_sizes",
-        "unbind",
-        "index",
-        "index_select",
-        "gather",
-        "flip",
-        "roll",
-        "repeat",
-        "contiguous",
-        "lift_fresh_copy",
-        "embedding",
-    ]
+    (
+        *("view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze"),
+        *(
+            "slice",
+            "select",
+            "cat",
+            "stack",
+            "clone",
+            "alias",
+            "detach",
+            "split",
+            "split_with_sizes",
+            "unbind",
+        ),
+        *(
+            "index",
+            "index_select",
+            "gather",
+            "flip",
+            "roll",
+            "repeat",
+            "contiguous",
+            "lift_fresh_copy",
+            "embedding",
+        ),
+    )
 )
 """Operators whose results need no rounding, since they only move numbers."""
 

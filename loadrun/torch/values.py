@@ -55,7 +55,7 @@ def narrow(dtype: torch.dtype) -> np.dtype[Any]:
     found = _HELD.get(dtype)
     if found is None:
         raise UnsupportedCallError(
-            f"{dtype} has no operators in MegEngine; compute in float32, float16, int64, int32, int16, int8, uint8 or bool"
+            f"{dtype} has no operators in a graph; compute in float32, int64, int32, int16, int8, uint8 or bool"
         )
     return np.dtype(found)
 

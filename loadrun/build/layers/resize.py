@@ -7,7 +7,7 @@ from math import ceil, floor
 import numpy as np
 
 from ...graph import params as P
-from ...graph.dtypes import Array
+from ...graph.dtypes import Array, plain
 from ...ops.budget import pay
 from ...tensors import Tensor, const
 from .. import emit as e
@@ -179,7 +179,9 @@ def weighted(x: Tensor, axis: int, weights: Array) -> Tensor:
     [[2.0]]
     """
     order = [i for i in range(x.ndim) if i != axis] + [axis]
-    turned = const(np.ascontiguousarray(weights.T.astype(np.float32)))
+    turned = const(
+        np.ascontiguousarray(weights.T), plain("Float64" if x._dtype.name == "Float64" else "Float32")
+    )
     if axis == x.ndim - 1:
         return product(x, turned)
     return e.permute(product(e.permute(x, order), turned), [order.index(i) for i in range(x.ndim)])

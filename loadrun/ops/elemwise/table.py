@@ -213,7 +213,7 @@ _ROWS = (
     Row(M.LOGSIGMOID, 1, f.logsigmoid, wide=w.logsigmoid, traits=T.GIVES_FLOAT | T.HIGH),
     Row(M.SQRT, 1, f.Of(np.sqrt), wide=np.sqrt, onnx="Sqrt", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
     Row(M.SQUARE, 1, f.Of(np.square), f.Of(np.square), wide=np.square, traits=T.FINITE | T.ONE_PASS),
-    Row(M.SIGN, 1, f.sign, i.sign, exact=f.Of(np.sign), wide=np.sign, onnx="Sign", traits=T.REPEATS | T.ON_GRID),
+    Row(M.SIGN, 1, f.sign, i.sign, wide=w.sign, onnx="Sign", traits=T.REPEATS | T.ON_GRID),
 )
 # fmt: on
 
