@@ -15,8 +15,9 @@ from ..arrays.array import Array
 from ..base.errors import LoadRunError, UnsupportedError
 from ..build import emit as e
 from ..graph import Var
-from ..graph.dtypes import dtype_of, plain
+from ..graph.dtypes import array_dtype, plain
 from ..tensors import Tensor
+from ..tensors.access import dtype_of, is_scalar, recorded_variable, snapshot, variable_of
 from ..tensors.naming import scope
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
@@ -89,8 +90,8 @@ class Interpreter:
         if isinstance(found, Complex):
             self._keep(f"{name}.real", found.real)
             self._keep(f"{name}.imag", found.imaginary)
-        elif isinstance(found, Tensor) and found._var is not None:
-            self.variables[name] = found._var, found._scalar
+        elif isinstance(found, Tensor) and variable_of(found) is not None:
+            self.variables[name] = recorded_variable(found), is_scalar(found)
 
     def _node(self, node: Any, env: Mapping[Any, Any]) -> Any:
         args, kwargs = _mapped(node.args, env), _mapped(dict(node.kwargs), env)
@@ -131,7 +132,7 @@ class Interpreter:
         raise UnsupportedCallError("this control operator has no counterpart; unroll it, or use torch.cond")
 
     def _cond(self, condition: Any, yes: Any, no: Any, operands: Sequence[Any] = ()) -> Any:
-        """Both branches, and a choice of their results, which have equal shapes."""
+        """Run both branches, and choose one of their results, which have equal shapes."""
         a, b = (self._graph(branch, list(operands)) for branch in (yes, no))
         if not isinstance(condition, Tensor):
             return a if condition else b
@@ -147,7 +148,7 @@ class Interpreter:
 
 
 def _constants(program: Any) -> dict[str, Any]:
-    """Parameters, buffers and lifted constants by placeholder name."""
+    """Map placeholder names to parameters, buffers and lifted constants."""
     found: dict[str, Any] = {}
     for spec in program.graph_signature.input_specs:
         if spec.target is None:
@@ -174,7 +175,7 @@ class _Later:
 
 
 def _mapped(value: Any, env: Mapping[Any, Any]) -> Any:
-    """Arguments with the values of nodes in place of the nodes."""
+    """Replace nodes in arguments by their values."""
 
     def change(leaf: Any) -> Any:
         if isinstance(leaf, torch.fx.Node):
@@ -229,14 +230,14 @@ _MOVES = frozenset(
 
 
 def _settled(value: Any, fake: Any, rounds: bool) -> Any:
-    """Results as plain tensors of the dtypes that torch gives them.
+    """Return results as plain tensors of the dtypes that torch gives them.
 
     Args:
         fake: what torch knows of them.
         rounds: whether bfloat16 is rounded.
     """
     if isinstance(value, Array):
-        value = value._frozen()
+        value = snapshot(value)
     if isinstance(value, Complex):
         value = value.settled()
         if not isinstance(fake, torch.Tensor):
@@ -256,18 +257,18 @@ def _settled(value: Any, fake: Any, rounds: bool) -> Any:
 
 
 def _as_torch(x: Tensor, fake: torch.Tensor, rounds: bool) -> Tensor:
-    """A result in torch's dtype; bfloat16 is held as float32 that was rounded to it."""
+    """Return a result in torch's dtype; bfloat16 is held as float32 that was rounded to it."""
     try:
-        want = dtype_of(np.empty(0, narrow(fake.dtype)))
+        want = array_dtype(np.empty(0, narrow(fake.dtype)))
     except UnsupportedCallError:
         return x
     if fake.dtype is torch.bfloat16 and rounds:
         x = e.cast(x, plain("BFloat16"))
-    return x if x._dtype == want or e.is_bool(x) != (want.name == "Bool") else e.cast(x, want)
+    return x if dtype_of(x) == want or e.is_bool(x) != (want.name == "Bool") else e.cast(x, want)
 
 
 def _stand_in(fake: Any) -> Any:
-    """Zeros where an operator failed, so that everything behind it is looked at, too."""
+    """Return zeros in place of a failed operator, so that everything after it is checked too."""
 
     def zeros(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -284,7 +285,7 @@ def _stand_in(fake: Any) -> Any:
 
 
 def _scope_of(node: Any) -> Any:
-    """Operators are named after the module that they come from."""
+    """Name operators after the module that they come from."""
     stack = [e for e in (node.meta.get("nn_module_stack") or {}).values() if isinstance(e, tuple)]
     path = str(stack[-1][0]) if stack else ""
     return scope(path) if path and not path.startswith("_empty") else nullcontext()

@@ -23,13 +23,13 @@ import pytest
 import loadrun
 import loadrun.ops
 from loadrun.compare import assert_equal_error
-from loadrun.ops.formulas import FORMULAS
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.engines.wide import WideEngine
 from loadrun.graph import Graph
 from loadrun.graph.dtypes import Array
 from loadrun.ops import registry
 from loadrun.ops.catalog import CATALOG, types
+from loadrun.ops.formulas import FORMULAS
 from loadrun.ops.infer import infer_dtypes
 from loadrun.ops.op import Trait
 

@@ -10,6 +10,7 @@ from ...graph import params as P
 from ...graph.dtypes import Array, plain
 from ...ops.budget import pay
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of
 from .. import emit as e
 from ..emit import M
 from ..exact_products import product
@@ -180,7 +181,7 @@ def weighted(x: Tensor, axis: int, weights: Array) -> Tensor:
     """
     order = [i for i in range(x.ndim) if i != axis] + [axis]
     turned = const(
-        np.ascontiguousarray(weights.T), plain("Float64" if x._dtype.name == "Float64" else "Float32")
+        np.ascontiguousarray(weights.T), plain("Float64" if dtype_of(x).name == "Float64" else "Float32")
     )
     if axis == x.ndim - 1:
         return product(x, turned)

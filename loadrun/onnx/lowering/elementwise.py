@@ -13,8 +13,10 @@ from ...graph import params as P
 from ...graph.dtypes import plain
 from ...ops.typecvt import exactly
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, mark_constant
 from ...tensors.apply import type_cvt
 from ..call import NodeCall, front, lower
+from ..scope import Bound
 from ..tensors import HELD, kind_name
 from ..values import BF16, BOOL, FLOAT, INT32, INT64, UINT32, UINT64, UnsupportedNodeError, Value, graph_type
 from .bits import bits_of, float_of
@@ -29,7 +31,7 @@ _NARROW = ("Int8", "Uint8", "Int16")
 
 
 def pair(c: NodeCall) -> tuple[Tensor, Tensor]:
-    """Two operands of one type, with the broadcasting of versions before 7 done."""
+    """Return two operands of one type, broadcast by hand for versions before 7."""
     x, y = c.t(0), c.t(1)
     if c.opset < 7 and c.number("broadcast"):
         at = c.number("axis", x.ndim - y.ndim)
@@ -42,14 +44,14 @@ def pair(c: NodeCall) -> tuple[Tensor, Tensor]:
 
 
 def _same(x: Tensor, y: Tensor) -> Tensor:
-    if x._dtype != y._dtype:
-        raise UnsupportedNodeError(f"its operands are {x._dtype} and {y._dtype}")
+    if dtype_of(x) != dtype_of(y):
+        raise UnsupportedNodeError(f"its operands are {dtype_of(x)} and {dtype_of(y)}")
     return y
 
 
 def widened(x: Tensor) -> Tensor:
     """Small integers as int32."""
-    return e.whole(x) if x._dtype.name in _NARROW else x
+    return e.whole(x) if dtype_of(x).name in _NARROW else x
 
 
 def truncated(x: Tensor, y: Tensor) -> Tensor:
@@ -58,7 +60,7 @@ def truncated(x: Tensor, y: Tensor) -> Tensor:
     rest = e.elem(M.SUB, x, e.elem(M.MUL, down, y))
     negative = logic.not_equal(e.compare(_LT, x, const_like(0, x)), e.compare(_LT, y, const_like(0, y)))
     inexact = e.elem(M.AND, negative, logic.not_equal(rest, const_like(0, rest)))
-    return e.elem(M.ADD, down, cast(inexact, x._dtype))
+    return e.elem(M.ADD, down, cast(inexact, dtype_of(x)))
 
 
 @lower("Add")
@@ -80,9 +82,9 @@ def _mul(c: NodeCall) -> Tensor:
 @lower("Div")
 def _div(c: NodeCall) -> Tensor:
     x, y = pair(c)
-    if x._dtype.is_float:
+    if dtype_of(x).is_float:
         return e.elem(M.TRUE_DIV, x, y)
-    if x._dtype.np.kind == "u":
+    if dtype_of(x).np.kind == "u":
         return e.elem(M.FLOOR_DIV, e.whole(x), e.whole(y))
     return truncated(widened(x), widened(y))
 
@@ -90,10 +92,10 @@ def _div(c: NodeCall) -> Tensor:
 @lower("Mod")
 def _mod(c: NodeCall) -> Tensor:
     x, y = pair(c)
-    if x._dtype.is_float:
+    if dtype_of(x).is_float:
         return a.fmod(x, y) if c.number("fmod") else a.remainder(x, y)
     x, y = widened(x), widened(y)
-    if not c.number("fmod") or x._dtype.np.kind == "u":
+    if not c.number("fmod") or dtype_of(x).np.kind == "u":
         return a.remainder(x, y)
     return e.elem(M.SUB, x, e.elem(M.MUL, truncated(x, y), y))
 
@@ -104,10 +106,10 @@ def _pow(c: NodeCall) -> Tensor:
     if c.opset < 7:
         x, y = pair(c)
     known = c.value(1).constant()
-    if x._dtype.is_float:
-        y = cast(y, x._dtype)
+    if dtype_of(x).is_float:
+        y = cast(y, dtype_of(x))
         if known is not None:
-            y._const = True
+            mark_constant(y)
         return a.power(x, y)
     whole = known is not None and known.size == 1 and 0 <= float(known.item()) <= 31
     if whole and known is not None and float(known.item()) == int(known.item()):
@@ -118,9 +120,9 @@ def _pow(c: NodeCall) -> Tensor:
     # ONNX Runtime raises integers as float64 numbers.
     found = e.elem(M.POW, cast(x, plain("Float64")), cast(y, plain("Float64")))
     if c.kind(0) in (INT64, UINT64):
-        return type_cvt(found, x._dtype)
+        return type_cvt(found, dtype_of(x))
     near = a.rint(found)
-    if y._dtype.is_float:
+    if dtype_of(y).is_float:
         # The conversion cuts fractions off; what rounding alone keeps from a whole number is that number.
         off = e.elem(M.ABS, e.elem(M.SUB, found, near))
         bound = e.elem(M.MUL, const_like(1e-6, found), e.elem(M.ABS, near))
@@ -157,7 +159,7 @@ def _lesser(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _extreme(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
-    """The larger or smaller of two; NaN where one is NaN."""
+    """Compute the larger or smaller of two; NaN if either is NaN."""
     return a.maximum(x, y) if mode == M.MAX else a.minimum(x, y)
 
 
@@ -233,14 +235,14 @@ def _neg(c: NodeCall) -> Tensor:
 @lower("Abs")
 def _abs(c: NodeCall) -> Tensor:
     x = c.t(0)
-    return x if x._dtype.np.kind == "u" else e.elem(M.ABS, x)
+    return x if dtype_of(x).np.kind == "u" else e.elem(M.ABS, x)
 
 
 @lower("Sign")
 def _sign(c: NodeCall) -> Tensor:
     x = c.t(0)
     zero = const_like(0, x)
-    up, down = (cast(e.compare(_LT, *p), x._dtype) for p in ((zero, x), (x, zero)))
+    up, down = (cast(e.compare(_LT, *p), dtype_of(x)) for p in ((zero, x), (x, zero)))
     return e.with_nan_of(e.elem(M.SUB, up, down), x)
 
 
@@ -268,7 +270,7 @@ def _isinf(c: NodeCall) -> Tensor:
 
 
 @lower("Identity", foldable=False)
-def _identity(c: NodeCall) -> object:
+def _identity(c: NodeCall) -> Bound:
     return c.inputs[0]
 
 
@@ -301,12 +303,12 @@ def _cast_like(c: NodeCall) -> Value:
 
 
 def small_float(c: NodeCall, value: Value, to: int) -> Value:
-    """A value rounded to a floating-point type of 8 or 4 bits."""
+    """Round a value to a floating-point type of 8 or 4 bits."""
     return value if value.kind == to else Value(to, rounded_for(c, value.tensor, to))
 
 
 def converted(value: Value, to: int) -> Value:
-    """A value in another of ONNX's types.
+    """Convert a value to another of ONNX's types.
 
     Raises:
         UnsupportedNodeError: MegEngine has no such type.
@@ -330,7 +332,7 @@ def converted(value: Value, to: int) -> Value:
 
 
 def _wrapped(x: Tensor, to: int) -> Tensor:
-    """Integers of 4 or 2 bits: upper bits are lost."""
+    """Wrap integers to 4 or 2 bits: upper bits are lost."""
     low, high = limits(to)
     want = graph_type(to)
     wide = e.whole(x)
@@ -348,7 +350,7 @@ _WIDTHS = {"Int8": 8, "Uint8": 8, "Int16": 16, "Uint16": 16}
 
 @lower("BitCast")
 def _bit_cast(c: NodeCall) -> Value:
-    """The same bits as another type: integers, which differ in what their highest bit counts for, and float32."""
+    """Reinterpret bits as another type: integers of other signedness, and float32."""
     value, to = c.value(0), c.number("to")
     want = graph_type(to)
     if value.kind == to:
@@ -405,13 +407,13 @@ def _bit_shift(c: NodeCall) -> Tensor:
     x, y = (e.whole(v) for v in pair(c))
     up = c.text("direction") == "LEFT"
     x, y = _broadcasted(x, y)
-    width = const_like(16 if c.kind(0) == 4 else 8 * c.t(0)._dtype.np.itemsize, y)
+    width = const_like(16 if c.kind(0) == 4 else 8 * dtype_of(c.t(0)).np.itemsize, y)
     # A negative number of bits counts as more than there are.
     zero = const_like(0, y)
     inside = e.elem(M.AND, e.compare(_LT, y, width), e.compare(_LEQ, zero, y))
     if up:
         return e.where(inside, logic.left_shift(x, e.where(inside, y, zero)), zero)
-    most = const_like(8 * x._dtype.np.itemsize, y)
+    most = const_like(8 * dtype_of(x).np.itemsize, y)
     return logic.right_shift(x, e.where(inside, y, most))
 
 
