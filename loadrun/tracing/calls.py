@@ -123,6 +123,7 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
         alone=options.fixed or options.without_host,
     )
     recording = recorder.recording
+    recording.graph.exact = options.exact
     inside = _arguments(recorder, given)
     try:
         with use(recorder):

@@ -116,7 +116,7 @@ class Dumps(ABC):
             var = known.get(recording.args[old].id)
             if var is not None:
                 var.name = var.owner.tensors[0].name = new
-        graph = make_loadable(as_made(graph, self.options.opt_level))
+        graph = make_loadable(as_made(graph, 0 if graph.exact else self.options.opt_level))
         name_outputs(graph, names)
         make_names_unique(graph)
         graph.has_middle_tensors = True
