@@ -169,9 +169,10 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
             found = record_at(data[end:])
             if found is not None and (owner := _owner(found, bundles)) is not None:
                 owner.record, owner.damage = found, _damage_in(found)
-                from .record import input_order  # for start-up
+                from .record import input_order, narrowings  # for start-up
 
                 owner.graph.input_order = input_order(found)
+                owner.warnings += narrowings(found)
                 end += len(found)
                 continue
             if _kind(data[end:]) is None:

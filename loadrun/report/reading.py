@@ -15,7 +15,7 @@ _LARGEST = 1 << 30
 
 
 def load_report(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A report from a file; see `read_report`.
+    """Read a report from a file; see `read_report`.
 
     Raises:
         FormatError: it is none, or larger than any report.
@@ -27,7 +27,7 @@ def load_report(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_report(data: bytes, name: str) -> dict[str, Any]:
-    """A report as data, JSON lines put together as if they had been written as one.
+    """Read a report as data, JSON lines put together as if they had been written as one.
 
     Args:
         data: what the file holds.

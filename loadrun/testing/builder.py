@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
@@ -37,7 +38,7 @@ class GraphBuilder:
         tensor = StoredTensor(dtype, shape, name)
         return self.graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
 
-    def const(self, value: object, dtype: DType = _F32, type: str = "ImmutableTensor") -> Var:
+    def const(self, value: npt.ArrayLike, dtype: DType = _F32, type: str = "ImmutableTensor") -> Var:
         """Add a constant; a number becomes an array of one element."""
         array = np.atleast_1d(np.asarray(value, dtype.np))
         return self.graph.add(type, tensors=[StoredTensor(dtype, array.shape, None, encode(array, dtype))])[0]

@@ -135,7 +135,7 @@ class _Settler:
         return kind(*(self._quantizing(slots[n], level) for n in names))
 
     def _quantizing(self, value: object, level: int) -> Any:  # noqa: ANN401 - a field of QParams
-        """One of the parameters: a mode, a kind of dtype, a number or a tensor."""
+        """Read one of the parameters: a mode, a kind of dtype, a number or a tensor."""
         key: tuple[str, str] | None = None
         args: tuple[Any, ...] = ()
         if isinstance(value, StoredObject):
