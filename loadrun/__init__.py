@@ -1,7 +1,7 @@
 """loadrun: replay, verify, benchmark and explain models with embedded testcases."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .base.version import __version__
 
@@ -176,7 +176,7 @@ _PACKAGES = frozenset(
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _PACKAGES:
         return import_module(f".{name}", __name__)
     if name in _LATER:
@@ -186,4 +186,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the names that are there, those included that are loaded when they are first asked for."""
-    return sorted({*globals(), *_PACKAGES, *_LATER} - {"import_module", "Any", "TYPE_CHECKING"})
+    return sorted({*globals(), *_PACKAGES, *_LATER} - {"import_module", "TYPE_CHECKING"})

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from struct import pack
-from typing import Any, BinaryIO
+from typing import IO, BinaryIO
 
 from ..base.errors import FormatError, UsageError
 from ..base.files import replacing, temporary
@@ -95,7 +95,7 @@ def save(
 class _Counted:
     """A file to write to that counts the bytes."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self.file = file
         self.total = 0
         self.tell: Callable[[], int] = file.tell

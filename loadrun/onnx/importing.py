@@ -21,7 +21,6 @@ from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder
 from . import exact
 from .call import NodeCall, NodeLowering, Result, find
-from .checks import check, check_within
 from .lowering.parts import of_length
 from .messages import (
     AttributeProto,
@@ -351,6 +350,8 @@ class Importer:
 
     def _checked(self, name: str, value: Value) -> Var:
         """Compare an output with its expected value, an input of the graph, as ONNX's backend tests do."""
+        from .checks import check, check_within  # for start-up
+
         held = checked(self.expected[name], value.kind)
         scalar = held.ndim == 0
         outside = from_stored(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)

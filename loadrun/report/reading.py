@@ -52,9 +52,14 @@ def read_report(data: bytes, name: str) -> object:
     if isinstance(begin, dict) and begin.get("type") == "start":
         return _together(data, begin)
     try:
-        return json.loads(data)
+        report = json.loads(data)
     except (ValueError, RecursionError):
         raise FormatError(f"{name} is no JSON text") from None
+    if not isinstance(report, dict):
+        raise FormatError(
+            f"{name} holds a JSON {type(report).__name__}, expected the object that `loadrun --json` writes"
+        )
+    return report
 
 
 def _together(data: bytes, begin: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from .native import Ports, fitted, refused
 from .options import EngineOptions, choice, number
 from .runtime import NotTaken, missing
 from .translated import Translated
+
+if TYPE_CHECKING:
+    import onnxruntime  # optional
 
 __all__ = ["OnnxRuntime", "OnnxRuntimeFile", "make_engine", "open_file"]
 
@@ -78,7 +81,7 @@ class OnnxRuntime:
         self._package: Any = onnxruntime
         self.settings()
 
-    def settings(self) -> Any:
+    def settings(self) -> onnxruntime.SessionOptions:
         """Return the options of a session."""
         made = self._package.SessionOptions()
         made.log_severity_level = _FATAL
@@ -87,7 +90,7 @@ class OnnxRuntime:
             self._set(made, key, value)
         return made
 
-    def _set(self, made: Any, key: str, value: str) -> None:
+    def _set(self, made: onnxruntime.SessionOptions, key: str, value: str) -> None:
         if key == "opt":
             level = _LEVELS[choice(key, value, _LEVELS)]
             made.graph_optimization_level = getattr(self._package.GraphOptimizationLevel, level)
@@ -111,7 +114,12 @@ class OnnxRuntime:
         else:
             raise UsageError(f"the engine onnxruntime has no option {key!r}; it has {_KNOWN}")
 
-    def session(self, model: str | bytes, settings: Any, defaults: Mapping[str, str] | None = None) -> Any:
+    def session(
+        self,
+        model: str | bytes,
+        settings: onnxruntime.SessionOptions,
+        defaults: Mapping[str, str] | None = None,
+    ) -> onnxruntime.InferenceSession:
         """Open a session of a model: its path or its bytes.
 
         Raises:
@@ -135,19 +143,18 @@ class OnnxRuntime:
         exact = {"CUDAExecutionProvider": {"use_tf32": "0"}}.get(self.providers[0], {})
         return _OnnxRuntimeSession(self.session(model, settings, exact), inputs, outputs)
 
-    def held(self, array: Array, kind: int) -> Any:
+    def held(self, array: Array, kind: int) -> onnxruntime.OrtValue:
         """Make the runtime's value for one of a type that numpy lacks."""
         made = self._package.OrtValue.ortvalue_from_numpy_with_onnx_type
         return made(to_codes(array, kind), kind)
 
-    def value(self, array: Any) -> Any:
+    def value(self, array: object) -> onnxruntime.OrtValue:
         """Make the runtime's value for anything that a session takes."""
         kind = self._package.OrtValue
         if isinstance(array, kind):
             return array
-        if array.dtype.kind in "OUS":
-            return kind.ortvalue_from_numpy(np.asarray(array, object))
-        return kind.ortvalue_from_numpy(np.asarray(array, order="C"))
+        value = np.asarray(array, order="C")
+        return kind.ortvalue_from_numpy(value.astype(object) if value.dtype.kind in "US" else value)
 
 
 def _providers(available: Sequence[str], words: Sequence[str]) -> list[str]:
@@ -170,7 +177,9 @@ def _providers(available: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 class _OnnxRuntimeSession:
-    def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def __init__(
+        self, session: onnxruntime.InferenceSession, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None:
         self._session, self._inputs, self._outputs = session, list(inputs), list(outputs)
 
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
@@ -242,7 +251,7 @@ class OnnxRuntimeFile:
         except Exception as e:
             raise EngineError(f"onnxruntime fails: {_first_line(e)}") from e
 
-    def _read(self, name: str, value: Any) -> FileValue:
+    def _read(self, name: str, value: onnxruntime.OrtValue) -> FileValue:
         """Read an output of any type."""
         kind = self._made.get(name)
         if kind is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from .native import Ports, fitted, refused
 from .options import EngineOptions
 from .runtime import NotTaken, missing
 from .translated import Translated
+
+if TYPE_CHECKING:
+    import openvino  # optional
 
 __all__ = ["OpenVINO", "OpenVINOFile", "make_engine", "open_file"]
 
@@ -83,7 +86,7 @@ class OpenVINO:
         with suppress(Exception):
             self._core.set_property("CPU", {name: "OFF"})
 
-    def compiled(self, model: str | bytes) -> Any:
+    def compiled(self, model: str | bytes) -> openvino.CompiledModel:
         """Compile a model: its path or its bytes.
 
         Raises:
@@ -105,7 +108,9 @@ class OpenVINO:
 
 
 class _OpenVINOSession:
-    def __init__(self, compiled: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def __init__(
+        self, compiled: openvino.CompiledModel, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None:
         self._request = compiled.create_infer_request()
         self._inputs = [compiled.input(n) for n in inputs]
         self._outputs = [compiled.output(n) for n in outputs]
@@ -172,7 +177,7 @@ class OpenVINOFile:
             raise EngineError(f"openvino fails: {_short(e)}") from e
 
 
-def _name(port: Any, known: Collection[str]) -> str:
+def _name(port: openvino.ConstOutput, known: Collection[str]) -> str:
     """Return the name of a port in the file; a compiled model may have several for one."""
     names = port.get_names()
     return next((n for n in known if n in names), port.get_any_name())

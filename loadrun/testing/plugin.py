@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from _pytest._code.code import TerminalRepr
+
     from ..runner import OutputResult, Result, Runner
     from ..testcase import Bundle
 
@@ -90,7 +92,7 @@ def _has_arguments(config: pytest.Config) -> bool:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
+def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - of pytest-xdist, which is optional
     """Tell a worker of pytest-xdist, which is always started with paths, whether the command line has some."""
     node.workerinput[_NAMED] = _has_arguments(node.config)
 
@@ -177,7 +179,7 @@ def _expected(bundle: Bundle) -> list[str]:
     """List outputs of which there is an expected value, whether a check reads it or not."""
     from ..testcase import EXPECT  # for start-up
 
-    if bundle.refusal is not None:
+    if bundle.refusal is not None and bundle.source is not None:
         return [*bundle.source.outputs] if bundle.source is not None else []
     names = [v.name or "" for v in bundle.graph.inputs]
     return [n[: -len(EXPECT)] for n in names if n.endswith(EXPECT)]
@@ -215,7 +217,11 @@ class ModelCase(pytest.Collector):
 class ModelTest(pytest.Item):
     """A test of a model, with what is the same for all of them."""
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+    def repr_failure(
+        self,
+        excinfo: pytest.ExceptionInfo[BaseException],
+        style: Any = None,  # noqa: ANN401 - of a type of pytest's own
+    ) -> str | TerminalRepr:
         """Show a failing check by what was compared, anything else by its traceback."""
         from ..base.errors import LoadRunError  # for start-up
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,9 @@ def _adaptive(size: int, out: int) -> list[tuple[int, int]]:
     return _ends(size, size - (out - 1) * stride, stride, 0)
 
 
-def _folded(x: Array, axes: tuple[int, int], ends: Any, fold: Formula) -> Array:
+def _folded(
+    x: Array, axes: tuple[int, int], ends: Sequence[Sequence[tuple[int, int]]], fold: Formula
+) -> Array:
     for axis, windows in zip(axes, ends, strict=True):
         parts = [fold(np.moveaxis(x, axis, 0)[first:end], axis=0) for first, end in windows]
         x = np.stack(parts, axis)
