@@ -178,7 +178,7 @@ def attempt(case: Case) -> Outcome:
             wanted = _by_name(case, outputs)
             values = {o.name: o.value for o in result.outputs}
             for name in wanted.keys() - values.keys():
-                return Outcome("refused", f"output {name!r} holds text, of which MegEngine has none")
+                return Outcome("refused", f"output {name!r} holds text, which MegEngine does not support")
             for name, expected in wanted.items():
                 value = values[name]
                 assert value is not None

@@ -22,14 +22,14 @@ __all__ = ["LOWERINGS", "NodeCall", "NodeLowering", "Result", "find", "lower"]
 Outcome = Tensor | Bound | Unheld
 """One output of a lowering."""
 Result = Outcome | tuple[Outcome, ...]
-"""What a lowering returns."""
+"""The result of a lowering."""
 Lower = Callable[["NodeCall"], Result]
 LowerT = TypeVar("LowerT", bound=Lower)
 CONTRIB = "com.microsoft"
 
 
 class NodeLowering:
-    """How one operator is lowered.
+    """The lowering of one operator.
 
     Attributes:
         run: the function.
@@ -68,7 +68,7 @@ _FAMILIES = (
     *("sampling", "losses", "signal", "detection", "transformers", "contrib", "contrib_quantized", "text"),
     *("traditional", "trees", "svm", "ngrams", "training"),
 )
-"""What nets are made of comes first: a model imports families up to the last one that it needs."""
+"""Common families come first: a model imports families up to the last one that it needs."""
 LOWERINGS: Registry[tuple[str, str], NodeLowering] = Registry(
     "lowering of ONNX", (f"{__package__}.lowering.{family}" for family in _FAMILIES)
 )
@@ -82,7 +82,7 @@ def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -
         names: the operators.
         domain: their domain.
         like: which input's type the outputs have.
-        foldable: False for what is random or looks at more than its inputs' values.
+        foldable: False for operators that are random or use more than their inputs' values.
     """
 
     def register(run: LowerT) -> LowerT:
@@ -99,7 +99,7 @@ def find(domain: str, op: str) -> NodeLowering | None:
 
 
 class NodeReader(Protocol):
-    """What a lowering may ask of the import that its node belongs to.
+    """The importer, as far as lowerings use it.
 
     Attributes:
         external: the bytes that the model keeps in files of their own.
@@ -139,7 +139,7 @@ class NodeCall:
         op: the operator.
         opset: the version of its domain that the file imports.
         inputs: values, sequences, or None for those left out.
-        wanted: for every output whether somebody reads it.
+        wanted: for every output, whether anything reads it.
         opsets: versions by domain, for its subgraphs.
         given: attributes of the function around, for its subgraphs.
     """
@@ -209,7 +209,7 @@ class NodeCall:
             what: what the input is, for the error.
 
         Raises:
-            UnsupportedNodeError: it is not known; the text says how to make it.
+            UnsupportedNodeError: it is not known; the text says how to provide it.
         """
         value = self.value(i)
         found = value.constant()
@@ -222,7 +222,7 @@ class NodeCall:
                 f'constants={{"{name}": ...}}' if name else "constants={...} of the input that it comes from"
             )
             raise UnsupportedNodeError(
-                f"its {what} must be known when the model is loaded, but data decide it; give it as {hint}"
+                f"its {what} must be known when the model is loaded, but it depends on data;  give it as {hint}"
             )
         return found
 

@@ -1,6 +1,6 @@
-"""Judging a written model: onnx.checker, then ONNX Runtime against loadrun's reference engine.
+"""Verification of a written model: onnx.checker, then ONNX Runtime compared with loadrun's reference engine.
 
-Both packages are extras; only what is written here passes through them, never a file from outside.
+Both packages are extras; only models written here pass through them, never a file from outside.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TOLERANCE = {ElemType.FLOAT: 1e-4, ElemType.FLOAT16: 1e-2}
 
 @dataclass(frozen=True)
 class Verification:
-    """One output at one set of sizes: MegEngine's error measure, and how many quanta a quantized one is off."""
+    """One output at one set of sizes: MegEngine's error measure, and the error of a quantized one in quanta."""
 
     sizes: str
     output: str
@@ -61,7 +61,7 @@ def available() -> bool:
 
 def _missing() -> list[str]:
     specs = {name: find_spec(name) for name in ("onnx", "onnxruntime")}
-    # A folder of that name on the path is found as a package without a file.
+    # A folder of that name on the path counts as a namespace package, which has no file.
     return [name for name, spec in specs.items() if spec is None or spec.origin is None]
 
 

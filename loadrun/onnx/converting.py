@@ -1,4 +1,4 @@
-"""A model in another format, by the endings of the names."""
+"""Conversion of a model to another format, by file extension."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ConvertOptions(ModelOptions):
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written; one of the two is there.
+    """The result of a conversion; one of the two is set.
 
     Attributes:
         dump: the counts of a .mge file.

@@ -55,37 +55,37 @@ __all__ = ["Importer"]
 _MOST_NODES = 100_000
 _DEPTH = 16
 _BEYOND = (
-    "parts of the model depend on no input and take more than is computed while a file of its size is loaded; they are "
+    "parts of the model depend on no input but are too expensive to fold while loading a file of its size; they are "
     "computed when it runs"
 )
 _BLOCKED = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 """Domains of layouts that ONNX Runtime chooses for one processor."""
 _WHY = {
-    ("", "ImageDecoder"): "unpacks pictures, which no operator of MegEngine's does; it takes them as arrays",
-    ("", "RegexFullMatch"): "runs a pattern of the file over text, which is not done; MegEngine has no text",
-    ("ai.onnx.preview.training", "Gradient"): "trains, which dumps do not",
+    ("", "ImageDecoder"): "decodes images, which no operator of MegEngine does; feed them as arrays",
+    ("", "RegexFullMatch"): "matches a regular expression on text, which MegEngine does not support",
+    ("ai.onnx.preview.training", "Gradient"): "trains the model, which dumps cannot do",
 }
-"""Why operators of the standard are refused that have a reason of their own."""
+"""Reasons for standard operators that are refused for a reason of their own."""
 
 
 class Importer:
-    """Makes a graph of a model.
+    """Builds a graph from a model.
 
     Args:
         model: the model.
         external: where tensors outside the file are.
         input_shapes: shapes by input name.
         constants: values of inputs that are to be constants.
-        examples: values of inputs, by which sizes are known that data decide.
+        examples: values of inputs, from which data-dependent sizes are known.
         expected: values of outputs; those that have one get a check.
         maxerr: tolerances of MegEngine's formula by output name, for checks that are not by ONNX's own rule.
-        stand_in: sizes for what neither the file nor an argument gives.
+        stand_in: sizes to assume where neither the file nor an argument gives them.
         fixed: axes of inputs, by name, that may have no other size than now.
-        budget: what may be computed meanwhile, None for whatever the file asks for.
+        budget: the limit for constant folding, None for no limit.
 
     Attributes:
         assumed: whether such a size was needed.
-        recorded: the graph as lowerings recorded it, before what makes it fit for MegEngine's loader.
+        recorded: the graph as lowerings recorded it, before the passes that make it loadable by MegEngine.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Importer:
             todo += var.owner.inputs
         return found
 
-    # The whole
+    # Whole graph
 
     def graph(self) -> Graph:
         """Lower the nodes to a graph.
@@ -177,15 +177,25 @@ class Importer:
             lines = "\n".join(f"  {p}" for p in self.problems)
             count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"
             sizes = f"\n{self.about_sizes()}" if self.assumed else ""
-            raise UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
+            error = UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
+            error.expressible = self._expressible
+            raise error
         return self._finish(found)
+
+    def _expressible(self) -> Graph:
+        """Make a graph of what can be expressed: the last values with a name are its outputs."""
+        whole = self.session.recording.graph
+        read = {v.id for o in whole.oprs for v in o.inputs}
+        ends = [v for o in whole.oprs if o.inputs for v in o.outputs if v.name and v.id not in read]
+        with limited(self.budget):
+            return make_loadable(stabilize(subgraph(whole, ends)[0]))
 
     def about_sizes(self) -> str:
         """Say which shapes were assumed where the file leaves sizes open."""
         taken = [f"{n} {list(d.shape)}" for n, d in self.inputs.items() if d.assumed]
         more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
         return (
-            f"the file leaves sizes open, and these were taken: {', '.join(taken[:5])}{more}; data or input_shapes "
+            f"the file leaves sizes open, and these were assumed: {', '.join(taken[:5])}{more}; data or input_shapes "
             "(--input-shape) give others"
         )
 
@@ -229,7 +239,7 @@ class Importer:
         for axis in self.fixed.get(info.name, ()):
             size = declared.shape[axis]
             made = of_length(
-                made, axis, f"this file holds for size {size} of axis {axis} of {info.name!r} alone"
+                made, axis, f"this file is valid only for size {size} of axis {axis} of {info.name!r}"
             )
         scope.names[info.name] = Value(declared.kind, made)
         self.inputs[info.name] = declared
@@ -264,7 +274,7 @@ class Importer:
         if len(text) == len(proto.outputs):
             return set()
         for name in sorted(text):
-            self.note(f"output {name!r} holds text, of which MegEngine has none, so it is left out")
+            self.note(f"output {name!r} holds text, which MegEngine does not support, so it is left out")
         return text
 
     def _end(self, proto: GraphProto, scope: Scope, left: set[str]) -> list[tuple[str, Value]]:
@@ -274,7 +284,7 @@ class Importer:
                 continue
             known, value = scope.find(info.name)
             if not known:
-                raise FormatError(f"nothing makes the graph's output {info.name!r}")
+                raise FormatError(f"no node computes the graph's output {info.name!r}")
             if isinstance(value, list):
                 found += self._items_out(info.name, value)
             elif isinstance(value, Absent):
@@ -298,7 +308,9 @@ class Importer:
     def _items_out(self, name: str, items: Items) -> list[tuple[str, Value]]:
         """Split a sequence into outputs of their own."""
         if not items:
-            self.problems.setdefault(f"output {name!r} is an empty sequence, of which MegEngine has none")
+            self.problems.setdefault(
+                f"output {name!r} is an empty sequence, which MegEngine does not support"
+            )
         else:
             self.note(
                 f"output {name!r} is a sequence; its values are the outputs {name}.0 to {name}.{len(items) - 1}"
@@ -365,7 +377,7 @@ class Importer:
         for i, node in enumerate(nodes):
             for name in node.outputs:
                 if name and name in made:
-                    raise FormatError(f"two nodes make {name!r}")
+                    raise FormatError(f"two nodes compute {name!r}")
                 made.add(name)
             if needed is None or i in needed:
                 self._node(node, scope, opsets, given)
@@ -399,7 +411,7 @@ class Importer:
         for name in node.inputs:
             known, value = scope.find(name) if name else (True, None)
             if not known:
-                raise FormatError(f"node {title_of(node)} reads {name!r}, which nothing before it makes")
+                raise FormatError(f"node {title_of(node)} reads {name!r}, which no node before it computes")
             if name and value is None:
                 if name in self._unheld:
                     self._refuse(node, f"reads {name!r}, which {self._unheld[name]}")
@@ -425,7 +437,7 @@ class Importer:
         except RecursionError:
             raise FormatError("the graph is nested too deeply") from None
         except MemoryError as e:
-            self._refuse(node, f"its inputs {_shown(inputs)} ask for more memory than there is ({e})")
+            self._refuse(node, f"its inputs {_shown(inputs)} need more memory than there is ({e})")
         except Exception as e:
             self._refuse(node, f"its inputs {_shown(inputs)} do not fit ({type(e).__name__}: {e})")
         return None
@@ -489,14 +501,14 @@ class Importer:
             value = r if isinstance(r, Value) else Value(_elem_type_of(r, like), r)
             if value.lowered is not None and value.array is None:
                 if len(stored_shape(value.lowered)) > 7:
-                    raise UnsupportedNodeError("gives more than MegEngine's 7 axes")
+                    raise UnsupportedNodeError("has a result with more than MegEngine's 7 axes")
                 want = graph_type(value.kind)
                 if dtype_of(value.lowered) != want:
                     value = Value(value.kind, type_cvt(value.lowered, want))
             settled.append(value)
         return settled
 
-    # What lies in other things
+    # Functions and subgraphs
 
     def _inline(
         self, function: FunctionProto, inputs: list[Given], attributes: Mapping[str, AttributeProto]
@@ -521,12 +533,12 @@ class Importer:
         self._depth += 1
         if self._depth > _DEPTH:
             self._depth -= 1
-            raise FormatError(f"{what} lies in itself, or deeper than {_DEPTH}")
+            raise FormatError(f"{what} is nested in itself, or deeper than {_DEPTH}")
 
     def _out(self, scope: Scope, name: str) -> Bound:
         known, value = scope.find(name)
         if not known:
-            raise FormatError(f"nothing makes the output {name!r}")
+            raise FormatError(f"no node computes the output {name!r}")
         if value is None:
             raise UnsupportedNodeError(f"{name!r} inside it cannot be expressed")
         return value
@@ -543,7 +555,7 @@ class Importer:
         for value in self._run(graph, [], Scope(call.scope, mark), call):
             if not isinstance(value, Value):
                 raise UnsupportedNodeError(
-                    "a branch gives a sequence or an optional value and data choose it"
+                    "a branch that depends on data gives a sequence or an optional value"
                 )
             found.append(mark(value) if value.constant() is not None else value)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -38,14 +38,14 @@ def ir_version(opset: int) -> int:
 
 @dataclass(eq=False)
 class WrittenModel:
-    """An ONNX model and what is known of how it came to be.
+    """An ONNX model and the facts of its export.
 
     Attributes:
         model: the model.
         opset: version of ONNX's operators.
         inputs: name in the graph and in the model, of every input in order.
         outputs: the same of every output.
-        approximated: what is not exactly what the operators do, and where that is first the case.
+        approximated: deviations from the operators, and where each occurs first.
         operators: how many operators of each type were written.
         sizes: shapes of the inputs that were found to fit: the example's first.
         weights: the parameters among the initializers.
@@ -63,7 +63,7 @@ class WrittenModel:
 
 @dataclass(eq=False)
 class Request:
-    """What to write, and how.
+    """A model to write, and the options.
 
     Attributes:
         graph: a graph without checks.
@@ -153,7 +153,7 @@ def refusals(
 
 
 class _KnownShapes:
-    """What is known of shapes: for the example's sizes, and for other ones where axes are dynamic.
+    """Inferred shapes: for the example's sizes, and for other ones where axes are dynamic.
 
     Attributes:
         sizes: the inputs' shapes, one dict for each entry of `known`.
@@ -232,7 +232,7 @@ class _KnownShapes:
             found.update((v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown)
 
         engine = ReferenceEngine(self.graph, self.ends)
-        # Values at random may lie outside what an operator takes; what was seen until then is known.
+        # Random values may be out of an operator's range; shapes observed before that are valid.
         with suppress(LoadRunError):
             engine.run({n: v for n, v in self.example.items() if n in engine.inputs}, see)
         return found
@@ -336,6 +336,7 @@ class _Walk:
             inputs.append(ValueMessage(self.inputs[name], elem_of(dtype), sized))
         graph = w.graph("main_graph", inputs, outputs)
         _merge_ends(graph)
+        _keep_names(graph, {w.names[v.id]: v.name for v in self._named() if v.id in w.names}, w)
         weights = [t for t in graph.initializers if t.name in w.params]
         if request.weights_are_inputs or not request.export_params:
             graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in weights]
@@ -355,6 +356,10 @@ class _Walk:
             plan.sizes,
             weights,
         )
+
+    def _named(self) -> Iterator[Var]:
+        """Yield the variables that operators compute and that have a name, the last one first."""
+        return (v for o in reversed(self.oprs) if o.inputs for v in o.outputs if v.name)
 
     def _output_shape(self, name: str, var: Var) -> tuple[int | str | None, ...] | None:
         try:
@@ -391,7 +396,7 @@ class _Walk:
 
 
 def _merge_ends(graph: GraphMessage) -> None:
-    """Let outputs' names stand at the nodes that make them, where nothing else has a claim to those."""
+    """Give outputs' names to the nodes that compute them, where nothing else needs the nodes' own names."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     uses: dict[str, int] = {}
     for node in graph.nodes:
@@ -417,6 +422,23 @@ def _merge_ends(graph: GraphMessage) -> None:
         node.inputs = [renamed.get(n, n) for n in node.inputs]
         node.outputs = [renamed.get(n, n) for n in node.outputs]
     graph.nodes = kept
+
+
+def _keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: OnnxWriter) -> None:
+    """Call values what the graph calls them, so that a file and its conversion can be compared by name.
+
+    Args:
+        graph: the model.
+        names: names in the graph by names in the model.
+        writer: knows which names are taken.
+    """
+    fixed = {v.name for v in graph.outputs}
+    fixed.update(name for node in graph.nodes for name in _captured(node.attributes.values()))
+    made = {name for node in graph.nodes for name in node.outputs} - fixed
+    renamed = {old: writer.claim(new) for old, new in names.items() if new and old in made and old != new}
+    for node in graph.nodes:
+        node.inputs = [renamed.get(n, n) for n in node.inputs]
+        node.outputs = [renamed.get(n, n) for n in node.outputs]
 
 
 def _captured(attributes: Iterable[object]) -> set[str]:

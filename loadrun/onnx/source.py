@@ -1,4 +1,4 @@
-"""What can be exported, as one thing: a graph, its inputs in order, example values and testcases."""
+"""The common form of everything that can be exported: a graph, its inputs, example values and testcases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Input:
 
 @dataclass(eq=False)
 class ExportSource:
-    """What is exported.
+    """A model to export.
 
     Attributes:
         graph: the model without checks.
@@ -46,10 +46,10 @@ class ExportSource:
         outputs: the outputs by name.
         examples: example values by input name, where there are any.
         testcases: testcases that the file has, with expected values by output name.
-        limits: what the file's checks ask of the outputs, see `loadrun.onnx.limits`.
+        limits: the file's checks of the outputs, see `loadrun.onnx.limits`.
         named_outputs: whether the outputs' names were chosen by the model (a file, a dict).
-        called: what was given, called with the examples as they were given: the values of the outputs in order. None
-            for files and graphs, which have no order but that of their inputs here.
+        called: calls the original with the original examples and returns its outputs in order. None
+            for files and graphs, whose only order is that of their inputs here.
     """
 
     graph: Graph
@@ -101,7 +101,7 @@ def _arguments(args: object, kwargs: Mapping[str, Any] | None) -> tuple[tuple[An
             return args, named
         doubled = sorted(set(extra) & set(named))
         if doubled:
-            raise UsageError(f"{', '.join(doubled)} stand in kwargs and in the dict that ends args")
+            raise UsageError(f"{', '.join(doubled)} are both in kwargs and in the dict that ends args")
         named = {**extra, **named}
         args = args[:-1]
     return args, named

@@ -1,4 +1,4 @@
-"""What a name of an ONNX graph stands for while it becomes a graph of MegEngine's operators.
+"""The values of names of an ONNX graph while it becomes a graph of MegEngine's operators.
 
 A `Value` is a tensor of the growing graph, a constant in ONNX's own type, or a few sizes that remember their
 origin. The last two stay what they are as long as possible: so int64 arithmetic on shapes is exact, and an axis, a pad
@@ -104,14 +104,14 @@ class UnsupportedNodeError(EngineError):
 
 
 class Absent:
-    """What an optional value without an element is bound to."""
+    """The value of an optional without an element."""
 
 
 ABSENT = Absent()
 
 
 class Unheld:
-    """What stands for an output of a node that no tensor of MegEngine's can hold; the others may be read.
+    """A node's output that no tensor of MegEngine's can hold; its other outputs may be read.
 
     Attributes:
         reason: why, in words that follow the output's name.
@@ -208,7 +208,7 @@ class Value:
     def _constant_tensor(self) -> Tensor:
         assert self.array is not None
         if any(n > 1 and not step for n, step in zip(self.array.shape, self.array.strides, strict=True)):
-            # Numbers that are repeated take no memory before they are stored.
+            # Broadcast numbers take no memory until they are stored.
             nbytes = self.array.size * graph_type(self.kind).np.itemsize
             if any(self.array.strides) or active() is None:
                 pay(nbytes)

@@ -40,7 +40,7 @@ _WAY_OUT = (
     "outside"
 )
 
-NO_COMPLEX = "it is lowered for real numbers alone; take complex ones apart with torch.view_as_real"
+NO_COMPLEX = "it is lowered for real numbers only; split complex ones with torch.view_as_real"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LoweringProblem:
 
     Attributes:
         target: torch's name of it.
-        why: what about it is not supported, empty where there is no lowering at all.
+        why: the unsupported aspect, empty where there is no lowering at all.
         place: module path and source line.
     """
 
@@ -69,7 +69,7 @@ def export(
 
     Args:
         module, args, kwargs, dynamic_shapes: what `torch.export.export` takes.
-        follow_one: whether a dynamic size may be 1 in the example, which torch else takes for fixed.
+        follow_one: whether a dynamic size may be 1 in the example, which torch otherwise assumes to be fixed.
 
     Raises:
         TraceError: torch cannot export it; the text is torch's own.
@@ -242,7 +242,7 @@ WRAPPERS = {
     "checkpoint",
     "tag_activation_checkpoint",
 }
-"""Higher-order operators that only call a graph, whose arguments stand last."""
+"""Higher-order operators that only call a graph, whose arguments come last."""
 
 
 _CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten._assert_scalar.default"}
@@ -274,7 +274,7 @@ def unsupported(program: Any) -> list[LoweringProblem]:
     found: dict[tuple[Any, ...], LoweringProblem] = {}
     for node in _nodes(program):
         if _is_missing(node):
-            # What a decomposition is made of tells a user less than the operator that was decomposed.
+            # A user knows the operator that was decomposed better than its decomposition.
             target = name_of_target(node.meta.get("original_aten") or node.target)
             known = touches_complex(node) and lowering_of(target) is not None
             problem = LoweringProblem(target, NO_COMPLEX if known else "", place_of(node))
@@ -283,7 +283,7 @@ def unsupported(program: Any) -> list[LoweringProblem]:
 
 
 _PACKAGES = tuple(str(folder) + os.sep for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
-"""Where torch and loadrun lie; a model may lie in a folder of the same name."""
+"""The folders of torch and loadrun; a model may be in a folder of the same name."""
 
 
 def place_of(node: Any) -> str:

@@ -1,4 +1,4 @@
-"""Reading an exported graph node by node: each becomes what its lowering records."""
+"""Reading an exported graph node by node: each is recorded by its lowering."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Interpreter:
 
     Args:
         program: an exported program without in-place operators.
-        module: what it was made of, for messages.
+        module: its source, for messages.
 
     Attributes:
-        variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes; of a
+        variables: each node's result, by name, as a variable of the recorded graph, and whether it has no axes; of a
             complex value both parts.
     """
 
@@ -55,7 +55,7 @@ class Interpreter:
             inputs: a tensor (or number) by placeholder name of each user input.
 
         Returns:
-            what the output node lists.
+            the values that the output node lists.
 
         Raises:
             UnsupportedError: operators cannot be lowered with these arguments; the text names them all.
@@ -63,7 +63,7 @@ class Interpreter:
         self.problems = []
         given = {**{n: t for n, t in self.constants.items() if n not in inputs}, **inputs}
         graph = self.program.graph_module.graph
-        # Tokens, which order effects, hold nothing.
+        # Tokens, which order effects, have no value.
         feeds = [given.get(n.name) for n in graph.nodes if n.op == "placeholder"]
         found = self._graph(self.program.graph_module, feeds, top=True)
         if self.problems:

@@ -1,4 +1,4 @@
-"""Several methods of one torch module, traced and checked: what `torch.jit.trace_module` does."""
+"""Several methods of one torch module, traced and checked, as `torch.jit.trace_module` does."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def traced_methods(
 
     Raises:
         UsageError: there is no such method.
-        TraceError: a method cannot be exported, or its graph computes something else than torch does.
+        TraceError: a method cannot be exported, or its graph differs from torch.
     """
     methods: dict[str, Any] = {}
     for name, example in inputs.items():
@@ -96,7 +96,7 @@ def traced_methods(
         if not callable(function):
             raise UsageError(f"{type(mod).__name__} has no method {name!r}")
         args, kwargs = _arguments(name, example, by_keyword)
-        # `check_method` compares, where that is asked for.
+        # `check_method` compares, if asked to.
         method = Traced(function, True if symbolic else None, opt_level, check=None)
         outputs = method.record(args, kwargs)
         if strict and isinstance(outputs, (list, dict)):
@@ -126,7 +126,7 @@ def _check(
     """Compare a method's graph with torch.
 
     Raises:
-        TraceError: they differ; the text says how much, where it began and why that is likely so.
+        TraceError: they differ; the text says by how much, where the difference begins and its likely cause.
     """
     try:
         flat = method.signature.leaves(args, kwargs)

@@ -1,4 +1,4 @@
-"""Functions and methods as torch modules, and arrays as torch tensors: what a trace is given, in the form of torch."""
+"""A trace's arguments in torch's form: functions and methods as modules, arrays as tensors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A trace held against torch where sizes may differ: at the example's sizes, at others, and at 1.
+"""Comparison of a trace with torch where sizes may differ: at the example's sizes, at others, and at 1.
 
-A rule that asks whether a size is 1 (a squeeze, a branch, a mean of one) answers for the example. Where torch gives
-something else at 1, the trace takes no 1 there, in calls and in dumps.
+A rule that tests whether a size is 1 (a squeeze, a branch, a mean of one) is decided by the example. Where torch gives
+another result at 1, the trace refuses 1 there, in calls and in dumps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 _LIMITS = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
 _LIMIT = 1e-3
-"""The error from which on a result is not torch's, of all dtypes but those of `_LIMITS`."""
+"""The error above which a result differs from torch's, for all dtypes but those of `_LIMITS`."""
 
 
 def draws_numbers(program: Any) -> bool:
@@ -42,7 +42,7 @@ def draws_numbers(program: Any) -> bool:
 
 
 class Trace(Protocol):
-    """A traced torch module, as far as it is compared with torch."""
+    """The part of a traced torch module that is compared with torch."""
 
     signature: Signature
     _example: list[Any]
@@ -80,7 +80,7 @@ def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
             if n != value.shape[axis]:
                 value = value.index_select(axis, torch.arange(n) % max(value.shape[axis], 1))
         if value.is_floating_point() and value.numel() and bool((value == value.flatten()[0]).all()):
-            # Of zeros alone, or ones, many functions are the same.
+            # Many functions agree on all zeros or all ones.
             value = value + torch.linspace(0.25, 0.75, value.numel()).reshape(value.shape).to(value.dtype)
         found.append(value)
     return found
@@ -105,7 +105,7 @@ def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
     try:
         return differing_outputs(traced, traced._run(flat), truth)
     except (InputError, EngineError):
-        # Nothing is wrong in silence there.
+        # The graph refuses these sizes, so nothing is silently wrong.
         return {}
 
 
@@ -139,7 +139,7 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
     """Refuse a size of 1 in the arguments of a call.
 
     Raises:
-        InputError: there is one where it may not be.
+        InputError: a size is 1 that may not be.
     """
     for name, value, fake in traced.signature.inputs(flat):
         for axis in _axes(fake, symbols):

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _PLACE, _FORMAT = "loadrun/", 1
-"""Not below ``extra/``: what stands there is text to torch."""
+"""Not below ``extra/``: torch reads files there as text."""
 
 
 @dataclass(eq=False)

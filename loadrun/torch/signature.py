@@ -1,4 +1,4 @@
-"""The signature of an exported program: a call as its caller has it, and as the lists of tensors of its graph."""
+"""The signature of an exported program: calls in the caller's form, and as the graph's lists of tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Signature"]
 
 
 class Signature:
-    """Between nested arguments and results, as callers have them, and the graph's lists of tensors.
+    """Conversion between callers' nested arguments and results and the graph's lists of tensors.
 
     A leaf is a tensor or a number in nested arguments. Leaves that are not tensors are constants of the program; a
     complex one is two tensors of the graph.
@@ -51,7 +51,7 @@ class Signature:
         found, given = pytree.tree_flatten((tuple(args), ordered))
         if extra or given != spec:
             raise InputError(
-                f"the traced call had arguments of another structure: {spec}, found {given}"
+                f"the arguments differ in structure from those of the traced call: expected {spec}, found {given}"
                 + (f" and {', '.join(extra)}" if extra else "")
             )
         return found
@@ -103,7 +103,7 @@ class Signature:
             elif hasattr(spec.arg, "value") and value != spec.arg.value:
                 raise InputError(
                     f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
-                    "what is not a tensor is a constant of the graph; trace anew"
+                    "what is not a tensor is a constant of the graph; trace again"
                 )
         return found
 

@@ -46,14 +46,14 @@ class Traced(Dumps):
         module: a module, a method of one, or a function of torch tensors.
         dynamic_shapes: which sizes may differ in later calls, see `loadrun.torch.trace`.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
-        program: what torch exported of the module before, with its dynamic shapes.
+        program: an earlier export of the module, with its dynamic shapes.
         check: whether a graph that differs from torch is refused; False only warns, None does neither.
 
     Attributes:
-        module: what is traced.
+        module: the traced module or function.
         program: torch's exported program, once it is traced.
         signature: its arguments and results.
-        notes: what is not as in torch: narrowed dtypes, buffers that the module changes.
+        notes: deviations from torch: narrowed dtypes, buffers that the module changes.
         differences: the largest error between torch's outputs and the reference engine's, by output name; of the
             traced example, and of all testcases of the latest `dump`.
     """
@@ -90,7 +90,7 @@ class Traced(Dumps):
         self._interpreter: Any = None
         self._lock = threading.RLock()
 
-    # What dumps look at
+    # For dumps
 
     @property
     def recording(self) -> Any:
@@ -99,12 +99,12 @@ class Traced(Dumps):
 
     @property
     def outputs(self) -> Any:
-        """What the recorded function returned; None before the first call."""
+        """The results of the recorded function; None before the first call."""
         return None if self._inner is None else self._inner.outputs
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """What torch computes: the module itself."""
+        """The code to compare with: the module itself."""
         return self.module
 
     @property
@@ -160,7 +160,7 @@ class Traced(Dumps):
         """Export and record the module on an example, and compare what the reference engine gives with torch's.
 
         Returns:
-            what the graph computes for the example.
+            the graph's results for the example.
         """
         module = as_module(self.module)
         with torch.no_grad():
@@ -214,7 +214,7 @@ class Traced(Dumps):
         if not errors:
             self._never_one = never_one(self)
         if self._never_one:
-            # Recorded anew, with inputs that refuse a 1.
+            # Record again, with inputs that refuse a 1.
             self._recorded(module, args, kwargs)
 
     def _report(self, errors: Mapping[str, float], where: str) -> None:
@@ -222,11 +222,11 @@ class Traced(Dumps):
             return
         worst = ", ".join(f"{n} ({e:.3g})" for n, e in [*errors.items()][:3])
         text = (
-            f"the graph does not give what torch gives for {where}: {worst}, the error of MegEngine's measure; "
+            f"the graph differs from torch for {where}: {worst}, the error of MegEngine's measure; "
             f"{'; '.join(self.notes) or 'an operator may be lowered wrongly'}"
         )
         if self._checks:
-            raise TraceError(f"{text}; check=False takes it nevertheless")
+            raise TraceError(f"{text}; check=False accepts it anyway")
         warnings.warn(text, TraceWarning, stacklevel=6)
 
     def check(self, flat: Sequence[Any]) -> None:
@@ -247,7 +247,7 @@ class Traced(Dumps):
         except AssertionError as error:
             raise InputError(
                 f"the traced module does not hold for these sizes: {str(error).strip()[:300]}\n  when torch exported "
-                "it, the code took this for granted (a size as a number in Python, or a dynamic axis of size 1)"
+                "it, the code assumed fixed sizes (a size as a number in Python, or a dynamic axis of size 1)"
             ) from error
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
@@ -289,7 +289,7 @@ class Traced(Dumps):
         except UnsupportedCallError as error:
             raise TraceError(str(error)) from error
 
-    # What torch computes
+    # Results of torch
 
     def truth(self, flat: Sequence[Any]) -> list[Array]:
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
@@ -363,7 +363,7 @@ def _is_dynamic(node: Any) -> bool:
     return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
 
 
-# What torch computes
+# Results of torch
 
 
 def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
@@ -403,7 +403,7 @@ def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
 
 
 class _TorchRecorder(Recorder):
-    """Captures testcases whose expected values are torch's, and keeps how far the reference engine is off."""
+    """Captures testcases whose expected values are torch's, and keeps the reference engine's errors."""
 
     def __init__(self, model: Bundle, traced: Traced) -> None:
         super().__init__(model)

@@ -1,4 +1,4 @@
-"""Values of torch as loadrun's: dtypes, shared tensors, and what lowerings compute with."""
+"""Conversion of torch's values to loadrun's: dtypes, shared tensors, operands of lowerings."""
 
 from __future__ import annotations
 

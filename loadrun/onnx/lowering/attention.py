@@ -1,4 +1,4 @@
-"""Attention and what stands around it: masks, caches, rotary positions, linear attention."""
+"""Attention, masks, caches, rotary positions, linear attention."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def merged(x: Tensor) -> Tensor:
 
 
 class _Mask:
-    """Which keys a query may see: a bias to add to the scores, with -inf where it may not."""
+    """A bias for scores, with -inf for keys that a query may not see."""
 
     def __init__(self, like: Tensor) -> None:
         self.like = like
@@ -217,7 +217,7 @@ def _linear(c: NodeCall) -> tuple[Tensor, Tensor]:
     dv = static_shape(v)[2] // n_kv
     steps = static_shape(q)[1]
     if steps > 512:
-        raise UnsupportedNodeError(f"a sequence of {steps} steps; 512 at most are unrolled")
+        raise UnsupportedNodeError(f"a sequence of {steps} steps; at most 512 are unrolled")
     b = q.shape[0]
     scale = c.real("scale") or 1.0 / sqrt(dk)
     state = e.real(c.t(3)) if c.has(3) else e.full(const_like(0.0, q), (b, n_kv, dk, dv))

@@ -123,7 +123,7 @@ def _no_repeats(c: NodeCall) -> Tensor:
     return e.where(e.compare(_LT, const(np.float32(0)), result), const_like(-np.inf, scores), scores)
 
 
-# Pictures
+# Images
 
 
 @lower("CropAndResize", domain=CONTRIB)
@@ -204,7 +204,7 @@ def _group_norm(c: NodeCall) -> tuple[Tensor, ...]:
     return (y, whole) if c.op == "SkipGroupNorm" else (y,)
 
 
-# What optimizers fuse
+# Fusions by optimizers
 
 
 @lower("BiasAdd", domain=CONTRIB)

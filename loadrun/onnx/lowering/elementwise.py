@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and logic of elements that broadcast."""
+"""Elementwise arithmetic, comparisons and logic with broadcasting."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _pow(c: NodeCall) -> Tensor:
         return type_cvt(found, dtype_of(x))
     near = a.rint(found)
     if dtype_of(y).is_float:
-        # The conversion cuts fractions off; what rounding alone keeps from a whole number is that number.
+        # The conversion truncates, so a result within rounding of a whole number becomes that number first.
         off = e.elem(M.ABS, e.elem(M.SUB, found, near))
         bound = e.elem(M.MUL, const_like(1e-6, found), e.elem(M.ABS, near))
         near = e.where(e.compare(P.ElemwiseMultiTypeMode.LEQ, off, bound), near, found)
@@ -408,7 +408,7 @@ def _bit_shift(c: NodeCall) -> Tensor:
     up = c.text("direction") == "LEFT"
     x, y = _broadcasted(x, y)
     width = const_like(16 if c.kind(0) == 4 else 8 * dtype_of(c.t(0)).np.itemsize, y)
-    # A negative number of bits counts as more than there are.
+    # A negative shift counts as one beyond the width.
     zero = const_like(0, y)
     inside = e.elem(M.AND, e.compare(_LT, y, width), e.compare(_LEQ, zero, y))
     if up:

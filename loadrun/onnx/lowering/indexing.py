@@ -1,4 +1,4 @@
-"""Elements taken from and put at computed positions."""
+"""Gathering and scattering at computed positions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _checked(c: NodeCall, i: int, size: int) -> None:
     if held is None or not held.size or isinstance(size, TracedInt):
         return
     if int(held.max()) >= int(size) or int(held.min()) < -int(size):
-        raise UnsupportedNodeError(f"a position lies outside the {int(size)} that there are")
+        raise UnsupportedNodeError(f"an index is out of range for {int(size)} elements")
 
 
 @lower("Gather")
@@ -138,7 +138,7 @@ def _rounds(at: Tensor) -> list[Tensor]:
         count = static_shape(at)[0]
         if count > _MOST_STEPS:
             raise UnsupportedNodeError(
-                f"{count} positions that data decide are combined one by one; {_MOST_STEPS} at most"
+                f"{count} positions that depend on data are combined one by one; at most {_MOST_STEPS}"
             )
         return [const(np.array([i], np.int32)) for i in range(count)]
     seen: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Products of matrices and what is built from them."""
+"""Matrix products and operators built from them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _fused_matmul(c: NodeCall) -> Tensor:
     sides = []
     for t, name in ((x, "A"), (y, "B")):
         if c.number(f"transBatch{name}") and t.ndim > 2:
-            # The first axis goes behind the other batches.
+            # The first axis moves after the other batch axes.
             t = transposed(t, [*range(1, t.ndim - 1), 0, t.ndim - 1])
         sides.append(_matrices_transposed(t) if c.number(f"trans{name}") and t.ndim > 1 else t)
     result = matmul(*sides)
@@ -198,7 +198,7 @@ def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
     one, zero = const_like(1.0, pivot), const_like(0.0, pivot)
     moved = e.compare(P.ElemwiseMultiTypeMode.LT, const_like(0, at), at)
     signed = e.where(moved, e.elem(M.NEGATE, pivot), pivot)
-    # The first row goes where the best one was; then the first row is the best and is left out.
+    # Swap the first row with the pivot row, which is then left out.
     first = e.subtensor(rows, [(1, None, None, None, 0)])
     place = e.reshape(e.arange(n), (1, -1, 1))
     chosen = e.compare(P.ElemwiseMultiTypeMode.EQ, place, e.reshape(at, (-1, 1, 1)))

@@ -20,7 +20,7 @@ def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
     x = c.t(0)
     eps = c.real("epsilon", 1e-5)
     scale, bias, middle, variance = (c.t(i) for i in range(1, 5))
-    # Before version 14 a file says that it is trained by asking for the statistics.
+    # Before version 14, a file asks for the statistics to say that it is training.
     training = bool(c.number("training_mode")) if c.opset >= 14 else any(c.wanted[1:])
     whole = c.opset < 9 and not c.number("spatial", 1)
     if not training and not whole:

@@ -1,4 +1,4 @@
-"""What several families of lowerings are made of."""
+"""Helpers shared by families of lowerings."""
 
 from __future__ import annotations
 

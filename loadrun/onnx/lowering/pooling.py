@@ -1,4 +1,4 @@
-"""Pooling over windows and over everything."""
+"""Pooling over windows, and global pooling."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
     window = window_of(c, kernel)
     window.pads = padding_of(c, window, x.shape[2:])
     for size, (a, b), reach in zip(static_shape(x)[2:], window.pads, window.reach, strict=True):
-        room = size + int(a) + int(b)
-        if room < reach:
-            raise UnsupportedNodeError(f"a window of {reach} is larger than what it moves over ({room})")
+        extent = size + int(a) + int(b)
+        if extent < reach:
+            raise UnsupportedNodeError(f"a window of {reach} is larger than its input ({extent})")
     if not c.importer.open_sizes:
         window.sizes = static_shape(x)[2:]
     if c.number("ceil_mode"):
@@ -44,7 +44,7 @@ def _max_pool(c: NodeCall) -> Tensor | tuple[Tensor, Value]:
     if len(c.wanted) < 2 or not c.wanted[1]:
         return build.max_pooled(x, window)
     largest, inside = build.max_with_places(x, window, columns=bool(c.number("storage_order")))
-    # ONNX counts the places in the whole tensor.
+    # ONNX's indices count in the whole tensor.
     ones = [1] * (x.ndim - 2)
     channels = e.reshape(e.arange(x.shape[1]), (1, -1, *ones))
     batch = e.reshape(e.arange(x.shape[0]), (-1, 1, *ones))
@@ -80,7 +80,7 @@ def _root(x: Tensor, p: float) -> Tensor:
     return x if p == 1 else apply1("PowC", P.PowC(exp=1.0 / p), inputs=[x])
 
 
-# Everything
+# Global pooling
 
 
 def _space(x: Tensor) -> list[int]:

@@ -1,4 +1,4 @@
-"""Reductions, softmax and what is built from them, positions of extremes, running sums."""
+"""Reductions, softmax and relatives, positions of extremes, running sums."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _dims_kept(c: NodeCall, y: Tensor, axes: list[int]) -> Tensor:
 def _sum(x: Tensor, axes: list[int]) -> Tensor:
     if not axes:
         return x
-    # MegEngine adds 8-bit integers up in 32 bits only where it is told so.
+    # MegEngine sums 8-bit integers in 32 bits only if told to.
     return summed(e.whole(x) if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x, axes)
 
 
@@ -82,7 +82,7 @@ def _reduce_prod(c: NodeCall) -> Tensor:
 def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
     """Reduce to the largest or smallest value; NaN where one is NaN, infinity over no elements."""
     if e.is_bool(x):
-        # Of nothing the largest is False, the smallest True.
+        # The maximum of no elements is False, the minimum True.
         return cast(extreme(cast(x, "uint8"), largest, axes), "bool")
     if any(static_shape(x)[a] == 0 for a in axes):
         for a in axes:
@@ -157,7 +157,7 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     # A shift by an infinity would give NaN.
     finite = e.elem(M.MAX, const_like(-3e38, top), e.elem(M.MIN, const_like(3e38, top), top))
     total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, finite)), axes, True))
-    # MegEngine's EXP makes a number of NaN.
+    # MegEngine's EXP turns NaN into a number.
     found = e.with_nan_of(e.elem(M.ADD, total, finite), top)
     y = found if c.number("keepdims", 1) else e.drop_axes(found, axes)
     return cast(y, dtype_of(x))

@@ -23,15 +23,15 @@ from .parts import M, cast, const_like, is_open, of_length
 __all__: list[str] = []
 
 _LARGEST = 1 << 24
-"""What an axis may become."""
+"""The largest size of a resized axis."""
 
 
 class _Axis:
-    """How one axis is resized.
+    """The resize of one axis.
 
     Attributes:
-        size: how many there are.
-        out: how many there are to be.
+        size: the size of the axis.
+        out: its size in the result.
         scale: by which positions are computed, out / size or as the file says.
         roi: the part of the axis that ``tf_crop_and_resize`` takes.
     """
@@ -99,7 +99,7 @@ def _scaled(size: int, scale: float) -> int | None:
 
 
 class _OpenAxis:
-    """An axis whose size is open: what it becomes, and the scale if the file gives one."""
+    """An axis of open size: its new size, and the scale if the file gives one."""
 
     def __init__(self, axis: int, out: int, scale: float | None) -> None:
         self.axis = axis

@@ -1,4 +1,4 @@
-"""Pictures sampled at computed positions: grids, affine grids, regions."""
+"""Images sampled at computed positions: grids, affine grids, regions."""
 
 from __future__ import annotations
 

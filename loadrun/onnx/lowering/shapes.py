@@ -1,4 +1,4 @@
-"""Constants, shapes, and what moves elements without computing with them."""
+"""Constants, shapes, and operators that move elements without computing with them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _reshaped(x: Tensor, target: Sequence[int], allowzero: bool) -> Tensor:
 
 
 def _reshaped_by(c: NodeCall, x: Tensor) -> Tensor:
-    """Reshape to sizes that are computed in the graph: where -1 stands is taken from the present ones."""
+    """Reshape to sizes that are computed in the graph; the position of -1 is taken from the present ones."""
     known = c.constant(1, "shape")
     wanted = [int(v) for v in known]
     target = c.t(1)
@@ -161,7 +161,7 @@ def _transpose(c: NodeCall) -> Tensor:
     perm = c.ints("perm")
     axes = perm if perm is not None else list(range(x.ndim))[::-1]
     if sorted(axes) != list(range(x.ndim)):
-        raise UnsupportedNodeError(f"{axes} is not an order of {x.ndim} axes")
+        raise UnsupportedNodeError(f"{axes} is not a permutation of {x.ndim} axes")
     return transposed(x, axes)
 
 
@@ -251,7 +251,7 @@ def cut(x: Tensor, axis: int, start: int | Tensor, end: int | Tensor, step: int)
         if first is None and last is None and step == 1:
             return x
         if last is not None and int(last) <= int(first or 0):
-            # Empty here; there may be something at other sizes.
+            # Empty at these sizes, but maybe not at others.
             last = largest(last, first or 0) if is_open(last, first or 0) else first or 0
         return e.subtensor(x, [(axis, first, last, None if step == 1 else step, None)])
     first = None if int(begin) >= n - 1 and not is_open(begin) else begin
@@ -264,7 +264,7 @@ def cut(x: Tensor, axis: int, start: int | Tensor, end: int | Tensor, step: int)
 def _placed(bound: int, size: int, n: int, step: int) -> int:
     """Count a bound from the front and clamp it to the ends, at any size; a large number stands for the end."""
     if isinstance(bound, TracedInt):
-        # Its sign is that of the sizes that are known.
+        # Its sign is taken from the known sizes.
         return largest(bound + size, 0 if step > 0 else -1) if int(bound) < 0 else bound
     at = int(bound)
     if step > 0:

@@ -136,7 +136,7 @@ def _vectorize(c: NodeCall) -> Value:
 @lower("OneHotEncoder", domain=_ML)
 def _one_hot(c: NodeCall) -> Value:
     if c.texts("cats_strings"):
-        raise UnsupportedNodeError("its categories are text, of which MegEngine has none")
+        raise UnsupportedNodeError("its categories are text, which MegEngine does not support")
     if not c.number("zeros", 1):
         c.importer.note("OneHotEncoder gives zeros for unknown categories, where ONNX Runtime fails")
     known = np.array(c.ints("cats_int64s") or [], np.int64)
@@ -234,14 +234,14 @@ def _encoded_text(c: NodeCall) -> Value:
 def _tables(c: NodeCall) -> tuple[Array, Array, float, int]:
     """Return keys, values, the default for other numbers, and ONNX's type of the values."""
     if any(n in c.attributes for n in ("keys_strings", "values_strings", "classes_strings")):
-        raise UnsupportedNodeError("its table holds text, of which MegEngine has none")
+        raise UnsupportedNodeError("its table holds text, which MegEngine does not support")
     if any(n in c.attributes for n in ("keys_tensor", "values_tensor")):
         keys, values = (_table(c, n) for n in ("keys_tensor", "values_tensor"))
         stored = c.tensor("default_tensor")
         default = c.importer.stored(stored).array if stored is not None else None
         first = default.reshape(-1)[0] if default is not None and default.size else -1
         if STRING in (keys.kind, values.kind):
-            raise UnsupportedNodeError("its table holds text, of which MegEngine has none")
+            raise UnsupportedNodeError("its table holds text, which MegEngine does not support")
         assert keys.array is not None
         assert values.array is not None
         return keys.array.reshape(-1), values.array.reshape(-1), first, values.kind
@@ -326,7 +326,7 @@ def _one_score(scores: Tensor, labels: Labels, post: str) -> tuple[Value | Unhel
     if labels.count != 2:
         return labels.either(wins, (0, 1)), Value(FLOAT, probit(scores) if post == "PROBIT" else scores)
     if post == "PROBIT":
-        raise UnsupportedNodeError("with post_transform PROBIT the score of its second class is open")
+        raise UnsupportedNodeError("with post_transform PROBIT the score of its second class is undefined")
     if post == "LOGISTIC":
         pair = logistic(e.concat([e.elem(M.NEGATE, scores), scores], 1))
     else:

@@ -219,7 +219,7 @@ def embedded(
 
     Args:
         tables: of words, places and segments.
-        scales: what the normalized sum is multiplied with, and what is added to it.
+        scales: the factor of the normalized sum, and the term added to it.
         positions: which input names the places.
     """
     words, places, segments = tables

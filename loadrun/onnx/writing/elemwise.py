@@ -1,7 +1,7 @@
 """Elemwise, PowC and TypeCvtV2.
 
 Inputs of several dtypes are converted to the common one, as MegEngine does. Small integers are computed in int32 and
-cut off again: ONNX Runtime has no kernels for them, and what wraps around is the same.
+truncated again: ONNX Runtime has no kernels for them, and wraparound is the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     """Convert a value to another data type, by MegEngine's rules (`loadrun.ops.typecvt`).
 
     Args:
-        x: the value, held as values of `source` are.
+        x: the value, stored as values of `source` are.
     """
     if source == target:
         return x
@@ -54,7 +54,7 @@ def convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     if source.np == target.np:
         return x
     if source.is_float and target.np.kind in "iu" and target.np.itemsize < 4:
-        # Out of range floats wrap by way of int32; ONNX leaves them open.
+        # Out-of-range floats wrap through int32; ONNX leaves them undefined.
         x = w.cast(x, ElemType.INT32)
     return w.cast(x, elem_of(target))
 

@@ -1,7 +1,7 @@
-"""Growing an ONNX graph node by node: names, constants, and forms of operators that depend on the opset.
+"""Building an ONNX graph node by node: names, constants, and forms of operators that depend on the opset.
 
-Values go by their names. What changed its form between opsets (axes that became inputs, bounds that were attributes)
-is written here once; the families of operators call these methods and know nothing of opsets.
+Values are referred to by name. Operators whose form changed between opsets (axes and bounds that became inputs) are
+written here once; the families of operators call these methods and know nothing of opsets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SINCE: dict[str, int] = {
 _AXES_INPUT = {"ReduceSum": 13}
 _SMALL = 256
 END = 2**63 - 1
-"""What Slice takes for "to the end"."""
+"""Slice's bound for "to the end"."""
 
 
 class UnsupportedOprError(Exception):
@@ -57,7 +57,7 @@ class UnsupportedOprError(Exception):
 
 
 class NodeEmitter:
-    """An ONNX graph that grows.
+    """An ONNX graph under construction.
 
     Args:
         opset: version of ONNX's own operators.
@@ -108,7 +108,7 @@ class NodeEmitter:
             UnsupportedOprError: the opset is older.
         """
         if self.opset < opset:
-            raise UnsupportedOprError(f"{what} needs opset {opset}, asked for is {self.opset}", opset)
+            raise UnsupportedOprError(f"{what} needs opset {opset}, but {self.opset} is requested", opset)
 
     def ops(
         self, kind: str, *inputs: str, out: int | Sequence[str] = 1, domain: str = "", **attributes: Attribute
@@ -353,7 +353,7 @@ class NodeEmitter:
         half = self.f32(float(np.nextafter(np.float32(0.5), np.float32(0))))
         return self.op("Mul", self.op("Sign", x), self.op("Floor", self.op("Add", self.op("Abs", x), half)))
 
-    # The whole
+    # Whole graph
 
     def graph(
         self,

@@ -1,10 +1,10 @@
-"""What a translation works with: an `NodeEmitter` that knows the variables of a graph of MegEngine's operators.
+"""The context of a translation: a `NodeEmitter` that knows the variables of a graph of MegEngine's operators.
 
 Dtypes come from `loadrun.ops.infer`. Shapes are inferred for several sets of input sizes, the example's and others in
-which the dynamic axes differ: what is the same in all of them is fixed, the rest is computed in the ONNX graph. The
+which the dynamic axes differ: sizes equal in all of them are fixed, the rest is computed in the ONNX graph. The
 same holds for shape arithmetic: values that agree become constants.
 
-Quantized values are held as their stored integers. BFloat16 ones are held as float32 and rounded after every operator.
+Quantized values are kept as their stored integers, BFloat16 ones as float32, rounded after every operator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .emitter import Dim, NodeEmitter, UnsupportedOprError
 __all__ = ["TRANSLATIONS", "OnnxWriter", "Sizes", "Translation", "elem_of", "reason", "translation"]
 
 Sizes = tuple[int | None, ...]
-"""A shape; None where the size depends on what is fed."""
+"""A shape; None where the size depends on the inputs."""
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
 _FAMILIES = (
     *(
@@ -47,10 +47,10 @@ _FAMILIES = (
 SizeRule = Callable[["OnnxWriter", Opr], "list[Dim] | None"]
 _HOMES = [f"{__package__}.{family}" for family in _FAMILIES]
 TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)
-"""How operators of each type are written; a translation gives the names of the outputs."""
+"""Translations by operator type; each returns the names of the outputs."""
 translation = TRANSLATIONS.register
 REASONS: Registry[str, str] = Registry("reason", _HOMES)
-"""Why operators of a type have no translation."""
+"""Reasons why operators of a type have no translation."""
 _CATEGORIES = {
     "backward": "it computes gradients, which belong to training",
     "training": "it belongs to training",
@@ -58,7 +58,7 @@ _CATEGORIES = {
     "control_flow": "MegEngine itself can neither dump nor load it",
 }
 BFLOAT16 = 16
-"""ONNX's number of bfloat16, which only ever stands as the target of a Cast."""
+"""ONNX's number of bfloat16, used only as the target of a Cast."""
 
 
 def elem_of(dtype: DType) -> ElemType:
@@ -102,7 +102,7 @@ def followed_sizes(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
 
 
 SIZE_RULES: Registry[str, SizeRule] = Registry("rule of sizes", (f"{__package__}.following",))
-"""How vectors of sizes come out of operators, by operator type."""
+"""Rules for operators on vectors of sizes, by operator type."""
 size_rule = SIZE_RULES.register
 
 
@@ -111,7 +111,7 @@ class OnnxWriter(NodeEmitter):
 
     Args:
         opset: version of ONNX's operators.
-        known: what is inferred, for each set of input sizes; the first is the example's.
+        known: inferred facts for each set of input sizes; the first is the example's.
         observed: shapes of variables that inference does not know, as one run gave them.
     """
 
@@ -182,7 +182,7 @@ class OnnxWriter(NodeEmitter):
         finally:
             self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors = outer
 
-    # What is known
+    # Facts about variables
 
     def shape(self, var: Var) -> Sizes:
         """Return the shape of a variable.
@@ -344,7 +344,7 @@ class OnnxWriter(NodeEmitter):
         QuantizeLinear rounds halves to even, so it gets a scale that is a little smaller.
 
         Args:
-            noise: how much smaller, in units of the last place: as much as what precedes may err.
+            noise: how much smaller, in units of the last place: the error that the preceding operators may have.
         """
         low, high = dtype.range
         scale = np.float32(dtype.scale)

@@ -99,7 +99,7 @@ def celu(call: FxCall, x: Any, alpha: Any = 1.0) -> Any:
 def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     """Compute ``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
     if beta == 1 and threshold >= 20:
-        # From there on, it is linear in float32.
+        # Linear in float32 from there on.
         return F.softplus(ten(x, call.dtype))
     x = arr(x, call.dtype)
     scaled = x if beta == 1 else x * beta

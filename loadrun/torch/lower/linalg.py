@@ -100,7 +100,7 @@ def grouped_mm(
     else:
         parts = [np.matmul(a[group], b[i]) for i, group in enumerate(groups)]
         axis, total, other = 0, a.shape[0], b.shape[2]
-    # What belongs to no group is zero.
+    # Rows of no group are zero.
     rest = (other, total - ends[-1]) if axis else (total - ends[-1], other)
     return e.concat([ten(v) for v in (*parts, e.full(ten(0, call.dtype), rest))], axis)
 

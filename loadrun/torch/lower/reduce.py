@@ -1,4 +1,4 @@
-"""Reductions and running results."""
+"""Reductions and cumulative operators."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
     if not call.given(0):
         return x
     axis = axis_of(dim, len(call.given(0)))
-    # What is not finite counts from its place on: MegEngine's EXP makes numbers of NaN and infinity.
+    # A nonfinite value counts from its position on: MegEngine's EXP turns NaN and infinity into numbers.
     finite = np.isfinite(x)
     top = np.max(np.where(finite, x, np.finfo(x.dtype).min), axis=axis, keepdims=True)
     result = np.log(np.cumsum(np.where(finite, np.exp(np.where(finite, x, top) - top), 0), axis=axis)) + top
