@@ -188,7 +188,7 @@ class Importer:
         read = {v.id for o in whole.oprs for v in o.inputs}
         ends = [v for o in whole.oprs if o.inputs for v in o.outputs if v.name and v.id not in read]
         with limited(self.budget):
-            return make_loadable(stabilize(subgraph(whole, ends)[0]))
+            return make_loadable(subgraph(whole, ends)[0])
 
     def about_sizes(self) -> str:
         """Say which shapes were assumed where the file leaves sizes open."""
