@@ -27,6 +27,8 @@ __all__ = ["convert", "multiply_high", "round_shift"]
 _BOOL = {mode: row.onnx for mode, row in ROWS.items() if row.onnx and row.real is None}
 _INTEGER: Registry[M, Callable[..., str]] = Registry("mode on integers")
 _on_integers = _INTEGER.register
+_UNSIGNED: Registry[M, Callable[..., str]] = Registry("mode on unsigned integers of 32 and 64 bits")
+_on_unsigned = _UNSIGNED.register
 _SELECTS = modes(ModeTrait.SELECTS)
 
 
@@ -166,14 +168,18 @@ def _bit_shift(direction: str) -> Callable[..., str]:
     return apply
 
 
-_UNSIGNED: dict[M, Callable[..., str]] = {
-    M.FLOOR_DIV: lambda w, x, y: w.op("Div", x, y),
-    M.SHL: _bit_shift("LEFT"),
-    M.SHR: _bit_shift("RIGHT"),
-    M.ABS: lambda w, x: x,
-    M.RELU: lambda w, x: x,
-}
-"""Modes on unsigned integers of 32 and 64 bits that are written otherwise than on signed ones."""
+@_on_unsigned(M.FLOOR_DIV)
+def _unsigned_div(w: NodeEmitter, x: str, y: str) -> str:
+    return w.op("Div", x, y)
+
+
+@_on_unsigned(M.ABS, M.RELU)
+def _unsigned_itself(w: NodeEmitter, x: str) -> str:
+    return x
+
+
+_on_unsigned(M.SHL)(_bit_shift("LEFT"))
+_on_unsigned(M.SHR)(_bit_shift("RIGHT"))
 
 
 def _positive(w: NodeEmitter, x: str) -> str:
