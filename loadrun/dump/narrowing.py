@@ -147,7 +147,7 @@ class Narrowing:
             self._compare(var, a, b, where)
 
     def _targets(self) -> list[Var]:
-        """The variables to compare: all that are narrowed, and outputs where floats are among them."""
+        """List the variables to compare: all that are narrowed, and outputs where floats are among them."""
         oprs = self.graph.needed()
         left = error_operators(oprs) | set(find_branches(oprs).guard)
         found = [

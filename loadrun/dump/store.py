@@ -69,7 +69,7 @@ def save(
     extra: dict[str, object] = {}
     if narrowing is not None:
         cases = bundle.testcases if testcases is None else testcases
-        held = narrowing.sized(cases) if isinstance(cases, Sized) else narrowing.cases(cases)
+        held = narrowing.sized(cases) if isinstance(cases, Sequence) else narrowing.cases(cases)
         bundle = replace(bundle, graph=narrowing.written)
         if testcases is None:
             bundle.testcases = held  # type: ignore[assignment]

@@ -35,7 +35,8 @@ def pooling(c: Call, x: Array, *size: Array) -> Array | None:
         return None
     if p.mode == PoolingMode.MAX:
         # MegEngine starts with the lowest finite number.
-        return np.maximum(_folded(x, (rows, cols), ends, np.max), np.finfo(np.float32).min)
+        top = _folded(x, (rows, cols), ends, np.max)
+        return top if c.opr.exact else np.maximum(top, np.finfo(np.float32).min)
     total = _folded(x, (rows, cols), ends, np.sum)
     if p.mode == PoolingMode.AVERAGE and not size:
         return total / (p.window_h * p.window_w)
