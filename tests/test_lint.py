@@ -72,9 +72,7 @@ OPENS = {
 }
 """Where files are opened otherwise than by `loadrun.base.files`."""
 WORKERS = {
-    "loadrun/replay/processes.py": {"subprocess"},
-    "loadrun/replay/wire.py": {"pickle.loads"},
-    "loadrun/replay/worker.py": {"os.fdopen"},
+    "loadrun/base/pipes.py": {"subprocess", "pickle.loads", "os.fdopen"},
 }
 """What starts workers and hears them: through pipes that no other process holds, and no file's bytes are a message."""
 OPENING = {"open", "os.open", "os.fdopen", "io.open", "io.FileIO", "codecs.open"}

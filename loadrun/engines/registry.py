@@ -24,6 +24,7 @@ __all__ = [
     "check_engine",
     "engine_names",
     "file_of",
+    "known_elsewhere",
     "make_engine",
     "make_file_engine",
     "make_ready",
@@ -99,6 +100,16 @@ def engine_names() -> list[str]:
     """
     others = {*_registered, *(e.name for e in _entry_points())} - set(NAMES)
     return [*NAMES, *sorted(others)]
+
+
+def known_elsewhere(engine: str) -> bool:
+    """Tell whether another process knows an engine: one that only this program registered is not known there.
+
+    >>> known_elsewhere("onnxruntime:CPU"), known_elsewhere("nobody")
+    (True, False)
+    """
+    name = engine.partition(":")[0]
+    return name in NAMES or any(e.name == name for e in _entry_points())
 
 
 def _entry_points() -> Iterable[EntryPoint]:

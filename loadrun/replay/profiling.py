@@ -14,7 +14,7 @@ from ..graph.dtypes import Array
 from ..inputs.feeds import ModelOptions, random_inputs
 from ..report.profile import cost_table, memory_table, trace_events
 from ..testcase import Bundle
-from ..verify.bench.running import peak_memory
+from ..verify.bench.ready import peak_memory
 from .options import ProfileOptions
 
 __all__ = ["profile_file", "write_profiles"]

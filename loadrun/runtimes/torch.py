@@ -16,6 +16,7 @@ from ..onnx.messages import AttributeProto, GraphProto, NodeProto, read_model
 from ..onnx.tensors import array
 from ..testcase import SourceFile
 from .runtime import NotTaken, missing
+from .torch_threads import torch_threads
 from .translated import Translated
 
 __all__ = ["Torch", "make_engine", "open_file"]
@@ -182,7 +183,7 @@ class _TorchSession:
         )
         torch.use_deterministic_algorithms(True)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), torch_threads():
                 given = {n: torch.from_numpy(_owned(a)) for n, a in zip(self._inputs, inputs, strict=True)}
                 found = self._block.run(given)
                 return [found[i].contiguous().numpy() for i in self._order]

@@ -16,6 +16,7 @@ from ..torch.program import ProgramFile, arguments, callable_of, changes_buffers
 from ..torch.signature import Signature
 from ..torch.values import narrow
 from .native import Ports, fitted
+from .torch_threads import torch_threads
 
 __all__ = ["TorchProgram"]
 
@@ -54,4 +55,5 @@ class TorchProgram:
     def run(self, given: Mapping[str, Any]) -> Mapping[str, FileValue]:
         """See `FileEngine.run`; a program that changes its buffers begins anew each time."""
         module = callable_of(self._source.program) if self._changes else self._module
-        return run_program(module, self._signature, given["args"], given["kwargs"])
+        with torch_threads():
+            return run_program(module, self._signature, given["args"], given["kwargs"])
