@@ -156,7 +156,7 @@ def check_targets(
 
 
 def _identity(path: str | os.PathLike[str]) -> object:
-    """What two names of one file have in common."""
+    """Identify a file, alike for all of its names."""
     try:
         found = os.stat(path)
     except OSError:
@@ -180,7 +180,7 @@ def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def _nameable(path: str | os.PathLike[str]) -> str:
-    """The name of a file, which every name that Python can hold is not: half a character has no bytes.
+    """Return the name of a file, which every name that Python can hold is not: half a character has no bytes.
 
     Raises:
         OSError: no file can have it.
@@ -262,7 +262,7 @@ class FileWatch:
 def mapped_file(
     path: str | os.PathLike[str], what: str, copy: bool = False, plain: bool = False
 ) -> tuple[memoryview, FileWatch | None]:
-    """The bytes of a regular file, mapped where they can be, and what tells whether a mapped file changed.
+    """Map the bytes of a regular file where possible, and return what tells whether a mapped file changed.
 
     Args:
         path: the file.
@@ -403,7 +403,7 @@ def temporary() -> Iterator[IO[bytes]]:
 
 
 def scratch() -> IO[bytes]:
-    """A file to write and to read that is gone when it is closed; errors of writing name the folder of temporaries."""
+    """Open a file to write and read that is gone when closed; errors of writing name the folder of temporaries."""
     import tempfile  # for start-up
 
     fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)

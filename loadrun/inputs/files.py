@@ -232,7 +232,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _DEPTH, _COLOURS = 24, 25
 """Where a PNG says how many bits its numbers have, and what they are; 4 in that is an alpha channel."""
 _TIFF_BITS, _TIFF_CHANNELS, _TIFF_COLOURS = 258, 277, 262
-"""What a TIFF calls the same."""
+"""Tags under which a TIFF says the same."""
 
 
 def image_loss(path: str) -> str:

@@ -38,7 +38,7 @@ class Cache:
 
     @staticmethod
     def key(*parts: object) -> str:
-        """Return a key made of all that an entry depends on."""
+        """Make a key of all that an entry depends on."""
         digest = blake2b(digest_size=20)
         for part in parts:
             text = str(part).encode("utf-8", "surrogateescape")

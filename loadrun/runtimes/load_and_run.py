@@ -30,7 +30,7 @@ _WHY = re.compile(r"(?:what\(\):\s*|\b(?=mgb::\w+Error)|^(?=ERROR: ))(.+)", re.M
 
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
-    """Return the tool; the argument is its path, or its name in the search path."""
+    """Make an engine of the tool; the argument is its path, or its name in the search path."""
     return LoadAndRun(graph, targets, _tool(setup.argument))
 
 
@@ -70,7 +70,7 @@ class LoadAndRun:
 
     @property
     def about(self) -> About:
-        """What executes, and how it computes; the version is known after the first run."""
+        """Describe what executes, and how it computes; the version is known after the first run."""
         operators = sum(not o.tensors for o in self._whole.oprs)
         return About("load_and_run", self._version or "?", "float32", self._tool, operators=operators)
 
@@ -117,7 +117,7 @@ class LoadAndRun:
         return self._read(out, said)
 
     def _read(self, out: Path, said: str) -> list[Array]:
-        """Return the outputs by their names in the files' texts."""
+        """Read the outputs by their names in the files' texts."""
         dtypes = {f"out{i}": v.dtype for i, v in enumerate(self._whole.computed)}
         found: dict[str, Array] = {}
         try:

@@ -101,7 +101,7 @@ class MegEngine:
 
     @property
     def about(self) -> About:
-        """What executes, and how it computes."""
+        """Describe what executes, and how it computes."""
         version = _versions.get(self._python, "")
         operators = sum(not o.tensors for o in self._whole.oprs)
         return About("megengine", version, "float32", self._python, operators=operators)

@@ -77,7 +77,7 @@ def variable(output: Any) -> Any:
 
 
 def read(stream: IO[bytes]) -> tuple[Arrays, Arrays] | None:
-    """Return the next message and its arrays by name, or None at the end."""
+    """Read the next message and its arrays by name, or None at the end."""
     line = stream.readline()
     if not line:
         return None

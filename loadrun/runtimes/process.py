@@ -60,7 +60,7 @@ class MessageProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs, and belongs to this process, not to the one that this was forked from."""
+        """Tell whether it still runs, and belongs to this process, not to the one that this was forked from."""
         return self.owner == os.getpid() and self._process.poll() is None
 
     def ask(
@@ -149,7 +149,7 @@ def run_tool(command: Sequence[str], what: str) -> tuple[int, str]:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal.
+    """Name a signal.
 
     >>> signal_name(11)
     'SIGSEGV'
@@ -161,7 +161,7 @@ def signal_name(number: int) -> str:
 
 
 def clipped(text: str, *, last: bool = False) -> str:
-    """Return a few hundred characters of a message in one line, without what is of no use to the reader.
+    """Cut a message to a few hundred characters in one line, without what is of no use to the reader.
 
     >>> clipped("assertion failed\\nbacktrace:\\n0x1234")
     'assertion failed'

@@ -141,7 +141,7 @@ def _if(branches: Mapping[str, _Block]) -> Callable[..., Any]:
 
 
 def _names_read(node: NodeProto) -> list[str]:
-    """Return the names that a node reads, those in its branches included."""
+    """List the names that a node reads, those in its branches included."""
     names = [n for n in node.inputs if n]
     for attribute in node.attributes:
         if attribute.g is not None:
@@ -151,7 +151,7 @@ def _names_read(node: NodeProto) -> list[str]:
 
 
 def _owned(value: Array) -> Array:
-    """Return an array that torch takes: contiguous, writable, of this machine's byte order."""
+    """Make an array that torch takes: contiguous, writable, of this machine's byte order."""
     found = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
     return found if found.flags.writeable else found.copy()
 

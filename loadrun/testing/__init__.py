@@ -1,4 +1,4 @@
-"""What tests of models and of loadrun itself need: graphs by hand, one operator on arrays, closeness with reasons.
+"""Tools for tests of models and of loadrun itself: graphs by hand, one operator on arrays, closeness with reasons.
 
 `loadrun.testing.strategies` has Hypothesis strategies for dtypes, parameter records, tensors and whole graphs; it is
 a module of its own because it needs the package hypothesis. `loadrun.testing.plugin` is the plugin for pytest.

@@ -85,7 +85,7 @@ def _pairs(actual: Any, expected: Any, place: str) -> Iterator[tuple[str, Any, A
 
 
 def _holds_arrays(value: object) -> bool:
-    """Whether a list or tuple holds arrays; one of numbers is an array itself."""
+    """Tell whether a list or tuple holds arrays; one of numbers is an array itself."""
     return isinstance(value, (list, tuple)) and any(
         hasattr(v, "shape") or isinstance(v, Mapping) for v in value
     )
@@ -94,7 +94,7 @@ def _holds_arrays(value: object) -> bool:
 def _difference(
     x: Array, y: Array, rtol: float | None, atol: float | None, equal_nan: bool, check_dtype: bool
 ) -> str:
-    """Return what to say of two arrays, empty when they are close."""
+    """Say how two arrays differ, nothing when they are close."""
     if x.shape != y.shape:
         return f"Shapes differ: {x.shape}, expected {y.shape}"
     if check_dtype and x.dtype != y.dtype:
@@ -121,7 +121,7 @@ def _tolerances(x: Array, y: Array) -> tuple[float, float]:
 
 
 def _mismatch(x: Array, y: Array, rtol: float, atol: float, equal_nan: bool) -> str:
-    """Return what to say of two arrays of one shape, empty when they are close."""
+    """Say how two arrays of one shape differ, nothing when they are close."""
     wide = _wide(x, y)
     a, b = x.astype(wide), y.astype(wide)
     with np.errstate(all="ignore"):
@@ -159,5 +159,5 @@ def _wide(x: Array, y: Array) -> np.dtype[Any]:
 
 
 def _shown(value: np.generic) -> str:
-    """Return a number with as many digits as tell float32 values apart."""
+    """Show a number with as many digits as tell float32 values apart."""
     return f"{value:.9g}" if value.dtype.kind in "fc" else str(value)

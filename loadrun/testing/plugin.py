@@ -31,7 +31,7 @@ __all__ = ["CheckFailed", "ModelFile"]
 
 
 _NAMED = "loadrun_named"
-"""What a worker is told: whether the command line names files or folders."""
+"""Key under which a worker is told whether the command line names files or folders."""
 
 
 class CheckFailed(AssertionError):
@@ -174,7 +174,7 @@ class ModelFile(pytest.File):
 
 
 def _expected(bundle: Bundle) -> list[str]:
-    """Return the outputs with an expected value, whether a check reads it or not."""
+    """List outputs of which there is an expected value, whether a check reads it or not."""
     from ..testcase import EXPECT  # for start-up
 
     if bundle.refusal is not None:
@@ -207,7 +207,7 @@ class ModelCase(pytest.Collector):
             yield item
 
     def result(self) -> Result:
-        """Run it, and return what it gives."""
+        """Run it and return the result."""
         seed = int(self.config.getini("loadrun_seed"))
         return _open.run(self.path, self.dump, self.index, _engine(self.config), seed)
 
@@ -216,7 +216,7 @@ class ModelTest(pytest.Item):
     """A test of a model, with what is the same for all of them."""
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Describe a failing check by what was compared, anything else by its traceback."""
+        """Show a failing check by what was compared, anything else by its traceback."""
         from ..base.errors import LoadRunError  # for start-up
 
         if isinstance(excinfo.value, CheckFailed):
@@ -228,7 +228,7 @@ class ModelTest(pytest.Item):
 
 
 class ModelMissed(ModelTest):
-    """What a file holds to be compared that none of its testcases tells of.
+    """Values that a file holds to be compared and that none of its testcases tells of.
 
     Attributes:
         missed: sentences.
@@ -306,7 +306,7 @@ def _mark(item: pytest.Item) -> None:
 
 
 def _matches(nodeid: str, pattern: str) -> bool:
-    """Whether a pattern is for a test: for its whole name, or its end from the name of a folder or file on.
+    """Tell whether a pattern is for a test: for its whole name, or its end from the name of a folder or file on.
 
     >>> name = "models/net/m077.mge::1::logits"
     >>> [_matches(name, p) for p in ("m077.mge", "m0*.mge::1::*", "net/*::logits", "77.mge", "*")]

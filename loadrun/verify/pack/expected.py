@@ -68,7 +68,7 @@ def _located(specs: Sequence[str]) -> Iterator[LocatedSpec]:
 
 
 def _unpacked(path: Path) -> Iterator[LocatedSpec]:
-    """The expected values that the index of an unpacked file names."""
+    """Yield the expected values that the index of an unpacked file names."""
     try:
         cases = json.loads(contents(path, "an index of testcases"))["testcases"]
         for i, values in enumerate(cases):
