@@ -111,6 +111,7 @@ def main(argv: list[str]) -> int:
         testcase=args.testcase,
         seed=args.seed,
         read=options,
+        engine=found.measurements[0].subject.engine,
     )
     for target in filter(None, (args.json, args.save_baseline)):
         _write(target, json.dumps(benchmark_json(found.measurements, found.warnings)))

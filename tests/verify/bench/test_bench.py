@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import pytest
 import loadrun
 from loadrun.base.errors import InputError, UsageError
 from loadrun.cli import main
-from loadrun.engines import registry
+from loadrun.engines import Setup, registry
 from loadrun.engines.reference import ReferenceEngine
+from loadrun.graph import Graph, Var
 from loadrun.graph.params import MatrixMul
 from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, trace_events
 from loadrun.testcase import Bundle
@@ -262,3 +264,43 @@ def test_streams_run_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "2 streams" in capsys.readouterr().out
     assert [s["streams"] for s in json.loads(report.read_text())["subjects"]] == [1, 2]
     assert main(["bench", MLP, "--streams", "0"]) == 2
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "torch"])
+def test_operators_by_the_engines_own_profiler(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(engine)
+    trace = tmp_path / "t.json"
+    flags = ["--engine", engine, "--min-time", "0", "--min-passes", "1", "--top", "50", "--memory"]
+    assert main(["bench", MLP, *flags, "--perfetto", str(trace)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = [line for line in lines if line.startswith("operators of")]
+    assert head.startswith(f"operators of mlp.mge on {engine} ")
+    assert "memory of mlp.mge on the reference engine" in lines
+    events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    # Products of the layers, and tanh between them, in the names that the runtime has for them.
+    kinds = [e["cat"].lower() for e in events]
+    products = ("matmul", "gemm", "fullyconnected", "addmm")
+    assert sum(any(word in kind for word in products) for kind in kinds) >= 2
+    assert all(0 <= e["ts"] < 60e6 and 0 <= e["dur"] < 60e6 for e in events)
+
+
+def test_files_are_profiled_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    assert main(["convert", MLP, str(tmp_path / "m.onnx")]) == 0
+    assert main([str(tmp_path / "m.onnx"), "--engine", "onnxruntime", "--top", "5"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "native" in next(line for line in said if line.startswith("operators of m.onnx"))
+
+
+def test_an_engine_without_a_profiler_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plain(graph: Graph, targets: Sequence[Var], setup: Setup) -> ReferenceEngine:
+        return ReferenceEngine(graph, targets)
+
+    monkeypatch.setitem(registry._registered, "plain", plain)
+    assert main(["bench", MLP, "--engine", "plain", "--min-time", "0", "--top", "1"]) == 0
+    said = "operators of mlp.mge on the reference engine (plain has no profiler), one run"
+    assert said in capsys.readouterr().out
