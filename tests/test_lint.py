@@ -46,6 +46,7 @@ CODE = {
 }
 """Where code is run, and where the network is asked, because a call says so."""
 IMPORTS = {
+    "loadrun/base/configuration.py": "tomllib, or tomli for Python before 3.11",
     "loadrun/__init__.py": "a room listed there",
     "loadrun/base/registry.py": "a module or attribute that a registry's own line names",
     "loadrun/cli/__init__.py": "a command listed there",

@@ -221,13 +221,14 @@ class Pool:
 
     def _late(self) -> None:
         """End workers whose file takes too long."""
-        if self.timeout is None:
-            return
         for worker in list(self._workers):
             run = worker.run
-            if run is None or run.finished or run.state.seconds() <= self.timeout:
+            if run is None or run.finished:
+                continue
+            limit = run.part.task.timeout or self.timeout
+            if limit is None or run.state.seconds() <= limit:
                 continue
             self._workers.remove(worker)
             worker.kill()
-            said = f"it took longer than {self.timeout:g} s (--timeout)"
+            said = f"it took longer than {limit:g} s (--timeout)"
             self._end(run, Closed(said, ended=Verdict.TIMEOUT))
