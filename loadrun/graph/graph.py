@@ -104,7 +104,11 @@ class Var:
 
 @dataclass(eq=False)
 class Opr:
-    """An operator: its registered type name, parameter records, inputs, outputs and stored tensors."""
+    """An operator: its registered type name, parameter records, inputs, outputs and stored tensors.
+
+    Attributes:
+        number: its place in the file that the graph was made of, None where that is its `id`.
+    """
 
     type: str
     params: tuple[Record, ...] = ()
@@ -118,6 +122,7 @@ class Opr:
     blobs: list[bytes] = field(default_factory=list)
     version: int | None = None
     id: int = 0
+    number: int | None = None
 
     @property
     def param(self) -> Record:
@@ -150,6 +155,7 @@ class Opr:
             blobs=list(self.blobs),
             version=self.version,
             id=id,
+            number=self.number,
         )
 
     @property

@@ -92,8 +92,12 @@ def _own_values(
     """Compute values in the model itself, as far as it goes."""
     wanted = {v.id for v in variables}
     run = GraphSide(graph, seed).values(feeds)
-    fed = {v.id: feeds[v.name] for v in variables if v.name in feeds and not v.owner.inputs}
+    fed = _fed(variables, feeds)
     return fed | {v.id: _stored(a, v.dtype, v) for v, a in run if v.id in wanted}
+
+
+def _fed(variables: Sequence[Var], feeds: Mapping[str, Array]) -> dict[int, Array]:
+    return {v.id: feeds[v.name] for v in variables if v.name and v.name in feeds and not v.owner.inputs}
 
 
 def _stored(value: Array, dtype: DType | None, var: Var) -> Array:
@@ -122,7 +126,7 @@ def _reference(
     seed: int,
 ) -> dict[int, Array]:
     """Compute values in the reference, in storage form, by the model's variable ids."""
-    fed = {v.id: feeds[v.name] for v in wanted if v.name in feeds and not v.owner.inputs}
+    fed = _fed(wanted, feeds)
     if isinstance(against, FileSide):
         asked = [(v, against.value(v, feeds)) for v in wanted if v.id not in fed]
         return fed | {v.id: _stored(a, v.dtype, v) for v, a in asked if a is not None}
