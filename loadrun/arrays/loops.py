@@ -9,6 +9,8 @@ import numpy as np
 
 from ..build import emit as e
 from ..tensors import Tensor
+from ..tensors.access import dtype_of, static_shape
+from ..tensors.session import keeps_wide
 from ..tensors.source import refused
 from .promotion import list_as_tensor, loop, narrow, operand, weak
 from .registry import UFUNCS, name_of
@@ -49,12 +51,12 @@ _NUMBERS = (bool, int, float)
 
 def _key(target: np.ufunc, values: Sequence[Any]) -> Any:
     """Return what the plan of a call follows from; None where that is more than dtypes, shapes and numbers."""
-    key: list[Any] = [target]
+    key: list[Any] = [target, keeps_wide()]
     # Shapes only where they are checked, since reading one may mean computing it.
     shaped = target.nin > 1 and target.signature is None
     for v in values:
         if isinstance(v, Tensor):
-            key += (v._dtype, v._tuple_shape if shaped else None)
+            key += (dtype_of(v), static_shape(v) if shaped else None)
         elif isinstance(v, np.ndarray):
             key += (v.dtype, v.shape)
         elif type(v) in _NUMBERS:

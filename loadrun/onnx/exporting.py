@@ -18,8 +18,8 @@ from .datasets import write_data_sets
 from .encode import TensorMessage, encode, raw_bytes
 from .limits import KEY, text_of
 from .model import Request, WrittenModel, write
-from .sizes import dynamic_sizes, sizes_of_testcases
-from .source import ExportSource, read_source
+from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
+from .source import Exportable, ExportSource, read_source
 
 __all__ = ["Exported", "OperatorExportTypes", "TrainingMode", "export"]
 
@@ -28,10 +28,11 @@ _SMALL = 1024
 """Weights below this many bytes stay in the model when the others go to another file."""
 _LIMIT = 2**31 - 1
 """Protobuf messages are smaller than this."""
+_Target = str | os.PathLike[str] | BinaryIO | None
 
 
 class TrainingMode(IntEnum):
-    """What `training` may be."""
+    """Values of `training`."""
 
     EVAL = 0
     PRESERVE = 1
@@ -39,7 +40,7 @@ class TrainingMode(IntEnum):
 
 
 class OperatorExportTypes(IntEnum):
-    """What `operator_export_type` may be."""
+    """Values of `operator_export_type`."""
 
     ONNX = 0
     ONNX_ATEN = 1
@@ -54,7 +55,7 @@ class Exported:
     Attributes:
         opset_version: version of ONNX's operators.
         input_names, output_names: names in the model.
-        approximated: what is not exactly what the model does, by where it occurs first.
+        approximated: deviations from the model, by where each occurs first.
         verification: what `verify=True` compared.
         test_data_sets: how many testcases were written beside the file.
     """
@@ -81,7 +82,7 @@ class Exported:
 
     @property
     def approximated(self) -> dict[str, str]:
-        """What is not exactly what the model does, by where it occurs first."""
+        """Deviations from the model, by where each occurs first."""
         return self.written.approximated
 
     @property
@@ -94,7 +95,7 @@ class Exported:
         return b"".join(self._pieces())
 
     def _pieces(self) -> list[bytes | memoryview]:
-        """The serialized model in pieces, weights as they lie in memory."""
+        """Encode the model in pieces, with weights left where they lie in memory."""
         pieces = encode(self.written.model)
         size = sum(map(len, pieces))
         if size > _LIMIT:
@@ -105,7 +106,7 @@ class Exported:
 
     @property
     def report(self) -> str:
-        """What was written: inputs, outputs, operators, approximations, what was verified."""
+        """A summary: inputs, outputs, operators, approximations, verification."""
         return _report(self)
 
     def save(self, f: str | os.PathLike[str] | BinaryIO, *, external_data: bool = False) -> None:
@@ -132,9 +133,9 @@ class Exported:
 
 
 def export(
-    model: Any,
-    args: Any = (),
-    f: str | os.PathLike[str] | BinaryIO | None = None,
+    model: Exportable,
+    args: object = (),
+    f: _Target = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
     export_params: bool = True,
@@ -145,8 +146,8 @@ def export(
     operator_export_type: int = OperatorExportTypes.ONNX,
     opset_version: int | None = None,
     do_constant_folding: bool = True,
-    dynamic_axes: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_axes: DynamicAxes | None = None,
+    dynamic_shapes: DynamicShapes | None = None,
     keep_initializers_as_inputs: bool = False,
     custom_opsets: Mapping[str, int] | None = None,
     export_modules_as_functions: bool = False,
@@ -159,11 +160,11 @@ def export(
     Args:
         model: the path of a .mge file, a Bundle, a Graph, a traced function, a module or a function.
         args: example values: a tuple, one value, or a tuple whose last entry is a dict of keyword arguments (an empty
-            dict behind it protects a real one). A file needs none; values for it go by the order of `Bundle.inputs`, or
+            dict after it protects a real one). A file needs none; values for it go by the order of `Bundle.inputs`, or
             by name.
         f: a path or an open binary file; None only returns the model.
         kwargs: example keyword arguments.
-        export_params: False leaves the weights' values out; they become inputs of the model, behind its own.
+        export_params: False leaves the weights' values out; they become inputs of the model, after its own.
         verbose: print the report, and let every node say which operator it comes from (its doc string).
         training: EVAL traces a module in eval mode and puts it back; PRESERVE leaves it as it is. TRAINING is an error:
             graphs for training are not written.
@@ -172,7 +173,7 @@ def export(
         operator_export_type: only ONNX; an operator without a translation is an error, not a foreign node.
         opset_version: 7 to 26; an error names every operator that needs a later one. None takes 18, or the first later
             one that has all operators.
-        do_constant_folding: compute what follows from constants alone; False writes it as nodes, except sizes.
+        do_constant_folding: fold constants; False writes their nodes, except sizes.
         dynamic_axes: {name: {axis: name of the size}} or {name: [axes]} for inputs and outputs. Unknown names are
             errors, and the dict stays as it is. Left out, the axes are dynamic in which a file's testcases differ.
         dynamic_shapes: the same as {input: {axis: Dim, name or None}}, or a list with an entry for every input.
@@ -180,7 +181,7 @@ def export(
         custom_opsets: versions of other domains to declare.
         export_modules_as_functions: only False: graphs hold no modules.
         external_data: write weights to ``<f>.data``; needed from 2 GiB on.
-        report: write what `Exported.report` says as a Markdown file beside the path, its ending ``.md``.
+        report: write `Exported.report` to a Markdown file beside the path, with the extension ``.md``.
         verify: check the model with onnx.checker and compare ONNX Runtime with the reference engine, at the example's
             sizes and at another where axes are dynamic, and with what was given, called with the example, taking
             inputs and outputs by position.
@@ -228,8 +229,8 @@ def _written(
     source: ExportSource,
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
-    dynamic_axes: Any,
-    dynamic_shapes: Any,
+    dynamic_axes: DynamicAxes | None,
+    dynamic_shapes: DynamicShapes | None,
     how: Mapping[str, Any],
 ) -> WrittenModel:
     """Settle names and sizes, and translate."""
@@ -257,7 +258,7 @@ def _written(
     return written
 
 
-def _finish(made: Exported, f: Any, external_data: bool, judged: bool, whole: bool) -> None:
+def _finish(made: Exported, f: _Target, external_data: bool, judged: bool, whole: bool) -> None:
     """Save, verify, and write the testcases."""
     if f is not None:
         made.save(f, external_data=external_data)
@@ -274,7 +275,7 @@ def _check_options(
     opsets: Mapping[str, int] | None,
     external: bool,
     report: bool,
-    f: Any,
+    f: _Target,
 ) -> None:
     mode = getattr(training, "value", training)
     if mode not in (TrainingMode.EVAL, TrainingMode.PRESERVE):
@@ -298,7 +299,7 @@ def _check_options(
 
 
 def _names(kind: str, found: Sequence[str], given: Sequence[str] | None) -> dict[str, str]:
-    """New names by the old ones.
+    """Map old names to new ones.
 
     Raises:
         UsageError: more names than there are, or one name twice.
@@ -321,7 +322,7 @@ def _names(kind: str, found: Sequence[str], given: Sequence[str] | None) -> dict
 
 
 def _fold(source: ExportSource) -> None:
-    """Compute what follows from constants alone."""
+    """Fold constants."""
     from ..passes.cleanup.fold import fold_constants  # for start-up
 
     wanted = list(source.outputs)
@@ -334,7 +335,7 @@ def _fold(source: ExportSource) -> None:
 
 
 def _save_external(written: WrittenModel, path: Path) -> None:
-    """The weights in a file of their own, each at a multiple of the page size."""
+    """Save the weights in a file of their own, each at a multiple of the page size."""
     graph = written.model.graph
     stored = graph.initializers
     name = f"{path.name}.data"

@@ -29,7 +29,7 @@ def explained(
 
     Args:
         bundle: the file.
-        result: the testcase's. The engine that failed is held against the reference engine, the reference engine
+        result: the testcase's. The engine that failed is compared with the reference engine, the reference engine
             against the same model in float64, and the model against the statistics that the file's record keeps.
         feeds: what it ran on.
         engine: what executed it, where there is one engine; of several, the result says which.

@@ -1,9 +1,10 @@
-"""Reading an exported graph node by node: each becomes what its lowering records."""
+"""Reading an exported graph node by node: each is recorded by its lowering."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ from torch.utils import _pytree as pytree
 
 from ..arrays.array import Array
 from ..base.errors import LoadRunError, UnsupportedError
+from ..build import emit as e
 from ..graph import Var
+from ..graph.dtypes import array_dtype, plain
 from ..tensors import Tensor
+from ..tensors.access import dtype_of, is_scalar, recorded_variable, snapshot, variable_of
 from ..tensors.naming import scope
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
@@ -30,10 +34,10 @@ class Interpreter:
 
     Args:
         program: an exported program without in-place operators.
-        module: what it was made of, for messages.
+        module: its source, for messages.
 
     Attributes:
-        variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes; of a
+        variables: each node's result, by name, as a variable of the recorded graph, and whether it has no axes; of a
             complex value both parts.
     """
 
@@ -51,7 +55,7 @@ class Interpreter:
             inputs: a tensor (or number) by placeholder name of each user input.
 
         Returns:
-            what the output node lists.
+            the values that the output node lists.
 
         Raises:
             UnsupportedError: operators cannot be lowered with these arguments; the text names them all.
@@ -59,7 +63,7 @@ class Interpreter:
         self.problems = []
         given = {**{n: t for n, t in self.constants.items() if n not in inputs}, **inputs}
         graph = self.program.graph_module.graph
-        # Tokens, which order effects, hold nothing.
+        # Tokens, which order effects, have no value.
         feeds = [given.get(n.name) for n in graph.nodes if n.op == "placeholder"]
         found = self._graph(self.program.graph_module, feeds, top=True)
         if self.problems:
@@ -86,8 +90,8 @@ class Interpreter:
         if isinstance(found, Complex):
             self._keep(f"{name}.real", found.real)
             self._keep(f"{name}.imag", found.imaginary)
-        elif isinstance(found, Tensor) and found._var is not None:
-            self.variables[name] = found._var, found._scalar
+        elif isinstance(found, Tensor) and variable_of(found) is not None:
+            self.variables[name] = recorded_variable(found), is_scalar(found)
 
     def _node(self, node: Any, env: Mapping[Any, Any]) -> Any:
         args, kwargs = _mapped(node.args, env), _mapped(dict(node.kwargs), env)
@@ -103,7 +107,8 @@ class Interpreter:
                 raise UnsupportedCallError(NO_COMPLEX if complex else "no lowering")
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
-                return _settled(lowering.function(call, *args, **kwargs))
+                rounds = name.split(".")[1] not in _MOVES
+                return _settled(lowering.function(call, *args, **kwargs), call.fake, rounds)
         except UnsupportedCallError as error:
             why = str(error)
         except UnsupportedError:
@@ -127,7 +132,7 @@ class Interpreter:
         raise UnsupportedCallError("this control operator has no counterpart; unroll it, or use torch.cond")
 
     def _cond(self, condition: Any, yes: Any, no: Any, operands: Sequence[Any] = ()) -> Any:
-        """Both branches, and a choice of their results, which have equal shapes."""
+        """Run both branches, and choose one of their results, which have equal shapes."""
         a, b = (self._graph(branch, list(operands)) for branch in (yes, no))
         if not isinstance(condition, Tensor):
             return a if condition else b
@@ -143,7 +148,7 @@ class Interpreter:
 
 
 def _constants(program: Any) -> dict[str, Any]:
-    """Parameters, buffers and lifted constants by placeholder name."""
+    """Map placeholder names to parameters, buffers and lifted constants."""
     found: dict[str, Any] = {}
     for spec in program.graph_signature.input_specs:
         if spec.target is None:
@@ -170,7 +175,7 @@ class _Later:
 
 
 def _mapped(value: Any, env: Mapping[Any, Any]) -> Any:
-    """Arguments with the values of nodes in place of the nodes."""
+    """Replace nodes in arguments by their values."""
 
     def change(leaf: Any) -> Any:
         if isinstance(leaf, torch.fx.Node):
@@ -193,19 +198,77 @@ def _attribute(module: Any, target: str) -> Any:
     return constants(found, target) if isinstance(found, torch.Tensor) else found
 
 
-def _settled(value: Any) -> Any:
-    """Results as plain tensors."""
+_MOVES = frozenset(
+    (
+        *("view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze"),
+        *(
+            "slice",
+            "select",
+            "cat",
+            "stack",
+            "clone",
+            "alias",
+            "detach",
+            "split",
+            "split_with_sizes",
+            "unbind",
+        ),
+        *(
+            "index",
+            "index_select",
+            "gather",
+            "flip",
+            "roll",
+            "repeat",
+            "contiguous",
+            "lift_fresh_copy",
+            "embedding",
+        ),
+    )
+)
+"""Operators whose results need no rounding, since they only move numbers."""
+
+
+def _settled(value: Any, fake: Any, rounds: bool) -> Any:
+    """Return results as plain tensors of the dtypes that torch gives them.
+
+    Args:
+        fake: what torch knows of them.
+        rounds: whether bfloat16 is rounded.
+    """
     if isinstance(value, Array):
-        return value._frozen()
+        value = snapshot(value)
     if isinstance(value, Complex):
-        return value.settled()
+        value = value.settled()
+        if not isinstance(fake, torch.Tensor):
+            return value
+        real, imaginary = (
+            v if v is None else _as_torch(v, fake, False) for v in (value.real, value.imaginary)
+        )
+        return Complex(real, imaginary)
     if isinstance(value, (list, tuple)):
-        return tuple(_settled(v) for v in value)
-    return value
+        fakes = fake if isinstance(fake, (list, tuple)) else [None] * len(value)
+        return tuple(_settled(v, f, rounds) for v, f in zip_longest(value, fakes[: len(value)]))
+    return (
+        _as_torch(value, fake, rounds)
+        if isinstance(value, Tensor) and isinstance(fake, torch.Tensor)
+        else value
+    )
+
+
+def _as_torch(x: Tensor, fake: torch.Tensor, rounds: bool) -> Tensor:
+    """Return a result in torch's dtype; bfloat16 is held as float32 that was rounded to it."""
+    try:
+        want = array_dtype(np.empty(0, narrow(fake.dtype)))
+    except UnsupportedCallError:
+        return x
+    if fake.dtype is torch.bfloat16 and rounds:
+        x = e.cast(x, plain("BFloat16"))
+    return x if dtype_of(x) == want or e.is_bool(x) != (want.name == "Bool") else e.cast(x, want)
 
 
 def _stand_in(fake: Any) -> Any:
-    """Zeros where an operator failed, so that everything behind it is looked at, too."""
+    """Return zeros in place of a failed operator, so that everything after it is checked too."""
 
     def zeros(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -222,7 +285,7 @@ def _stand_in(fake: Any) -> Any:
 
 
 def _scope_of(node: Any) -> Any:
-    """Operators are named after the module that they come from."""
+    """Name operators after the module that they come from."""
     stack = [e for e in (node.meta.get("nn_module_stack") or {}).values() if isinstance(e, tuple)]
     path = str(stack[-1][0]) if stack else ""
     return scope(path) if path and not path.startswith("_empty") else nullcontext()

@@ -1,4 +1,4 @@
-"""Several methods of one torch module, traced and checked: what `torch.jit.trace_module` does."""
+"""Several methods of one torch module, traced and checked, as `torch.jit.trace_module` does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CHECKING = ("check_trace", "check_inputs", "check_tolerance", "strict", "exampl
 def traced_method(
     module: Callable[..., Any], example: Any, symbolic: bool, opt_level: int, options: Mapping[str, Any]
 ) -> Any:
-    """One method, with the arguments of `torch.jit.trace`.
+    """Trace one method, with the arguments of `torch.jit.trace`.
 
     Raises:
         TypeError: an option that neither `loadrun.tracing.trace` nor `torch.jit.trace` has.
@@ -88,7 +88,7 @@ def traced_methods(
 
     Raises:
         UsageError: there is no such method.
-        TraceError: a method cannot be exported, or its graph computes something else than torch does.
+        TraceError: a method cannot be exported, or its graph differs from torch.
     """
     methods: dict[str, Any] = {}
     for name, example in inputs.items():
@@ -96,7 +96,7 @@ def traced_methods(
         if not callable(function):
             raise UsageError(f"{type(mod).__name__} has no method {name!r}")
         args, kwargs = _arguments(name, example, by_keyword)
-        # `check_method` compares, where that is asked for.
+        # `check_method` compares, if asked to.
         method = Traced(function, True if symbolic else None, opt_level, check=None)
         outputs = method.record(args, kwargs)
         if strict and isinstance(outputs, (list, dict)):
@@ -126,7 +126,7 @@ def _check(
     """Compare a method's graph with torch.
 
     Raises:
-        TraceError: they differ; the text says how much, where it began and why that is likely so.
+        TraceError: they differ; the text says by how much, where the difference begins and its likely cause.
     """
     try:
         flat = method.signature.leaves(args, kwargs)
@@ -165,7 +165,7 @@ class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
 
 
 def _first_difference(method: Traced, flat: list[Any], tolerance: float) -> str:
-    """The first node of the exported graph whose value differs."""
+    """Find the first node of the exported graph whose value differs."""
     program = method.program
     users = iter(copy.deepcopy(flat))
     feeds = []

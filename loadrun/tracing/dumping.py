@@ -18,6 +18,7 @@ from ..passes.cleanup.empties import empty_at
 from ..passes.cleanup.loadable import make_loadable
 from ..passes.cleanup.stable import as_made
 from ..passes.copies import subgraph
+from ..tensors.access import dtype_of, stored
 from ..tensors.source import shown
 from ..tensors.value import Tensor
 from ..testcase import Bundle
@@ -41,19 +42,23 @@ class Dumps(ABC):
     def recording(self) -> Recording | None:
         """What the first call did; None before it."""
 
+    @abstractmethod
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call what was traced; the first call records."""
+
     @property
     @abstractmethod
     def outputs(self) -> Outputs | None:
         """What the first call returned, as variables of the recording; None before it."""
 
     def _truth(self, model: Bundle) -> Recorder:
-        """Captures testcases of a model; ground truth is what the recorded graph computes."""
+        """Capture testcases of a model; ground truth is what the recorded graph computes."""
         return Recorder(model)
 
     def _checked(
         self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
     ) -> Recorder:
-        """Captures testcases as `_truth` does and, where there is a Python function, runs it beside the graph.
+        """Capture testcases as `_truth` does and, where there is a Python function, run it beside the graph.
 
         Args:
             model: the model.
@@ -111,7 +116,7 @@ class Dumps(ABC):
             var = known.get(recording.args[old].id)
             if var is not None:
                 var.name = var.owner.tensors[0].name = new
-        graph = make_loadable(as_made(graph, self.options.opt_level))
+        graph = make_loadable(as_made(graph, 0 if graph.exact else self.options.opt_level))
         name_outputs(graph, names)
         make_names_unique(graph)
         graph.has_middle_tensors = True
@@ -205,7 +210,7 @@ def _freeze(graph: Graph, name: str, tensor: Tensor) -> None:
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy" and opr.outputs[0].name == name:
             scratch = Graph()
-            made = constant(scratch, tensor._stored(), tensor._dtype, name_of(tensor) or name).owner
+            made = constant(scratch, stored(tensor), dtype_of(tensor), name_of(tensor) or name).owner
             opr.type, opr.params, opr.tensors = made.type, made.params, made.tensors
             opr.outputs[0].name = name_of(tensor) or name
             return

@@ -7,6 +7,7 @@ from ...build.emit import summed
 from ...build.layers import norm as build
 from ...graph import params as P
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, lower
 from ..values import FLOAT, UnsupportedNodeError, Value
 from .parts import M, cast, const_like, folded
@@ -19,18 +20,18 @@ def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
     x = c.t(0)
     eps = c.real("epsilon", 1e-5)
     scale, bias, middle, variance = (c.t(i) for i in range(1, 5))
-    # Before version 14 a file says that it is trained by asking for the statistics.
+    # Before version 14, a file asks for the statistics to say that it is training.
     training = bool(c.number("training_mode")) if c.opset >= 14 else any(c.wanted[1:])
     whole = c.opset < 9 and not c.number("spatial", 1)
     if not training and not whole:
         return build.batch_norm(x, middle, variance, scale, bias, eps)
     scale, bias, middle, variance = (
-        folded(lambda v: cast(v, "float32"), v) if whole else build.per_channel(cast(v, "float32"), x.ndim)
+        folded(lambda v: e.real(v), v) if whole else build.per_channel(e.real(v), x.ndim)
         for v in (scale, bias, middle, variance)
     )
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if not training:
-        return cast(build.rescaled(wide, middle, variance, scale, bias, eps), x._dtype)
+        return cast(build.rescaled(wide, middle, variance, scale, bias, eps), dtype_of(x))
     axes = [i for i in range(x.ndim) if i != 1]
     y, now, _ = build.standardized(wide, axes, eps)
     spread = e.mean(e.elem(M.SQUARE, e.elem(M.SUB, wide, now)), axes)
@@ -40,8 +41,8 @@ def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
         mixed = e.elem(
             M.ADD, e.elem(M.MUL, old, const_like(keep, old)), e.elem(M.MUL, new, const_like(1 - keep, new))
         )
-        running.append(cast(e.flat(mixed), c.t(3 + i)._dtype))
-    return (cast(e.elem(M.ADD, e.elem(M.MUL, y, scale), bias), x._dtype), *running)
+        running.append(cast(e.flat(mixed), dtype_of(c.t(3 + i))))
+    return (cast(e.elem(M.ADD, e.elem(M.MUL, y, scale), bias), dtype_of(x)), *running)
 
 
 @lower("InstanceNormalization")
@@ -52,7 +53,7 @@ def _instance_norm(c: NodeCall) -> Tensor:
 @lower("GroupNormalization")
 def _group_norm(c: NodeCall) -> Tensor:
     x, scale, bias = c.t(0), c.t(1), c.t(2)
-    channels, groups = x._tuple_shape[1], c.number("num_groups")
+    channels, groups = static_shape(x)[1], c.number("num_groups")
     if groups < 1 or channels % groups:
         raise UnsupportedNodeError(f"{channels} channels in {groups} groups")
     if c.opset < 21:
@@ -113,24 +114,24 @@ def _simplified(c: NodeCall) -> Tensor:
 def _lp_norm(c: NodeCall) -> Tensor:
     x = c.t(0)
     axis = c.axis("axis", -1, x.ndim)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if c.number("p", 2) == 1:
         size = summed(e.elem(M.ABS, wide), [axis], True)
     else:
         size = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), [axis], True))
     nothing = e.compare(P.ElemwiseMultiTypeMode.EQ, size, const_like(0, size))
     safe = e.where(nothing, const_like(1.0, size), size)
-    return cast(e.elem(M.TRUE_DIV, wide, safe), x._dtype)
+    return cast(e.elem(M.TRUE_DIV, wide, safe), dtype_of(x))
 
 
 @lower("MeanVarianceNormalization")
 def _mean_variance(c: NodeCall) -> Tensor:
     x = c.t(0)
     axes = c.ints("axes") or [0, 2, 3]
-    wide = cast(x, "float32")
+    wide = e.real(x)
     centred = e.elem(M.SUB, wide, e.mean(wide, axes))
     spread = e.elem(M.SQRT, e.mean(e.elem(M.SQUARE, centred), axes))
-    return cast(e.elem(M.TRUE_DIV, centred, e.elem(M.ADD, spread, const_like(1e-9, spread))), x._dtype)
+    return cast(e.elem(M.TRUE_DIV, centred, e.elem(M.ADD, spread, const_like(1e-9, spread))), dtype_of(x))
 
 
 @lower("LRN")

@@ -1,9 +1,10 @@
-"""Elements added at the ends of axes, or cut off."""
+"""Padding and cropping."""
 
 from __future__ import annotations
 
 from ...build.layers.padding import pad
 from ...tensors import Tensor
+from ...tensors.access import static_shape
 from ...tensors.symbolic import least
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
@@ -32,7 +33,7 @@ def _pad(c: NodeCall) -> Tensor:
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise UnsupportedNodeError(f"its mode {mode!r} is unknown")
     if mode != "constant" and any(
-        not n and (b > 0 or a > 0) for n, (b, a) in zip(x._tuple_shape, widths, strict=True)
+        not n and (b > 0 or a > 0) for n, (b, a) in zip(static_shape(x), widths, strict=True)
     ):
         raise UnsupportedNodeError(f"its mode {mode!r} has nothing to repeat on an axis that is empty")
     return pad(x, widths, mode, value)
@@ -46,7 +47,7 @@ def _center_crop_pad(c: NodeCall) -> Tensor:
     for axis, want in zip(axes if axes is not None else range(x.ndim), target, strict=True):
         axis = front(axis, x.ndim)
         n = x.shape[axis]
-        # At other sizes there may be more than is wanted, or less: what is there is cut, then what is missing is added.
+        # At other sizes the axis may be too long or too short: crop it, then pad it.
         kept = least(n, want) if is_open(n) else min(n, want)
         start = (n - kept) // 2
         if is_open(n) or want < n:
