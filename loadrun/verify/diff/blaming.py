@@ -162,7 +162,8 @@ def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVa
     partner = matching.pairs[row.var.id].owner
     said = () if row.how == "value" else tuple(changes(row.opr, partner, matching))
     reads = any(v.id in differing for o in (row.opr, *row.between) for v in o.inputs)
-    return replace(row, changes=said, is_changed=bool(said) or reads)
+    # Files of other formats may hold the same in other parameters.
+    return replace(row, changes=said, is_changed=(bool(said) and matching.alike) or reads)
 
 
 def _beginning(
