@@ -29,6 +29,7 @@ RECORDS: dict[str, tuple[type, ...]] = {
     "judge": (loadrun.JudgeOptions,),
     "compare": (loadrun.CompareOptions,),
     "diff": (loadrun.DiffOptions,),
+    "reduce": (loadrun.ReduceOptions,),
     "bench": (loadrun.BenchOptions, loadrun.ProfileOptions),
     "convert": (loadrun.ConvertOptions,),
     "info": (loadrun.ModelOptions,),

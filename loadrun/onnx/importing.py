@@ -16,6 +16,7 @@ from ..passes.copies import subgraph
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
 from ..tensors.apply import type_cvt
+from ..tensors.naming import scope as named_part
 from ..tensors.session import exact_arithmetic, suspended, use
 from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder
@@ -430,7 +431,9 @@ class Importer:
     ) -> Sequence[Bound | Unheld] | None:
         """Lower a node to its results, or None if it is refused."""
         try:
-            return self._results(node, inputs, scope, opsets, given)
+            # Messages name operators after the node that they come from.
+            with named_part(node.name or next((n for n in node.outputs if n), node.op)):
+                return self._results(node, inputs, scope, opsets, given)
         except FormatError:
             raise
         except (LoadRunError, UnsupportedTensorTypeError) as e:

@@ -133,7 +133,9 @@ class _Requested:
 
 
 class _OpenVINOSession(_Requested):
-    def __init__(self, compiled: openvino.CompiledModel, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def __init__(
+        self, compiled: openvino.CompiledModel, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None:
         super().__init__(compiled)
         self._inputs = [compiled.input(n) for n in inputs]
         self._outputs = [compiled.output(n) for n in outputs]
