@@ -19,7 +19,7 @@ __all__ = ["main"]
 
 
 def parser() -> Parser:
-    """The options of `loadrun convert`."""
+    """Add the options of `loadrun convert`."""
     p = Parser(
         prog="loadrun convert",
         description="Convert the model in A and write it to B; the endings name the formats: "
@@ -94,7 +94,7 @@ def _summary(found: Converted) -> str:
 
 
 def _dynamic(given: Iterable[str]) -> dict[str, dict[int, str]]:
-    """What the ``--dynamic`` options say.
+    """Read the ``--dynamic`` options.
 
     Raises:
         UsageError: one is not of the form INPUT:AXIS=NAME.

@@ -40,7 +40,7 @@ _LISTED = 3
 
 
 def parser() -> Parser:
-    """The options of `loadrun run`."""
+    """Add the options of `loadrun run`."""
     p = Parser(
         prog="loadrun",
         description="Replay the testcases embedded in models and check their outputs.",
@@ -229,7 +229,7 @@ class _RunDisplay:
         self._judge(file, spots)
 
     def _watched(self, dump: ReplayedDump, spots: list[str]) -> Iterator[Result]:
-        """The results; where they fail is noted, and how far the run is shown."""
+        """Yield the results; where they fail is noted, and how far the run is shown."""
         for result in dump:
             _note(result, spots)
             yield result

@@ -78,7 +78,7 @@ def show(
 
 
 def _engines(file: FileResult) -> list[str]:
-    """What executed a file, where that is not the reference engine alone."""
+    """Return what executed a file, where that is not the reference engine alone."""
     if not file.entrants:
         return [text.engine(file)]
     from ..report.engines import entrants_lines  # for start-up
@@ -185,7 +185,7 @@ class FileProgress:
 
 @contextmanager
 def json_file(target: str | None) -> Iterator[JsonWriter | None]:
-    """A report to write: to standard output for ``-``, else to a file that appears when it is complete."""
+    """Open a report to write: standard output for ``-``, else a file that appears when it is complete."""
     if target is None:
         yield None
         return

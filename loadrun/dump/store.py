@@ -142,7 +142,7 @@ def _write(
 def _record(
     bundle: Bundle, graph: Graph, before: ExistingFile | None, *, kept: bool
 ) -> Iterator[RecordWriter | None]:
-    """What writes a new record, None where there is nothing to say or the bundle has one that is kept."""
+    """Return what writes a new record, None where there is nothing to say or the bundle has one that is kept."""
     number = {} if before is None else {"dump": len(before.dumps)}
     order = _order(graph)
     about = bundle.record
@@ -157,7 +157,7 @@ def _record(
 
 
 def _order(graph: Graph) -> dict[str, list[str]]:
-    """The order of the inputs for the record, where it is not that of their names, in which MegEngine has them."""
+    """Return the order of the inputs for the record, where it is not by name, as MegEngine has them."""
     names = [v.name or "" for v in Bundle(graph).inputs]
     by_name = [v.name or "" for v in graph.inputs if v.name in set(names)]
     return {} if names == by_name else {"inputs": names}
@@ -186,7 +186,7 @@ def _write_testcases(
 
 
 def _built(kind: str, tensors: Sequence[StoredTensor]) -> bytes:
-    """The bytes of one testcase."""
+    """Return the bytes of one testcase."""
     made = tensors_graph(tensors)
     found = dump_bytes(made, format=kind)
     # Operators and variables hold one another; freed at once, thousands of them do not wait for a collection.
@@ -197,7 +197,7 @@ def _built(kind: str, tensors: Sequence[StoredTensor]) -> bytes:
 
 @contextmanager
 def _opened(target: str | os.PathLike[str] | BinaryIO, append: bool, *, beside: bool) -> Iterator[_Counted]:
-    """What to write to: a file that takes the target's place, or an open file from where it stands.
+    """Open what to write to: a file that takes the target's place, or an open file from where it stands.
 
     Args:
         target, append: see `save`; MegEngine's ``append`` says nothing of open files, either.

@@ -40,7 +40,7 @@ __all__ = [
 Observer = Callable[[Opr, Sequence[Array]], None]
 """Called after every operator with the operator and its output arrays."""
 ABSENT = np.empty(0, np.bool_)
-"""What an operator that joins branches gets from one that was not taken."""
+"""The value that an operator which joins branches gets from one that was not taken."""
 _WRITES_INTO, _RANDOM = types(Trait.IN_PLACE | Trait.INTO_FIRST), types(Trait.RANDOM)
 
 

@@ -103,7 +103,7 @@ def convert_file(
 
 
 def _ending(path: str) -> str:
-    """The ending of a name.
+    """Return the file extension of a name.
 
     Raises:
         UsageError: it names no format.

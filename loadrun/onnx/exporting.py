@@ -18,8 +18,8 @@ from .datasets import write_data_sets
 from .encode import TensorMessage, encode, raw_bytes
 from .limits import KEY, text_of
 from .model import Request, WrittenModel, write
-from .sizes import dynamic_sizes, sizes_of_testcases
-from .source import ExportSource, read_source
+from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
+from .source import Exportable, ExportSource, read_source
 
 __all__ = ["Exported", "OperatorExportTypes", "TrainingMode", "export"]
 
@@ -28,6 +28,7 @@ _SMALL = 1024
 """Weights below this many bytes stay in the model when the others go to another file."""
 _LIMIT = 2**31 - 1
 """Protobuf messages are smaller than this."""
+_Target = str | os.PathLike[str] | BinaryIO | None
 
 
 class TrainingMode(IntEnum):
@@ -94,7 +95,7 @@ class Exported:
         return b"".join(self._pieces())
 
     def _pieces(self) -> list[bytes | memoryview]:
-        """The serialized model in pieces, weights as they lie in memory."""
+        """Encode the model in pieces, with weights left where they lie in memory."""
         pieces = encode(self.written.model)
         size = sum(map(len, pieces))
         if size > _LIMIT:
@@ -132,9 +133,9 @@ class Exported:
 
 
 def export(
-    model: Any,
-    args: Any = (),
-    f: str | os.PathLike[str] | BinaryIO | None = None,
+    model: Exportable,
+    args: object = (),
+    f: _Target = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
     export_params: bool = True,
@@ -145,8 +146,8 @@ def export(
     operator_export_type: int = OperatorExportTypes.ONNX,
     opset_version: int | None = None,
     do_constant_folding: bool = True,
-    dynamic_axes: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_axes: DynamicAxes | None = None,
+    dynamic_shapes: DynamicShapes | None = None,
     keep_initializers_as_inputs: bool = False,
     custom_opsets: Mapping[str, int] | None = None,
     export_modules_as_functions: bool = False,
@@ -228,8 +229,8 @@ def _written(
     source: ExportSource,
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
-    dynamic_axes: Any,
-    dynamic_shapes: Any,
+    dynamic_axes: DynamicAxes | None,
+    dynamic_shapes: DynamicShapes | None,
     how: Mapping[str, Any],
 ) -> WrittenModel:
     """Settle names and sizes, and translate."""
@@ -257,7 +258,7 @@ def _written(
     return written
 
 
-def _finish(made: Exported, f: Any, external_data: bool, judged: bool, whole: bool) -> None:
+def _finish(made: Exported, f: _Target, external_data: bool, judged: bool, whole: bool) -> None:
     """Save, verify, and write the testcases."""
     if f is not None:
         made.save(f, external_data=external_data)
@@ -274,7 +275,7 @@ def _check_options(
     opsets: Mapping[str, int] | None,
     external: bool,
     report: bool,
-    f: Any,
+    f: _Target,
 ) -> None:
     mode = getattr(training, "value", training)
     if mode not in (TrainingMode.EVAL, TrainingMode.PRESERVE):
@@ -298,7 +299,7 @@ def _check_options(
 
 
 def _names(kind: str, found: Sequence[str], given: Sequence[str] | None) -> dict[str, str]:
-    """New names by the old ones.
+    """Map old names to new ones.
 
     Raises:
         UsageError: more names than there are, or one name twice.
@@ -334,7 +335,7 @@ def _fold(source: ExportSource) -> None:
 
 
 def _save_external(written: WrittenModel, path: Path) -> None:
-    """The weights in a file of their own, each at a multiple of the page size."""
+    """Save the weights in a file of their own, each at a multiple of the page size."""
     graph = written.model.graph
     stored = graph.initializers
     name = f"{path.name}.data"

@@ -15,12 +15,13 @@ from ..passes.cleanup.loadable import make_loadable
 from ..passes.cleanup.stable import stabilize
 from ..passes.copies import subgraph
 from ..tensors import Tensor
+from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
 from ..tensors.apply import type_cvt
 from ..tensors.session import suspended, use
 from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder
 from . import exact
-from .call import NodeCall, NodeLowering, find
+from .call import NodeCall, NodeLowering, Result, find
 from .checks import check, check_within
 from .lowering.parts import of_length
 from .messages import (
@@ -134,12 +135,12 @@ class Importer:
         self.notes.setdefault(text)
 
     def name_of(self, value: Value) -> str:
-        """The name of the graph input that a value is, if it is one."""
+        """Return the name of the graph input that a value is, or "" if it is none."""
         return next((n for n in self.inputs if self._top.names.get(n) is value), "")
 
     def inputs_behind(self, tensor: Tensor) -> list[str]:
-        """Names of the graph inputs that a tensor is computed from."""
-        begin = tensor._var
+        """Return the names of the graph inputs that a tensor is computed from."""
+        begin = variable_of(tensor)
         todo, seen, found = [begin] if begin is not None else [], set(), []
         while todo:
             var = todo.pop()
@@ -154,7 +155,7 @@ class Importer:
     # The whole
 
     def graph(self) -> Graph:
-        """The graph.
+        """Lower the nodes to a graph.
 
         Raises:
             UnsupportedError: nodes or inputs cannot be expressed; the text lists all of them.
@@ -180,7 +181,7 @@ class Importer:
         return self._finish(found)
 
     def about_sizes(self) -> str:
-        """Which shapes were taken where the file leaves sizes open."""
+        """Say which shapes were assumed where the file leaves sizes open."""
         taken = [f"{n} {list(d.shape)}" for n, d in self.inputs.items() if d.assumed]
         more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
         return (
@@ -223,7 +224,7 @@ class Importer:
                 raise UnsupportedNodeError(f"has the shape {list(declared.shape)}") from None
         else:
             example = checked(example, declared.kind, f"input {info.name!r}")
-        outside = Tensor._of(example.reshape(declared.shape or (1,)), dtype, not declared.shape)
+        outside = from_stored(example.reshape(declared.shape or (1,)), dtype, not declared.shape)
         made = self.session.argument(info.name, outside)
         for axis in self.fixed.get(info.name, ()):
             size = declared.shape[axis]
@@ -252,13 +253,13 @@ class Importer:
                 self.problems.setdefault(f"the sparse tensor {name!r}: {e}")
 
     def stored(self, tensor: TensorProto) -> Value:
-        """A stored tensor as a constant."""
+        """Turn a stored tensor into a constant."""
         if tensor.data_type == STRING:
             return Value(STRING, array=texts(tensor), name=tensor.name)
         return Value(tensor.data_type, array=array(tensor, self.external), name=tensor.name)
 
     def _left_out(self, proto: GraphProto) -> set[str]:
-        """Outputs that hold text, which are left out where there are others."""
+        """List text outputs, which are left out if there are others."""
         text = {o.name for o in proto.outputs if o.type and o.type.tensor and o.type.tensor.elem == STRING}
         if len(text) == len(proto.outputs):
             return set()
@@ -287,7 +288,7 @@ class Importer:
         return found
 
     def _held(self, name: str, value: Value) -> Value:
-        """An output, of which MegEngine must have the type."""
+        """Require a type that MegEngine has for an output."""
         try:
             value.stored  # noqa: B018
         except LoadRunError as e:
@@ -295,7 +296,7 @@ class Importer:
         return value
 
     def _items_out(self, name: str, items: Items) -> list[tuple[str, Value]]:
-        """The values of a sequence as outputs of their own."""
+        """Split a sequence into outputs of their own."""
         if not items:
             self.problems.setdefault(f"output {name!r} is an empty sequence, of which MegEngine has none")
         else:
@@ -337,15 +338,15 @@ class Importer:
         return graph
 
     def _checked(self, name: str, value: Value) -> Var:
-        """An output with the expected value as an input of the graph, compared as ONNX's backend tests do."""
+        """Compare an output with its expected value, an input of the graph, as ONNX's backend tests do."""
         held = checked(self.expected[name], value.kind, f"the expected value of {name!r}")
         scalar = held.ndim == 0
-        outside = Tensor._of(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
+        outside = from_stored(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
         expect = self.session.argument(name + EXPECT, outside)
         if name in self.maxerr:
-            var = check_within(expect, value.stored, self.maxerr[name])._var
+            var = variable_of(check_within(expect, value.stored, self.maxerr[name]))
         else:
-            var = check(expect, value.stored, value.kind)._var
+            var = variable_of(check(expect, value.stored, value.kind))
         assert var is not None
         return var
 
@@ -392,7 +393,7 @@ class Importer:
                 scope.missing.add(name)
 
     def _inputs(self, node: NodeProto, scope: Scope) -> list[Given] | None:
-        """The values that a node reads, None where one of them could not be lowered."""
+        """Return the values that a node reads, or None if one of them could not be lowered."""
         inputs: list[Given] = []
         for name in node.inputs:
             known, value = scope.find(name) if name else (True, None)
@@ -413,7 +414,7 @@ class Importer:
         opsets: Mapping[str, int],
         given: Mapping[str, AttributeProto],
     ) -> Sequence[Bound | Unheld] | None:
-        """What a node gives, None where it is refused."""
+        """Lower a node to its results, or None if it is refused."""
         try:
             return self._results(node, inputs, scope, opsets, given)
         except FormatError:
@@ -429,8 +430,8 @@ class Importer:
         return None
 
     def _name(self, name: str, value: Bound) -> None:
-        if isinstance(value, Value) and value._tensor is not None:
-            var = value._tensor._var
+        if isinstance(value, Value) and value.lowered is not None:
+            var = variable_of(value.lowered)
             if var is not None and var.name is None and var.owner.type != "Host2DeviceCopy":
                 var.name = name
 
@@ -475,8 +476,8 @@ class Importer:
                 self.note(_BEYOND)
         return self._settled(found.run(call), call, found)
 
-    def _settled(self, results: Any, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
-        """The results as values in the types that the graph has for them."""
+    def _settled(self, results: Result, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
+        """Convert the results to values in the types that the graph has for them."""
         listed = list(results) if isinstance(results, tuple) else [results]
         like = call.inputs[found.like] if found.like < len(call.inputs) else None
         settled: list[Bound | Unheld] = []
@@ -485,12 +486,12 @@ class Importer:
                 settled.append(r)
                 continue
             value = r if isinstance(r, Value) else Value(_elem_type_of(r, like), r)
-            if value._tensor is not None and value.array is None:
-                if len(value._tensor._sizes()) > 7:
+            if value.lowered is not None and value.array is None:
+                if len(stored_shape(value.lowered)) > 7:
                     raise UnsupportedNodeError("gives more than MegEngine's 7 axes")
                 want = graph_type(value.kind)
-                if value._tensor._dtype != want:
-                    value = Value(value.kind, type_cvt(value._tensor, want))
+                if dtype_of(value.lowered) != want:
+                    value = Value(value.kind, type_cvt(value.lowered, want))
             settled.append(value)
         return settled
 
@@ -565,7 +566,7 @@ class Importer:
 
 
 def _shown(inputs: Sequence[Given]) -> str:
-    """Types and shapes of a node's inputs, for an error."""
+    """Describe the types and shapes of a node's inputs, for an error."""
 
     def one(value: Given) -> str:
         if isinstance(value, Value):
@@ -575,8 +576,8 @@ def _shown(inputs: Sequence[Given]) -> str:
     return ", ".join(map(one, inputs)) or "(none)"
 
 
-def _constant_input(name: str, kind: TypeProto | None, value: Any) -> Bound:
-    """A constant for an input: an array, a list for a sequence, None for an optional value without an element.
+def _constant_input(name: str, kind: TypeProto | None, value: object) -> Bound:
+    """Convert the constant for an input: an array, a list for a sequence, None for an empty optional.
 
     Raises:
         UsageError: it does not fit what the file declares.
@@ -595,8 +596,8 @@ def _constant_input(name: str, kind: TypeProto | None, value: Any) -> Bound:
     return _constant_tensor(name, kind.tensor if kind is not None else None, value)
 
 
-def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: Any) -> Value:
-    """An input that is to be a constant; one number takes the rank that the file declares."""
+def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: object) -> Value:
+    """Convert an input to a constant; one number takes the rank that the file declares."""
     value = np.asarray(given)
     elem = tensor.elem if tensor is not None else INT64
     rank = len(tensor.shape.dims) if tensor is not None and tensor.shape is not None else value.ndim
@@ -612,10 +613,10 @@ def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: Any) -> V
 
 
 def _elem_type_of(tensor: Tensor, like: Bound) -> int:
-    """ONNX's type of a result: that of the input that it follows where the graph's types agree."""
-    if isinstance(like, Value) and tensor._dtype.name != "Bool":
+    """Return ONNX's type of a result: that of the input that it follows if the graph's types agree."""
+    if isinstance(like, Value) and dtype_of(tensor).name != "Bool":
         own = graph_type(like.kind)
-        small = tensor._dtype.name == "Int32" and own.np.kind in "iu" and own.np.itemsize < 4
-        if small or tensor._dtype in (own, like.tensor._dtype):
+        small = dtype_of(tensor).name == "Int32" and own.np.kind in "iu" and own.np.itemsize < 4
+        if small or dtype_of(tensor) in (own, dtype_of(like.tensor)):
             return like.kind
     return kind_of(tensor)

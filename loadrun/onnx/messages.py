@@ -371,7 +371,7 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0, count:
 
 def _decoded_field(
     found: MessageField, wire: int, value: int | memoryview, where: int, depth: int, count: _Count
-) -> Any:
+) -> object:
     kind = found.kind
     if kind is int:
         if wire != VARINT or not isinstance(value, int):
@@ -416,7 +416,7 @@ def _wrong(name: str, where: int) -> FormatError:
 
 
 def looks_like(data: memoryview) -> bool:
-    """Whether some bytes are an ONNX model by their outermost fields; nothing inside is read.
+    """Tell whether some bytes are an ONNX model by their outermost fields; nothing inside is read.
 
     >>> looks_like(memoryview(b"mgbtest0"))
     False

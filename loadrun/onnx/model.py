@@ -28,7 +28,7 @@ _STORED = select(lambda op: op.category == "io")
 
 
 def ir_version(opset: int) -> int:
-    """The version of the file format that goes with an opset and that today's runtimes read.
+    """Return the file format version that goes with an opset and that today's runtimes read.
 
     >>> ir_version(7), ir_version(18), ir_version(20), ir_version(23)
     (8, 8, 9, 10)
@@ -134,7 +134,7 @@ def _listed(refused: Sequence[tuple[Opr, UnsupportedOprError]]) -> str:
 def refusals(
     oprs: Sequence[Opr], known: Inference, observed: Mapping[int, Shape], opset: int
 ) -> list[tuple[Opr, str]]:
-    """Which operators of a graph cannot be written, each taken by itself: what others lack is no fault of theirs.
+    """List the operators of a graph that cannot be written, judging each by itself, not by what others lack.
 
     Args:
         oprs: operators in execution order, whose dtypes are inferred.
@@ -200,7 +200,7 @@ class _KnownShapes:
         self._check(why)
 
     def _changed(self, change: Callable[[int, int], int]) -> dict[str, Shape]:
-        """The example's shapes with other numbers for the sizes that have names."""
+        """Return the example's shapes with other numbers for named sizes."""
         numbers: dict[str, int] = {}
         sizes = dict(self.first)
         for name, axes in self.dynamic.items():
@@ -221,7 +221,7 @@ class _KnownShapes:
                     )
 
     def _observe(self) -> dict[int, Shape]:
-        """Shapes that follow from values alone, as one run on the example's values gives them."""
+        """Return the shapes that follow from values alone, as one run on the example's values gives them."""
         shapes = self.known[0].shapes
         unknown = {v.id for o in self.oprs for v in o.outputs if v.id not in shapes}
         found: dict[int, Shape] = {}
@@ -318,7 +318,7 @@ class _Walk:
         return refused
 
     def finish(self, plan: _KnownShapes) -> WrittenModel:
-        """The model: outputs under their names, inputs in order."""
+        """Build the model: outputs under their names, inputs in order."""
         w, request = self.w, self.request
         w.doc = ""
         outputs, named = [], {}
@@ -378,7 +378,7 @@ class _Walk:
         )
 
     def _symbols_of_inputs(self, var: Var) -> dict[int, str]:
-        """Axes of an output that always have the size of an input's named axis."""
+        """Return the axes of an output that always have the size of an input's named axis."""
         shapes = [k.shapes.get(var.id) for k in self.w.known]
         found: dict[int, str] = {}
         for name, axes in self.request.dynamic.items():

@@ -65,7 +65,7 @@ OptionalProto.FIELDS = {
 
 
 def parsed(data: memoryview, kind: TypeProto | None, folder: Path) -> FileValue:
-    """The value in the bytes of a file of test data.
+    """Parse the value in the bytes of a test data file.
 
     Args:
         data: the bytes.
@@ -91,7 +91,7 @@ def parsed(data: memoryview, kind: TypeProto | None, folder: Path) -> FileValue:
 
 
 def tensor_value(proto: TensorProto, external: ExternalData) -> Array:
-    """The value of a tensor, text included."""
+    """Return the value of a tensor, including text."""
     return texts(proto) if proto.data_type == STRING else np.array(array(proto, external))
 
 

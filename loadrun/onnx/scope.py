@@ -32,7 +32,7 @@ class Scope:
         self.mark = mark
 
     def find(self, name: str) -> tuple[bool, Bound]:
-        """Whether a name is known, and what it stands for; None for what could not be made."""
+        """Tell whether a name is known, and return its value, or None if it could not be lowered."""
         if name in self.names:
             return True, self.names[name]
         if name in self.missing:
@@ -46,7 +46,7 @@ class Scope:
 
 
 def _container(info: ValueInfoProto) -> str:
-    """What an input is that is no tensor."""
+    """Describe an input that is no tensor."""
     kind = info.type
     if kind is not None and kind.sequence is not None:
         return "a sequence (a list)"
@@ -56,7 +56,7 @@ def _container(info: ValueInfoProto) -> str:
 
 
 def declared_shape(info: ValueInfoProto) -> tuple[int | None, ...] | None:
-    """The shape of an input as the file has it: None for a size that it leaves open, and where it has none."""
+    """Return the shape of an input as the file declares it, with None for open sizes; None without one."""
     tensor = info.type.tensor if info.type else None
     if tensor is None or tensor.shape is None:
         return None
@@ -64,7 +64,7 @@ def declared_shape(info: ValueInfoProto) -> tuple[int | None, ...] | None:
 
 
 def axis_of(info: ValueInfoProto, axis: int) -> tuple[int | None, str]:
-    """The size of an input's axis as the file has it, None for an open one, and its name; the axis' own without one."""
+    """Return the declared size of an input's axis (None if open) and its name, or a name made up for it."""
     declared = declared_shape(info)
     if declared is None:
         return None, f"{info.name} {axis}"
@@ -94,7 +94,7 @@ class StandIn:
                 self._other.add(f"{info.name} 0")
 
     def of(self, name: str, axis: int) -> int:
-        """The size of an axis by its name and number."""
+        """Return the size of an axis by its name and number."""
         return self.other if axis or name in self._other else self.first
 
 

@@ -69,5 +69,5 @@ def _table(kind: int) -> Array:
 
 
 def decoded(codes: Array, kind: int) -> Array:
-    """The numbers that codes stand for, as float32."""
+    """Decode codes to float32 numbers."""
     return _table(kind)[codes]

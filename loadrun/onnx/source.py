@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,7 +16,15 @@ from ..graph import Graph, Var
 from ..graph.dtypes import Array, DType
 from ..testcase import Bundle, Testcase
 
-__all__ = ["ExportSource", "Input", "read_source"]
+if TYPE_CHECKING:
+    from ..tracing.dumping import Dumps
+    from ..tracing.recording import Recording
+    from ..tracing.traced import Traced
+
+__all__ = ["ExportSource", "Exportable", "Input", "read_source"]
+
+Exportable = str | os.PathLike[str] | Bundle | Graph | Callable[..., object]
+"""A path, a Bundle, a Graph, a trace, a TracedModule of one method, a module or a function."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,9 @@ class ExportSource:
     called: Callable[[], list[Array]] | None = None
 
 
-def read_source(model: Any, args: Any, kwargs: Mapping[str, Any] | None, eval_mode: bool) -> ExportSource:
+def read_source(
+    model: Exportable, args: object, kwargs: Mapping[str, Any] | None, eval_mode: bool
+) -> ExportSource:
     """Make a graph of anything that can be exported.
 
     Args:
@@ -78,7 +89,7 @@ def read_source(model: Any, args: Any, kwargs: Mapping[str, Any] | None, eval_mo
     return _of_callable(model, positional, named, eval_mode)
 
 
-def _arguments(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(args: object, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if args is None:
         args = ()
     if not isinstance(args, tuple):
@@ -96,7 +107,7 @@ def _arguments(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, 
     return args, named
 
 
-def _array(value: Any) -> Array:
+def _array(value: object) -> Array:
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
@@ -106,7 +117,7 @@ def _array(value: Any) -> Array:
 def _examples_by_name(
     names: list[str], positional: tuple[Any, ...], named: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """Example values by input name."""
+    """Map input names to example values."""
     if len(positional) > len(names):
         raise UsageError(
             f"args has {len(positional)} values for {len(names)} inputs ({', '.join(names) or 'none'})"
@@ -173,8 +184,16 @@ def _unique(labels: Sequence[str]) -> list[str]:
 # Functions and modules
 
 
+@runtime_checkable
+class _Module(Protocol):
+    training: bool
+
+    def eval(self) -> object: ...
+    def train(self) -> object: ...
+
+
 def _of_callable(
-    model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
+    model: object, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
 ) -> ExportSource:
     from ..tracing import Traced  # for start-up
     from ..tracing.dumping import Dumps  # for start-up
@@ -206,7 +225,9 @@ def _of_callable(
     return _traced(model, positional, named, eval_mode)
 
 
-def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool) -> ExportSource:
+def _traced(
+    model: Callable[..., object], positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
+) -> ExportSource:
     from ..tensors.value import Tensor  # for start-up
     from ..tracing import trace  # for start-up
     from ..tracing.structure import leaves  # for start-up
@@ -218,7 +239,7 @@ def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval
     }
     rest = [v for i, v in enumerate(positional) if i not in held]
 
-    def call(*tensors: Any, **keywords: Any) -> Any:
+    def call(*tensors: object, **keywords: object) -> object:
         left = iter(tensors)
         values = [held[i] if i in held else next(left) for i in range(len(positional))]
         return model(*values, **keywords)
@@ -226,33 +247,34 @@ def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval
     function: Callable[..., Any] = getattr(model, "forward", model)
     names = _parameter_names(function, len(positional))
     made = trace(call, symbolic=True, capture_as_const=True)
-    turned = eval_mode and getattr(model, "training", False) and callable(getattr(model, "eval", None))
-    if turned:
-        model.eval()
-    try:
+    with _eval_mode(model, eval_mode):
         made(*rest, **named)
-    finally:
-        if turned:
-            model.train()
     kept = [n for i, n in enumerate(names) if i not in held]
     source = _of_trace(made, tuple(rest), named, kept)
-    source.called = lambda: _values(_in_mode(model, positional, named, turned))
+
+    def called() -> list[Array]:
+        with _eval_mode(model, eval_mode):
+            return _values(model(*positional, **named))
+
+    source.called = called
     return source
 
 
-def _in_mode(model: Any, positional: tuple[Any, ...], named: Mapping[str, Any], turned: bool) -> Any:
-    """What a function or module gives, in the mode in which it was traced."""
-    if turned:
-        model.eval()
+@contextmanager
+def _eval_mode(model: object, wanted: bool) -> Iterator[None]:
+    """Put a module that is in training mode in eval mode, and back afterwards."""
+    module = model if wanted and isinstance(model, _Module) and model.training else None
+    if module is not None:
+        module.eval()
     try:
-        return model(*positional, **named)
+        yield
     finally:
-        if turned:
-            model.train()
+        if module is not None:
+            module.train()
 
 
-def _values(result: Any) -> list[Array]:
-    """The arrays of a result, in order."""
+def _values(result: object) -> list[Array]:
+    """Return the arrays of a result, in order."""
     from ..tensors.value import Tensor  # for start-up
     from ..tracing.structure import leaves  # for start-up
 
@@ -261,8 +283,8 @@ def _values(result: Any) -> list[Array]:
     ]
 
 
-def _of_foreign(traced: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
-    """What a trace of another framework's module recorded."""
+def _of_foreign(traced: Dumps, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
+    """Convert the recording of a trace of another framework's module."""
     from ..tracing.structure import leaves  # for start-up
 
     if traced.recording is None:
@@ -272,14 +294,14 @@ def _of_foreign(traced: Any, positional: tuple[Any, ...], named: Mapping[str, An
             )
         traced(*positional, **named)
     flat = tuple(v for _, v in leaves(positional) if hasattr(v, "shape"))
-    source = _of_bundle(traced.bundle, flat, named)
+    source = _of_bundle(Bundle(traced.graph()), flat, named)
     if positional or named:
         source.called = lambda: _values(traced(*positional, **named))
     return source
 
 
 def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
-    """Names of the first positional parameters."""
+    """Return the names of the first positional parameters."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -297,7 +319,7 @@ def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
 
 
 def _of_trace(
-    traced: Any, positional: tuple[Any, ...], named: Mapping[str, Any], names: Sequence[str] = ()
+    traced: Traced, positional: tuple[Any, ...], named: Mapping[str, Any], names: Sequence[str] = ()
 ) -> ExportSource:
     if traced.recording is None:
         if not positional and not named:
@@ -305,11 +327,13 @@ def _of_trace(
                 "the traced function has not been called yet: call it, or give example values in args"
             )
         traced(*positional, **named)
-    recording = traced.recording
+    recording, returned = traced.recording, traced.outputs
+    assert recording is not None
+    assert returned is not None
     labels = dict(_input_labels(traced, recording, names))
     positions = [a for a in recording.args if a.startswith("arg_")]
     graph = traced.graph([labels[a] for a in positions])
-    chosen = isinstance(traced.outputs.structure, dict)
+    chosen = isinstance(returned.structure, dict)
     taken = [labels[a] for a in recording.args]
     by_name = {v.name: v for v in graph.inputs}
     values = dict(_example_values(positional, named))
@@ -342,8 +366,8 @@ def _of_trace(
     return found
 
 
-def _input_labels(traced: Any, recording: Any, names: Sequence[str]) -> list[tuple[str, str]]:
-    """The names of the inputs by the names that the recording has."""
+def _input_labels(traced: Traced, recording: Recording, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Pair the recording's input names with the model's."""
     if not names:
         names = _parameter_names(traced.__wrapped__, 1 + _last_position(recording.args))
     found = []
@@ -365,7 +389,7 @@ def _last_position(args: Mapping[str, Any]) -> int:
 
 
 def _example_values(positional: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[str, Array]]:
-    """Values by the names that a recording gives them."""
+    """Map the names that a recording uses to values."""
     from ..tensors.value import Tensor  # for start-up
     from ..tracing.structure import leaves  # for start-up
 

@@ -45,12 +45,13 @@ class UnsizedBundle(Bundle):
     Args:
         inputs: the inputs; those with open sizes have no shape.
         why: what is said where the graph is asked for.
+        path, size: as in `Bundle`.
     """
 
-    def __init__(self, inputs: Graph, why: str, **options: Any) -> None:
+    def __init__(self, inputs: Graph, why: str, path: str, size: int) -> None:
         self._declared = inputs
         self._why = why
-        super().__init__(inputs, **options)
+        super().__init__(inputs, path=path, size=size)
 
     @property
     def graph(self) -> Graph:
@@ -82,7 +83,7 @@ class UnsizedBundle(Bundle):
 
 
 def _witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
-    """ONNX Runtime on the file as it is, where it is installed."""
+    """Return ONNX Runtime's name and a function that runs the file in it, or None if not installed."""
     from .truth import runtime, runtime_name  # for start-up
 
     name = runtime_name()
@@ -150,7 +151,7 @@ class OnnxModel:
         self._shapes: dict[str, tuple[int, ...]] = {}
 
     def first(self) -> Bundle:
-        """The bundle for the sizes of the first data set, or those of `input_shapes` and the file.
+        """Build the bundle for the sizes of the first data set, or those of `input_shapes` and the file.
 
         Where neither tells a size, some are tried (`_STAND_INS`) until a graph can be made; `Bundle.taken` says which.
 
@@ -189,7 +190,7 @@ class OnnxModel:
         return self._unsized(*refused[0])
 
     def sized(self, arrays: Mapping[str, Array]) -> Bundle:
-        """The bundle for the sizes of some arrays; see `Bundle.for_data`."""
+        """Build the bundle for the sizes of some arrays; see `Bundle.for_data`."""
         shapes = dict(self._shapes)
         for info in self._infos:
             if info.name in arrays:
@@ -222,7 +223,7 @@ class OnnxModel:
         shapes: Mapping[str, tuple[int, ...]],
         expected: Mapping[str, Array],
     ) -> Graph:
-        """A graph, with its inputs' open axes fixed where it is another one at another size.
+        """Fix the open axes of a graph's inputs at which the graph is another one at another size.
 
         Where the graphs of two sizes are the same, nothing in them was decided by a size: the axis stays open.
         """
@@ -241,7 +242,7 @@ class OnnxModel:
         return self._importer(shapes, {}, expected, fixed=fixed).graph()
 
     def _open_axes(self, shapes: Mapping[str, tuple[int, ...]]) -> list[list[tuple[str, int]]]:
-        """The inputs' axes whose sizes the file leaves open, those of one name and size together."""
+        """Group the inputs' axes whose sizes the file leaves open by name and size."""
         found: dict[tuple[str, int], list[tuple[str, int]]] = {}
         for info in self._infos:
             for axis, size in enumerate(shapes[info.name]):
@@ -253,7 +254,7 @@ class OnnxModel:
     def _same_at(
         self, graph: Graph, shapes: Mapping[str, tuple[int, ...]], places: Sequence[tuple[str, int]]
     ) -> bool:
-        """Whether the graph is the same where some axes have another size: one more, or twice as much."""
+        """Tell whether the graph stays the same when some axes have another size: one more, or twice as much."""
         for factor, more in ((1, 1), (2, 0)):
             changed = {n: list(s) for n, s in shapes.items()}
             for name, axis in places:
@@ -316,7 +317,7 @@ class OnnxModel:
         return bundle
 
     def _unsized(self, importer: Importer, why: UnsupportedError) -> Bundle:
-        """A bundle without a graph, for a model that takes none of the sizes that were tried."""
+        """Build a bundle without a graph, for a model that takes none of the sizes that were tried."""
         graph = Graph(input_order=tuple(i.name for i in self._infos))
         for info in self._infos:
             declared, one = declared_shape(info), importer.inputs[info.name]
@@ -330,16 +331,16 @@ class OnnxModel:
             f"input_shapes (--input-shape); at sizes of 1, {why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
-        options: dict[str, Any] = {"path": self._path, "size": self._size, "sized": self.sized}
-        options["source"] = replace(self._source, graph=graph)
-        options["watches"] = tuple(self._external.watches)
-        options["witness"] = partial(_witness, self._path, self._constants)
-        self._first = UnsizedBundle(graph, text, **options)
-        self._first.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
-        return self._first
+        bundle = self._first = UnsizedBundle(graph, text, self._path, self._size)
+        bundle.sized = self.sized
+        bundle.source = replace(self._source, graph=graph)
+        bundle.watches = tuple(self._external.watches)
+        bundle.witness = partial(_witness, self._path, self._constants)
+        bundle.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
+        return bundle
 
     def _unread(self, why: str) -> Bundle:
-        """A model that cannot be expressed: its inputs, of the types that the file declares, and its data."""
+        """Build the bundle of a model that cannot be expressed: inputs of the declared types, and data."""
         graph = Graph(magic="ONNX", input_order=tuple(i.name for i in self._infos))
         scalars = set()
         for info in self._infos:
@@ -364,7 +365,7 @@ class OnnxModel:
 
 
 def same(a: Graph, b: Graph) -> bool:
-    """Whether two graphs compute the same: operators, parameters and constants, whatever sizes their inputs have."""
+    """Tell whether two graphs compute the same: operators, parameters and constants, whatever the input sizes."""
     if len(a.oprs) != len(b.oprs):
         return False
     numbers = {id(v): i for i, v in enumerate(a.vars())}
@@ -390,7 +391,7 @@ def _same_value(a: StoredTensor, b: StoredTensor) -> bool:
 
 
 def _fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an input as ONNX has it, for an array that a graph is fed, which has one axis at least."""
+    """Return an input's shape as ONNX has it, for an array fed to a graph, which has at least one axis."""
     declared = declared_shape(info)
     if declared is None or len(declared) == len(shape):
         return shape

@@ -70,14 +70,14 @@ class Sinks:
         self._names = FileNames()
 
     def begin(self, file: FileResult, facts: Mapping[str, Any]) -> None:
-        """A file begins."""
+        """Begin a file."""
         for w in self._writers:
             w.begin(file, facts)
         if self._saved is not None:
             self._saved.begin(file.path, file.missed)
 
     def add(self, path: str, found: Replayed, bare: Result) -> None:
-        """A result of it: as it came, and without values."""
+        """Take a result of the file: as it came, and without values."""
         if self._saved is not None:
             self._saved.add(found.result)
         if self._folder is not None:
@@ -100,12 +100,12 @@ class Sinks:
             self._drawing.picture(name, found)
 
     def end(self, file: FileResult, timing: Timing | None, explanation: Sequence[str]) -> None:
-        """The file ends."""
+        """End the file."""
         for w in self._writers:
             w.end(file, timing, explanation)
 
     def close(self, exit_code: int) -> None:
-        """The run ends."""
+        """End the run."""
         for w in self._writers:
             w.close(exit_code)
 
@@ -121,7 +121,7 @@ class Sinks:
 
 @contextmanager
 def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
-    """The reports that the options ask for; when this is left early, JSON lines say so and the others do not appear.
+    """Open the reports that the options ask for; left early, JSON lines say so and the others do not appear.
 
     Args:
         options: what is asked for.
@@ -174,7 +174,7 @@ def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
 
 @contextmanager
 def _lines(target: str, about: Mapping[str, Any]) -> Iterator[LineWriter]:
-    """A report of JSON lines that says when it was interrupted."""
+    """Open a report of JSON lines that says when it was interrupted."""
     from ..report.json import LineWriter  # for start-up
 
     with ExitStack() as stack:

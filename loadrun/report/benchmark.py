@@ -32,13 +32,13 @@ def benchmark_table(found: Sequence[Measurement]) -> str:
 
 
 def columns() -> tuple[str, ...]:
-    """What the cells of a row are."""
+    """Return what the cells of a row are."""
     head = ("model", "testcases", "load ms", "first ms", "p50 ms", "p90 ms", "p99 ms")
     return (*head, "cpu ms", "GFLOP/s", "memory", "passes", "checks")
 
 
 def rows(found: Sequence[Measurement]) -> list[tuple[object, ...]]:
-    """The cells of one row for each subject."""
+    """Return the cells of one row for each subject."""
     subjects = [m.subject for m in found]
     return [(_label(m.subject, subjects), m.cases, *_times(m), *_rest(m)) for m in found]
 

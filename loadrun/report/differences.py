@@ -10,11 +10,11 @@ from ..ops.infer import describe
 from ..verify.diff import Bisected, ChangedValue, Constant, Differences, Finding, SuspectVar
 from .text import shape_text, table
 
-__all__ = ["as_json", "bisected", "departed", "differences", "findings"]
+__all__ = ["as_json", "bisected", "changes", "differences", "findings"]
 
 
 def differences(found: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
-    """The lines of a comparison: what was matched, a table, the first difference, and what is to blame."""
+    """Say what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
     counted = ", ".join(f"{n} by {how}" for how, n in sorted(found.matched.items()))
     matched = sum(found.matched.values())
     yield f"{len(found.rows)} values compared; {matched} of {found.total} variables matched ({counted})"
@@ -35,7 +35,7 @@ def differences(found: Differences, *, everything: bool = False, rows: int = 12)
         yield "all of them agree"
         yield from (_constant(c) for c in found.constants[:rows])
         return
-    yield f"first to part: {clean(describe(first.opr), 200)}{_worst(first)}"
+    yield f"first to diverge: {clean(describe(first.opr), 200)}{_worst(first)}"
     for root in found.roots[:rows]:
         causes = found.causes(root)
         why = "its inputs agree, its output does not" if not causes else "it reads what differs"
@@ -55,7 +55,7 @@ def differences(found: Differences, *, everything: bool = False, rows: int = 12)
 
 
 def _chosen(found: Differences, rows: int) -> list[SuspectVar]:
-    """What a reader needs: the rows around the first difference, the roots, the outputs."""
+    """Choose what a reader needs: the rows around the first difference, the roots, the outputs."""
     wrong = [i for i, r in enumerate(found.rows) if not r.agrees]
     if not wrong:
         return sorted(found.rows, key=_apart, reverse=True)[:3]
@@ -101,7 +101,7 @@ def _constant(c: Constant) -> str:
 
 
 def bisected(found: Bisected) -> str:
-    """The line of `--bisect`."""
+    """Say what `--bisect` gave."""
     if found.var is None:
         return "the outputs agree"
     d = found.distance
@@ -110,11 +110,11 @@ def bisected(found: Bisected) -> str:
         if d is None
         else f"the engine gives {d.found:.9g}, the reference {d.expected:.9g} at {list(d.index)}"
     )
-    return f"first to part: {clean(describe(found.var.owner), 200)}: {worst}"
+    return f"first to diverge: {clean(describe(found.var.owner), 200)}: {worst}"
 
 
-def departed(found: list[ChangedValue], rows: int = 8) -> Iterator[str]:
-    """The lines of a run beside the statistics that a file's record holds."""
+def changes(found: list[ChangedValue], rows: int = 8) -> Iterator[str]:
+    """Say how a run differs from the statistics that a file's record holds."""
     if not found:
         yield "all of them are as they were"
         return
@@ -127,7 +127,7 @@ def departed(found: list[ChangedValue], rows: int = 8) -> Iterator[str]:
 
 
 def findings(found: list[Finding], limit: float | None) -> Iterator[str]:
-    """The lines of `--check-finite` and `--range`: where it began, and where it went unseen."""
+    """Say what `--check-finite` and `--range` gave: where it began, and where it went unseen."""
     if not found:
         yield "all values are finite" + (f" and at most {limit:g} in size" if limit is not None else "")
         return
@@ -143,7 +143,7 @@ def findings(found: list[Finding], limit: float | None) -> Iterator[str]:
 
 
 def as_json(found: Differences) -> dict[str, Any]:
-    """The whole comparison as plain values; numbers that JSON does not have are strings."""
+    """Return the whole comparison as plain values; numbers that JSON does not have are strings."""
     roots = {r.var.id for r in found.roots}
     return {
         "matched": found.matched,

@@ -187,7 +187,7 @@ class HtmlWriter:
 
 
 def _spool() -> IO[str]:
-    """A temporary without a name, in memory as long as it is small."""
+    """Open a temporary without a name, in memory as long as it is small."""
     return tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="backslashreplace")
 
 
@@ -196,7 +196,7 @@ def _class(verdict: Verdict) -> str:
 
 
 def _details(out: OutputResult) -> str:
-    """What is said below the row of an output."""
+    """Return what is said below the row of an output."""
     lines = [f"not compared: {out.reason}"] if out.reason else []
     if out.verdict is Verdict.FAIL and out.comparison is not None:
         lines.append(out.comparison.explain())
@@ -214,7 +214,7 @@ def pairs(data: Mapping[str, Any]) -> str:
     return f"<dl>{''.join(items)}</dl>\n"
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, dict):
         said = ", ".join(f"{k} {v}" for k, v in value.items() if not isinstance(v, (dict, list)))
         nested = "".join(pairs({k: v}) for k, v in value.items() if isinstance(v, (dict, list)) and v)

@@ -20,12 +20,12 @@ VERSION = 2
 """Version of the layout; it grows when a field changes its meaning or goes away."""
 
 
-def dumps(data: Any) -> str:
+def dumps(data: object) -> str:
     """JSON text, ASCII only, indented."""
     return json.dumps(plain(data), indent=1, allow_nan=False)
 
 
-def _line(data: Any) -> str:
+def _line(data: object) -> str:
     return json.dumps(plain(data), allow_nan=False)
 
 
@@ -127,7 +127,7 @@ class LineWriter:
 
 
 def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]) -> dict[str, Any]:
-    """What the results of a file come to."""
+    """Sum up the results of a file."""
     rest: dict[str, Any] = {
         "verdict": file.verdict.value,
         "message": file.message,

@@ -168,7 +168,7 @@ class JUnitWriter:
 
 
 def _spool() -> IO[str]:
-    """A temporary without a name, in memory as long as it is small."""
+    """Open a temporary without a name, in memory as long as it is small."""
     return tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="backslashreplace")
 
 

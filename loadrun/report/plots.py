@@ -140,14 +140,14 @@ def _frame(inside: str, caption: str, marks: Sequence[tuple[float, str]], ends: 
 
 
 def _depth(error: float) -> float | None:
-    """The logarithm of an error, None for no error, infinity for one that is not finite."""
+    """Return the logarithm of an error, None for no error, infinity for one that is not finite."""
     if not math.isfinite(error):
         return math.inf
     return None if error <= 0 else math.log10(error)
 
 
 def _shade(depth: float | None, low: float, span: float) -> tuple[int, int, int, int]:
-    """A colour, clear where nothing differs, from pale to deep orange, violet where a value is not finite."""
+    """Return a colour: clear where nothing differs, pale to deep orange, violet where a value is not finite."""
     if depth is None:
         return 128, 128, 128, 24
     if depth == math.inf:
@@ -157,7 +157,7 @@ def _shade(depth: float | None, low: float, span: float) -> tuple[int, int, int,
 
 
 def _png(pixels: Sequence[Sequence[tuple[int, int, int, int]]]) -> bytes:
-    """A picture of RGBA pixels.
+    """Encode a picture of RGBA pixels.
 
     >>> _png([[(1, 2, 3, 4)]])[:8]
     b'\\x89PNG\\r\\n\\x1a\\n'

@@ -65,7 +65,7 @@ def export(
     dynamic_shapes: Any,
     follow_one: bool = False,
 ) -> Any:
-    """The exported program of a module, without in-place operators.
+    """Export a module as a program without in-place operators.
 
     Args:
         module, args, kwargs, dynamic_shapes: what `torch.export.export` takes.
@@ -91,19 +91,19 @@ def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], sha
 
 
 def functional(program: Any) -> Any:
-    """An exported program without in-place operators, and without those that only their decompositions lower."""
+    """Remove in-place operators from an exported program, and those that only their decompositions lower."""
     if writes(program):
         program = program.run_decompositions({})
     return _decomposed(program)
 
 
 def writes(program: Any) -> bool:
-    """Whether operators of a program write into tensors, such as its buffers."""
+    """Tell whether operators of a program write to tensors, such as its buffers."""
     return any(_writes(n) for n in _nodes(program))
 
 
 def _writes(node: Any) -> bool:
-    """Whether a call writes into a tensor, so that the graph has to be made functional first."""
+    """Tell whether a call writes to a tensor, so that the graph has to be made functional first."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     training = node.args[5:6] if "batch_norm.default" in str(node.target) else ()
@@ -111,7 +111,7 @@ def _writes(node: Any) -> bool:
 
 
 def _following_one(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    """The program in which a batch of one is a dynamic size, None where torch cannot make it."""
+    """Export with a batch of one as a dynamic size; None if torch cannot."""
     leaves = torch.utils._pytree.tree_leaves((args, dict(kwargs)))
     if all(x.ndim == 0 or x.shape[0] != 1 for x in leaves if isinstance(x, torch.Tensor)):
         return None
@@ -128,7 +128,7 @@ def _following_one(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the warnings by which torch speaks of its own insides."""
+    """Suppress the warnings in which torch speaks of its own internals."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -145,7 +145,7 @@ def _module_title(module: Any) -> str:
 
 
 def _decomposed(program: Any) -> Any:
-    """The program with those operators decomposed that have no lowering but that torch can express by others."""
+    """Decompose the operators of a program that have no lowering but that torch can express by others."""
     missing = {n.target for n in _nodes(program) if _is_missing(n)}
     table = {t: f for t, f in _decompositions().items() if not any(_lowered(t))}
     # Views that torch composes of others are in no table: any run takes them apart.
@@ -157,7 +157,7 @@ def _decomposed(program: Any) -> Any:
 
 
 def _name_parts(module: Any) -> None:
-    """Slices of `view_as_real` as real and imaginary part, so that neither is joined with the other first."""
+    """Replace slices of `view_as_real` by real and imaginary part, so that neither is joined with the other first."""
     for node in module.graph.nodes:
         if node.op != "call_function" or node.target is not torch.ops.aten.select.int:
             continue
@@ -172,7 +172,7 @@ def _name_parts(module: Any) -> None:
 
 
 def _complex_decomposed(program: Any) -> Any:
-    """The same for operators that have a lowering for real numbers alone."""
+    """Decompose operators on complex numbers whose lowering takes real numbers only."""
     missing = {n.target for n in _nodes(program) if _is_missing(n)}
     table = {
         t: _for_complex(f)
@@ -189,7 +189,7 @@ def _complex_decomposed(program: Any) -> Any:
 
 
 def _lowered(target: Any) -> tuple[bool, bool]:
-    """Whether an operator is lowered for real, and whether for complex numbers."""
+    """Tell whether an operator is lowered for real, and whether for complex numbers."""
     name = name_of_target(target)
     return lowering_of(name) is not None, lowering_of(name, complex=True) is not None
 
@@ -204,7 +204,7 @@ def _any_complex(*values: Any) -> bool:
 
 @cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """Torch's own decompositions of its operators."""
+    """Return torch's own decompositions of its operators."""
     from torch._decomp import decomposition_table  # optional
 
     official = torch.export.default_decompositions()
@@ -212,7 +212,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def submodules(program: Any) -> Iterator[Any]:
-    """The program's graph module and those of its branches."""
+    """Yield the program's graph module and those of its branches."""
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             yield module
@@ -226,7 +226,7 @@ def _nodes(program: Any) -> Iterator[Any]:
 
 
 def name_of_target(target: Any) -> str:
-    """Torch's name of an operator: ``aten.relu.default``."""
+    """Return torch's name of an operator: ``aten.relu.default``."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     if isinstance(target, torch._ops.HigherOrderOperator):
@@ -250,7 +250,7 @@ _CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten.
 
 
 def is_control(node: Any) -> bool:
-    """Whether a node calls a higher-order operator that is followed here."""
+    """Tell whether a node calls a higher-order operator that is followed here."""
     target = node.target
     if not isinstance(target, torch._ops.HigherOrderOperator):
         return False
@@ -270,7 +270,7 @@ def _is_missing(node: Any) -> bool:
 
 
 def unsupported(program: Any) -> list[LoweringProblem]:
-    """Every operator of a program that has no lowering."""
+    """List every operator of a program that has no lowering."""
     found: dict[tuple[Any, ...], LoweringProblem] = {}
     for node in _nodes(program):
         if _is_missing(node):
@@ -287,7 +287,7 @@ _PACKAGES = tuple(str(folder) + os.sep for folder in (Path(torch.__file__).paren
 
 
 def place_of(node: Any) -> str:
-    """Where in the model a node comes from: module path, and the innermost source line that is not torch's own."""
+    """Locate a node in the model: module path, and the innermost source line that is not torch's own."""
     stack = node.meta.get("nn_module_stack") or {}
     path, kind = "", ""
     for entry in stack.values():
@@ -305,7 +305,7 @@ def place_of(node: Any) -> str:
 
 
 def refusal(module: Any, problems: list[LoweringProblem]) -> UnsupportedError:
-    """The error that names all operators which stand in the way."""
+    """Build the error that names every operator without a lowering."""
     counts = Counter((p.target, p.why) for p in problems)
     lines = []
     for (target, why), count in counts.items():

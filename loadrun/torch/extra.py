@@ -10,7 +10,7 @@ __all__ = ["need_torch"]
 
 
 def need_torch() -> Any:
-    """The torch package.
+    """Import and return the torch package.
 
     Raises:
         UsageError: it is not installed, or older than 2.5.

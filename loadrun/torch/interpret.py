@@ -14,6 +14,7 @@ from ..arrays.array import Array
 from ..base.errors import LoadRunError, UnsupportedError
 from ..graph import Var
 from ..tensors import Tensor
+from ..tensors.access import is_scalar, recorded_variable, snapshot, variable_of
 from ..tensors.naming import scope
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
@@ -86,8 +87,8 @@ class Interpreter:
         if isinstance(found, Complex):
             self._keep(f"{name}.real", found.real)
             self._keep(f"{name}.imag", found.imaginary)
-        elif isinstance(found, Tensor) and found._var is not None:
-            self.variables[name] = found._var, found._scalar
+        elif isinstance(found, Tensor) and variable_of(found) is not None:
+            self.variables[name] = recorded_variable(found), is_scalar(found)
 
     def _node(self, node: Any, env: Mapping[Any, Any]) -> Any:
         args, kwargs = _mapped(node.args, env), _mapped(dict(node.kwargs), env)
@@ -127,7 +128,7 @@ class Interpreter:
         raise UnsupportedCallError("this control operator has no counterpart; unroll it, or use torch.cond")
 
     def _cond(self, condition: Any, yes: Any, no: Any, operands: Sequence[Any] = ()) -> Any:
-        """Both branches, and a choice of their results, which have equal shapes."""
+        """Run both branches, and choose one of their results, which have equal shapes."""
         a, b = (self._graph(branch, list(operands)) for branch in (yes, no))
         if not isinstance(condition, Tensor):
             return a if condition else b
@@ -143,7 +144,7 @@ class Interpreter:
 
 
 def _constants(program: Any) -> dict[str, Any]:
-    """Parameters, buffers and lifted constants by placeholder name."""
+    """Map placeholder names to parameters, buffers and lifted constants."""
     found: dict[str, Any] = {}
     for spec in program.graph_signature.input_specs:
         if spec.target is None:
@@ -170,7 +171,7 @@ class _Later:
 
 
 def _mapped(value: Any, env: Mapping[Any, Any]) -> Any:
-    """Arguments with the values of nodes in place of the nodes."""
+    """Replace nodes in arguments by their values."""
 
     def change(leaf: Any) -> Any:
         if isinstance(leaf, torch.fx.Node):
@@ -194,9 +195,9 @@ def _attribute(module: Any, target: str) -> Any:
 
 
 def _settled(value: Any) -> Any:
-    """Results as plain tensors."""
+    """Return results as plain tensors."""
     if isinstance(value, Array):
-        return value._frozen()
+        return snapshot(value)
     if isinstance(value, Complex):
         return value.settled()
     if isinstance(value, (list, tuple)):
@@ -205,7 +206,7 @@ def _settled(value: Any) -> Any:
 
 
 def _stand_in(fake: Any) -> Any:
-    """Zeros where an operator failed, so that everything behind it is looked at, too."""
+    """Return zeros in place of a failed operator, so that everything after it is checked too."""
 
     def zeros(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -222,7 +223,7 @@ def _stand_in(fake: Any) -> Any:
 
 
 def _scope_of(node: Any) -> Any:
-    """Operators are named after the module that they come from."""
+    """Name operators after the module that they come from."""
     stack = [e for e in (node.meta.get("nn_module_stack") or {}).values() if isinstance(e, tuple)]
     path = str(stack[-1][0]) if stack else ""
     return scope(path) if path and not path.startswith("_empty") else nullcontext()

@@ -40,7 +40,7 @@ _CHECKING = ("check_trace", "check_inputs", "check_tolerance", "strict", "exampl
 def traced_method(
     module: Callable[..., Any], example: Any, symbolic: bool, opt_level: int, options: Mapping[str, Any]
 ) -> Any:
-    """One method, with the arguments of `torch.jit.trace`.
+    """Trace one method, with the arguments of `torch.jit.trace`.
 
     Raises:
         TypeError: an option that neither `loadrun.tracing.trace` nor `torch.jit.trace` has.
@@ -165,7 +165,7 @@ class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
 
 
 def _first_difference(method: Traced, flat: list[Any], tolerance: float) -> str:
-    """The first node of the exported graph whose value differs."""
+    """Find the first node of the exported graph whose value differs."""
     program = method.program
     users = iter(copy.deepcopy(flat))
     feeds = []

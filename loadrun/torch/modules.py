@@ -41,12 +41,12 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def owner_of(function: Any) -> Any:
-    """The module of a method, or the value itself."""
+    """Return the module of a method, or the value itself."""
     return getattr(function, "__self__", function)
 
 
 def as_module(function: Any) -> Any:
-    """A module, or a method or function as one."""
+    """Wrap a method or function as a module; a module stays."""
     if isinstance(function, torch.nn.Module):
         return function
     if getattr(function, "__name__", "") == "forward" and isinstance(owner_of(function), torch.nn.Module):
@@ -55,7 +55,7 @@ def as_module(function: Any) -> Any:
 
 
 def as_torch(value: Any) -> Any:
-    """An array or a tensor of loadrun as one of torch, anything else as it is."""
+    """Convert an array or a tensor of loadrun to torch; leave anything else as it is."""
     if isinstance(value, (np.ndarray, np.generic)):
         return torch.from_numpy(np.array(value))
     return torch.from_numpy(np.array(value.numpy())) if isinstance(value, Tensor) else value

@@ -34,7 +34,7 @@ _LIMIT = 1e-3
 
 
 def draws_numbers(program: Any) -> bool:
-    """Whether a program draws random numbers, so that no two runs agree."""
+    """Tell whether a program draws random numbers, so that no two runs agree."""
     seeded = torch.Tag.nondeterministic_seeded
     return any(
         isinstance(n.target, torch._ops.OpOverload) and seeded in n.target.tags for n in program.graph.nodes
@@ -59,7 +59,7 @@ class Trace(Protocol):
 
 
 def open_sizes(traced: Trace) -> dict[Any, int]:
-    """The symbols of a program's dynamic sizes, with what they are in the example."""
+    """Map the symbols of a program's dynamic sizes to their values in the example."""
     found: dict[Any, int] = {}
     for _, value, fake in traced.signature.inputs(traced._example):
         for axis, n in enumerate(getattr(fake, "shape", ())):
@@ -69,7 +69,7 @@ def open_sizes(traced: Trace) -> dict[Any, int]:
 
 
 def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
-    """The example's leaves with other sizes: repeated or cut, so that indices stay what they may be."""
+    """Repeat or cut the example's leaves to other sizes, so that indices stay in range."""
     found = []
     for _, value, fake in traced.signature.inputs(traced._example):
         if not isinstance(value, torch.Tensor) or not isinstance(fake, torch.Tensor):
@@ -87,7 +87,7 @@ def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
 
 
 def differing_outputs(traced: Trace, found: Sequence[Any], truth: Sequence[Any]) -> dict[str, float]:
-    """Outputs in which the graph and torch differ, with their errors."""
+    """List the outputs in which the graph and torch differ, with their errors."""
     fakes = [f for f in traced.signature.output_fakes() if isinstance(f, torch.Tensor)]
     limit = max([_LIMITS.get(f.dtype, _LIMIT) for f in fakes], default=_LIMIT)
     errors = {n: error_between(b, a) for n, a, b in zip(traced._keys, found, truth, strict=True)}
@@ -95,7 +95,7 @@ def differing_outputs(traced: Trace, found: Sequence[Any], truth: Sequence[Any])
 
 
 def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
-    """How far the graph is off at some sizes; None where torch does not run there, nothing where the graph refuses."""
+    """Compute the graph's errors at some sizes; None if torch does not run there, empty if the graph refuses."""
     try:
         flat = _resized(traced, sizes)
         traced.check(flat)
@@ -110,7 +110,7 @@ def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
 
 
 def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:
-    """How far the graph is off where every dynamic size is one more, or else twice as much, and the sizes."""
+    """Compute the graph's errors with every dynamic size one more, or else twice as much; return the sizes too."""
     symbols = open_sizes(traced)
     for factor, more in ((1, 1), (2, 0)):
         sizes = {s: factor * n + more for s, n in symbols.items()}
@@ -121,7 +121,7 @@ def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:
 
 
 def never_one(traced: Trace) -> frozenset[Any]:
-    """The symbols of sizes that may not be 1, since torch gives something else there than the graph."""
+    """Return the symbols of sizes that may not be 1, since torch and the graph differ there."""
     symbols = {s: n for s, n in open_sizes(traced).items() if n != 1}
     alone = frozenset(s for s in symbols if _at(traced, {**open_sizes(traced), s: 1}))
     if alone or len(symbols) < 2 or not _at(traced, {**open_sizes(traced), **dict.fromkeys(symbols, 1)}):
@@ -152,7 +152,7 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
 
 
 def guarded(value: Any, fake: Any, symbols: frozenset[Any]) -> Any:
-    """An input of the graph that fails where a size is 1 that may not be: its shape is asked to be 2 there."""
+    """Guard an input of the graph against sizes of 1 that must not be: its shape is required to be 2 there."""
     axes = [*_axes(fake, symbols)] if isinstance(value, Tensor) else []
     if not axes:
         return value

@@ -61,15 +61,15 @@ class ProgramFile:
     format: str = field(default="pt2", init=False)
 
     def maxerr(self, name: str) -> float:
-        """The tolerance that was saved with the program."""
+        """Return the tolerance that was saved with the program."""
         return self.limits.get(name, MAXERR)
 
     def error(self, name: str, expect: Array, get: Array) -> float | None:
-        """None: MegEngine's measure."""
+        """Return None: MegEngine's measure applies."""
         return None
 
     def asking(self, names: Sequence[str]) -> ProgramFile:
-        """The same file: torch gives no values but the outputs."""
+        """Return the file unchanged: torch gives no values but the outputs."""
         return self
 
 
@@ -140,7 +140,7 @@ def save(
 
 
 def own_values(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Array]:
-    """Inputs and what torch computes for them, by name, in torch's types."""
+    """Return the inputs and torch's results by name, in torch's types."""
     flat = signature.leaves(args, kwargs)
     found = {key: part for name, value, _ in signature.inputs(flat) for key, part in _own_parts(name, value)}
     got = run_program(callable_of(signature.program), signature, args, kwargs)
@@ -148,14 +148,14 @@ def own_values(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str,
 
 
 def callable_of(program: Any) -> Callable[..., Any]:
-    """A module that runs a program, with buffers of its own where a run changes them."""
+    """Return a module that runs a program, with buffers of its own if a run changes them."""
     with quiet():
         found: Callable[..., Any] = program.module()
         return copy.deepcopy(found) if changes_buffers(program) else found
 
 
 def changes_buffers(program: Any) -> bool:
-    """Whether a run of a program may change what the next one reads."""
+    """Tell whether a run of a program may change what the next one reads."""
     kinds = torch.export.graph_signature.OutputKind
     listed = any(s.kind == kinds.BUFFER_MUTATION for s in program.graph_signature.output_specs)
     return listed or (bool(program.graph_signature.buffers) and writes(program))
@@ -164,7 +164,7 @@ def changes_buffers(program: Any) -> bool:
 def run_program(
     module: Callable[..., Any], signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """The results of a program by name, in torch's types.
+    """Run a program and return its results by name, in torch's types.
 
     Raises:
         EngineError: it fails.
@@ -181,7 +181,7 @@ def run_program(
 
 
 def _own_parts(name: str, value: Any) -> Iterator[tuple[str, Array]]:
-    """A leaf as arrays; what numpy lacks is held in float32."""
+    """Yield a leaf as arrays, in float32 for types that numpy lacks."""
     if not isinstance(value, (torch.Tensor, int, float, bool)):
         return
     for key, part in parts(name, torch.as_tensor(value)):
@@ -197,7 +197,7 @@ def _in_numpy(kind: torch.dtype) -> bool:
 
 
 def arguments(signature: Signature, given: Mapping[str, Array]) -> tuple[Any, Any]:
-    """Arguments of a program from arrays by name.
+    """Build the arguments of a program from arrays by name.
 
     Raises:
         InputError: one is missing.
@@ -222,7 +222,7 @@ def arguments(signature: Signature, given: Mapping[str, Array]) -> tuple[Any, An
 
 
 def _append(file: Any, values: Sequence[Mapping[str, Array]], limits: Mapping[str, float]) -> None:
-    """Put testcases behind the records of a program's archive."""
+    """Append testcases to the records of a program's archive."""
     with zipfile.ZipFile(file, "a") as archive:
         root = next(n for n in archive.namelist() if n.endswith("archive_format"))
         place = root[: -len("archive_format")] + _PLACE
@@ -239,7 +239,7 @@ def _append(file: Any, values: Sequence[Mapping[str, Array]], limits: Mapping[st
 
 
 def _recorded(file: Any) -> tuple[list[dict[str, Array]], dict[str, float]] | None:
-    """The testcases and tolerances of an archive, None where there are none.
+    """Read the testcases and tolerances of an archive, or None if there are none.
 
     Raises:
         FormatError: they are damaged.
@@ -312,7 +312,7 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
 
 
 def _dtype(fake: Any) -> DType | None:
-    """The data type of a result; that of a number follows from its value."""
+    """Return the data type of a result; that of a number follows from its value."""
     if not isinstance(fake, torch.Tensor):
         return None
     if fake.dtype is torch.bfloat16:
@@ -324,7 +324,7 @@ def _dtype(fake: Any) -> DType | None:
 def _examples(
     signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[dict[str, Array]]:
-    """The example that a program was exported with, as a testcase that expects nothing."""
+    """Build a testcase without expected values from the example that a program was exported with."""
     flat = signature.leaves(args, kwargs)
     return [{key: part for name, value, _ in signature.inputs(flat) for key, part in _own_parts(name, value)}]
 
@@ -332,7 +332,7 @@ def _examples(
 def _limits(
     bundle: Bundle, cases: Sequence[Mapping[str, Array]], given: Mapping[str, float]
 ) -> dict[str, float]:
-    """The tolerance of every output: that of the graph's check, or what a check of it would have."""
+    """Return the tolerance of every output: that of the graph's check, or its default."""
     found = {}
     for name, value in (cases[0] if cases else {}).items():
         if name.endswith(EXPECT):
@@ -349,7 +349,7 @@ def _read(
     cases: Sequence[dict[str, Array]],
     limits: Mapping[str, float],
 ) -> Bundle:
-    """The graph of a program, with checks where there are expected values."""
+    """Build the graph of a program, with checks if there are expected values."""
     traced = Traced(callable_of(program), program=program, check=None)
     traced.record(args, kwargs)
     signature = traced.signature
@@ -372,14 +372,14 @@ def _read(
 
 
 def _results(signature: Signature) -> list[tuple[str, Any]]:
-    """Name of every result, and what torch knows of it."""
+    """Pair the name of every result with torch's fake value of it."""
     specs = zip(signature.user_outputs(), signature.output_fakes(), strict=True)
     fakes = [part for s, fake in specs if not hasattr(s.arg, "value") for _, part in parts("", fake)]
     return list(zip(signature.output_names(), fakes, strict=True))
 
 
 def _narrowed(case: Mapping[str, Array], dtypes: Mapping[str, DType]) -> Testcase:
-    """A testcase in the graph's types.
+    """Convert a testcase to the graph's types.
 
     Raises:
         InputError: an integer does not fit.
@@ -396,7 +396,7 @@ def _narrowed(case: Mapping[str, Array], dtypes: Mapping[str, DType]) -> Testcas
 
 
 def _unread(signature: Signature, cases: Sequence[dict[str, Array]], why: str) -> Bundle:
-    """A program that cannot be expressed: its inputs and its data."""
+    """Build a bundle for a program that cannot be expressed: its inputs and its data."""
     graph = Graph(magic=f"torch.export {torch.__version__}")
     for name in signature.input_names():
         if cases and name in cases[0]:

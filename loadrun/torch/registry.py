@@ -108,13 +108,13 @@ def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
 
 
 def lowering_of(target: str, complex: bool = False) -> OperatorLowering | None:
-    """The lowering of an operator on real or on complex numbers, None where there is none."""
+    """Return the lowering of an operator on real or on complex numbers, or None if there is none."""
     yours = _YOURS.get((target, complex))
     return yours or (_COMPLEX if complex else _TABLE).get(target)
 
 
 def lowerings(complex: bool = False) -> Iterator[tuple[str, OperatorLowering]]:
-    """All operators that are lowered, with their lowerings, in the order of the families."""
+    """List all operators that are lowered, with their lowerings, in the order of the families."""
     order = {f: i for i, f in enumerate((*FAMILIES, "yours"))}
     table = {
         **(_COMPLEX if complex else _TABLE),

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from ..base.errors import EngineError, InputError, TraceError, TraceWarning
 from ..graph import Graph
 from ..graph.dtypes import Array
-from ..tensors import Tensor
+from ..tensors import Tensor, access
 from ..testcase import EXPECT, Bundle, Testcase
 from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
@@ -112,7 +112,7 @@ class Traced(Dumps):
         return Bundle(self.graph())
 
     def graph(self, arg_names: Any = None, output_names: Any = None) -> Graph:
-        """The recorded graph with named inputs and outputs; see `loadrun.tracing.Traced.graph`."""
+        """Return the recorded graph with named inputs and outputs; see `loadrun.tracing.Traced.graph`."""
         self._names = arg_names
         if output_names is None and not self._by_key:
             output_names = self._keys
@@ -139,7 +139,7 @@ class Traced(Dumps):
     # Calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the graph computes; the first call traces.
+        """Run the graph; the first call traces.
 
         Torch tensors give torch tensors of torch's dtypes, ndarrays alone give ndarrays.
 
@@ -198,7 +198,7 @@ class Traced(Dumps):
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> None:
-        """Hold the graph against torch at the example's sizes, and at others where sizes are dynamic.
+        """Compare the graph with torch at the example's sizes, and at others where sizes are dynamic.
 
         Raises:
             TraceError: they differ, and the trace is to be checked.
@@ -254,10 +254,10 @@ class Traced(Dumps):
         return [x.numpy() for x in (found.values() if self._by_key else found)]
 
     def values_of(self, flat: Sequence[Any]) -> dict[str, Array]:
-        """The recorded values of the exported graph's nodes for the leaves of a call's arguments, by name."""
+        """Map the exported graph's nodes, by name, to their recorded values for the leaves of a call's arguments."""
         evaluator = Evaluator()
         for key, tensor in zip(self.recording.args, self.signature.feeds(flat), strict=True):
-            evaluator.values[self.recording.args[key].id] = tensor._stored()
+            evaluator.values[self.recording.args[key].id] = access.stored(tensor)
         for capture in self.recording.captures:
             evaluator.values[capture.var.id] = capture.value
         return {
@@ -290,7 +290,7 @@ class Traced(Dumps):
     # What torch computes
 
     def truth(self, flat: Sequence[Any]) -> list[Array]:
-        """Torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
+        """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
         return _outputs_of(self, flat)
 
     def compare(self, found: Sequence[Array], truth: Sequence[Array]) -> None:
@@ -343,7 +343,7 @@ _NARROWED = {
 
 
 def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Dynamic shapes that let torch find out which sizes may differ, in the structure of what `forward` is bound to."""
+    """Build dynamic shapes that let torch find which sizes may vary, in the structure of `forward`'s arguments."""
 
     def auto(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -359,7 +359,7 @@ def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def _is_dynamic(node: Any) -> bool:
-    """Whether a result has a size that torch does not know as a number, or its lowering takes sizes from data."""
+    """Tell whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
 
     def symbolic(leaf: Any) -> bool:
         if isinstance(leaf, torch.Tensor):
@@ -374,7 +374,7 @@ def _is_dynamic(node: Any) -> bool:
 
 
 def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
-    """Torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.
+    """Return torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.
 
     Raises:
         EngineError: the module failed, or returned another structure than when it was traced.
@@ -437,11 +437,11 @@ class _TorchRecorder(Recorder):
         return Testcase(arrays, case.dtypes, about)
 
     def _outputs(self) -> list[tuple[str, str]]:
-        """Names of the outputs as the trace has them, and as the model has them."""
+        """Pair the output names of the trace with those of the model."""
         return list(zip(self.traced._keys, self.bundle.outputs, strict=True))
 
     def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:
-        """The leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
+        """Build the leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
         places = {key: f"arg_{i}" for i, key in enumerate(self.traced.signature.input_names())}
         flat = []
         for name, example, fake in self.traced.signature.inputs(self.traced._example):
@@ -453,7 +453,7 @@ class _TorchRecorder(Recorder):
 
 
 def _like(value: Array, example: Any) -> Any:
-    """An input of the graph as what the module takes there."""
+    """Convert an input of the graph to the type that the module takes there."""
     if not isinstance(example, torch.Tensor):
         return int(value.reshape(-1)[0])
     return of_numpy(value.reshape(()) if example.ndim == 0 else value, example.dtype)

@@ -1,4 +1,4 @@
-"""What a failing output looks like: how its errors are distributed, and where they are."""
+"""Pictures of a failing output: how its errors are distributed, and where they are."""
 
 from __future__ import annotations
 

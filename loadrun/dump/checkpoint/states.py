@@ -100,7 +100,7 @@ class _Settler:
         return made
 
     def _draft(self, value: Any, level: int) -> Any:
-        """What stands for an array, a dtype, a tensor, a module or a name while the pickle is read."""
+        """Stand in for an array, a dtype, a tensor, a module or a name while the pickle is read."""
         if isinstance(value, ArrayDraft):
             return self.array(value)
         if isinstance(value, DTypeDraft):

@@ -41,7 +41,7 @@ def meta_of(dtype: str | QuantDtypeMeta) -> QuantDtypeMeta:
 
 
 class SwitchableModule(Module):
-    """What fake quantizations and observers share: they are for one kind of dtype, and can be switched off.
+    """Base of fake quantizations and observers: they are for one kind of dtype, and can be switched off.
 
     Args:
         dtype: the kind of dtype, or its name.
@@ -66,7 +66,7 @@ class SwitchableModule(Module):
 
 
 class _FakeQuantize(SwitchableModule):
-    """What the kinds of fake quantization share."""
+    """Base of the kinds of fake quantization."""
 
     @abstractmethod
     def fake_quant_forward(self, inp: Any, qparams: Any = None) -> Tensor:
@@ -114,7 +114,7 @@ class TQT(_FakeQuantize, QParamsModuleMixin):
         if qparams.scale is None:
             raise AssertionError("can not get an initialized scale")
         scale = F.log(as_tensor(qparams.scale, "float32")) / math.log(2)
-        self.scale._reset(scale.reshape(self.scale.shape))
+        self.scale.set_value(scale.reshape(self.scale.shape))
 
     def get_qparams(self) -> QParams:
         """Return the parameters that it rounds by."""

@@ -10,6 +10,15 @@ import numpy as np
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor, apply, const
+from ...tensors.access import (
+    dtype_of,
+    is_scalar,
+    recorded_variable,
+    session_of,
+    static_shape,
+    stored_shape,
+    variable_of,
+)
 from ...tracing.recorder import TraceRecorder
 from ..call import NodeCall, front, lower
 from ..messages import GraphProto
@@ -22,7 +31,7 @@ _MOST_TURNS = 4096
 
 
 def _known(value: Value) -> bool | None:
-    """A condition as it is for all inputs, None where data decide it."""
+    """Return a condition that is the same for all inputs, or None if data decide it."""
     held = value.constant()
     if held is not None and held.size == 1:
         return bool(held.reshape(-1)[0])
@@ -42,7 +51,7 @@ def _if(c: NodeCall) -> tuple[Any, ...]:
 
 
 def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
-    """Both branches by conditional execution: only what belongs to the one that is taken is computed."""
+    """Run both branches by conditional execution: only nodes of the branch taken are computed."""
     pred = cast(e.reshape(c.t(0), (1,)), "int32")
     keys = [const(np.array([k], np.int32)) for k in (1, 0)]
     case = P.CondExecPred(mode=P.CondExecPredMode.CASE)
@@ -55,7 +64,7 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
             if id(value) not in marked:
                 stored = value.stored
                 (inside,) = apply(
-                    "CondExecMark", P.CondExecMark(), inputs=[stored, ppv], n=1, scalar=stored._scalar
+                    "CondExecMark", P.CondExecMark(), inputs=[stored, ppv], n=1, scalar=is_scalar(stored)
                 )
                 marked[id(value)] = Value(value.kind, inside)
             return marked[id(value)]
@@ -71,7 +80,7 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
         found.append(outs)
     results = []
     for one, other in zip(*found, strict=True):
-        if one.kind != other.kind or one.stored._dtype != other.stored._dtype:
+        if one.kind != other.kind or dtype_of(one.stored) != dtype_of(other.stored):
             raise UnsupportedNodeError("its branches give different types")
         if one.rank != other.rank:
             raise UnsupportedNodeError(
@@ -80,27 +89,28 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
             )
         merge = P.CondExecMerge(nr_output=1, mode=P.CondExecMergeMode.EXACT_ONE)
         (merged,) = apply(
-            "CondExecMerge", merge, inputs=[one.stored, other.stored], n=1, scalar=one.stored._scalar
+            "CondExecMerge", merge, inputs=[one.stored, other.stored], n=1, scalar=is_scalar(one.stored)
         )
-        if isinstance(merged._session, TraceRecorder) and merged._var is not None:
+        session = session_of(merged)
+        if isinstance(session, TraceRecorder) and variable_of(merged) is not None:
             # Data decide which of two shapes it has; while the graph is made the first stands for both.
-            merged._session.recording.known.shapes[merged._var.id] = one.stored._sizes()
+            session.recording.known.shapes[recorded_variable(merged).id] = stored_shape(one.stored)
         results.append(Value(one.kind, merged))
     return tuple(results)
 
 
 def index_value(value: Value, axis: int, i: int) -> Value:
-    """One entry of an axis, which goes."""
+    """Return one entry of an axis, without the axis."""
     held = value.constant()
     if held is not None:
         return Value(value.kind, array=np.take(held, i, axis))
     x = value.tensor
-    at = i if i >= 0 else x._tuple_shape[axis] + i
+    at = i if i >= 0 else static_shape(x)[axis] + i
     return Value(value.kind, e.subtensor(x, [(axis, None, None, None, at)]))
 
 
 def _stacked(values: Sequence[Value], axis: int) -> Value:
-    """Values of one shape along a new axis."""
+    """Stack values of one shape along a new axis."""
     if not values:
         raise UnsupportedNodeError("it has an output of no turns, whose shape is not known")
     held = [v.constant() for v in values]
@@ -149,7 +159,7 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
 
 
 def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
-    """What a loop has collected; of no turns an empty tensor of the declared shape."""
+    """Stack the values a loop has collected; without iterations, build an empty tensor of the declared shape."""
     if rows:
         return _stacked(rows, 0)
     info = body.outputs[i].type
@@ -181,7 +191,7 @@ def _scan(c: NodeCall) -> tuple[Any, ...]:
 
 
 def _scan_batches(c: NodeCall, body: GraphProto, values: list[Value], scanned: int) -> tuple[Any, ...]:
-    """Version 8: axis 0 is a batch, each entry of which is scanned along its own first axis."""
+    """Lower version 8: axis 0 is a batch, each entry of which is scanned along its own first axis."""
     if c.has(0):
         raise UnsupportedNodeError("sequence lengths differ within a batch")
     values = [_of_length(v, 0) for v in values]
@@ -196,7 +206,7 @@ def _scan_batches(c: NodeCall, body: GraphProto, values: list[Value], scanned: i
 
 
 def _of_length(value: Value, axis: int) -> Value:
-    """What is scanned; an error where the axis has another size than now."""
+    """Pin the size of a scanned axis; another size is an error at run time."""
     if value.constant() is not None or value.sizes is not None:
         return value
     return Value(value.kind, of_length(value.tensor, axis))

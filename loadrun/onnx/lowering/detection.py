@@ -7,6 +7,7 @@ import numpy as np
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor, apply, const
+from ...tensors.access import static_shape
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .indexing import ordered
@@ -20,12 +21,12 @@ _KEPT = 1 << 14
 
 @lower("NonMaxSuppression", foldable=False)
 def _non_max_suppression(c: NodeCall) -> Value:
-    """For each picture and class the best boxes that do not overlap: rows of picture, class, box."""
+    """Select the best boxes that do not overlap per picture and class: rows of picture, class, box."""
     boxes, scores = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if c.has(2) else 0
     overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if c.has(3) else 0.0
     boxes, scores = of_length(boxes, 0), of_length(of_length(scores, 0), 1)
-    batch, classes, count = scores._tuple_shape
+    batch, classes, count = static_shape(scores)
     if batch * classes > _MOST:
         raise UnsupportedNodeError(f"{batch} pictures of {classes} classes; {_MOST} at most are unrolled")
     if most <= 0 or not count:
@@ -49,7 +50,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
 
 
 def _suppressed(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tensor:
-    """Boxes that overlap no better one, best first; of equally good ones the first."""
+    """Select boxes that overlap no better one, best first; ties go to the first."""
     order = ordered(score, 0, True)
     param = P.NMSKeep(iou_thresh=overlap, max_output=most)
     lined = e.reshape(e.gather(boxes, [(0, order)]), (1, -1, 4))
@@ -65,7 +66,7 @@ def _labelled(kept: Tensor, b: int, k: int) -> Tensor:
 
 
 def _corners(boxes: Tensor, centered: bool) -> Tensor:
-    """Boxes (B, N, 4) with the lesser corner first."""
+    """Convert to boxes (B, N, 4) with the lesser corner first."""
     a, b, d, f = (e.subtensor(boxes, [(2, i, i + 1, None, None)]) for i in range(4))
     if centered:
         half = const_like(0.5, a)

@@ -12,8 +12,10 @@ from ...build import emit as e
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, mark_constant
 from ...tensors.apply import type_cvt
 from ..call import NodeCall, front, lower
+from ..scope import Bound
 from ..tensors import HELD, kind_name
 from ..values import BF16, BOOL, FLOAT, INT32, UINT32, UnsupportedNodeError, Value, graph_type
 from .bits import bits_of, float_of
@@ -28,7 +30,7 @@ _NARROW = ("Int8", "Uint8", "Int16")
 
 
 def pair(c: NodeCall) -> tuple[Tensor, Tensor]:
-    """Two operands of one type, with the broadcasting of versions before 7 done."""
+    """Return two operands of one type, broadcast by hand for versions before 7."""
     x, y = c.t(0), c.t(1)
     if c.opset < 7 and c.number("broadcast"):
         at = c.number("axis", x.ndim - y.ndim)
@@ -41,23 +43,23 @@ def pair(c: NodeCall) -> tuple[Tensor, Tensor]:
 
 
 def _same(x: Tensor, y: Tensor) -> Tensor:
-    if x._dtype != y._dtype:
-        raise UnsupportedNodeError(f"its operands are {x._dtype} and {y._dtype}")
+    if dtype_of(x) != dtype_of(y):
+        raise UnsupportedNodeError(f"its operands are {dtype_of(x)} and {dtype_of(y)}")
     return y
 
 
 def widened(x: Tensor) -> Tensor:
-    """Small integers as int32."""
-    return cast(x, "int32") if x._dtype.name in _NARROW else x
+    """Return small integers as int32."""
+    return cast(x, "int32") if dtype_of(x).name in _NARROW else x
 
 
 def truncated(x: Tensor, y: Tensor) -> Tensor:
-    """Quotient of int32 tensors, toward zero."""
+    """Divide int32 tensors, toward zero."""
     down = e.elem(M.FLOOR_DIV, x, y)
     rest = e.elem(M.SUB, x, e.elem(M.MUL, down, y))
     negative = logic.not_equal(e.compare(_LT, x, const_like(0, x)), e.compare(_LT, y, const_like(0, y)))
     inexact = e.elem(M.AND, negative, logic.not_equal(rest, const_like(0, rest)))
-    return e.elem(M.ADD, down, cast(inexact, x._dtype))
+    return e.elem(M.ADD, down, cast(inexact, dtype_of(x)))
 
 
 @lower("Add")
@@ -79,9 +81,9 @@ def _mul(c: NodeCall) -> Tensor:
 @lower("Div")
 def _div(c: NodeCall) -> Tensor:
     x, y = pair(c)
-    if x._dtype.is_float:
+    if dtype_of(x).is_float:
         return e.elem(M.TRUE_DIV, x, y)
-    if x._dtype.name == "Uint8":
+    if dtype_of(x).name == "Uint8":
         return e.elem(M.FLOOR_DIV, cast(x, "int32"), cast(y, "int32"))
     return truncated(widened(x), widened(y))
 
@@ -89,7 +91,7 @@ def _div(c: NodeCall) -> Tensor:
 @lower("Mod")
 def _mod(c: NodeCall) -> Tensor:
     x, y = pair(c)
-    if x._dtype.is_float:
+    if dtype_of(x).is_float:
         return a.fmod(x, y) if c.number("fmod") else a.remainder(x, y)
     x, y = widened(x), widened(y)
     if not c.number("fmod"):
@@ -103,10 +105,10 @@ def _pow(c: NodeCall) -> Tensor:
     if c.opset < 7:
         x, y = pair(c)
     known = c.value(1).constant()
-    if x._dtype.is_float:
-        y = cast(y, x._dtype)
+    if dtype_of(x).is_float:
+        y = cast(y, dtype_of(x))
         if known is not None:
-            y._const = True
+            mark_constant(y)
         return a.power(x, y)
     whole = known is not None and known.size == 1 and 0 <= float(known.item()) <= 31
     if whole and known is not None and float(known.item()) == int(known.item()):
@@ -116,7 +118,7 @@ def _pow(c: NodeCall) -> Tensor:
         return e.broadcast(a.integer_power(base, const_like(exponent, base), exponent), shape)
     found = e.elem(M.POW, in_float(x), in_float(y))
     near = a.rint(found)
-    if y._dtype.is_float:
+    if dtype_of(y).is_float:
         # The conversion cuts fractions off; what rounding alone keeps from a whole number is that number.
         off = e.elem(M.ABS, e.elem(M.SUB, found, near))
         bound = e.elem(M.MUL, const_like(1e-6, found), e.elem(M.ABS, near))
@@ -153,7 +155,7 @@ def _lesser(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _extreme(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
-    """The larger or smaller of two; NaN where one is NaN."""
+    """Compute the larger or smaller of two; NaN if either is NaN."""
     return a.maximum(x, y) if mode == M.MAX else a.minimum(x, y)
 
 
@@ -229,14 +231,14 @@ def _neg(c: NodeCall) -> Tensor:
 @lower("Abs")
 def _abs(c: NodeCall) -> Tensor:
     x = c.t(0)
-    return x if x._dtype.name == "Uint8" else e.elem(M.ABS, x)
+    return x if dtype_of(x).name == "Uint8" else e.elem(M.ABS, x)
 
 
 @lower("Sign")
 def _sign(c: NodeCall) -> Tensor:
     x = c.t(0)
     zero = const_like(0, x)
-    up, down = (cast(e.compare(_LT, *p), x._dtype) for p in ((zero, x), (x, zero)))
+    up, down = (cast(e.compare(_LT, *p), dtype_of(x)) for p in ((zero, x), (x, zero)))
     return e.with_nan_of(e.elem(M.SUB, up, down), x)
 
 
@@ -264,7 +266,7 @@ def _isinf(c: NodeCall) -> Tensor:
 
 
 @lower("Identity", foldable=False)
-def _identity(c: NodeCall) -> object:
+def _identity(c: NodeCall) -> Bound:
     return c.inputs[0]
 
 
@@ -297,12 +299,12 @@ def _cast_like(c: NodeCall) -> Value:
 
 
 def small_float(c: NodeCall, value: Value, to: int) -> Value:
-    """A value rounded to a floating-point type of 8 or 4 bits."""
+    """Round a value to a floating-point type of 8 or 4 bits."""
     return value if value.kind == to else Value(to, rounded_for(c, value.tensor, to))
 
 
 def converted(value: Value, to: int) -> Value:
-    """A value in another of ONNX's types.
+    """Convert a value to another of ONNX's types.
 
     Raises:
         UnsupportedNodeError: MegEngine has no such type.
@@ -323,13 +325,13 @@ def converted(value: Value, to: int) -> Value:
         return Value(to, _wrapped(x, to))
     if want.name == "BFloat16":
         return Value(to, type_cvt(in_float(x), want))
-    if x._dtype.is_float and want.name in ("Uint8", "Int8", "Int16", "Uint16"):
+    if dtype_of(x).is_float and want.name in ("Uint8", "Int8", "Int16", "Uint16"):
         x = cast(x, "int32")
     return Value(to, type_cvt(x, want))
 
 
 def _wrapped(x: Tensor, to: int) -> Tensor:
-    """Integers of 4 or 2 bits: upper bits are lost."""
+    """Wrap integers to 4 or 2 bits: upper bits are lost."""
     low, high = limits(to)
     want = graph_type(to)
     wide = cast(x, "int32")
@@ -347,7 +349,7 @@ _WIDTHS = {"Int8": 8, "Uint8": 8, "Int16": 16, "Uint16": 16}
 
 @lower("BitCast")
 def _bit_cast(c: NodeCall) -> Value:
-    """The same bits as another type: integers, which differ in what their highest bit counts for, and float32."""
+    """Reinterpret bits as another type: integers of other signedness, and float32."""
     value, to = c.value(0), c.number("to")
     want = graph_type(to)
     if value.kind == to:
@@ -420,7 +422,7 @@ def _bit_shift(c: NodeCall) -> Tensor:
             )
     x, y = _broadcasted(x, y)
     width = const_like(
-        {"Uint8": 8, "Int8": 8, "Int16": 16}.get(c.t(0)._dtype.name, 16 if c.kind(0) == 4 else 32), y
+        {"Uint8": 8, "Int8": 8, "Int16": 16}.get(dtype_of(c.t(0)).name, 16 if c.kind(0) == 4 else 32), y
     )
     # A negative number of bits counts as more than there are.
     zero = const_like(0, y)

@@ -11,6 +11,7 @@ from ...graph import params as P
 from ...graph.dtypes import Array
 from ...ops.budget import pay
 from ...tensors import Tensor, const
+from ...tensors.access import static_shape
 from ..call import NodeCall, lower
 from ..values import FLOAT, UnsupportedNodeError, Value
 from .linalg import gemm
@@ -29,7 +30,7 @@ def _required(c: NodeCall, name: str) -> int:
 
 
 def _pool(c: NodeCall, columns: int) -> list[tuple[Array, int]]:
-    """The n-grams of each length, (G, n), with the number of the first of them."""
+    """Read the n-grams of each length, (G, n), with the index of the first of them."""
     pool = np.array(c.ints("pool_int64s") or [], np.int64)
     if c.texts("pool_strings"):
         raise UnsupportedNodeError("its n-grams are text, of which MegEngine has none")
@@ -50,8 +51,8 @@ def _pool(c: NodeCall, columns: int) -> list[tuple[Array, int]]:
 
 
 def _counts(rows: Tensor, grams: Array, skips: range) -> Tensor | None:
-    """(N, G), how often each n-gram is in rows (N, L) with its numbers so far apart; None where it cannot be."""
-    length, n = rows._tuple_shape[1], grams.shape[1]
+    """Count each n-gram in rows (N, L) at a given skip: (N, G), or None if none can occur."""
+    length, n = static_shape(rows)[1], grams.shape[1]
     if length * len(grams) > _MOST_PLACES:
         raise UnsupportedNodeError(
             f"{len(grams)} n-grams would be compared at {length} places; {_MOST_PLACES} comparisons a row can be held"
@@ -119,7 +120,7 @@ def _vectorize(c: NodeCall) -> Value:
 
 
 def _weights(c: NodeCall, mode: str, count: int) -> Array | None:
-    """The weight of every n-gram, None where all count the same."""
+    """Return the weight of every n-gram, or None if all count the same."""
     weights = np.array(c.floats("weights") or [], np.float32)
     if mode == "TF" or not len(weights):
         return None
@@ -129,7 +130,7 @@ def _weights(c: NodeCall, mode: str, count: int) -> Array | None:
 
 
 def _placed(rows: Tensor, parts: list[Tensor], where: Array, size: int) -> Tensor:
-    """Counts (N, size), each in its column."""
+    """Place counts (N, size), each in its column."""
     none = e.full(const(np.zeros(1, np.float32)), (rows.shape[0], 1))
     if not parts:
         return e.broadcast(none, (rows.shape[0], size))

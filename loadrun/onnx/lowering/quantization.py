@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, front, lower
 from ..values import BF16, DOUBLE, FLOAT, HALF, UINT8, Value, graph_type
 from .convolution import exact_convolution
@@ -20,14 +21,14 @@ _EQ = P.ElemwiseMultiTypeMode.EQ
 
 
 def _spread(v: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
-    """A scale or zero point in a shape that broadcasts with `x`."""
-    if v.ndim == 0 or (v.ndim == 1 and v._tuple_shape == (1,)):
+    """Reshape a scale or zero point to broadcast with `x`."""
+    if v.ndim == 0 or (v.ndim == 1 and static_shape(v) == (1,)):
         return e.reshape(v, ())
     if v.ndim == 1:
         shape = [-1 if i == axis else 1 for i in range(x.ndim)]
         return folded(lambda t: e.reshape(t, shape), v)
-    size = x._tuple_shape[axis]
-    each = block or -(-size // v._tuple_shape[axis])
+    size = static_shape(x)[axis]
+    each = block or -(-size // static_shape(v)[axis])
 
     def repeat(t: Tensor) -> Tensor:
         wide = e.add_axes(t, [axis + 1])
@@ -45,13 +46,13 @@ def _axis(c: NodeCall, x: Tensor) -> int:
 
 
 def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, to: int) -> Tensor:
-    """round(x / scale) + zero point, saturated; of a float32 `x`."""
+    """Compute round(x / scale) + zero point, saturated; of a float32 `x`."""
     whole = e.rint(e.elem(M.TRUE_DIV, x, scale))
     return saturated(whole, zero, to)
 
 
 def saturated(whole: Tensor, zero: Tensor | None, to: int) -> Tensor:
-    """Whole float32 numbers plus a zero point, within the range of an integer type."""
+    """Add a zero point to whole float32 numbers, within the range of an integer type."""
     if zero is not None:
         whole = e.elem(M.ADD, whole, cast(zero, "float32"))
     low, high = limits(to)
@@ -60,8 +61,8 @@ def saturated(whole: Tensor, zero: Tensor | None, to: int) -> Tensor:
 
 
 def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """(x - zero point) * scale in float32."""
-    if x._dtype.is_float:
+    """Compute (x - zero point) * scale in float32."""
+    if dtype_of(x).is_float:
         return e.elem(M.MUL, x, cast(scale, "float32"))
     wide = cast(x, "int32")
     if zero is not None:
@@ -103,7 +104,7 @@ def _dynamic(c: NodeCall) -> tuple[Value, Value, Value]:
 
 
 def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """uint8 numbers over the range that a tensor has, with scale and zero point."""
+    """Quantize to uint8 over the range of a tensor; return scale and zero point too."""
     axes = list(range(x.ndim))
     nothing = const_like(0.0, x)
     high = e.elem(M.MAX, nothing, extreme(x, True, axes))
@@ -117,12 +118,12 @@ def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def requantized(total: Tensor, factor: Tensor, zero: Tensor | None, to: int) -> Tensor:
-    """int32 sums times a float32 factor, rounded and saturated."""
+    """Multiply int32 sums by a float32 factor, round and saturate."""
     return saturated(e.rint(e.elem(M.MUL, cast(total, "float32"), factor)), zero, to)
 
 
 def factor_of(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
-    """What turns sums of products of quantized numbers into quantized numbers: a * b / y."""
+    """Compute the factor that requantizes sums of quantized products: a * b / y."""
 
     def ratio(p: Tensor, q: Tensor, r: Tensor) -> Tensor:
         p, q, r = (cast(v, "float32") for v in (p, q, r))
@@ -132,8 +133,8 @@ def factor_of(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
 
 
 def single(v: Tensor) -> Tensor:
-    """A scale of one element without axes."""
-    return folded(lambda t: e.reshape(t, ()), v) if v._tuple_shape == (1,) else v
+    """Drop the axes of a one-element scale."""
+    return folded(lambda t: e.reshape(t, ()), v) if static_shape(v) == (1,) else v
 
 
 @lower("QLinearMatMul")

@@ -9,6 +9,7 @@ from ...build.layers.recurrent import layers
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall
 from .parts import cast, const_like, transposed
 
@@ -25,7 +26,7 @@ _MODES = {
 
 
 def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
-    """One operator for a layer: all outputs, or None where MegEngine's operator is not the same.
+    """Lower a layer to one operator: all outputs, or None if MegEngine's operator is not the same.
 
     That is so for weights that data decide, sequences of several lengths, clipped gates, peepholes, coupled gates and
     other activations.
@@ -37,7 +38,7 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
     x = cast(c.t(0), "float32")
     if c.number("layout"):
         x = transposed(x, (1, 0, 2))
-    if 0 in x._tuple_shape:
+    if 0 in static_shape(x):
         return None
     backward = c.text("direction", "forward") == "reverse"
     if backward:
@@ -53,11 +54,11 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
     if c.number("layout"):
         y = transposed(y, (2, 0, 1, 3))
         lasts = [transposed(s, (1, 0, 2)) for s in lasts]
-    return tuple(cast(v, c.t(0)._dtype) for v in (y, *lasts))
+    return tuple(cast(v, dtype_of(c.t(0))) for v in (y, *lasts))
 
 
 def _mode(c: NodeCall) -> P.RNNCellNonlineMode | None:
-    """The activation of a plain RNN, TANH for a plain LSTM; None for anything else."""
+    """Return the activation of a plain RNN, TANH for a plain LSTM; None for anything else."""
     if c.op not in _DEFAULTS or c.has(4) or c.has(7) or c.number("input_forget") or c.real("clip"):
         return None
     default = _DEFAULTS[c.op]
@@ -76,7 +77,7 @@ def _mode(c: NodeCall) -> P.RNNCellNonlineMode | None:
 
 
 def _flattened(op: str, w: Array, r: Array, b: Array | None) -> Tensor:
-    """The weights of all directions one after another, as MegEngine's operator takes them."""
+    """Flatten the weights of all directions one after another, as MegEngine's operator takes them."""
     order = _ORDER[op]
     hidden = r.shape[2]
 
@@ -101,5 +102,5 @@ def _state(c: NodeCall, i: int, x: Tensor, count: int, hidden: int) -> Tensor:
 
 
 def _reversed_in_time(x: Tensor) -> Tensor:
-    """The last step first."""
+    """Reverse the steps."""
     return e.subtensor(x, [(0, None, None, -1, None)])

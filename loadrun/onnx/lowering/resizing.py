@@ -14,6 +14,7 @@ from ...build.layers.resize import OPEN_MODES, axis_weights, resized, weighted
 from ...build.vision import interpolate
 from ...graph.dtypes import Array
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of
 from ...tensors.sizes import TracedInt
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
@@ -42,7 +43,7 @@ class _Axis:
         self.roi = roi
 
     def positions(self, mode: str) -> Array:
-        """Where in the input the output's elements are."""
+        """Compute the input positions of the output's elements."""
         i = np.arange(self.out, dtype=np.float64)
         n, m, s = self.size, self.out, self.scale
         whole = n * s
@@ -81,14 +82,14 @@ def _nearest(at: Array, mode: str) -> Array:
 
 
 def _stays(size: int, out: int) -> bool:
-    """Whether an axis keeps its size, whatever that is."""
+    """Tell whether an axis keeps its size, whatever that is."""
     if isinstance(size, TracedInt) and isinstance(out, TracedInt):
         return size is out or _same_size(size, out)
     return not is_open(size, out) and int(size) == int(out)
 
 
 def _scaled(size: int, scale: float) -> int | None:
-    """floor(size * scale) of an open size; None for a scale that is not a ratio of small numbers."""
+    """Compute floor(size * scale) of an open size; None for a scale that is not a ratio of small numbers."""
     if scale == 1.0:
         return size
     ratio = Fraction(scale).limit_denominator(64)
@@ -115,7 +116,7 @@ def _check_size(axis: int, out: int) -> None:
 
 
 def _open_axes(c: NodeCall, x: Tensor, axes: list[int], coordinates: str) -> list[_OpenAxis] | None:
-    """How axes are resized where some sizes are open; None where they are not, or the way is one for known sizes."""
+    """Resolve the resize of axes with open sizes; None if all are known or the mode needs known sizes."""
     if coordinates not in OPEN_MODES or c.number("antialias") or c.number("exclude_outside"):
         return None
     result = []
@@ -153,9 +154,9 @@ def _given_scales(c: NodeCall) -> list[float]:
 def _by_open(
     c: NodeCall, x: Tensor, found: list[_OpenAxis], coordinates: str, mode: str, rule: str
 ) -> Tensor:
-    """Axes with open sizes, one after another; MegEngine's operator where it is the same."""
+    """Resize axes with open sizes one after another, with MegEngine's operator where it is the same."""
     if (
-        (x.ndim, [f.axis for f in found], mode, x._dtype.name) == (4, [2, 3], "linear", "Float32")
+        (x.ndim, [f.axis for f in found], mode, dtype_of(x).name) == (4, [2, 3], "linear", "Float32")
         and coordinates == "half_pixel"
         and all(f.scale is None or f.scale == int(f.scale) for f in found)
     ):
@@ -168,9 +169,9 @@ def _by_open(
 
 
 def _in_type(y: Tensor, x: Tensor) -> Tensor:
-    """Mixed elements in the type that they had: integers are rounded and saturate."""
-    kind = x._dtype
-    if y._dtype == kind or kind.is_float:
+    """Convert mixed elements back to their type: integers are rounded and saturate."""
+    kind = dtype_of(x)
+    if dtype_of(y) == kind or kind.is_float:
         return cast(y, kind)
     info = np.iinfo(kind.np)
     bounded = e.elem(M.MIN, const_like(info.max, y), e.elem(M.MAX, const_like(info.min, y), e.rint(y)))
@@ -178,7 +179,7 @@ def _in_type(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _output_sizes(c: NodeCall, shape: Sequence[int], axes: list[int]) -> tuple[list[int], list[float]]:
-    """Output sizes and scales of the resized axes."""
+    """Return the output sizes and scales of the resized axes."""
     n = [int(shape[a]) for a in axes]
     if c.has(3) and c.value(3).numbers != (0,):
         given = [int(v) for v in c.sizes(3, "sizes")]
@@ -260,12 +261,12 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
 
 
 def _is_native(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> bool:
-    """Whether MegEngine's ResizeV2 computes the same."""
+    """Tell whether MegEngine's ResizeV2 computes the same."""
     return (
         x.ndim == 4
         and [a for a, _ in plan] == [2, 3]
         and mode == "linear"
-        and x._dtype.name == "Float32"
+        and dtype_of(x).name == "Float32"
         and coordinates in ("half_pixel", "pytorch_half_pixel")
         and all(p.out > 1 and abs(p.scale * p.size - p.out) < 1e-6 for _, p in plan)
     )

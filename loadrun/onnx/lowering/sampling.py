@@ -12,6 +12,7 @@ from ...build.vision import roi_pooling
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError
 from .parts import M, cast, const_like
@@ -21,11 +22,11 @@ __all__: list[str] = []
 
 @lower("AffineGrid")
 def _affine_grid(c: NodeCall) -> Tensor:
-    """Positions of a picture's cells, from -1 to 1, turned by a matrix (N, 2, 3) or (N, 3, 4)."""
+    """Compute positions of a picture's cells, from -1 to 1, mapped by a matrix (N, 2, 3) or (N, 3, 4)."""
     theta = c.t(0)
     n, _, *space = c.integers(1, "size")
     y = build.affine_grid(cast(theta, "float32"), n, space, align=bool(c.number("align_corners")))
-    return cast(y, theta._dtype)
+    return cast(y, dtype_of(theta))
 
 
 @lower("GridSample")
@@ -36,7 +37,7 @@ def _grid_sample(c: NodeCall) -> Tensor:
     align = bool(c.number("align_corners"))
     if mode not in ("linear", "nearest", "cubic") or padding not in ("zeros", "border", "reflection"):
         raise UnsupportedNodeError(f"its mode {mode!r} or padding_mode {padding!r} is unknown")
-    return cast(build.grid_sampled(x, grid, mode, padding, align=align), c.t(0)._dtype)
+    return cast(build.grid_sampled(x, grid, mode, padding, align=align), dtype_of(c.t(0)))
 
 
 # Regions
@@ -50,7 +51,7 @@ def _max_roi_pool(c: NodeCall) -> Tensor:
 
 @lower("RoiAlign")
 def _roi_align(c: NodeCall) -> Tensor:
-    """Points in every bin, each from the four cells around, averaged or the largest taken."""
+    """Sample points in every bin, each from the four cells around; average them or take the largest."""
     x, rois = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     batch = cast(c.t(2), "int32")
     half = c.opset >= 16 and c.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
@@ -58,13 +59,13 @@ def _roi_align(c: NodeCall) -> Tensor:
     scale = c.real("spatial_scale", 1.0)
     ratio = c.number("sampling_ratio")
     if ratio == 0:
-        return cast(_adaptive(c, x, half, out, scale), c.t(0)._dtype)
+        return cast(_adaptive(c, x, half, out, scale), dtype_of(c.t(0)))
     places = [_bins(rois, i, out[1 - i], scale, half, ratio) for i in (1, 0)]
-    return cast(_pooled_points(c, x, batch, places, [ratio, ratio], out), c.t(0)._dtype)
+    return cast(_pooled_points(c, x, batch, places, [ratio, ratio], out), dtype_of(c.t(0)))
 
 
 def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: float) -> Tensor:
-    """As many points in each bin as it has cells, which only known regions tell."""
+    """Choose as many points in each bin as it has cells, which needs regions known beforehand."""
     held = c.constant(1, "regions").astype(np.float32)
     which = c.constant(2, "batch indices").astype(np.int32)
     offset = np.float32(0.5 if half else 0.0)
@@ -84,7 +85,7 @@ def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: f
 
 
 def _bins(rois: Tensor, i: int, n: int, scale: float, half: bool, ratio: int) -> Tensor:
-    """Positions (K, n, ratio) along one axis."""
+    """Return positions (K, n, ratio) along one axis."""
     start, end = (e.subtensor(rois, [(1, None, None, None, k)]) for k in (i, i + 2))
     factor, offset = const_like(scale, rois), const_like(0.5 if half else 0.0, rois)
     start, end = (e.elem(M.SUB, e.elem(M.MUL, v, factor), offset) for v in (start, end))
@@ -99,7 +100,7 @@ def _bins(rois: Tensor, i: int, n: int, scale: float, half: bool, ratio: int) ->
 def _pooled_points(
     c: NodeCall, x: Tensor, batch: Tensor, places: list[Tensor], counts: list[int], out: tuple[int, int]
 ) -> Tensor:
-    """(K, C, OH, OW) of positions (K, OH, ny) and (K, OW, nx)."""
+    """Sample (K, C, OH, OW) at positions (K, OH, ny) and (K, OW, nx)."""
     corners = []
     for i, p in enumerate(places):
         size = x.shape[2 + i]

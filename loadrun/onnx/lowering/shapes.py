@@ -14,6 +14,7 @@ from ...build.layers.sizes import joined
 from ...graph import params as P
 from ...ops.budget import affordable
 from ...tensors import Tensor, TracedInt, apply1, const
+from ...tensors.access import as_vector, dtype_of, static_shape
 from ...tensors.sizes import shape_tensor
 from ...tensors.symbolic import largest, least
 from ..call import NodeCall, front, lower
@@ -28,9 +29,9 @@ _FAR = 2**30
 """From here on a bound means the end, of any size; exporters write the largest integers."""
 
 
-def product(sizes: Sequence[Any]) -> Any:
-    """The product of sizes, symbolic where one is."""
-    total: Any = 1
+def product(sizes: Sequence[int]) -> int:
+    """Multiply sizes; the product is symbolic if one is."""
+    total = 1
     for n in sizes:
         total = n * total
     return total
@@ -115,7 +116,7 @@ def _reshaped_by(c: NodeCall, x: Tensor) -> Tensor:
             parts.append(e.subtensor(target, [(0, None, None, None, i)]))
     free = [i for i, n in enumerate(wanted) if n == -1]
     param = P.OptionalAxisV1(axis=free[0] if free else 7)
-    return apply1("ReshapeV1", param, inputs=[x._vector(), shape_tensor(parts)], scalar=False)
+    return apply1("ReshapeV1", param, inputs=[as_vector(x), shape_tensor(parts)], scalar=False)
 
 
 @lower("Flatten")
@@ -138,11 +139,11 @@ def _squeeze(c: NodeCall) -> Tensor:
     x = c.t(0)
     axes = _axes(c)
     if axes is None:
-        gone = [i for i, n in enumerate(x._tuple_shape) if n == 1]
+        gone = [i for i, n in enumerate(static_shape(x)) if n == 1]
     else:
         gone = sorted({front(a, x.ndim) for a in axes})
-        if any(x._tuple_shape[i] != 1 for i in gone):
-            raise UnsupportedNodeError(f"axes {gone} of {list(x._tuple_shape)} are not all 1")
+        if any(static_shape(x)[i] != 1 for i in gone):
+            raise UnsupportedNodeError(f"axes {gone} of {list(static_shape(x))} are not all 1")
     return e.drop_axes(x, gone)
 
 
@@ -191,8 +192,10 @@ def _split(c: NodeCall) -> tuple[Tensor, ...]:
     return tuple(result)
 
 
-def sliced(x: Tensor, axis: int, start: Any, stop: Any, step: int = 1) -> Tensor:
-    """The part of an axis between two places; None for the end."""
+def sliced(
+    x: Tensor, axis: int, start: int | Tensor | None, stop: int | Tensor | None, step: int = 1
+) -> Tensor:
+    """Slice an axis between two positions; None for the end."""
     if not isinstance(start, (TracedInt, Tensor)) and start == 0 and stop is None and step == 1:
         return x
     plain = isinstance(start, int) and not isinstance(start, TracedInt) and start == 0
@@ -203,6 +206,8 @@ def sliced(x: Tensor, axis: int, start: Any, stop: Any, step: int = 1) -> Tensor
 @lower("Slice")
 def _slice(c: NodeCall) -> Tensor:
     x = c.t(0)
+    starts: Sequence[int | Tensor]
+    ends: Sequence[int | Tensor]
     if c.opset < 10:
         starts, ends = c.ints("starts") or [], c.ints("ends") or []
         axes = c.ints("axes") or list(range(len(starts)))
@@ -217,7 +222,7 @@ def _slice(c: NodeCall) -> Tensor:
     return x
 
 
-def _bounds(c: NodeCall, i: int) -> list[Any]:
+def _bounds(c: NodeCall, i: int) -> Sequence[int | Tensor]:
     value = c.value(i)
     if value.sizes is not None:
         return list(value.sizes.reshape(-1))
@@ -228,8 +233,8 @@ def _bounds(c: NodeCall, i: int) -> list[Any]:
     return [e.subtensor(whole, [(0, None, None, None, k)]) for k in range(value.numbers[0])]
 
 
-def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
-    """One axis of a slice. Bounds beyond the ends are clamped, which MegEngine's kernels do not all do."""
+def cut(x: Tensor, axis: int, start: int | Tensor, end: int | Tensor, step: int) -> Tensor:
+    """Slice one axis. Bounds beyond the ends are clamped, which MegEngine's kernels do not all do."""
     if step == 0:
         raise UnsupportedNodeError("a step is 0")
     size = x.shape[axis]
@@ -256,8 +261,8 @@ def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
     return e.subtensor(x, [(axis, first, last, step, None)])
 
 
-def _placed(bound: Any, size: int, n: int, step: int) -> Any:
-    """A bound counted from the front and not beyond the ends, at any size; a large number where it is the end."""
+def _placed(bound: int, size: int, n: int, step: int) -> int:
+    """Count a bound from the front and clamp it to the ends, at any size; a large number stands for the end."""
     if isinstance(bound, TracedInt):
         # Its sign is that of the sizes that are known.
         return largest(bound + size, 0 if step > 0 else -1) if int(bound) < 0 else bound
@@ -279,8 +284,8 @@ def _placed(bound: Any, size: int, n: int, step: int) -> Any:
     return least(size - 1, at) if is_open(size) else at
 
 
-def _within(bound: Any, size: int) -> Any:
-    """A bound from the graph, not beyond the ends."""
+def _within(bound: int | Tensor, size: int) -> int | Tensor:
+    """Clamp a bound from the graph to the ends."""
     if not isinstance(bound, Tensor):
         return max(min(int(bound), 2**31 - 1), -(2**31 - 1))
     top = e.like(size, bound)
@@ -299,12 +304,12 @@ def _expand(c: NodeCall) -> Tensor:
 
 def _expanded_by(x: Tensor, target: Tensor) -> Tensor:
     """Expand to a shape that data decide; only its length is known."""
-    rank = max(x.ndim, target._tuple_shape[0])
+    rank = max(x.ndim, static_shape(target)[0])
     own = shape_tensor((1,) * (rank - x.ndim) + tuple(x.shape))
-    missing = rank - target._tuple_shape[0]
+    missing = rank - static_shape(target)[0]
     if missing:
         target = e.concat([const(np.ones(missing, np.int32)), target], 0)
-    return apply1("Broadcast", P.Empty(), inputs=[x._vector(), e.elem(M.MAX, own, target)], scalar=False)
+    return apply1("Broadcast", P.Empty(), inputs=[as_vector(x), e.elem(M.MAX, own, target)], scalar=False)
 
 
 @lower("Tile")
@@ -319,7 +324,7 @@ def _tile(c: NodeCall) -> Tensor:
 
 
 def tiled(x: Tensor, repeats: Sequence[int]) -> Tensor:
-    """The tensor repeated along its axes."""
+    """Repeat the tensor along its axes."""
     for axis, count in enumerate(repeats):
         if not isinstance(count, TracedInt) and int(count) == 1:
             continue
@@ -386,7 +391,7 @@ def _range(c: NodeCall) -> Value:
     param = P.Linspace(endpoint=True)
     zero = const(np.float32(0))
     steps = apply1("Linspace", param, inputs=[zero, last, number], scalar=False)
-    steps = cast(steps, begin._dtype)
+    steps = cast(steps, dtype_of(begin))
     return Value(kind, e.elem(M.ADD, e.elem(M.MUL, steps, step), begin))
 
 
@@ -400,7 +405,7 @@ def _trilu(c: NodeCall) -> Tensor:
 
 
 def triangle(x: Tensor, k: int, upper: bool) -> Tensor:
-    """The upper or lower triangle of matrices, else zeros."""
+    """Keep the upper or lower triangle of matrices, zero the rest."""
     k = k if is_open(k) else max(min(k, 2**30), -(2**30))
     mask = _below(x, k - 1 if upper else k)
     zero = const_like(0, x)

@@ -11,6 +11,7 @@ from ...graph import params as P
 from ...graph.dtypes import Array
 from ...ops.budget import pay
 from ...tensors import Tensor, const
+from ...tensors.access import static_shape
 from ..call import NodeCall, lower
 from ..values import FLOAT, Unheld, UnsupportedNodeError, Value
 from .linalg import gemm
@@ -43,7 +44,7 @@ class Kernel:
     degree: float = 0.0
 
     def __call__(self, x: Tensor, vectors: Array) -> Tensor:
-        """(N, V) for samples (N, F) and vectors (V, F)."""
+        """Compute the kernel (N, V) of samples (N, F) and vectors (V, F)."""
         if self.kind == "RBF":
             return self._radial(x, vectors)
         if self.kind == "LINEAR":
@@ -86,7 +87,7 @@ def _kernel(c: NodeCall) -> Kernel:
 
 
 def _matrix(c: NodeCall, name: str, rows: int) -> Array:
-    """An attribute as a matrix of so many rows."""
+    """Read an attribute as a matrix with that many rows."""
     held = np.array(c.floats(name) or [], np.float32)
     if rows < 1 or not held.size or held.size % rows:
         raise UnsupportedNodeError(f"{name} has {held.size} entries, which are not {rows} rows")
@@ -101,9 +102,9 @@ def _rho(c: NodeCall, count: int) -> Array:
 
 
 def _checked(x: Tensor, vectors: Array) -> Array:
-    if x._tuple_shape[1] != vectors.shape[1]:
+    if static_shape(x)[1] != vectors.shape[1]:
         raise UnsupportedNodeError(
-            f"its vectors have {vectors.shape[1]} features, the input has {x._tuple_shape[1]}"
+            f"its vectors have {vectors.shape[1]} features, the input has {static_shape(x)[1]}"
         )
     return vectors
 
@@ -162,7 +163,7 @@ def _classifier(c: NodeCall) -> tuple[Value | Unheld, Value]:
 
 
 def _linear(c: NodeCall, labels: Labels) -> tuple[Value | Unheld, Value]:
-    """A classifier without support vectors: a weight for each feature and class."""
+    """Classify without support vectors: one weight per feature and class."""
     x = as_rows(c)
     weights = _checked(x, _matrix(c, "coefficients", labels.count))
     scores = gemm(x, const(weights), const(_rho(c, 1)), turn_y=True)
@@ -185,7 +186,7 @@ def _pairs(count: int) -> list[tuple[int, int]]:
 
 
 def _pair_scores(c: NodeCall, x: Tensor, counts: list[int]) -> Tensor:
-    """(N, P), for every pair of classes how far a sample is on the side of the first."""
+    """Compute (N, P), each sample's decision for every pair of classes, positive for the first."""
     total, classes = sum(counts), len(counts)
     vectors = _checked(x, _matrix(c, "support_vectors", total))
     weights = _matrix(c, "coefficients", classes - 1)
@@ -208,7 +209,7 @@ def _pair_scores(c: NodeCall, x: Tensor, counts: list[int]) -> Tensor:
 
 
 def _votes(wins: Tensor, count: int) -> Tensor:
-    """(N, C), how many pairs each class wins."""
+    """Count the pairs that each class wins, (N, C)."""
     pairs = _pairs(count)
     pay(4 * len(pairs) * count)
     table = np.zeros((len(pairs), count), np.float32)
@@ -224,7 +225,7 @@ def _votes(wins: Tensor, count: int) -> Tensor:
 
 
 def _shares(scores: Tensor, a: list[float], b: list[float], count: int) -> Tensor:
-    """Probabilities (N, C) that agree best with those of the pairs, by the iteration of Wu, Lin and Weng."""
+    """Compute probabilities (N, C) that agree best with those of the pairs, by Wu, Lin and Weng's iteration."""
     pairs = _pairs(count)
     if len(a) < len(pairs) or len(b) < len(pairs):
         raise UnsupportedNodeError(
@@ -255,7 +256,7 @@ def _column(x: Tensor, i: int) -> Tensor:
 
 
 def _improved(p: Tensor, q: Tensor, rows: list[Tensor]) -> Tensor:
-    """One round of the iteration; samples that are near enough stay as they are."""
+    """Run one round of the iteration; samples that are near enough stay as they are."""
     count = len(rows)
     qp = e.reduce(e.elem(M.MUL, q, e.add_axes(p, [1])), P.ReduceMode.SUM, [2])
     pqp = e.add_axes(e.reduce(e.elem(M.MUL, p, qp), P.ReduceMode.SUM, [1]), [1])

@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 @translation("PoolingV1")
 def pooling(w: OnnxWriter, opr: Opr) -> str:
-    """MaxPool or AveragePool."""
+    """Emit MaxPool or AveragePool."""
     p = opr.get(Pooling)
     attributes = {
         "kernel_shape": [p.window_h, p.window_w],
@@ -37,7 +37,7 @@ def pooling(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("AdaptivePoolingV1")
 def adaptive_pooling(w: OnnxWriter, opr: Opr) -> str:
-    """MaxPool or AveragePool of the windows that follow from the sizes, which must be fixed; or a global one."""
+    """Emit MaxPool or AveragePool with windows that follow from the sizes, which must be fixed; or a global one."""
     p = opr.get(AdaptivePooling)
     x, want = opr.inputs
     sizes = w.split_dims(want)

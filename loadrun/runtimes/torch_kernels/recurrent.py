@@ -22,7 +22,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _directions(node: Node, weights: Tensor) -> list[bool]:
-    """Whether each direction goes backward in time."""
+    """Tell for each direction whether it goes backward in time."""
     if node.get("layout", 0) or node.get("clip") is not None:
         raise NotTaken(f"{node.op} with layout or clip")
     return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[

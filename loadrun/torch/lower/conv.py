@@ -9,6 +9,7 @@ from ...build import emit as e
 from ...build.layers import conv as build
 from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor
+from ...tensors.access import static_shape
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import ten
@@ -17,14 +18,14 @@ __all__ = ["many"]
 
 
 def many(value: Any, n: int, default: Sequence[int] = ()) -> list[int]:
-    """One number for each axis of space, where one may stand for all."""
+    """Return one number for each spatial axis; a single one stands for all."""
     given = list(value) if isinstance(value, (list, tuple)) else [value]
     given = given or list(default)
     return [int(v) for v in (given * n if len(given) == 1 else given)]
 
 
 def _parts(call: FxCall, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor | None, bool]:
-    """Input, weight and bias as tensors, the input with an axis of images, and whether it had none."""
+    """Return input, weight and bias as tensors, the input with a batch axis, and whether it had none."""
     if call.dtype.kind != "f":
         raise UnsupportedCallError("a convolution of integers; convert to float32 first")
     image, filters = ten(x, call.dtype), ten(weight, call.dtype)
@@ -43,9 +44,9 @@ def convolved(
     dilation: Any,
     groups: int,
 ) -> Any:
-    """A convolution of (N, C, ...) or (C, ...)."""
+    """Convolve (N, C, ...) or (C, ...)."""
     x, weight, bias, single = _parts(call, x, weight, bias)
-    kernel = weight._tuple_shape[2:]
+    kernel = static_shape(weight)[2:]
     n = len(kernel)
     window = WindowGeometry(kernel, many(stride, n), many(dilation, n), pads)
     y = build.convolved(x, weight, window, groups, bias)
@@ -63,7 +64,7 @@ def conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """MegEngine's convolutions."""
+    """Apply MegEngine's convolutions."""
     pads = [(p, p) for p in many(padding, len(call.given(1)) - 2)]
     return convolved(call, x, weight, bias, stride, pads, dilation, groups)
 
@@ -79,7 +80,7 @@ def conv_padding(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """The same with padding by name; "same" pads one more behind where the total is odd."""
+    """Convolve with padding by name; "same" pads one more at the end where the total is odd."""
     n = len(call.given(1)) - 2
     total = [0] * n
     if padding != "valid":
@@ -101,9 +102,9 @@ def conv_transpose(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Any:
-    """The adjoints of convolutions."""
+    """Compute the adjoints of convolutions."""
     x, weight, bias, single = _parts(call, x, weight, bias)
-    kernel = weight._tuple_shape[2:]
+    kernel = static_shape(weight)[2:]
     steps, pads, extra, spread = (many(v, len(kernel)) for v in (stride, padding, output_padding, dilation))
     if any(more >= step for more, step in zip(extra, steps, strict=True)):
         raise UnsupportedCallError("output_padding must be less than the stride")
@@ -125,7 +126,7 @@ def convolution(
     output_padding: Any,
     groups: int,
 ) -> Any:
-    """Any convolution."""
+    """Lower any convolution."""
     if transposed:
         return conv_transpose(call, x, weight, bias, stride, padding, output_padding, groups, dilation)
     return conv(call, x, weight, bias, stride, padding, dilation, groups)

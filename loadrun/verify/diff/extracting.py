@@ -77,7 +77,7 @@ def extract(
 
 
 def _operand(alone: Graph, var: Var, i: int, known: Mapping[int, Array], arrays: dict[str, Array]) -> Var:
-    """An input of the operator: the model's constant, or an input of the new model."""
+    """Add an input of the operator: the model's constant, or an input of the new model."""
     if var.owner.tensors and var.owner.type != "Host2DeviceCopy":
         tensor = var.owner.tensors[var.index]
         return alone.add("ImmutableTensor", names=[var.name], tensors=[tensor])[0]
@@ -94,7 +94,7 @@ def _operand(alone: Graph, var: Var, i: int, known: Mapping[int, Array], arrays:
 
 
 def _in_storage_dtype(value: Array, var: Var) -> Array:
-    """A value in the variable's storage dtype; float64 results are rounded."""
+    """Cast a value to the variable's storage dtype; float64 results are rounded."""
     assert var.dtype is not None
     with np.errstate(all="ignore"):
         return value.astype(var.dtype.np)

@@ -159,7 +159,7 @@ def diff_files(
 def _feeds(
     options: DiffOptions, bundle: Bundle, model: str | os.PathLike[str], warn: Callable[[str], None]
 ) -> tuple[Mapping[str, Array], str]:
-    """The inputs of the run, data that was given, a testcase or random numbers, and which of them in words."""
+    """Choose the inputs of the run, the user's data, a testcase or random numbers, and say which."""
     if options.input_data is not None:
         case = next(iter(options.cases(bundle, warn)), None)
         if case is None:
@@ -176,7 +176,7 @@ def _feeds(
 def _other(
     against: str, testcase: int, read: Mapping[str, Any], feeds: Mapping[str, Array]
 ) -> Graph | StoredValues | str:
-    """What the model is held against, for the sizes of the data.
+    """Read the reference, for the sizes of the data.
 
     Raises:
         UsageError: it is neither a file nor an engine.
@@ -194,13 +194,13 @@ def _other(
 def _side(
     bundle: Bundle, graph: Graph, other: Graph | StoredValues | str
 ) -> Graph | StoredValues | FileSide | str:
-    """What the model is held against; a runtime that runs files gets the model's own."""
+    """Choose the reference's side; a runtime that runs files gets the model's own."""
     source = file_of(bundle, other) if isinstance(other, str) else None
     return other if source is None else FileSide(graph, source, str(other))
 
 
 def _results(saved: list[SavedFile], testcase: int, path: str) -> StoredValues:
-    """The outputs that a file of `--save-results` holds for a testcase."""
+    """Take a testcase's outputs from a file of `--save-results`."""
     for file in saved:
         for i in range(len(file)):
             if file.about(i)["testcase"] in (testcase, None):

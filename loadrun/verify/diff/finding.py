@@ -101,7 +101,7 @@ class Differences:
         return bool(self.rows) and self.first is None
 
     def causes(self, row: SuspectVar) -> list[Constant]:
-        """The differing constants that an operator reads."""
+        """List the differing constants that an operator reads."""
         reads = {v.id for o in (row.opr, *row.between) for v in o.inputs}
         return [c for c in self.constants if c.var.id in reads]
 
@@ -186,7 +186,7 @@ def _row(var: Var, found: Array, label: str, expected: Array, how: str, toleranc
 
 
 def _differing(graph: Graph, matching: Matching) -> list[Constant]:
-    """Matched constants whose values are not the same."""
+    """List matched constants whose values are not the same."""
     found: list[Constant] = []
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy":
@@ -245,7 +245,7 @@ def _sketches(side: DiffSide, feeds: Mapping[str, Array], of: Sequence[Var]) -> 
 
 
 def _meant(graph: Graph, rows: list[SuspectVar], outputs: set[int]) -> list[SuspectVar]:
-    """The rows without those that were matched by their place alone and whose difference has no effect.
+    """Drop rows that were matched by their place alone and whose difference has no effect.
 
     An optimized graph computes the same by other intermediate values: a factor that comes later, say. Where everything
     that is computed from a value agrees again, its partner was another value and not a wrong one.
@@ -280,7 +280,7 @@ def _roots(graph: Graph, rows: Sequence[SuspectVar], differing: set[int]) -> lis
 
 
 def _uncompared(opr: Opr, state: Mapping[int, bool]) -> tuple[Opr, ...]:
-    """The operators without counterpart between an operator and the values before it that were compared."""
+    """List the operators without counterpart between an operator and the compared values before it."""
     found: dict[int, Opr] = {}
     todo = [opr]
     while todo:

@@ -145,14 +145,14 @@ def _is_loose(m: Matching, var: Var) -> bool:
 
 
 def _partner(m: Matching, var: Var) -> int | None:
-    """The number of the variable's partner, None for a loose constant, -1 for what has none."""
+    """Return the id of the variable's partner, None for a loose constant, -1 for what has none."""
     if var.id in m.pairs:
         return m.pairs[var.id].id
     return None if _is_constant(var) else -1
 
 
 def _partner_of(m: Matching, opr: Opr, there: list[Opr], names: dict[str, Var]) -> tuple[Opr, str] | None:
-    """The operator of the other graph that computes the same, and how that is known."""
+    """Find the operator of the other graph that computes the same, and how that is known."""
     free = [o for o in there if o.outputs and o.outputs[0].id not in m.taken]
     alike = [o for o in free if _facts(o) == _facts(opr)]
     name = opr.outputs[0].name if opr.outputs else None
@@ -190,7 +190,7 @@ def _outputs(m: Matching, a: Graph, b: Graph) -> None:
 
 
 def _backward(m: Matching, a: Graph) -> None:
-    """Inputs of matched operators of one kind, from the outputs on."""
+    """Pair the inputs of matched operators of one kind, from the outputs on."""
     for opr in reversed(a.oprs):
         other = next((m.pairs[v.id].owner for v in opr.outputs if v.id in m.pairs), None)
         if other is None or opr.type != other.type or len(opr.inputs) != len(other.inputs):

@@ -41,7 +41,7 @@ def agree(apart: Distance | None, dtype: DType | None, tolerance: float) -> bool
 
 
 def real(value: Array, dtype: DType | None) -> Array:
-    """The numbers that an array in storage form stands for."""
+    """Return the numbers that an array in storage form stands for."""
     if dtype is None or not dtype.is_quantized:
         return value
     return (value.astype(np.float64) - dtype.zero_point) * float(dtype.scale)
@@ -82,7 +82,7 @@ def _laid_out_alike(found: Array, expected: Array) -> Iterator[tuple[Array, Arra
 
 
 def _unpacked(value: Array) -> Iterator[Array]:
-    """The array as it is, and as plain NCHW where it may be NHWC or have packed channels."""
+    """Yield the array as it is, and as plain NCHW where it may be NHWC or have packed channels."""
     yield value
     if value.ndim == 4:
         yield value.transpose(0, 3, 1, 2)
@@ -93,7 +93,7 @@ def _unpacked(value: Array) -> Iterator[Array]:
 
 
 def _apart(found: Array, expected: Array) -> Distance:
-    """The distance of two arrays of one shape."""
+    """Measure the distance of two arrays of one shape."""
     if found.size == 0:
         return Distance(0.0, 0.0, 0.0, (), 0.0, 0.0)
     shape = found.shape

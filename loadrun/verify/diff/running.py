@@ -141,7 +141,7 @@ class FileSide:
 
 
 def taken(inputs: Iterable[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """The feeds of these inputs alone; inputs with a value of their own may be missing."""
+    """Take the feeds of these inputs alone; inputs with a value of their own may be missing."""
     return {name: feeds[name] for name in inputs if name in feeds}
 
 

@@ -36,7 +36,7 @@ Cases = Iterator[dict[str, Array]]
 
 @dataclass(frozen=True)
 class Packed:
-    """What was packed.
+    """The result of packing.
 
     Attributes:
         written: what `loadrun.save` says of the file.

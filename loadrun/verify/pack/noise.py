@@ -142,7 +142,7 @@ def _move(value: Array, dtype: DType, rng: np.random.Generator) -> Array:
 
 
 def _round_up(noise: float) -> float:
-    """The tolerance for a noise.
+    """Choose the tolerance for a noise.
 
     >>> _round_up(3e-7), _round_up(0.0), _round_up(2.3e-4)
     (5e-06, 1e-06, 0.005)

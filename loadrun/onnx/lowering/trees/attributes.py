@@ -37,7 +37,7 @@ class Ensemble:
 
 
 def number_list(c: NodeCall, name: str) -> Array:
-    """A list of numbers, which newer versions give as a tensor."""
+    """Read a list of numbers, which newer versions give as a tensor."""
     stored = c.tensor(name) or c.tensor(f"{name}_as_tensor")
     if stored is not None:
         found = c.importer.stored(stored).array
@@ -90,7 +90,7 @@ class _Places:
         return a * len(self._numbers) + b, there
 
     def of(self, trees: Array, numbers: Array, what: str) -> Array:
-        """The places of nodes that must be there."""
+        """Return the positions of nodes, all of which must exist."""
         keys, there = self._ranks(trees, numbers)
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         there &= self._keys[at] == keys
@@ -106,7 +106,7 @@ class _Places:
 
 
 def listed_ensemble(c: NodeCall, prefix: str, count: int) -> Ensemble:
-    """The ensemble as TreeEnsembleRegressor and TreeEnsembleClassifier store it."""
+    """Read the ensemble as TreeEnsembleRegressor and TreeEnsembleClassifier store it."""
     names = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
     lists = {f"nodes_{n}": _integers(c, f"nodes_{n}") for n in names}
     modes = c.texts("nodes_modes") or []
@@ -174,7 +174,7 @@ def _ensemble(made: Forest, rows: Array, targets: Array, weights: Array, count: 
 
 
 def tabled_ensemble(c: NodeCall) -> Ensemble:
-    """The ensemble as TreeEnsemble stores it: nodes and leaves apart."""
+    """Read the ensemble as TreeEnsemble stores it: nodes and leaves apart."""
     names = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
     lists = {f"nodes_{n}": _integers(c, f"nodes_{n}") for n in names}
     modes, splits = number_list(c, "nodes_modes").astype(np.int64), number_list(c, "nodes_splits")
@@ -228,7 +228,7 @@ def _inside(ids: Array, count: int, name: str, what: str) -> None:
 
 
 def _sets(values: Array, count: int) -> list[Array]:
-    """The sets of nodes with the mode BRANCH_MEMBER: NaN ends each."""
+    """Split the sets of nodes with the mode BRANCH_MEMBER: NaN ends each."""
     pieces = np.split(values, np.flatnonzero(np.isnan(values)) + 1) if len(values) else []
     if pieces and not len(pieces[-1]):
         pieces.pop()
@@ -241,7 +241,7 @@ def _sets(values: Array, count: int) -> list[Array]:
 
 
 def choice_of(c: NodeCall, name: str, default: int, known: Sequence[str]) -> str:
-    """What an attribute says by its number."""
+    """Return the choice that an attribute makes by its number."""
     number = c.number(name, default)
     if not 0 <= number < len(known):
         raise UnsupportedNodeError(f"its {name} is {number}, expected 0 to {len(known) - 1}")

@@ -87,7 +87,7 @@ class Forest:
 
 
 def forest(nodes: Nodes) -> Forest:
-    """Tables of the nodes that the roots lead to.
+    """Build the tables of the nodes reachable from the roots.
 
     Raises:
         UnsupportedNodeError: the nodes form no trees, or deeper ones than can be unrolled.
@@ -135,7 +135,7 @@ class _Names:
 
 
 def _tables(nodes: Nodes) -> tuple[Array, Array]:
-    """Thresholds in float32, and where each of the four results leads."""
+    """Return thresholds in float32, and the target of each of the four results."""
     count = len(nodes.modes)
     plain = (nodes.modes >= 0) & (nodes.modes < MEMBER)
     kinds = np.where(plain, nodes.modes, 0)
@@ -161,7 +161,7 @@ def _tables(nodes: Nodes) -> tuple[Array, Array]:
 
 
 def _narrowed(values: Array, up: Array) -> Array:
-    """float64 as the next float32 that is not above, or not below."""
+    """Round float64 to the next float32 that is not above, or not below."""
     with np.errstate(over="ignore", invalid="ignore"):
         near = values.astype(np.float32)
         back = near.astype(np.float64)
@@ -172,7 +172,7 @@ def _narrowed(values: Array, up: Array) -> Array:
 def _with_sets(
     nodes: Nodes, features: Array, thresholds: Array, following: Array
 ) -> tuple[Array, Array, Array]:
-    """Nodes that ask whether a feature is in a set become a search by halves in the sorted set."""
+    """Turn nodes that test set membership into a binary search in the sorted set."""
     more: list[tuple[Array, Array, Array]] = []
     count = len(features)
     for at, members in zip(np.flatnonzero(nodes.modes == MEMBER).tolist(), nodes.members, strict=True):
@@ -215,7 +215,7 @@ def _with_sets(
 
 
 def _walked(following: Array, inner: Array, roots: Array, names: _Names) -> tuple[Array, int]:
-    """Which nodes the roots lead to, and how deep the deepest lies."""
+    """Find the nodes reachable from the roots, and the greatest depth."""
     reached = np.zeros(len(inner), bool)
     front = np.unique(roots)
     reached[front] = True
