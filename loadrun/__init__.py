@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .verify.pack.packing import Packer
     from .verify.pack.unpacking import UnpackOptions, unpack_file
     from .verify.pack.verifying import VerifyOptions, verify_files
+    from .verify.reduce import ReduceOptions, reduce_file
     from .verify.saved import JudgeOptions, judge_results
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "Packer",
     "Parameter",
     "ProfileOptions",
+    "ReduceOptions",
     "Replay",
     "Result",
     "RunOptions",
@@ -79,6 +81,7 @@ __all__ = [
     "pack_file",
     "profile_file",
     "random_inputs",
+    "reduce_file",
     "register_engine",
     "replay_files",
     "run",
@@ -123,6 +126,8 @@ _LATER = {
     "compare_reports": "report.changes",
     "ConvertOptions": "onnx.converting",
     "convert_file": "onnx.converting",
+    "ReduceOptions": "verify.reduce",
+    "reduce_file": "verify.reduce",
     "DiffOptions": "verify.diff.files",
     "diff_files": "verify.diff.files",
     "DumpOptions": "dump.options",

@@ -39,6 +39,7 @@ from .engines import (
     make_ready,
     runs_file,
 )
+from .engines.executed import Executed, Profiling
 from .graph import Graph, Var
 from .graph.dtypes import Array, DType, dtype_of
 from .inputs.feeds import fit_inputs, random_inputs
@@ -362,6 +363,14 @@ class Runner:
         while len(self._others) > _KEPT:
             self._others.popitem(last=False)
         return found
+
+    def executed(self) -> list[Executed] | None:
+        """Return what operators took in the last `run`, by the engine's own profiler; None where it has none.
+
+        The engine must be a `loadrun.engines.Choice` with ``profile=True``.
+        """
+        engine = self._native.engine if self._native is not None else self._last._model
+        return engine.executed() if isinstance(engine, Profiling) else None
 
     def _outputs_engine(self) -> Engine:
         """Return the engine for the outputs alone, made on first use."""

@@ -470,7 +470,7 @@ def kept(x: Tensor, axes: Sequence[int], keepdims: object) -> Tensor:
 def _scalar_index(value: Tensor | SupportsInt) -> Tensor:
     if isinstance(value, Tensor):
         return as_vector(whole(value))
-    if isinstance(value, TracedInt) and (result := value._tensor()) is not None:
+    if isinstance(value, TracedInt) and (result := recorded(value)) is not None:
         return as_vector(result)
     return const(np.asarray([int(value)], np.int32))
 

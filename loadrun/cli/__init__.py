@@ -28,6 +28,7 @@ COMMANDS = {
     "judge": "judge saved results with other tolerances",
     "compare": "what changed between two reports",
     "diff": "find where two runs first diverge",
+    "reduce": "find the smallest part of a model that still fails",
     "verify": "check a packed file against its digests and replay it",
     "bench": "time models and compare them",
     "load_and_run": "MegEngine's tool: its flags, its lines, its files",
@@ -35,7 +36,7 @@ COMMANDS = {
     "completion": "complete commands in bash, zsh or fish; the manual page",
 }
 JOBS = {
-    "Check models": ("run", "verify", "diff", "audit"),
+    "Check models": ("run", "verify", "diff", "reduce", "audit"),
     "Make files": ("pack", "unpack", "convert"),
     "Time models": ("bench",),
     "Look at files and reports": ("info", "judge", "compare"),

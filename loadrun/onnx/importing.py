@@ -9,13 +9,14 @@ import numpy as np
 
 from ..base.errors import FormatError, LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Var
-from ..graph.dtypes import Array
+from ..graph.dtypes import Array, numpy_array
 from ..ops.budget import BudgetError, FoldingBudget, limited
 from ..passes.cleanup.loadable import make_loadable
 from ..passes.copies import subgraph
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
 from ..tensors.apply import type_cvt
+from ..tensors.naming import scope as named_part
 from ..tensors.session import exact_arithmetic, suspended, use
 from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder
@@ -345,7 +346,8 @@ class Importer:
         left = {v.name for v in graph.inputs}
         for name in self.inputs:
             if name not in left:
-                self.note(f"no output depends on the input {name!r}, so it is left out")
+                unread = next(v for v in whole.inputs if v.name == name)
+                graph.add("Host2DeviceCopy", *unread.owner.params, names=[name], tensors=unread.owner.tensors)
         return graph
 
     def _checked(self, name: str, value: Value) -> Var:
@@ -429,7 +431,9 @@ class Importer:
     ) -> Sequence[Bound | Unheld] | None:
         """Lower a node to its results, or None if it is refused."""
         try:
-            return self._results(node, inputs, scope, opsets, given)
+            # Messages name operators after the node that they come from.
+            with named_part(node.name or next((n for n in node.outputs if n), node.op)):
+                return self._results(node, inputs, scope, opsets, given)
         except FormatError:
             raise
         except (LoadRunError, UnsupportedTensorTypeError) as e:
@@ -611,7 +615,7 @@ def _constant_input(name: str, kind: TypeProto | None, value: object) -> Bound:
 
 def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: object) -> Value:
     """Convert an input to a constant; one number takes the rank that the file declares."""
-    value = np.asarray(given)
+    value = numpy_array(given)
     elem = tensor.elem if tensor is not None else INT64
     rank = len(tensor.shape.dims) if tensor is not None and tensor.shape is not None else value.ndim
     if elem == STRING and value.dtype.kind in "UO":

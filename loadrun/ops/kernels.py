@@ -20,37 +20,8 @@ from .registry import Call, Kernel, Shape, ShapeCall, implementation
 __all__ = ["kernel_of"]
 
 _HALF = ("Float16", "BFloat16")
-_MOVES = types(Trait.MOVES | Trait.CONSTANT)
-_ANY_FLOAT = frozenset(
-    (
-        *(
-            "TypeCvtV2",
-            "ElemwiseMultiType",
-            "GetVarShapeV1",
-            "Argmax",
-            "Argmin",
-            "NonZero",
-            "Host2DeviceCopy",
-        ),
-        *(
-            "IncrSubtensor",
-            "IndexingIncrMultiAxisVec",
-            "IncrMeshIndexing",
-            "BatchedIncrMeshIndexing",
-            "Alloc",
-        ),
-        *(
-            "AssertEqual",
-            "CondExecPred",
-            "CondExecPredLogical",
-            "CondExecMark",
-            "CondExecMerge",
-            "VirtualDep",
-        ),
-        *("Eye", "Flip", "SVD", "AddUpdate", "CheckNonFinite"),
-    )
-)
-"""Operators besides those that move numbers whose kernels compute in the dtype of their arrays."""
+_OWN = types(Trait.MOVES | Trait.CONSTANT | Trait.GENERIC)
+"""Operators whose own kernels take every dtype."""
 
 
 def kernel_of(c: Call) -> Kernel:
@@ -61,7 +32,7 @@ def kernel_of(c: Call) -> Kernel:
     """
     own = implementation(c.opr.type).kernel
     dtypes = (*c.inputs, *c.outputs)
-    if c.opr.type in _MOVES or c.opr.type in _ANY_FLOAT:
+    if c.opr.type in _OWN:
         return own
     if any(d.name == "Float64" for d in dtypes):
         return _in_float64

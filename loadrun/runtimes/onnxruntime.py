@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import numpy as np
 
 from ..base.about import About
 from ..base.errors import EngineError, UnsupportedError, UsageError
+from ..base.files import contents
 from ..engines import NATIVE, Engine, Setup
+from ..engines.executed import Executed
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..onnx.codes import CODED, from_codes, to_codes
@@ -18,6 +22,7 @@ from ..onnx.tensors import HELD, NAMES
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
 from .native import Ports, fitted, refused
+from .onnxruntime_profile import profiled_nodes
 from .options import EngineOptions, choice, number
 from .runtime import NotTaken, missing
 from .translated import Translated
@@ -46,12 +51,12 @@ _KINDS = {f"tensor({name})": kind for kind, name in NAMES.items()}
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     """ONNX Runtime for a graph; the argument holds execution providers and options, see `OnnxRuntime`."""
-    return Translated(OnnxRuntime(setup.argument), graph, targets, setup)
+    return Translated(OnnxRuntime(setup.argument, profile=setup.profile), graph, targets, setup)
 
 
 def open_file(source: SourceFile, setup: Setup) -> OnnxRuntimeFile:
     """ONNX Runtime for an ONNX file as it is; the argument is that of `make_engine`."""
-    return OnnxRuntimeFile(OnnxRuntime(setup.argument), source)
+    return OnnxRuntimeFile(OnnxRuntime(setup.argument, profile=setup.profile), source)
 
 
 class OnnxRuntime:
@@ -60,6 +65,7 @@ class OnnxRuntime:
     Args:
         argument: execution providers (by default that of the processor) by their whole names or without
             ``ExecutionProvider``, and options ``key=value``, with colons between them.
+        profile: let the runtime's profiler watch all runs.
 
     Raises:
         UsageError: onnxruntime is not installed, has no such provider, or no such option.
@@ -69,7 +75,7 @@ class OnnxRuntime:
     arithmetic = "float32"
     opset = 20
 
-    def __init__(self, argument: str = "") -> None:
+    def __init__(self, argument: str = "", *, profile: bool = False) -> None:
         try:
             import onnxruntime  # optional
         except ImportError as e:
@@ -79,6 +85,9 @@ class OnnxRuntime:
         self.provider = ", ".join(self.providers)
         self.version = str(onnxruntime.__version__)
         self._package: Any = onnxruntime
+        self._profiles = tempfile.TemporaryDirectory(prefix="loadrun-") if profile else None
+        if self._profiles is not None:
+            finalize(self, self._profiles.cleanup)
         self.settings()
 
     def settings(self) -> onnxruntime.SessionOptions:
@@ -86,6 +95,9 @@ class OnnxRuntime:
         made = self._package.SessionOptions()
         made.log_severity_level = _FATAL
         made.intra_op_num_threads = threads()
+        if self._profiles is not None:
+            made.enable_profiling = True
+            made.profile_file_prefix = f"{self._profiles.name}/session"
         for key, value in self.options.values.items():
             self._set(made, key, value)
         return made
@@ -176,11 +188,30 @@ def _providers(available: Sequence[str], words: Sequence[str]) -> list[str]:
     return found
 
 
-class _OnnxRuntimeSession:
+class _Profiled:
+    """A session that was made for profiling, if it was.
+
+    Args:
+        session: the runtime's.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._executed: list[Executed] | None = None
+
+    def executed(self) -> list[Executed]:
+        """Return what operators took in the last run; the session's profiler ends with this."""
+        if self._executed is None:
+            self._executed = profiled_nodes(contents(self._session.end_profiling(), "a profile"))
+        return self._executed
+
+
+class _OnnxRuntimeSession(_Profiled):
     def __init__(
         self, session: onnxruntime.InferenceSession, inputs: Sequence[str], outputs: Sequence[str]
     ) -> None:
-        self._session, self._inputs, self._outputs = session, list(inputs), list(outputs)
+        super().__init__(session)
+        self._inputs, self._outputs = list(inputs), list(outputs)
 
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
         """Execute; contiguous arrays are not copied."""
@@ -193,7 +224,7 @@ class _OnnxRuntimeSession:
         return found
 
 
-class OnnxRuntimeFile:
+class OnnxRuntimeFile(_Profiled):
     """An ONNX file as it is, with the runtime's own optimizations; see `loadrun.engines.FileEngine`.
 
     Args:
@@ -210,7 +241,7 @@ class OnnxRuntimeFile:
             settings = runtime.settings()
             if source.folder is not None:
                 settings.add_session_config_entry(_FOLDER, source.folder)
-            self._session = runtime.session(source.location, settings)
+            super().__init__(runtime.session(source.location, settings))
         except NotTaken as e:
             raise UnsupportedError(refused("onnxruntime", source, e)) from e
         inputs = self._session.get_inputs()

@@ -160,6 +160,8 @@ class Tensor:
 
     _value: Array | None
     _dtype: DType
+    numpy_sizes = False
+    """Whether sizes inside a trace are numpy's tuples, not MegEngine's tensors."""
     _scalar: bool
     _const: bool
     _var: Var | None
@@ -411,6 +413,14 @@ class Tensor:
         place = None if self._place is None else str(self._place)
         parts = self.__class__, self._stored(), self._dtype, self._scalar, self._name, place, self._qparams
         return (_rebuild, parts)
+
+    def __getnewargs__(self) -> tuple[Array, np.dtype[Any], str]:
+        """Return values, dtype and device: what MegEngine's own pickles make a tensor of."""
+        return self.numpy(), self.dtype, self.device.logical_name
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return quantization parameters if there are any: what MegEngine's own pickles hold besides."""
+        return {} if self._qparams is None else {"qparams": self._qparams}
 
     def __copy__(self: T) -> T:
         x = cast(

@@ -43,7 +43,7 @@ def floats(x: Tensor) -> Tensor:
 
 
 def in_float(x: Tensor) -> Tensor:
-    """Return the tensor as float32, of 64 bits as float64."""
+    """Return the tensor as float32, one of 64 bits as float64."""
     return e.real(x)
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "set_threads",
     "shares",
     "splits",
+    "thread_environment",
     "threads",
 ]
 
@@ -150,6 +151,16 @@ def threads() -> int:
         if limit.isascii() and limit.isdigit() and int(limit) > 0:
             _pool.size = min(_pool.size, int(limit))
     return _pool.size
+
+
+def thread_environment(n: int) -> dict[str, str]:
+    """Return the environment of a program that is to use that many threads.
+
+    >>> thread_environment(2)["OMP_NUM_THREADS"]
+    '2'
+    """
+    names = ("OMP", "OPENBLAS", "MKL", "BLIS", "VECLIB_MAXIMUM")
+    return {**os.environ, **{f"{name}_NUM_THREADS": str(n) for name in names}}
 
 
 def quota(root: str | os.PathLike[str] = "/sys/fs/cgroup") -> int | None:

@@ -46,7 +46,7 @@ def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _bounded(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Bring a number beyond an integer dtype to the next one that fits; no integer of it lies between them."""
+    """Return a number beyond an integer dtype as the next one that fits: no integer of it lies between."""
     if type(value) is int and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return max(int(limits.min), min(int(limits.max), value))
