@@ -7,7 +7,6 @@ Each also subclasses the builtin that a caller would reach for by habit, so that
 from __future__ import annotations
 
 from collections.abc import Callable
-
 from typing import TypeVar
 
 __all__ = [
