@@ -158,6 +158,7 @@ _PACKAGES = frozenset(
         "graph",
         "inputs",
         "inputspec",
+        "jit",
         "megengine",
         "onnx",
         "ops",

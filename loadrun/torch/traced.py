@@ -29,7 +29,7 @@ from ..verify.pack.capture import Recorder
 from .complex import of_parts, parts
 from .exporting import export, functional, name_of_target, quiet, refusal, submodules, unsupported
 from .interpret import Interpreter
-from .modules import as_module, as_torch, owner_of
+from .modules import ModuleAttributes, as_module, as_torch, owner_of
 from .other_sizes import at_another_size, differing_outputs, draws_numbers, guarded, never_one, refuse_one
 from .registry import DATA_SIZED, UnsupportedCallError
 from .signature import Signature
@@ -38,11 +38,11 @@ from .values import ndarray, of_numpy
 __all__ = ["Traced"]
 
 
-class Traced(Dumps):
+class Traced(ModuleAttributes, Dumps):
     """A traced torch module: calls run its graph, `dump` writes it.
 
     Args:
-        module: a module, a method of one, or a function of torch tensors.
+        module: a module, a method of one, a script, an exported program, or a function of torch tensors.
         dynamic_shapes: which sizes may differ in later calls, see `loadrun.torch.trace`.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
         program: what torch exported of the module before, with its dynamic shapes.
@@ -53,6 +53,7 @@ class Traced(Dumps):
         program: torch's exported program, once it is traced.
         signature: its arguments and results.
         notes: what is not as in torch: narrowed dtypes, buffers that the module changes.
+        others: traces of the same for sizes for which this one does not hold.
         differences: the largest error between torch's outputs and the reference engine's, by output name; of the
             traced example, and of all testcases of the latest `dump`.
     """
@@ -66,6 +67,10 @@ class Traced(Dumps):
         program: Any = None,
         check: bool | None = True,
     ) -> None:
+        if isinstance(module, torch.export.ExportedProgram):
+            from .program import callable_of  # this is one half of what it is built on
+
+            program, module = module, callable_of(module)
         self.module = module
         self._exported = program
         self._checks = check
@@ -75,6 +80,7 @@ class Traced(Dumps):
         self.signature: Any = None
         self.notes: list[str] = []
         self.differences: dict[str, float] = {}
+        self.others: list[Traced] = []
         self._dynamic = dynamic_shapes
         self.options = TraceOptions(
             symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level
@@ -152,8 +158,40 @@ class Traced(Dumps):
             if self.program is None:
                 return self.record(args, kwargs)
             flat = self.signature.leaves(args, kwargs)
+            held = self.holding(flat)
+            return held.signature.rebuilt(held._run(flat))
+
+    def holding(self, flat: Sequence[Any]) -> Traced:
+        """The trace that takes these arguments: this one, or one of `others`.
+
+        Raises:
+            InputError: none does.
+        """
+        try:
             self.check(flat)
-            return self.signature.rebuilt(self._run(flat))
+        except InputError:
+            for other in self.others:
+                if other.holds(flat):
+                    return other
+            raise
+        return self
+
+    def holds(self, flat: Sequence[Any]) -> bool:
+        """Whether the trace takes these arguments."""
+        try:
+            self.check(flat)
+        except InputError:
+            return False
+        return True
+
+    @property
+    def code(self) -> str:
+        """What torch exported, as Python code; empty before the first call."""
+        return "" if self.program is None else str(self.program.graph_module.code)
+
+    def save(self, file: Any, **options: Any) -> Any:
+        """Write the graph as a .mge file, which `dump` does as well."""
+        return self.dump(file, **options)
 
     def record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Export and record the module on an example, and compare what the reference engine gives with torch's.
@@ -162,6 +200,7 @@ class Traced(Dumps):
             what the graph computes for the example.
         """
         module = as_module(self.module)
+        args, kwargs = _distinct((args, dict(kwargs)))
         with torch.no_grad():
             if self._exported is not None:
                 with quiet():
@@ -173,7 +212,7 @@ class Traced(Dumps):
         if problems:
             raise refusal(module, problems)
         self.program = program
-        self.signature = Signature(program)
+        self.signature = Signature(program, _parameters(module))
         try:
             outputs = self._recorded(module, args, kwargs)
         except BaseException:
@@ -340,6 +379,26 @@ _NARROWED = {
     torch.complex64: "two tensors of float32",
     torch.complex128: "two tensors of float32",
 }
+
+
+def _distinct(values: Any) -> Any:
+    """Arguments of which none is another: torch takes one tensor for one argument, however often it stands there."""
+    seen: set[int] = set()
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.clone()
+
+    return pytree.tree_map(own, values)
+
+
+def _parameters(module: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(module.forward)
+    except ValueError:
+        return None
 
 
 def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
