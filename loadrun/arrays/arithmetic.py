@@ -9,7 +9,7 @@ import numpy as np
 from ..build import emit as e
 from ..build.emit import M, elem, is_bool, is_float, known, number, where
 from ..graph import params as P
-from ..tensors import Tensor, apply1, const
+from ..tensors import Tensor, access, apply1, const
 from ..tensors.source import refused
 from .promotion import common, dtype_of, narrow, operand
 from .registry import lowers, ufunc
@@ -60,7 +60,7 @@ def fmod(x: Tensor, y: Tensor) -> Tensor:
     """Return the remainder with the dividend's sign."""
     if is_float(x):
         return elem(M.MOD, x, y)
-    if x._dtype.name == "Uint8":
+    if access.dtype_of(x).name == "Uint8":
         return elem(M.MOD, x, y)
     return elem(M.MUL, elem(M.MOD, elem(M.ABS, x), elem(M.ABS, y)), elem(M.SIGN, x))
 
@@ -158,7 +158,7 @@ def positive(x: Tensor) -> Tensor:
 @ufunc("absolute", "fabs")
 def absolute(x: Tensor) -> Tensor:
     """Return the absolute value."""
-    return x if is_bool(x) or x._dtype.name == "Uint8" else elem(M.ABS, x)
+    return x if is_bool(x) or access.dtype_of(x).name == "Uint8" else elem(M.ABS, x)
 
 
 @ufunc("sign")
@@ -179,7 +179,7 @@ def reciprocal(x: Tensor) -> Tensor:
     if is_float(x):
         return elem(M.TRUE_DIV, number(1, x), x)
     ones = elem(M.EQ, x, number(1, x))
-    return ones if x._dtype.name == "Uint8" else elem(M.SUB, ones, elem(M.EQ, x, number(-1, x)))
+    return ones if access.dtype_of(x).name == "Uint8" else elem(M.SUB, ones, elem(M.EQ, x, number(-1, x)))
 
 
 # Extremes
@@ -302,7 +302,7 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
             return x
         unit = number(10.0**-decimals, e.cast(x, "float32"))
         wide = e.cast(x, "float32")
-        return e.cast(elem(M.MUL, rint(elem(M.TRUE_DIV, wide, unit)), unit), x._dtype)
+        return e.cast(elem(M.MUL, rint(elem(M.TRUE_DIV, wide, unit)), unit), access.dtype_of(x))
     if decimals == 0:
         return rint(x)
     unit = number(10.0 ** abs(decimals), x)

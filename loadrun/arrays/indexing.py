@@ -16,6 +16,7 @@ import numpy as np
 from ..build import emit as e
 from ..build.emit import M
 from ..tensors import Tensor, TracedInt, const
+from ..tensors.access import dtype_of, is_scalar
 from ..tensors.source import refused
 from .layouts import UnknownLayoutError
 from .promotion import operand, stacked
@@ -48,7 +49,7 @@ class ParsedIndex:
     @property
     def basic(self) -> bool:
         """True if numpy makes a view of it."""
-        return self.mask is None and not any(isinstance(v, Tensor) and not v._scalar for v in self.entries)
+        return self.mask is None and not any(isinstance(v, Tensor) and not is_scalar(v) for v in self.entries)
 
 
 def select(x: Tensor, index: Any) -> ParsedIndex:
@@ -99,7 +100,7 @@ def _arranged(parts: Sequence[Any], shape: tuple[int, ...], dots: bool) -> Parse
             _mask_fits(p, shape, axis)
             result.entries += nonzero(p)
             axis += len(e.sizes(p)) - 1
-        elif isinstance(p, Tensor) and not p._scalar:
+        elif isinstance(p, Tensor) and not is_scalar(p):
             result.entries.append(_checked(p, shape[axis], axis))
         else:
             result.integers[axis] = _integer(p, shape[axis], axis)
@@ -119,7 +120,7 @@ def _index_entry(value: Any) -> Any:
             "indexing with a single bool has no lowering", way_out="use None, or an array of booleans"
         )
     if isinstance(value, Tensor):
-        if value._dtype.name not in ("Bool", "Int32", "Int16", "Int8", "Uint8", "Uint16"):
+        if dtype_of(value).name not in ("Bool", "Int32", "Int16", "Int8", "Uint8", "Uint16"):
             raise IndexError("arrays used as indices must be of integer (or boolean) type")
         return value
     if isinstance(value, (list, np.ndarray, tuple)):
@@ -293,7 +294,7 @@ def nonzero(mask: Tensor) -> list[Tensor]:
     value = e.known(mask)
     if value is not None:
         return [const(v.astype(np.int32)) for v in np.nonzero(value)]
-    if mask._scalar:
+    if is_scalar(mask):
         raise refused("nonzero of a 0-d array has no lowering", way_out="give it an axis first")
     rest = e.cond_take(mask, mask)[1]
     result: list[Tensor] = []

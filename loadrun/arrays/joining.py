@@ -12,6 +12,7 @@ import numpy as np
 from ..build import emit as e
 from ..build.layers.padding import padded
 from ..tensors import Tensor, TracedInt, TracedNumber
+from ..tensors.access import dtype_of
 from ..tensors.source import refused
 from .axes import axis_of
 from .manipulation import atleast_1d, atleast_2d, atleast_3d, indexed
@@ -138,7 +139,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Tensor:
     if isinstance(obj, Tensor) or np.ndim(obj) or isinstance(obj, slice):
         raise refused("np.insert is traced for one place given as a number")
     place = operator.index(obj)
-    v = operand(values, x._dtype.np)
+    v = operand(values, dtype_of(x).np)
     ndim = len(e.sizes(x))
     if len(e.sizes(v)) < ndim:
         # One value for the place, or one per element of the slice there.
@@ -305,14 +306,14 @@ def _constant(x: Tensor, widths: Sequence[tuple[int, int]], values: Any) -> Tens
     else:
         numbers = np.broadcast_to(np.asarray(values), (len(widths), 2))
         one = float(numbers.flat[0])
-        if (numbers == one).all() and float(np.float32(one)) == float(np.asarray(one, x._dtype.np)):
+        if (numbers == one).all() and float(np.float32(one)) == float(np.asarray(one, dtype_of(x).np)):
             return padded(x, widths, "constant", one)
     for axis, pair in enumerate(widths):
         parts = [x]
         for side, width in enumerate(pair):
             if width:
                 given = values if numbers is None else numbers[axis, side]
-                value = e.reshape(operand(given, x._dtype.np), ())
+                value = e.reshape(operand(given, dtype_of(x).np), ())
                 border = e.full(value, (*x.shape[:axis], width, *x.shape[axis + 1 :]))
                 parts.insert(len(parts) if side else 0, border)
         x = e.concat(parts, axis)

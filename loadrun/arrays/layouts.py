@@ -17,6 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..graph.dtypes import Array as NDArray
 from ..tensors import Tensor, TracedInt
+from ..tensors.access import recorded_variable, variable_of
 from ..tensors.symbolic import at_other_sizes
 
 __all__ = ["OtherSizes", "UnknownLayoutError", "agrees_at_other_sizes", "is_view"]
@@ -82,9 +83,9 @@ class OtherSizes:
 
     def noted(self, value: Tensor | None, array: NDArray) -> NDArray:
         """Remember that a value has the sizes of an array, and return the array."""
-        if value is not None and value._var is not None:
+        if value is not None and variable_of(value) is not None:
             for axis, n in enumerate(array.shape):
-                self._known.setdefault((value._var.id, axis), n)
+                self._known.setdefault((recorded_variable(value).id, axis), n)
         return array
 
     def reshaped(self, array: NDArray, shape: Sequence[int]) -> NDArray:
@@ -111,7 +112,7 @@ class OtherSizes:
         return found
 
     def _size(self, x: Tensor, axis: int) -> int | None:
-        return None if x._var is None else self._known.get((x._var.id, axis))
+        return None if recorded_variable(x) is None else self._known.get((recorded_variable(x).id, axis))
 
     def _or_fresh(self, value: int) -> int:
         try:

@@ -12,6 +12,7 @@ from ..build.emit import M, elem, kept, number, summed
 from ..build.exact_products import product
 from ..graph import params as P
 from ..tensors import Tensor, apply, apply1
+from ..tensors.access import dtype_of
 from ..tensors.source import refused
 from .axes import axes_of, axis_of
 from .manipulation import moved
@@ -27,7 +28,7 @@ _LT = P.ElemwiseMultiTypeMode.LT
 
 def _as_float(a: Any) -> Tensor:
     x = operand(a)
-    if x._dtype.name == "Float16":
+    if dtype_of(x).name == "Float16":
         raise TypeError("array type float16 is unsupported in linalg")
     return e.cast(x, "float32")
 
@@ -62,7 +63,7 @@ def matrix_power(a: Any, n: int) -> Tensor:
     if n == 0:
         size = x.shape[-1]
         mask = elem(M.EQ, e.add_axes(e.arange(size), [1]), e.arange(size))
-        return e.broadcast(e.cast(mask, x._dtype), x.shape)
+        return e.broadcast(e.cast(mask, dtype_of(x)), x.shape)
     result: Tensor | None = None
     while True:
         if n & 1:
@@ -210,7 +211,7 @@ def _vector_norm(x: Tensor, order: Any, axes: Sequence[int], keepdims: Any) -> T
         return extreme(size, order > 0, axes, keepdims)
     if order == 0:
         zero = number(0, x)
-        return summed(e.cast(e.compare(_LT, zero, size), x._dtype), axes, keepdims)
+        return summed(e.cast(e.compare(_LT, zero, size), dtype_of(x)), axes, keepdims)
     if order == 1:
         return summed(size, axes, keepdims)
     if isinstance(order, str):

@@ -10,6 +10,7 @@ from ..build import emit as e
 from ..build.emit import M, compare, elem, is_bool, is_float, known, logical_not, number
 from ..graph import params as P
 from ..tensors import Tensor, const
+from ..tensors.access import dtype_of
 from .promotion import common, narrow, operand
 from .registry import lowers, ufunc
 
@@ -171,7 +172,7 @@ def invert(x: Tensor) -> Tensor:
     """Return every bit inverted."""
     if is_bool(x):
         return logical_not(x)
-    return elem(M.SUB, number(255 if x._dtype.name == "Uint8" else -1, x), x)
+    return elem(M.SUB, number(255 if dtype_of(x).name == "Uint8" else -1, x), x)
 
 
 def _low_bits(x: Tensor, y: Tensor) -> Tensor | None:
@@ -180,7 +181,7 @@ def _low_bits(x: Tensor, y: Tensor) -> Tensor | None:
     if value is None or value.size != 1:
         return None
     n = int(value.reshape(())) + 1
-    if n <= 1 or n & (n - 1) or n > np.iinfo(x._dtype.np).max:
+    if n <= 1 or n & (n - 1) or n > np.iinfo(dtype_of(x).np).max:
         return None
     return elem(M.MOD, x, number(n, x))
 
@@ -192,7 +193,7 @@ def _and(x: Tensor, y: Tensor) -> Tensor:
         result = _low_bits(y, x)
     if result is not None:
         return e.broadcast(result, e.broadcast_shape([x, y]))
-    width = 8 * x._dtype.np.itemsize
+    width = 8 * dtype_of(x).np.itemsize
     places = const(np.arange(width, dtype=np.int32))
     two = const(np.int32(2))
 
@@ -202,7 +203,7 @@ def _and(x: Tensor, y: Tensor) -> Tensor:
 
     bits = elem(M.SHL, elem(M.MUL, planes(x), planes(y)), places)
     result = e.reduce(bits, P.ReduceMode.SUM, [len(e.sizes(bits)) - 1])
-    return e.cast(result, x._dtype)
+    return e.cast(result, dtype_of(x))
 
 
 @ufunc("bitwise_and")

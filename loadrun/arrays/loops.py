@@ -9,6 +9,7 @@ import numpy as np
 
 from ..build import emit as e
 from ..tensors import Tensor
+from ..tensors.access import dtype_of, static_shape
 from ..tensors.source import refused
 from .promotion import list_as_tensor, loop, narrow, operand, weak
 from .registry import UFUNCS, name_of
@@ -54,7 +55,7 @@ def _key(target: np.ufunc, values: Sequence[Any]) -> Any:
     shaped = target.nin > 1 and target.signature is None
     for v in values:
         if isinstance(v, Tensor):
-            key += (v._dtype, v._tuple_shape if shaped else None)
+            key += (dtype_of(v), static_shape(v) if shaped else None)
         elif isinstance(v, np.ndarray):
             key += (v.dtype, v.shape)
         elif type(v) in _NUMBERS:

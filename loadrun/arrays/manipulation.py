@@ -10,6 +10,7 @@ import numpy as np
 
 from ..build import emit as e
 from ..tensors import Tensor, TracedInt
+from ..tensors.access import as_vector
 from . import indexing as numpy_index
 from .array import Array
 from .axes import AxisError, axes_of, axis_of, checked_shape, given_shape
@@ -256,7 +257,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Tensor:
         places = np.repeat(np.arange(e.sizes(x)[at]), repeats)
         return e.gather(x, [(at, operand(places))])
     count = repeats if isinstance(repeats, TracedInt) else int(np.asarray(repeats).reshape(()))
-    return _repeated(x._vector(), count, at, whole=False)
+    return _repeated(as_vector(x), count, at, whole=False)
 
 
 # Turning

@@ -14,6 +14,7 @@ from ..build.emit import M, elem, number, where
 from ..graph import params as P
 from ..ops.elemwise.table import MODES, ModeTrait, modes
 from ..tensors import Tensor
+from ..tensors.access import dtype_of
 from .arithmetic import absolute_power, trunc
 from .promotion import operand
 from .registry import lowers, ufunc
@@ -65,17 +66,17 @@ def log10_(x: Tensor) -> Tensor:
 @ufunc("cbrt")
 def cbrt(x: Tensor) -> Tensor:
     """Return the cube root."""
-    return absolute_power(x, 1 / 3) if x._dtype.name == "Float32" else _through_float(cbrt, x)
+    return absolute_power(x, 1 / 3) if dtype_of(x).name == "Float32" else _through_float(cbrt, x)
 
 
 def _through_float(func: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    return e.cast(func(e.cast(x, "float32")), x._dtype)
+    return e.cast(func(e.cast(x, "float32")), dtype_of(x))
 
 
 @ufunc("hypot")
 def hypot(x: Tensor, y: Tensor) -> Tensor:
     """Return the length of the hypotenuse, without overflow on the way."""
-    limits = np.finfo(x._dtype.np)
+    limits = np.finfo(dtype_of(x).np)
     x, y = elem(M.ABS, x), elem(M.ABS, y)
     large, small = elem(M.MAX, x, y), elem(M.MIN, x, y)
     divisor = elem(M.MIN, elem(M.MAX, large, number(float(limits.tiny), x)), number(float(limits.max), x))
@@ -199,7 +200,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, 
     y = operand(x)
     if not e.is_float(y):
         return y
-    limits = np.finfo(y._dtype.np)
+    limits = np.finfo(dtype_of(y).np)
     high = number(float(limits.max if posinf is None else posinf), y)
     low = number(float(limits.min if neginf is None else neginf), y)
     result = where(e.is_nan(y), number(nan, y), y)

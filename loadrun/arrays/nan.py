@@ -11,6 +11,7 @@ from ..build import emit as e
 from ..build.emit import M, elem, is_float, kept, number, summed
 from ..graph import params as P
 from ..tensors import Tensor
+from ..tensors.access import dtype_of
 from ..tensors.source import refused
 from .axes import axes_of
 from .promotion import operand
@@ -131,7 +132,7 @@ def nanmean(
     wide = e.cast(x, "float32")
     axes = axes_of(axis, len(e.sizes(x)))
     total = summed(_replaced(wide, 0), axes, keepdims)
-    return e.cast(elem(M.TRUE_DIV, total, _count_numbers(wide, axes, keepdims)), x._dtype)
+    return e.cast(elem(M.TRUE_DIV, total, _count_numbers(wide, axes, keepdims)), dtype_of(x))
 
 
 def _sorted_rows(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
@@ -149,7 +150,7 @@ def _at_share(y: Tensor, count: Tensor, share: Tensor) -> Tensor:
     zero = number(0, count)
     place = elem(M.MUL, share, elem(M.MAX, elem(M.SUB, count, number(1, count)), zero))
     low = elem(M.FLOOR, place)
-    part = e.cast(elem(M.SUB, place, low), y._dtype)
+    part = e.cast(elem(M.SUB, place, low), dtype_of(y))
     first = along(y, e.cast(low, "int32"), last)
     second = along(y, e.cast(elem(M.CEIL, place), "int32"), last)
     result = elem(M.ADD, first, elem(M.MUL, elem(M.SUB, second, first), part))
@@ -227,7 +228,7 @@ def nanvar(
 ) -> Tensor:
     """Return the variance of what is a number."""
     result, x = _nan_variance(a, axis, dtype, ddof, keepdims)
-    return e.cast(result, x._dtype)
+    return e.cast(result, dtype_of(x))
 
 
 @lowers("nanstd")
@@ -236,4 +237,4 @@ def nanstd(
 ) -> Tensor:
     """Return the standard deviation of what is a number."""
     result, x = _nan_variance(a, axis, dtype, ddof, keepdims)
-    return e.cast(elem(M.SQRT, result), x._dtype)
+    return e.cast(elem(M.SQRT, result), dtype_of(x))

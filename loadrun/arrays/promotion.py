@@ -15,7 +15,8 @@ import numpy as np
 
 from ..build import emit as e
 from ..build.emit import cast
-from ..tensors import Tensor, TracedBool, TracedNumber, const
+from ..tensors import Tensor, TracedBool, TracedNumber, access, const
+from ..tensors.access import recorded
 from ..tensors.dtypes import graph_dtype
 from ..tensors.source import refused
 
@@ -74,7 +75,7 @@ def dtype_of(value: Any) -> DT:
         TraceError: a quantized or bfloat16 tensor, which numpy's functions do not know.
     """
     if isinstance(value, Tensor):
-        kind = value._dtype
+        kind = access.dtype_of(value)
         if kind.is_quantized or kind.name in ("BFloat16", "Complex64"):
             raise refused(f"numpy's functions do not take {kind}", way_out="convert it with astype first")
         return kind.np
@@ -138,7 +139,7 @@ def operand(value: Any, dtype: Any = None) -> Tensor:
         cell = getattr(value, "_cell", None)
         now: Tensor = value if cell is None else cell.read()
         return now if dtype is None else cast(now, narrow(dtype))
-    if isinstance(value, TracedNumber) and (result := value._tensor()) is not None:
+    if isinstance(value, TracedNumber) and (result := recorded(value)) is not None:
         return result if dtype is None else cast(result, narrow(dtype))
     if weak(value) and dtype is not None and np.dtype(dtype).kind in "iu":
         limits = np.iinfo(dtype)

@@ -18,6 +18,7 @@ import numpy as np
 from ..base.errors import TraceError
 from ..build import emit as e
 from ..tensors import Tensor, active
+from ..tensors.access import dtype_of, is_scalar, session_of, snapshot
 from ..tensors.protocols import NumpyProtocols
 from ..tensors.source import WAY_OUT, refused
 from .array import Array
@@ -103,9 +104,9 @@ def _wrapped(result: Any, arrays: bool, inputs: Sequence[Tensor]) -> Any:
         return result
     if isinstance(result, Tensor):
         if arrays:
-            return Array._around(result, ordered=_ordered(inputs), scalar=result._scalar)
-        fresh = result._session is not None and not any(result is x for x in inputs)
-        return result if fresh else result._frozen()
+            return Array._around(result, ordered=_ordered(inputs), scalar=is_scalar(result))
+        fresh = session_of(result) is not None and not any(result is x for x in inputs)
+        return result if fresh else snapshot(result)
     if isinstance(result, (list, tuple)):
         parts = [_wrapped(v, arrays, inputs) for v in result]
         return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
@@ -129,10 +130,10 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
             "its contents would be constants of the graph",
             "make it inside the function from a traced array: np.zeros_like(x), np.zeros(shape, like=x), x.copy()",
         )
-    value = e.cast(operand(result), out._dtype)
-    if not _may_be_stored(result._dtype.np, out._dtype.np):
+    value = e.cast(operand(result), dtype_of(out))
+    if not _may_be_stored(dtype_of(result).np, dtype_of(out).np):
         raise TypeError(
-            f"Cannot cast output from {result._dtype.np!r} to {out._dtype.np!r} with casting rule 'same_kind'"
+            f"Cannot cast output from {dtype_of(result).np!r} to {dtype_of(out).np!r} with casting rule 'same_kind'"
         )
     want = e.sizes(out)
     if e.sizes(value) != want:
@@ -146,7 +147,7 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
         value = e.where(where, value, operand(out))
     if isinstance(out, Array):
         return out._written(value)
-    out._reset(value)
+    out.set_value(value)
     return out
 
 

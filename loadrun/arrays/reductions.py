@@ -11,7 +11,8 @@ from ..build import emit as e
 from ..build.emit import M, elem, half_sums, is_bool, is_float, kept, number, summed
 from ..graph import params as P
 from ..graph.dtypes import DType
-from ..tensors import Tensor, TracedInt, apply1
+from ..tensors import Tensor, TracedInt, access, apply1
+from ..tensors.access import as_vector, is_scalar
 from ..tensors.source import refused
 from . import indexing as numpy_index
 from . import logic
@@ -40,7 +41,7 @@ _TRUTH = "int32"
 def flat_or(a: Any, axis: Any, *, strict: bool = False) -> tuple[Tensor, int]:
     """Return the array and an axis from 0; flattened for no axis, and, unless `strict`, for axis 0 of a 0-d array."""
     x = operand(a)
-    if axis is None or (not strict and x._scalar and axis in (0, -1)):
+    if axis is None or (not strict and is_scalar(x) and axis in (0, -1)):
         return e.flat(x), 0
     return x, axis_of(axis, len(e.sizes(x)))
 
@@ -78,7 +79,7 @@ def sum_(
     x = operand(a)
     x = _masked(e.cast(x, sum_dtype(x, dtype)), where, 0)
     result = summed(x, axes_of(axis, len(e.sizes(x))), keepdims)
-    return result if initial is None else elem(M.ADD, result, operand(initial, x._dtype.np))
+    return result if initial is None else elem(M.ADD, result, operand(initial, access.dtype_of(x).np))
 
 
 @lowers("prod")
@@ -96,14 +97,14 @@ def prod(
     x = _masked(e.cast(x, sum_dtype(x, dtype)), where, 1)
     axes = axes_of(axis, len(e.sizes(x)))
     result = kept(e.reduce(x, _R.PRODUCT, axes), axes, keepdims)
-    return result if initial is None else elem(M.MUL, result, operand(initial, x._dtype.np))
+    return result if initial is None else elem(M.MUL, result, operand(initial, access.dtype_of(x).np))
 
 
 def extreme(x: Tensor, largest: bool, axes: Sequence[int], keepdims: Any = False) -> Tensor:
     """Return the largest or smallest value over axes."""
     if is_bool(x):
         return e.cast(extreme(e.cast(x, _TRUTH), largest, axes, keepdims), "bool")
-    if x._dtype.name == "Uint16":
+    if access.dtype_of(x).name == "Uint16":
         return e.cast(extreme(e.cast(x, "int32"), largest, axes, keepdims), np.uint16)
     return kept(e.reduce(x, _R.MAX if largest else _R.MIN, axes), axes, keepdims)
 
@@ -121,7 +122,7 @@ def _extreme_function(a: Any, axis: Any, keepdims: Any, initial: Any, where: Any
         if any(e.sizes(x)[i] == 0 for i in axes):
             raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
         return extreme(x, largest, axes, keepdims)
-    start = operand(initial, x._dtype.np)
+    start = operand(initial, access.dtype_of(x).np)
     if where is not True:
         x = e.where(operand(where, np.bool_), x, start)
     result = extreme(x, largest, axes, keepdims)
@@ -198,13 +199,13 @@ def mean(
     if where is True:
         return mean_of(x, axes, keepdims)
     mask = e.broadcast(operand(where, np.bool_), x.shape)
-    count = summed(e.cast(mask, x._dtype), axes, keepdims)
+    count = summed(e.cast(mask, access.dtype_of(x)), axes, keepdims)
     return elem(M.TRUE_DIV, summed(_masked(x, where, 0), axes, keepdims), count)
 
 
 def variance(x: Tensor, axes: Sequence[int], ddof: Any, keepdims: Any, mean: Any = None) -> Tensor:
     """Return the mean squared distance from the mean, divided by the number of elements less `ddof`."""
-    middle = mean_of(x, axes, True) if mean is None else operand(mean, x._dtype.np)
+    middle = mean_of(x, axes, True) if mean is None else operand(mean, access.dtype_of(x).np)
     squares = elem(M.SQUARE, elem(M.SUB, x, middle))
     if not ddof:
         return mean_of(squares, axes, keepdims)
@@ -217,7 +218,7 @@ def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, mean: Any
     """Return the variance in float32, and the dtype that numpy gives it."""
     x = _as_floating(operand(a), dtype)
     axes = axes_of(axis, len(e.sizes(x)))
-    return variance(e.cast(x, "float32"), axes, ddof, keepdims, mean), x._dtype
+    return variance(e.cast(x, "float32"), axes, ddof, keepdims, mean), access.dtype_of(x)
 
 
 @lowers("var")
@@ -265,7 +266,7 @@ def average(
         result = mean_of(x, axes, keepdims)
         total = e.like(element_count(x, axes), x)
     else:
-        w = operand(weights, x._dtype.np)
+        w = operand(weights, access.dtype_of(x).np)
         if e.sizes(w) != e.sizes(x):
             if len(e.sizes(w)) != 1 or len(axes) != 1:
                 raise TypeError("weights of another shape than the array must be 1-d, for one axis")
@@ -284,13 +285,13 @@ def _position(a: Any, axis: Any, keepdims: Any, largest: bool) -> Tensor:
     x, at = flat_or(given, axis)
     if e.sizes(x)[at] == 0:
         raise ValueError(f"attempt to get arg{'max' if largest else 'min'} of an empty sequence")
-    if x._dtype.name in ("Bool", "Uint16"):
+    if access.dtype_of(x).name in ("Bool", "Uint16"):
         x = e.cast(x, "int32")
-    if x._dtype.name == "Int32":
+    if access.dtype_of(x).name == "Int32":
         # The operator compares as float32, which cannot hold large integers exactly.
         x = e.cast(elem(M.EQ, x, extreme(x, largest, [at], True)), "float32")
         largest = True
-    result = apply1("Argmax" if largest else "Argmin", P.Axis(axis=at), inputs=[x._vector()], scalar=False)
+    result = apply1("Argmax" if largest else "Argmin", P.Axis(axis=at), inputs=[as_vector(x)], scalar=False)
     ndim = len(e.sizes(given))
     if axis is None and keepdims:
         return e.reshape(result, (1,) * max(ndim, 1))
@@ -315,7 +316,7 @@ def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) 
 def cumulated(x: Tensor, axis: int) -> Tensor:
     """Return the running sum along an axis."""
     param = P.Cumsum(axis=axis, exclusive=False, reverse=False)
-    return apply1("CumsumV1", param, inputs=[x._vector()], scalar=False)
+    return apply1("CumsumV1", param, inputs=[as_vector(x)], scalar=False)
 
 
 def scanned(x: Tensor, axis: int, func: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -448,7 +449,7 @@ def at(target: np.ufunc, a: Any, indices: Any, b: Any) -> None:
     if not isinstance(a, Array):
         raise refused(f"np.{target.__name__}.at writes into an array that is not traced")
     x = operand(a)
-    value = operand(b, x._dtype.np)
+    value = operand(b, access.dtype_of(x).np)
     if target is np.subtract:
         value = elem(M.NEGATE, value)
     found = numpy_index.select(x, indices)

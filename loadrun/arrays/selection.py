@@ -10,6 +10,7 @@ from ..build import emit as e
 from ..build.emit import M, elem
 from ..graph import params as P
 from ..tensors import Tensor, TracedInt, apply1
+from ..tensors.access import as_vector, dtype_of
 from ..tensors.source import refused
 from . import indexing as numpy_index
 from .array import Array
@@ -100,7 +101,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
     """Return slices of an axis by their numbers."""
     x, at = flat_or(a, axis)
     index = operand(indices)
-    if index._dtype.is_float or e.is_bool(index):
+    if dtype_of(index).is_float or e.is_bool(index):
         raise TypeError(
             f"Cannot cast array data from {index.dtype!r} to dtype('int64') according to the rule 'safe'"
         )
@@ -110,7 +111,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
     if found is not None and found.size and not (-n <= found.min() and found.max() < n):
         bad = int(found.max()) if found.max() >= n else int(found.min())
         raise IndexError(f"index {bad} is out of bounds for axis {at} with size {n}")
-    return e.gather(x._vector(), [(at, index)])
+    return e.gather(as_vector(x), [(at, index)])
 
 
 def along(x: Tensor, index: Tensor, axis: int) -> Tensor:
@@ -278,7 +279,7 @@ def _reset(a: Any, value: Tensor) -> None:
             raise TypeError("a numpy scalar cannot be written to")
         a._cell.write(value)
     else:
-        a._reset(value)
+        a.set_value(value)
 
 
 @lowers("copyto")
@@ -288,7 +289,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     if isinstance(dst, Array) and isinstance(src, Array) and e.sizes(x) and dst._cell.is_same(src._cell):
         # numpy copies nothing onto itself, before it asks whether it may write.
         return
-    value = e.broadcast(numpy_index.fitted(operand(src, x._dtype.np), x.shape), x.shape)
+    value = e.broadcast(numpy_index.fitted(operand(src, dtype_of(x).np), x.shape), x.shape)
     _reset(dst, value if where is True else e.where(operand(where, np.bool_), value, x))
 
 
@@ -307,7 +308,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     for i in range(1, ndim):
         grid = e.reshape(e.arange(y.shape[i]), tuple(-1 if j == i else 1 for j in range(ndim)))
         ids.append((i, grid))
-    value = operand(values, x._dtype.np)
+    value = operand(values, dtype_of(x).np)
     value = e.broadcast(value, e.permute(place, back).shape)
     changed = e.scatter(y, e.permute(value, order), ids)
     _reset(arr, e.permute(changed, back))
@@ -319,7 +320,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     x = _target(a, "put")
     flat = e.flat(x)
     index = e.flat(_inside(operand(ind, np.int32), flat.shape[0], mode))
-    value = e.flat(operand(v, x._dtype.np))
+    value = e.flat(operand(v, dtype_of(x).np))
     if e.sizes(value)[0] not in (1, e.sizes(index)[0]):
         raise refused("np.put is traced for one value, or as many as there are places")
     changed = e.scatter(flat, e.broadcast(value, index.shape), [(0, index)])
@@ -330,7 +331,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """Return elements replaced where a mask is true, by values of the array's shape or one value."""
     x = _target(a, "putmask")
-    value = operand(values, x._dtype.np)
+    value = operand(values, dtype_of(x).np)
     if e.sizes(value) != e.sizes(x) and value.size != 1:
         raise refused("np.putmask is traced for one value, or values of the array's shape")
     value = e.reshape(value, ()) if value.size == 1 else value
@@ -341,7 +342,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """Return elements replaced where a mask is true, by one value or one after the other."""
     x = _target(arr, "place")
-    value = e.flat(operand(vals, x._dtype.np))
+    value = e.flat(operand(vals, dtype_of(x).np))
     chosen = e.cast(operand(mask), "bool")
     if e.sizes(value) == (1,):
         _reset(arr, e.where(chosen, e.reshape(value, ()), x))
@@ -360,7 +361,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
         raise refused("np.fill_diagonal is traced for matrices, without wrap")
     rows, columns = (e.arange(n) for n in x.shape)
     mask = e.compare(_EQ, e.add_axes(rows, [1]), columns)
-    value = operand(val, x._dtype.np)
+    value = operand(val, dtype_of(x).np)
     if e.sizes(value) not in ((), (1,)):
         value = e.gather(value, [(0, elem(M.MOD, rows, e.like(value.shape[0], rows)))])
         value = e.add_axes(value, [1])

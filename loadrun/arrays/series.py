@@ -10,6 +10,7 @@ from ..build import emit as e
 from ..build.emit import M, elem, number, summed
 from ..graph import params as P
 from ..tensors import Tensor, apply1
+from ..tensors.access import as_vector, dtype_of
 from ..tensors.source import refused
 from .arithmetic import clipped
 from .axes import axes_of, axis_of
@@ -49,7 +50,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
     """Return differences of neighbours of the flattened array."""
     parts: list[Any] = [diff(e.flat(operand(ary)))]
-    kind = parts[0]._dtype.np
+    kind = dtype_of(parts[0]).np
     if to_begin is not None:
         parts.insert(0, e.flat(operand(to_begin, kind)))
     if to_end is not None:
@@ -76,7 +77,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     for at, step in zip(axes, steps, strict=True):
         if e.sizes(x)[at] < 2:
             raise ValueError("Shape of array too small to calculate a numerical gradient")
-        h = operand(step, x._dtype.np)
+        h = operand(step, dtype_of(x).np)
         inner = elem(M.TRUE_DIV, elem(M.SUB, _cut(x, at, 2, None), _cut(x, at, None, -2)), elem(M.ADD, h, h))
         first = elem(M.SUB, _cut(x, at, 1, 2), _cut(x, at, None, 1))
         last = elem(M.SUB, _cut(x, at, -1, None), _cut(x, at, -2, -1))
@@ -91,9 +92,9 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
     f = _as_float(y)
     at = axis_of(axis, len(e.sizes(f)))
     if x is None:
-        width = operand(dx, f._dtype.np)
+        width = operand(dx, dtype_of(f).np)
     else:
-        places = operand(x, f._dtype.np)
+        places = operand(x, dtype_of(f).np)
         width = diff(places, axis=-1 if len(e.sizes(places)) == 1 else at)
         if len(e.sizes(width)) == 1:
             ndim = len(e.sizes(f))
@@ -156,7 +157,7 @@ def _sliding(a: Tensor, v: Tensor, mode: str) -> Tensor:
 def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     """Convolve two vectors."""
     kind = narrow(common([a, v]))
-    x, y = (e.cast(operand(u, kind)._vector(), "float32") for u in (a, v))
+    x, y = (e.cast(as_vector(operand(u, kind)), "float32") for u in (a, v))
     if e.sizes(y)[0] > e.sizes(x)[0]:
         x, y = y, x
     result = _sliding(x, e.subtensor(y, [(0, None, None, -1, None)]), mode)
@@ -172,7 +173,7 @@ def _like_sums(found: Tensor, kind: Any) -> Tensor:
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
     """Return sums of products of two vectors, one moved along the other."""
     kind = narrow(common([a, v]))
-    x, y = (e.cast(operand(u, kind)._vector(), "float32") for u in (a, v))
+    x, y = (e.cast(as_vector(operand(u, kind)), "float32") for u in (a, v))
     if e.sizes(y)[0] <= e.sizes(x)[0]:
         return _like_sums(_sliding(x, y, mode), kind)
     turned = _sliding(y, x, mode)

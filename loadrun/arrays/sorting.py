@@ -10,6 +10,7 @@ from ..build import emit as e
 from ..build.emit import M, elem
 from ..graph import params as P
 from ..tensors import Tensor, apply
+from ..tensors.access import as_vector, dtype_of
 from ..tensors.source import refused
 from .arithmetic import rint
 from .axes import axes_of
@@ -35,7 +36,7 @@ def _sorted_rows(x: Tensor) -> tuple[Tensor, Tensor]:
         n=2,
         scalar=False,
     )
-    return e.reshape(e.cast(values, x._dtype), x.shape), e.reshape(places, x.shape)
+    return e.reshape(e.cast(values, dtype_of(x)), x.shape), e.reshape(places, x.shape)
 
 
 def _ordered(a: Any, axis: Any, which: int) -> Tensor:
@@ -93,7 +94,7 @@ def rows_of(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
     """Sort floats with the reduced axes joined as the last one; give their maximum and the axes, too."""
     x = operand(a)
     x = x if e.is_float(x) else e.cast(x, "float32")
-    x = x._vector()
+    x = as_vector(x)
     ndim = len(e.sizes(x))
     axes = axes_of(axis, ndim)
     rest = [i for i in range(ndim) if i not in axes]
@@ -174,7 +175,7 @@ def quantile(
     result = first
     if method in ("linear", "midpoint"):
         second = e.gather(y, [(last, high)])
-        result = elem(M.ADD, first, elem(M.MUL, elem(M.SUB, second, first), e.cast(part, y._dtype)))
+        result = elem(M.ADD, first, elem(M.MUL, elem(M.SUB, second, first), e.cast(part, dtype_of(y))))
     lead = len(e.sizes(share))
     if lead:
         result = e.permute(result, [*range(last, last + lead), *range(last)])

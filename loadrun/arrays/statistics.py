@@ -11,6 +11,7 @@ from ..build.emit import M, elem, number, summed
 from ..build.exact_products import product
 from ..graph import params as P
 from ..tensors import Tensor
+from ..tensors.access import dtype_of
 from ..tensors.source import refused
 from .promotion import common, narrow, operand, stacked
 from .reductions import element_count, extreme, mean_of
@@ -34,7 +35,7 @@ def _counts(places: Tensor, bins: int, weights: Tensor | None) -> Tensor:
 def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tensor:
     """Return how often each number occurs, of uint8 arrays and with ``minlength=256``, so that the length is known."""
     values = operand(x)
-    if values._dtype.name != "Uint8" or int(minlength) < 256:
+    if dtype_of(values).name != "Uint8" or int(minlength) < 256:
         raise refused(
             "np.bincount of a traced array",
             "the number of results depends on the data",

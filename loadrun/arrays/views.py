@@ -24,6 +24,7 @@ from ..base.errors import TraceError
 from ..build import emit as e
 from ..graph.dtypes import Array as NDArray
 from ..tensors import Tensor
+from ..tensors.access import session_of
 from ..tensors.source import here, shown
 from .layouts import OtherSizes, UnknownLayoutError, agrees_at_other_sizes, is_view
 
@@ -184,7 +185,7 @@ class MemoryCell:
             return None
         value = self.root.value
         assert value is not None
-        session = value._session
+        session = session_of(value)
         if here is None or session is None or not session.symbolic_shape or session.detached(value):
             return here
         return here if agrees_at_other_sizes(here, self._elsewhere, ask) else None

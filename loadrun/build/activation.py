@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ..base.errors import EngineError
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply1, as_tensor, elemwise
+from ..tensors.access import dtype_of
 from ..tensors.promotion import operands
 from ..tensors.reducing import max, sum
 from ..tensors.shaping import squeeze
@@ -47,9 +48,9 @@ def _operand(x: TensorLike) -> Tensor:
 def _of_floats(mode: P.ElemwiseMode, x: TensorLike) -> Tensor:
     """Return an elementwise mode that has no integer form."""
     value = _operand(x)
-    if not value._dtype.is_float:
+    if not dtype_of(value).is_float:
         raise EngineError(
-            f"{mode.name.lower()} takes floats, found {value._dtype}; convert with astype('float32')"
+            f"{mode.name.lower()} takes floats, found {dtype_of(value)}; convert with astype('float32')"
         )
     return elemwise(mode, value)
 

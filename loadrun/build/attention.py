@@ -9,6 +9,7 @@ import numpy as np
 
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, as_tensor
+from ..tensors.access import static_shape
 from ..tensors.reducing import mean
 from ..tensors.shaping import broadcast_to, concat
 from .geometry import require
@@ -147,16 +148,16 @@ def _check_inputs(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, padding: Tensor | None, heads: int
 ) -> None:
     """Raise AssertionError unless the shapes fit together."""
-    shapes = [x._tuple_shape for x in (query, key, value)]
+    shapes = [static_shape(x) for x in (query, key, value)]
     require(all(len(s) == 3 for s in shapes), f"query, key and value must have 3 dimensions, found {shapes}")
     (n, rows, _), (kn, keys, _), (vn, length, _) = shapes
     require(n == kn == vn, f"query, key and value must have one batch size, found {n}, {kn} and {vn}")
     require(keys == length, f"key and value must have one length, found {keys} and {length}")
     if padding is not None:
-        found = padding._tuple_shape
+        found = static_shape(padding)
         require(found in ((n, keys), (2, n)), f"key_padding_mask must be {(n, keys)}, found {found}")
     if mask is not None:
-        found = mask._tuple_shape
+        found = static_shape(mask)
         fits = (rows, keys), (n * heads, rows, keys), (2, rows)
         require(found in fits, f"attn_mask must be {fits[0]} or {fits[1]}, found {found}")
 

@@ -10,6 +10,7 @@ from typing import Any
 from ..graph import params as P
 from ..graph.dtypes import DType
 from ..tensors import Tensor, TensorLike, apply1, as_tensor, convert, shape_tensor
+from ..tensors.access import dtype_of
 from ..tensors.switches import SWITCHES
 from .geometry import Mode, Sizes, member, pair, require, sizes, triple
 
@@ -232,7 +233,7 @@ def _blown_up(
     for i, e in enumerate(extra):
         size = (inp.shape[2 + i] - 1) * stride[i] + dilation[i] * (weight.shape[first + i] - 1)
         shape.append(size - 2 * padding[i] + e + 1)
-    kind = P.DTypeParam(dtype=P.DTypeEnum[weight._dtype.name])
+    kind = P.DTypeParam(dtype=P.DTypeEnum[dtype_of(weight).name])
     return [apply1("Alloc", kind, inputs=[shape_tensor(shape)], scalar=False)]
 
 

@@ -20,10 +20,12 @@ from ..tensors import (
     elemwise,
     shape_tensor,
 )
+from ..tensors.access import as_vector, dtype_of, named_device, set_device, snapshot, static_shape
 from ..tensors.complex_pairs import COMPLEX, as_pair, of_pair
 from ..tensors.device import default_device, placed
 from ..tensors.dtypes import DTypeLike, graph_dtype
 from ..tensors.naming import titled
+from ..tensors.shaping import broadcast_to
 from .transcendental import cos, sin
 
 __all__ = [
@@ -109,9 +111,9 @@ def linspace(
     """
     inputs = [as_tensor(v) for v in (start, stop, num)]
     for x, part in zip(inputs, ("start", "stop", "number"), strict=True):
-        if x._dtype.name == "Uint16" or (x._dtype.name == "Bool" and part == "number"):
+        if dtype_of(x).name == "Uint16" or (dtype_of(x).name == "Bool" and part == "number"):
             raise EngineError(
-                f"Linspace does not take {x._dtype} as its {part}; convert it to int32 or float32"
+                f"Linspace does not take {dtype_of(x)} as its {part}; convert it to int32 or float32"
             )
     param, place = P.Linspace(endpoint=True), placed(device)
     return apply1("Linspace", param, inputs=inputs, scalar=False, place=place).astype(dtype)
@@ -174,13 +176,13 @@ def full(
 
 
 def _broadcast_filling(shape: ShapeLike, filling: Tensor, name: str, device: str | None = None) -> Tensor:
-    place = placed(device) or filling._place
+    place = placed(device) or named_device(filling)
     if isinstance(shape, Tensor):
         place = place or default_device()
-        shape = shape._vector()
+        shape = as_vector(shape)
     if not isinstance(shape, (int, np.integer)) and not len(shape):
-        made = filling._frozen()
-        made._place = place
+        made = snapshot(filling)
+        set_device(made, place)
         return made
     sizes = shape_tensor(shape)
     with titled(name, None if name == "Broadcast" else filling):
@@ -212,7 +214,7 @@ def full_like(inp: TensorLike, value: TensorLike) -> Tensor:
     [[2, 2], [2, 2]]
     """
     x = as_tensor(inp)
-    made = _broadcast_filling(x.shape, const(value, x.dtype), "FillLike", x._place)
+    made = _broadcast_filling(x.shape, const(value, x.dtype), "FillLike", named_device(x))
     made.format = x.format
     return made
 
@@ -272,10 +274,10 @@ def meshgrid(*inputs: TensorLike, indexing: str = "xy") -> tuple[Tensor, ...]:
 def _parts(*values: TensorLike) -> list[Tensor]:
     """Return float32 tensors of the shape to which tensors broadcast."""
     parts = [as_tensor(v, None if isinstance(v, Tensor) else "float32").astype("float32") for v in values]
-    shape = np.broadcast_shapes(*(x._tuple_shape for x in parts))
-    like = next((x for x in parts if x._tuple_shape == shape), None)
+    shape = np.broadcast_shapes(*(static_shape(x) for x in parts))
+    like = next((x for x in parts if static_shape(x) == shape), None)
     target = shape if like is None else like.shape
-    return [x if x._tuple_shape == shape else x._broadcast(*target) for x in parts]
+    return [x if static_shape(x) == shape else broadcast_to(x, target) for x in parts]
 
 
 def complex(real: TensorLike, imag: TensorLike) -> Tensor:
@@ -307,7 +309,7 @@ def real(complex: TensorLike) -> Tensor:
     [1.0]
     """
     z = as_tensor(complex)
-    return as_pair(z)[0] if z._dtype == COMPLEX else z
+    return as_pair(z)[0] if dtype_of(z) == COMPLEX else z
 
 
 def imag(complex: TensorLike) -> Tensor:
@@ -317,4 +319,4 @@ def imag(complex: TensorLike) -> Tensor:
     [2.0]
     """
     z = as_tensor(complex)
-    return as_pair(z)[1] if z._dtype == COMPLEX else zeros_like(z)
+    return as_pair(z)[1] if dtype_of(z) == COMPLEX else zeros_like(z)

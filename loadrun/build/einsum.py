@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..tensors import Tensor, TensorLike, as_tensor
+from ..tensors.access import dtype_of
 from .contraction import contracted
 from .geometry import require
 
@@ -29,6 +30,6 @@ def einsum(equation: str, *args: TensorLike) -> Tensor:
     ([[7.0, 10.0], [15.0, 22.0]], 5.0)
     """
     tensors = [as_tensor(x) for x in args]
-    kinds = [*dict.fromkeys(str(x._dtype) for x in tensors)]
+    kinds = [*dict.fromkeys(str(dtype_of(x)) for x in tensors)]
     require(len(kinds) == 1, f"einsum takes tensors of one dtype, found {', '.join(kinds) or 'none'}")
     return contracted(equation, tensors)

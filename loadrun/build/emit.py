@@ -20,6 +20,22 @@ from ..graph.dtypes import DType, plain
 from ..ops.budget import affordable, pay
 from ..ops.catalog import types
 from ..ops.op import Trait
+from ..tensors.access import (
+    as_scalar,
+    as_vector,
+    dtype_of,
+    from_stored,
+    is_constant,
+    is_scalar,
+    mark_constant,
+    memory_format,
+    recorded,
+    session_of,
+    set_format,
+    static_shape,
+    value_of,
+    variable_of,
+)
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
 from ..tensors.convert import const
 from ..tensors.dtypes import graph_dtype
@@ -79,37 +95,38 @@ _SAME_MEMORY = types(Trait.CONTIGUOUS) & types(Trait.REARRANGES)
 
 def is_bool(x: Tensor) -> bool:
     """Tell whether a tensor holds booleans."""
-    return x._dtype.name == "Bool"
+    return dtype_of(x).name == "Bool"
 
 
 def is_float(x: Tensor) -> bool:
     """Tell whether a tensor holds floating-point numbers."""
-    return x._dtype.is_float
+    return dtype_of(x).is_float
 
 
 def known(x: Tensor) -> NDArray | None:
     """Return the value of a tensor that is a constant of the graph, else None."""
-    return x._value if x._const else None
+    return value_of(x) if is_constant(x) else None
 
 
 def fluid(x: Tensor) -> bool:
     """Tell whether the data may decide how large a tensor is."""
-    return x._session is not None and x._session.fluid(x)
+    session = session_of(x)
+    return session is not None and session.fluid(x)
 
 
 def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:
     """Return what a function gives for tensors; a constant where all of them are constants."""
-    if any(x._session is not None for x in xs):
+    if any(session_of(x) is not None for x in xs):
         return func(*xs)
     with suspended():
         result = func(*xs)
-    result._const = True
+    mark_constant(result)
     return result
 
 
 def sizes(x: Tensor) -> tuple[int, ...]:
     """Return the shape as it is now, in plain numbers."""
-    return x._tuple_shape
+    return static_shape(x)
 
 
 def elem(mode: P.ElemwiseMode, *xs: Tensor) -> Tensor:
@@ -124,18 +141,19 @@ def _dense(x: Tensor, row: Tensor) -> Tensor:
 
     MegEngine 1.13.0's x86 kernels of two inputs read such a slice as if there were none.
     """
-    if x._var is None or x._session is None or not _has_gaps(x._var.owner):
+    var, session, first = variable_of(x), session_of(x), variable_of(row)
+    if var is None or session is None or not _has_gaps(var.owner):
         return x
     now, other = sizes(x), sizes(row)
     if len(now) < 2 or not other:
         return x
     # A constant of one row stays one row when the batch grows.
-    grows = now[0] != 1 or (row._var is None and isinstance(x.shape[0], TracedInt))
+    grows = now[0] != 1 or (first is None and isinstance(x.shape[0], TracedInt))
     is_row = other[-1] == now[-1] != 1 and (len(other) < len(now) or (other[0] == 1 and grows))
-    if not x._session.chosen(("dense", x._var.id, None if row._var is None else row._var.id), is_row):
+    if not session.chosen(("dense", var.id, None if first is None else first.id), is_row):
         return x
     dense = apply1("ReshapeV1", P.OptionalAxisV1(), inputs=[flat(x), shape_tensor(x.shape)], scalar=False)
-    dense._format = x._format
+    set_format(dense, memory_format(x))
     return dense
 
 
@@ -155,18 +173,22 @@ def compare(mode: P.ElemwiseMultiTypeMode, *xs: Tensor) -> Tensor:
 def cast(x: Tensor, dtype: Any) -> Tensor:
     """Return the values in another dtype of the graph; unchanged where they have it."""
     want = dtype if isinstance(dtype, DType) else graph_dtype(dtype)
-    if want == x._dtype:
+    if want == dtype_of(x):
         return x
     value = known(x)
-    if value is not None and not (x._dtype.is_float and not want.is_float) and want.name != "BFloat16":
-        return Tensor._of(value.astype(want.np), want, x._scalar, const=True)
+    if value is not None and not (dtype_of(x).is_float and not want.is_float) and want.name != "BFloat16":
+        return from_stored(value.astype(want.np), want, is_scalar(x), const=True)
     return type_cvt(x, want)
 
 
 def number(value: float, x: Tensor) -> Tensor:
     """Return a constant scalar of the dtype of `x`; one tensor for equal numbers, so that a trace has it once."""
     # Equality ignores the sign of zero and fails for NaN.
-    return _scalar_constant(value, np.signbit(value), x._dtype) if value == value else const(value, x._dtype)
+    return (
+        _scalar_constant(value, np.signbit(value), dtype_of(x))
+        if value == value
+        else const(value, dtype_of(x))
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -176,9 +198,9 @@ def _scalar_constant(value: float, negative: bool, dtype: DType) -> Tensor:
 
 def like(value: Any, x: Tensor) -> Tensor:
     """Return a constant array, or a size, in the dtype of `x`."""
-    if isinstance(value, TracedNumber) and (result := value._tensor()) is not None:
-        return cast(result, x._dtype)
-    return const(np.asarray(value), x._dtype)
+    if isinstance(value, TracedNumber) and (result := recorded(value)) is not None:
+        return cast(result, dtype_of(x))
+    return const(np.asarray(value), dtype_of(x))
 
 
 def logical_not(x: Tensor) -> Tensor:
@@ -190,9 +212,9 @@ def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Choose `x` where the mask is true, else `y`: two conditional moves and their sum; shapes broadcast."""
     if is_bool(x):
         return elem(M.OR, elem(M.AND, mask, x), elem(M.AND, logical_not(mask), y))
-    if x._dtype.name == "Uint16":
-        return cast(where(mask, cast(x, _INT), cast(y, _INT)), x._dtype)
-    chosen, zero = cast(mask, x._dtype), number(0, x)
+    if dtype_of(x).name == "Uint16":
+        return cast(where(mask, cast(x, _INT), cast(y, _INT)), dtype_of(x))
+    chosen, zero = cast(mask, dtype_of(x)), number(0, x)
     first = None if _is_zero(x) else elem(M.COND_LT_MOV, zero, chosen, x)
     second = None if _is_zero(y) else elem(M.COND_LEQ_MOV, chosen, zero, y)
     if first is None and second is None:
@@ -286,7 +308,7 @@ def _same_size(a: TracedInt, b: TracedInt) -> bool:
     one, other = place_of(a), place_of(b)
     if one is None or other is None:
         return a is b
-    return one[0]._var is other[0]._var and one[1] == other[1]
+    return variable_of(one[0]) is variable_of(other[0]) and one[1] == other[1]
 
 
 def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
@@ -303,9 +325,9 @@ def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
 def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
     """Return the values in another shape; one entry may be -1, which then follows from the others."""
     if not shape:
-        return x if x._scalar else reshape(x, (1,))._as_scalar()
-    x = x._vector()
-    now = x._tuple_shape
+        return x if is_scalar(x) else as_scalar(reshape(x, (1,)))
+    x = as_vector(x)
+    now = static_shape(x)
     if len(now) == len(shape) == 1 or _own_shape(x, shape):
         return x
     missing = [i for i, n in enumerate(shape) if not isinstance(n, TracedInt) and int(n) == -1]
@@ -316,7 +338,7 @@ def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 def flat(x: Tensor) -> Tensor:
     """Return the values as a vector."""
-    return x._vector() if sizes(x) == () or len(sizes(x)) == 1 else reshape(x, (-1,))
+    return as_vector(x) if sizes(x) == () or len(sizes(x)) == 1 else reshape(x, (-1,))
 
 
 def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -330,7 +352,7 @@ def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
         return x
     if len(now) > len(want) or any(n not in (1, m) for n, m in zip(now[::-1], want[::-1], strict=False)):
         raise ValueError(f"could not broadcast input array from shape {now} into shape {want}")
-    return apply1("Broadcast", P.Empty(), inputs=[x._vector(), shape_tensor(shape)], scalar=False)
+    return apply1("Broadcast", P.Empty(), inputs=[as_vector(x), shape_tensor(shape)], scalar=False)
 
 
 def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -343,8 +365,8 @@ def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
 def add_axes(x: Tensor, axes: Iterable[int]) -> Tensor:
     """Return new axes of size 1 at these places of the result."""
     places = sorted(axes)
-    if x._scalar and places:
-        x, places = x._vector(), places[1:]
+    if is_scalar(x) and places:
+        x, places = as_vector(x), places[1:]
     if not places:
         return x
     desc = tuple(P.AxisDesc(0, a) for a in places)
@@ -362,7 +384,7 @@ def drop_axes(x: Tensor, axes: Iterable[int]) -> Tensor:
     if places:
         desc = tuple(P.AxisDesc(1, a) for a in places)
         x = apply1("AxisAddRemove", P.AxisAddRemove(desc=desc), inputs=[x], scalar=False)
-    return x._as_scalar() if scalar else x
+    return as_scalar(x) if scalar else x
 
 
 def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
@@ -372,7 +394,7 @@ def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
 
 def arange(n: int, dtype: Any = "int32") -> Tensor:
     """Return the numbers from 0 to n-1; made in the graph where the size is symbolic."""
-    if not isinstance(n, TracedInt) or n._tensor() is None:
+    if not isinstance(n, TracedInt) or recorded(n) is None:
         pay(12 * int(n))
         return const(np.arange(int(n)), dtype)
     last = cast(like(n - 1, const(0)), "float32")
@@ -387,7 +409,7 @@ def full(value: Tensor, shape: Sequence[int]) -> Tensor:
     if result is not None and not any(isinstance(n, TracedInt) for n in shape) and result.size == 1:
         fixed = tuple(map(int, shape))
         if affordable(prod(fixed) * result.itemsize):
-            return const(np.full(fixed, result.reshape(())), value._dtype)
+            return const(np.full(fixed, result.reshape(())), dtype_of(value))
     return broadcast(value, shape) if shape else reshape(value, ())
 
 
@@ -400,7 +422,7 @@ def reduce(
     """Reduce axes and drop them; all axes at once are reduced as one vector."""
     if not axes:
         return x
-    x = x._vector()
+    x = as_vector(x)
     ndim = len(sizes(x))
     if len(axes) == ndim and ndim > 1:
         x, axes, ndim = flat(x), (0,), 1
@@ -417,12 +439,12 @@ def summed(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
 
 def mean(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the mean over axes, which stay; of float16 summed in float32."""
-    return cast(kept(reduce(cast(x, plain("Float32")), P.ReduceMode.MEAN, axes), axes, True), x._dtype)
+    return cast(kept(reduce(cast(x, plain("Float32")), P.ReduceMode.MEAN, axes), axes, True), dtype_of(x))
 
 
 def half_sums(x: Tensor) -> P.ReduceDataType:
     """Return what a reduction computes in: float32 for float16, else the tensor's own dtype."""
-    return P.ReduceDataType.FLOAT_O16xC32 if x._dtype.name == "Float16" else P.ReduceDataType.DEFAULT
+    return P.ReduceDataType.FLOAT_O16xC32 if dtype_of(x).name == "Float16" else P.ReduceDataType.DEFAULT
 
 
 def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
@@ -435,9 +457,9 @@ def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
 
 def _scalar_index(value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        return cast(value, _INT)._vector()
-    if isinstance(value, TracedInt) and (result := value._tensor()) is not None:
-        return result._vector()
+        return as_vector(cast(value, _INT))
+    if isinstance(value, TracedInt) and (result := recorded(value)) is not None:
+        return as_vector(result)
     return const(np.asarray([int(value)], np.int32))
 
 
@@ -461,15 +483,15 @@ def subtensor(x: Tensor, index: Sequence[Index]) -> Tensor:
 def set_subtensor(x: Tensor, value: Tensor, index: Sequence[Index]) -> Tensor:
     """Return `x` with what `subtensor` reads replaced; the value has exactly that shape."""
     param, inputs = _items(index)
-    return apply1("SetSubtensor", param, inputs=[x, value._vector(), *inputs], scalar=False)
+    return apply1("SetSubtensor", param, inputs=[x, as_vector(value), *inputs], scalar=False)
 
 
 def gather(x: Tensor, index: Sequence[tuple[int, Tensor]]) -> Tensor:
     """Index as numpy does by int32 tensors on some axes, which broadcast together."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
     ids = [cast(i, _INT) for _, i in index]
-    result = apply1("IndexingMultiAxisVec", param, inputs=[x, *(i._vector() for i in ids)], scalar=False)
-    if all(i._scalar for i in ids):
+    result = apply1("IndexingMultiAxisVec", param, inputs=[x, *(as_vector(i) for i in ids)], scalar=False)
+    if all(is_scalar(i) for i in ids):
         axes = [a for a, _ in index]
         together = axes == list(range(axes[0], axes[0] + len(axes)))
         return drop_axes(result, [axes[0] if together else 0])
@@ -480,12 +502,12 @@ def scatter(x: Tensor, value: Tensor, index: Sequence[tuple[int, Tensor]], add: 
     """Return `x` with what `gather` reads replaced, or added to; the value has exactly that shape."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
     name = "IndexingIncrMultiAxisVec" if add else "IndexingSetMultiAxisVec"
-    ids = [cast(i, _INT)._vector() for _, i in index]
-    return apply1(name, param, inputs=[x, value._vector(), *ids], scalar=False)
+    ids = [as_vector(cast(i, _INT)) for _, i in index]
+    return apply1(name, param, inputs=[x, as_vector(value), *ids], scalar=False)
 
 
 def cond_take(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return the elements where a boolean mask of the same shape is true, and their places in the vector of all."""
     param = P.CondTake(mode=P.CondTakeMode.EQ, val=1.0)
-    values, places = apply("CondTake", param, inputs=[x._vector(), mask._vector()], n=2, scalar=False)
+    values, places = apply("CondTake", param, inputs=[as_vector(x), as_vector(mask)], n=2, scalar=False)
     return values, places

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..graph import params as P
 from ..graph.dtypes import plain
+from ..tensors.access import dtype_of
 from ..tensors.apply import apply1
 from ..tensors.value import Tensor
 from . import emit as e
@@ -14,27 +15,27 @@ __all__ = ["multiply", "product"]
 
 def multiply(a: Tensor, b: Tensor) -> Tensor:
     """Return matrices, or stacks of one shape, of one dtype."""
-    kind = a._dtype.name
+    kind = dtype_of(a).name
     if kind in ("Float32", "Float16"):
         return _operator(a, b)
     if kind == "Bool":
         result = _operator(e.cast(a, "int8"), e.cast(b, "int8"))
         return e.cast(result, "bool")
-    return e.cast(_integers(a, b), a._dtype)
+    return e.cast(_integers(a, b), dtype_of(a))
 
 
 def _operator(a: Tensor, b: Tensor) -> Tensor:
     wide = P.MatrixMulComputeMode
     # numpy sums float16 in float32.
-    param = P.MatrixMul(compute_mode=wide.FLOAT32 if a._dtype.name == "Float16" else wide.DEFAULT)
+    param = P.MatrixMul(compute_mode=wide.FLOAT32 if dtype_of(a).name == "Float16" else wide.DEFAULT)
     name = "MatrixMulV2" if len(e.sizes(a)) == 2 else "BatchedMatrixMulV2"
-    out = plain("Int32") if a._dtype.name == "Int8" else None
+    out = plain("Int32") if dtype_of(a).name == "Int8" else None
     return apply1(name, param, inputs=[a, b], output_dtype=out, scalar=False)
 
 
 def _digits(x: Tensor) -> list[Tensor]:
     """Return bytes of integers, each signed, from the lowest."""
-    count = {"Int8": 1, "Uint8": 2, "Int16": 2, "Uint16": 3}.get(x._dtype.name, 4)
+    count = {"Int8": 1, "Uint8": 2, "Int16": 2, "Uint16": 3}.get(dtype_of(x).name, 4)
     if count == 1:
         return [x]
     rest = e.cast(x, "int32")

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply1, as_tensor, const
+from ..tensors.access import as_vector
 from ..tensors.qparams import QParams, QuantMode, create_qparams
 
 __all__ = ["fake_quant_bias", "fake_quant_tensor", "lsq_forward", "tqt_forward"]
@@ -13,7 +14,7 @@ __all__ = ["fake_quant_bias", "fake_quant_tensor", "lsq_forward", "tqt_forward"]
 
 def _vector(value: TensorLike) -> Tensor:
     """Return a scale or zero point as the operators take it: at least 1-d float32."""
-    return as_tensor(value, "float32")._vector()
+    return as_vector(as_tensor(value, "float32"))
 
 
 def tqt_forward(qmin: int, qmax: int, inp: TensorLike, scale: TensorLike) -> Tensor:

@@ -17,6 +17,7 @@ import numpy as np
 from ..graph import params as P
 from ..graph.dtypes import Array
 from ..ops.budget import pay
+from ..tensors.access import recorded
 from ..tensors.convert import const
 from ..tensors.products import matmul
 from ..tensors.symbolic import TracedInt
@@ -154,7 +155,7 @@ def _symbolic_waves(rows: Any, columns: Any, period: Any, inverse: bool, power: 
 
 
 def _number(size: Any) -> Tensor:
-    found = size._tensor() if isinstance(size, TracedInt) else None
+    found = recorded(size) if isinstance(size, TracedInt) else None
     return e.cast(const(np.int32(int(size))) if found is None else found, "float32")
 
 

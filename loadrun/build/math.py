@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, const, elemwise
+from ..tensors.access import dtype_of
 from ..tensors.reducing import Axes, axes_from_last, axis_from_front, max, mean, min, prod, sum, without_axis
 from ..tensors.shaping import broadcast_to, expand_dims, squeeze, swapaxes
 from ..tensors.sizes import product_of
@@ -60,7 +61,7 @@ def isinf(inp: TensorLike) -> Tensor:
 
 def _float_check(mode: P.ElemwiseMode, inp: TensorLike) -> Tensor:
     x = as_tensor(inp)
-    return elemwise(mode, x) if x._dtype.is_float else broadcast_to(const(False), x.shape)
+    return elemwise(mode, x) if dtype_of(x).is_float else broadcast_to(const(False), x.shape)
 
 
 def sign(x: TensorLike) -> Tensor:
@@ -108,7 +109,7 @@ def _search(type: str, inp: TensorLike, axis: Axes, keepdims: bool) -> Tensor:
         if keepdims:
             raise AssertionError("can not set axis=None and keepdims=True")
         return _search(type, x.reshape(-1), 0, False)
-    if x._dtype.name in _UNSEARCHED:
+    if dtype_of(x).name in _UNSEARCHED:
         x = x.astype("int32")
     found = axes_from_last(x.ndim, axis)
     for one in found if isinstance(found, list) else [found]:
@@ -232,5 +233,5 @@ def _check_non_finite(inps: Tensor | list[Tensor], scale: float = 1.0) -> Tensor
     # MegEngine's CPU operator ignores its scale in a graph.
     checked = apply("CheckNonFinite", P.CheckNonFinite(), inputs=tensors, n=len(tensors) + 1, scalar=False)
     for x, y in zip(tensors, checked[:-1], strict=True):
-        x._reset(elemwise(_M.MUL, y, scale))
+        x.set_value(elemwise(_M.MUL, y, scale))
     return checked[-1]

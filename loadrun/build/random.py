@@ -14,9 +14,11 @@ from ..graph import params as P
 from ..graph.params import DTypeEnum
 from ..ops.rng import Stream, drawing_from
 from ..tensors import Tensor, active, apply, as_tensor, shape_tensor
+from ..tensors.access import as_vector, dtype_of, named_device
 from ..tensors.apply import seed as _start
 from ..tensors.device import Device, get_default_device, placed
 from ..tensors.dtypes import graph_dtype
+from ..tensors.shaping import broadcast_to
 
 __all__ = [
     "RNG",
@@ -72,15 +74,15 @@ def _parameters(name: str, size: Any, place: Device | None, **values: Any) -> li
     for key, value in values.items():
         if not isinstance(value, Tensor) and not value > 0:
             raise AssertionError(f"{name} is not defined when {key} <= 0, found {value}")
-        if isinstance(value, Tensor) and None is not value._place != place is not None:
+        if isinstance(value, Tensor) and None is not named_device(value) != place is not None:
             raise AssertionError(
-                f"{key} must be the same device as its source, found {value._place!s} and {place!s}; "
+                f"{key} must be the same device as its source, found {named_device(value)!s} and {place!s}; "
                 f"move it, {key}.to({str(place)!r})"
             )
         tensors.append(value if isinstance(value, Tensor) else as_tensor(value, "float32"))
     head = tuple(size) if isinstance(size, Iterable) else (size,) if size else ()
     want = (*head, *_broadcast_sizes(tensors))
-    return [t._vector() if tuple(t.shape) == want else t._broadcast(*want) for t in tensors]
+    return [as_vector(t) if tuple(t.shape) == want else broadcast_to(t, want) for t in tensors]
 
 
 class RNG:
@@ -211,7 +213,7 @@ class RNG:
             raise AssertionError(f"Multinomial is not defined when num_samples <= 0, found {num_samples}")
         if weights.ndim not in (1, 2):
             raise AssertionError(f"Multinomial is not defined when ndim is not 1 or 2, found {weights.ndim}")
-        if not weights._dtype.is_float:
+        if not dtype_of(weights).is_float:
             raise AssertionError(
                 f"Multinomial is not defined when input dtype is not float, found {weights.dtype}"
             )
@@ -262,12 +264,12 @@ class RNG:
         >>> sorted(x.tolist())
         [1, 2, 3]
         """
-        inp._reset(self._shuffled(inp))
+        inp.set_value(self._shuffled(inp))
 
     def _shuffled(self, inp: Tensor) -> Tensor:
         if not inp.size:
             raise AssertionError("size needs to be greater than 0")
-        return self._draw("ShuffleRNG", P.ShuffleRNG, [inp._vector()], n=2)
+        return self._draw("ShuffleRNG", P.ShuffleRNG, [as_vector(inp)], n=2)
 
 
 def seed(seed: int) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from ..graph import params as P
 from ..graph.dtypes import Array
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor
+from ..tensors.access import snapshot
 from ..tensors.shaping import (
     axes_within,
     broadcast_to,
@@ -197,7 +198,7 @@ def tile(inp: TensorLike, reps: int | Tensor | Array | Sequence[int | Tensor]) -
         wide = broadcast_to(reshape(x, (front, 1, back)), (front, count, back))
         x = reshape(wide, (*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
     if not extra:
-        return x if x is not inp else x._frozen()
+        return x if x is not inp else snapshot(x)
     return broadcast_to(x, (*times[:extra], *x.shape))
 
 
@@ -230,7 +231,7 @@ def roll(inp: TensorLike, shift: int | Iterable[int], axis: int | Iterable[int] 
         if step:
             front, back = split(x, [size - step], at)
             x = concat([back, front], at)
-    return x if x is not inp else x._frozen()
+    return x if x is not inp else snapshot(x)
 
 
 def cumsum(inp: TensorLike, axis: int) -> Tensor:

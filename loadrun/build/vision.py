@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, shape_tensor
+from ..tensors.access import static_shape
 from .geometry import Sizes, member, pair, require
 from .math import argsort
 from .turning import flip, resize, rot90, rotate
@@ -185,8 +186,8 @@ def nms(boxes: TensorLike, scores: TensorLike, iou_thresh: float, max_output: in
     [1, 2]
     """
     boxes, scores = as_tensor(boxes), as_tensor(scores)
-    require(boxes.ndim == 2 and boxes.shape[1] == 4, f"boxes must be (N, 4), found {boxes._tuple_shape}")
-    require(scores.ndim == 1, f"scores must be (N,), found {scores._tuple_shape}")
+    require(boxes.ndim == 2 and boxes.shape[1] == 4, f"boxes must be (N, 4), found {static_shape(boxes)}")
+    require(scores.ndim == 1, f"scores must be (N,), found {static_shape(scores)}")
     n = int(boxes.shape[0])
     require(n == scores.shape[0], f"there are {n} boxes, but {int(scores.shape[0])} scores")
     order = argsort(scores, descending=True)

@@ -10,6 +10,7 @@ import numpy as np
 from ..graph import params as P
 from ..graph.dtypes import Array
 from ..tensors import ShapeLike, Tensor, TensorLike, apply1, as_tensor, shape_tensor
+from ..tensors.access import as_vector
 from ..tensors.shaping import broadcast_to, concat, expand_dims, reshape
 from .elemwise import floor
 from .geometry import member, require
@@ -245,7 +246,7 @@ def _corners(inp: Tensor, target: Tensor | Array | Sequence[int | Tensor], mode:
     oh, ow = target[0], target[1]
 
     def number(value: TensorLike) -> Tensor:
-        return as_tensor(value).astype("float32")._vector()
+        return as_vector(as_tensor(value).astype("float32"))
 
     rows = (number(ih) - 1.0) / (number(oh) - 1.0)
     columns = number(iw) / number(ow) if mode == "linear" else (number(iw) - 1.0) / (number(ow) - 1.0)

@@ -10,6 +10,7 @@ from ..base.errors import EngineError
 from ..graph import params as P
 from ..graph.dtypes import Array
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, const, shape_tensor
+from ..tensors.access import as_vector, is_scalar
 from ..tensors.products import matmul
 from ..tensors.shaping import squeeze, transpose
 from .conv import plus, window
@@ -66,7 +67,9 @@ def dropout(inp: TensorLike, drop_prob: float, training: bool = True) -> Tensor:
     if not training or drop_prob == 0:
         return as_tensor(inp)
     inp = as_tensor(inp)
-    return apply("Dropout", P.Dropout(drop_prob=float(drop_prob)), inputs=[inp], n=2, scalar=inp._scalar)[0]
+    return apply("Dropout", P.Dropout(drop_prob=float(drop_prob)), inputs=[inp], n=2, scalar=is_scalar(inp))[
+        0
+    ]
 
 
 def one_hot(inp: TensorLike, num_classes: int) -> Tensor:
@@ -93,11 +96,11 @@ def one_hot(inp: TensorLike, num_classes: int) -> Tensor:
         apply1("Broadcast", inputs=[const(np.array([v], inp.dtype)), shape_tensor(shape)], scalar=False)
         for v, shape in ((0, whole), (1, (*inp.shape, 1)))
     )
-    if inp._scalar:
+    if is_scalar(inp):
         zeros, ones = zeros.reshape(1, num_classes), ones.reshape(1, 1)
     param = P.Axis(axis=max(inp.ndim, 1))
-    y = apply1("IndexingSetOneHot", param, inputs=[zeros, inp._vector(), ones], scalar=False)
-    return y.reshape(num_classes) if inp._scalar else y
+    y = apply1("IndexingSetOneHot", param, inputs=[zeros, as_vector(inp), ones], scalar=False)
+    return y.reshape(num_classes) if is_scalar(inp) else y
 
 
 def embedding(
@@ -158,7 +161,7 @@ def indexing_one_hot(src: Tensor, index: TensorLike, axis: int = 1, keepdims: bo
     require(isinstance(src, Tensor), f"src must be a Tensor, found {type(src).__name__}")
     index = as_tensor(index).astype("int32")
     where = axis + src.ndim if axis < 0 else axis
-    y = apply1("IndexingOneHot", P.Axis(axis=where), inputs=[src, index._vector()], scalar=False)
+    y = apply1("IndexingOneHot", P.Axis(axis=where), inputs=[src, as_vector(index)], scalar=False)
     return y if keepdims else squeeze(y, where)
 
 

@@ -9,6 +9,7 @@ from ..base.registry import Registry
 from ..build.emit import subtensor
 from ..graph.dtypes import Array
 from ..tensors import Tensor
+from ..tensors.access import dtype_of, session_of
 from ..tensors.session import active
 from ..tensors.sizes import TracedInt
 from .messages import AttributeProto, GraphProto, TensorProto
@@ -303,7 +304,12 @@ def _followed(value: Value) -> list[int]:
         return []
     tensor, known = value.stored, value.supposed()
     session = active()
-    if known is None or session is None or tensor._session is not session or tensor._dtype.name != "Int32":
+    if (
+        known is None
+        or session is None
+        or session_of(tensor) is not session
+        or dtype_of(tensor).name != "Int32"
+    ):
         return []
 
     def entry(x: Tensor, k: int) -> Tensor:

@@ -15,6 +15,7 @@ from ..passes.cleanup.loadable import make_loadable
 from ..passes.cleanup.stable import stabilize
 from ..passes.copies import subgraph
 from ..tensors import Tensor
+from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
 from ..tensors.apply import type_cvt
 from ..tensors.session import suspended, use
 from ..testcase import EXPECT
@@ -139,7 +140,7 @@ class Importer:
 
     def inputs_behind(self, tensor: Tensor) -> list[str]:
         """Names of the graph inputs that a tensor is computed from."""
-        begin = tensor._var
+        begin = variable_of(tensor)
         todo, seen, found = [begin] if begin is not None else [], set(), []
         while todo:
             var = todo.pop()
@@ -223,7 +224,7 @@ class Importer:
                 raise UnsupportedNodeError(f"has the shape {list(declared.shape)}") from None
         else:
             example = checked(example, declared.kind, f"input {info.name!r}")
-        outside = Tensor._of(example.reshape(declared.shape or (1,)), dtype, not declared.shape)
+        outside = from_stored(example.reshape(declared.shape or (1,)), dtype, not declared.shape)
         made = self.session.argument(info.name, outside)
         for axis in self.fixed.get(info.name, ()):
             size = declared.shape[axis]
@@ -340,12 +341,12 @@ class Importer:
         """An output with the expected value as an input of the graph, compared as ONNX's backend tests do."""
         held = checked(self.expected[name], value.kind, f"the expected value of {name!r}")
         scalar = held.ndim == 0
-        outside = Tensor._of(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
+        outside = from_stored(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
         expect = self.session.argument(name + EXPECT, outside)
         if name in self.maxerr:
-            var = check_within(expect, value.stored, self.maxerr[name])._var
+            var = variable_of(check_within(expect, value.stored, self.maxerr[name]))
         else:
-            var = check(expect, value.stored, value.kind)._var
+            var = variable_of(check(expect, value.stored, value.kind))
         assert var is not None
         return var
 
@@ -429,8 +430,8 @@ class Importer:
         return None
 
     def _name(self, name: str, value: Bound) -> None:
-        if isinstance(value, Value) and value._tensor is not None:
-            var = value._tensor._var
+        if isinstance(value, Value) and value.lowered is not None:
+            var = variable_of(value.lowered)
             if var is not None and var.name is None and var.owner.type != "Host2DeviceCopy":
                 var.name = name
 
@@ -485,12 +486,12 @@ class Importer:
                 settled.append(r)
                 continue
             value = r if isinstance(r, Value) else Value(_elem_type_of(r, like), r)
-            if value._tensor is not None and value.array is None:
-                if len(value._tensor._sizes()) > 7:
+            if value.lowered is not None and value.array is None:
+                if len(stored_shape(value.lowered)) > 7:
                     raise UnsupportedNodeError("gives more than MegEngine's 7 axes")
                 want = graph_type(value.kind)
-                if value._tensor._dtype != want:
-                    value = Value(value.kind, type_cvt(value._tensor, want))
+                if dtype_of(value.lowered) != want:
+                    value = Value(value.kind, type_cvt(value.lowered, want))
             settled.append(value)
         return settled
 
@@ -613,9 +614,9 @@ def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: Any) -> V
 
 def _elem_type_of(tensor: Tensor, like: Bound) -> int:
     """ONNX's type of a result: that of the input that it follows where the graph's types agree."""
-    if isinstance(like, Value) and tensor._dtype.name != "Bool":
+    if isinstance(like, Value) and dtype_of(tensor).name != "Bool":
         own = graph_type(like.kind)
-        small = tensor._dtype.name == "Int32" and own.np.kind in "iu" and own.np.itemsize < 4
-        if small or tensor._dtype in (own, like.tensor._dtype):
+        small = dtype_of(tensor).name == "Int32" and own.np.kind in "iu" and own.np.itemsize < 4
+        if small or dtype_of(tensor) in (own, dtype_of(like.tensor)):
             return like.kind
     return kind_of(tensor)

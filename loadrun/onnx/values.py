@@ -16,7 +16,16 @@ from ..base.errors import EngineError
 from ..build.emit import broadcast
 from ..graph.dtypes import Array, DType, plain
 from ..ops.budget import affordable, pay
-from ..tensors import Tensor
+from ..tensors import Tensor, access
+from ..tensors.access import (
+    dtype_of,
+    from_stored,
+    is_scalar,
+    recorded_variable,
+    session_of,
+    set_name,
+    variable_of,
+)
 from ..tensors.apply import type_cvt
 from ..tensors.session import active
 from ..tensors.sizes import TracedInt, shape_tensor
@@ -130,7 +139,7 @@ def graph_type(kind: int) -> DType:
 
 def kind_of(tensor: Tensor) -> int:
     """ONNX's type for a tensor of the graph."""
-    return _KINDS[tensor._dtype.name]
+    return _KINDS[dtype_of(tensor).name]
 
 
 def checked(array: Array, kind: int, name: str) -> Array:
@@ -162,7 +171,7 @@ class Value:
         name: the name of a stored constant.
     """
 
-    __slots__ = ("_tensor", "array", "kind", "name", "sizes")
+    __slots__ = ("array", "kind", "lowered", "name", "sizes")
 
     def __init__(
         self,
@@ -177,7 +186,7 @@ class Value:
         self.array = array
         self.name = name
         self.sizes = sizes
-        self._tensor = tensor
+        self.lowered = tensor
 
     @classmethod
     def made(cls, kind: int, sizes: Any) -> Value:
@@ -193,14 +202,14 @@ class Value:
     @property
     def stored(self) -> Tensor:
         """The tensor in the type that the graph has for this kind."""
-        if self._tensor is None:
+        if self.lowered is None:
             if self.sizes is not None:
                 flat = shape_tensor(list(self.sizes.reshape(-1)))
                 made = flat.reshape(tuple(self.sizes.shape)) if self.sizes.ndim != 1 else flat
-                self._tensor = type_cvt(made, graph_type(self.kind))
+                self.lowered = type_cvt(made, graph_type(self.kind))
             else:
-                self._tensor = self._constant_tensor()
-        return self._tensor
+                self.lowered = self._constant_tensor()
+        return self.lowered
 
     def _constant_tensor(self) -> Tensor:
         assert self.array is not None
@@ -214,16 +223,16 @@ class Value:
                 return broadcast(one.stored, self.array.shape)
         held = np.ascontiguousarray(checked(self.array, self.kind, self.name))
         scalar = self.array.ndim == 0
-        made = Tensor._of(held.reshape(1) if scalar else held, graph_type(self.kind), scalar, const=True)
+        made = from_stored(held.reshape(1) if scalar else held, graph_type(self.kind), scalar, const=True)
         if self.array.size > 1 and self.kind not in (INT64, BOOL):
-            made._name = self.name
+            set_name(made, self.name)
         return made
 
     @property
     def tensor(self) -> Tensor:
         """The tensor in a type that is computed with: bfloat16 as float32, uint16 as int32."""
         found = self.stored
-        computed = _COMPUTED.get(found._dtype.name)
+        computed = _COMPUTED.get(dtype_of(found).name)
         return found if computed is None else type_cvt(found, plain(computed))
 
     @property
@@ -245,11 +254,11 @@ class Value:
 
     def constant(self) -> Array | None:
         """The value, None where it is not the same in every run."""
-        if self.array is None and self.sizes is None and self._tensor is not None:
-            found = self._tensor
-            if found._session is None:
-                held = found._stored()
-                self.array = held.reshape(()) if found._scalar else held
+        if self.array is None and self.sizes is None and self.lowered is not None:
+            found = self.lowered
+            if session_of(found) is None:
+                held = access.stored(found)
+                self.array = held.reshape(()) if is_scalar(found) else held
         return self.array
 
     def exact(self) -> Array | None:
@@ -272,10 +281,10 @@ class Value:
             return np.array([int(v) for v in self.sizes.flat], np.int64).reshape(self.sizes.shape)
         tensor = self.stored
         session = active()
-        if isinstance(session, TraceRecorder) and tensor._var is not None:
-            known = session.recording.known.values.get(tensor._var.id)
+        if isinstance(session, TraceRecorder) and variable_of(tensor) is not None:
+            known = session.recording.known.values.get(recorded_variable(tensor).id)
             if known is not None:
-                return known.reshape(()) if tensor._scalar else known
+                return known.reshape(()) if is_scalar(tensor) else known
         return None
 
 

@@ -64,6 +64,10 @@ _FEW = 8
 class TracedNumber:
     """A number that is also a value of a trace's graph.
 
+    ``isinstance(n, int)`` is true of a size, since Python code asks sizes that, yet it is no subclass: C code reads the
+    digits of an int's subclass without calling any method, so that a size could be frozen into the graph unseen, and
+    bool has no subclasses. Therefore `__class__` answers for it; ``type(n)`` is the way to tell it from an int.
+
     Args:
         value: the number in this call.
         source: how the graph computes it: an elementwise mode or a function, and the numbers that it takes.

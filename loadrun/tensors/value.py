@@ -165,6 +165,7 @@ class Tensor:
     _place: Device | None = None
     _pair: tuple[Tensor, Tensor] | None = None
     _format: str = formats.DEFAULT
+    _path: str | None = None
     __array_priority__ = 1000.0
 
     def __init__(

@@ -14,6 +14,7 @@ from ..arrays.array import Array
 from ..base.errors import LoadRunError, UnsupportedError
 from ..graph import Var
 from ..tensors import Tensor
+from ..tensors.access import is_scalar, recorded_variable, snapshot, variable_of
 from ..tensors.naming import scope
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
@@ -86,8 +87,8 @@ class Interpreter:
         if isinstance(found, Complex):
             self._keep(f"{name}.real", found.real)
             self._keep(f"{name}.imag", found.imaginary)
-        elif isinstance(found, Tensor) and found._var is not None:
-            self.variables[name] = found._var, found._scalar
+        elif isinstance(found, Tensor) and variable_of(found) is not None:
+            self.variables[name] = recorded_variable(found), is_scalar(found)
 
     def _node(self, node: Any, env: Mapping[Any, Any]) -> Any:
         args, kwargs = _mapped(node.args, env), _mapped(dict(node.kwargs), env)
@@ -196,7 +197,7 @@ def _attribute(module: Any, target: str) -> Any:
 def _settled(value: Any) -> Any:
     """Results as plain tensors."""
     if isinstance(value, Array):
-        return value._frozen()
+        return snapshot(value)
     if isinstance(value, Complex):
         return value.settled()
     if isinstance(value, (list, tuple)):

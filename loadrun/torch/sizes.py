@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..tensors import Tensor, TracedInt, TracedNumber, active, largest, least
+from ..tensors.access import stored
 from .registry import UnsupportedCallError
 from .values import arr, ten
 
@@ -23,7 +24,7 @@ def as_size(value: Any) -> Any:
         return value
     session = active()
     found = ten(value, "int32")
-    number = int(found._stored().reshape(-1)[0])
+    number = int(stored(found).reshape(-1)[0])
     return number if session is None else TracedInt(number, (_itself, found), session)
 
 

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from ..base.errors import EngineError, InputError, TraceError, TraceWarning
 from ..graph import Graph
 from ..graph.dtypes import Array
-from ..tensors import Tensor
+from ..tensors import Tensor, access
 from ..testcase import EXPECT, Bundle, Testcase
 from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
@@ -296,7 +296,7 @@ class Traced(ModuleAttributes, Dumps):
         """The recorded values of the exported graph's nodes for the leaves of a call's arguments, by name."""
         evaluator = Evaluator()
         for key, tensor in zip(self.recording.args, self.signature.feeds(flat), strict=True):
-            evaluator.values[self.recording.args[key].id] = tensor._stored()
+            evaluator.values[self.recording.args[key].id] = access.stored(tensor)
         for capture in self.recording.captures:
             evaluator.values[capture.var.id] = capture.value
         return {

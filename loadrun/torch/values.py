@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from ..build import emit as e
 from ..graph.dtypes import Array as NDArray
 from ..graph.dtypes import plain
 from ..tensors import Tensor, TracedNumber, const
+from ..tensors.access import dtype_of, from_stored, recorded, set_name, snapshot
 from ..tensors.dtypes import graph_dtype
 from .registry import UnsupportedCallError
 
@@ -85,8 +86,8 @@ def constant(x: torch.Tensor, name: str = "") -> Tensor:
     """A torch tensor as a constant of the graph."""
     value = ndarray(x)
     scalar = value.ndim == 0
-    found = Tensor._of(value.reshape(1) if scalar else value, graph_dtype(value.dtype), scalar, const=True)
-    found._name = name
+    found = from_stored(value.reshape(1) if scalar else value, graph_dtype(value.dtype), scalar, const=True)
+    set_name(found, name)
     return found
 
 
@@ -113,14 +114,13 @@ def plain_number(value: Any) -> Any:
 def ten(value: Any, dtype: Any = None) -> Tensor:
     """A plain tensor of whatever an operator takes, converted to a dtype."""
     if isinstance(value, Array):
-        value = value._frozen()
+        value = snapshot(value)
     if isinstance(value, Tensor):
         return value if dtype is None else _cast(value, dtype)
     if isinstance(value, TracedNumber):
-        found = value._tensor()
+        found = recorded(value)
         if found is not None:
             return found if dtype is None else _cast(found, dtype)
-        value = value._value
     value = plain_number(value)
     if dtype is None:
         dtype = "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"
@@ -131,10 +131,10 @@ def ten(value: Any, dtype: Any = None) -> Tensor:
 
 def _cast(x: Tensor, dtype: Any) -> Tensor:
     want = graph_dtype(dtype)
-    if want.name == "Bool" and x._dtype.name != "Bool":
+    if want.name == "Bool" and dtype_of(x).name != "Bool":
         # Conversion to bool is a comparison in torch, so that 0.5 and NaN are true.
-        return cast(Tensor, (Array._around(x) != 0)._frozen())
-    if x._dtype.is_float and want.name in ("Int8", "Int16", "Uint8"):
+        return snapshot(Array._around(x) != 0)
+    if dtype_of(x).is_float and want.name in ("Int8", "Int16", "Uint8"):
         x = e.cast(x, plain("Int32"))
     return e.cast(x, want)
 

@@ -11,6 +11,17 @@ import numpy as np
 from ..arrays.array import Array as Traced
 from ..base.errors import TraceError, UsageAssertionError
 from ..graph.dtypes import Array, DType
+from ..tensors.access import (
+    copy_state,
+    dtype_of,
+    from_stored,
+    is_scalar,
+    set_stored,
+    stored,
+    stored_shape,
+    value_of,
+    variable_of,
+)
 from ..tensors.dtypes import narrowed
 from ..tensors.value import Tensor
 from .recording import Recording
@@ -47,15 +58,15 @@ class Argument:
     def update(self, inside: Tensor) -> None:
         """Pass on what the function assigned to its argument."""
         if isinstance(self.original, Tensor):
-            self.original._copy_state(inside)
+            copy_state(self.original, inside)
         else:
-            self.original[...] = inside._stored().reshape(self.original.shape)
+            self.original[...] = stored(inside).reshape(self.original.shape)
 
 
 def _stand_in(array: Array) -> Tensor:
     """Return a tensor around a caller's ndarray, which is not copied."""
     value, dtype = narrowed(array)
-    return Traced._of(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0)
+    return from_stored(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0, kind=Traced)
 
 
 def settle(found: list[Argument], changed: list[tuple[Argument, Tensor]], results: Iterable[Tensor]) -> None:
@@ -74,9 +85,9 @@ def settle(found: list[Argument], changed: list[tuple[Argument, Tensor]], result
     arrays = [a.original for a in found if not isinstance(a.original, Tensor)]
     if arrays:
         for tensor in results:
-            value = tensor._value
+            value = value_of(tensor)
             if value is not None and any(np.may_share_memory(value, a) for a in arrays):
-                tensor._value = value.copy()
+                set_stored(tensor, value.copy())
     for argument, tensor in changed:
         argument.update(tensor)
 
@@ -85,7 +96,7 @@ def changed_among(
     found: list[Argument], inside: Mapping[int, Tensor], recording: Recording
 ) -> list[tuple[Argument, Tensor]]:
     """Return the arguments to which the function assigned, with what they are now."""
-    return [(a, inside[id(a)]) for a in found if inside[id(a)]._var is not recording.args[a.name]]
+    return [(a, inside[id(a)]) for a in found if variable_of(inside[id(a)]) is not recording.args[a.name]]
 
 
 class CallArguments(NamedTuple):
@@ -159,7 +170,7 @@ class Slot:
     def value(self) -> Any:
         """Zeros in its place."""
         zeros = np.zeros(self.shape, self.kind.np)
-        return Tensor._of(zeros, self.kind, self.scalar) if self.dtype is None else zeros.astype(self.dtype)
+        return from_stored(zeros, self.kind, self.scalar) if self.dtype is None else zeros.astype(self.dtype)
 
 
 def slotted(given: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -170,7 +181,7 @@ def slotted(given: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return leaf
         dtype = None if isinstance(leaf.original, Tensor) else leaf.original.dtype
         tensor = leaf.tensor
-        return Slot(leaf.name, dtype, tensor._dtype, tensor._sizes(), tensor._scalar)
+        return Slot(leaf.name, dtype, dtype_of(tensor), stored_shape(tensor), is_scalar(tensor))
 
     return tuple(rebuilt(a, slot) for a in given.args), {k: rebuilt(v, slot) for k, v in given.kwargs.items()}
 

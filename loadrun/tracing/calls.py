@@ -11,6 +11,22 @@ from ..base.errors import TraceError
 from ..engines.reference import ReferenceEngine
 from ..graph import Var
 from ..graph.dtypes import Array
+from ..tensors import access
+from ..tensors.access import (
+    complex_pair,
+    dtype_of,
+    from_stored,
+    is_scalar,
+    named_device,
+    recorded_variable,
+    session_of,
+    set_device,
+    set_stored,
+    static_shape,
+    stored,
+    value_of,
+    variable_of,
+)
 from ..tensors.complex_pairs import unrecordable
 from ..tensors.convert import as_tensor
 from ..tensors.session import use
@@ -44,7 +60,7 @@ def _arguments(session: TraceRecorder | ReplaySession, given: CallArguments) -> 
     for a in given.tensors:
         inside[id(a)] = made = session.argument(a.name, a.tensor)
         made.format = a.tensor.format
-        made._place = a.tensor._place
+        set_device(made, named_device(a.tensor))
     return inside
 
 
@@ -87,7 +103,7 @@ def _settled(leaf: Any) -> Any:
     if isinstance(leaf, TracedNumber):
         return as_tensor(leaf)
     if isinstance(leaf, Tensor):
-        leaf._settle()
+        access.settle(leaf)
     return leaf
 
 
@@ -119,12 +135,12 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
             _check_alone(recording, options, given.kwargs)
         changed = changed_among(given.tensors, inside, recording)
         assigned = [
-            AssignedArgument(a.name, recorder.source(t).var, t._scalar)
+            AssignedArgument(a.name, recorder.source(t).var, is_scalar(t))
             for a, t in changed
-            if alone or t._session is recorder
+            if alone or session_of(t) is recorder
         ]
         inside.clear()
-        alive = [(t, t._var) for t in recorder.alive() if t._var is not None]
+        alive = [(t, v) for t in recorder.alive() if (v := variable_of(t)) is not None]
         checks = checks_in(recording)
         held = [*(v for _, v in alive), *(a.var for a in assigned), *(c.error for c in checks)]
         targets = list({v.id: v for v in (*returned.vars, *held) if v is not None}.values())
@@ -153,9 +169,9 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
 
 def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
     tensors = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
-    if any(x._pair is not None for _, x in tensors):
+    if any(complex_pair(x) is not None for _, x in tensors):
         raise unrecordable("some among what the function returns")
-    found = tuple(recorder.source(x).var if alone or x._session is recorder else None for _, x in tensors)
+    found = tuple(recorder.source(x).var if alone or session_of(x) is recorder else None for _, x in tensors)
     structure = None if outputs is None else rebuilt(outputs, _hole)
     return Outputs(structure, found, tuple(p for p, _ in tensors))
 
@@ -163,7 +179,7 @@ def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
 def _hole(leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
-    return TensorPlaceholder(leaf.__class__, leaf._scalar, leaf.format, leaf._place)
+    return TensorPlaceholder(leaf.__class__, is_scalar(leaf), leaf.format, named_device(leaf))
 
 
 def _first_values(
@@ -180,8 +196,8 @@ def _first_values(
 def _fill(session: TraceRecorder | ReplaySession, values: Mapping[int, Array]) -> None:
     """Give the tensors of a session that are still held the values of their variables."""
     for tensor in session.alive():
-        if tensor._value is None and tensor._var is not None:
-            tensor._value = values.get(tensor._var.id)
+        if value_of(tensor) is None and variable_of(tensor) is not None:
+            set_stored(tensor, values.get(recorded_variable(tensor).id))
 
 
 def _check_alone(recording: Recording, options: TraceOptions, kwargs: Mapping[str, Any]) -> None:
@@ -226,7 +242,7 @@ def replay(
     _check_arguments(recording, given.tensors)
     session = ReplaySession(
         recording,
-        {a.name: a.tensor._stored() for a in given.tensors},
+        {a.name: stored(a.tensor) for a in given.tensors},
         compiled.shapes,
         symbolic_shape=bool(options.symbolic_shape),
     )
@@ -256,12 +272,12 @@ def _check_arguments(recording: Recording, found: list[Argument], *, alone: bool
             f"it is called with {', '.join(names) or 'none'}; call .reset() to trace it again"
         )
     for a in found:
-        var, shape = recording.args[a.name], a.tensor._tuple_shape
+        var, shape = recording.args[a.name], static_shape(a.tensor)
         traced = () if a.name in recording.scalars else var.shape or ()
         # Where the Python code runs again it tells itself what other sizes change.
-        if a.tensor._dtype != var.dtype or (alone and len(shape) != len(traced)):
+        if dtype_of(a.tensor) != var.dtype or (alone and len(shape) != len(traced)):
             raise TraceError(
-                f"{a.name} was traced as {var.dtype} with {len(traced)} axes, now it is {a.tensor._dtype} of "
+                f"{a.name} was traced as {var.dtype} with {len(traced)} axes, now it is {dtype_of(a.tensor)} of "
                 f"shape {list(shape)}; call .reset() to trace the function again"
             )
         if alone and recording.measured is not None and shape != traced:
@@ -275,7 +291,7 @@ def _check_arguments(recording: Recording, found: list[Argument], *, alone: bool
 def _check_outputs(session: ReplaySession, recorded: Outputs, outputs: Any) -> None:
     found = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
     for (path, tensor), var in zip(found, recorded.vars, strict=False):
-        if tensor._session is session and tensor._var is not var:
+        if session_of(tensor) is session and variable_of(tensor) is not var:
             raise TraceError(
                 "trace error because data unreadable: the function returns a different value than when it was traced "
                 f"as its output {list(path) or ''}"
@@ -295,21 +311,21 @@ def execute(compiled: Compiled, given: CallArguments) -> Any:
     """
     recording = compiled.recording
     _check_arguments(recording, given.tensors, alone=True)
-    feeds = {a.name: a.tensor._stored() for a in given.tensors}
-    feeds.update((c.var.name or "", c.tensor._stored()) for c in recording.captures if not c.fixed)
+    feeds = {a.name: stored(a.tensor) for a in given.tensors}
+    feeds.update((c.var.name or "", stored(c.tensor)) for c in recording.captures if not c.fixed)
     if compiled.engine is None:
         raise TraceError("a record_only trace computes nothing; dump it and run the dump")
     values = run(compiled.engine, recording, feeds, compiled.targets)
     judge(compiled.checks, values)
     for tensor, var in compiled.updates:
-        tensor._value = values[var.id]
+        set_stored(tensor, values[var.id])
     outputs = _filled(compiled.outputs, values)
     arguments = {a.name: a for a in given.tensors}
     changed = []
     for name, var, scalar in compiled.assigned:
         assert var.dtype is not None
-        made = Tensor._of(values[var.id], var.dtype, scalar)
-        made._place = arguments[name].tensor._place
+        made = from_stored(values[var.id], var.dtype, scalar)
+        set_device(made, named_device(arguments[name].tensor))
         changed.append((arguments[name], made))
     returned = (x for _, x in leaves(outputs) if isinstance(x, Tensor))
     settle(given.tensors, changed, (*returned, *(t for t, _ in compiled.updates)))
@@ -326,9 +342,9 @@ def _filled(outputs: Outputs, values: Mapping[int, Array]) -> Any:
         var = next(variables)
         assert var is not None
         assert var.dtype is not None
-        made = leaf.kind._of(values[var.id], var.dtype, leaf.scalar)
+        made = from_stored(values[var.id], var.dtype, leaf.scalar, kind=leaf.kind)
         made.format = leaf.format
-        made._place = leaf.place
+        set_device(made, leaf.place)
         return made
 
     return None if outputs.structure is None else rebuilt(outputs.structure, fill)

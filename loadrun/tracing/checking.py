@@ -12,6 +12,7 @@ from ..base.errors import EngineError, TraceError
 from ..compare import errors
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
+from ..tensors.access import stored, stored_shape
 from ..tensors.session import use
 from ..tensors.source import shown
 from ..tensors.value import Tensor
@@ -197,7 +198,7 @@ def _resized(method: TracedCode, args: tuple[Any, ...], kwargs: Mapping[str, Any
     """Tell whether an argument has another shape than when the method was traced."""
     assert method.recording is not None
     found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
-    return any(a.tensor._sizes() != method.recording.args[a.name].shape for a in found)
+    return any(stored_shape(a.tensor) != method.recording.args[a.name].shape for a in found)
 
 
 class _Keeping(TraceRecorder):
@@ -252,9 +253,9 @@ def _first_numeric(
     found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
     evaluator = Evaluator()
     for a in found:
-        evaluator.values[old.args[a.name].id] = a.tensor._stored()
+        evaluator.values[old.args[a.name].id] = stored(a.tensor)
     for capture in old.captures:
-        evaluator.values[capture.var.id] = capture.value if capture.fixed else capture.tensor._stored()
+        evaluator.values[capture.var.id] = capture.value if capture.fixed else stored(capture.tensor)
     for entry in old.entries:
         for var in entry.opr.outputs:
             want = values.get(var.id)

@@ -18,6 +18,7 @@ from ..passes.cleanup.empties import empty_at
 from ..passes.cleanup.loadable import make_loadable
 from ..passes.cleanup.stable import as_made
 from ..passes.copies import subgraph
+from ..tensors.access import dtype_of, stored
 from ..tensors.source import shown
 from ..tensors.value import Tensor
 from ..testcase import Bundle
@@ -205,7 +206,7 @@ def _freeze(graph: Graph, name: str, tensor: Tensor) -> None:
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy" and opr.outputs[0].name == name:
             scratch = Graph()
-            made = constant(scratch, tensor._stored(), tensor._dtype, name_of(tensor) or name).owner
+            made = constant(scratch, stored(tensor), dtype_of(tensor), name_of(tensor) or name).owner
             opr.type, opr.params, opr.tensors = made.type, made.params, made.tensors
             opr.outputs[0].name = name_of(tensor) or name
             return

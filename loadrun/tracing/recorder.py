@@ -11,6 +11,19 @@ from ..graph.dtypes import Array, DType
 from ..graph.params import Host2DeviceCopy, Record
 from ..ops.infer import follow, infer_dtypes
 from ..ops.registry import Shape, implementation
+from ..tensors.access import (
+    dtype_of,
+    from_variable,
+    is_constant,
+    is_scalar,
+    recorded_variable,
+    session_of,
+    set_stored,
+    stored,
+    tensor_name,
+    value_of,
+    variable_of,
+)
 from ..tensors.apply import execute
 from ..tensors.naming import prefix, title
 from ..tensors.source import here, shown
@@ -47,14 +60,14 @@ class TraceRecorder(RunningTrace):
 
     def argument(self, name: str, tensor: Tensor) -> Tensor:
         """Return a stand-in for an argument inside the function."""
-        value = tensor._stored()
-        var = self._input(name, tensor._dtype, value)
+        value = stored(tensor)
+        var = self._input(name, dtype_of(tensor), value)
         self.recording.args[name] = var
-        if tensor._scalar:
+        if is_scalar(tensor):
             self.recording.scalars.add(name)
-        if tensor._name:
-            self.recording.names[name] = tensor._name
-        return self._made(tensor.__class__, var, tensor._dtype, tensor._scalar, value)
+        if tensor_name(tensor):
+            self.recording.names[name] = tensor_name(tensor)
+        return self._made(tensor.__class__, var, dtype_of(tensor), is_scalar(tensor), value)
 
     def _input(self, name: str, dtype: DType, value: Array) -> Var:
         held = StoredTensor(dtype, value.shape, name)
@@ -65,27 +78,27 @@ class TraceRecorder(RunningTrace):
         return var
 
     def _made(self, kind: type[Tensor], var: Var, dtype: DType, scalar: bool, value: Array | None) -> Tensor:
-        tensor = kind._recorded(var, dtype, scalar, self)
-        tensor._value = value
+        tensor = from_variable(var, dtype, scalar, self, kind=kind)
+        set_stored(tensor, value)
         return tensor
 
     def source(self, tensor: Tensor) -> RecordedInput:
         """Return what a tensor is to the recording; one from outside becomes a constant or a graph input."""
-        if tensor._session is self:
-            assert tensor._var is not None
-            return RecordedInput(tensor._var)
-        value = tensor._stored()
+        if session_of(tensor) is self:
+            assert variable_of(tensor) is not None
+            return RecordedInput(recorded_variable(tensor))
+        value = stored(tensor)
         key = (id(tensor), id(value))
         found = self._outside.get(key)
         if found is None:
-            fixed = self.fixed or tensor._const
+            fixed = self.fixed or is_constant(tensor)
             number = len(self.recording.captures)
             if fixed:
-                var = constant(self.recording.graph, value, tensor._dtype, name_of(tensor))
+                var = constant(self.recording.graph, value, dtype_of(tensor), name_of(tensor))
                 self._name_constant(var, tensor)
                 self.recording.static.add(var.id)
             else:
-                var = self._input(f"captured_{number}", tensor._dtype, value)
+                var = self._input(f"captured_{number}", dtype_of(tensor), value)
             infer_dtypes([var.owner])
             follow(var.owner, self.recording.known, {})
             self.evaluator.values[var.id] = value
@@ -95,8 +108,8 @@ class TraceRecorder(RunningTrace):
 
     def _name_constant(self, var: Var, tensor: Tensor) -> None:
         """Name a number after what uses it first: MegEngine keeps one of each."""
-        if var.name is None and tensor._stored().size == 1:
-            key = (tensor._dtype, tensor._stored().item())
+        if var.name is None and stored(tensor).size == 1:
+            key = (dtype_of(tensor), stored(tensor).item())
             name = title(tensor)
             if name is not None and key not in self._numbers:
                 var.owner.name = prefix() + name
@@ -136,7 +149,7 @@ class TraceRecorder(RunningTrace):
         values: Sequence[Array | None] = [None] * n
         if self.mode == "eager":
             try:
-                computed, _ = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
+                computed, _ = execute(type, params, inputs, [stored(x) for x in inputs], n, output_dtype)
             except EngineError as e:
                 found.graph.oprs.pop()
                 raise EngineError(f"{e}; in {shown(place)}") from e
@@ -154,28 +167,30 @@ class TraceRecorder(RunningTrace):
 
     def value(self, tensor: Tensor) -> Array:
         """Return the value of a tensor, which the code inside reads."""
-        assert tensor._var is not None
         if self.mode == "never":
             raise TraceError(
                 f"a value is read in {shown(here())}, but record_only=True computes nothing; trace with "
                 "record_only=False, or leave the decision that needs the value out of the function"
             )
-        if tensor._value is None:
-            tensor._value = self.evaluator.value(tensor._var)
-        return tensor._value
+        if value_of(tensor) is None:
+            set_stored(tensor, self.evaluator.value(recorded_variable(tensor)))
+        return stored(tensor)
 
     def became(self, tensor: Tensor, kind: str) -> None:
         """Note that code inside the function made a Python number of a value."""
-        if tensor._var is not None and tensor._var.id not in self.recording.static:
+        if (
+            recorded_variable(tensor) is not None
+            and recorded_variable(tensor).id not in self.recording.static
+        ):
             self.freezing.became(kind)
 
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a tensor; computes it where it depends on data."""
-        assert tensor._var is not None
-        shape = self.recording.known.shapes.get(tensor._var.id)
+        assert variable_of(tensor) is not None
+        shape = self.recording.known.shapes.get(recorded_variable(tensor).id)
         if shape is None:
             shape = self.value(tensor).shape
-            self.recording.known.shapes[tensor._var.id] = shape
+            self.recording.known.shapes[recorded_variable(tensor).id] = shape
         return shape
 
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
@@ -191,8 +206,11 @@ class TraceRecorder(RunningTrace):
 
     def named(self, tensor: Tensor, name: str) -> None:
         """Note that code inside the function named a tensor."""
-        if tensor._var is not None and tensor._var.owner.type != "Host2DeviceCopy":
-            tensor._var.name = name or None
+        if (
+            recorded_variable(tensor) is not None
+            and recorded_variable(tensor).owner.type != "Host2DeviceCopy"
+        ):
+            recorded_variable(tensor).name = name or None
 
     def leave(self) -> None:
         """Begin a region that is not recorded: what was made so far becomes values from outside."""

@@ -11,6 +11,7 @@ from ..graph.dtypes import Array, DType, encode
 from ..graph.params import AxisAddRemove, AxisDescMethod
 from ..ops.catalog import CATALOG
 from ..ops.infer import Inference
+from ..tensors.access import attribute_path, tensor_name
 from ..tensors.source import Place
 from ..tensors.value import Tensor
 
@@ -99,7 +100,7 @@ def plain_title(opr: Opr) -> str:
 
 def name_of(tensor: Tensor) -> str | None:
     """Return the name of a tensor from outside: the path of a module's parameter, or the name that it was given."""
-    return getattr(tensor, "_path", None) or tensor._name or None
+    return attribute_path(tensor) or tensor_name(tensor) or None
 
 
 def constant(graph: Graph, value: Array, dtype: DType, name: str | None) -> Var:

@@ -16,6 +16,17 @@ from ..ops.catalog import types
 from ..ops.infer import Inference, follow
 from ..ops.op import Trait
 from ..ops.registry import Shape
+from ..tensors.access import (
+    dtype_of,
+    from_variable,
+    is_scalar,
+    recorded_variable,
+    session_of,
+    set_stored,
+    stored,
+    value_of,
+    variable_of,
+)
 from ..tensors.source import here, shown
 from ..tensors.value import Tensor
 from .compiled import Inferred, ShapeCache, fed, run
@@ -55,8 +66,10 @@ class ReplaySession(RunningTrace):
 
     def argument(self, name: str, tensor: Tensor) -> Tensor:
         """Return a stand-in for an argument inside the function."""
-        made = tensor.__class__._recorded(self.recording.args[name], tensor._dtype, tensor._scalar, self)
-        made._value = tensor._stored()
+        made = from_variable(
+            self.recording.args[name], dtype_of(tensor), is_scalar(tensor), self, kind=tensor.__class__
+        )
+        set_stored(made, stored(tensor))
         return made
 
     def finish(self) -> None:
@@ -106,22 +119,22 @@ class ReplaySession(RunningTrace):
             )
         for i, tensor in enumerate(inputs):
             source = entry.sources[i]
-            if tensor._session is self:
-                as_recorded = source.value is None and tensor._var is source.var
+            if session_of(tensor) is self:
+                as_recorded = source.value is None and variable_of(tensor) is source.var
             else:
-                as_recorded = source.fixed and tensor._value is source.value
+                as_recorded = source.fixed and value_of(tensor) is source.value
             if not as_recorded:
                 self._check_input(entry, i, tensor)
         self._position += 1
         made = []
         for var in opr.outputs:
             assert var.dtype is not None
-            made.append(Tensor._recorded(var, var.dtype, scalar, self))
+            made.append(from_variable(var, var.dtype, scalar, self))
         return made
 
     def _check_input(self, entry: RecordedOpr, index: int, tensor: Tensor) -> None:
         source = entry.sources[index]
-        if tensor._session is self:
+        if session_of(tensor) is self:
             if source.value is not None:
                 self._differs(
                     entry,
@@ -129,7 +142,7 @@ class ReplaySession(RunningTrace):
                     f"input {index} of {entry.opr.title} was a value from outside the function, now it is computed "
                     "inside",
                 )
-            if tensor._var is not source.var:
+            if variable_of(tensor) is not source.var:
                 self._differs(
                     entry,
                     "input id mismatch",
@@ -142,7 +155,7 @@ class ReplaySession(RunningTrace):
                 "expect internal node, got external",
                 f"input {index} of {entry.opr.title} was computed inside the function, now it comes from outside",
             )
-        value = tensor._stored()
+        value = stored(tensor)
         if source.fixed:
             if value is source.value:
                 return
@@ -160,8 +173,10 @@ class ReplaySession(RunningTrace):
             self._differs(
                 entry, "input id mismatch", f"input {index} of {entry.opr.title} is a different tensor"
             )
-        if tensor._dtype != source.var.dtype:
-            self._differs(entry, "dtype mismatch", f"input {index} of {entry.opr.title} is {tensor._dtype}")
+        if dtype_of(tensor) != source.var.dtype:
+            self._differs(
+                entry, "dtype mismatch", f"input {index} of {entry.opr.title} is {dtype_of(tensor)}"
+            )
         name = source.var.name or ""
         if value.shape != source.var.shape:
             # What is kept for the arguments' shapes holds for the captured tensors' traced shapes alone.
@@ -179,10 +194,9 @@ class ReplaySession(RunningTrace):
 
     def value(self, tensor: Tensor) -> Array:
         """Return the value of a tensor, which the code inside reads."""
-        if tensor._value is None:
-            assert tensor._var is not None
-            tensor._value = self._evaluator().value(tensor._var)
-        return tensor._value
+        if value_of(tensor) is None:
+            set_stored(tensor, self._evaluator().value(recorded_variable(tensor)))
+        return stored(tensor)
 
     def _evaluator(self) -> Evaluator:
         if self.evaluator is None:
@@ -191,7 +205,7 @@ class ReplaySession(RunningTrace):
 
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a tensor for the shapes of this call's arguments."""
-        var = tensor._var
+        var = variable_of(tensor)
         assert var is not None
         known = self._inference(var)
         return known.shapes[var.id] if var.id in known.shapes else self.value(tensor).shape

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from ..tensors.access import detach, recorded_variable, session_of, set_stored
 from ..tensors.value import Session, Tensor
 from .recording import Recording
 
@@ -34,15 +35,15 @@ class RunningTrace(Session):
         """Return the tensors of the session that somebody else still holds."""
         self.sizes.clear()
         found = (r() for r in self._live)
-        return [t for t in found if t is not None and t._session is self]
+        return [t for t in found if t is not None and session_of(t) is self]
 
     def detached(self, tensor: Tensor) -> bool:
         """Tell whether a tensor is a constant, so that its sizes are numbers."""
-        return tensor._var is None or tensor._var.id in self.recording.static
+        return recorded_variable(tensor) is None or recorded_variable(tensor).id in self.recording.static
 
     def fluid(self, tensor: Tensor) -> bool:
         """Tell whether the data may decide how large a tensor is."""
-        return tensor._var is not None and tensor._var.id in self.recording.fluid
+        return recorded_variable(tensor) is not None and recorded_variable(tensor).id in self.recording.fluid
 
     def became(self, tensor: Tensor, kind: str) -> None:
         """Note that code inside the function made a Python number of a value; where it runs again, that is checked."""
@@ -50,11 +51,11 @@ class RunningTrace(Session):
     def leave(self) -> None:
         """Begin a region that is not recorded: what was made so far becomes values from outside."""
         for tensor in self.alive():
-            tensor._value = self.value(tensor)
-            tensor._session = tensor._var = None
+            set_stored(tensor, self.value(tensor))
+            detach(tensor)
 
     def release(self) -> None:
         """End: part all tensors from the session; those without a value cannot be read any more."""
         self.ended = True
         for tensor in self.alive():
-            tensor._session = tensor._var = None
+            detach(tensor)

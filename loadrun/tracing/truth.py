@@ -12,9 +12,9 @@ from ..arrays.array import Array as NumpyLike
 from ..base.errors import TraceError, TraceWarning
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
+from ..tensors.access import from_stored
 from ..tensors.dtypes import narrowed
 from ..tensors.source import here
-from ..tensors.value import Tensor
 from ..testcase import Bundle, Testcase
 from ..verify.pack.capture import Recorder
 from .arguments import Slot
@@ -127,7 +127,7 @@ class CheckedRecorder(Recorder):
             if leaf.dtype is not None:
                 return value.astype(leaf.dtype)
             held = value.reshape(1) if not value.ndim else value
-            return Tensor._of(held.copy(), case.dtypes[name], leaf.scalar)
+            return from_stored(held.copy(), case.dtypes[name], leaf.scalar)
 
         return fill
 
@@ -136,4 +136,4 @@ def _as_tensor(leaf: Any) -> Any:
     if not isinstance(leaf, np.ndarray):
         return leaf
     value, dtype = narrowed(leaf)
-    return NumpyLike._of(value.reshape(1) if not value.ndim else value, dtype, not value.ndim)
+    return from_stored(value.reshape(1) if not value.ndim else value, dtype, not value.ndim, kind=NumpyLike)

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...graph import params as P
 from ...tensors import Tensor
+from ...tensors.access import as_vector, dtype_of
 from .. import activation as own
 from .. import emit as e
 from ..emit import M
@@ -83,12 +84,12 @@ def softmax(x: Tensor, axis: int, *, guard: bool = False) -> Tensor:
     [[0.5, 0.5], [0.0, 0.0]]
     """
     wide = e.cast(x, "float32")
-    y = own.softmax(wide._vector(), axis)
+    y = own.softmax(as_vector(wide), axis)
     if guard:
         top = e.kept(e.reduce(wide, P.ReduceMode.MAX, [axis]), [axis], True)
         dead = e.compare(P.ElemwiseMultiTypeMode.EQ, top, e.number(-np.inf, top))
         y = e.where(dead, e.number(0, y), y)
-    return e.cast(y if x.ndim else e.reshape(y, ()), x._dtype)
+    return e.cast(y if x.ndim else e.reshape(y, ()), dtype_of(x))
 
 
 def log_softmax(x: Tensor, axis: int) -> Tensor:
@@ -101,7 +102,7 @@ def log_softmax(x: Tensor, axis: int) -> Tensor:
     top = e.kept(e.reduce(wide, P.ReduceMode.MAX, [axis]), [axis], True)
     shifted = e.elem(M.SUB, wide, top)
     total = e.elem(M.LOG, e.summed(e.elem(M.EXP, shifted), [axis], True))
-    return e.cast(e.elem(M.SUB, shifted, total), x._dtype)
+    return e.cast(e.elem(M.SUB, shifted, total), dtype_of(x))
 
 
 def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, static_shape
 from .. import conv as own
 from .. import emit as e
 from ..emit import M
@@ -22,7 +23,7 @@ def grouped(weight: Tensor, groups: int) -> Tensor:
     """Return filters with an axis of groups in front, which MegEngine wants where there are several."""
     if groups == 1:
         return weight
-    count, *rest = weight._tuple_shape
+    count, *rest = static_shape(weight)
     return e.folded(lambda w: e.reshape(w, (groups, count // groups, *rest)), weight)
 
 
@@ -47,12 +48,12 @@ def convolved(
     before = [a for a, _ in window.pads]
     out = [
         (n + 2 * p - r) // s + 1
-        for n, p, r, s in zip(x._tuple_shape[2:], before, window.reach, window.strides, strict=True)
+        for n, p, r, s in zip(static_shape(x)[2:], before, window.reach, window.strides, strict=True)
     ]
-    if 0 in x._tuple_shape or any(n < 1 for n in out):
-        empty = (x.shape[0], weight._tuple_shape[0], *(max(n, 0) for n in out))
+    if 0 in static_shape(x) or any(n < 1 for n in out):
+        empty = (x.shape[0], static_shape(weight)[0], *(max(n, 0) for n in out))
         return with_bias(e.full(e.number(0, x), empty), bias)
-    mode = "float32" if x._dtype.name == "Float16" else "default"
+    mode = "float32" if dtype_of(x).name == "Float16" else "default"
     filters = grouped(weight, groups)
     steps, spread = window.strides, window.dilations
     if len(out) == 1:
@@ -61,7 +62,7 @@ def convolved(
         y = own.conv2d(x, filters, None, steps, before, spread, groups, compute_mode=mode)
     else:
         wide, filters = e.cast(x, "float32"), e.cast(filters, "float32")
-        y = e.cast(own.conv3d(wide, filters, None, steps, before, spread, groups), x._dtype)
+        y = e.cast(own.conv3d(wide, filters, None, steps, before, spread, groups), dtype_of(x))
     return with_bias(y, bias)
 
 
@@ -86,7 +87,7 @@ def transposed(
     >>> transposed(Tensor([[[1.0, 2.0]]]), Tensor([[[1.0, 1.0]]]), WindowGeometry([2], [2], [1]), [1]).tolist()
     [[[1.0, 1.0, 2.0, 2.0, 0.0]]]
     """
-    kind = x._dtype
+    kind = dtype_of(x)
     wide, filters = e.cast(x, "float32"), grouped(e.folded(lambda w: e.cast(w, "float32"), weight), groups)
     own_ends = window.even and all(m < s for m, s in zip(extra, window.strides, strict=True))
     before = [a if own_ends else 0 for a, _ in window.pads]

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of, static_shape
 from .. import emit as e
 from .. import norm as own
 from ..emit import M
@@ -60,8 +61,8 @@ def _pair(
     def whole(v: Tensor | None, fill: float) -> Tensor:
         if v is None:
             return const(np.full(shape, fill, np.float32))
-        rest = v._tuple_shape[max(v.ndim - len(shape), 0) :]
-        same = v._tuple_shape == tuple(shape)
+        rest = static_shape(v)[max(v.ndim - len(shape), 0) :]
+        same = static_shape(v) == tuple(shape)
         return v if same else e.folded(lambda t: e.broadcast(e.reshape(t, rest), shape), v)
 
     return (None, None) if weight is None and bias is None else (whole(weight, 1.0), whole(bias, 0.0))
@@ -69,15 +70,15 @@ def _pair(
 
 def _fits(v: Tensor | None, ndim: int) -> bool:
     """Tell whether a parameter is the same along all but the last `ndim` axes."""
-    return v is None or prod(v._tuple_shape[: max(v.ndim - ndim, 0)]) == 1
+    return v is None or prod(static_shape(v)[: max(v.ndim - ndim, 0)]) == 1
 
 
 def _fixed(x: Tensor, axis: int, weight: Tensor | None, sizes: Sequence[int] | None) -> list[int] | None:
     """Return the sizes from an axis on if they are the same in every run: given, or told by the weight."""
-    now = [int(n) for n in x._tuple_shape[axis:]]
+    now = [int(n) for n in static_shape(x)[axis:]]
     if sizes is not None or not is_open(*x.shape[axis:]):
         return now
-    if weight is None or list(weight._tuple_shape) != now or 1 in now:
+    if weight is None or list(static_shape(weight)) != now or 1 in now:
         return None
     return None if is_open(*weight.shape) else now
 
@@ -110,9 +111,9 @@ def layer_norm(
     wide, weight, bias = e.cast(x, "float32"), _float32(weight), _float32(bias)
     shape = _fixed(x, axis, weight, sizes)
     # MegEngine's operator holds how many numbers it normalizes.
-    if not shape or 0 in x._tuple_shape:
+    if not shape or 0 in static_shape(x):
         y, mean, inverse = standardized(wide, range(axis, x.ndim), eps)
-        return e.cast(affine(y, weight, bias), x._dtype), mean, inverse
+        return e.cast(affine(y, weight, bias), dtype_of(x)), mean, inverse
     fits = _fits(weight, len(shape)) and _fits(bias, len(shape))
     inputs = _pair(weight, bias, shape) if fits else (None, None)
     rows = wide if axis else e.add_axes(wide, [0])
@@ -122,7 +123,7 @@ def layer_norm(
     if not fits:
         y = affine(y, weight, bias)
     rest = range(max(axis, 1), x.ndim)
-    return e.cast(y, x._dtype), e.add_axes(mean, rest), e.add_axes(inverse, rest)
+    return e.cast(y, dtype_of(x)), e.add_axes(mean, rest), e.add_axes(inverse, rest)
 
 
 def _as_images(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -150,16 +151,16 @@ def group_norm(
     [[-1.0, 1.0, nan, nan]]
     """
     wide, weight, bias = e.cast(x, "float32"), _float32(weight), _float32(bias)
-    if 0 in x._tuple_shape:
+    if 0 in static_shape(x):
         return x
-    weight, bias = _pair(weight, bias, x._tuple_shape[1:2])
+    weight, bias = _pair(weight, bias, static_shape(x)[1:2])
 
     def normalized(image: Tensor) -> Tensor:
         if not groups:
             return own.instance_norm(image, weight is not None, weight, bias, eps)
         return own.group_norm(image, groups, weight is not None, weight, bias, eps)
 
-    return e.cast(_as_images(wide, normalized), x._dtype)
+    return e.cast(_as_images(wide, normalized), dtype_of(x))
 
 
 def batch_norm(
@@ -187,13 +188,13 @@ def batch_norm(
     weight, bias = _float32(weight), _float32(bias)
     images = 2 <= x.ndim <= 4
     if images:
-        weight, bias = _pair(weight, bias, mean._tuple_shape)
+        weight, bias = _pair(weight, bias, static_shape(mean))
     rank = 4 if images else x.ndim
     mean, variance = per_channel(mean, rank), per_channel(variance, rank)
     weight, bias = (None if v is None else per_channel(v, rank) for v in (weight, bias))
     if not images:
-        return e.cast(rescaled(wide, mean, variance, weight, bias, eps), x._dtype)
-    return e.cast(own.batch_norm(wide, mean, variance, weight, bias, eps=eps), x._dtype)
+        return e.cast(rescaled(wide, mean, variance, weight, bias, eps), dtype_of(x))
+    return e.cast(own.batch_norm(wide, mean, variance, weight, bias, eps=eps), dtype_of(x))
 
 
 def rescaled(
@@ -222,7 +223,7 @@ def rms_norm(x: Tensor, axes: Sequence[int], weight: Tensor | None = None, eps: 
     wide = e.cast(x, "float32")
     square = e.mean(e.elem(M.SQUARE, wide), axes)
     root = e.elem(M.SQRT, e.elem(M.ADD, square, e.number(eps, square)))
-    return e.cast(affine(e.elem(M.TRUE_DIV, wide, root), _float32(weight), None), x._dtype)
+    return e.cast(affine(e.elem(M.TRUE_DIV, wide, root), _float32(weight), None), dtype_of(x))
 
 
 def local_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
@@ -239,9 +240,9 @@ def local_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: floa
     [[1.0, nan]]
     """
     wide = e.cast(x, "float32")
-    if size % 2 and 0 not in x._tuple_shape:
+    if size % 2 and 0 not in static_shape(x):
         return e.cast(
-            _as_images(wide, lambda image: own.local_response_norm(image, size, k, alpha, beta)), x._dtype
+            _as_images(wide, lambda image: own.local_response_norm(image, size, k, alpha, beta)), dtype_of(x)
         )
     n, before = x.shape[1], (size - 1) // 2
     square = e.elem(M.SQUARE, wide)
@@ -253,4 +254,4 @@ def local_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: floa
     for i in range(1, size):
         total = e.elem(M.ADD, total, e.subtensor(padded, [(1, i, n + i, None, None)]))
     base = e.elem(M.ADD, e.elem(M.MUL, e.number(alpha, total), total), e.number(k, total))
-    return e.cast(e.elem(M.TRUE_DIV, wide, e.elem(M.POW, base, e.number(beta, base))), x._dtype)
+    return e.cast(e.elem(M.TRUE_DIV, wide, e.elem(M.POW, base, e.number(beta, base))), dtype_of(x))

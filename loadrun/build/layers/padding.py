@@ -8,6 +8,7 @@ import numpy as np
 
 from ...ops.budget import pay
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of, static_shape
 from .. import emit as e
 from .. import windows as own
 from ..emit import M
@@ -48,14 +49,14 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "constant", va
     followed = is_open(*(w for pair in widths for w in pair))
     if not followed and not any(map(any, widths)):
         return x
-    if mode == "constant" and 0 in x._tuple_shape:
+    if mode == "constant" and 0 in static_shape(x):
         return e.full(e.number(value, x), [b + n + a for n, (b, a) in zip(x.shape, widths, strict=True)])
     # MegEngine's reflection takes less than the axis has.
     far = mode != "edge" and any(
-        max(pair) >= n for n, pair in zip(x._tuple_shape, widths, strict=True) if any(pair)
+        max(pair) >= n for n, pair in zip(static_shape(x), widths, strict=True) if any(pair)
     )
     # MegEngine's Padding holds its value in float32.
-    large = x._dtype.np.itemsize == 4 and not x._dtype.is_float and abs(value) > 1 << 24
+    large = dtype_of(x).np.itemsize == 4 and not dtype_of(x).is_float and abs(value) > 1 << 24
     if mode != "wrap" and not followed and not (far if mode == "reflect" else large):
         return padded(x, widths, mode, value)
     for axis, (before, after) in enumerate(widths):
@@ -70,11 +71,11 @@ def _bordered(x: Tensor, axis: int, before: int, after: int, mode: str, value: f
         shape = list(x.shape)
         ends = [e.full(e.number(value, x), [*shape[:axis], w, *shape[axis + 1 :]]) for w in (before, after)]
         return joined([ends[0], x, ends[1]], axis)
-    if not x._tuple_shape[axis]:
+    if not static_shape(x)[axis]:
         raise ValueError(f"axis {axis} is empty: the mode {mode!r} has nothing to repeat there")
     if far:
         x = of_length(x, axis)
-        n = x._tuple_shape[axis]
+        n = static_shape(x)[axis]
         pay(16 * (int(before) + n + int(after)))
         places = np.arange(-int(before), n + int(after))
         if mode == "wrap":

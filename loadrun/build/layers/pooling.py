@@ -8,6 +8,7 @@ import numpy as np
 
 from ...graph import params as P
 from ...tensors import Tensor
+from ...tensors.access import dtype_of
 from ...tensors.sizes import product_of
 from .. import emit as e
 from .. import pooling as own
@@ -19,7 +20,7 @@ __all__ = ["averaged", "counted", "max_pooled", "max_with_places", "summed"]
 
 
 def _lowest(x: Tensor) -> float:
-    return -np.inf if x._dtype.is_float else float(np.iinfo(x._dtype.np).min)
+    return -np.inf if dtype_of(x).is_float else float(np.iinfo(dtype_of(x).np).min)
 
 
 def _has_operator(x: Tensor, window: WindowGeometry) -> bool:
@@ -51,7 +52,7 @@ def max_pooled(x: Tensor, window: WindowGeometry) -> Tensor:
     >>> max_pooled(Tensor([[[1.0, 3.0, 2.0]]]), WindowGeometry([2], [1], [1], [(1, 0)])).tolist()
     [[[1.0, 3.0, 3.0]]]
     """
-    native = _has_operator(x, window) and x._dtype.name in ("Float32", "Float16", "Int8")
+    native = _has_operator(x, window) and dtype_of(x).name in ("Float32", "Float16", "Int8")
     if native and _small(window):
         return _pooled(x, window, own.max_pool2d)
     x = window.padded(x, _lowest(x))
@@ -101,7 +102,7 @@ def averaged(x: Tensor, window: WindowGeometry, *, include: bool, divisor: float
     >>> averaged(Tensor([[[1.0, 3.0, 2.0]]]), WindowGeometry([2], [1], [1], [(1, 0)]), include=True).tolist()
     [[[0.5, 2.0, 2.5]]]
     """
-    kind = x._dtype
+    kind = dtype_of(x)
     wide = e.cast(x, "float32")
     if divisor is not None:
         total = summed(wide, window)
@@ -146,7 +147,7 @@ def max_with_places(x: Tensor, window: WindowGeometry, *, columns: bool = False)
         best, place = taps[0]
         for part, at in taps[1:]:
             better = e.compare(P.ElemwiseMultiTypeMode.LT, best, part)
-            if x._dtype.is_float:
+            if dtype_of(x).is_float:
                 better = e.elem(M.OR, better, e.is_nan(part))
             best, place = e.where(better, part, best), e.where(better, at, place)
     return best, e.broadcast(place, best.shape)

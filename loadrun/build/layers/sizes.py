@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...graph import params as P
 from ...tensors import Tensor, TracedInt, apply1, shape_tensor
+from ...tensors.access import recorded_variable, static_shape, variable_of
 from .. import emit as e
 
 __all__ = ["is_open", "joined", "of_length"]
@@ -26,8 +27,8 @@ def of_length(x: Tensor, axis: int, what: str = "") -> Tensor:
         return x
     sizes = [int(n) if i == axis else n for i, n in enumerate(x.shape)]
     made = apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape_tensor(sizes)], scalar=False)
-    if made._var is not None:
-        made._var.owner.name = what or (
+    if variable_of(made) is not None:
+        recorded_variable(made).owner.name = what or (
             f"axis {axis} has size {sizes[axis]} as the model was loaded, input_shapes gives another"
         )
     return made
@@ -35,7 +36,7 @@ def of_length(x: Tensor, axis: int, what: str = "") -> Tensor:
 
 def joined(xs: Sequence[Tensor], axis: int) -> Tensor:
     """Return tensors one behind the other along an axis; empty ones left out."""
-    full = [x for x in xs if x._tuple_shape[axis] != 0 or is_open(x.shape[axis])]
+    full = [x for x in xs if static_shape(x)[axis] != 0 or is_open(x.shape[axis])]
     xs = full or list(xs[:1])
     if e.is_bool(xs[0]):
         return e.cast(e.concat([e.cast(x, "uint8") for x in xs], axis), "bool")

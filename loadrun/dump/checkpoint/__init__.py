@@ -15,6 +15,7 @@ from ...base.errors import FormatError
 from ...base.files import contents
 from ...graph.dtypes import Array
 from ...tensors import Parameter, Tensor
+from ...tensors.access import set_qparams
 from ...tensors.device import InvalidDeviceError, check_device, get_default_device
 from ...tensors.qparams import QParams
 from .archive import read_archive
@@ -89,7 +90,7 @@ def load_checkpoint(
 def _tensor(locate: _Locate, stored: PickledTensor, array: Array, qparams: QParams | None) -> Tensor:
     kinds = {"Tensor": Tensor, "Parameter": Parameter}
     made = kinds[stored.kind](array, dtype=array.dtype, device=locate(stored.device))
-    made._qparams = qparams
+    set_qparams(made, qparams)
     return made
 
 

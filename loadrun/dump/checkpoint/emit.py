@@ -20,6 +20,7 @@ from ...base.files import replacing
 from ...base.logger import get_logger
 from ...graph.dtypes import Array, round_bfloat16
 from ...tensors import Tensor
+from ...tensors.access import qparams_of
 from ...tensors.device import DEFAULT
 from ...tensors.qparams import QParams, QuantMode
 from ...tensors.quantized_dtypes import QuantDtypeMeta
@@ -276,10 +277,10 @@ class _Emitter:
         ours = isinstance(value, Tensor)
         self.text(str(value.device if ours else DEFAULT))
         self.f.write(b"t\x81}")
-        if ours and value._qparams is not None:
+        if ours and qparams_of(value) is not None:
             self.f.write(b"(")
             self.text("qparams")
-            self.qparams(value._qparams)
+            self.qparams(qparams_of(value))
             self.f.write(b"u")
         self.f.write(b"b")
         self.remember(("tensor", id(value)))

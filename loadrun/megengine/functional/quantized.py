@@ -10,6 +10,7 @@ from ...build.conv import cross, planar, sparse, transposed, window
 from ...build.geometry import Mode, Sizes, member
 from ...graph import params as P
 from ...tensors import Tensor, TensorLike, apply1, as_tensor
+from ...tensors.access import dtype_of
 from ...tensors.dtypes import DTypeLike, graph_dtype
 
 __all__ = ["batch_conv_bias_activation", "conv_bias_activation", "conv_transpose2d"]
@@ -169,4 +170,4 @@ def conv_transpose2d(
         return transposed(*inputs, param, output_padding, groups, output)
     y = transposed(*inputs, param, output_padding, groups)
     add = P.ElemwiseMultiType(mode=P.ElemwiseMultiTypeMode.QADD)
-    return apply1("ElemwiseMultiType", add, inputs=[y, as_tensor(bias)], output_dtype=output or y._dtype)
+    return apply1("ElemwiseMultiType", add, inputs=[y, as_tensor(bias)], output_dtype=output or dtype_of(y))

@@ -7,6 +7,7 @@ from ...build.elemwise import abs, maximum, minimum
 from ...build.math import max
 from ...graph import params as P
 from ...tensors import Tensor, TensorLike, apply1, convert
+from ...tensors.access import is_scalar, static_shape, value_of
 from .metric import topk_accuracy as topk_accuracy
 
 __all__ = ["topk_accuracy"]
@@ -33,13 +34,13 @@ def _assert_equal(
     [1.0, 2.0]
     """
     expect, actual = convert(expect, actual)
-    if expect._tuple_shape != actual._tuple_shape:
-        raise EngineError(f"shapes differ: expected {expect._tuple_shape}, found {actual._tuple_shape}")
+    if static_shape(expect) != static_shape(actual):
+        raise EngineError(f"shapes differ: expected {static_shape(expect)}, found {static_shape(actual)}")
     error = max(abs(expect - actual) / maximum(minimum(abs(expect), abs(actual)), 1.0))
     param = P.AssertEqual(maxerr=maxerr, verbose=verbose)
     # Where a trace computes later, it judges then.
-    if error._value is not None and not error.item() <= maxerr:
+    if value_of(error) is not None and not error.item() <= maxerr:
         raise EngineError(
             f"the values differ: the largest error is {error.item():.6g}, allowed is {maxerr:g}"
         )
-    return apply1("AssertEqual", param, inputs=[expect, actual, error], scalar=expect._scalar)
+    return apply1("AssertEqual", param, inputs=[expect, actual, error], scalar=is_scalar(expect))

@@ -12,6 +12,7 @@ import numpy as np
 from ...build import random
 from ...graph.dtypes import Array
 from ...tensors import Tensor, suspended
+from ...tensors.access import static_shape
 
 __all__ = [
     "calculate_correct_fan",
@@ -37,7 +38,7 @@ _GAINS: dict[str, float] = {
 
 
 def _set(tensor: Tensor, value: Array) -> None:
-    tensor._reset(Tensor(value, dtype=tensor.dtype, device=tensor.device))
+    tensor.set_value(Tensor(value, dtype=tensor.dtype, device=tensor.device))
 
 
 def fill_(tensor: Tensor, val: float) -> None:
@@ -48,7 +49,7 @@ def fill_(tensor: Tensor, val: float) -> None:
     >>> x.tolist()
     [5.0, 5.0]
     """
-    _set(tensor, np.full(tensor._tuple_shape, val))
+    _set(tensor, np.full(static_shape(tensor), val))
 
 
 def zeros_(tensor: Tensor) -> None:
@@ -70,13 +71,13 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> None:
     True
     """
     with suspended():
-        _set(tensor, random.uniform(a, b, tensor._tuple_shape).numpy().reshape(tensor._tuple_shape))
+        _set(tensor, random.uniform(a, b, static_shape(tensor)).numpy().reshape(static_shape(tensor)))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> None:
     """Draw every element from a normal distribution."""
     with suspended():
-        _set(tensor, random.normal(mean, std, tensor._tuple_shape).numpy().reshape(tensor._tuple_shape))
+        _set(tensor, random.normal(mean, std, static_shape(tensor)).numpy().reshape(static_shape(tensor)))
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -114,7 +115,7 @@ def calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[float, float]:
     >>> calculate_fan_in_and_fan_out(Tensor(np.zeros((4, 3, 5, 5))))
     (75, 100)
     """
-    shape = tensor._tuple_shape
+    shape = static_shape(tensor)
     if len(shape) < 2:
         raise ValueError(
             f"fan_in and fan_out are of tensors with 2 dimensions or more, this one has {len(shape)}"

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ...tensors import Parameter, Tensor
+from ...tensors.access import set_attribute_path, set_name, tensor_name
 from ...tensors.naming import scope
 from ..absent import stand_in
 from .hooks import HookHandler
@@ -324,16 +325,16 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
 
 def _give_name(prefix: str | None, name: str, leaf: Any) -> None:
     """Remember by which path a tensor or module is reached; the first one counts."""
-    if isinstance(leaf, Tensor) and leaf._name:
-        name = leaf._name
+    if isinstance(leaf, Tensor) and tensor_name(leaf):
+        name = tensor_name(leaf)
     known = getattr(leaf, "_short_name", None)
     if known and known != name:
         return
     path = f"{prefix}.{name}" if prefix else name
     leaf._short_name = name
     if isinstance(leaf, Tensor):
-        leaf._path = path  # type: ignore[attr-defined]
+        set_attribute_path(leaf, path)
     else:
-        leaf._name = path
+        set_name(leaf, path)
         for inner, below in leaf._flatten(recursive=False, with_key=True):
             _give_name(path, inner, below)

@@ -11,6 +11,7 @@ import numpy as np
 from ...build.geometry import member
 from ...graph import params as P
 from ...tensors import Parameter, Tensor, TensorLike, apply, as_tensor
+from ...tensors.access import static_shape
 from .. import functional as F
 from . import init
 from .module import Module
@@ -173,7 +174,7 @@ class RNNBase(_Drawn):
             [self.create_cell(layer) for _ in range(self.num_directions)] for layer in range(num_layers)
         ]
         cells = [cell for layer in self.cells for cell in layer]
-        columns = sum(c.weight_ih._tuple_shape[1] + c.weight_hh._tuple_shape[1] + 2 * bias for c in cells)
+        columns = sum(static_shape(c.weight_ih)[1] + static_shape(c.weight_hh)[1] + 2 * bias for c in cells)
         shape = (cells[0].gate_hidden_size, columns)
         self._flatten_weights = Parameter(np.zeros(shape, np.float32))
         self.reset_parameters()

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...graph.dtypes import Array
 from ...tensors import Tensor
+from ...tensors.access import static_shape
 
 __all__ = ["State", "load_state", "state_of", "states"]
 
@@ -73,7 +74,7 @@ def load_state(module: HoldsStates, state: State, strict: bool) -> None:
         if value is None:
             missing.append(name)
             continue
-        tensor._reset(_fitting(kind, name, tensor, value))
+        tensor.set_value(_fitting(kind, name, tensor, value))
         loaded.add(name)
     for what, names in (("unused", given - loaded), ("missing", missing)):
         if names:
@@ -95,7 +96,7 @@ def _fitting(kind: type[HoldsStates], name: str, tensor: Tensor, value: Any) -> 
         raise AssertionError(
             f"the state of {name} is of type {type(value).__name__}, expected a numpy.ndarray"
         )
-    shape = tensor._tuple_shape
+    shape = static_shape(tensor)
     if value.shape != shape:
         # Release 1.0 held the parameters of normalizations with one axis, later ones with four.
         if not kind._flat_state or value.size != np.prod(shape, dtype=object):

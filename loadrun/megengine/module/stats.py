@@ -14,6 +14,7 @@ from tabulate import tabulate
 
 from ...base.logger import get_logger
 from ...tensors import Tensor
+from ...tensors.access import stored
 from ...tensors.quantized_dtypes import get_dtype_bit
 from .adaptive_pooling import _AdaptivePoolNd
 from .batch_matmul_activation import BatchMatMulActivation
@@ -148,7 +149,7 @@ def print_op_stats(flops: Sequence[Row]) -> None:
 
 
 def _moments(x: Any) -> Row:
-    value = Tensor(x).astype(np.float32)._stored()
+    value = stored(Tensor(x).astype(np.float32))
     return {"mean": f"{value.mean():.3g}", "std": f"{value.std():.3g}"}
 
 

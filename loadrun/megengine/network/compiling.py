@@ -13,6 +13,7 @@ from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array
 from ...ops.infer import infer_dtypes
 from ...ops.numbering import Numbering, loaded
+from ...tensors.access import copy_state
 from ...testcase import Bundle
 from .classes import class_of, node_of
 from .editing import SESSION
@@ -205,7 +206,7 @@ def take_over(found: Iterable[OpNode], old: VarNode, new: VarNode) -> None:
     """
     readers = [*found]
     replace_inputs(readers, old, new)
-    old._copy_state(new)
+    copy_state(old, new)
     for opr in readers:
         opr.inputs[:] = [old if v is new else v for v in opr.inputs]
 

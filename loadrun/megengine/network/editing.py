@@ -10,6 +10,16 @@ from ...graph import Opr
 from ...graph.dtypes import Array, DType
 from ...graph.params import Record
 from ...ops.registry import Shape
+from ...tensors.access import (
+    dtype_of,
+    named_device,
+    recorded_variable,
+    session_of,
+    set_device,
+    stored,
+    tensor_name,
+    variable_of,
+)
 from ...tensors.device import Device
 from ...tensors.value import Session, Tensor
 from .nodes import NodeVar, OpNode, VarNode, fresh_id
@@ -58,7 +68,7 @@ class EditingSession(Session):
         owner.inputs = nodes
         outputs = [VarNode.made(v, owner, self, scalar=scalar) for v in opr.outputs if isinstance(v, NodeVar)]
         for node in outputs:
-            node._place = place
+            set_device(node, place)
         owner.outputs = outputs
         owner.refresh()
         for node in nodes:
@@ -70,9 +80,10 @@ class EditingSession(Session):
         """Return the node of a tensor; one with a value becomes a constant."""
         if isinstance(tensor, VarNode):
             return tensor.itself
-        if isinstance(tensor._var, NodeVar) and tensor._session is self:
-            return tensor._var.node
-        return self.constant(tensor._stored(), tensor._dtype, tensor._name or None)
+        var = variable_of(tensor)
+        if isinstance(var, NodeVar) and session_of(tensor) is self:
+            return var.node
+        return self.constant(stored(tensor), dtype_of(tensor), tensor_name(tensor) or None)
 
     def graph_of(self, node: VarNode) -> Any:
         """Return the graph that a node belongs to: that of the nearest node it is computed from which has one."""
@@ -99,15 +110,15 @@ class EditingSession(Session):
 
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a node in numbers."""
-        assert tensor._var is not None
-        found = tensor._var.shape
+        assert variable_of(tensor) is not None
+        found = recorded_variable(tensor).shape
         if found is None:
-            found = tensor._var.shape = self.value(tensor).shape
+            found = recorded_variable(tensor).shape = self.value(tensor).shape
         return found
 
     def rank(self, node: VarNode) -> int:
         """Return the number of axes of a node of unknown shape."""
-        var = node._var
+        var = variable_of(node)
         assert isinstance(var, NodeVar)
         if var.rank is None:
             var.rank = self.rank_of(node)
@@ -119,7 +130,7 @@ class EditingSession(Session):
 
     def fluid(self, tensor: Tensor) -> bool:
         """Tell whether the data may decide how large a tensor is."""
-        return tensor._var is not None and tensor._var.shape is None
+        return recorded_variable(tensor) is not None and recorded_variable(tensor).shape is None
 
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
         """Return the choice."""
@@ -133,8 +144,8 @@ class EditingSession(Session):
 
     def named(self, tensor: Tensor, name: str) -> None:
         """Name a variable."""
-        if tensor._var is not None:
-            tensor._var.name = name or None
+        if variable_of(tensor) is not None:
+            recorded_variable(tensor).name = name or None
 
     def leave(self) -> None:
         """Leave a region out, which graphs that are edited know nothing of.
@@ -151,7 +162,7 @@ def _place_of(inputs: Sequence[Tensor]) -> Device | None:
     Raises:
         UsageError: they name several.
     """
-    named = {x._place for x in inputs if isinstance(x, VarNode) and x._place is not None}
+    named = {d for x in inputs if isinstance(x, VarNode) and (d := named_device(x)) is not None}
     if len(named) > 1:
         raise UsageRuntimeError(
             f"inputs of one operator are on one device, found {', '.join(sorted(named))}; var.to(device) brings one "

@@ -20,6 +20,7 @@ from ...dump.options import DumpResult
 from ...dump.store import save
 from ...graph import Metadata
 from ...passes.inference import optimize_for_inference as optimized
+from ...tensors.access import dtype_of, stored
 from ...tensors.value import Tensor
 from ...tracing.writing import FileArguments, signature_of
 from ..opdefs import OpDef
@@ -93,7 +94,7 @@ class Graph:
             name: its name.
         """
         held = Tensor(data if isinstance(data, Tensor) else np.asarray(data), dtype=dtype)
-        made = constant_node(held._stored(), held._dtype, name)
+        made = constant_node(stored(held), dtype_of(held), name)
         made._graph = self
         return made
 

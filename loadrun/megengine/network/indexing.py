@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...graph.params import AxisAddRemove, AxisDesc, CondTake, IndexDescMaskDump, IndexItem
+from ...tensors.access import is_scalar, snapshot
 from ...tensors.apply import apply, apply1
 from ...tensors.value import Tensor
 
@@ -31,7 +32,7 @@ def part_of_unknown(x: Tensor, index: Any) -> Tensor:
         )
     if len(entries) == 1 and _is_mask(entries[0]):
         return apply("CondTake", CondTake(val=1.0), inputs=[x, _index(entries[0])], n=2, scalar=False)[0]
-    source: Tensor = x._frozen()
+    source: Tensor = snapshot(x)
     added = tuple(AxisDesc(0, axis) for axis, entry in enumerate(entries) if entry is None)
     if added:
         source = apply1("AxisAddRemove", AxisAddRemove(desc=added), inputs=[source], scalar=False)
@@ -49,7 +50,7 @@ def part_of_unknown(x: Tensor, index: Any) -> Tensor:
             chosen = _index(entry)
             if _is_mask(entry):
                 chosen = apply("CondTake", CondTake(val=1.0), inputs=[chosen, chosen], n=2, scalar=False)[1]
-            vectors = vectors or not chosen._scalar
+            vectors = vectors or not is_scalar(chosen)
             items.append(IndexItem(axis, idx=True))
             given.append(chosen)
     if not items:

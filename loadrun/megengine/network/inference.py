@@ -17,6 +17,7 @@ from ...dump import load
 from ...engines.reference import ReferenceEngine
 from ...graph.dtypes import Array
 from ...passes.inference import optimize_for_inference as optimized
+from ...tensors.access import dtype_of, stored
 from ...tensors.dtypes import narrowed, numpy_dtype
 from ...tensors.value import Tensor
 from .compiling import graph_of, nodes_of, outputs_of
@@ -122,7 +123,7 @@ def embed_inputs(
     replaced: dict[VarNode, VarNode] = {}
     for inp, value in zip(inputs, data, strict=True):
         held = value if isinstance(value, Tensor) else Tensor(value)
-        given[inp.name] = replaced[inp] = constant_node(held._stored(), held._dtype, inp.name)
+        given[inp.name] = replaced[inp] = constant_node(stored(held), dtype_of(held), inp.name)
     return replace_vars(dst, replaced), given
 
 
@@ -197,6 +198,6 @@ class GraphInference:
 
 def _storage_form(value: Any) -> Array:
     if isinstance(value, Tensor):
-        return value._stored()
+        return stored(value)
     array, _ = narrowed(np.asarray(value))
     return array.reshape(array.shape or (1,))

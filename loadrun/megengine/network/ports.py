@@ -11,6 +11,7 @@ from typing import Any
 from ...base.errors import UsageError
 from ...graph import StoredTensor
 from ...graph.params import Host2DeviceCopy as InputParam
+from ...tensors.access import dtype_of, from_stored, static_shape, stored
 from ...tensors.device import Device
 from ...tensors.dtypes import graph_dtype
 from ...tensors.value import Tensor
@@ -168,9 +169,9 @@ def computed(variables: Sequence[VarNode]) -> list[Tensor]:
     Raises:
         UsageError: an input has no value.
     """
-    feeds = {opr.name: opr.fed()._stored() for opr in inputs_of(variables)}
+    feeds = {opr.name: stored(opr.fed()) for opr in inputs_of(variables)}
     values = compute(variables, feeds)
-    return [Tensor._of(a, v._dtype)._dev_tensor() for a, v in zip(values, variables, strict=True)]
+    return [from_stored(a, dtype_of(v))._dev_tensor() for a, v in zip(values, variables, strict=True)]
 
 
 class ValueOutputNode(OutputNode):
@@ -196,4 +197,4 @@ class AttrOutputNode(OutputNode):
     def get_value(self) -> Any:
         """Return shape, dtype and device of the value."""
         found = self._computed()
-        return TensorAttr(found._tuple_shape, found.dtype, found.device)
+        return TensorAttr(static_shape(found), found.dtype, found.device)

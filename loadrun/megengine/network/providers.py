@@ -14,6 +14,7 @@ from ...base.errors import UsageAssertionError, UsageError
 from ...graph import Opr, StoredTensor
 from ...graph.dtypes import Array, DType, encode
 from ...graph.params import Host2DeviceCopy as InputParam
+from ...tensors.access import set_device
 from ...tensors.device import DEFAULT, Device, check_device
 from ...tensors.dtypes import graph_dtype, narrowed, numpy_dtype
 from ...tensors.value import Tensor
@@ -60,7 +61,7 @@ class _Provider(OpNode):
             var.dtype = held.dtype
             self.opr.outputs = [var]
             self.outputs = [VarNode.made(var, self, SESSION)]
-            self.outputs[0]._place = self._given
+            set_device(self.outputs[0], self._given)
         self.opr.tensors = [held]
         self.refresh()
 

@@ -11,6 +11,7 @@ from ...graph import Opr, Var
 from ...graph.dtypes import DType
 from ...graph.params import AxisDesc, DTypeEnum, Record
 from ...ops.catalog import Op
+from ...tensors.access import as_scalar
 from ...tensors.apply import apply as apply_type
 from ...tensors.device import placed
 from ...tensors.reducing import without_axis
@@ -186,5 +187,5 @@ def _reduced(op: OpDef, whole: Tensor, source: Tensor) -> Tensor:
     """Return a reduction as MegEngine gives it: of all axes a scalar, of one without that axis where that is asked."""
     axis = op._values["axis"]
     if axis in NO_AXIS:
-        return whole._as_scalar()
+        return as_scalar(whole)
     return whole if op._values["keepdim"] else without_axis(whole, axis % max(source.ndim, 1))

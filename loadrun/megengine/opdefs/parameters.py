@@ -39,7 +39,7 @@ class EnumValue:
     _member: Any
 
     @classmethod
-    def _of(cls, member: Any) -> Any:
+    def _wrapped(cls, member: Any) -> Any:
         made = cls.__new__(cls)
         made._member = member
         return made
@@ -66,7 +66,7 @@ class EnumValue:
     def __or__(self, other: object) -> Any:
         if type(other) is not type(self) or not issubclass(self._enum, IntFlag):
             return NotImplemented
-        return self._of(self._enum(self._member | other._member))
+        return self._wrapped(self._enum(self._member | other._member))
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
@@ -81,7 +81,7 @@ class EnumValue:
 
 
 def _chosen(kind: type[EnumValue], value: int) -> Any:
-    return kind._of(kind._enum(value))
+    return kind._wrapped(kind._enum(value))
 
 
 class OpParameter(NamedTuple):
@@ -101,7 +101,7 @@ class OpParameter(NamedTuple):
         if self.name == "dtype":
             return None if value is None else dtype_of(value)
         if self.enum is not None:
-            return self._member(value)
+            return self._wrapped(value)
         if self.name == "items":
             return tuple(IndexItem(int(i[0]), *map(bool, i[1:])) for i in value)
         if self.name == "slice_items":
@@ -110,7 +110,7 @@ class OpParameter(NamedTuple):
             return value or ""
         return tuple(value) if isinstance(value, (list, tuple)) else value
 
-    def _member(self, value: Any) -> Any:
+    def _wrapped(self, value: Any) -> Any:
         assert self.enum is not None
         if isinstance(value, EnumValue):
             value = value._member
@@ -127,7 +127,7 @@ class OpParameter(NamedTuple):
         if isinstance(value, DType):
             return numpy_dtype(value)
         if self.choices is not None:
-            return self.choices._of(value)
+            return self.choices._wrapped(value)
         if isinstance(value, tuple):
             return [tuple(v) if isinstance(v, tuple) else v for v in value]
         return value
@@ -156,7 +156,7 @@ def _choices(enum: type[IntEnum] | type[IntFlag], owner: str, name: str) -> type
     }
     made: type[EnumValue] = type(name, (EnumValue,), body)
     for known, member in enum.__members__.items():
-        setattr(made, known, made._of(member))
+        setattr(made, known, made._wrapped(member))
     return made
 
 

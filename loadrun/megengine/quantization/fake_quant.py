@@ -114,7 +114,7 @@ class TQT(_FakeQuantize, QParamsModuleMixin):
         if qparams.scale is None:
             raise AssertionError("can not get an initialized scale")
         scale = F.log(as_tensor(qparams.scale, "float32")) / math.log(2)
-        self.scale._reset(scale.reshape(self.scale.shape))
+        self.scale.set_value(scale.reshape(self.scale.shape))
 
     def get_qparams(self) -> QParams:
         """Return the parameters that it rounds by."""

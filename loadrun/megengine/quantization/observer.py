@@ -85,8 +85,8 @@ class MinMaxObserver(Observer):
         return self._calculate_qparams(self.min_val, self.max_val)
 
     def _watch(self, x: Any) -> None:
-        self.min_val._reset(F.minimum(self.min_val, x.min()))
-        self.max_val._reset(F.maximum(self.max_val, x.max()))
+        self.min_val.set_value(F.minimum(self.min_val, x.min()))
+        self.max_val.set_value(F.maximum(self.max_val, x.max()))
 
     def forward(self, x_orig: Any) -> Any:
         """Take any float tensor, which is returned."""
@@ -132,9 +132,9 @@ class ExponentialMovingAverageObserver(MinMaxObserver):
 
     def _watch(self, x: Any) -> None:
         kept = self.runtime_momentum
-        self.min_val._reset(self.min_val * kept + (1 - kept) * x.min())
-        self.max_val._reset(self.max_val * kept + (1 - kept) * x.max())
-        self.runtime_momentum._reset(self.momentum)
+        self.min_val.set_value(self.min_val * kept + (1 - kept) * x.min())
+        self.max_val.set_value(self.max_val * kept + (1 - kept) * x.max())
+        self.runtime_momentum.set_value(self.momentum)
 
 
 class SyncExponentialMovingAverageObserver(ExponentialMovingAverageObserver):
@@ -184,9 +184,9 @@ class HistogramObserver(MinMaxObserver):
         counts, low, high = combined(
             x, self.histogram.numpy(), self.min_val.numpy(), self.max_val.numpy(), self.upsample_rate
         )
-        self.histogram._reset(Tensor(counts, dtype="float32"))
-        self.min_val._reset(Tensor(low, dtype="float32"))
-        self.max_val._reset(Tensor(high, dtype="float32"))
+        self.histogram.set_value(Tensor(counts, dtype="float32"))
+        self.min_val.set_value(Tensor(low, dtype="float32"))
+        self.max_val.set_value(Tensor(high, dtype="float32"))
 
     def forward(self, x_orig: Any) -> Any:
         """Take any float tensor, which is returned; it is counted in inference too, as MegEngine does."""
@@ -220,7 +220,7 @@ class PassiveObserver(Observer):
     def scale(self, value: Any) -> None:
         if not np.all(np.asarray(value) > 0):
             raise AssertionError(f"a scale must be greater than 0, found {value}")
-        self.qparams.scale._reset(F.broadcast_to(Tensor(value, "float32"), self.qparams.scale.shape))
+        self.qparams.scale.set_value(F.broadcast_to(Tensor(value, "float32"), self.qparams.scale.shape))
 
     def get_qparams(self) -> QParams:
         """Return the parameters that were set."""

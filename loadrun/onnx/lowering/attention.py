@@ -13,6 +13,7 @@ from ...build.layers.activation import softmax
 from ...build.layers.attention import capped, mask_bias, scaled_scores, shared_heads
 from ...graph import params as P
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError, Value
 from .parts import M, cast, const_like, of_length, transposed
@@ -24,8 +25,8 @@ _LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.Elem
 
 def heads(x: Tensor, count: int) -> Tensor:
     """(B, S, H * D) as (B, H, S, D)."""
-    if count < 1 or x._tuple_shape[2] % count:
-        raise UnsupportedNodeError(f"{x._tuple_shape[2]} features in {count} heads")
+    if count < 1 or static_shape(x)[2] % count:
+        raise UnsupportedNodeError(f"{static_shape(x)[2]} features in {count} heads")
     b, s, f = x.shape
     return transposed(e.reshape(x, (b, s, count, f // count)), (0, 2, 1, 3))
 
@@ -51,7 +52,7 @@ class _Mask:
 
 
 def _given_mask(mask: _Mask, given: Tensor, length: int) -> None:
-    short = int(length) - given._tuple_shape[-1]
+    short = int(length) - static_shape(given)[-1]
     if short > 0:
         shape = (*given.shape[:-1], short)
         if e.is_bool(given):
@@ -96,14 +97,14 @@ def _mask_of(c: NodeCall, q: Tensor, k: Tensor, past: int, valid: Tensor | None)
 
 
 def _scale(c: NodeCall, q: Tensor) -> float:
-    return c.real("scale") if "scale" in c.attributes else 1.0 / sqrt(q._tuple_shape[3])
+    return c.real("scale") if "scale" in c.attributes else 1.0 / sqrt(static_shape(q)[3])
 
 
 @lower("Attention")
 def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
     q, k, v = c.t(0), c.t(1), c.t(2)
     flat = q.ndim == 3
-    kind = q._dtype
+    kind = dtype_of(q)
     if flat:
         q = heads(q, c.number("q_num_heads"))
         k, v = (heads(x, c.number("kv_num_heads")) for x in (k, v))
@@ -112,7 +113,7 @@ def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
         past = c.t(4).shape[2]
         k, v = e.concat([c.t(4), k], 2), e.concat([c.t(5), v], 2)
     present = k, v
-    group = q._tuple_shape[1] // max(k._tuple_shape[1], 1)
+    group = static_shape(q)[1] // max(static_shape(k)[1], 1)
     k, v = (shared_heads(cast(x, "float32"), group) for x in (k, v))
     q = cast(q, "float32")
     scores = scaled_scores(q, k, _scale(c, q))
@@ -139,8 +140,8 @@ def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
 @lower("FlexAttention", domain="ai.onnx.preview", foldable=False)
 def _flex(c: NodeCall) -> Tensor:
     q, k, v = (cast(c.t(i), "float32") for i in range(3))
-    kind = c.t(0)._dtype
-    group = q._tuple_shape[1] // max(k._tuple_shape[1], 1)
+    kind = dtype_of(c.t(0))
+    group = static_shape(q)[1] // max(static_shape(k)[1], 1)
     k, v = shared_heads(k, group), shared_heads(v, group)
     scores = scaled_scores(q, k, _scale(c, q))
     precision = c.number("softmax_precision", 1)
@@ -166,7 +167,7 @@ def _modified(c: NodeCall, name: str, x: Tensor, precision: int) -> Tensor:
 def rotated(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
     """Pairs of features turned by angles: x is (..., D), cos and sin broadcast with (..., D/2)."""
     axis = x.ndim - 1
-    half = x._tuple_shape[axis] // 2
+    half = static_shape(x)[axis] // 2
     if interleaved:
         one = e.subtensor(x, [(axis, None, None, 2, None)])
         two = e.subtensor(x, [(axis, 1, None, 2, None)])
@@ -191,14 +192,14 @@ def _rotary(c: NodeCall) -> Tensor:
         x = e.reshape(x, (b, s, count, f // count))
     else:
         x = transposed(x, (0, 2, 1, 3))
-    size = c.number("rotary_embedding_dim") or x._tuple_shape[3]
-    head = e.subtensor(x, [(3, None, size, None, None)]) if size < x._tuple_shape[3] else x
+    size = c.number("rotary_embedding_dim") or static_shape(x)[3]
+    head = e.subtensor(x, [(3, None, size, None, None)]) if size < static_shape(x)[3] else x
     if c.has(3):
         at = cast(c.t(3), "int32")
         cos, sin = (e.gather(t, [(0, at)]) for t in (cos, sin))
     cos, sin = (e.add_axes(e.subtensor(t, [(2, None, size // 2, None, None)]), [2]) for t in (cos, sin))
     y = rotated(head, cos, sin, interleaved=bool(c.number("interleaved")))
-    if size < x._tuple_shape[3]:
+    if size < static_shape(x)[3]:
         y = e.concat([y, e.subtensor(x, [(3, size, None, None, None)])], 3)
     return e.reshape(y, c.t(0).shape) if flat else transposed(y, (0, 2, 1, 3))
 
@@ -209,12 +210,12 @@ def _rotary(c: NodeCall) -> Tensor:
 @lower("LinearAttention")
 def _linear(c: NodeCall) -> tuple[Tensor, Tensor]:
     """The recurrent update of (B, H, dk, dv) states, unrolled over time."""
-    kind = c.t(0)._dtype
+    kind = dtype_of(c.t(0))
     n_q, n_kv = c.number("q_num_heads"), c.number("kv_num_heads")
     q, k, v = (of_length(cast(c.t(i), "float32"), 1) for i in range(3))
-    dk = q._tuple_shape[2] // n_q
-    dv = v._tuple_shape[2] // n_kv
-    steps = q._tuple_shape[1]
+    dk = static_shape(q)[2] // n_q
+    dv = static_shape(v)[2] // n_kv
+    steps = static_shape(q)[1]
     if steps > 512:
         raise UnsupportedNodeError(f"a sequence of {steps} steps; 512 at most are unrolled")
     b = q.shape[0]
@@ -236,7 +237,7 @@ def _linear(c: NodeCall) -> tuple[Tensor, Tensor]:
         outs.append(_attended_states(qt, state, n_q // n_kv, scale))
     whole = e.concat([e.add_axes(o, [1]) for o in outs], 1)
     y = e.reshape(whole, (b, steps, n_q * dv))
-    return cast(y, kind), cast(state, kind if not c.has(3) else c.t(3)._dtype)
+    return cast(y, kind), cast(state, kind if not c.has(3) else dtype_of(c.t(3)))
 
 
 def _at(x: Tensor, t: int, shape: Sequence[int]) -> Tensor:

@@ -13,6 +13,7 @@ from ...build.layers.norm import group_norm
 from ...graph import params as P
 from ...ops.budget import pay
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, find, front, lower
 from ..values import UnsupportedNodeError, Value
 from .convolution import from_last, to_last
@@ -78,7 +79,7 @@ def _unfold(c: NodeCall) -> Tensor:
     """Slices of a size at every step along an axis; what a slice holds is the last axis."""
     x = c.t(0)
     axis, size, step = c.axis("dim", -1, x.ndim), c.number("size"), c.number("step", 1)
-    n = x._tuple_shape[axis]
+    n = static_shape(x)[axis]
     if size < 1 or step < 1 or size > n:
         raise UnsupportedNodeError(f"slices of {size} at steps of {step} along {n} elements")
     pay(12 * ((n - size) // step + 1) * size)
@@ -102,7 +103,7 @@ def _distances(c: NodeCall) -> Tensor:
 def _no_repeats(c: NodeCall) -> Tensor:
     """-inf for tokens that would end a run of tokens that was there before."""
     ids, scores = cast(c.t(0), "int32"), c.t(1)
-    n, length = c.number("ngram_size"), c.t(0)._tuple_shape[1]
+    n, length = c.number("ngram_size"), static_shape(c.t(0))[1]
     runs = length - n + 1
     if n < 1:
         raise UnsupportedNodeError(f"runs of {n} tokens")
@@ -164,7 +165,7 @@ def _crop(c: NodeCall) -> Tensor:
     assert total is not None
     inside = e.add_axes(e.elem(M.AND, insides[0], insides[1]), [3])
     outside = const_like(c.real("extrapolation_value"), total)
-    return cast(e.permute(e.where(inside, total, outside), (0, 3, 1, 2)), c.t(0)._dtype)
+    return cast(e.permute(e.where(inside, total, outside), (0, 3, 1, 2)), dtype_of(c.t(0)))
 
 
 def _places(boxes: Tensor, i: int, n: int, size: int) -> Tensor:
@@ -195,12 +196,12 @@ def _group_norm(c: NodeCall) -> tuple[Tensor, ...]:
             whole = e.elem(M.ADD, whole, c.t(4) if last else e.reshape(c.t(4), (-1, 1, 1)))
     x = cast(from_last(whole) if last else whole, "float32")
     groups = c.number("groups")
-    if groups < 1 or x._tuple_shape[1] % groups:
-        raise UnsupportedNodeError(f"{x._tuple_shape[1]} channels in {groups} groups")
+    if groups < 1 or static_shape(x)[1] % groups:
+        raise UnsupportedNodeError(f"{static_shape(x)[1]} channels in {groups} groups")
     y = group_norm(x, groups, c.t(1), c.t(2), c.real("epsilon", 1e-5))
     if c.number("activation"):
         y = e.elem(M.SILU, y)
-    y = cast(to_last(y) if last else y, c.t(0)._dtype)
+    y = cast(to_last(y) if last else y, dtype_of(c.t(0)))
     return (y, whole) if c.op == "SkipGroupNorm" else (y,)
 
 
@@ -216,7 +217,7 @@ def _bias_add(c: NodeCall) -> Tensor:
 def _bias_split_gelu(c: NodeCall) -> Tensor:
     """The first half of the features times the Gelu of the second."""
     x = e.elem(M.ADD, c.t(0), c.t(1))
-    axis, half = x.ndim - 1, x._tuple_shape[-1] // 2
+    axis, half = x.ndim - 1, static_shape(x)[-1] // 2
     one, two = (e.subtensor(x, [(axis, *ends, None, None)]) for ends in ((None, half), (half, None)))
     return e.elem(M.MUL, one, gelu(two))
 
@@ -225,8 +226,8 @@ def _bias_split_gelu(c: NodeCall) -> Tensor:
 def _bias_softmax(c: NodeCall) -> Tensor:
     """Softmax over an axis and those behind it, of the sum with a bias that broadcasts."""
     x = e.elem(M.ADD, c.t(0), c.t(1))
-    if x._tuple_shape != c.t(0)._tuple_shape:
-        raise UnsupportedNodeError(f"a bias of shape {list(c.t(1)._tuple_shape)}")
+    if static_shape(x) != static_shape(c.t(0)):
+        raise UnsupportedNodeError(f"a bias of shape {list(static_shape(c.t(1)))}")
     return e.reshape(softmax(flat_to_2d(x, c.axis("axis", 1, x.ndim)), 1), x.shape)
 
 

@@ -12,6 +12,7 @@ from ...build.layers.pooling import averaged
 from ...build.layers.sizes import joined
 from ...graph import params as P
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of
 from ..call import CONTRIB, NodeCall, find, front, lower
 from ..values import FLOAT, INT32, UINT8, UnsupportedNodeError, Value
 from .convolution import from_last, to_last
@@ -149,7 +150,7 @@ def _matmul_nbits(c: NodeCall) -> Tensor:
     """A product with a weight of 4 or 8-bit numbers, each block of a row with its own scale."""
     w = weight_of(c)
     x = c.t(0)
-    result = matmul(x, cast(w, x._dtype))
+    result = matmul(x, cast(w, dtype_of(x)))
     return e.elem(M.ADD, result, c.t(5)) if c.has(5) else result
 
 
@@ -161,7 +162,7 @@ def _gather_block(c: NodeCall) -> Tensor:
     n = table.shape[axis]
     at = e.elem(M.ADD, at, e.elem(M.MUL, cast(e.compare(_LT, at, const_like(0, at)), "int32"), e.like(n, at)))
     result = e.gather(table, [(axis, at)])
-    return cast(result, c.t(2)._dtype)
+    return cast(result, dtype_of(c.t(2)))
 
 
 @lower("QLinearConv", domain=CONTRIB)
@@ -210,7 +211,7 @@ def _qattention(c: NodeCall) -> tuple[Tensor | None, ...]:
     total = exact_product(c.t(0), c.t(1), _zero(c, 6), _zero(c, 7))
     factor = e.elem(M.MUL, single(c.t(3)), single(c.t(4)))
     projected = e.elem(M.ADD, e.elem(M.MUL, cast(total, "float32"), factor), c.t(2))
-    return self_attended(c, projected, c.t(3)._dtype, mask=5, past=8)
+    return self_attended(c, projected, dtype_of(c.t(3)), mask=5, past=8)
 
 
 @lower("QEmbedLayerNormalization", domain=CONTRIB, like=8)

@@ -10,6 +10,15 @@ import numpy as np
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor, apply, const
+from ...tensors.access import (
+    dtype_of,
+    is_scalar,
+    recorded_variable,
+    session_of,
+    static_shape,
+    stored_shape,
+    variable_of,
+)
 from ...tracing.recorder import TraceRecorder
 from ..call import NodeCall, front, lower
 from ..messages import GraphProto
@@ -55,7 +64,7 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
             if id(value) not in marked:
                 stored = value.stored
                 (inside,) = apply(
-                    "CondExecMark", P.CondExecMark(), inputs=[stored, ppv], n=1, scalar=stored._scalar
+                    "CondExecMark", P.CondExecMark(), inputs=[stored, ppv], n=1, scalar=is_scalar(stored)
                 )
                 marked[id(value)] = Value(value.kind, inside)
             return marked[id(value)]
@@ -71,7 +80,7 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
         found.append(outs)
     results = []
     for one, other in zip(*found, strict=True):
-        if one.kind != other.kind or one.stored._dtype != other.stored._dtype:
+        if one.kind != other.kind or dtype_of(one.stored) != dtype_of(other.stored):
             raise UnsupportedNodeError("its branches give different types")
         if one.rank != other.rank:
             raise UnsupportedNodeError(
@@ -80,11 +89,12 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
             )
         merge = P.CondExecMerge(nr_output=1, mode=P.CondExecMergeMode.EXACT_ONE)
         (merged,) = apply(
-            "CondExecMerge", merge, inputs=[one.stored, other.stored], n=1, scalar=one.stored._scalar
+            "CondExecMerge", merge, inputs=[one.stored, other.stored], n=1, scalar=is_scalar(one.stored)
         )
-        if isinstance(merged._session, TraceRecorder) and merged._var is not None:
+        session = session_of(merged)
+        if isinstance(session, TraceRecorder) and variable_of(merged) is not None:
             # Data decide which of two shapes it has; while the graph is made the first stands for both.
-            merged._session.recording.known.shapes[merged._var.id] = one.stored._sizes()
+            session.recording.known.shapes[recorded_variable(merged).id] = stored_shape(one.stored)
         results.append(Value(one.kind, merged))
     return tuple(results)
 
@@ -95,7 +105,7 @@ def index_value(value: Value, axis: int, i: int) -> Value:
     if held is not None:
         return Value(value.kind, array=np.take(held, i, axis))
     x = value.tensor
-    at = i if i >= 0 else x._tuple_shape[axis] + i
+    at = i if i >= 0 else static_shape(x)[axis] + i
     return Value(value.kind, e.subtensor(x, [(axis, None, None, None, at)]))
 
 

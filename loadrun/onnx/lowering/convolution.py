@@ -12,6 +12,7 @@ from ...build.layers import conv as build
 from ...build.layers.padding import pad
 from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of, static_shape
 from ...tensors.symbolic import largest
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
@@ -61,28 +62,28 @@ def _convolved(
     """A convolution whose shapes fit together."""
     if x.ndim not in (3, 4, 5) or w.ndim != x.ndim:
         raise UnsupportedNodeError(f"{x.ndim - 2} axes of space; MegEngine convolves over 1 to 3")
-    if x._tuple_shape[1] != w._tuple_shape[1] * groups:
+    if static_shape(x)[1] != static_shape(w)[1] * groups:
         raise UnsupportedNodeError(
-            f"{x._tuple_shape[1]} channels, but the weight takes {w._tuple_shape[1]} for each of {groups} groups"
+            f"{static_shape(x)[1]} channels, but the weight takes {static_shape(w)[1]} for each of {groups} groups"
         )
     _check_groups(w, groups)
-    sizes = [int(n) + int(a) + int(b) for n, (a, b) in zip(x._tuple_shape[2:], window.pads, strict=True)]
+    sizes = [int(n) + int(a) + int(b) for n, (a, b) in zip(static_shape(x)[2:], window.pads, strict=True)]
     if c.importer.assumed and any(n < r for n, r in zip(sizes, window.reach, strict=True)):
         raise UnsupportedNodeError(
-            f"a window of {window.reach} is larger than what it moves over, {list(x._tuple_shape[2:])}"
+            f"a window of {window.reach} is larger than what it moves over, {list(static_shape(x)[2:])}"
         )
     return build.convolved(x, w, window, groups, bias)
 
 
 def _check_groups(w: Tensor, groups: int) -> None:
-    if groups < 1 or w._tuple_shape[0] % groups:
-        raise UnsupportedNodeError(f"{w._tuple_shape[0]} channels are not a multiple of {groups} groups")
+    if groups < 1 or static_shape(w)[0] % groups:
+        raise UnsupportedNodeError(f"{static_shape(w)[0]} channels are not a multiple of {groups} groups")
 
 
 @lower("Conv")
 def _conv(c: NodeCall) -> Tensor:
     x, w = c.t(0), c.t(1)
-    window = window_of(c, w._tuple_shape[2:])
+    window = window_of(c, static_shape(w)[2:])
     window.pads = padding_of(c, window, x.shape[2:])
     return _convolved(c, x, w, window, c.number("group", 1), c.maybe(2))
 
@@ -116,9 +117,9 @@ def _conv_last(c: NodeCall) -> Tensor:
     """Channels last in the data and in the result; the weight is as ever, or has its channels last as well."""
     x, w = from_last(c.t(0)), c.t(1)
     groups = c.number("group", 1)
-    if w._tuple_shape[1] * groups != x._tuple_shape[1]:
+    if static_shape(w)[1] * groups != static_shape(x)[1]:
         w = folded(from_last, w)
-    window = window_of(c, w._tuple_shape[2:])
+    window = window_of(c, static_shape(w)[2:])
     window.pads = padding_of(c, window, x.shape[2:])
     added = c.maybe(3)
     y = _convolved(c, x, w, window, groups, c.maybe(2))
@@ -133,13 +134,14 @@ def _conv_transpose(c: NodeCall) -> Tensor:
     x, w = c.t(0), c.t(1)
     n = x.ndim - 2
     groups = c.number("group", 1)
-    window = window_of(c, w._tuple_shape[2:])
+    window = window_of(c, static_shape(w)[2:])
     extra = flags(c.ints("output_padding"), n, 0)
     if c.ints("output_shape") is not None:
         for axis in range(2, x.ndim):
             x = of_length(x, axis)
     full = [
-        s * (int(i) - 1) + r for i, s, r in zip(x._tuple_shape[2:], window.strides, window.reach, strict=True)
+        s * (int(i) - 1) + r
+        for i, s, r in zip(static_shape(x)[2:], window.strides, window.reach, strict=True)
     ]
     if n not in (1, 2, 3):
         raise UnsupportedNodeError(f"{n} axes of space; MegEngine convolves over 1 to 3")
@@ -174,7 +176,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
     x, w, offset = cast(c.t(0), "float32"), cast(c.t(1), "float32"), cast(c.t(2), "float32")
     if x.ndim != 4:
         raise UnsupportedNodeError("MegEngine's deformable convolution has two axes of space")
-    window = window_of(c, w._tuple_shape[2:])
+    window = window_of(c, static_shape(w)[2:])
     pads = padding_of(c, window, x.shape[2:])
     groups = c.number("group", 1)
     if any(a != b or is_open(a, b) for a, b in pads):
@@ -196,7 +198,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
         window.dilations,
         groups,
     )
-    return build.with_bias(cast(y, c.t(0)._dtype), c.maybe(3))
+    return build.with_bias(cast(y, dtype_of(c.t(0))), c.maybe(3))
 
 
 # Integers
@@ -209,10 +211,10 @@ def exact_convolution(
 
     Sums of up to 258 products are exact in float32; longer ones are split by channels, and added as integers.
     """
-    window = window_of(c, w._tuple_shape[2:])
+    window = window_of(c, static_shape(w)[2:])
     window.pads = padding_of(c, window, x.shape[2:])
     groups = c.number("group", 1)
-    if w_zero is not None and w_zero.ndim == 1 and w_zero._tuple_shape[0] != 1:
+    if w_zero is not None and w_zero.ndim == 1 and static_shape(w_zero)[0] != 1:
         w_zero = e.reshape(w_zero, (-1, *[1] * (w.ndim - 1)))
     a = cast(minus_zero(x, x_zero), "float32")
     b = (
@@ -220,8 +222,8 @@ def exact_convolution(
         if w_zero is None
         else folded(lambda v, z: cast(minus_zero(v, z), "float32"), w, w_zero)
     )
-    channels = b._tuple_shape[1]
-    each = int(np.prod(b._tuple_shape[2:]))
+    channels = static_shape(b)[1]
+    each = int(np.prod(static_shape(b)[2:]))
     if each * channels * 255 * 255 < 1 << 24 or groups > 1:
         if each * channels * 255 * 255 >= 1 << 24:
             c.importer.note(f"{c.op} of long sums is computed in float32, which may be off by one step")
@@ -268,20 +270,20 @@ def _col2im(c: NodeCall) -> Tensor:
         full = (steps[k] - 1) * window.strides[k] + window.reach[k]
         widths.append((-pads[k], i + pads[k] - full))
     y = pad(y, [(0, 0), (0, 0), *widths], "constant")
-    return cast(e.reshape(y, (batch, channels, *image)), x._dtype)
+    return cast(e.reshape(y, (batch, channels, *image)), dtype_of(x))
 
 
 @lower("CausalConvWithState")
 def _causal(c: NodeCall) -> tuple[Tensor, Tensor]:
     """A depthwise convolution over time that continues where the last call ended."""
     x, w = c.t(0), c.t(1)
-    k = w._tuple_shape[-1]
+    k = static_shape(w)[-1]
     state = c.maybe(3)
     if state is None:
         state = e.full(const_like(0, x), (*x.shape[:-1], k - 1))
     whole = e.concat([state, x], x.ndim - 1) if k > 1 else x
     window = WindowGeometry([k], [1], [1])
-    y = _convolved(c, whole, w, window, x._tuple_shape[1], c.maybe(2))
+    y = _convolved(c, whole, w, window, static_shape(x)[1], c.maybe(2))
     name = c.text("activation", "none")
     if name in ("silu", "swish"):
         y = e.elem(M.SILU, y)

@@ -7,6 +7,7 @@ import numpy as np
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor, apply, const
+from ...tensors.access import static_shape
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .indexing import ordered
@@ -25,7 +26,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
     most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if c.has(2) else 0
     overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if c.has(3) else 0.0
     boxes, scores = of_length(boxes, 0), of_length(of_length(scores, 0), 1)
-    batch, classes, count = scores._tuple_shape
+    batch, classes, count = static_shape(scores)
     if batch * classes > _MOST:
         raise UnsupportedNodeError(f"{batch} pictures of {classes} classes; {_MOST} at most are unrolled")
     if most <= 0 or not count:

@@ -12,6 +12,7 @@ from ...build import emit as e
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, mark_constant
 from ...tensors.apply import type_cvt
 from ..call import NodeCall, front, lower
 from ..tensors import HELD, kind_name
@@ -41,14 +42,14 @@ def pair(c: NodeCall) -> tuple[Tensor, Tensor]:
 
 
 def _same(x: Tensor, y: Tensor) -> Tensor:
-    if x._dtype != y._dtype:
-        raise UnsupportedNodeError(f"its operands are {x._dtype} and {y._dtype}")
+    if dtype_of(x) != dtype_of(y):
+        raise UnsupportedNodeError(f"its operands are {dtype_of(x)} and {dtype_of(y)}")
     return y
 
 
 def widened(x: Tensor) -> Tensor:
     """Small integers as int32."""
-    return cast(x, "int32") if x._dtype.name in _NARROW else x
+    return cast(x, "int32") if dtype_of(x).name in _NARROW else x
 
 
 def truncated(x: Tensor, y: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ def truncated(x: Tensor, y: Tensor) -> Tensor:
     rest = e.elem(M.SUB, x, e.elem(M.MUL, down, y))
     negative = logic.not_equal(e.compare(_LT, x, const_like(0, x)), e.compare(_LT, y, const_like(0, y)))
     inexact = e.elem(M.AND, negative, logic.not_equal(rest, const_like(0, rest)))
-    return e.elem(M.ADD, down, cast(inexact, x._dtype))
+    return e.elem(M.ADD, down, cast(inexact, dtype_of(x)))
 
 
 @lower("Add")
@@ -79,9 +80,9 @@ def _mul(c: NodeCall) -> Tensor:
 @lower("Div")
 def _div(c: NodeCall) -> Tensor:
     x, y = pair(c)
-    if x._dtype.is_float:
+    if dtype_of(x).is_float:
         return e.elem(M.TRUE_DIV, x, y)
-    if x._dtype.name == "Uint8":
+    if dtype_of(x).name == "Uint8":
         return e.elem(M.FLOOR_DIV, cast(x, "int32"), cast(y, "int32"))
     return truncated(widened(x), widened(y))
 
@@ -89,7 +90,7 @@ def _div(c: NodeCall) -> Tensor:
 @lower("Mod")
 def _mod(c: NodeCall) -> Tensor:
     x, y = pair(c)
-    if x._dtype.is_float:
+    if dtype_of(x).is_float:
         return a.fmod(x, y) if c.number("fmod") else a.remainder(x, y)
     x, y = widened(x), widened(y)
     if not c.number("fmod"):
@@ -103,10 +104,10 @@ def _pow(c: NodeCall) -> Tensor:
     if c.opset < 7:
         x, y = pair(c)
     known = c.value(1).constant()
-    if x._dtype.is_float:
-        y = cast(y, x._dtype)
+    if dtype_of(x).is_float:
+        y = cast(y, dtype_of(x))
         if known is not None:
-            y._const = True
+            mark_constant(y)
         return a.power(x, y)
     whole = known is not None and known.size == 1 and 0 <= float(known.item()) <= 31
     if whole and known is not None and float(known.item()) == int(known.item()):
@@ -116,7 +117,7 @@ def _pow(c: NodeCall) -> Tensor:
         return e.broadcast(a.integer_power(base, const_like(exponent, base), exponent), shape)
     found = e.elem(M.POW, in_float(x), in_float(y))
     near = a.rint(found)
-    if y._dtype.is_float:
+    if dtype_of(y).is_float:
         # The conversion cuts fractions off; what rounding alone keeps from a whole number is that number.
         off = e.elem(M.ABS, e.elem(M.SUB, found, near))
         bound = e.elem(M.MUL, const_like(1e-6, found), e.elem(M.ABS, near))
@@ -229,14 +230,14 @@ def _neg(c: NodeCall) -> Tensor:
 @lower("Abs")
 def _abs(c: NodeCall) -> Tensor:
     x = c.t(0)
-    return x if x._dtype.name == "Uint8" else e.elem(M.ABS, x)
+    return x if dtype_of(x).name == "Uint8" else e.elem(M.ABS, x)
 
 
 @lower("Sign")
 def _sign(c: NodeCall) -> Tensor:
     x = c.t(0)
     zero = const_like(0, x)
-    up, down = (cast(e.compare(_LT, *p), x._dtype) for p in ((zero, x), (x, zero)))
+    up, down = (cast(e.compare(_LT, *p), dtype_of(x)) for p in ((zero, x), (x, zero)))
     return e.with_nan_of(e.elem(M.SUB, up, down), x)
 
 
@@ -323,7 +324,7 @@ def converted(value: Value, to: int) -> Value:
         return Value(to, _wrapped(x, to))
     if want.name == "BFloat16":
         return Value(to, type_cvt(in_float(x), want))
-    if x._dtype.is_float and want.name in ("Uint8", "Int8", "Int16", "Uint16"):
+    if dtype_of(x).is_float and want.name in ("Uint8", "Int8", "Int16", "Uint16"):
         x = cast(x, "int32")
     return Value(to, type_cvt(x, want))
 
@@ -420,7 +421,7 @@ def _bit_shift(c: NodeCall) -> Tensor:
             )
     x, y = _broadcasted(x, y)
     width = const_like(
-        {"Uint8": 8, "Int8": 8, "Int16": 16}.get(c.t(0)._dtype.name, 16 if c.kind(0) == 4 else 32), y
+        {"Uint8": 8, "Int8": 8, "Int16": 16}.get(dtype_of(c.t(0)).name, 16 if c.kind(0) == 4 else 32), y
     )
     # A negative number of bits counts as more than there are.
     zero = const_like(0, y)

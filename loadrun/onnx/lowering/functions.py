@@ -9,6 +9,7 @@ from ...build.layers import activation as build
 from ...graph import params as P
 from ...ops.elemwise.table import ROWS
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, lower
 from .parts import M, cast, const_like, floats
 
@@ -43,7 +44,7 @@ def _reciprocal(c: NodeCall) -> Tensor:
 
 def relu(x: Tensor) -> Tensor:
     """The larger of 0 and `x`, NaN of NaN."""
-    return e.relu(x) if x._dtype.is_float else e.elem(M.MAX, const_like(0, x), x)
+    return e.relu(x) if dtype_of(x).is_float else e.elem(M.MAX, const_like(0, x), x)
 
 
 @lower("Relu")
@@ -78,9 +79,9 @@ def _leaky(c: NodeCall) -> Tensor:
 @lower("PRelu")
 def _prelu(c: NodeCall) -> Tensor:
     x, slope = c.t(0), c.t(1)
-    if c.opset < 7 and slope.ndim == 1 and x.ndim > 2 and slope._tuple_shape[0] != 1:
+    if c.opset < 7 and slope.ndim == 1 and x.ndim > 2 and static_shape(slope)[0] != 1:
         slope = e.add_axes(slope, range(1, x.ndim - 1))
-    if x._dtype.is_float:
+    if dtype_of(x).is_float:
         return build.prelu(x, slope)
     wide, factor = cast(x, "int32"), cast(slope, "int32")
     return e.where(e.compare(_LT, wide, const_like(0, wide)), e.elem(M.MUL, wide, factor), wide)

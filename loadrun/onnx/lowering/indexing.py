@@ -10,6 +10,7 @@ from ...arrays.selection import along
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor, TracedInt, apply, const
+from ...tensors.access import dtype_of, mark_constant, session_of, static_shape
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .elementwise import _extreme
@@ -55,7 +56,7 @@ def _gather(c: NodeCall) -> Tensor:
     held = c.value(1).constant()
     if held is not None and held.ndim == 0:
         return e.subtensor(x, [(axis, None, None, None, int(held))])
-    if 0 in at._tuple_shape:
+    if 0 in static_shape(at):
         return e.full(const_like(0, x), (*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]))
     return e.gather(x, [(axis, cast(at, "int32"))])
 
@@ -66,7 +67,7 @@ def _gather_elements(c: NodeCall) -> Tensor:
     axis = c.axis("axis", 0, x.ndim)
     at = from_front(at, x.shape[axis])
     for i in range(x.ndim):
-        if i != axis and at._tuple_shape[i] != x._tuple_shape[i]:
+        if i != axis and static_shape(at)[i] != static_shape(x)[i]:
             x = sliced(x, i, 0, at.shape[i])
     return along(x, at, axis)
 
@@ -81,7 +82,7 @@ def _gather_nd(c: NodeCall) -> Tensor:
     x, at = c.t(0), cast(c.t(1), "int32")
     batch = c.number("batch_dims")
     at = of_length(at, at.ndim - 1)
-    depth = at._tuple_shape[-1]
+    depth = static_shape(at)[-1]
     rank = at.ndim - 1
     ids = _batch_ids(x.shape, batch, rank)
     for i in range(depth):
@@ -110,11 +111,11 @@ def put(rows: Tensor, at: Tensor, updates: Tensor, how: str) -> Tensor:
         updates: (M, ...).
         how: ONNX's name of the combination.
     """
-    if 0 in updates._tuple_shape:
+    if 0 in static_shape(updates):
         return rows
     if how == "none":
         return e.scatter(rows, updates, [(0, at)])
-    if how == "add" and rows._dtype.name != "Bool":
+    if how == "add" and dtype_of(rows).name != "Bool":
         return e.scatter(rows, updates, [(0, at)], add=True)
     combine = {
         "mul": lambda a, b: e.elem(M.MUL, a, b),
@@ -122,7 +123,7 @@ def put(rows: Tensor, at: Tensor, updates: Tensor, how: str) -> Tensor:
         "min": lambda a, b: _extreme(M.MIN, a, b),
     }.get(how)
     if combine is None:
-        raise UnsupportedNodeError(f"its reduction {how!r} cannot be expressed for {rows._dtype}")
+        raise UnsupportedNodeError(f"its reduction {how!r} cannot be expressed for {dtype_of(rows)}")
     at = of_length(at, 0)
     for chosen in _rounds(at):
         part, where = e.gather(updates, [(0, chosen)]), e.gather(at, [(0, chosen)])
@@ -134,7 +135,7 @@ def _rounds(at: Tensor) -> list[Tensor]:
     """Which updates are done together: no row twice in one round."""
     held = e.known(at)
     if held is None:
-        count = at._tuple_shape[0]
+        count = static_shape(at)[0]
         if count > _MOST_STEPS:
             raise UnsupportedNodeError(
                 f"{count} positions that data decide are combined one by one; {_MOST_STEPS} at most"
@@ -167,7 +168,7 @@ def _scatter_elements(c: NodeCall) -> Tensor:
     flat = e.flat(e.broadcast(linear(ids, x.shape), shape))
     held = all(e.known(i) is not None for i in ids)
     if held:
-        flat._const = True
+        mark_constant(flat)
         flat = _settled(flat)
     done = put(e.flat(x), flat, e.flat(updates), c.text("reduction", "none"))
     return e.reshape(done, x.shape)
@@ -175,16 +176,15 @@ def _scatter_elements(c: NodeCall) -> Tensor:
 
 def _settled(x: Tensor) -> Tensor:
     """A tensor that is computed of constants, as one."""
-    if x._session is None:
-        return x
-    return const(np.array(x._session.value(x)))
+    session = session_of(x)
+    return x if session is None else const(np.array(session.value(x)))
 
 
 @lower("ScatterND")
 def _scatter_nd(c: NodeCall) -> Tensor:
     x, at, updates = c.t(0), cast(c.t(1), "int32"), c.t(2)
-    depth = at._tuple_shape[-1]
-    if 0 in at._tuple_shape[:-1]:
+    depth = static_shape(at)[-1]
+    if 0 in static_shape(at)[:-1]:
         return x
     ids = []
     for i in range(depth):
@@ -262,7 +262,7 @@ def ordered(x: Tensor, axis: int, largest: bool) -> Tensor:
     order = [i for i in range(x.ndim) if i != axis] + [axis]
     back = [order.index(i) for i in range(x.ndim)]
     rows = transposed(x, order)
-    keys = cast(rows, "float32" if x._dtype.is_float else "int32")
+    keys = cast(rows, "float32" if dtype_of(x).is_float else "int32")
     if largest:
         keys = e.elem(M.NEGATE, keys)
     flat = e.reshape(keys, (-1, keys.shape[-1]))
@@ -281,8 +281,8 @@ def _top_k(c: NodeCall) -> tuple[Tensor, Value]:
     else:
         known = c.value(1).constant()
         k = int(known.reshape(-1)[0]) if known is not None else c.sizes(1, "k")[0]
-    if int(k) > x._tuple_shape[axis]:
-        raise UnsupportedNodeError(f"k is {int(k)}, the axis has {x._tuple_shape[axis]}")
+    if int(k) > static_shape(x)[axis]:
+        raise UnsupportedNodeError(f"k is {int(k)}, the axis has {static_shape(x)[axis]}")
     at = sliced(ordered(x, axis, bool(c.number("largest", 1))), axis, 0, k)
     return along(x, at, axis), Value(INT64, at)
 
@@ -350,13 +350,13 @@ def uniques(rows: Tensor, keys: Tensor, back: list[int], *, by_value: bool) -> t
         by_value: whether they are sorted, or stay in the order in which each comes first.
     """
     n = keys.shape[0]
-    if keys._tuple_shape[1] > 256:
+    if static_shape(keys)[1] > 256:
         raise UnsupportedNodeError(
-            f"rows of {keys._tuple_shape[1]} elements; 256 at most can be sorted one key after another"
+            f"rows of {static_shape(keys)[1]} elements; 256 at most can be sorted one key after another"
         )
     # Ordered by the last column first; every order keeps that of equal ones.
     place = e.arange(n)
-    for column in range(keys._tuple_shape[1] - 1, -1, -1):
+    for column in range(static_shape(keys)[1] - 1, -1, -1):
         key = e.subtensor(keys, [(1, None, None, None, column)])
         now = e.gather(key, [(0, place)])
         place = e.gather(place, [(0, ordered(now, 0, False))])

@@ -7,6 +7,7 @@ from ...build.contraction import contracted
 from ...build.exact_products import product
 from ...graph import params as P
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from .functions import activation
@@ -19,12 +20,12 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     """``x @ y`` with numpy's broadcasting; float16 is summed in float32, integers are exact in 32 bits."""
     if not x.ndim or not y.ndim:
         raise UnsupportedNodeError("a factor is a scalar")
-    inner, other = x._tuple_shape[-1], y._tuple_shape[-2 if y.ndim > 1 else 0]
+    inner, other = static_shape(x)[-1], static_shape(y)[-2 if y.ndim > 1 else 0]
     if inner != other:
         raise UnsupportedNodeError(
-            f"shapes {list(x._tuple_shape)} and {list(y._tuple_shape)} do not fit together"
+            f"shapes {list(static_shape(x))} and {list(static_shape(y))} do not fit together"
         )
-    if 0 in x._tuple_shape or 0 in y._tuple_shape:
+    if 0 in static_shape(x) or 0 in static_shape(y):
         return _empty(x, y)
     return product(x, y)
 
@@ -78,12 +79,12 @@ def gemm(
     turn_y: bool = False,
 ) -> Tensor:
     """alpha * x @ y + beta * bias."""
-    if x._dtype.is_float and 0 not in (*x._tuple_shape, *y._tuple_shape):
+    if dtype_of(x).is_float and 0 not in (*static_shape(x), *static_shape(y)):
         mode = P.MatrixMulComputeMode
         param = P.MatrixMul(
             transposeA=turn_x,
             transposeB=turn_y,
-            compute_mode=mode.FLOAT32 if x._dtype.name == "Float16" else mode.DEFAULT,
+            compute_mode=mode.FLOAT32 if dtype_of(x).name == "Float16" else mode.DEFAULT,
         )
         from ...tensors import apply1  # for start-up
 
@@ -98,9 +99,9 @@ def gemm(
 
 
 def _scaled(x: Tensor, factor: float) -> Tensor:
-    if x._dtype.is_float:
+    if dtype_of(x).is_float:
         return folded(lambda v: e.elem(M.MUL, const_like(factor, v), v), x)
-    return cast(e.elem(M.MUL, const_like(factor, cast(x, "float32")), cast(x, "float32")), x._dtype)
+    return cast(e.elem(M.MUL, const_like(factor, cast(x, "float32")), cast(x, "float32")), dtype_of(x))
 
 
 @lower("Gemm")
@@ -130,7 +131,7 @@ def _fused_gemm(c: NodeCall) -> Tensor:
 @lower("Einsum")
 def _einsum(c: NodeCall) -> Tensor:
     xs = [c.t(i) for i in range(len(c.inputs))]
-    if any(0 in x._tuple_shape for x in xs):
+    if any(0 in static_shape(x) for x in xs):
         raise UnsupportedNodeError("an operand is empty")
     return contracted(c.text("equation"), xs)
 
@@ -150,10 +151,10 @@ def exact_product(x: Tensor, y: Tensor, x_zero: Tensor | None, y_zero: Tensor | 
     Sums stay below 2**24 where at most 258 products are added up, and are then exact in float32; longer ones are
     multiplied byte by byte.
     """
-    if x_zero is not None and x_zero.ndim == 1 and x_zero._tuple_shape[0] != 1:
+    if x_zero is not None and x_zero.ndim == 1 and static_shape(x_zero)[0] != 1:
         x_zero = e.add_axes(x_zero, [1])
     a, b = minus_zero(x, x_zero), minus_zero(y, y_zero)
-    inner = x._tuple_shape[-1]
+    inner = static_shape(x)[-1]
     if inner * 255 * 255 < 1 << 24:
         return cast(matmul(cast(a, "float32"), cast(b, "float32")), "int32")
     return cast(matmul(cast(a, "int32"), cast(b, "int32")), "int32")
@@ -168,10 +169,10 @@ def _matmul_integer(c: NodeCall) -> Value:
 def _det(c: NodeCall) -> Tensor:
     """Elimination with the largest pivot of each column, unrolled over the size."""
     x = c.t(0)
-    n = x._tuple_shape[-1]
-    if n != x._tuple_shape[-2] or n > 16:
+    n = static_shape(x)[-1]
+    if n != static_shape(x)[-2] or n > 16:
         raise UnsupportedNodeError(
-            f"matrices of {x._tuple_shape[-2]} x {n}; square ones of up to 16 can be unrolled"
+            f"matrices of {static_shape(x)[-2]} x {n}; square ones of up to 16 can be unrolled"
         )
     lead = x.shape[:-2]
     rows = e.reshape(cast(x, "float32"), (-1, n, n))
@@ -180,7 +181,7 @@ def _det(c: NodeCall) -> Tensor:
         rows, pivot = _eliminated(rows, n - k)
         total = pivot if total is None else e.elem(M.MUL, total, pivot)
     assert total is not None
-    return e.reshape(cast(total, x._dtype), lead)
+    return e.reshape(cast(total, dtype_of(x)), lead)
 
 
 def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -216,4 +217,4 @@ def _inverse(c: NodeCall) -> Tensor:
     from ...tensors import apply1  # for start-up
 
     x = c.t(0)
-    return cast(apply1("MatrixInverse", P.Empty(), inputs=[cast(x, "float32")], scalar=False), x._dtype)
+    return cast(apply1("MatrixInverse", P.Empty(), inputs=[cast(x, "float32")], scalar=False), dtype_of(x))

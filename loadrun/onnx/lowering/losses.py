@@ -9,6 +9,7 @@ from ...build import emit as e
 from ...build.layers.activation import log_softmax
 from ...graph import params as P
 from ...tensors import Tensor, apply
+from ...tensors.access import dtype_of
 from ..call import NodeCall, lower
 from ..values import BOOL, UnsupportedNodeError, Value
 from .parts import M, cast, const_like
@@ -26,7 +27,7 @@ def _negative_log_likelihood(c: NodeCall, x: Tensor, target: Tensor, weight: Ten
     if "ignore_index" in c.attributes:
         ignored = e.compare(_EQ, at, const_like(c.number("ignore_index"), at))
         at = e.where(ignored, const_like(0, at), at)
-        counted = cast(e.logical_not(ignored), x._dtype)
+        counted = cast(e.logical_not(ignored), dtype_of(x))
     taken = e.drop_axes(along(x, e.add_axes(at, [1]), 1), [1])
     loss = e.elem(M.NEGATE, taken)
     factor = counted
@@ -54,7 +55,7 @@ def _nll(c: NodeCall) -> Tensor:
     x = c.t(0)
     wide = cast(x, "float32")
     weight = cast(c.t(2), "float32") if c.has(2) else None
-    return cast(_negative_log_likelihood(c, wide, c.t(1), weight), x._dtype)
+    return cast(_negative_log_likelihood(c, wide, c.t(1), weight), dtype_of(x))
 
 
 @lower("SoftmaxCrossEntropyLoss")
@@ -63,7 +64,7 @@ def _cross_entropy(c: NodeCall) -> tuple[Tensor, Tensor]:
     logs = log_softmax(cast(x, "float32"), 1)
     weight = cast(c.t(2), "float32") if c.has(2) else None
     loss = _negative_log_likelihood(c, logs, c.t(1), weight)
-    return cast(loss, x._dtype), cast(logs, x._dtype)
+    return cast(loss, dtype_of(x)), cast(logs, dtype_of(x))
 
 
 @lower("Dropout", foldable=False)

@@ -11,6 +11,7 @@ from ...graph import params as P
 from ...graph.dtypes import Array
 from ...ops.budget import pay
 from ...tensors import Tensor, const
+from ...tensors.access import static_shape
 from ..call import NodeCall, lower
 from ..values import FLOAT, UnsupportedNodeError, Value
 from .linalg import gemm
@@ -51,7 +52,7 @@ def _pool(c: NodeCall, columns: int) -> list[tuple[Array, int]]:
 
 def _counts(rows: Tensor, grams: Array, skips: range) -> Tensor | None:
     """(N, G), how often each n-gram is in rows (N, L) with its numbers so far apart; None where it cannot be."""
-    length, n = rows._tuple_shape[1], grams.shape[1]
+    length, n = static_shape(rows)[1], grams.shape[1]
     if length * len(grams) > _MOST_PLACES:
         raise UnsupportedNodeError(
             f"{len(grams)} n-grams would be compared at {length} places; {_MOST_PLACES} comparisons a row can be held"

@@ -7,6 +7,7 @@ from ...build.emit import summed
 from ...build.layers import norm as build
 from ...graph import params as P
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, lower
 from ..values import FLOAT, UnsupportedNodeError, Value
 from .parts import M, cast, const_like, folded
@@ -30,7 +31,7 @@ def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
     )
     wide = cast(x, "float32")
     if not training:
-        return cast(build.rescaled(wide, middle, variance, scale, bias, eps), x._dtype)
+        return cast(build.rescaled(wide, middle, variance, scale, bias, eps), dtype_of(x))
     axes = [i for i in range(x.ndim) if i != 1]
     y, now, _ = build.standardized(wide, axes, eps)
     spread = e.mean(e.elem(M.SQUARE, e.elem(M.SUB, wide, now)), axes)
@@ -40,8 +41,8 @@ def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
         mixed = e.elem(
             M.ADD, e.elem(M.MUL, old, const_like(keep, old)), e.elem(M.MUL, new, const_like(1 - keep, new))
         )
-        running.append(cast(e.flat(mixed), c.t(3 + i)._dtype))
-    return (cast(e.elem(M.ADD, e.elem(M.MUL, y, scale), bias), x._dtype), *running)
+        running.append(cast(e.flat(mixed), dtype_of(c.t(3 + i))))
+    return (cast(e.elem(M.ADD, e.elem(M.MUL, y, scale), bias), dtype_of(x)), *running)
 
 
 @lower("InstanceNormalization")
@@ -52,7 +53,7 @@ def _instance_norm(c: NodeCall) -> Tensor:
 @lower("GroupNormalization")
 def _group_norm(c: NodeCall) -> Tensor:
     x, scale, bias = c.t(0), c.t(1), c.t(2)
-    channels, groups = x._tuple_shape[1], c.number("num_groups")
+    channels, groups = static_shape(x)[1], c.number("num_groups")
     if groups < 1 or channels % groups:
         raise UnsupportedNodeError(f"{channels} channels in {groups} groups")
     if c.opset < 21:
@@ -120,7 +121,7 @@ def _lp_norm(c: NodeCall) -> Tensor:
         size = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), [axis], True))
     nothing = e.compare(P.ElemwiseMultiTypeMode.EQ, size, const_like(0, size))
     safe = e.where(nothing, const_like(1.0, size), size)
-    return cast(e.elem(M.TRUE_DIV, wide, safe), x._dtype)
+    return cast(e.elem(M.TRUE_DIV, wide, safe), dtype_of(x))
 
 
 @lower("MeanVarianceNormalization")
@@ -130,7 +131,7 @@ def _mean_variance(c: NodeCall) -> Tensor:
     wide = cast(x, "float32")
     centred = e.elem(M.SUB, wide, e.mean(wide, axes))
     spread = e.elem(M.SQRT, e.mean(e.elem(M.SQUARE, centred), axes))
-    return cast(e.elem(M.TRUE_DIV, centred, e.elem(M.ADD, spread, const_like(1e-9, spread))), x._dtype)
+    return cast(e.elem(M.TRUE_DIV, centred, e.elem(M.ADD, spread, const_like(1e-9, spread))), dtype_of(x))
 
 
 @lower("LRN")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...build.layers.padding import pad
 from ...tensors import Tensor
+from ...tensors.access import static_shape
 from ...tensors.symbolic import least
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
@@ -32,7 +33,7 @@ def _pad(c: NodeCall) -> Tensor:
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise UnsupportedNodeError(f"its mode {mode!r} is unknown")
     if mode != "constant" and any(
-        not n and (b > 0 or a > 0) for n, (b, a) in zip(x._tuple_shape, widths, strict=True)
+        not n and (b > 0 or a > 0) for n, (b, a) in zip(static_shape(x), widths, strict=True)
     ):
         raise UnsupportedNodeError(f"its mode {mode!r} has nothing to repeat on an axis that is empty")
     return pad(x, widths, mode, value)

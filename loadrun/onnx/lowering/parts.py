@@ -11,6 +11,7 @@ from ...build import emit as e
 from ...build.layers.sizes import is_open, of_length
 from ...graph import params as P
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of
 
 __all__ = [
     "M",
@@ -33,12 +34,12 @@ folded = e.folded
 
 def const_like(value: Any, x: Tensor) -> Tensor:
     """A constant scalar in the type of a tensor."""
-    return const(np.asarray(value), x._dtype)
+    return const(np.asarray(value), dtype_of(x))
 
 
 def floats(x: Tensor) -> Tensor:
     """The tensor itself where it is of floats, else as float32."""
-    return x if x._dtype.is_float else cast(x, "float32")
+    return x if dtype_of(x).is_float else cast(x, "float32")
 
 
 def in_float(x: Tensor) -> Tensor:

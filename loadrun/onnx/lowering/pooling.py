@@ -8,6 +8,7 @@ from ...build.layers.padding import pad
 from ...build.layers.windows import WindowGeometry
 from ...graph import params as P
 from ...tensors import Tensor, apply1
+from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .convolution import padding_of, window_of
@@ -25,12 +26,12 @@ def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
         raise UnsupportedNodeError(f"kernel_shape must name {x.ndim - 2} axes, found {kernel}")
     window = window_of(c, kernel)
     window.pads = padding_of(c, window, x.shape[2:])
-    for size, (a, b), reach in zip(x._tuple_shape[2:], window.pads, window.reach, strict=True):
+    for size, (a, b), reach in zip(static_shape(x)[2:], window.pads, window.reach, strict=True):
         room = size + int(a) + int(b)
         if room < reach:
             raise UnsupportedNodeError(f"a window of {reach} is larger than what it moves over ({room})")
     if not c.importer.open_sizes:
-        window.sizes = x._tuple_shape[2:]
+        window.sizes = static_shape(x)[2:]
     if c.number("ceil_mode"):
         window.complete(window.sizes or x.shape[2:])
     return window
@@ -63,7 +64,7 @@ def _lp_pool(c: NodeCall) -> Tensor:
     x = c.t(0)
     window = pooling_window(c, x)
     p = c.number("p", 2) if c.opset >= 2 else c.real("p", 2.0)
-    return cast(_root(build.summed(_power(cast(x, "float32"), p), window), p), x._dtype)
+    return cast(_root(build.summed(_power(cast(x, "float32"), p), window), p), dtype_of(x))
 
 
 def _power(x: Tensor, p: float) -> Tensor:
@@ -103,7 +104,7 @@ def _global_lp(c: NodeCall) -> Tensor:
     x = c.t(0)
     p = c.number("p", 2) if c.opset >= 2 else c.real("p", 2.0)
     total = e.reduce(_power(cast(x, "float32"), p), P.ReduceMode.SUM, _space(x))
-    return cast(e.add_axes(_root(total, p), _space(x)), x._dtype)
+    return cast(e.add_axes(_root(total, p), _space(x)), dtype_of(x))
 
 
 @lower("MaxUnpool")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, front, lower
 from ..values import BF16, DOUBLE, FLOAT, HALF, UINT8, Value, graph_type
 from .convolution import exact_convolution
@@ -21,13 +22,13 @@ _EQ = P.ElemwiseMultiTypeMode.EQ
 
 def _spread(v: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
     """A scale or zero point in a shape that broadcasts with `x`."""
-    if v.ndim == 0 or (v.ndim == 1 and v._tuple_shape == (1,)):
+    if v.ndim == 0 or (v.ndim == 1 and static_shape(v) == (1,)):
         return e.reshape(v, ())
     if v.ndim == 1:
         shape = [-1 if i == axis else 1 for i in range(x.ndim)]
         return folded(lambda t: e.reshape(t, shape), v)
-    size = x._tuple_shape[axis]
-    each = block or -(-size // v._tuple_shape[axis])
+    size = static_shape(x)[axis]
+    each = block or -(-size // static_shape(v)[axis])
 
     def repeat(t: Tensor) -> Tensor:
         wide = e.add_axes(t, [axis + 1])
@@ -61,7 +62,7 @@ def saturated(whole: Tensor, zero: Tensor | None, to: int) -> Tensor:
 
 def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     """(x - zero point) * scale in float32."""
-    if x._dtype.is_float:
+    if dtype_of(x).is_float:
         return e.elem(M.MUL, x, cast(scale, "float32"))
     wide = cast(x, "int32")
     if zero is not None:
@@ -133,7 +134,7 @@ def factor_of(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
 
 def single(v: Tensor) -> Tensor:
     """A scale of one element without axes."""
-    return folded(lambda t: e.reshape(t, ()), v) if v._tuple_shape == (1,) else v
+    return folded(lambda t: e.reshape(t, ()), v) if static_shape(v) == (1,) else v
 
 
 @lower("QLinearMatMul")

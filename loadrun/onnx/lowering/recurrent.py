@@ -8,6 +8,7 @@ from ...build import emit as e
 from ...build.layers.recurrent import gru_state
 from ...graph import params as P
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, static_shape
 from ...tensors.sizes import TracedInt
 from ..call import CONTRIB, NodeCall, lower
 from ..values import UnsupportedNodeError
@@ -35,7 +36,7 @@ class _Cell:
     def __init__(
         self, c: NodeCall, direction: int, gates: int, functions: list[Callable[[Tensor], Tensor]]
     ) -> None:
-        self.hidden = c.number("hidden_size") or c.t(2)._tuple_shape[2]
+        self.hidden = c.number("hidden_size") or static_shape(c.t(2))[2]
         self.w, self.r = (_transposed_weights(c.t(i), direction) for i in (1, 2))
         self.wb = self.rb = None
         if c.has(3):
@@ -81,7 +82,7 @@ class _DynamicCell(_Cell):
         super().__init__(c, direction, gates, functions)
         # These weights are stored as they are multiplied: (directions, I, G * H).
         self.w, self.r = (_of_direction(c.t(i), direction) for i in (1, 2))
-        self.hidden = c.number("hidden_size") or self.r._tuple_shape[0]
+        self.hidden = c.number("hidden_size") or static_shape(self.r)[0]
         self.scales = {
             id(w): tuple(None if not c.has(i) else _of_direction(c.t(i), direction) for i in places)
             for w, places in ((self.w, (8, 9)), (self.r, (10, 11)))
@@ -147,14 +148,14 @@ def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
         "GRU": (3, ["Sigmoid", "Tanh"]),
         "LSTM": (4, ["Sigmoid", "Tanh", "Tanh"]),
     }[c.op]
-    kind = c.t(0)._dtype
+    kind = dtype_of(c.t(0))
     x = cast(c.t(0), "float32")
     batch_first = bool(c.number("layout"))
     if batch_first:
         x = transposed(x, (1, 0, 2))
     direction = c.text("direction", "forward")
     count = 2 if direction == "bidirectional" else 1
-    steps = x._tuple_shape[0]
+    steps = static_shape(x)[0]
     if steps > 1024 or not steps:
         raise UnsupportedNodeError(f"a sequence of {steps} steps; 1 to 1024 can be unrolled")
     if isinstance(x.shape[0], TracedInt):
@@ -189,7 +190,7 @@ def _run(
     c: NodeCall, x: Tensor, cell: _Cell, step: Step, d: int, backward: bool, batch_first: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Outputs of all steps in order of time, and the last state."""
-    count = x._tuple_shape[0]
+    count = static_shape(x)[0]
     state = [_initial(c, 5, d, x, cell, batch_first)]
     if c.op == "LSTM":
         state.append(_initial(c, 6, d, x, cell, batch_first))

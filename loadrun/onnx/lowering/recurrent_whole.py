@@ -9,6 +9,7 @@ from ...build.layers.recurrent import layers
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall
 from .parts import cast, const_like, transposed
 
@@ -37,7 +38,7 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
     x = cast(c.t(0), "float32")
     if c.number("layout"):
         x = transposed(x, (1, 0, 2))
-    if 0 in x._tuple_shape:
+    if 0 in static_shape(x):
         return None
     backward = c.text("direction", "forward") == "reverse"
     if backward:
@@ -53,7 +54,7 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
     if c.number("layout"):
         y = transposed(y, (2, 0, 1, 3))
         lasts = [transposed(s, (1, 0, 2)) for s in lasts]
-    return tuple(cast(v, c.t(0)._dtype) for v in (y, *lasts))
+    return tuple(cast(v, dtype_of(c.t(0))) for v in (y, *lasts))
 
 
 def _mode(c: NodeCall) -> P.RNNCellNonlineMode | None:

@@ -10,6 +10,7 @@ from ...build.emit import kept, summed
 from ...build.layers.activation import log_softmax, softmax
 from ...graph import params as P
 from ...tensors import Tensor, apply1
+from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, front, lower
 from ..values import INT64, Value
 from .parts import M, cast, const_like, of_length
@@ -44,7 +45,7 @@ def _sum(x: Tensor, axes: list[int]) -> Tensor:
     if not axes:
         return x
     # MegEngine adds 8-bit integers up in 32 bits only where it is told so.
-    return summed(cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x, axes)
+    return summed(cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x, axes)
 
 
 @lower("ReduceSum")
@@ -60,9 +61,9 @@ def _reduce_mean(c: NodeCall) -> Tensor:
         return x
     if not axes:
         return x
-    if x._dtype.is_float:
+    if dtype_of(x).is_float:
         result = e.reduce(cast(x, "float32"), _R.MEAN, axes)
-        return _dims_kept(c, cast(result, x._dtype), axes)
+        return _dims_kept(c, cast(result, dtype_of(x)), axes)
     total = _sum(cast(x, "int32"), axes)
     from .elementwise import truncated  # for start-up
 
@@ -74,7 +75,7 @@ def _reduce_prod(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     if axes is None:
         return x
-    wide = cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x
+    wide = cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
     return _dims_kept(c, e.reduce(wide, _R.PRODUCT, axes), axes)
 
 
@@ -83,7 +84,7 @@ def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
     if e.is_bool(x):
         # Of nothing the largest is False, the smallest True.
         return cast(extreme(cast(x, "uint8"), largest, axes), "bool")
-    if any(x._tuple_shape[a] == 0 for a in axes):
+    if any(static_shape(x)[a] == 0 for a in axes):
         for a in axes:
             x = of_length(x, a)
         shape = [n for i, n in enumerate(x.shape) if i not in axes]
@@ -92,9 +93,9 @@ def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
 
 
 def _worst(x: Tensor, largest: bool) -> float:
-    if x._dtype.is_float:
+    if dtype_of(x).is_float:
         return -np.inf if largest else np.inf
-    info = np.iinfo(x._dtype.np)
+    info = np.iinfo(dtype_of(x).np)
     return float(info.min if largest else info.max)
 
 
@@ -122,15 +123,15 @@ def _reduce_l2(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     wide = cast(x, "float32")
     if axes is None:
-        return cast(e.elem(M.ABS, wide), x._dtype)
+        return cast(e.elem(M.ABS, wide), dtype_of(x))
     result = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), axes))
-    return _dims_kept(c, cast(result, x._dtype), axes)
+    return _dims_kept(c, cast(result, dtype_of(x)), axes)
 
 
 @lower("ReduceSumSquare")
 def _reduce_sum_square(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "int32") if x._dtype.name in ("Uint8", "Int8", "Int16") else x
+    wide = cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
     y = e.elem(M.MUL, wide, wide)
     return y if axes is None else _dims_kept(c, summed(y, axes), axes)
 
@@ -141,7 +142,7 @@ def _reduce_log_sum(c: NodeCall) -> Tensor:
     wide = cast(x, "float32")
     if axes is None:
         return e.elem(M.LOG, wide)
-    return _dims_kept(c, cast(e.elem(M.LOG, summed(wide, axes)), x._dtype), axes)
+    return _dims_kept(c, cast(e.elem(M.LOG, summed(wide, axes)), dtype_of(x)), axes)
 
 
 @lower("ReduceLogSumExp")
@@ -150,8 +151,8 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     wide = cast(x, "float32")
     if axes is None:
         return x
-    if any(x._tuple_shape[a] == 0 for a in axes):
-        return _dims_kept(c, cast(extreme(wide, True, axes), x._dtype), axes)
+    if any(static_shape(x)[a] == 0 for a in axes):
+        return _dims_kept(c, cast(extreme(wide, True, axes), dtype_of(x)), axes)
     top = kept(e.reduce(wide, _R.MAX, axes), axes, True)
     # A shift by an infinity would give NaN.
     finite = e.elem(M.MAX, const_like(-3e38, top), e.elem(M.MIN, const_like(3e38, top), top))
@@ -159,7 +160,7 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     # MegEngine's EXP makes a number of NaN.
     found = e.with_nan_of(e.elem(M.ADD, total, finite), top)
     y = found if c.number("keepdims", 1) else e.drop_axes(found, axes)
-    return cast(y, x._dtype)
+    return cast(y, dtype_of(x))
 
 
 # Softmax
@@ -174,7 +175,7 @@ def flat_to_2d(x: Tensor, axis: int) -> Tensor:
     rows = 1
     for n in x.shape[:axis]:
         rows = n * rows
-    return e.reshape(x, (rows, -1)) if 0 not in x._tuple_shape else _empty_2d(x, axis)
+    return e.reshape(x, (rows, -1)) if 0 not in static_shape(x) else _empty_2d(x, axis)
 
 
 def _empty_2d(x: Tensor, axis: int) -> Tensor:
@@ -198,7 +199,7 @@ def hardmax(x: Tensor, axis: int) -> Tensor:
     """1 at the first of the largest values, else 0."""
     at = e.add_axes(_position(x, axis, True), [axis])
     places = e.reshape(e.arange(x.shape[axis]), [-1 if i == axis else 1 for i in range(x.ndim)])
-    return cast(e.compare(P.ElemwiseMultiTypeMode.EQ, at, places), x._dtype)
+    return cast(e.compare(P.ElemwiseMultiTypeMode.EQ, at, places), dtype_of(x))
 
 
 def _position(x: Tensor, axis: int, largest: bool) -> Tensor:

@@ -14,6 +14,7 @@ from ...build.layers.resize import OPEN_MODES, axis_weights, resized, weighted
 from ...build.vision import interpolate
 from ...graph.dtypes import Array
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of
 from ...tensors.sizes import TracedInt
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
@@ -155,7 +156,7 @@ def _by_open(
 ) -> Tensor:
     """Axes with open sizes, one after another; MegEngine's operator where it is the same."""
     if (
-        (x.ndim, [f.axis for f in found], mode, x._dtype.name) == (4, [2, 3], "linear", "Float32")
+        (x.ndim, [f.axis for f in found], mode, dtype_of(x).name) == (4, [2, 3], "linear", "Float32")
         and coordinates == "half_pixel"
         and all(f.scale is None or f.scale == int(f.scale) for f in found)
     ):
@@ -169,8 +170,8 @@ def _by_open(
 
 def _in_type(y: Tensor, x: Tensor) -> Tensor:
     """Mixed elements in the type that they had: integers are rounded and saturate."""
-    kind = x._dtype
-    if y._dtype == kind or kind.is_float:
+    kind = dtype_of(x)
+    if dtype_of(y) == kind or kind.is_float:
         return cast(y, kind)
     info = np.iinfo(kind.np)
     bounded = e.elem(M.MIN, const_like(info.max, y), e.elem(M.MAX, const_like(info.min, y), e.rint(y)))
@@ -265,7 +266,7 @@ def _is_native(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode:
         x.ndim == 4
         and [a for a, _ in plan] == [2, 3]
         and mode == "linear"
-        and x._dtype.name == "Float32"
+        and dtype_of(x).name == "Float32"
         and coordinates in ("half_pixel", "pytorch_half_pixel")
         and all(p.out > 1 and abs(p.scale * p.size - p.out) < 1e-6 for _, p in plan)
     )

@@ -12,6 +12,7 @@ from ...build.vision import roi_pooling
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError
 from .parts import M, cast, const_like
@@ -25,7 +26,7 @@ def _affine_grid(c: NodeCall) -> Tensor:
     theta = c.t(0)
     n, _, *space = c.integers(1, "size")
     y = build.affine_grid(cast(theta, "float32"), n, space, align=bool(c.number("align_corners")))
-    return cast(y, theta._dtype)
+    return cast(y, dtype_of(theta))
 
 
 @lower("GridSample")
@@ -36,7 +37,7 @@ def _grid_sample(c: NodeCall) -> Tensor:
     align = bool(c.number("align_corners"))
     if mode not in ("linear", "nearest", "cubic") or padding not in ("zeros", "border", "reflection"):
         raise UnsupportedNodeError(f"its mode {mode!r} or padding_mode {padding!r} is unknown")
-    return cast(build.grid_sampled(x, grid, mode, padding, align=align), c.t(0)._dtype)
+    return cast(build.grid_sampled(x, grid, mode, padding, align=align), dtype_of(c.t(0)))
 
 
 # Regions
@@ -58,9 +59,9 @@ def _roi_align(c: NodeCall) -> Tensor:
     scale = c.real("spatial_scale", 1.0)
     ratio = c.number("sampling_ratio")
     if ratio == 0:
-        return cast(_adaptive(c, x, half, out, scale), c.t(0)._dtype)
+        return cast(_adaptive(c, x, half, out, scale), dtype_of(c.t(0)))
     places = [_bins(rois, i, out[1 - i], scale, half, ratio) for i in (1, 0)]
-    return cast(_pooled_points(c, x, batch, places, [ratio, ratio], out), c.t(0)._dtype)
+    return cast(_pooled_points(c, x, batch, places, [ratio, ratio], out), dtype_of(c.t(0)))
 
 
 def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: float) -> Tensor:

@@ -14,6 +14,7 @@ from ...build.layers.sizes import joined
 from ...graph import params as P
 from ...ops.budget import affordable
 from ...tensors import Tensor, TracedInt, apply1, const
+from ...tensors.access import as_vector, dtype_of, static_shape
 from ...tensors.sizes import shape_tensor
 from ...tensors.symbolic import largest, least
 from ..call import NodeCall, front, lower
@@ -115,7 +116,7 @@ def _reshaped_by(c: NodeCall, x: Tensor) -> Tensor:
             parts.append(e.subtensor(target, [(0, None, None, None, i)]))
     free = [i for i, n in enumerate(wanted) if n == -1]
     param = P.OptionalAxisV1(axis=free[0] if free else 7)
-    return apply1("ReshapeV1", param, inputs=[x._vector(), shape_tensor(parts)], scalar=False)
+    return apply1("ReshapeV1", param, inputs=[as_vector(x), shape_tensor(parts)], scalar=False)
 
 
 @lower("Flatten")
@@ -138,11 +139,11 @@ def _squeeze(c: NodeCall) -> Tensor:
     x = c.t(0)
     axes = _axes(c)
     if axes is None:
-        gone = [i for i, n in enumerate(x._tuple_shape) if n == 1]
+        gone = [i for i, n in enumerate(static_shape(x)) if n == 1]
     else:
         gone = sorted({front(a, x.ndim) for a in axes})
-        if any(x._tuple_shape[i] != 1 for i in gone):
-            raise UnsupportedNodeError(f"axes {gone} of {list(x._tuple_shape)} are not all 1")
+        if any(static_shape(x)[i] != 1 for i in gone):
+            raise UnsupportedNodeError(f"axes {gone} of {list(static_shape(x))} are not all 1")
     return e.drop_axes(x, gone)
 
 
@@ -299,12 +300,12 @@ def _expand(c: NodeCall) -> Tensor:
 
 def _expanded_by(x: Tensor, target: Tensor) -> Tensor:
     """Expand to a shape that data decide; only its length is known."""
-    rank = max(x.ndim, target._tuple_shape[0])
+    rank = max(x.ndim, static_shape(target)[0])
     own = shape_tensor((1,) * (rank - x.ndim) + tuple(x.shape))
-    missing = rank - target._tuple_shape[0]
+    missing = rank - static_shape(target)[0]
     if missing:
         target = e.concat([const(np.ones(missing, np.int32)), target], 0)
-    return apply1("Broadcast", P.Empty(), inputs=[x._vector(), e.elem(M.MAX, own, target)], scalar=False)
+    return apply1("Broadcast", P.Empty(), inputs=[as_vector(x), e.elem(M.MAX, own, target)], scalar=False)
 
 
 @lower("Tile")
@@ -386,7 +387,7 @@ def _range(c: NodeCall) -> Value:
     param = P.Linspace(endpoint=True)
     zero = const(np.float32(0))
     steps = apply1("Linspace", param, inputs=[zero, last, number], scalar=False)
-    steps = cast(steps, begin._dtype)
+    steps = cast(steps, dtype_of(begin))
     return Value(kind, e.elem(M.ADD, e.elem(M.MUL, steps, step), begin))
 
 

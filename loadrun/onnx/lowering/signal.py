@@ -9,6 +9,7 @@ from ...build.fourier import Pair, real_of_half, transform
 from ...build.layers.padding import pad
 from ...ops.budget import pay
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, front, lower
 from ..tensors import HELD
 from ..values import FLOAT, UnsupportedNodeError, Value
@@ -22,25 +23,25 @@ def _pair(x: Tensor) -> Pair:
     """The last axis, of size 1 or 2, as real and imaginary part."""
     last = x.ndim - 1
     x = of_length(x, last)
-    parts = [e.subtensor(x, [(last, None, None, None, i)]) for i in range(x._tuple_shape[-1])]
+    parts = [e.subtensor(x, [(last, None, None, None, i)]) for i in range(static_shape(x)[-1])]
     return Pair(*parts)
 
 
 def spectrum(x: Tensor, bins: int, *, inverse: bool) -> Tensor:
     """The transform of the second-last axis: (..., n, 1 or 2) gives (..., bins, 2)."""
-    n, last = x._tuple_shape[-2], x.ndim - 1
+    n, last = static_shape(x)[-2], x.ndim - 1
     y = transform(_pair(x), n, bins=bins, inverse=inverse, power=1.0 if inverse else 0.0)
     return e.concat([e.add_axes(v, [last]) for v in y if v is not None], last)
 
 
 def _half_inverse(x: Tensor, n: int) -> Tensor:
     """The real signal (..., n, 1) of half a spectrum (..., n // 2 + 1, 2)."""
-    return e.add_axes(real_of_half(_pair(x), n, x._tuple_shape[-2]), [x.ndim - 1])
+    return e.add_axes(real_of_half(_pair(x), n, static_shape(x)[-2]), [x.ndim - 1])
 
 
 def _fitted(x: Tensor, axis: int, length: int) -> Tensor:
     """An axis cut or filled with zeros to a length."""
-    n = x._tuple_shape[axis]
+    n = static_shape(x)[axis]
     if n > length:
         return sliced(x, axis, 0, length)
     widths = [(0, 0)] * x.ndim
@@ -62,13 +63,13 @@ def _dft(c: NodeCall) -> Tensor:
     back = [order.index(i) for i in range(x.ndim)]
     x = transposed(x, order)
     at = x.ndim - 2
-    length = int(c.constant(1, "length").item()) if c.has(1) else x._tuple_shape[at]
+    length = int(c.constant(1, "length").item()) if c.has(1) else static_shape(x)[at]
     if inverse and half:
-        n = length if c.has(1) else 2 * (x._tuple_shape[at] - 1)
+        n = length if c.has(1) else 2 * (static_shape(x)[at] - 1)
         y = _half_inverse(_fitted(x, at, n // 2 + 1), n)
     else:
         y = spectrum(_fitted(x, at, length), length // 2 + 1 if half else length, inverse=inverse)
-    return cast(transposed(y, back), c.t(0)._dtype)
+    return cast(transposed(y, back), dtype_of(c.t(0)))
 
 
 @lower("STFT")
@@ -81,7 +82,7 @@ def _stft(c: NodeCall) -> Tensor:
     if c.has(3):
         length = int(c.constant(3, "frame length").item())
     elif window is not None:
-        length = window._tuple_shape[0]
+        length = static_shape(window)[0]
     else:
         raise UnsupportedNodeError("neither a window nor a frame length is given")
     frames = (x.shape[1] - length) // step + 1
@@ -91,7 +92,7 @@ def _stft(c: NodeCall) -> Tensor:
     if window is not None:
         cut = e.elem(M.MUL, cut, e.reshape(window, (-1, 1)))
     bins = length // 2 + 1 if c.number("onesided", 1) else length
-    return cast(spectrum(cut, bins, inverse=False), c.t(0)._dtype)
+    return cast(spectrum(cut, bins, inverse=False), dtype_of(c.t(0)))
 
 
 _TERMS = {

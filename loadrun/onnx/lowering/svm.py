@@ -11,6 +11,7 @@ from ...graph import params as P
 from ...graph.dtypes import Array
 from ...ops.budget import pay
 from ...tensors import Tensor, const
+from ...tensors.access import static_shape
 from ..call import NodeCall, lower
 from ..values import FLOAT, Unheld, UnsupportedNodeError, Value
 from .linalg import gemm
@@ -101,9 +102,9 @@ def _rho(c: NodeCall, count: int) -> Array:
 
 
 def _checked(x: Tensor, vectors: Array) -> Array:
-    if x._tuple_shape[1] != vectors.shape[1]:
+    if static_shape(x)[1] != vectors.shape[1]:
         raise UnsupportedNodeError(
-            f"its vectors have {vectors.shape[1]} features, the input has {x._tuple_shape[1]}"
+            f"its vectors have {vectors.shape[1]} features, the input has {static_shape(x)[1]}"
         )
     return vectors
 

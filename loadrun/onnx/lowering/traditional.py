@@ -10,6 +10,7 @@ from ...build import emit as e
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, lower
 from ..tensors import STRING
 from ..values import FLOAT, INT64, Unheld, UnsupportedNodeError, Value, checked, graph_type
@@ -40,7 +41,7 @@ def _extract(c: NodeCall) -> Tensor:
     x = c.t(0)
     at = e.flat(cast(c.t(1), "int32"))
     held = c.value(1).constant()
-    there = x._tuple_shape[-1] if x.ndim else 0
+    there = static_shape(x)[-1] if x.ndim else 0
     if held is not None and held.size and not (held.min() >= 0 and held.max() < there):
         raise UnsupportedNodeError(f"it reads the features {held.min()} to {held.max()} of {there}")
     if x.ndim == 1:
@@ -52,13 +53,13 @@ def _extract(c: NodeCall) -> Tensor:
 def _binarize(c: NodeCall) -> Tensor:
     x = c.t(0)
     above = e.compare(P.ElemwiseMultiTypeMode.LT, const_like(c.real("threshold"), x), x)
-    return cast(above, x._dtype)
+    return cast(above, dtype_of(x))
 
 
 @lower("Scaler", domain=_ML)
 def _scale(c: NodeCall) -> Value:
     x = cast(c.t(0), "float32")
-    features = x._tuple_shape[0 if x.ndim == 1 else 1] if x.ndim else 0
+    features = static_shape(x)[0 if x.ndim == 1 else 1] if x.ndim else 0
     parts = []
     for name, default in (("offset", 0.0), ("scale", 1.0)):
         held = c.floats(name) or [default]
@@ -100,13 +101,13 @@ def _impute(c: NodeCall) -> Tensor:
         gone = c.real("replaced_value_float")
     if not x.ndim or not len(values):
         raise UnsupportedNodeError(f"it has {len(values)} imputed values for an input of {x.ndim} axes")
-    features = x._tuple_shape[0 if x.ndim == 1 else 1]
+    features = static_shape(x)[0 if x.ndim == 1 else 1]
     if len(values) != features:
         values = values[:1]
-    if not x._dtype.is_float and not -(2**31) <= gone < 2**31:
+    if not dtype_of(x).is_float and not -(2**31) <= gone < 2**31:
         return x
     missing = e.is_nan(x) if gone != gone else e.compare(_EQ, x, const_like(gone, x))
-    return e.where(missing, const(values, x._dtype), x)
+    return e.where(missing, const(values, dtype_of(x)), x)
 
 
 @lower("FeatureVectorizer", domain=_ML)
@@ -120,7 +121,7 @@ def _vectorize(c: NodeCall) -> Value:
     for i, size in enumerate(sizes):
         x = cast(c.t(i), "float32")
         x = e.reshape(x, (1, -1)) if x.ndim < 2 else e.reshape(x, (x.shape[0], -1))
-        there = x._tuple_shape[1]
+        there = static_shape(x)[1]
         if there > size:
             x = e.subtensor(x, [(1, None, size, None, None)])
         parts.append(x)
@@ -163,15 +164,15 @@ def _encode(c: NodeCall) -> Value:
     table = checked(np.append(values, np.asarray(default, values.dtype)), kind, "a value")
     none_key = np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(len(keys), bool)
     with np.errstate(all="ignore"):
-        held = keys.astype(x._dtype.np)
-    usable = np.flatnonzero(~none_key & ((held == keys) | x._dtype.is_float))
+        held = keys.astype(dtype_of(x).np)
+    usable = np.flatnonzero(~none_key & ((held == keys) | dtype_of(x).is_float))
     ranked, first = np.unique(held[usable], return_index=True)
     at = usable[first].astype(np.int32)
     none = len(values)
     found = e.full(const(np.int32(none)), x.shape)
     if len(ranked):
         place = e.full(const(np.int32(0)), x.shape)
-        sorted_keys = const(ranked, x._dtype)
+        sorted_keys = const(ranked, dtype_of(x))
         for bit in range((len(ranked) - 1).bit_length() - 1, -1, -1):
             probe = e.elem(M.ADD, place, const_like(1 << bit, place))
             inner = e.elem(M.MIN, probe, const_like(len(ranked) - 1, place))
@@ -180,7 +181,7 @@ def _encode(c: NodeCall) -> Value:
             place = e.where(here, probe, place)
         same = e.compare(_EQ, e.gather(sorted_keys, [(0, place)]), x)
         found = e.where(same, e.gather(const(at), [(0, place)]), found)
-    if none_key.any() and x._dtype.is_float:
+    if none_key.any() and dtype_of(x).is_float:
         found = e.where(e.is_nan(x), const_like(int(none_key.argmax()), found), found)
     result = e.gather(const(table, graph_type(kind)), [(0, found)])
     return Value(kind, result)
@@ -292,7 +293,7 @@ def _weights(c: NodeCall, rows: int, features: int) -> Array:
 def _regress(c: NodeCall) -> Value:
     x = as_rows(c)
     targets = c.number("targets", 1)
-    weights = _weights(c, targets, x._tuple_shape[1])
+    weights = _weights(c, targets, static_shape(x)[1])
     bias = c.floats("intercepts") or []
     added = const(np.array(bias, np.float32)) if len(bias) == targets else None
     y = gemm(x, const(weights), added, turn_y=True)
@@ -305,7 +306,7 @@ def _regress(c: NodeCall) -> Value:
 @lower("LinearClassifier", domain=_ML)
 def _classify(c: NodeCall) -> tuple[Value | Unheld, Value]:
     x = as_rows(c)
-    features = x._tuple_shape[1]
+    features = static_shape(x)[1]
     labels = labels_of(c, "classlabels_ints")
     bias = c.floats("intercepts") or []
     rows = len(bias) or len(c.floats("coefficients") or []) // max(features, 1)

@@ -9,6 +9,7 @@ import numpy as np
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor
+from ...tensors.access import dtype_of
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError, Value
 from .parts import M, cast, const_like
@@ -71,7 +72,7 @@ def _adagrad(c: NodeCall) -> tuple[Value, ...]:
     decay = _add(const_like(1, step.count), _scaled(step.count, c.real("decay_factor")))
 
     def run(x: Tensor, g: Tensor, h: Tensor) -> tuple[Tensor, ...]:
-        rate = cast(e.elem(M.TRUE_DIV, cast(step.rate, "float32"), decay), x._dtype)
+        rate = cast(e.elem(M.TRUE_DIV, cast(step.rate, "float32"), decay), dtype_of(x))
         g = step.regularized(x, g)
         h = _add(h, e.elem(M.SQUARE, g))
         root = _add(e.elem(M.SQRT, h), const_like(c.real("epsilon", 1e-6), h))
@@ -99,7 +100,7 @@ def _adam(c: NodeCall) -> tuple[Value, ...]:
         v = _add(_scaled(v, alpha), _scaled(g, 1 - alpha))
         h = _add(_scaled(h, beta), _scaled(e.elem(M.SQUARE, g), 1 - beta))
         root = _add(e.elem(M.SQRT, h), const_like(c.real("epsilon", 1e-6), h))
-        x = e.elem(M.SUB, x, _mul(cast(rate, x._dtype), e.elem(M.TRUE_DIV, v, root)))
+        x = e.elem(M.SUB, x, _mul(cast(rate, dtype_of(x)), e.elem(M.TRUE_DIV, v, root)))
         after = c.real("norm_coefficient_post")
         return (_scaled(x, 1 - after) if after else x), v, h
 
@@ -117,10 +118,10 @@ def _momentum(c: NodeCall) -> tuple[Value, ...]:
     def run(x: Tensor, g: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         g = step.regularized(x, g)
         # The gradient counts whole in the first step.
-        share = cast(step.later, x._dtype)
+        share = cast(step.later, dtype_of(x))
         weight = _add(const_like(1, share), _scaled(share, c.real("beta") - 1))
         v = _add(_scaled(v, alpha), _mul(weight, g))
         move = _add(g, _scaled(v, alpha)) if mode == "nesterov" else v
-        return e.elem(M.SUB, x, _mul(cast(step.rate, x._dtype), move)), v
+        return e.elem(M.SUB, x, _mul(cast(step.rate, dtype_of(x)), move)), v
 
     return step.all(run, 3)

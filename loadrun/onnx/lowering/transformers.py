@@ -11,6 +11,7 @@ from ...build.layers.pooling import max_pooled
 from ...graph import params as P
 from ...graph.dtypes import DType
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from .attention import heads, merged, rotated
@@ -43,7 +44,7 @@ def _key_mask(mask: Tensor, like: Tensor, k: Tensor, least: float) -> Tensor:
 
 
 def _appended_to_past(past: Tensor | None, new: Tensor) -> Tensor:
-    return new if past is None else e.concat([cast(past, new._dtype), new], 2)
+    return new if past is None else e.concat([cast(past, dtype_of(new)), new], 2)
 
 
 @lower("Attention", domain=CONTRIB)
@@ -52,7 +53,7 @@ def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
     projected = matmul(c.t(0), c.t(1))
     if c.has(2):
         projected = e.elem(M.ADD, projected, c.t(2))
-    return self_attended(c, projected, c.t(0)._dtype, mask=3, past=4, bias=5)
+    return self_attended(c, projected, dtype_of(c.t(0)), mask=3, past=4, bias=5)
 
 
 def self_attended(
@@ -71,7 +72,7 @@ def self_attended(
     if c.number("do_rotary"):
         raise UnsupportedNodeError("rotary positions inside it")
     count = c.number("num_heads")
-    total = projected._tuple_shape[2]
+    total = static_shape(projected)[2]
     sizes = c.ints("qkv_hidden_sizes") or [total // 3] * 3
     parts, at = [], 0
     for n in sizes:
@@ -90,7 +91,7 @@ def self_attended(
         added = _added(added, cast(c.t(bias), "float32"))
     if c.number("unidirectional"):
         added = _added(added, causal_bias(q, k, before))
-    scale = c.real("scale") or 1.0 / sqrt(q._tuple_shape[3])
+    scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
     y = cast(merged(attended(q, k, v, scale, added, guard=c.has(mask) or c.has(bias))), kind)
     if len(c.wanted) < 2 or not c.wanted[1]:
         return (y,)
@@ -116,13 +117,13 @@ def _packed_part(x: Tensor, i: int) -> Tensor:
 
 @lower("MultiHeadAttention", domain=CONTRIB)
 def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
-    kind = c.t(0)._dtype
+    kind = dtype_of(c.t(0))
     count = c.number("num_heads")
     given = _unpacked(c)
     if c.has(3):
         at = 0
         for i, x in enumerate(given):
-            n = x._tuple_shape[-1] if x.ndim == 3 else x._tuple_shape[1] * x._tuple_shape[3]
+            n = static_shape(x)[-1] if x.ndim == 3 else static_shape(x)[1] * static_shape(x)[3]
             if x.ndim != 3:
                 raise UnsupportedNodeError("a bias beside keys that have heads")
             given[i] = e.elem(M.ADD, x, e.subtensor(c.t(3), [(0, at, at + n, None, None)]))
@@ -138,7 +139,7 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
         bias = _added(bias, cast(c.t(5), "float32"))
     if c.number("unidirectional"):
         bias = _added(bias, causal_bias(q, k, k.shape[2] - q.shape[2]))
-    scale = c.real("scale") or 1.0 / sqrt(q._tuple_shape[3])
+    scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
     return (cast(merged(attended(q, k, v, scale, bias, guard=c.has(4) or c.has(5))), kind), *present)
 
 
@@ -149,7 +150,7 @@ def _grouped_parts(c: NodeCall, count: int, shared: int) -> list[Tensor]:
             raise UnsupportedNodeError("keys without values")
         return [heads(c.t(0), count), heads(c.t(1), shared), heads(c.t(2), shared)]
     whole = c.t(0)
-    size = whole._tuple_shape[2] // (count + 2 * shared)
+    size = static_shape(whole)[2] // (count + 2 * shared)
     ends = [0, count * size, (count + shared) * size, (count + 2 * shared) * size]
     return [
         heads(e.subtensor(whole, [(2, ends[i], ends[i + 1], None, None)]), n)
@@ -160,7 +161,7 @@ def _grouped_parts(c: NodeCall, count: int, shared: int) -> list[Tensor]:
 @lower("GroupQueryAttention", domain=CONTRIB)
 def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
     """Causal attention with a cache; the lengths of all sequences of a batch must be equal."""
-    kind = c.t(0)._dtype
+    kind = dtype_of(c.t(0))
     count, shared = c.number("num_heads"), c.number("kv_num_heads")
     if any(c.has(i) for i in range(9, len(c.inputs))) or c.number("smooth_softmax"):
         raise UnsupportedNodeError(
@@ -177,7 +178,7 @@ def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
     present = k, v
     q = cast(q, "float32")
     k, v = (cast(shared_heads(x, count // shared), "float32") for x in (k, v))
-    scale = c.real("scale") or 1.0 / sqrt(q._tuple_shape[3])
+    scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
     c.importer.note("GroupQueryAttention was read for sequences that fill their cache")
     seen = causal_bias(q, k, past, c.number("local_window_size", -1))
     y = attended(q, k, v, scale, seen, cap=c.real("softcap"))
@@ -188,10 +189,10 @@ def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
 def _rotary(c: NodeCall) -> Tensor:
     x, at, cos, sin = c.t(0), cast(c.t(1), "int32"), c.t(2), c.t(3)
     flat = x.ndim == 3
-    size = 2 * cos._tuple_shape[1]
-    y = heads(x, c.number("num_heads") or x._tuple_shape[2] // size) if flat else x
+    size = 2 * static_shape(cos)[1]
+    y = heads(x, c.number("num_heads") or static_shape(x)[2] // size) if flat else x
     rest = None
-    if y._tuple_shape[3] > size:
+    if static_shape(y)[3] > size:
         y, rest = (e.subtensor(y, [(3, *ends, None, None)]) for ends in ((None, size), (size, None)))
     if at.ndim == 1:
         at = e.add_axes(e.elem(M.ADD, at, e.arange(y.shape[2])), [0])

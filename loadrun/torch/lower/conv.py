@@ -9,6 +9,7 @@ from ...build import emit as e
 from ...build.layers import conv as build
 from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor
+from ...tensors.access import static_shape
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import ten
@@ -45,7 +46,7 @@ def convolved(
 ) -> Any:
     """A convolution of (N, C, ...) or (C, ...)."""
     x, weight, bias, single = _parts(call, x, weight, bias)
-    kernel = weight._tuple_shape[2:]
+    kernel = static_shape(weight)[2:]
     n = len(kernel)
     window = WindowGeometry(kernel, many(stride, n), many(dilation, n), pads)
     y = build.convolved(x, weight, window, groups, bias)
@@ -103,7 +104,7 @@ def conv_transpose(
 ) -> Any:
     """The adjoints of convolutions."""
     x, weight, bias, single = _parts(call, x, weight, bias)
-    kernel = weight._tuple_shape[2:]
+    kernel = static_shape(weight)[2:]
     steps, pads, extra, spread = (many(v, len(kernel)) for v in (stride, padding, output_padding, dilation))
     if any(more >= step for more, step in zip(extra, steps, strict=True)):
         raise UnsupportedCallError("output_padding must be less than the stride")

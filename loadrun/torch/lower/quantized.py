@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...tensors.access import value_of
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import INT_MAX, arr, ten
@@ -135,7 +136,7 @@ def observed(
     symmetric: bool = False,
 ) -> Any:
     """Fake quantization of a module whose observers are off, with the scales that they found."""
-    flags = [ten(v)._value for v in (observes, rounds)]
+    flags = [value_of(ten(v)) for v in (observes, rounds)]
     if flags[0] is None or flags[0].any():
         raise UnsupportedCallError(
             "an observer that learns scales; call module.apply(torch.ao.quantization.disable_observer)"

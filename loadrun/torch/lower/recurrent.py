@@ -12,6 +12,7 @@ from ...build import nn as F
 from ...build.layers import recurrent as build
 from ...graph import params as P
 from ...tensors import Tensor, apply
+from ...tensors.access import static_shape
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
@@ -71,7 +72,7 @@ def lstm(
     _checked(dropout, train)
     single, x, h, c = _laid_out(call, batch_first, x, *states)
     cells = _cells(params, biased, layers, both)
-    hidden = int(cells[0][1]._tuple_shape[1])
+    hidden = int(static_shape(cells[0][1])[1])
     y, *states = build.layers(x, (h, c), _flat(cells), hidden, count=layers, both=both, biased=biased)
     return _given_back(y, states, single, batch_first)
 
@@ -100,7 +101,7 @@ def rnn(
     single, x, h = _laid_out(call, batch_first, x, state)
     cells = _cells(params, biased, layers, both)
     kind = P.RNNCellNonlineMode.TANH if "tanh" in str(call.node.target) else P.RNNCellNonlineMode.RELU
-    hidden = int(cells[0][1]._tuple_shape[1])
+    hidden = int(static_shape(cells[0][1])[1])
     y, *states = build.layers(
         x, (h,), _flat(cells), hidden, count=layers, both=both, biased=biased, mode=kind
     )
@@ -154,7 +155,7 @@ def _gru_run(x: Any, h: Tensor, cell: Sequence[Tensor], order: Sequence[int]) ->
 def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:
     """A new state from the input's gates (N, 3 * hidden): reset, update, new."""
     gates = arr(F.linear(h, rest[0], rest[2] if len(rest) > 1 else None))
-    n = int(rest[0]._tuple_shape[1])
+    n = int(static_shape(rest[0])[1])
     given, carried = ([ten(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
     return build.gru_state(h, given, carried, F.sigmoid, F.tanh)
 
@@ -170,7 +171,7 @@ def _cell(
 
 
 def _biases(weights: Sequence[Any], gates: int) -> list[Tensor]:
-    size = gates * int(weights[1]._tuple_shape[1])
+    size = gates * int(static_shape(weights[1])[1])
     return [w if w is not None else ten(arr(np.zeros(size, np.float32))) for w in weights[2:]]
 
 

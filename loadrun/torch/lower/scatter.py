@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...build import emit as e
+from ...tensors.access import snapshot
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
@@ -20,7 +21,7 @@ __all__: list[str] = []
 
 def _copied(x: Any, dtype: Any) -> Any:
     """An array of its own, so that writing does not show in the original."""
-    return arr(ten(x, dtype)._frozen())
+    return arr(snapshot(ten(x, dtype)))
 
 
 @aten("aten.index_put.default", "aten._unsafe_index_put.default")

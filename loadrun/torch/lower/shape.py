@@ -9,6 +9,7 @@ import numpy as np
 from ...build import emit as e
 from ...build.layers.padding import pad as pad_ends
 from ...tensors import TracedInt, largest, least
+from ...tensors.access import dtype_of, snapshot
 from ..call import FxCall, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
@@ -54,7 +55,7 @@ def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
         if training and rate:
             raise UnsupportedCallError("it drops at random in training; call .eval() first")
         return (ten(x), np.ones_like(arr(x, "bool"))) if "native" in name else ten(x)
-    if ten(x)._dtype.np != call.dtype:
+    if dtype_of(ten(x)).np != call.dtype:
         raise UnsupportedCallError("the bits of one dtype are read as another; convert with .to(dtype)")
     return ten(x)
 
@@ -301,7 +302,7 @@ def _widened(x: Any, axis: int, before: Any, after: Any, value: Any) -> Any:
         if followed or width > 0:
             shape = list(x.shape)
             shape[axis] = largest(width, 0) if followed else width
-            border = e.full(ten(value, x._dtype.np), shape)
+            border = e.full(ten(value, dtype_of(x).np), shape)
             x = e.concat([border, x] if first else [x, border], axis)
     return x
 
@@ -408,7 +409,7 @@ def as_strided_scatter(call: FxCall, x: Any, source: Any, size: Any, stride: Any
     places = _strided_places(shape, call.static(stride, "a strided view"), offset).reshape(-1)
     if len(set(places.tolist())) != len(places):
         raise UnsupportedCallError("a strided view that shows one element several times")
-    turned = np.transpose(arr(ten(x, call.dtype)._frozen()), order)
+    turned = np.transpose(arr(snapshot(ten(x, call.dtype))), order)
     flat = turned.reshape((-1,))
     flat[places] = arr(source, call.dtype).reshape((-1,))
     return np.transpose(flat.reshape(ten(turned).shape), np.argsort(order).tolist())
@@ -433,4 +434,4 @@ def sym_numel(call: FxCall, x: Any) -> Any:
 def item(call: FxCall, x: Any) -> Any:
     """A value that Python reads, which the graph follows as a size."""
     result = ten(x)
-    return as_size(result) if result._dtype.np.kind in "iu" else e.reshape(result, ())
+    return as_size(result) if dtype_of(result).np.kind in "iu" else e.reshape(result, ())

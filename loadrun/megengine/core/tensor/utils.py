@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....tensors import Tensor, TracedNumber, shape_tensor
+from ....tensors.access import as_vector, set_device, snapshot
 from ....tensors.device import placed
 from ....tensors.shaping import concat
 from ...network.editing import SESSION
@@ -77,8 +78,8 @@ def astensor1d(x: Any, *reference: Any, dtype: Any = None, device: Any = None) -
     if isinstance(first, VarNode) and not isinstance(made, VarNode):
         made = SESSION.node(made)
     if device is not None and device != made.device:
-        made = made._frozen()
-        made._place = placed(device)
+        made = snapshot(made)
+        set_device(made, placed(device))
     return made
 
 
@@ -88,7 +89,7 @@ def _joined(parts: Sequence[Any]) -> Tensor:
         return Tensor(parts)
     if all(isinstance(p, (int, np.integer)) for p in parts):
         return shape_tensor(parts)
-    return concat([p if isinstance(p, Tensor) and p.ndim else Tensor(p)._vector() for p in parts])
+    return concat([p if isinstance(p, Tensor) and p.ndim else as_vector(Tensor(p)) for p in parts])
 
 
 def isscalar(x: Any) -> bool:

@@ -11,6 +11,7 @@ from ....graph import params as P
 from ....graph.dtypes import Array
 from ....ops.budget import pay
 from ....tensors import Tensor, const
+from ....tensors.access import static_shape
 from ...values import UnsupportedNodeError
 from ..parts import M, cast, const_like
 from ..scores import larger
@@ -24,7 +25,7 @@ _LEQ, _LT = P.ElemwiseMultiTypeMode.LEQ, P.ElemwiseMultiTypeMode.LT
 
 def leaves_reached(trees: Forest, x: Tensor) -> Tensor:
     """The leaves (N, T) that samples (N, F) reach."""
-    there = x._tuple_shape[1]
+    there = static_shape(x)[1]
     if there < trees.width:
         raise UnsupportedNodeError(f"its trees read the feature {trees.width - 1}, the input has {there}")
     batch = x.shape[0]
