@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from ..tracing.checking import error_between
 from ..tracing.modules import TracedModule, _call_form, checked_inputs
 from .complex import parts
 from .exporting import name_of_target, place_of
+from .left_out import node_values
 from .modules import ModuleAttributes, as_module, as_torch, is_torch_program, owner_of
 from .traced import Traced
 from .values import ndarray
@@ -74,7 +74,7 @@ def traced_method(
         return found
     name = getattr(module, "__name__", "forward") if not isinstance(module, torch.nn.Module) else "forward"
     owner = owner_of(module)
-    if isinstance(module, torch.export.ExportedProgram) or is_torch_program(module) and owner is module:
+    if isinstance(module, torch.export.ExportedProgram) or (is_torch_program(module) and owner is module):
         name = "forward"
     elif not isinstance(owner, torch.nn.Module):
         owner, name = as_module(module), "forward"
@@ -179,36 +179,12 @@ def _check(
         )
 
 
-class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
-    """Torch's own values of every node of an exported graph."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__(module)
-        self.seen: dict[str, Any] = {}
-
-    def run_node(self, n: Any) -> Any:
-        """Run a node and keep what it gave."""
-        found = self.seen[n.name] = super().run_node(n)
-        return found
-
-
 def _first_difference(method: Traced, flat: list[Any], tolerance: float) -> str:
     """The first node of the exported graph whose value differs."""
-    program = method.program
-    users = iter(copy.deepcopy(flat))
-    feeds = []
-    for spec in program.graph_signature.input_specs:
-        if spec.target is None:
-            feeds.append(next(users))
-        else:
-            held = program.state_dict.get(spec.target)
-            feeds.append(held if held is not None else program.constants[spec.target])
-    watch = _NodeValues(program.graph_module)
-    with torch.no_grad():
-        watch.run(*feeds)
+    program, seen = method.program, node_values(method.program, flat)
     values = method.values_of(flat)
     for node in program.graph_module.graph.nodes:
-        want = watch.seen.get(node.name)
+        want = seen.get(node.name)
         if node.op != "call_function" or not isinstance(want, torch.Tensor):
             continue
         errors = [

@@ -16,12 +16,25 @@ from .script import Scripted, is_script
 __all__ = ["ModuleAttributes", "as_module", "as_torch", "is_torch_program", "owner_of"]
 
 _READ = frozenset(
-    "state_dict parameters named_parameters buffers named_buffers children named_children modules named_modules "
-    "get_parameter get_buffer get_submodule training".split()
+    [
+        "state_dict",
+        "parameters",
+        "named_parameters",
+        "buffers",
+        "named_buffers",
+        "children",
+        "named_children",
+        "modules",
+        "named_modules",
+        "get_parameter",
+        "get_buffer",
+        "get_submodule",
+        "training",
+    ]
 )
-_SAME = frozenset("eval train cpu float requires_grad_ zero_grad to".split())
+_SAME = frozenset(["eval", "train", "cpu", "float", "requires_grad_", "zero_grad", "to"])
 """Methods of a module that change nothing of what a trace computes."""
-_FIXED = frozenset("half double bfloat16 cuda xpu to_empty type load_state_dict".split())
+_FIXED = frozenset(["half", "double", "bfloat16", "cuda", "xpu", "to_empty", "type", "load_state_dict"])
 
 
 class ModuleAttributes:

@@ -275,7 +275,9 @@ class _Run:
         names = [n for n in _read(node) if isinstance(self.env.get(n), torch.Tensor)]
         return names, [self.env[n] for n in names]
 
-    def _inner(self, block: Any, names: Sequence[str], given: Sequence[Any], own: Sequence[Any] = ()) -> list[Any]:
+    def _inner(
+        self, block: Any, names: Sequence[str], given: Sequence[Any], own: Sequence[Any] = ()
+    ) -> list[Any]:
         run = _Run(self.module, self.owner, {**self.env, **dict(zip(names, given, strict=True))})
         found = run.values(block, own)
         read = {id(g) for g in (*given, *own)}

@@ -210,7 +210,9 @@ def _label(path: Sequence[Any]) -> str:
 
 def _check_tensor(name: str, value: Any, fake: torch.Tensor) -> None:
     if not isinstance(value, torch.Tensor):
-        raise InputError(f"argument {name!r} is a tensor of {fake.dtype}, found {type(value).__name__} {value!r:.40}")
+        raise InputError(
+            f"argument {name!r} is a tensor of {fake.dtype}, found {type(value).__name__} {value!r:.40}"
+        )
     if value.dtype != fake.dtype:
         raise InputError(
             f"argument {name!r} is {value.dtype}, but it was {fake.dtype} when the module was traced"

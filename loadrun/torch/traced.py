@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..base.errors import EngineError, InputError, TraceError, TraceWarning
+from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UnsupportedError
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
@@ -27,8 +27,18 @@ from ..tracing.options import TraceOptions
 from ..tracing.traced import Traced as Recording
 from ..verify.pack.capture import Recorder
 from .complex import of_parts, parts
-from .exporting import export, functional, name_of_target, quiet, refusal, submodules, unsupported
+from .exporting import (
+    callable_of,
+    export,
+    functional,
+    name_of_target,
+    quiet,
+    refusal,
+    submodules,
+    unsupported,
+)
 from .interpret import Interpreter
+from .left_out import Selection, given_results, node_values, results_of
 from .modules import ModuleAttributes, as_module, as_torch, owner_of
 from .other_sizes import at_another_size, differing_outputs, draws_numbers, guarded, never_one, refuse_one
 from .registry import DATA_SIZED, UnsupportedCallError
@@ -47,8 +57,10 @@ class Traced(ModuleAttributes, Dumps):
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
         program: what torch exported of the module before, with its dynamic shapes.
         check: whether a graph that differs from torch is refused; False only warns, None does neither.
+        selection: which nodes of the program are left out of the graph, to stand beside it in an ONNX model.
 
     Attributes:
+        left_out: these nodes, by name.
         module: what is traced.
         program: torch's exported program, once it is traced.
         signature: its arguments and results.
@@ -66,10 +78,9 @@ class Traced(ModuleAttributes, Dumps):
         *,
         program: Any = None,
         check: bool | None = True,
+        selection: Selection | None = None,
     ) -> None:
         if isinstance(module, torch.export.ExportedProgram):
-            from .program import callable_of  # this is one half of what it is built on
-
             program, module = module, callable_of(module)
         self.module = module
         self._exported = program
@@ -81,6 +92,8 @@ class Traced(ModuleAttributes, Dumps):
         self.notes: list[str] = []
         self.differences: dict[str, float] = {}
         self.others: list[Traced] = []
+        self.selection = selection
+        self.left_out: dict[str, Any] = {}
         self._dynamic = dynamic_shapes
         self.options = TraceOptions(
             symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level
@@ -200,21 +213,30 @@ class Traced(ModuleAttributes, Dumps):
             what the graph computes for the example.
         """
         module = as_module(self.module)
+        whole = None if self.selection is None else self.selection.whole
         args, kwargs = _distinct((args, dict(kwargs)))
         with torch.no_grad():
             if self._exported is not None:
                 with quiet():
-                    program = functional(self._exported)
+                    program = functional(self._exported, whole)
             else:
                 shapes = _every_size(module, args, kwargs) if self._dynamic is True else self._dynamic
-                program = export(module, args, kwargs, shapes, follow_one=self._dynamic is True)
-        problems = unsupported(program)
+                if callable(shapes):
+                    shapes = shapes(module, args, kwargs)
+                program = export(
+                    module, args, kwargs, shapes, follow_one=self._dynamic is not None, whole=whole
+                )
+        nodes = [n for n in program.graph_module.graph.nodes if n.op == "call_function"]
+        self.left_out = {n.name: n for n in nodes if self.selection is not None and self.selection.chosen(n)}
+        problems = unsupported(program, self.left_out)
         if problems:
             raise refusal(module, problems)
         self.program = program
         self.signature = Signature(program, _parameters(module))
         try:
             outputs = self._recorded(module, args, kwargs)
+            if self._left_out_besides(nodes):
+                outputs = self._recorded(module, args, kwargs)
         except BaseException:
             self.program = self._inner = None
             raise
@@ -228,6 +250,14 @@ class Traced(ModuleAttributes, Dumps):
             self.program = self._inner = None
             raise
         return self.signature.rebuilt(outputs)
+
+    def _left_out_besides(self, nodes: Sequence[Any]) -> bool:
+        """Leave out the nodes whose operators turn out to have no counterpart; whether there are any."""
+        refused = self.selection.refused if self.selection is not None else lambda types: False
+        types = self._interpreter.types
+        more = {n.name: n for n in nodes if refused(types.get(n.name, ()))}
+        self.left_out |= more
+        return bool(more)
 
     def _hold(
         self,
@@ -289,8 +319,15 @@ class Traced(ModuleAttributes, Dumps):
             ) from error
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
-        found = self._inner(*self.signature.feeds(flat))
-        return [x.numpy() for x in (found.values() if self._by_key else found)]
+        found = self._inner(*self.signature.feeds(flat), *self._results(flat))
+        values = [x.numpy() for x in (found.values() if self._by_key else found)]
+        return values[: len(self._keys)]
+
+    def _results(self, flat: Sequence[Any]) -> list[Tensor]:
+        """What torch gives for the nodes that are left out, under the names of the graph's inputs."""
+        if not self.left_out:
+            return []
+        return results_of(self.left_out, node_values(self.program, flat))
 
     def values_of(self, flat: Sequence[Any]) -> dict[str, Array]:
         """The recorded values of the exported graph's nodes for the leaves of a call's arguments, by name."""
@@ -305,10 +342,11 @@ class Traced(ModuleAttributes, Dumps):
         }
 
     def _recorded(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        interpreter = self._interpreter = Interpreter(self.program, module)
+        interpreter = self._interpreter = Interpreter(self.program, module, self.left_out)
         self._keys = self.signature.output_names()
 
-        self._by_key = isinstance(self.signature.nested(range(len(self.signature.user_outputs()))), dict)
+        several = isinstance(self.signature.nested(range(len(self.signature.user_outputs()))), dict)
+        self._by_key = several or bool(self.left_out)
 
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
@@ -316,13 +354,22 @@ class Traced(ModuleAttributes, Dumps):
                 name: guarded(of_parts(fake, waiting), fake, self._never_one)
                 for name, fake in self.signature.graph_inputs()
             }
+            given |= given_results(self.left_out, waiting)
             found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
-            return dict(zip(self._keys, found, strict=True)) if self._by_key else tuple(found)
+            named = dict(zip(self._keys, found, strict=True))
+            named |= {key: v for n in self.left_out for key, v in zip(*interpreter.read_by(n), strict=True)}
+            return named if self._by_key else tuple(found)
 
         self._symbolic = any(_is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
         self._inner = Recording(function, replace(self.options, symbolic_shape=self._symbolic))
         try:
             return self._run(self.signature.leaves(args, kwargs))
+        except UnsupportedError:
+            failed = [n for n in interpreter.failed if n not in self.left_out]
+            if self.selection is None or not self.selection.fallback or not failed:
+                raise
+            self.left_out |= {n.name: n for n in self.program.graph_module.graph.nodes if n.name in failed}
+            return self._recorded(module, args, kwargs)
         except UnsupportedCallError as error:
             raise TraceError(str(error)) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,9 @@ class TracedModule:
                 return name
         if len(self.methods) == 1:
             return next(iter(self.methods))
-        raise UsageError(f"name the method, such as .{next(iter(self.methods))}: traced are {', '.join(self.methods)}")
+        raise UsageError(
+            f"name the method, such as .{next(iter(self.methods))}: traced are {', '.join(self.methods)}"
+        )
 
     def dump(self, file: Any, method: str | None = None, **options: Any) -> DumpResult:
         """Write one method as a .mge file.
@@ -261,8 +263,8 @@ def _call_form(name: str, example: Any, by_keyword: bool) -> tuple[tuple[Any, ..
     return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
 
 
-def checked_inputs(given: Any, inputs: Mapping[str, Any], tolerance: float) -> list[Mapping[str, Any]]:
-    """Return `check_inputs` as a list of dicts that name traced methods.
+def checked_inputs(given: Any, inputs: Mapping[str, Any], tolerance: float) -> Iterator[Mapping[str, Any]]:
+    """Return `check_inputs`, which may make one after the other, as dicts that name traced methods.
 
     Raises:
         UsageError: it is something else, or the tolerance is no number from 0 on.
@@ -273,14 +275,19 @@ def checked_inputs(given: Any, inputs: Mapping[str, Any], tolerance: float) -> l
         given = [given]
     if given is not None and not isinstance(given, Iterable):
         raise UsageError(f"check_inputs is a list of dicts as inputs is one, found {type(given).__name__}")
-    cases = [*(given or ())]
-    for case in cases:
+    return _cases(given or (), inputs)
+
+
+def _cases(given: Iterable[Any], inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for case in given:
         if not isinstance(case, Mapping):
-            raise UsageError(f"check_inputs is a list of dicts as inputs is one, found {type(case).__name__} in it")
+            raise UsageError(
+                f"check_inputs is a list of dicts as inputs is one, found {type(case).__name__} in it"
+            )
         for name in case:
             if name not in inputs:
                 raise UsageError(f"check_inputs names {name!r}, which is not traced")
-    return cases
+        yield case
 
 
 def _check_outputs(name: str, outputs: Any, strict: bool) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..base.registry import resolve
+from .structure import leaves
 
-__all__ = ["is_torch_call", "is_torch_callable", "traced_torch", "traced_torch_module"]
+__all__ = ["is_torch_call", "is_torch_callable", "is_torch_source", "traced_torch", "traced_torch_module"]
 
 
 def is_torch_callable(value: Any) -> bool:
@@ -37,6 +39,25 @@ def is_torch_call(args: tuple[Any, ...]) -> bool:
     kind = getattr(sys.modules.get("torch"), "Tensor", None)
     examples = args[1] if len(args) > 1 and isinstance(args[1], (tuple, list)) else args[1:]
     return kind is not None and (is_torch_callable(args[0]) or any(isinstance(x, kind) for x in examples))
+
+
+def is_torch_source(value: Any, examples: Iterable[Any]) -> bool:
+    """Whether a value is exported by `loadrun.torch`: what torch calls, a trace of it, a .pt2 file, or a function.
+
+    Args:
+        value: what is to be exported.
+        examples: the example arguments; torch tensors among them say that a function is one of torch tensors.
+    """
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value).endswith(".pt2")
+    if is_torch_callable(value):
+        return True
+    torch = sys.modules.get("torch")
+    if torch is None or not callable(value):
+        return False
+    if type(value).__module__ == "loadrun.torch.traced":
+        return True
+    return any(isinstance(leaf, torch.Tensor) for _, leaf in leaves([*examples]))
 
 
 def traced_torch(

@@ -1,0 +1,89 @@
+"""Nodes of an exported program that are left out of the graph and stand beside it in an ONNX model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ..tensors import Tensor
+from .exporting import quiet
+from .values import ndarray
+
+__all__ = ["Selection", "given_results", "graph_values", "node_values", "result_names", "results_of"]
+
+
+class Selection(Protocol):
+    """Which nodes of an exported program are left out of the graph."""
+
+    fallback: bool
+    """Whether a node is that cannot be lowered."""
+
+    def whole(self, node: Any) -> bool:
+        """Tell whether a node is, so that its operator is not decomposed."""
+
+    def chosen(self, node: Any) -> bool:
+        """Tell whether a node of the program that is recorded is."""
+
+    def refused(self, types: Collection[str]) -> bool:
+        """Tell whether a node is that was lowered to operators of these types."""
+
+
+def result_names(node: Any) -> list[str]:
+    """Names of what a node gives, as inputs of a graph that leaves it out."""
+    several = isinstance(node.meta["val"], (tuple, list))
+    return [f"{node.name}:out{i}" for i in range(len(node.meta["val"]) if several else 1)]
+
+
+def given_results(left_out: Mapping[str, Any], waiting: Iterator[Tensor]) -> dict[str, Any]:
+    """The graph's inputs that stand for what nodes give, by the nodes' names."""
+    found: dict[str, Any] = {}
+    for name, node in left_out.items():
+        results = [next(waiting) for _ in result_names(node)]
+        found[name] = tuple(results) if isinstance(node.meta["val"], (tuple, list)) else results[0]
+    return found
+
+
+def results_of(left_out: Mapping[str, Any], seen: Mapping[str, Any]) -> list[Tensor]:
+    """What torch gives for nodes, under the names of the graph's inputs."""
+    return [
+        Tensor(ndarray(value), name=key)
+        for name, node in left_out.items()
+        for key, value in zip(result_names(node), torch.utils._pytree.tree_leaves(seen[name]), strict=True)
+    ]
+
+
+class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
+    """Torch's own values of every node of an exported graph."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__(module)
+        self.seen: dict[str, Any] = {}
+
+    def run_node(self, n: Any) -> Any:
+        """Run a node and keep what it gave."""
+        found = self.seen[n.name] = super().run_node(n)
+        return found
+
+
+def node_values(program: Any, flat: Sequence[Any]) -> dict[str, Any]:
+    """What torch gives for every node of an exported program, by name, for the leaves of a call's arguments."""
+    users = iter(copy.deepcopy([*flat]))
+    feeds = []
+    for spec in program.graph_signature.input_specs:
+        if spec.target is None:
+            feeds.append(next(users))
+        else:
+            held = program.state_dict.get(spec.target)
+            feeds.append(copy.deepcopy(held if held is not None else program.constants[spec.target]))
+    return graph_values(program.graph_module, feeds)
+
+
+def graph_values(module: Any, feeds: Sequence[Any]) -> dict[str, Any]:
+    """What torch gives for every node of a graph, by name."""
+    watch = _NodeValues(module)
+    with torch.no_grad(), quiet():
+        watch.run(*feeds)
+    return watch.seen
