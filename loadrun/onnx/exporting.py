@@ -8,6 +8,7 @@ import os
 import pstats
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -149,6 +150,7 @@ def export(
         kind = option("operator_export_type", OperatorExportTypes, operator_export_type)
     external = bool(external_data or use_external_data_format)
     check_target(f, external, report or profile or dump_exported_program)
+    weights_are_inputs = _weights_are_inputs(keep_initializers_as_inputs, kind, opset_version)
     options = ExportOptions(
         option("training", TrainingMode, training),
         kind,
@@ -158,11 +160,12 @@ def export(
         dynamic_axes,
         dynamic_shapes,
         dict(custom_translation_table or {}),
+        not (export_params and do_constant_folding) or weights_are_inputs,
     )
     how = {
         "opset": opset_version,
         "export_params": export_params,
-        "weights_are_inputs": _weights_are_inputs(keep_initializers_as_inputs, kind, opset_version),
+        "weights_are_inputs": weights_are_inputs,
         "docs": bool(verbose) or strip_doc_string is False,
         "opsets": check_opsets(custom_opsets),
     }
@@ -170,6 +173,8 @@ def export(
     if watch is not None:
         watch.enable()
     source = read_source(model, args, kwargs, options)
+    if len(options.input_names) > len(source.inputs) and not options.weights:
+        source = read_source(model, args, kwargs, replace(options, weights=True))
     source.expect(example_outputs)
     if do_constant_folding:
         _fold(source)
@@ -220,6 +225,8 @@ def _written(
         reads={n: source.outputs[n] for n in source.reads},
         tied=source.tied,
         scalars={ends.get(n, n) for n in source.scalars},
+        parameters=source.parameters,
+        places=source.places,
         **how,
     )
     written = write(request)

@@ -90,6 +90,8 @@ class Request:
         symbols: further sizes that may change, with what they are in the example.
         resized: shapes of inputs that follow from sizes, see `InsertedOutput`.
         scalars: inputs and outputs without axes, which the graph holds as vectors of one element.
+        parameters: weights that the graph has as inputs, by name.
+        places: source lines by the names of operators, for `docs`.
     """
 
     graph: Graph
@@ -110,6 +112,8 @@ class Request:
     symbols: Mapping[str, int] = field(default_factory=dict)
     resized: Mapping[str, Callable[[Mapping[str, int]], Shape]] = field(default_factory=dict)
     scalars: Collection[str] = ()
+    parameters: Mapping[str, Array] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 def write(request: Request) -> WrittenModel:
@@ -183,6 +187,7 @@ class _KnownShapes:
         self.ends = [*request.outputs.values(), *request.reads.values()]
         self.first = {name: shape for name, _, _, shape in request.inputs}
         self.first |= {o.name: o.shape for node in request.inserted for o in node.outputs}
+        self.first |= {n: v.shape or (1,) for n, v in request.parameters.items()}
         self.sizes = [self.first]
         self.known = [infer_shapes(self.graph, oprs, self.first)]
         if any(request.dynamic.values()) or request.symbols:
@@ -298,6 +303,11 @@ class _Walk:
             except UnsupportedOprError as e:
                 refused.append((opr, e))
                 lost.add(opr.outputs[0].id)
+        for name, value in self.request.parameters.items():
+            made = w.const(value, name)
+            w.params.add(made)
+            if name in by_name:
+                w.names[by_name[name].outputs[0].id] = made if value.ndim else w.reshape(made, [1])
         for node in self.request.inserted:
             try:
                 self._insert(node, by_name)
@@ -318,13 +328,20 @@ class _Walk:
                 lost.update(v.id for v in opr.outputs)
                 if opr.type in TRANSLATIONS:
                     continue
-            w.doc = describe(opr) if self.request.docs else ""
+            w.doc = self._doc(opr)
             try:
                 w.translate(opr)
             except UnsupportedOprError as e:
                 refused.append((e.opr or opr, e))
                 lost.update(v.id for v in opr.outputs)
         return refused
+
+    def _doc(self, opr: Opr) -> str:
+        """What the nodes of an operator say of it."""
+        if not self.request.docs:
+            return ""
+        place = self.request.places.get(opr.name or "", "")
+        return f"{describe(opr)}, in {place}" if place else describe(opr)
 
     def _insert(self, node: InsertedNode, by_name: Mapping[str, Opr]) -> None:
         """Write an inserted node behind what it reads.

@@ -69,6 +69,8 @@ class ExportOptions:
         input_names: names for the inputs, which `axes` may use.
         axes, shapes: sizes that may differ, as `dynamic_axes` and `dynamic_shapes` say it.
         table: functions that write operators of torch, by operator.
+        weights: whether a torch module's parameters stay as they are, under their names: nothing is computed from them
+            beforehand.
     """
 
     training: TrainingMode = TrainingMode.EVAL
@@ -79,6 +81,7 @@ class ExportOptions:
     axes: Any = None
     shapes: Any = None
     table: Mapping[Any, Any] = field(default_factory=dict)
+    weights: bool = False
 
     @property
     def fallback(self) -> bool:

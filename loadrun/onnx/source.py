@@ -52,6 +52,7 @@ class ExportSource:
         weights: names of the parameters in the order of the module.
         scalars: inputs and outputs without axes.
         shapes: `dynamic_shapes` by input, where it was given in the structure of nested arguments.
+        parameters: weights that are inputs of the graph, and constants of the model, by name.
         places: source lines by the names of operators.
         save_program: writes torch's program of a module into a file.
     """
@@ -70,6 +71,7 @@ class ExportSource:
     weights: Sequence[str] = ()
     scalars: frozenset[str] = frozenset()
     shapes: Any = None
+    parameters: Mapping[str, Array] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     save_program: Callable[[Any], None] | None = None
 
@@ -158,6 +160,7 @@ def _arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def _array(value: Any) -> Array:
+    value = value.detach() if hasattr(value, "detach") else value
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 

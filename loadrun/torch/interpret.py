@@ -58,6 +58,7 @@ class Interpreter:
         arguments: its positional and named arguments, with a `Port` in the place of each of these values.
         failed: nodes that could not be lowered.
         types: the operators that each node is recorded as.
+        places: source lines by the names of operators, "" for a name that several have.
         variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes; of a
             complex value both parts.
     """
@@ -162,6 +163,12 @@ class Interpreter:
         self.read[node.name] = values
         return self._results[node.name]
 
+    def _place(self, node: Any, names: Sequence[str]) -> None:
+        """Keep the source line of operators that no other line has under these names."""
+        place = place_of(node)
+        for name in names:
+            self.places[name] = place if self.places.setdefault(name, place) == place else ""
+
     def read_by(self, name: str) -> tuple[list[str], list[Tensor]]:
         """The values that a node reads which is left out, and names for them."""
         values = self.read[name]
@@ -186,6 +193,7 @@ class Interpreter:
                 found = _settled(lowering.function(call, *args, **kwargs))
             if top:
                 self.types[node.name] = {e.opr.type for e in entries[before:]}
+                self._place(node, [e.opr.name or "" for e in entries[before:]])
             return found
         except UnsupportedCallError as error:
             why = str(error)

@@ -20,6 +20,8 @@ class Selection(Protocol):
 
     fallback: bool
     """Whether a node is that cannot be lowered."""
+    weights: bool
+    """Whether parameters are inputs of the graph, so that nothing is computed from them beforehand."""
 
     def whole(self, node: Any) -> bool:
         """Tell whether a node is, so that its operator is not decomposed."""
@@ -35,6 +37,19 @@ def result_names(node: Any) -> list[str]:
     """Names of what a node gives, as inputs of a graph that leaves it out."""
     several = isinstance(node.meta["val"], (tuple, list))
     return [f"{node.name}:out{i}" for i in range(len(node.meta["val"]) if several else 1)]
+
+
+def weights_of(program: Any) -> dict[str, tuple[str, Any]]:
+    """The real parameters and buffers of a program that it uses: path and value by placeholder name."""
+    used = {n.name for n in program.graph_module.graph.nodes if n.op == "placeholder" and n.users}
+    users = {s.arg.name for s in program.graph_signature.input_specs if s.target is None}
+    found = {}
+    for spec in program.graph_signature.input_specs:
+        held = program.state_dict.get(spec.target) if spec.target is not None else None
+        if isinstance(held, torch.Tensor) and spec.arg.name in used and not held.is_complex():
+            path = spec.target if spec.target not in users else f"{spec.target}#2"
+            found[spec.arg.name] = path, held
+    return found
 
 
 def given_results(left_out: Mapping[str, Any], waiting: Iterator[Tensor]) -> dict[str, Any]:

@@ -17,13 +17,14 @@ from ..graph.dtypes import Array
 from ..onnx.options import ExportOptions, OperatorExportTypes, TrainingMode
 from ..onnx.source import ExportSource, Input
 from ..onnx.writing import TRANSLATIONS
-from ..tensors.access import dtype_of, stored
+from ..tensors.access import dtype_of, stored, tensor_name
+from ..tensors.dtypes import graph_dtype
 from ..testcase import EXPECT, Testcase
 from .exporting import is_missing, name_of_target, place_of, quiet
 from .left_out import node_values, result_names, results_of
 from .modules import as_torch, owner_of
 from .onnx_nodes import inserted_nodes
-from .other_sizes import differing_outputs, draws_numbers
+from .other_sizes import differing_outputs, draws_numbers, open_sizes, runs_at
 from .program import recorded_cases
 from .traced import Traced
 
@@ -43,6 +44,11 @@ class Chosen:
 
     options: ExportOptions
     trained: bool
+
+    @property
+    def weights(self) -> bool:
+        """Whether parameters are inputs of the graph, so that nothing is computed from them beforehand."""
+        return self.options.weights
 
     @property
     def fallback(self) -> bool:
@@ -145,7 +151,8 @@ class _Reader:
         self.wanted: dict[str, Any] | None = None
         self.wanted_shapes: dict[str, Any] | None = None
         level = 2 if self.options.optimize and self.options.folding else 0
-        if isinstance(model, Traced) and not (chosen.fallback or chosen.trained or self.options.table):
+        own = chosen.fallback or chosen.trained or chosen.weights or self.options.table
+        if isinstance(model, Traced) and not own:
             self.traced = model
             return
         if isinstance(model, Traced):
@@ -296,21 +303,23 @@ class _Reader:
     def source(self, cases: Sequence[Mapping[str, Array]] | None) -> ExportSource:
         """The trace as what is exported."""
         traced = self.traced
-        signature, recording = traced.signature, traced.recording
+        signature = traced.signature
         seen = node_values(traced.program, self.flat) if traced.left_out else {}
         results = results_of(traced.left_out, seen)
         names = signature.input_names()
         beside = [key for node in traced.left_out.values() for key in result_names(node)]
-        graph = traced.graph([*names, *beside])
+        weights = traced.weight_feeds()
+        graph = traced.graph([*names, *beside, *(tensor_name(t) or "" for t in weights)])
         feeds = signature.feeds(self.flat)
         examples = {n: stored(t) for n, t in zip([*names, *beside], [*feeds, *results], strict=True)}
+        parameters = {tensor_name(t) or "": stored(t).reshape(t.shape) for t in weights}
         inputs = []
         for name, tensor in zip(names, feeds, strict=True):
             inputs.append(Input(name, dtype_of(tensor), stored(tensor).shape))
         reads = [key for name in traced.left_out for key in traced._interpreter.read_by(name)[0]]
         outputs = dict(zip([*traced._keys, *reads], graph.outputs, strict=True))
         self._warn()
-        found = ExportSource(graph, inputs, outputs, examples, (), True)
+        found = ExportSource(graph, inputs, outputs, examples, (), True, parameters=parameters)
         found.inserted = inserted_nodes(traced._interpreter, traced.left_out, seen, results, self.chosen)
         found.called = self._called
         found.scalars = frozenset(n for n, shape in self._ports() if shape == ())
@@ -358,8 +367,19 @@ class _Reader:
                 if isinstance(n, torch.SymInt):
                     symbol = str(n.node.expr)
                     tied[name, axis] = symbol
-                    found.setdefault(name, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
+                    if self._open(n):
+                        found.setdefault(name, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
         return found, tied
+
+    def _open(self, size: Any) -> bool:
+        """Whether the model runs where a size alone has another value."""
+        if self.wanted is not None:
+            return True
+        symbols = open_sizes(self.traced)
+        expr = size.node.expr
+        return expr in symbols and any(
+            runs_at(self.traced, {**symbols, expr: n}) for n in (symbols[expr] + 1, 2 * symbols[expr])
+        )
 
     def _weights(self) -> list[str]:
         owner = owner_of(self.traced.module)
@@ -370,9 +390,9 @@ class _Reader:
         """The example with torch's results, or what a file has recorded."""
         traced = self.traced
         dtypes = {i.name: i.dtype for i in source.inputs}
-        dtypes |= {n + EXPECT: source.outputs[n].dtype for n in traced._keys if source.outputs[n].dtype}
+        truth = dict(zip(traced._keys, traced.truth(self.flat), strict=True))
+        dtypes |= {n + EXPECT: graph_dtype(v.dtype) for n, v in truth.items()}
         if cases is None:
-            truth = dict(zip(traced._keys, traced.truth(self.flat), strict=True))
             cases = [{**source.examples, **{n + EXPECT: v for n, v in truth.items()}}]
         held = []
         for case in cases:

@@ -68,7 +68,7 @@ class Scripted(torch.nn.Module):  # type: ignore[misc]
             owner = torch.jit._recursive.wrap_cpp_module(script.raw_owner)
         code = script.forward if script is owner else script
         self._loadrun_name = f"the script {getattr(script, 'original_name', None) or code.name}"
-        self._at: Any = None
+        self._trail = _Trail()
         if owner is not None:
             for name, value in owner.named_parameters():
                 _put(self, name, value, True)
@@ -89,7 +89,13 @@ class Scripted(torch.nn.Module):  # type: ignore[misc]
     @property
     def place(self) -> str:
         """The source line of the node that was gone through last."""
-        return "" if self._at is None else _shown(self._at)
+        return "" if self._trail.place is None else _shown(self._trail.place)
+
+
+class _Trail:
+    """Where a script is gone through; torch takes back what a module's own attributes become."""
+
+    place: tuple[str, int] | None = None
 
 
 def _put(module: torch.nn.Module, path: str, value: torch.Tensor, trained: bool) -> None:
@@ -174,7 +180,7 @@ class _Run:
     def _node(self, node: Any) -> None:
         place = _place(node)
         if place is not None:
-            self.module._at = place
+            self.module._trail.place = place
         args = [self.env[v.debugName()] for v in node.inputs()]
         outputs = [v.debugName() for v in node.outputs()]
         kind = node.kind()
@@ -278,7 +284,8 @@ class _Run:
     def _inner(
         self, block: Any, names: Sequence[str], given: Sequence[Any], own: Sequence[Any] = ()
     ) -> list[Any]:
-        run = _Run(self.module, self.owner, {**self.env, **dict(zip(names, given, strict=True))})
+        outer = {n: _Outer(v) if isinstance(v, list) else v for n, v in self.env.items()}
+        run = _Run(self.module, self.owner, {**outer, **dict(zip(names, given, strict=True))})
         found = run.values(block, own)
         read = {id(g) for g in (*given, *own)}
         made = [v if isinstance(v, torch.Tensor) else torch.as_tensor(v) for v in found]
@@ -326,10 +333,10 @@ def _operator(node: Any, kind: str, args: list[Any]) -> Any:
         table = _NUMBERED.get(arg.name)
         if table is not None and isinstance(value, int):
             value = table[value]
-        if arg.kwarg_only:
-            named[arg.name] = value
-        else:
+        if not arg.has_default_value() and not arg.kwarg_only:
             positional.append(value)
+        elif isinstance(value, torch.Tensor) or value != arg.default_value:
+            named[arg.name] = value
     return packet(*positional, **named)
 
 
@@ -343,7 +350,13 @@ def _unless_tensor(plain: Callable[..., Any], of_tensors: Callable[..., Any]) ->
     return lambda *args: (of_tensors if any(isinstance(a, torch.Tensor) for a in args) else plain)(*args)
 
 
+class _Outer(list[Any]):
+    """A list from outside, as the body of a loop or branch sees it that a tensor decides."""
+
+
 def _appended(items: list[Any], value: Any) -> list[Any]:
+    if isinstance(items, _Outer):
+        raise TraceError("a list grows where a value of a tensor decides how often")
     items.append(value)
     return items
 

@@ -38,7 +38,7 @@ from .exporting import (
     unsupported,
 )
 from .interpret import Interpreter
-from .left_out import Selection, given_results, node_values, results_of
+from .left_out import Selection, given_results, node_values, results_of, weights_of
 from .modules import ModuleAttributes, as_module, as_torch, owner_of
 from .other_sizes import at_another_size, differing_outputs, draws_numbers, guarded, never_one, refuse_one
 from .registry import DATA_SIZED, UnsupportedCallError
@@ -61,6 +61,7 @@ class Traced(ModuleAttributes, Dumps):
 
     Attributes:
         left_out: these nodes, by name.
+        weights: path and value of the parameters that are inputs of the graph, by the program's names for them.
         module: what is traced.
         program: torch's exported program, once it is traced.
         signature: its arguments and results.
@@ -94,6 +95,7 @@ class Traced(ModuleAttributes, Dumps):
         self.others: list[Traced] = []
         self.selection = selection
         self.left_out: dict[str, Any] = {}
+        self.weights: dict[str, tuple[str, Any]] = {}
         self._dynamic = dynamic_shapes
         self.options = TraceOptions(
             symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level
@@ -228,6 +230,7 @@ class Traced(ModuleAttributes, Dumps):
                 )
         nodes = [n for n in program.graph_module.graph.nodes if n.op == "call_function"]
         self.left_out = {n.name: n for n in nodes if self.selection is not None and self.selection.chosen(n)}
+        self.weights = weights_of(program) if self.selection is not None and self.selection.weights else {}
         problems = unsupported(program, self.left_out)
         if problems:
             raise refusal(module, problems)
@@ -319,7 +322,7 @@ class Traced(ModuleAttributes, Dumps):
             ) from error
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
-        found = self._inner(*self.signature.feeds(flat), *self._results(flat))
+        found = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
         values = [x.numpy() for x in (found.values() if self._by_key else found)]
         return values[: len(self._keys)]
 
@@ -328,6 +331,10 @@ class Traced(ModuleAttributes, Dumps):
         if not self.left_out:
             return []
         return results_of(self.left_out, node_values(self.program, flat))
+
+    def weight_feeds(self) -> list[Tensor]:
+        """The weights that are inputs of the graph."""
+        return [Tensor(ndarray(value), name=path) for path, value in self.weights.values()]
 
     def values_of(self, flat: Sequence[Any]) -> dict[str, Array]:
         """The recorded values of the exported graph's nodes for the leaves of a call's arguments, by name."""
@@ -355,6 +362,7 @@ class Traced(ModuleAttributes, Dumps):
                 for name, fake in self.signature.graph_inputs()
             }
             given |= given_results(self.left_out, waiting)
+            given |= {name: next(waiting) for name in self.weights}
             found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
             named = dict(zip(self._keys, found, strict=True))
             named |= {key: v for n in self.left_out for key, v in zip(*interpreter.read_by(n), strict=True)}
