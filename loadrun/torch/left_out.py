@@ -15,6 +15,10 @@ from .values import ndarray
 __all__ = ["Selection", "given_results", "graph_values", "node_values", "result_names", "results_of"]
 
 
+_CONSTANT_WEIGHTS = {f"aten.{kind}.input" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
+"""Operators whose weights are put together beforehand, in ONNX's order."""
+
+
 class Selection(Protocol):
     """Which nodes of an exported program are left out of the graph."""
 
@@ -41,7 +45,11 @@ def result_names(node: Any) -> list[str]:
 
 def weights_of(program: Any) -> dict[str, tuple[str, Any]]:
     """The real parameters and buffers of a program that it uses: path and value by placeholder name."""
-    used = {n.name for n in program.graph_module.graph.nodes if n.op == "placeholder" and n.users}
+    used = {
+        n.name
+        for n in program.graph_module.graph.nodes
+        if n.op == "placeholder" and n.users and not any(str(u.target) in _CONSTANT_WEIGHTS for u in n.users)
+    }
     users = {s.arg.name for s in program.graph_signature.input_specs if s.target is None}
     found = {}
     for spec in program.graph_signature.input_specs:

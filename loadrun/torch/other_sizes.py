@@ -44,7 +44,8 @@ def _draws(node: Any) -> bool:
     if torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
     schema = node.target._schema
-    given = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
+    given = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    given |= dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
     rate = given.get("p", given.get("dropout_p", given.get("dropout")))
     trained = given.get("train", given.get("training", True))
     return not (trained is False or rate == 0)

@@ -35,6 +35,9 @@ _DTYPES = {
     9: torch.complex64,
     10: torch.complex128,
     11: torch.bool,
+    12: torch.qint8,
+    13: torch.quint8,
+    14: torch.qint32,
     15: torch.bfloat16,
 }
 _LAYOUTS = {0: torch.strided}
@@ -207,13 +210,24 @@ class _Run:
         made = _PRIM.get(kind)
         if made is not None:
             return made(*args)
-        if not any(isinstance(leaf, torch.Tensor) for leaf in torch.utils._pytree.tree_leaves(args)):
-            plain = _PLAIN.get(kind)
-            if plain is not None:
-                return plain(*args)
+        plain = _PLAIN.get(kind)
+        if plain is not None:
+            numbers = self._numbers(node, args)
+            if not any(isinstance(leaf, torch.Tensor) for leaf in torch.utils._pytree.tree_leaves(numbers)):
+                return plain(*numbers)
         if kind.startswith("prim::"):
             raise TraceError(f"{kind} is not followed in scripts; write it otherwise")
         return _operator(node, kind, args)
+
+    def _numbers(self, node: Any, args: list[Any]) -> list[Any]:
+        """Arguments with numbers in the places of constants, among which traces hold numbers as tensors."""
+        constants = [v.node().kind() == "prim::Constant" for v in node.inputs()]
+        if all(constants):
+            return args
+        return [
+            a.item() if c and isinstance(a, torch.Tensor) and not a.ndim else a
+            for a, c in zip(args, constants, strict=True)
+        ]
 
     def _attribute(self, found: _Object, name: str) -> Any:
         path = f"{found.path}.{name}" if found.path else name
@@ -368,13 +382,15 @@ _PRIM: dict[str, Callable[..., Any]] = {
     "prim::ListUnpack": list,
     "prim::TupleUnpack": list,
     "prim::TupleIndex": operator.getitem,
-    "prim::NumToTensor": torch.as_tensor,
+    "prim::NumToTensor": lambda x: x,
+    "prim::is_nested": lambda x: False,
     "prim::unchecked_cast": lambda x: x,
     "prim::unchecked_unwrap_optional": lambda x: x,
     "prim::Uninitialized": lambda: None,
     "prim::Print": lambda *_: None,
     "prim::dtype": lambda x: next(n for n, d in _DTYPES.items() if d == x.dtype),
     "prim::device": lambda x: x.device,
+    "prim::type": lambda x: x.type,
     "prim::layout": lambda x: 0,
     "prim::is_cuda": lambda x: False,
     "prim::data": lambda x: x.detach(),
@@ -417,8 +433,9 @@ _PLAIN: dict[str, Callable[..., Any]] = {
         "add": lambda a, b, *_: a + b,
         "sub": lambda a, b, *_: a - b,
         "mul": operator.mul,
-        "div": operator.truediv,
+        "div": lambda a, b, mode=None: a / b if mode is None else a // b if mode == "floor" else int(a / b),
         "floordiv": operator.floordiv,
+        "floor_divide": operator.floordiv,
         "remainder": operator.mod,
         "neg": operator.neg,
         "pow": operator.pow,
