@@ -198,7 +198,7 @@ def parse(text: str) -> InputSpec:
 
 
 def point(message: str, text: str, at: int) -> str:
-    """A message with the text below it and a caret under one place; long texts are shown around it.
+    """Append the text to a message, with a caret under one place; long texts are shown around it.
 
     >>> print(point("no such input", "data:a.npy", 0))
     no such input
@@ -261,7 +261,7 @@ class _SpecScanner:
             raise self.error(f"expected ';' or the end, found {self.found()}")
 
     def list_file(self) -> str:
-        """What follows @: all of it, since MegEngine takes the rest of the text for the path."""
+        """Read what follows @: all of it, since MegEngine takes the rest of the text for the path."""
         if self.peek() in ("'", '"'):
             path = self.quoted()
             if self.peek():
@@ -299,7 +299,7 @@ class _SpecScanner:
         return self.member(self.word("a file, #rand(...), {shape} or [values]", colons=True))
 
     def still_a_path(self) -> bool:
-        """Whether a bracket starts a file's name, as in ``[1].npy``, which MegEngine accepts."""
+        """Tell whether a bracket starts a file's name, as in ``[1].npy``, which MegEngine accepts."""
         mark = "}" if self.text[self.pos] == "{" else "]"
         at, path = self.closing.get(mark, (-1, False))
         if at < self.pos:
@@ -327,7 +327,7 @@ class _SpecScanner:
         return found.group(1).replace(mark * 2, mark)
 
     def word(self, what: str, *, colons: bool = False) -> str:
-        """A quoted or plain name or path; `colons`: a single colon belongs to it."""
+        """Read a quoted or plain name or path; `colons`: a single colon belongs to it."""
         first = self.peek()
         if first in ("'", '"'):
             return self.quoted()
@@ -403,7 +403,7 @@ class _SpecScanner:
         return value
 
     def arguments(self) -> tuple[list[tuple[str, int]], bool, int | None]:
-        """What stands in parentheses: numbers with their places, whether ``...`` follows, and the seed."""
+        """Read what stands in parentheses: numbers with their places, whether ``...`` follows, and the seed."""
         args: list[tuple[str, int]] = []
         rest, seed = False, None
         while self.peek() != ")" or args:
@@ -477,7 +477,7 @@ def _is_archive(chars: list[str]) -> bool:
 
 
 def _axes(data: object) -> tuple[int, ...]:
-    """The shape of nested lists of numbers."""
+    """Return the shape of nested lists of numbers."""
     if not isinstance(data, list):
         if isinstance(data, (int, float)):
             return ()

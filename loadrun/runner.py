@@ -66,16 +66,16 @@ _KEPT = 16
 
 @dataclass(eq=False)
 class _Checked:
-    """A check, what is asked of it, and the variables that this takes.
+    """A check, its criteria, and the variables that judging it takes.
 
     Attributes:
         own: the error that the file computes, where that is looked at.
         cone: the error graph by itself, where it has to be asked whether it compares.
-        verdict: what it answered, None before it was asked; a tuple so that no answer is one, too.
+        answer: what it said, None before it was asked; a tuple so that no answer is one, too.
     """
 
     check: Check
-    question: Criteria
+    criteria: Criteria
     expect: Var
     get: Var
     own: Var | None
@@ -84,7 +84,7 @@ class _Checked:
 
     @property
     def read(self) -> list[Var]:
-        """What it reads of the model."""
+        """List what it reads of the model."""
         return [self.get, *(self.cone.frontier.values() if self.cone else ())]
 
     @property
@@ -173,12 +173,12 @@ class Runner:
         return None
 
     def inputs_of(self, testcase: Testcase) -> Mapping[str, FileValue]:
-        """The inputs of a testcase in the form that `run` passes on without change."""
+        """Return the inputs of a testcase in the form that `run` passes on without change."""
         return own_inputs(testcase) if self._native is not None else testcase.inputs
 
     @property
     def about(self) -> About:
-        """What executes the model, and how it computes; what the engine cannot run is known after the first run."""
+        """Describe what executes the model, and how; what the engine cannot run is known after the first run."""
         if self._native is not None:
             return self._native.engine.about
         if self._last is not self:
@@ -256,7 +256,7 @@ class Runner:
         return _OutputPlan(found, plain, unread)
 
     def _asked(self, check: Check, kind: Formula, origins: Origins) -> _Checked:
-        """What a check asks, and whether its error graph has to be asked in turn."""
+        """Set the criteria of a check, and tell whether its error graph has to be run."""
         expect, get = compared(check)
         fault = origins.fault(check)
         own = None if kind is Formula.REAL else check.err
@@ -269,7 +269,7 @@ class Runner:
                 around = taken
                 infer_dtypes(around.graph.oprs)
                 own = check.err if taken.direct else None
-        question = Criteria(
+        criteria = Criteria(
             check.name,
             expect.dtype or DType("Float32"),
             check.maxerr,
@@ -279,7 +279,7 @@ class Runner:
             loosened=self.loosened.get(check.name),
             rounding=_rounding(kind, around),
         )
-        return _Checked(check, question, expect, get, own, around)
+        return _Checked(check, criteria, expect, get, own, around)
 
     def _judged(self, c: _Checked, values: Iterator[Array]) -> OutputResult:
         """Judge the next values; an error graph of the file's own is asked once whether it compares."""
@@ -294,8 +294,8 @@ class Runner:
                 c.answer = (self._answer(c.cone, c.check, given),)
             return c.answer[0]
 
-        question = c.question._replace(dtype=c.get.dtype or dtype_of(get))
-        return judge(question, expect, get, own, seen)
+        criteria = c.criteria._replace(dtype=c.get.dtype or dtype_of(get))
+        return judge(criteria, expect, get, own, seen)
 
     def _answer(self, around: Cone, check: Check, given: Sequence[Array]) -> str | None:
         engine = make_engine("reference", around.graph, around.graph.outputs, seed=self.seed)
@@ -341,7 +341,7 @@ class Runner:
         return Result(None, shown, Verdict.NOT_COMPARED, seconds, engine=model.about)
 
     def _for(self, arrays: Mapping[str, Array]) -> Runner:
-        """The runner of the graph that is made for the sizes of some arrays; itself where one serves all."""
+        """Return the runner of the graph that is made for the sizes of some arrays; itself where one serves all."""
         bundle = self.bundle.for_data(arrays)
         if bundle is self.bundle:
             return self
@@ -356,14 +356,14 @@ class Runner:
         return found
 
     def _outputs_engine(self) -> Engine:
-        """The engine for the outputs alone, made on first use."""
+        """Return the engine for the outputs alone, made on first use."""
         if self._model is None:
             self._outputs = self.bundle.outputs
             self._model = self._engine(list(self._outputs.values()))
         return self._model
 
     def _checking(self, plan: _OutputPlan) -> Engine:
-        """The engine for a plan: what checks compute is the reference engine's, whatever executes the model."""
+        """Return the engine for a plan: the reference engine computes checks, whatever executes the model."""
         if self.engine.spec == "reference":
             return self._engine(plan.vars)
         from .engines.divided import Divided  # for start-up
@@ -380,7 +380,7 @@ class Runner:
 def own_errors(
     bundle: Bundle, engine: str = "reference"
 ) -> dict[str, Callable[[Array, Array], float] | None]:
-    """What measures the error of two values for each check that has a formula of its own, by the output's name.
+    """Return what measures the error of each check that has a formula of its own, by the output's name.
 
     None stands for a formula that needs more than an expected and a computed value.
     """
@@ -454,7 +454,7 @@ _UNREAD = "the testcases hold an expected value of it that no check reads"
 
 
 def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
-    """An expected value that nothing reads, of no output: it says that something was to be compared."""
+    """Report an expected value that nothing reads, of no output: something was to be compared."""
     value = testcase.arrays.get(name + EXPECT)
     shape = () if value is None else value.shape
     dtype = var.owner.tensors[0].dtype
@@ -462,13 +462,13 @@ def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
 
 
 def _settled(outs: Sequence[OutputResult], testcase: Testcase) -> list[OutputResult]:
-    """The outputs with what follows from the testcase, whatever was computed."""
+    """Return the outputs with what follows from the testcase, whatever was computed."""
     found = faulty(outs, testcase.faults)
     return [_not_in_full(o, testcase.left_out) for o in found] if testcase.left_out else found
 
 
 def faulty(outs: Sequence[OutputResult], faults: Mapping[str, str]) -> list[OutputResult]:
-    """The outputs with those that fail by what the testcase is, whatever was computed."""
+    """Return the outputs with those that fail by what the testcase is, whatever was computed."""
     found = {o.name: o for o in outs}
     for name, why in faults.items():
         out = found.get(name) or OutputResult(name, (), DType("Float32"), Verdict.FAIL)
@@ -477,7 +477,7 @@ def faulty(outs: Sequence[OutputResult], faults: Mapping[str, str]) -> list[Outp
 
 
 def _not_in_full(out: OutputResult, left_out: str) -> OutputResult:
-    """An output whose expected value was cut before it was compared: it may fail, but not pass."""
+    """Mark an output whose expected value was cut before it was compared: it may fail, but not pass."""
     return replace(out, verdict=Verdict.NOT_COMPARED, reason=left_out) if out.verdict is Verdict.PASS else out
 
 
@@ -487,7 +487,7 @@ def _unchecked_output(name: str, var: Var, value: Array, reason: str | None = No
 
 
 def _at_border(outs: Iterable[OutputResult], scalars: frozenset[str]) -> tuple[OutputResult, ...]:
-    """The outputs, those without axes in the model as a scalar again."""
+    """Return the outputs, those without axes in the model as a scalar again."""
     return tuple(
         replace(o, shape=(), value=o.value.reshape(()))
         if o.name in scalars and o.value is not None and o.value.size == 1

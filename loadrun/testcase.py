@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 FileValue = Array | Sequence["FileValue"] | Mapping[object, object] | None
-"""What a model's own file may take or give: an array of any type, text included, a sequence, a map, or nothing."""
+"""A value that a model's own file may take or give: an array of any type, text included, a sequence, a map, or None."""
 
 EXPECT = ":expect"
 """Ending of the graph inputs that carry expected values."""
@@ -219,21 +219,21 @@ class SourceFile(Protocol):
     folder: str | None
 
     def maxerr(self, name: str) -> float:
-        """The tolerance of an output."""
+        """Return the tolerance of an output."""
         ...
 
     def asking(self, names: Sequence[str]) -> SourceFile:
-        """The same file with some of its `tensors` as further outputs."""
+        """Return the same file with some of its `tensors` as further outputs."""
         ...
 
     def error(self, name: str, expect: Array, get: Array) -> float | None:
-        """What is held against the tolerance; None for MegEngine's own measure."""
+        """Return what is compared with the tolerance; None for MegEngine's own measure."""
         ...
 
 
 @dataclass(eq=False)
 class Bundle:
-    """What one .mge file holds.
+    """The contents of one .mge file.
 
     Attributes:
         graph: the model, with its AssertEqual checks if it has any.
@@ -260,6 +260,7 @@ class Bundle:
         guarded: gives the graph with operators that refuse sizes for which it does not hold, where there are such;
             see `lasting`.
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
+        expressible: gives the graph of what can be expressed of a file with a `refusal`, None where it is not known.
         taken: a sentence on the sizes that the graph was made for, where neither the file nor data tell them.
     """
 
@@ -283,10 +284,11 @@ class Bundle:
     guarded: Callable[[], Graph] | None = None
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
+    expressible: Callable[[], Graph] | None = None
 
     @property
     def defects(self) -> list[str]:
-        """What shows that the file is not what was written."""
+        """List the signs that the file is not what was written."""
         return [*self.tail, *([self.damage] if self.damage else [])]
 
     @property
@@ -386,7 +388,7 @@ class Check:
 
 
 def checks_of(graph: Graph) -> list[Check]:
-    """The checks that the graph's outputs depend on, in the order of the outputs."""
+    """List the checks that the graph's outputs depend on, in the order of the outputs."""
     order: dict[int, Opr] = {}
     behind = _Behind()
     for out in graph.outputs:
@@ -408,7 +410,7 @@ def checks_of(graph: Graph) -> list[Check]:
 
 
 def _converted(check: Check) -> Var:
-    """What the model computes: before the conversion where a check converts expected and computed value alike."""
+    """Return what the model computes: before the conversion where a check converts both values alike."""
     expect, get = check.expect.owner, check.get.owner
     alike = expect.type == get.type == "TypeCvtV2" and expect.params == get.params
     return get.inputs[0] if alike and expect.inputs[0].owner.type == "Host2DeviceCopy" else check.get

@@ -53,8 +53,8 @@ IMPORTS = {
     "loadrun/megengine/__init__.py": "a module listed there",
     "loadrun/megengine/__main__.py": "a module of `loadrun.megengine`, for MegEngine's name of it",
     "loadrun/megengine/hub/hub.py": "the hub's own function of that name: code that a call names",
-    "loadrun/megengine/module/__init__.py": "one of two rooms",
-    "loadrun/onnx/__init__.py": "one of its rooms",
+    "loadrun/megengine/module/__init__.py": "one of two packages",
+    "loadrun/onnx/__init__.py": "one of its packages",
     "loadrun/testing/__init__.py": "a room listed there",
 }
 """Where a module is imported by a name that is computed, and where the name comes from."""
@@ -191,15 +191,15 @@ def test_public_classes_have_names_of_their_own() -> None:
     """A name that two packages give to different things says too little in either."""
     homes: dict[str, list[str]] = defaultdict(list)
     for path in SOURCES:
-        room = path.relative_to(ROOT / "loadrun").parts[0]
+        package = path.relative_to(ROOT / "loadrun").parts[0]
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].append(room)
-    shared = {name: rooms for name, rooms in homes.items() if len(rooms) > 1}
+                homes[node.name].append(package)
+    shared = {name: packages for name, packages in homes.items() if len(packages) > 1}
     unlisted = {
-        name: rooms
-        for name, rooms in shared.items()
-        if name not in SAME_NAME and sum(room not in SAME_NAME for room in rooms) > 1
+        name: packages
+        for name, packages in shared.items()
+        if name not in SAME_NAME and sum(package not in SAME_NAME for package in packages) > 1
     }
     assert unlisted == {}
     assert {n for n in SAME_NAME if n[0].isupper()} <= set(shared)

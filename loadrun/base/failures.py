@@ -13,7 +13,7 @@ __all__ = ["EXIT_ERROR", "EXIT_FAULT", "EXIT_TIMEOUT", "Failure", "Warnings", "f
 EXIT_ERROR = 2
 EXIT_TIMEOUT = 4
 EXIT_FAULT = 70
-"""What loadrun did not foresee; the number is that of EX_SOFTWARE in sysexits.h."""
+"""The exit code of what loadrun did not foresee: EX_SOFTWARE of sysexits.h."""
 
 
 def reason(e: Exception, *, named: bool = False) -> str:
@@ -30,7 +30,7 @@ def reason(e: Exception, *, named: bool = False) -> str:
 
 
 def out_of_memory(e: MemoryError) -> str:
-    """What to say where memory runs out.
+    """Say that memory ran out.
 
     >>> out_of_memory(MemoryError())
     'this needs more memory than there is, or than --max-memory allows'

@@ -35,7 +35,7 @@ _own: IO[Any] | None = None
 """The log file that was opened here."""
 _PLAIN = "[%(asctime)s %(lineno)d@%(filename)s:%(name)s] "
 _TAGS = {logging.DEBUG: ("DBG ", "36"), logging.WARNING: ("WRN ", "1;31"), logging.ERROR: ("ERR ", "1;4;31")}
-"""What goes before a message, and its colour as a terminal's escape sequence has it."""
+"""Prefix of a message by its level, and its colour as a terminal's escape sequence has it."""
 
 
 def _coloured(text: str, code: str) -> str:

@@ -1,4 +1,4 @@
-"""What data from a file must be: types, sizes and ranges, checked before anything is done with it.
+"""Checks of data from a file: types, sizes and ranges, before anything is done with it.
 
 A check is a function of a value and of where it stands; it gives the value, or says what was found and expected.
 """

@@ -111,7 +111,7 @@ def _run(name: str, args: list[str], ready: Callable[[], object] | None) -> int:
 
 
 def _mistyped(word: str) -> str | None:
-    """The command that was meant by what is neither a command nor a file."""
+    """Return the command that was meant by what is neither a command nor a file."""
     if not word.isascii() or not word.replace("-", "").isalpha() or os.path.lexists(word):
         return None
     import difflib  # for start-up
@@ -126,7 +126,7 @@ def _drop_output() -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """A signal to end leaves by the way of exceptions, so that temporaries are removed and outputs stay whole.
+    """Leave by an exception on a signal to end, so that temporaries are removed and outputs stay whole.
 
     Where Python drops an exception because a generator or a finalizer was just closing, the signal is sent again.
     """

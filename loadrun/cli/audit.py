@@ -18,7 +18,7 @@ _HEADERS = ("file", "output", "mutants", "caught", "score", "not caught")
 
 
 def parser() -> Parser:
-    """The options of `loadrun audit`."""
+    """Add the options of `loadrun audit`."""
     p = Parser(
         prog="loadrun audit",
         description="Replay files with weights negated, set to zero and permuted, inputs moved by one and testcases "

@@ -21,7 +21,7 @@ __all__ = ["main", "parser"]
 
 
 def parser() -> Parser:
-    """The options of `loadrun bench`."""
+    """Add the options of `loadrun bench`."""
     p = Parser(
         prog="loadrun bench",
         description="Time models: loading, the first run, the steady state. Several models take turns.",
@@ -146,7 +146,7 @@ def _seconds(text: str) -> float:
 
 
 def _slowdown(text: str) -> float:
-    """A share of time from a percentage, a factor or a fraction.
+    """Read a share of time from a percentage, a factor or a fraction.
 
     >>> _slowdown("50%"), _slowdown("1.5x"), _slowdown("0.5")
     (0.5, 0.5, 0.5)

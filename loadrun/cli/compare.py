@@ -11,7 +11,7 @@ __all__ = ["main"]
 
 
 def parser() -> Parser:
-    """The options of `loadrun compare`."""
+    """Add the options of `loadrun compare`."""
     p = Parser(
         prog="loadrun compare",
         description="Compare two reports that `loadrun --json` wrote: what newly fails, is mended, has a greater error "

@@ -17,7 +17,7 @@ _SHELLS = ("bash", "zsh", "fish", "man")
 
 
 def parser() -> Parser:
-    """The options of `loadrun completion`."""
+    """Add the options of `loadrun completion`."""
     p = Parser(
         prog="loadrun completion",
         description="Print a script that completes commands and options in a shell, or the manual page.",
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
 
 
 def parsers() -> dict[str, tuple[str, argparse.ArgumentParser]]:
-    """What each command does and its parser, in the order of the help."""
+    """Return what each command does and its parser, in the order of the help."""
     from . import COMMANDS  # for start-up: that module names this one
 
     found = {}
@@ -50,7 +50,7 @@ def parsers() -> dict[str, tuple[str, argparse.ArgumentParser]]:
 
 
 def options(p: argparse.ArgumentParser) -> list[argparse.Action]:
-    """The options of a command, without those that are not shown."""
+    """Return the options of a command, without those that are not shown."""
     return [a for a in p._actions if a.option_strings and a.help != argparse.SUPPRESS]
 
 
@@ -59,7 +59,7 @@ def _choices(action: argparse.Action) -> list[str]:
 
 
 def _bash(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
-    """A completion function for bash: commands, options, choices, and files otherwise."""
+    """Write a completion function for bash: commands, options, choices, and files otherwise."""
     cases = []
     for name, (_, p) in commands.items():
         words = " ".join(o for a in options(p) for o in a.option_strings)
@@ -92,7 +92,7 @@ complete -o filenames -F _loadrun loadrun
 
 
 def _zsh(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
-    """A completion function for zsh, with what every option does."""
+    """Write a completion function for zsh, with what every option does."""
     described = "\n".join(f"    {_quoted(f'{n}:{what}')}" for n, (what, _) in commands.items())
     cases = []
     for name, (_, p) in commands.items():
@@ -152,7 +152,7 @@ def _fish(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
 
 
 def _man(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
-    """The manual page in troff."""
+    """Write the manual page in troff."""
     lines = [f'.TH LOADRUN 1 "" "loadrun {__version__}" "User Commands"', ".SH NAME"]
     lines += ["loadrun \\- pack, replay, verify and explain models with their testcases", ".SH SYNOPSIS"]
     lines += [".B loadrun", "[\\fIcommand\\fR] [\\fIoptions\\fR] \\fIfile\\fR ...", ".SH COMMANDS"]
@@ -174,13 +174,13 @@ def _man(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
 
 
 def help_text(action: argparse.Action) -> str:
-    """What an option does, in one line, its placeholders filled in."""
+    """Return what an option does, in one line, its placeholders filled in."""
     text = " ".join((action.help or "").split())
     return text % {**vars(action), "prog": "loadrun"} if "%(" in text else text.replace("%%", "%")
 
 
 def metavar(action: argparse.Action) -> str:
-    """What stands for the value of an option."""
+    """Return what stands for the value of an option."""
     if isinstance(action.metavar, tuple):
         return " ".join(action.metavar)
     return action.metavar or (" ".join(_choices(action)) if action.choices else action.dest.upper())

@@ -19,7 +19,7 @@ __all__ = ["main"]
 
 
 def parser() -> Parser:
-    """The options of `loadrun convert`."""
+    """Add the options of `loadrun convert`."""
     p = Parser(
         prog="loadrun convert",
         description="Convert the model in A and write it to B; the endings name the formats: "
@@ -30,6 +30,12 @@ def parser() -> Parser:
     p.add_argument("target", metavar="B", type=target, help="the file to write")
     p.add_argument(
         "--format", choices=("FBS_V2", "FBS"), help="version of a .mge file (default that of A, or FBS_V2)"
+    )
+    p.add_argument(
+        "--narrow",
+        action="store_true",
+        help="for a .mge file: "
+        "int64 and the like become int32 and float64 float32 even where that changes values; the record says so",
     )
     add_dump_option(p)
     add_model_options(p)
@@ -94,7 +100,7 @@ def _summary(found: Converted) -> str:
 
 
 def _dynamic(given: Iterable[str]) -> dict[str, dict[int, str]]:
-    """What the ``--dynamic`` options say.
+    """Read the ``--dynamic`` options.
 
     Raises:
         UsageError: one is not of the form INPUT:AXIS=NAME.

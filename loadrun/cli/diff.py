@@ -23,7 +23,7 @@ __all__ = ["main"]
 
 
 def parser() -> Parser:
-    """The options of `loadrun diff`."""
+    """Build the parser of `loadrun diff`."""
     p = Parser(
         prog="loadrun diff",
         description="Run a model and a reference on the same inputs, compare every intermediate value, and name "

@@ -52,7 +52,7 @@ def _folder(name: str) -> Path:
 
 
 def all_chosen(given: Sequence[Sequence[str]] | None, strict: bool, cache: Path | None) -> tuple[Choice, ...]:
-    """The engines that were named, in order.
+    """Return the engines that were named, in order.
 
     Args:
         given: the names, as often as ``--engine`` was given.

@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
             self.error(str(e))
 
     def _meant(self) -> Iterator[tuple[str, str]]:
-        """The given options that there are not, with the one that each begins or resembles."""
+        """Return the unknown options among the arguments, each with the one that it begins or resembles."""
         import difflib  # for start-up
 
         known = [o for o in self._option_string_actions if o.startswith("--")]
@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def model_files(given: Iterable[str], out: TextIO) -> list[str]:
-    """The models that names, patterns and folders stand for; a line says what was left out of folders."""
+    """Return the models of names, patterns and folders; a line says what was left out of folders."""
     skipped: list[str] = []
     found = list(files_of(given, skipped=skipped))
     if line := skipped_line(skipped):
@@ -146,7 +146,7 @@ def _seconds(value: str) -> float:
 
 
 def _size(value: str) -> int:
-    """A number of bytes, with K, M, G or T behind it for powers of 1024."""
+    """Read a number of bytes, with K, M, G or T behind it for powers of 1024."""
     digits, unit = (value[:-1], value[-1:].upper()) if value[-1:].upper() in _UNITS[1:] else (value, "")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 16) or not int(digits):
         raise argparse.ArgumentTypeError(f"expected a number of bytes, such as 500M or 4G, found {value!r}")
@@ -154,14 +154,14 @@ def _size(value: str) -> int:
 
 
 def whole(value: str) -> int:
-    """A count or a number of a testcase, for an option."""
+    """Read a count or a number of a testcase, for an option."""
     if not value.isdigit():
         raise argparse.ArgumentTypeError(f"expected a whole number >= 0, found {value!r}")
     return int(value)
 
 
 def target(value: str) -> str:
-    """The name of a file to write."""
+    """Read the name of a file to write."""
     if value == "-":
         raise argparse.ArgumentTypeError(
             "- would be standard output, which takes no such file; name one (./- is a file of that name)"
@@ -170,7 +170,7 @@ def target(value: str) -> str:
 
 
 def seed(value: str) -> int:
-    """The number of ``--seed``."""
+    """Read the number of ``--seed``."""
     number = int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else -1
     if not 0 <= number < 2**64:
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2**64 - 1, found {value!r}")

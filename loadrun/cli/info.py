@@ -26,7 +26,7 @@ _WIDEST = 12
 
 
 def parser() -> Parser:
-    """The options of `loadrun info`."""
+    """Add the options of `loadrun info`."""
     p = Parser(
         prog="loadrun info",
         description="Show a dump's inputs, outputs, operators, parameters, FLOPs, testcases and metadata.",
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
 
 
 def text(d: Description, *, operators: bool = True) -> str:
-    """The description as text."""
+    """Return the description as text."""
     kind = d.magic if d.format == "ONNX" else f"{d.format} ({d.magic}), MegEngine {d.mge_version}"
     lines = [
         f"{clean(d.path, 200)}: {clean(kind)}, {d.size} bytes",
@@ -115,7 +115,7 @@ def text(d: Description, *, operators: bool = True) -> str:
 
 
 def _shapes(values: Sequence[VarInfo]) -> str:
-    """The shapes of an operator's inputs or outputs: not all of many, since every row is as wide as the widest."""
+    """Return the shapes of an operator's inputs or outputs, not all of many: every row is as wide as the widest."""
     shown = ", ".join(shape_text(v.shape) for v in values[:_WIDEST])
     return shown if len(values) <= _WIDEST else f"{shown}, ... ({len(values)} in all)"
 

@@ -23,7 +23,7 @@ __all__ = ["main"]
 
 
 def parser() -> Parser:
-    """The options of `loadrun judge`."""
+    """Add the options of `loadrun judge`."""
     p = Parser(
         prog="loadrun judge",
         description="Judge results that `loadrun --save-results` wrote by other tolerances, without running anything.",

@@ -21,7 +21,7 @@ def add_policy_option(p: argparse._ActionsContainer, what: str) -> None:
 
 
 def tolerance(given: list[str] | None) -> float | dict[str, float] | None:
-    """What ``--maxerr`` says: tolerances by output name, that of all others under the empty name.
+    """Read ``--maxerr``: tolerances by output name, that of all others under the empty name.
 
     Raises:
         UsageError: no number, or two for one name.

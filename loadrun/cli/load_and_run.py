@@ -23,7 +23,7 @@ _HELP = ("help", "helpfull", "helpshort")
 
 
 def parser() -> Parser:
-    """The flags, for completion and the manual page; `main` reads them as gflags does."""
+    """Add the flags, for completion and the manual page; `main` reads them as gflags does."""
     p = Parser(
         prog="loadrun load_and_run",
         description="Run a model with the flags of MegEngine's C++ tool; testcase 0, with its lines and its files.",
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 
 
 def program(argv: Sequence[str] | None = None) -> int:
-    """The command `load_and_run`."""
+    """Run the command `load_and_run`."""
     return loadrun(["load_and_run", *(sys.argv[1:] if argv is None else argv)])
 
 

@@ -36,7 +36,7 @@ def add_model_options(p: argparse.ArgumentParser) -> None:
 
 
 def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | None) -> dict[str, Any]:
-    """What the options say, as fields of `loadrun.inputs.feeds.ModelOptions`.
+    """Return what the options say, as fields of `loadrun.inputs.feeds.ModelOptions`.
 
     Raises:
         UsageError: one is malformed, or a name comes twice.
@@ -96,7 +96,7 @@ def _constant(text: str) -> tuple[str, Array]:
 
 
 def _number(text: str) -> int | float | bool | None:
-    """A number or truth value written without brackets."""
+    """Read a number or truth value written without brackets."""
     import json  # for start-up
 
     try:

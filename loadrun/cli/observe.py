@@ -52,7 +52,7 @@ def _add(group: argparse._ArgumentGroup, name: str, **how: object) -> None:
 
 
 def optimizations(given: Mapping[str, object]) -> tuple[str, ...]:
-    """The optimizations that were asked for, as `loadrun.replay.prepared` takes them.
+    """Return the optimizations that were asked for, as `loadrun.replay.prepared` takes them.
 
     Args:
         given: values by the names of arguments.

@@ -54,7 +54,7 @@ _FLAG_HELP = {
 
 
 def parser() -> Parser:
-    """The options of `loadrun pack`."""
+    """Add the options of `loadrun pack`."""
     p = Parser(
         prog="loadrun pack",
         description="Run a model on input data and write a file that carries the model, the data and the outputs "
@@ -185,6 +185,11 @@ def _file_options(p: Parser) -> None:
     )
     g.add_argument("--user-info", metavar="TEXT", help="text to store as metadata")
     g.add_argument("--no-metadata", action="store_true", help="leave the metadata out")
+    g.add_argument(
+        "--narrow",
+        action="store_true",
+        help="int64 and the like become int32 and float64 float32 even where that changes values; the record says so",
+    )
     g.add_argument("--append", action="store_true", help="put the dump behind what OUT.mge holds")
     g.add_argument("--strip-info-file", metavar="FILE", help="JSON file for the operators and dtypes in use")
     g.add_argument(
@@ -231,7 +236,7 @@ def main(argv: list[str]) -> int:
 
 
 def _dump_options(given: Mapping[str, Any]) -> DumpOptions:
-    """What the arguments say about the file."""
+    """Return what the arguments say about the file."""
     strip = given["strip_info_file"]
     if strip is None and given["output_strip_info"]:
         strip = f"{given['output']}.json"
@@ -246,7 +251,7 @@ def _dump_options(given: Mapping[str, Any]) -> DumpOptions:
 
 
 def _passes(given: Mapping[str, Any]) -> dict[str, object] | None:
-    """What the arguments ask to be done to the graph."""
+    """Return what the arguments ask to be done to the graph."""
     flags = {name: given[name] for name in FLAGS}
     chosen = any(value != (name == "enable_fuse_grain") for name, value in flags.items())
     return flags if chosen or given["optimize_for_inference"] else None
@@ -270,7 +275,7 @@ class PackedTable:
                 self.rows.append((*row, dtype.text, *figures(array, dtype)))
 
     def text(self) -> str:
-        """The table."""
+        """Return the table."""
         headers = ["testcase", "", "name", "shape", "dtype", "min", "max", "mean", "sd"]
         shown = table(self.rows, headers, right=(0, 5, 6, 7, 8))
         more = self.count - _SHOWN

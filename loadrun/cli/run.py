@@ -40,7 +40,7 @@ _LISTED = 3
 
 
 def parser() -> Parser:
-    """The options of `loadrun run`."""
+    """Add the options of `loadrun run`."""
     p = Parser(
         prog="loadrun",
         description="Replay the testcases embedded in models and check their outputs.",
@@ -229,7 +229,7 @@ class _RunDisplay:
         self._judge(file, spots)
 
     def _watched(self, dump: ReplayedDump, spots: list[str]) -> Iterator[Result]:
-        """The results; where they fail is noted, and how far the run is shown."""
+        """Yield the results; where they fail is noted, and how far the run is shown."""
         for result in dump:
             _note(result, spots)
             yield result
@@ -265,7 +265,7 @@ class _RunDisplay:
 
 
 def _note(result: Result, spots: list[str]) -> None:
-    """Where a result fails or was not compared, in few words."""
+    """Say in few words where a result fails or was not compared."""
     case = "" if result.index is None else f"testcase {result.index}"
     if result.choice is not None:
         case = f"{case} {clean(result.choice, 60)}".lstrip()

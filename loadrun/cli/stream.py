@@ -78,7 +78,7 @@ def show(
 
 
 def _engines(file: FileResult) -> list[str]:
-    """What executed a file, where that is not the reference engine alone."""
+    """Return what executed a file, where that is not the reference engine alone."""
     if not file.entrants:
         return [text.engine(file)]
     from ..report.engines import entrants_lines  # for start-up
@@ -157,7 +157,7 @@ class FileProgress:
         self.testcase(0, 0)
 
     def testcase(self, done: int, total: int) -> None:
-        """A testcase of the present file was done."""
+        """Count a testcase of the present file."""
         now = time.monotonic()
         if not sys.stderr.isatty() or now - self._started < 1 or now - self._last < 0.2:
             return
@@ -165,7 +165,7 @@ class FileProgress:
         print(f"\r\x1b[K{self.line(now - self._started, done, total)}", end="", file=sys.stderr, flush=True)
 
     def line(self, seconds: float, done: int, total: int) -> str:
-        """How far it is.
+        """Return how far it is.
 
         >>> progress = FileProgress(10)
         >>> progress.done, progress.bad = 4, 1
@@ -185,7 +185,7 @@ class FileProgress:
 
 @contextmanager
 def json_file(target: str | None) -> Iterator[JsonWriter | None]:
-    """A report to write: to standard output for ``-``, else to a file that appears when it is complete."""
+    """Open a report to write: standard output for ``-``, else a file that appears when it is complete."""
     if target is None:
         yield None
         return

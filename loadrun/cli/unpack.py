@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 
 def parser() -> Parser:
-    """The options of `loadrun unpack`."""
+    """Add the options of `loadrun unpack`."""
     p = Parser(
         prog="loadrun unpack",
         description="Write the model without its checks as DIR/model.mge, every testcase as .npy files, "

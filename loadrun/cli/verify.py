@@ -26,7 +26,7 @@ _SHOWN = 20
 
 
 def parser() -> Parser:
-    """The options of `loadrun verify`."""
+    """Add the options of `loadrun verify`."""
     p = Parser(
         prog="loadrun verify",
         description="Compare model and testcases with the digests that `loadrun pack` recorded, then replay them.",

@@ -63,7 +63,7 @@ class Criteria(NamedTuple):
 
 
 def judge(
-    question: Criteria,
+    criteria: Criteria,
     expect: Array,
     get: Array,
     own: Array | None = None,
@@ -72,7 +72,7 @@ def judge(
     """Judge a computed value.
 
     Args:
-        question: what is asked.
+        criteria: what the value must fulfil.
         expect, get: expected and computed value in storage dtype.
         own: the error that the file's operators computed, where they are not MegEngine's formula for real numbers.
         seen: says why the file's error graph does not compare; called where it would let the value pass.
@@ -88,15 +88,15 @@ def judge(
     """
     if "c" in (expect.dtype.kind, get.dtype.kind):
         raise EngineError(
-            f"the check of {question.name!r} compares complex values, which MegEngine's formula does not know"
+            f"the check of {criteria.name!r} compares complex values, which MegEngine's formula does not know"
         )
     found = compare(expect, get)
-    tolerance = question.tolerance
-    looser = question.maxerr if tolerance > question.maxerr else question.loosened
+    tolerance = criteria.tolerance
+    looser = criteria.maxerr if tolerance > criteria.maxerr else criteria.loosened
     shown = OutputResult(
-        question.name,
+        criteria.name,
         found.got_shape,
-        question.dtype,
+        criteria.dtype,
         Verdict.NOT_COMPARED,
         tolerance,
         None,
@@ -104,68 +104,68 @@ def judge(
         get,
         expect,
         loosened=looser,
-        by_file=own is not None and question.formula in (Formula.NARROW, Formula.OTHER),
-        file_maxerr=question.maxerr if tolerance != question.maxerr else None,
+        by_file=own is not None and criteria.formula in (Formula.NARROW, Formula.OTHER),
+        file_maxerr=criteria.maxerr if tolerance != criteria.maxerr else None,
     )
     if own is not None and own.size != 1:
         shape = "x".join(map(str, own.shape))
         return replace(
             shown, reason=f"its error is not one number but {shape} of them, which MegEngine refuses"
         )
-    related = question.formula is Formula.OTHER and own is not None and expect.size == get.size
+    related = criteria.formula is Formula.OTHER and own is not None and expect.size == get.size
     if expect.shape != get.shape and not related:
         return replace(shown, verdict=Verdict.FAIL, error=math.nan)
     if not get.size:
         return replace(shown, error=0.0, reason="the value has no elements")
-    error = _judged_error(question, found, expect, get, own)
+    error = _judged_error(criteria, found, expect, get, own)
     if not passes(error, tolerance):
-        notes = _wrapped(question, own, tolerance)
+        notes = _wrapped(criteria, own, tolerance)
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
-    notes = tuple(question.policy.violations(found, expect, get) if expect.shape == get.shape else ())
+    notes = tuple(criteria.policy.violations(found, expect, get) if expect.shape == get.shape else ())
     if notes:
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
-    covered = min(tolerance, math.inf if question.policy.covering is None else question.policy.covering)
-    reason = question.fault or seen() or _absurd(covered, found, expect)
+    covered = min(tolerance, math.inf if criteria.policy.covering is None else criteria.policy.covering)
+    reason = criteria.fault or seen() or _absurd(covered, found, expect)
     if reason is None and shown.by_file:
-        reason = _contradicted(question, error, found, expect, get)
+        reason = _contradicted(criteria, error, found, expect, get)
     if reason is not None:
         return replace(shown, error=error, reason=reason)
-    if question.policy.nan_equal and (found.expected_nan or found.expected_inf):
+    if criteria.policy.nan_equal and (found.expected_nan or found.expected_inf):
         # MegEngine's check never passes there.
-        shown = replace(shown, loosened=question.maxerr if looser is None else looser)
+        shown = replace(shown, loosened=criteria.maxerr if looser is None else looser)
     if found.off_by:
         notes = (f"off by {found.off_by}: the check's tolerance is relative and lets integers drift",)
     return replace(shown, verdict=Verdict.PASS, error=error, notes=notes)
 
 
 def _judged_error(
-    question: Criteria, found: Comparison, expect: Array, get: Array, own: Array | None
+    criteria: Criteria, found: Comparison, expect: Array, get: Array, own: Array | None
 ) -> float:
     """Return the error that is compared with the tolerance."""
     try:
-        if question.policy.nan_equal and found.same_shape and found.nonfinite_agree:
+        if criteria.policy.nan_equal and found.same_shape and found.nonfinite_agree:
             finite = np.isfinite(expect) if expect.dtype.kind == "f" else np.ones(expect.shape, bool)
             return float(assert_equal_error(expect[finite], get[finite]))
-        if own is not None and question.formula in (Formula.NARROW, Formula.OTHER):
+        if own is not None and criteria.formula in (Formula.NARROW, Formula.OTHER):
             return float(own.reshape(-1)[0])
         return float(assert_equal_error(expect, get))
     except TypeError as e:
-        raise EngineError(f"the check of {question.name!r} cannot be judged: {e}") from e
+        raise EngineError(f"the check of {criteria.name!r} cannot be judged: {e}") from e
 
 
 def _contradicted(
-    question: Criteria, error: float, found: Comparison, expect: Array, get: Array
+    criteria: Criteria, error: float, found: Comparison, expect: Array, get: Array
 ) -> str | None:
     """Say why a pass by the file's own error graph is none: MegEngine's formula fails at the same tolerance.
 
     What rounding does where the graph computes in a narrow dtype is allowed for.
     """
-    allowed = question.tolerance * (1 + 1e-6 + 2 * question.rounding)
-    if question.formula is Formula.OTHER:
-        allowed += question.rounding
-    if found.same_shape and not question.dtype.is_quantized and passes(found.max_error, allowed):
+    allowed = criteria.tolerance * (1 + 1e-6 + 2 * criteria.rounding)
+    if criteria.formula is Formula.OTHER:
+        allowed += criteria.rounding
+    if found.same_shape and not criteria.dtype.is_quantized and passes(found.max_error, allowed):
         return None
-    measured = _measured(question.dtype, expect, get)
+    measured = _measured(criteria.dtype, expect, get)
     if passes(measured, allowed):
         return None
     formula = f"MegEngine's formula gives {measured:g} for the same values"
@@ -186,10 +186,10 @@ def _measured(dtype: DType, expect: Array, get: Array) -> float:
     return float(errors(e[apart], g[apart]).max(initial=0.0))
 
 
-def _wrapped(question: Criteria, own: Array | None, tolerance: float) -> tuple[str, ...]:
+def _wrapped(criteria: Criteria, own: Array | None, tolerance: float) -> tuple[str, ...]:
     """Note where MegEngine itself would let a wrong integer pass."""
     if (
-        question.formula is not Formula.INTEGER
+        criteria.formula is not Formula.INTEGER
         or own is None
         or not passes(float(own.reshape(-1)[0]), tolerance)
     ):

@@ -16,7 +16,7 @@ __all__ = ["ExistingFile"]
 
 
 class ExistingFile:
-    """What a file holds to which a dump is appended.
+    """The contents of a file to which a dump is appended.
 
     Attributes:
         dumps: the bytes of its dumps.
@@ -41,7 +41,7 @@ class ExistingFile:
 
     @classmethod
     def of(cls, target: object) -> ExistingFile | None:
-        """What a file holds; None where there is none, or where something but dumps and records stands in it."""
+        """Read what a file holds; None where there is none, or where something but dumps and records stands in it."""
         if not isinstance(target, (str, os.PathLike)) or not os.path.isfile(target):
             return None
         try:

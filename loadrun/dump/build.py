@@ -1,4 +1,4 @@
-"""What the readers of both format versions do alike: number variables, link operators, set output names."""
+"""Shared by the readers of both format versions: number variables, link operators, set output names."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def check_shape(t: Table, shape: tuple[int, ...] | None, what: str) -> tuple[int
 
 
 def comp_node(t: Table) -> str:
-    """The text of a computing node table."""
+    """Return the text of a computing node table."""
     text = t.text(0)
     if text is None:
         raise t.buf.error("a computing node lacks its name", t.pos)
@@ -106,7 +106,7 @@ def comp_node(t: Table) -> str:
 
 
 def take_blobs(t: Table, slot: int, *, required: bool) -> list[bytes]:
-    """The blobs of an operator; FBS v1 requires their data."""
+    """Read the blobs of an operator; FBS v1 requires their data."""
     found = []
     for blob in t.tables(slot):
         view = blob.bytes_view(0)

@@ -17,7 +17,7 @@ from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
 from .history import release
-from .record import input_order
+from .record import input_order, narrowings
 from .repeated import Reader
 
 __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
@@ -138,7 +138,7 @@ def load_all(
 
 
 def _is_onnx(data: memoryview, path: str) -> bool:
-    """Whether a file is an ONNX model: by its content, or by its name where the content is nothing known."""
+    """Tell whether a file is an ONNX model: by its content, or by its name where that is nothing known."""
     head = bytes(data[:32])
     if _kind(data) is not None or any(head.startswith(magic) for magic, _ in _FOREIGN):
         return False
@@ -173,6 +173,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
             if found is not None and (owner := _owner(found, bundles)) is not None:
                 owner.record, owner.damage = found, _damage_in(found)
                 owner.graph.input_order = input_order(found)
+                owner.warnings += narrowings(found)
                 end += len(found)
                 continue
             if _kind(data[end:]) is None:
@@ -212,7 +213,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
 
 
 def _owner(record: memoryview, bundles: list[Bundle]) -> Bundle | None:
-    """The dump that a record is about: the one that it names, else the last so far; None where that has one."""
+    """Find the dump that a record is about: the one it names, else the last so far; None where that has one."""
     try:
         number = header(record).get("dump", len(bundles) - 1)
     except FormatError:
@@ -232,7 +233,7 @@ def _damage_in(record: memoryview) -> str | None:
 
 
 def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
-    """Whether a graph is a further testcase of what precedes it: stored tensors alone, one for each input."""
+    """Tell whether a graph is one more testcase of what precedes it: stored tensors alone, one per input."""
     if not bundle.is_container or bundle.record is not None or len(graph.outputs) != len(bundle.graph.inputs):
         return False
     return bool(graph.outputs) and all(o.tensors and o.type != "Host2DeviceCopy" for o in graph.oprs)
@@ -241,7 +242,7 @@ def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
 def mapped(
     source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel, copy: bool = False
 ) -> tuple[memoryview, str, FileWatch | None]:
-    """The bytes of a source, mapped where they can be, its name, and what tells whether they changed."""
+    """Map the bytes of a source where possible; return them, its name, and what tells whether they changed."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return memoryview(source).cast("B").toreadonly(), "<bytes>", None
     if isinstance(source, SerializableModel):
@@ -337,7 +338,7 @@ def _graph(data: memoryview, base: int) -> Graph:
 
 
 def stored_tensors(data: memoryview) -> list[StoredTensor]:
-    """The tensors that a graph of constants holds, as views of its bytes."""
+    """List the tensors that a graph of constants holds, as views of its bytes."""
     return [v.owner.tensors[v.index] for v in _graph(data, 0).outputs]
 
 
@@ -360,7 +361,7 @@ def _require_kind(data: memoryview, base: int) -> str:
 
 
 def _tensors(data: memoryview, base: int, index: int, names: list[str], path: str) -> list[StoredTensor]:
-    """The values of a testcase, one for each graph input."""
+    """Read the values of a testcase, one for each graph input."""
     try:
         graph = _graph(data, base)
         if len(graph.outputs) != len(names):

@@ -30,7 +30,7 @@ class FlatBufferEmitter:
         self._strings: dict[bytes, int] = {}
 
     def string(self, text: str | bytes | None) -> int | None:
-        """A string; equal ones are stored once."""
+        """Write a string; equal ones are stored once."""
         if text is None:
             return None
         raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
@@ -39,33 +39,33 @@ class FlatBufferEmitter:
         return self._strings[raw]
 
     def table(self, n_slots: int, fields: Fields) -> int:
-        """A table; see `Builder.table`."""
+        """Write a table; see `Builder.table`."""
         return self.builder.table(n_slots, fields)
 
     def bytes_vector(self, data: bytes | Array | None) -> int | None:
-        """A vector of bytes."""
+        """Write a vector of bytes."""
         if data is None:
             return None
         raw = np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else data
         return self.builder.vector(raw, len(data), 1)
 
     def numbers(self, values: Sequence[int] | None, kind: str = "I") -> int | None:
-        """A vector of 4-byte integers, unsigned (I) or signed (i)."""
+        """Write a vector of 4-byte integers, unsigned (I) or signed (i)."""
         if values is None:
             return None
         return self.builder.vector(pack(f"<{len(values)}{kind}", *values), len(values), 4)
 
     def offsets(self, items: Sequence[int]) -> int | None:
-        """A vector of tables or strings, None when empty."""
+        """Write a vector of tables or strings, None when empty."""
         return self.builder.offsets(items) if items else None
 
     def structs(self, layout: Struct, items: Sequence[Sequence[Any]], align: int) -> int:
-        """A vector of inline structs."""
+        """Write a vector of inline structs."""
         raw = b"".join(layout.pack(*item) for item in items)
         return self.builder.vector(raw, len(items), align)
 
     def dtype(self, dtype: DType | None) -> int | None:
-        """A DType table."""
+        """Write a DType table."""
         if dtype is None:
             return None
         if not dtype.is_quantized:
@@ -75,7 +75,7 @@ class FlatBufferEmitter:
         return self.table(3, [(2, "offset", param, 0), (0, "byte", dtype.code, 0), (1, "ubyte", 1, 0)])
 
     def param(self, record: Record) -> int:
-        """A parameter record."""
+        """Write a parameter record."""
         if isinstance(record, TypeParam):
             return self.dtype(record.dtype) or 0
         layout = history.fields(type(record), self.mge_version)
@@ -111,7 +111,7 @@ class FlatBufferEmitter:
                 )
 
     def finish(self, root: int, identifier: bytes) -> bytes:
-        """The finished buffer with its size prefix."""
+        """Return the finished buffer with its size prefix."""
         return self.builder.finish(root, identifier)
 
 

@@ -72,11 +72,11 @@ class Buffer:
             raise self.error(f"expected the identifier {identifier!r}, found {found!r}", 4)
 
     def error(self, message: str, pos: int) -> FormatError:
-        """A FormatError at a position of this buffer."""
+        """Make a FormatError at a position of this buffer."""
         return FormatError(message, offset=self.base + pos)
 
     def broken(self, message: str, pos: int) -> FormatError:
-        """A FormatError about the bytes themselves, not their meaning."""
+        """Make a FormatError about the bytes themselves, not their meaning."""
         return self.error(f"{message}; the file is damaged, copy it again", pos)
 
     def spend(self, units: int, pos: int) -> None:
@@ -88,11 +88,11 @@ class Buffer:
             )
 
     def root(self) -> Table:
-        """The root table."""
+        """Return the root table."""
         return self.table(0, 0)
 
     def table(self, at: int, depth: int) -> Table:
-        """The table that the offset stored at `at` points to."""
+        """Return the table that the offset stored at `at` points to."""
         return Table(self, self.follow(at), depth + 1)
 
     def vtable(self, vt: int, pos: int) -> tuple[int, tuple[int, ...]]:
@@ -138,7 +138,7 @@ class Buffer:
         return pos + 4, count
 
     def string(self, at: int) -> bytes:
-        """The bytes of the string that the offset at `at` points to."""
+        """Return the bytes of the string that the offset at `at` points to."""
         start, count = self.vector(at, 1)
         cached = self._strings.get(start)
         if cached is None:
@@ -149,7 +149,7 @@ class Buffer:
         return cached
 
     def text(self, at: int) -> str:
-        """The string at `at` as text; what is not UTF-8 becomes lone surrogates, written as those bytes."""
+        """Read the string at `at` as text; what is not UTF-8 becomes lone surrogates, written as those bytes."""
         pos = at + int(_U32.unpack_from(self.data, at)[0])
         cached = self._texts.get(pos)
         if cached is None:
@@ -194,39 +194,39 @@ class Table:
         return at
 
     def scalar(self, slot: int, wire: str, default: float = 0) -> float:
-        """A number of the wire type, or its default."""
+        """Read a number of the wire type, or its default."""
         if not self.offsets[slot]:
             return default
         form = SCALARS[wire]
         return form.unpack_from(self.buf.data, self.at(slot, form.size))[0]
 
     def integer(self, slot: int, wire: str, default: int = 0) -> int:
-        """An integer of the wire type, or its default."""
+        """Read an integer of the wire type, or its default."""
         if not self.offsets[slot]:
             return default
         form = SCALARS[wire]
         return int(form.unpack_from(self.buf.data, self.at(slot, form.size))[0])
 
     def table(self, slot: int) -> Table | None:
-        """A table field."""
+        """Read a table field."""
         if not self.offsets[slot]:
             return None
         return self.buf.table(self.at(slot, 4), self.depth)
 
     def text(self, slot: int) -> str | None:
-        """A string field as text."""
+        """Read a string field as text."""
         if not self.offsets[slot]:
             return None
         return self.buf.text(self.at(slot, 4))
 
     def raw_string(self, slot: int) -> bytes | None:
-        """A string field as bytes (MegEngine stores a pickle in one)."""
+        """Read a string field as bytes (MegEngine stores a pickle in one)."""
         if not self.offsets[slot]:
             return None
         return self.buf.string(self.at(slot, 4))
 
     def tables(self, slot: int) -> list[Table]:
-        """A vector of tables."""
+        """Read a vector of tables."""
         if not self.offsets[slot]:
             return []
         at = self.at(slot, 4)
@@ -235,7 +235,7 @@ class Table:
         return [self.buf.table(start + 4 * i, self.depth) for i in range(count)]
 
     def texts(self, slot: int) -> list[str]:
-        """A vector of strings."""
+        """Read a vector of strings."""
         if not self.offsets[slot]:
             return []
         at = self.at(slot, 4)
@@ -244,7 +244,7 @@ class Table:
         return [self.buf.text(start + 4 * i) for i in range(count)]
 
     def numbers(self, slot: int, wire: str) -> tuple[int, ...] | None:
-        """A vector of integers, None when absent."""
+        """Read a vector of integers, None when absent."""
         if not self.offsets[slot]:
             return None
         at = self.at(slot, 4)
@@ -257,7 +257,7 @@ class Table:
         return unpack_from(f"<{count}{form.format[-1]}", buf.data, start)
 
     def structs(self, slot: int, layout: Struct) -> list[tuple[int, ...]]:
-        """A vector of inline structs."""
+        """Read a vector of inline structs."""
         if not self.offsets[slot]:
             return []
         at = self.at(slot, 4)
@@ -266,7 +266,7 @@ class Table:
         return list(layout.iter_unpack(self.buf.data[start : start + count * layout.size]))
 
     def bytes_view(self, slot: int) -> Array | None:
-        """A vector of bytes as a uint8 view of the buffer, None when absent."""
+        """Read a vector of bytes as a uint8 view of the buffer, None when absent."""
         if not self.offsets[slot]:
             return None
         at = self.at(slot, 4)
@@ -275,7 +275,7 @@ class Table:
         return np.frombuffer(self.buf.data, np.uint8, count, start)
 
     def unions(self, tag_slot: int, slot: int) -> list[tuple[int, Table]]:
-        """A vector of unions: its tags and tables."""
+        """Read a vector of unions: its tags and tables."""
         tags = self.numbers(tag_slot, "ubyte") or ()
         members = self.tables(slot)
         if len(tags) != len(members):

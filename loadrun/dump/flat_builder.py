@@ -19,7 +19,7 @@ from flatbuffers import number_types
 __all__ = ["Builder", "Fields"]
 
 Fields = Sequence[tuple[int, str, Any, Any]]
-"""What a table holds: (slot, wire type or "offset", value, default); None and defaults are left out."""
+"""The fields of a table: (slot, wire type or "offset", value, default); None and defaults are left out."""
 
 _TYPES: Final = {
     "ubyte": number_types.Uint8Flags,
@@ -66,18 +66,18 @@ class Builder:
         self._size += len(piece)
 
     def string(self, raw: bytes) -> int:
-        """A string with the zero behind it."""
+        """Write a string with the zero behind it."""
         return self.vector(raw + b"\0", len(raw), 4)
 
     def vector(self, raw: bytes | memoryview, count: int, align: int) -> int:
-        """A vector of `count` items, whose bytes must not change before `finish`."""
+        """Write a vector of `count` items, whose bytes must not change before `finish`."""
         self._prepare(max(4, align), len(raw))
         self._write(raw)
         self._write(pack("<I", count))
         return self._size
 
     def offsets(self, items: Sequence[int]) -> int:
-        """A vector of tables or strings."""
+        """Write a vector of tables or strings."""
         self._prepare(4, 4 * len(items))
         # An offset counts from where it stands itself.
         place = self._size + 4 * len(items)
@@ -86,7 +86,7 @@ class Builder:
         return self._size
 
     def table(self, n_slots: int, fields: Fields) -> int:
-        """A table; larger fields first, so that no padding is needed.
+        """Write a table; larger fields first, so that no padding is needed.
 
         Args:
             n_slots: fields that the schema knows.
@@ -117,7 +117,7 @@ class Builder:
         return place
 
     def finish(self, root: int, identifier: bytes) -> bytes:
-        """The buffer with its size in front.
+        """Return the buffer with its size in front.
 
         Args:
             root: offset of the table that the buffer holds.
@@ -134,7 +134,7 @@ class Builder:
 def _layout(
     n_slots: int, kept: tuple[tuple[int, str], ...], end: int
 ) -> tuple[Struct, int, bytes, list[tuple[int, int]], int]:
-    """How a table with these fields lies in front of `end` bytes, counted modulo the widest alignment.
+    """Lay out a table with these fields in front of `end` bytes, counted modulo the widest alignment.
 
     Returns:
         Its layout: first the way to its vtable, then the fields from the last to the first. Its size and vtable.

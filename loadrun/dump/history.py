@@ -56,7 +56,7 @@ def retired_names() -> tuple[str, ...]:
 
 
 def fields(kind: type[Record], mge_version: int) -> tuple[RecordField, ...]:
-    """The fields of a record in the slot order of that release."""
+    """List the fields of a record in the slot order of that release."""
     now = kind.fields()
     if kind is ConvBias and mge_version < _V1_3:
         return (*now[:10], _OLD_BLOCK, *now[10:])
@@ -74,7 +74,7 @@ def upgrade(kind: type[Record], values: dict[str, Any]) -> Record:
 
 
 def member(enum: type[Any], raw: int, mge_version: int) -> Any:
-    """The enum member that a number stood for in that release.
+    """Return the enum member that a number stood for in that release.
 
     Raises:
         ValueError: the number has no member (the message lists the known ones).
@@ -97,7 +97,7 @@ def member(enum: type[Any], raw: int, mge_version: int) -> Any:
 
 
 def number(value: Any, mge_version: int) -> int:
-    """The number that an enum member had in that release: the inverse of `member`.
+    """Return the number that an enum member had in that release: the inverse of `member`.
 
     Raises:
         ValueError: the release did not have the member.
@@ -115,12 +115,12 @@ def number(value: Any, mge_version: int) -> int:
 
 
 def release(mge_version: int) -> str:
-    """The release's name: 101300 is 1.13.0."""
+    """Name the release: 101300 is 1.13.0."""
     return f"{mge_version // 100000}.{mge_version // 100 % 1000}.{mge_version % 100}"
 
 
 def _names(enum: type[Any], mge_version: int) -> tuple[str, ...] | None:
-    """The member names by number where that release counted otherwise than today."""
+    """List the member names by number where that release counted otherwise than today."""
     if enum is Format and mge_version < _V1_3:
         return next(names for since, names in _OLD_FORMATS if mge_version >= since)
     if _V1_5 <= mge_version < _V1_6:

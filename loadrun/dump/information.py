@@ -1,4 +1,4 @@
-"""What a dump says about itself: pickles written so that MegEngine reads them, and read without running anything."""
+"""Metadata of a dump: pickles written so that MegEngine reads them, and read without running anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be chosen about a dump, and what writing it returns: the options of MegEngine's ``trace.dump``."""
+"""Options of MegEngine's ``trace.dump``, and the record that writing a dump returns."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ class DumpOptions:
         strip_info_file: a JSON file, or an open one, that gets the operator types, dtypes and modes in use.
         append_json: whether that file's lists are extended instead of replaced.
         append: whether the dump is put behind what the file holds.
+        narrow: whether int64 and the like become int32, and float64 float32, even where that changes values; the
+            record says so. Without it writing is refused there.
 
     >>> DumpOptions(dump_format="FBS", keep_var_name=0).keep_opr_name is None
     True
@@ -68,6 +70,7 @@ class DumpOptions:
     strip_info_file: str | os.PathLike[str] | TextIO | None = None
     append_json: bool = False
     append: bool = False
+    narrow: bool = False
 
     def __post_init__(self) -> None:
         if self.dump_format not in (None, *FORMATS):
@@ -88,17 +91,18 @@ class DumpOptions:
             raise UsageError("append_json says how to write strip_info_file; name that file")
 
     def format_of(self, graph: Graph) -> str:
-        """The format in which a graph is written."""
+        """Return the format in which a graph is written."""
         return self.dump_format or ("FBS" if self.compat_older_version else graph.format)
 
     def apply(self, graph: Graph) -> Graph:
-        """The graph as it is to be written: itself, or a copy that follows the options."""
+        """Return the graph as it is to be written: itself, or a copy that follows the options."""
         unchanged = DumpOptions(
             self.dump_format,
             no_change_graph=self.no_change_graph or None,
             strip_info_file=self.strip_info_file,
             append_json=self.append_json,
             append=self.append,
+            narrow=self.narrow,
         )
         if self == unchanged:
             return graph
@@ -161,7 +165,7 @@ def _pickled(value: object) -> bytes:
 
 
 class DumpResult(NamedTuple):
-    """What was written; MegEngine's ``trace.dump`` returns the same counts in the same order.
+    """Counts of what was written; MegEngine's ``trace.dump`` returns the same in the same order.
 
     Attributes:
         nr_opr: operators of the graph.
@@ -185,7 +189,7 @@ class DumpResult(NamedTuple):
 
 
 def summary(graph: Graph, total: int, content_hash: int, testcases: int) -> DumpResult:
-    """The result of writing a graph."""
+    """Sum up what writing a graph gave."""
     weights = [t for o in _weights(graph) for t in o.tensors]
     return DumpResult(
         nr_opr=len(graph.oprs),
@@ -208,7 +212,7 @@ def _output_names(graph: Graph) -> list[str]:
 
 
 def strip_info(graph: Graph) -> dict[str, list[str]]:
-    """What a runtime needs to execute the graph, for building one that has nothing else.
+    """Keep what a runtime needs to execute the graph, for building one that has nothing else.
 
     >>> import loadrun
     >>> strip_info(loadrun.load("fixtures/nets/lstm_2_both.mge").graph)["elemwise_modes"]

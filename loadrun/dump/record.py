@@ -1,4 +1,4 @@
-"""What loadrun keeps behind the testcases of a file: where they come from, and digests of every tensor.
+"""The record that loadrun keeps behind a file's testcases: where they come from, and digests of every tensor.
 
 MegEngine reads a graph and as many testcases as the header says and looks at nothing behind them. There stand the
 8 bytes of `MAGIC`, the length of the rest as u64, and one JSON object a line: the first about the file, then one for
@@ -28,6 +28,7 @@ __all__ = [
     "input_order",
     "intermediates_at",
     "moved",
+    "narrowings",
     "numbered",
     "tensor_digest",
 ]
@@ -41,6 +42,22 @@ def input_order(record: memoryview) -> tuple[str, ...]:
         # What is wrong with a record is for `verify` to say.
         return ()
     return tuple(n for n in found if isinstance(n, str)) if isinstance(found, list) else ()
+
+
+def narrowings(record: memoryview) -> list[str]:
+    """What a record says of dtypes that were narrowed although that changes values, as sentences."""
+    try:
+        found = header(record).get("narrowed")
+    except FormatError:
+        return []
+    if (
+        not isinstance(found, dict)
+        or found.get("asked") is not True
+        or not isinstance(found.get("dtypes"), dict)
+    ):
+        return []
+    pairs = ", ".join(f"{wide} as {narrow}" for wide, narrow in found["dtypes"].items())
+    return [f"narrowed when it was written, as --narrow asks: {pairs}; values may not be those of the model"]
 
 
 def intermediates_at(record: object, testcase: int) -> list[list[float | None]] | None:
@@ -58,7 +75,7 @@ def intermediates_at(record: object, testcase: int) -> list[list[float | None]] 
 
 
 def moved(record: memoryview, old: Graph, new: Graph) -> bytes:
-    """A record for the rewritten form of a graph: its digest takes the place of the old one, if that is right."""
+    """Rewrite a record for the rewritten form of a graph: its digest replaces the old one, if that is right."""
 
     about = header(record)
     if about.get("model") != graph_digest(old):
@@ -67,7 +84,7 @@ def moved(record: memoryview, old: Graph, new: Graph) -> bytes:
 
 
 def numbered(record: memoryview, number: int) -> bytes:
-    """A record that says which dump of its file it is about; as it is where it is damaged."""
+    """Say in a record which dump of its file it is about; leave it as it is where it is damaged."""
     try:
         about = header(record)
     except FormatError:
@@ -76,7 +93,7 @@ def numbered(record: memoryview, number: int) -> bytes:
 
 
 def _headed(record: memoryview, about: Mapping[str, object]) -> bytes:
-    """A record with another first line."""
+    """Give a record another first line."""
     import json  # for start-up
 
     rest = bytes(record[HEAD:])
@@ -85,7 +102,7 @@ def _headed(record: memoryview, about: Mapping[str, object]) -> bytes:
 
 
 def tensor_digest(value: Array, dtype: DType | None = None) -> str:
-    """A digest of dtype, shape and bytes.
+    """Hash dtype, shape and bytes.
 
     >>> tensor_digest(np.zeros(2, "f4")) == tensor_digest(np.zeros((2, 1), "f4"))
     False
@@ -99,7 +116,7 @@ def tensor_digest(value: Array, dtype: DType | None = None) -> str:
 
 
 def graph_digest(graph: Graph) -> str:
-    """A digest of what a graph computes: operators, parameters, stored tensors and outputs, in either format.
+    """Hash what a graph computes: operators, parameters, stored tensors and outputs, in either format.
 
     Names of variables and operators do not count, those of inputs do.
     """
@@ -121,7 +138,7 @@ def graph_digest(graph: Graph) -> str:
 
 
 def _as_read_back(param: Record) -> Record:
-    """A parameter record as it is read from a file, which holds 32 bits of most numbers, and steps as plain numbers."""
+    """Return a parameter record as a file gives it back: 32 bits of most numbers, steps as plain numbers."""
     stored: dict[str, object] = {}
     for f, (_, value) in zip(param.fields(), param.pairs(), strict=True):
         if f.wire == "float" and value != f.default:
@@ -156,7 +173,7 @@ class RecordWriter:
         self._line(line)
 
     def parts(self) -> Iterator[bytes]:
-        """The bytes of the record, piece by piece."""
+        """Yield the bytes of the record, piece by piece."""
         length = self.file.tell()
         self.file.seek(0)
         yield MAGIC + pack("<Q", length)

@@ -21,7 +21,7 @@ _DTYPES: Final = {int(d): d.name for d in DTypeEnum}
 
 
 def read_dtype(t: Table) -> DType:
-    """A DType table."""
+    """Read a DType table."""
     code = t.integer(0, "byte")
     name = _DTYPES.get(code)
     if name is None:
@@ -39,7 +39,7 @@ def read_dtype(t: Table) -> DType:
 
 
 def read_param(t: Table, code: int, mge_version: int) -> Record:
-    """The parameter record with that union code."""
+    """Read the parameter record with that union code."""
     kind = Record.by_code.get(code)
     if kind is None:
         raise t.buf.error(
@@ -75,7 +75,7 @@ def _width(f: RecordField) -> int:
 
 @cache
 def _is_flat(code: int) -> bool:
-    """Whether tables of that record hold all their values inline."""
+    """Tell whether tables of that record hold all their values inline."""
     return not any(f.wire.startswith("[") for f in Record.by_code[code].fields())
 
 
@@ -99,7 +99,7 @@ def _field(t: Table, slot: int, f: RecordField, kind: type[Record], mge_version:
 
 
 def read_params(t: Table, slots: tuple[int, int, int, int], mge_version: int) -> tuple[Record, ...]:
-    """All parameter records of an operator; `slots` are tag, table, additional tags, additional tables."""
+    """Read all parameter records of an operator; `slots` are tag, table, additional tags, additional tables."""
     found = []
     code = t.integer(slots[0], "ubyte")
     first = t.table(slots[1])
@@ -134,7 +134,7 @@ def _index(attribute: str) -> dict[int, Op]:
 
 
 def find_op(t: Table, kind: str, type_id: int, name: str | None = None) -> Op:
-    """The operator with a type id; `kind` is id_v1, id_mgbs or id_v2."""
+    """Find the operator with a type id; `kind` is id_v1, id_mgbs or id_v2."""
     # Of a name that the file gives only one id is worked out; those of all operators take milliseconds.
     op = CATALOG.get(name or "")
     if op is None or getattr(op, kind) != type_id:

@@ -38,12 +38,12 @@ class _Layout(NamedTuple):
     tensors: tuple[tuple[DType, tuple[int, ...]], ...]
 
     def fits(self, data: memoryview) -> bool:
-        """Whether bytes of the same length are alike outside the tensors."""
+        """Tell whether bytes of the same length are alike outside the tensors."""
         return all(data[at : at + len(piece)] == piece for at, piece in self.between)
 
 
 def _layout(data: memoryview, tensors: Sequence[StoredTensor]) -> _Layout | None:
-    """The layout of a testcase whose tensors are views of `data`; None where one is not."""
+    """Return the layout of a testcase whose tensors are views of `data`; None where one is not."""
     first = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
     spans = []
     for t in tensors:
@@ -62,7 +62,7 @@ def _layout(data: memoryview, tensors: Sequence[StoredTensor]) -> _Layout | None
 
 
 def _tensors_overwritten(data: memoryview, layout: _Layout, byte: int) -> memoryview:
-    """The bytes with every byte of the tensors replaced."""
+    """Replace every byte of the tensors."""
     copy = bytearray(data)
     for start, stop in layout.spans:
         copy[start:stop] = bytes([byte]) * (stop - start)
@@ -76,7 +76,7 @@ class Reader:
         self._layouts: dict[int, _Layout | None] = {}
 
     def read(self, data: memoryview, parse: Parse) -> Sequence[StoredTensor]:
-        """The tensors of a testcase; what `parse` raises, it raises."""
+        """Read the tensors of a testcase; what `parse` raises, it raises."""
         size = len(data)
         layout = self._layouts.get(size)
         if layout is not None and layout.fits(data):
@@ -99,7 +99,7 @@ class Reader:
 
 
 def _sure(data: memoryview, tensors: Sequence[StoredTensor], parse: Parse) -> _Layout | None:
-    """The layout, if the parser finds the same one whatever the numbers are: no table lies among them."""
+    """Return the layout, if the parser finds the same one whatever the numbers are: no table lies among them."""
     layout = _layout(data, tensors)
     if layout is None:
         return None
@@ -128,7 +128,7 @@ class RepeatedWriter:
         self._made: dict[tuple[tuple[DType, tuple[int, ...]], ...], tuple[bytes, _Layout] | None] = {}
 
     def write(self, tensors: Sequence[StoredTensor]) -> bytes:
-        """The bytes of a testcase; what `build` raises, it raises."""
+        """Return the bytes of a testcase; what `build` raises, it raises."""
         form = tuple((t.dtype, t.shape or ()) for t in tensors)
         known = self._made.get(form)
         if known is not None:
@@ -155,7 +155,7 @@ class RepeatedWriter:
 
 
 def _stamped(built: bytes, layout: _Layout, tensors: Sequence[StoredTensor]) -> bytes:
-    """The bytes of one testcase with the numbers of another of its form."""
+    """Return the bytes of one testcase with the numbers of another of its form."""
     copy = bytearray(built)
     for (start, stop), t in zip(layout.spans, tensors, strict=True):
         assert t.data is not None

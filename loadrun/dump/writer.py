@@ -24,7 +24,7 @@ _EMPTY_USER_INFO = b"\x80\x04N."
 
 
 def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
-    """One graph as the bytes of a plain dump.
+    """Write a graph as the bytes of a plain dump.
 
     >>> from loadrun.graph.dtypes import DType
     >>> from loadrun.dump import loads
@@ -39,7 +39,7 @@ def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
 
 
 def dump_and_hash(graph: Graph, *, format: str | None = None) -> tuple[bytes, int]:
-    """The bytes of a plain dump and its content hash, which is 0 in FBS_V2."""
+    """Return the bytes of a plain dump and its content hash, which is 0 in FBS_V2."""
     kind = format or graph.format
     if kind not in ("FBS_V2", "FBS"):
         raise FormatError(f"format {kind!r} is unknown; known are 'FBS_V2' and 'FBS'")
@@ -55,7 +55,7 @@ def dump_and_hash(graph: Graph, *, format: str | None = None) -> tuple[bytes, in
 
 
 def testcase_tensors(testcase: Testcase, names: Iterable[str]) -> list[StoredTensor]:
-    """What a file holds of one testcase: a tensor per graph input, in the order of `names`.
+    """List what a file holds of one testcase: a tensor per graph input, in the order of `names`.
 
     Raises:
         FormatError: the testcase lacks one of the inputs.
@@ -71,12 +71,12 @@ def testcase_tensors(testcase: Testcase, names: Iterable[str]) -> list[StoredTen
 
 
 def testcase_graph(testcase: Testcase, names: Iterable[str]) -> Graph:
-    """The graph that stores one testcase; see `testcase_tensors`."""
+    """Build the graph that stores one testcase; see `testcase_tensors`."""
     return tensors_graph(testcase_tensors(testcase, names))
 
 
 def tensors_graph(tensors: Iterable[StoredTensor]) -> Graph:
-    """The graph that stores the tensors of one testcase: a SharedDeviceTensor for each."""
+    """Make the graph that stores the tensors of one testcase: a SharedDeviceTensor for each."""
     graph = Graph(metadata=Metadata(user_info=b""))
     for tensor in tensors:
         graph.outputs += graph.add("SharedDeviceTensor", tensors=[tensor], names=[None])
@@ -90,7 +90,7 @@ testcase_graph.__test__ = testcase_tensors.__test__ = False  # type: ignore[attr
 
 
 def _numbering(graph: Graph) -> dict[int, int]:
-    """Running variable numbers by identity, whatever the variables' own ids are.
+    """Assign running numbers to variables by identity, whatever their own ids are.
 
     Raises:
         FormatError: the graph breaks a rule that every reader relies on.
@@ -135,7 +135,7 @@ def _check_tensor(where: str, tensor: StoredTensor) -> None:
 
 
 def _stored_name(var: Var) -> str | None:
-    """The name that a reader gives a variable for its tensor or its operator."""
+    """Return the name that a reader gives a variable for its tensor or its operator."""
     opr = var.owner
     if var.index < len(opr.tensors) and opr.tensors[var.index].name:
         return opr.tensors[var.index].name
@@ -149,7 +149,7 @@ def _original_ids(graph: Graph, numbers: Mapping[int, int]) -> list[int]:
 
 
 class _Common:
-    """What both versions write alike."""
+    """The part of writing that both versions share."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -342,7 +342,7 @@ class _V1(_Common):
         return head + pack("<Q", len(area)) + area + fbs
 
     def content_hash(self) -> int:
-        """A stable 64-bit number that is never 0, from the operators and the tensor values."""
+        """Compute a stable 64-bit number that is never 0, from the operators and the tensor values."""
         import hashlib  # for start-up
 
         digest = hashlib.blake2b(str(self.graph).encode(), digest_size=8)

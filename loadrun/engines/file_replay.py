@@ -83,12 +83,12 @@ class FileReplay:
         return OutputResult(name, value.shape, self._dtype(output, value), Verdict.NOT_COMPARED, value=value)
 
     def _dtype(self, output: str, value: Array) -> DType:
-        """The data type of a value: the declared one, where the value is of that, else its own."""
+        """Return the data type of a value: the declared one, where the value is of that, else its own."""
         known = self.source.outputs.get(output)
         return known if known is not None and known.np == value.dtype else array_dtype(value)
 
     def _judged(self, output: str, expect: FileValue, get: FileValue) -> Iterator[OutputResult]:
-        """An output, or every value of a sequence."""
+        """Judge an output, or every value of a sequence."""
         expected, computed = dict(_flat(output, expect)), dict(_flat(output, get))
         for name, value in computed.items():
             if name in expected:
@@ -107,12 +107,12 @@ class FileReplay:
     def _one(self, output: str, name: str, expect: Array, get: Array) -> OutputResult:
         error = self.source.error(output, expect, get)
         maxerr = self.source.maxerr(output)
-        question = Criteria(name, self._dtype(output, get), maxerr, policy=policy_for(self.policies, name))
-        question = question._replace(loosened=self.loosened.get(output))
+        criteria = Criteria(name, self._dtype(output, get), maxerr, policy=policy_for(self.policies, name))
+        criteria = criteria._replace(loosened=self.loosened.get(output))
         if error is None:
-            return judge(question, expect, get)
+            return judge(criteria, expect, get)
         own = np.array([error])
-        asked = question._replace(formula=Formula.OTHER)
+        asked = criteria._replace(formula=Formula.OTHER)
         if "U" in (expect.dtype.kind, get.dtype.kind):
             # Texts are compared as numbers that stand for them; nothing else can be asked of them.
             return replace(judge(asked, *_numbered(expect, get), own), value=get, expect=None)
@@ -124,7 +124,7 @@ class FileReplay:
 
 
 def own_inputs(testcase: Testcase) -> dict[str, FileValue]:
-    """The inputs of a testcase as its model's file has them.
+    """Return the inputs of a testcase as its model's file has them.
 
     >>> case = Testcase({"x": np.ones(1, "i4")}).with_own({"x": np.ones((), "i8"), "y:expect": None})
     >>> own_inputs(case)
@@ -135,7 +135,7 @@ def own_inputs(testcase: Testcase) -> dict[str, FileValue]:
 
 
 def file_errors(source: SourceFile, testcase: Testcase) -> dict[str, Callable[[Array, Array], float] | None]:
-    """What measures the error of two values by a file's own rule, by the names that a testcase's outputs have."""
+    """Return what measures two values' error by a file's own rule, by the names of the testcase's outputs."""
 
     def measure(output: str) -> Callable[[Array, Array], float]:
         def error(expect: Array, get: Array) -> float:
@@ -154,7 +154,7 @@ def file_errors(source: SourceFile, testcase: Testcase) -> dict[str, Callable[[A
 
 
 def _flat(name: str, value: FileValue) -> Iterator[tuple[str, Array]]:
-    """An output as arrays by name: values of a sequence are numbered, those of a map are one array."""
+    """Yield an output as arrays by name: values of a sequence are numbered, those of a map are one array."""
     if value is None:
         return
     if isinstance(value, Mapping):
@@ -172,7 +172,7 @@ def _flat(name: str, value: FileValue) -> Iterator[tuple[str, Array]]:
 
 
 def _in_form_of(value: FileValue, expect: FileValue) -> FileValue:
-    """An expected value as the graph has it, in the type of the file's own value."""
+    """Convert an expected value from the graph's form to the type of the file's own value."""
     if not isinstance(value, np.ndarray) or not isinstance(expect, np.ndarray):
         return expect
     if value.dtype.kind not in "biuf":

@@ -68,7 +68,7 @@ class ForeignEngine:
 
     @property
     def about(self) -> About:
-        """What executes, and how it computes."""
+        """Describe what executes, and how it computes."""
         with blamed(self._name, "to say what it is"):
             return self._engine.about
 

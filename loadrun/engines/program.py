@@ -18,6 +18,7 @@ from ..graph.dtypes import Array, DType, round_bfloat16
 from ..ops.catalog import types
 from ..ops.control import Branches
 from ..ops.infer import Inference, describe, misfit
+from ..ops.kernels import kernel_of
 from ..ops.op import Trait
 from ..ops.registry import Binder, Bound, Call, Kernel, ShapeCall, implementation
 
@@ -40,7 +41,7 @@ __all__ = [
 Observer = Callable[[Opr, Sequence[Array]], None]
 """Called after every operator with the operator and its output arrays."""
 ABSENT = np.empty(0, np.bool_)
-"""What an operator that joins branches gets from one that was not taken."""
+"""The value that an operator which joins branches gets from one that was not taken."""
 _WRITES_INTO, _RANDOM = types(Trait.IN_PLACE | Trait.INTO_FIRST), types(Trait.RANDOM)
 
 
@@ -123,7 +124,7 @@ def make_step(opr: Opr, constant: Collection[int], branches: Branches) -> Step:
     )
     guard = branches.guard.get(opr.id)
     return Step(
-        implementation(opr.type).kernel,
+        kernel_of(call),
         call,
         tuple(v.id for v in inputs),
         tuple(v.id for v in opr.outputs),

@@ -31,7 +31,7 @@ class ModelOptions:
     """
 
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    constants: Mapping[str, Array] = field(default_factory=dict)
+    constants: Mapping[str, Array] = field(default_factory=dict, compare=False)
 
     @property
     def read(self) -> dict[str, Any]:

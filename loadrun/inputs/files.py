@@ -30,7 +30,7 @@ from .json_arrays import json_arrays
 __all__ = ["image_array", "image_loss", "members", "read_array", "read_json", "read_npy"]
 
 _DTYPE = re.compile(r"[<>|=]?([?]|b1|f[248]|f1[26]|c(8|16|24|32)|[iu][1248])")
-"""Long double and complex numbers as well, of which MegEngine keeps what float64 holds of the real part."""
+"""Long double numbers as well, of which MegEngine keeps what float64 holds."""
 _MAX_HEADER = 2**16
 _PART = 2**22
 _SMALL_NPZ = 2**28
@@ -89,7 +89,7 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
         path: name for messages.
 
     Returns:
-        numbers or booleans in the machine's byte order; a 0-d array has shape (1,).
+        numbers, complex ones included, or booleans in the machine's byte order; a 0-d array has shape (1,).
 
     Raises:
         InputError: the header is malformed, the data are fewer than it says, or they are not numbers.
@@ -130,8 +130,11 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
         values: Array = flat != 0
     else:
         with np.errstate(all="ignore"):
-            values = flat.view(dtype).astype(dtype.newbyteorder("="), copy=False).real
-            values = values.astype(np.float64) if values.dtype.itemsize > 8 else values
+            values = flat.view(dtype).astype(dtype.newbyteorder("="), copy=False)
+            if dtype.kind == "c":
+                values = values.astype(np.complex128) if values.dtype.itemsize > 16 else values
+            elif values.dtype.itemsize > 8:
+                values = values.astype(np.float64)
     array = values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
     return array.reshape(1) if array.ndim == 0 else array
 
@@ -232,7 +235,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _DEPTH, _COLOURS = 24, 25
 """Where a PNG says how many bits its numbers have, and what they are; 4 in that is an alpha channel."""
 _TIFF_BITS, _TIFF_CHANNELS, _TIFF_COLOURS = 258, 277, 262
-"""What a TIFF calls the same."""
+"""Tags under which a TIFF says the same."""
 
 
 def image_loss(path: str) -> str:

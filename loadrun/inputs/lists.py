@@ -85,7 +85,7 @@ def expand(specs: str | Iterable[str]) -> Iterator[LocatedSpec]:
 
 
 def files_named(specs: Iterable[str]) -> list[str]:
-    """The files that specifications name themselves; none of those that are malformed, which whoever loads them says.
+    """List the files that specifications name themselves; malformed ones are left to whoever loads them.
 
     >>> files_named(["a:x.npy; b:y.npz!k", "@list.txt", "#rand(0,1)", "a:[1"])
     ['x.npy', 'y.npz', 'list.txt']

@@ -384,12 +384,19 @@ def cast(array: Array, dtype: DType) -> Array:
     bool by != 0.
 
     Raises:
-        InputError: NaN, infinity or more than 64 bits for an integer type, or a number that the type leaves out.
+        InputError: NaN, infinity or more than 64 bits for an integer type, a number that the type leaves out, or
+            an imaginary part for a real type.
 
     >>> cast(np.array([1.9, -1.9, 300.0]), DType("Uint8")).tolist()
     [1, 255, 44]
     """
     want = dtype.np
+    if array.dtype.kind == "c" != want.kind:
+        if np.any(array.imag):
+            raise InputError(
+                f"the data holds complex numbers, which {dtype} cannot hold; save their real part"
+            )
+        array = array.real
     if want.kind in "iu" and array.dtype.kind == "f":
         if not (np.abs(array) < 2.0**63).all():
             raise InputError(

@@ -1,1 +1,1 @@
-"""What MegEngine's C++ tool load_and_run does, done here: its flags, its names, its files."""
+"""MegEngine's C++ tool load_and_run, done again: its flags, its names, its files."""

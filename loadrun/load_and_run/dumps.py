@@ -32,7 +32,7 @@ _SHOWN = 5
 
 
 def binary(text: str, array: Array, dtype: DType) -> bytes:
-    """A file of a binary dump.
+    """Return the bytes of a file of a binary dump.
 
     Args:
         text: how the variable is printed.
@@ -71,7 +71,7 @@ class BinaryDump:
             _write(path, binary(text, array, _dtype(var)))
 
     def end(self) -> None:
-        """A run ended."""
+        """Note that a run ended."""
 
 
 class OutputDump:
@@ -98,7 +98,7 @@ class OutputDump:
                 _write(path, binary(text, array, _dtype(var)))
 
     def end(self) -> None:
-        """A run ended."""
+        """Note that a run ended."""
         self.run += 1
 
 
@@ -138,7 +138,7 @@ class TextDump:
         return f"  [i{i}]var{n}: {self._heads.get(var.id, '<invalid>')} {plan.storage(var)}\n"
 
     def end(self) -> None:
-        """A run ended: write what was noted, in the order in which MegEngine executes."""
+        """End a run: write what was noted, in the order in which MegEngine executes."""
         for opr in self.plan.order:
             self.out.write(self._blocks.pop(opr.id, ""))
         self.out.flush()
@@ -147,7 +147,7 @@ class TextDump:
 
 
 def numbers(array: Array) -> str:
-    """The first numbers of an array, as MegEngine prints them.
+    """Format the first numbers of an array, as MegEngine prints them.
 
     >>> import numpy as np
     >>> numbers(np.array([1, 2.5, 1e-9, 4, 5, 6], "f4"))
@@ -159,12 +159,12 @@ def numbers(array: Array) -> str:
 
 
 def _first(array: Array) -> Array:
-    """The first elements of an array without a copy of all of it."""
+    """Return the first elements of an array without a copy of all of it."""
     return np.array([array.flat[i] for i in range(min(array.size, _SHOWN + 1))])
 
 
 def number(value: float, digits: int) -> str:
-    """A number as C's %g prints it."""
+    """Format a number as C's %g prints it."""
     if math.isnan(value):
         return "-nan" if math.copysign(1, value) < 0 else "nan"
     return f"{value:.{digits}g}"

@@ -327,7 +327,7 @@ _BY_NAME = {f.name: f for f in FLAGS}
 
 
 def by_name(name: str) -> Flag:
-    """The flag of a name, dashes or underscores.
+    """Return the flag of a name, dashes or underscores.
 
     Raises:
         KeyError: there is none.
@@ -348,15 +348,15 @@ class ParsedFlags:
     values: dict[str, bool | int | float | str] = field(default_factory=dict)
 
     def on(self, name: str) -> bool:
-        """Whether a switch is on."""
+        """Tell whether a switch is on."""
         return bool(self.values.get(name, False))
 
     def text(self, name: str) -> str:
-        """The value of a flag that takes text, "" where it was not given."""
+        """Return the value of a flag that takes text, "" by default."""
         return str(self.values.get(name, ""))
 
     def number(self, name: str) -> int:
-        """The value of a flag that takes a whole number, its default where it was not given."""
+        """Return the value of a flag that takes a whole number, or its default."""
         return int(self.values.get(name, _BY_NAME[name].default))
 
 

@@ -56,7 +56,7 @@ def _operator(plan: ExecutionPlan, opr: Opr) -> dict[str, Any]:
 
 
 def _scratch(plan: ExecutionPlan, number: int, name: str) -> dict[str, Any]:
-    """The variable of an operator's scratch memory, whose size is MegEngine's own."""
+    """Describe the variable of an operator's scratch memory, whose size is MegEngine's own."""
     return {
         **_common(plan, number, name),
         "flag": ["VOLATILE_CONTENT", "ALLOW_EMPTY_SHAPE"],
@@ -112,7 +112,7 @@ def _memory(var: Var, size: tuple[int, ...] | None) -> dict[str, Any] | None:
 
 
 def profile_json(measured: Mapping[str, Any], plan: ExecutionPlan) -> dict[str, Any]:
-    """A profile of the engine with MegEngine's numbers, names and classes.
+    """Write a profile of the engine with MegEngine's numbers, names and classes.
 
     Args:
         measured: what `loadrun.engines.reference.ReferenceEngine.get_profile` gave.
@@ -144,7 +144,7 @@ def _renumbered(extra: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[st
 
 
 def memory_json(plan: ExecutionPlan) -> dict[str, Any]:
-    """When each piece of memory is needed and where it would lie, planned as if nothing were written in place.
+    """Plan when each piece of memory is needed and where it would lie, as if nothing were written in place.
 
     Views take no piece of their own. Times count executed operators, addresses bytes; weights and inputs, which stay,
     come last.
@@ -203,7 +203,7 @@ def _chunk(i: int, kind: str, begin: int, stop: int, place: int, size: int) -> d
 
 
 def _addresses(pieces: list[tuple[int, int, int]]) -> tuple[list[int], int]:
-    """An address for each piece (begin, end, size), the largest first, at the lowest place that is free meanwhile."""
+    """Choose an address for each piece (begin, end, size), the largest first, at the lowest place free meanwhile."""
     places = [0] * len(pieces)
     done: list[int] = []
     for i in sorted(range(len(pieces)), key=lambda i: -pieces[i][2]):

@@ -81,7 +81,7 @@ def compiled(graph: Graph, before: Numbering) -> Numbering:
 
 
 def host_inputs(opr: Opr) -> frozenset[int]:
-    """Which inputs an operator wants on the host: sizes and places, and inputs of which it looks at the shape alone."""
+    """List the inputs an operator wants on the host: sizes, places, and those of which it reads the shape alone."""
     cls = CATALOG[opr.type].class_name
     if cls in _LAST_HOST:
         return frozenset((len(opr.inputs) - 1,))
@@ -89,14 +89,14 @@ def host_inputs(opr: Opr) -> frozenset[int]:
 
 
 def _waited_for(opr: Opr, known: Inference) -> list[Var]:
-    """The inputs that must be computed before an operator: all but those that are known on the host beforehand."""
+    """List the inputs that must be computed before an operator: all but those known on the host beforehand."""
     host = host_inputs(opr)
     there = known.shapes if Trait.SHAPE_ONLY in CATALOG[opr.type].traits else known.values
     return [v for i, v in enumerate(opr.inputs) if i not in host or v.id not in there]
 
 
 def executed(graph: Graph, known: Inference) -> list[Opr]:
-    """The operators that MegEngine executes: those whose values are wanted and not known beforehand."""
+    """List the operators that MegEngine executes: those whose values are wanted and not known beforehand."""
     todo = [v.owner for v in graph.outputs]
     wanted: dict[int, Opr] = {}
     while todo:
@@ -110,7 +110,7 @@ def executed(graph: Graph, known: Inference) -> list[Opr]:
 def sequence(
     oprs: Sequence[Opr], numbers: Numbering, known: Inference, *, inputs_first: bool = True
 ) -> list[Opr]:
-    """The order of execution: inputs first, then what follows the freshest value, then the highest number.
+    """Return the order of execution: inputs first, then what follows the freshest value, then the highest number.
 
     Args:
         oprs: what is executed.

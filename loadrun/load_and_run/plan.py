@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 NONE, CONST, RUNTIME, MISSING = 1, 2, 4, 8
-"""What MegEngine knows of a shape or value before it executes: nothing says how to infer it, it is constant, it follows
+"""Kinds of knowledge of a shape or value before execution: nothing says how to infer it, it is constant, it follows
 from the inputs, or something is missing."""
 STATIC_NAMES = {NONE: "NO_DESC", CONST: "CONST", RUNTIME: "RT_STATIC", MISSING: "MISSING_INP"}
 _NODE = 'CompNode("cpu0:0" from "xpux:0")'
@@ -35,7 +35,7 @@ _NO_AXIS = 7
 
 
 class ExecutionPlan:
-    """What MegEngine does with a graph, for given input shapes.
+    """The order and numbers in which MegEngine executes a graph, for given input shapes.
 
     Args:
         graph: the graph to execute; its dtypes are inferred.
@@ -65,7 +65,7 @@ class ExecutionPlan:
         self._layouts[var.id] = self._layout(var, array)
 
     def infer_type(self, var: Var) -> tuple[int, int]:
-        """What is known beforehand of a variable's shape and of its value."""
+        """Tell what is known beforehand of a variable's shape and of its value."""
         return self._shape[var.id], self._value[var.id]
 
     def storage(self, var: Var) -> str:
@@ -85,7 +85,7 @@ class ExecutionPlan:
         return layout_text(shape, strides, var.dtype.name if var.dtype else "?")
 
     def info(self, var: Var, numbers: Numbering | None = None) -> str:
-        """A variable as MegEngine's messages show it, with the numbers of what is executed unless others are given."""
+        """Show a variable as MegEngine's messages do, with the numbers of what is executed unless others are given."""
         numbers = numbers or self.numbers
         number, name = numbers.var(var)
         owner = numbers.oprs[var.owner.id]
@@ -100,14 +100,14 @@ class ExecutionPlan:
         )
 
     def infos(self, opr: Opr, numbers: Numbering | None = None) -> str:
-        """The inputs of an operator, numbered where there are several."""
+        """Show the inputs of an operator, numbered where there are several."""
         inputs = (numbers or self.numbers).inputs(opr)
         one = len(inputs) == 1
         return " ".join(f"{'' if one else f'{i}='}{self.info(v, numbers)}" for i, v in enumerate(inputs))
 
 
 def shape_text(shape: Shape) -> str:
-    """A shape as MegEngine prints it.
+    """Format a shape as MegEngine prints it.
 
     >>> shape_text((1, 10))
     '{1,10}'
@@ -116,7 +116,7 @@ def shape_text(shape: Shape) -> str:
 
 
 def layout_text(shape: Shape, strides: list[int], dtype: str) -> str:
-    """A shape with the steps between elements, as MegEngine prints it.
+    """Format a shape with the steps between elements, as MegEngine prints it.
 
     >>> layout_text((2, 3), [3, 1], "Float32")
     '{2(3),3(1) Float32}'
@@ -125,7 +125,7 @@ def layout_text(shape: Shape, strides: list[int], dtype: str) -> str:
 
 
 def packed(shape: Shape) -> list[int]:
-    """The steps between elements of an array without gaps.
+    """Return the steps between elements of an array without gaps.
 
     >>> packed((2, 3, 4))
     [12, 4, 1]
@@ -137,7 +137,7 @@ def packed(shape: Shape) -> list[int]:
 
 
 def _static(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
-    """What is known of shapes and values before anything is executed."""
+    """Tell what is known of shapes and values before anything is executed."""
     shapes: dict[int, int] = {}
     values: dict[int, int] = {}
     for opr in graph.oprs:

@@ -1,4 +1,4 @@
-"""What looks at values while a model runs: ``--range`` and ``--check_var_value``."""
+"""Plugins that look at values while a model runs: ``--range`` and ``--check_var_value``."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Plugin(Protocol):
     """Sees every operator that MegEngine would execute, with its outputs, and the end of each run."""
 
     def __call__(self, opr: Opr, outputs: Sequence[Array]) -> None:
-        """An operator ran."""
+        """Note that an operator ran."""
         ...
 
     def end(self) -> None:
-        """A run ended."""
+        """Note that a run ended."""
         ...
 
 
@@ -62,11 +62,11 @@ class RangeCheck:
                 )
 
     def end(self) -> None:
-        """A run ended."""
+        """Note that a run ended."""
 
 
 def interval(text: str) -> tuple[int, int]:
-    """The numbers of ``--check_var_value INTERVAL[:FIRST]``.
+    """Parse the numbers of ``--check_var_value INTERVAL[:FIRST]``.
 
     Raises:
         UsageError: they are not numbers, or the interval is 0.
@@ -126,7 +126,7 @@ class ValueCheck:
             )
 
     def end(self) -> None:
-        """A run ended: go on to the next variable where it is time."""
+        """End a run: go on to the next variable where it is time."""
         if self._filled:
             self._count += 1
             if self._count != self.runs:

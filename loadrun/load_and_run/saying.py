@@ -1,4 +1,4 @@
-"""What load_and_run prints: its lines, its table of inputs and outputs, its message of a failed check."""
+"""The output of load_and_run: its lines, its table of inputs and outputs, its message of a failed check."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ class Log:
         self._lock = threading.Lock()
 
     def log(self, site: str, text: str) -> None:
-        """A line that begins with the time and the place that it comes from."""
+        """Print a line that begins with the time and the place that it comes from."""
         place = _SITES.get(site, site)
         self.say(f"[{time.strftime('%d %H:%M:%S')} {place}] {text}")
 
     def say(self, text: str) -> None:
-        """A line on standard error."""
+        """Print a line on standard error."""
         with self._lock:
             print(text, file=self.err, flush=True)
 
     def result(self, text: str) -> None:
-        """A line on standard output."""
+        """Print a line on standard output."""
         with self._lock:
             print(text, file=self.out, flush=True)
 
 
 def model_table(plan: ExecutionPlan) -> str:
-    """Inputs and outputs, as ``--model_info`` shows them.
+    """List inputs and outputs, as ``--model_info`` shows them.
 
     >>> import loadrun
     >>> print(model_table(ExecutionPlan(loadrun.load("fixtures/nets/mlp.mge").graph)).splitlines()[0])
@@ -94,7 +94,7 @@ def _middle(text: str, width: int) -> str:
 
 
 def unequal(check: Check, out: OutputResult, plan: ExecutionPlan) -> str:
-    """The message of a failed check."""
+    """Return the message of a failed check."""
     expect, get = out.expect, out.value
     head = f"Value of: {plan.info(check.get)}\n  Actual: "
     middle = f"\nExpected: {plan.info(check.expect)}\nWhich is: "

@@ -1,4 +1,4 @@
-"""What load_and_run does with a model, step by step, with its lines."""
+"""The steps of load_and_run on a model, with its lines."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class LoadAndRunSession:
         return bundle
 
     def _subline(self, bundle: Bundle, case: Testcase) -> Verdict:
-        """One copy of the model: warm up, time, and what comes after it."""
+        """Run one copy of the model: warm up, time, and what comes after it."""
         log = self.log
         runner = ObservedRunner(bundle, profile=bool(self._profile()))
         copy = _Copy(runner, case, checked=bool(len(bundle.testcases)))
@@ -168,7 +168,7 @@ class LoadAndRunSession:
         return copy.verdict
 
     def _testcase(self, bundle: Bundle) -> Testcase:
-        """What every copy is fed: the file's first testcase, else the data that was given."""
+        """Return what every copy is fed: the file's first testcase, else the data from the command line."""
         if len(bundle.testcases):
             if self.given.text("input"):
                 self.log.say(
@@ -183,7 +183,7 @@ class LoadAndRunSession:
         return case
 
     def _data(self, bundle: Bundle) -> dict[str, Array]:
-        """The data that was given; without any, zeros."""
+        """Return the data from the command line; without any, zeros."""
         found: dict[str, Array] = {}
         rest = []
         for part in filter(None, self.given.text("input").split(";")):
@@ -307,7 +307,7 @@ class LoadAndRunSession:
         self.vacuous |= result.verdict is Verdict.NOT_COMPARED
 
     def _ended(self, copy: _Copy) -> bool:
-        """Whether a failed check ends the run."""
+        """Tell whether a failed check ends the run."""
         lenient = self.given.on("disable_assert_throw") or self.given.text("check_var_value")
         if copy.failed is not None and lenient:
             copy.failed, copy.verdict = None, Verdict.PASS
@@ -368,7 +368,7 @@ class LoadAndRunSession:
 
 
 def optimization(given: ParsedFlags) -> Mapping[str, bool] | None:
-    """The keywords of `optimize_for_inference` that flags stand for; None when none was given."""
+    """Return the keywords of `optimize_for_inference` that flags stand for; None without any."""
     layouts = [n for n in LAYOUTS if given.on(n)]
     others = [n for n in OPTIMIZE if given.on(n)]
     if not layouts and not others:
@@ -403,7 +403,7 @@ def _processors(given: ParsedFlags) -> Iterator[None]:
 
 @contextmanager
 def _writing(path: str) -> Iterator[TextIO]:
-    """A text file that appears when the run has ended."""
+    """Open a text file that appears when the run has ended."""
     with replacing(path) as raw:
         text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="\n")
         yield text

@@ -136,7 +136,7 @@ def stand_in(module: str, name: str) -> Any:
 
 
 def _own(module: str) -> str:
-    """A module's name inside MegEngine."""
+    """Return a module's name inside MegEngine."""
     return module.removeprefix(f"{__package__}.")
 
 

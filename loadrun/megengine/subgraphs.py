@@ -75,7 +75,7 @@ def _constant(value: Any, dtype: Any) -> Tensor:
 
 
 class _Slot(NamedTuple):
-    """What stands for a tensor while a function is noted."""
+    """Placeholder of a tensor while a function is recorded."""
 
     number: int
 
@@ -185,7 +185,7 @@ class SubgraphBuilder:
         self._outputs = list(slots)
 
     def outputs_has_grad(self, flags: Sequence[bool]) -> None:
-        """Accepted for MegEngine's sake: there are no gradients."""
+        """Do nothing: there are no gradients."""
 
     def get(self) -> OpDef:
         """Return the operator."""

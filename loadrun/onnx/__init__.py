@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dim", "Exported", "OperatorExportTypes", "TrainingMode", "export", "load", "load_model"]
 
-# The two halves need nothing of each other.
+# Reading and writing do not import each other.
 __getattr__ = lazy(
     __name__,
     {

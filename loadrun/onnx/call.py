@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from ..base.registry import Registry
-from ..build.emit import subtensor
+from ..build.emit import cast, subtensor
 from ..graph.dtypes import Array
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, session_of
 from ..tensors.session import active
 from ..tensors.sizes import TracedInt
 from .messages import AttributeProto, GraphProto, TensorProto
-from .scope import Scope
+from .scope import Bound, Scope
 from .tensors import ExternalData
-from .values import Items, UnsupportedNodeError, Value
+from .values import Items, Unheld, UnsupportedNodeError, Value
 
 __all__ = ["LOWERINGS", "NodeCall", "NodeLowering", "Result", "find", "lower"]
 
-Result = Any
-"""What a lowering gives: a Tensor, a `Value`, a sequence (list of Values wrapped in `Made`), or a tuple of them."""
+Outcome = Tensor | Bound | Unheld
+"""One output of a lowering."""
+Result = Outcome | tuple[Outcome, ...]
+"""The result of a lowering."""
 Lower = Callable[["NodeCall"], Result]
+LowerT = TypeVar("LowerT", bound=Lower)
 CONTRIB = "com.microsoft"
 
 
 class NodeLowering:
-    """How one operator is lowered.
+    """The lowering of one operator.
 
     Attributes:
         run: the function.
@@ -65,24 +68,24 @@ _FAMILIES = (
     *("sampling", "losses", "signal", "detection", "transformers", "contrib", "contrib_quantized", "text"),
     *("traditional", "trees", "svm", "ngrams", "training"),
 )
-"""What nets are made of comes first: a model imports families up to the last one that it needs."""
+"""Common families come first: a model imports families up to the last one that it needs."""
 LOWERINGS: Registry[tuple[str, str], NodeLowering] = Registry(
     "lowering of ONNX", (f"{__package__}.lowering.{family}" for family in _FAMILIES)
 )
 """Lowerings by the domain and the name of an operator."""
 
 
-def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -> Callable[[Lower], Lower]:
+def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -> Callable[[LowerT], LowerT]:
     """Register the lowering of some operators.
 
     Args:
         names: the operators.
         domain: their domain.
         like: which input's type the outputs have.
-        foldable: False for what is random or looks at more than its inputs' values.
+        foldable: False for operators that are random or use more than their inputs' values.
     """
 
-    def register(run: Lower) -> Lower:
+    def register(run: LowerT) -> LowerT:
         for name in names:
             LOWERINGS.add((domain, name), NodeLowering(run, like, foldable))
         return run
@@ -91,12 +94,12 @@ def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -
 
 
 def find(domain: str, op: str) -> NodeLowering | None:
-    """The lowering of an operator, None where there is none."""
+    """Return the lowering of an operator, or None if there is none."""
     return LOWERINGS.get(("" if domain == "ai.onnx" else domain, op))
 
 
 class NodeReader(Protocol):
-    """What a lowering may ask of the import that its node belongs to.
+    """The importer, as far as lowerings use it.
 
     Attributes:
         external: the bytes that the model keeps in files of their own.
@@ -136,7 +139,7 @@ class NodeCall:
         op: the operator.
         opset: the version of its domain that the file imports.
         inputs: values, sequences, or None for those left out.
-        wanted: for every output whether somebody reads it.
+        wanted: for every output, whether anything reads it.
         opsets: versions by domain, for its subgraphs.
         given: attributes of the function around, for its subgraphs.
     """
@@ -164,11 +167,11 @@ class NodeCall:
     # Inputs
 
     def has(self, i: int) -> bool:
-        """Whether an input is given."""
+        """Tell whether an input is present."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
     def value(self, i: int) -> Value:
-        """An input that must be there and be a tensor.
+        """Return an input that must be present and a tensor.
 
         Raises:
             UnsupportedNodeError: it is not.
@@ -181,32 +184,32 @@ class NodeCall:
         return found
 
     def items(self, i: int) -> Items:
-        """An input that must be a sequence."""
+        """Return an input that must be a sequence."""
         found = self.inputs[i] if i < len(self.inputs) else None
         if not isinstance(found, list):
             raise UnsupportedNodeError(f"its input {i} is not a sequence")
         return found
 
     def t(self, i: int) -> Tensor:
-        """The tensor of an input."""
+        """Return the tensor of an input."""
         return self.value(i).tensor
 
     def maybe(self, i: int) -> Tensor | None:
-        """The tensor of an input that may be left out."""
+        """Return the tensor of an input that may be left out."""
         return self.t(i) if self.has(i) else None
 
     def kind(self, i: int) -> int:
-        """ONNX's element type of an input."""
+        """Return ONNX's element type of an input."""
         return self.value(i).kind
 
     def constant(self, i: int, what: str) -> Array:
-        """The value of an input that MegEngine takes as a parameter.
+        """Return the value of an input that MegEngine takes as a parameter.
 
         Args:
             what: what the input is, for the error.
 
         Raises:
-            UnsupportedNodeError: it is not known; the text says how to make it.
+            UnsupportedNodeError: it is not known; the text says how to provide it.
         """
         value = self.value(i)
         found = value.constant()
@@ -219,16 +222,16 @@ class NodeCall:
                 f'constants={{"{name}": ...}}' if name else "constants={...} of the input that it comes from"
             )
             raise UnsupportedNodeError(
-                f"its {what} must be known when the model is loaded, but data decide it; give it as {hint}"
+                f"its {what} must be known when the model is loaded, but it depends on data;  give it as {hint}"
             )
         return found
 
     def integers(self, i: int, what: str) -> list[int]:
-        """The constant integers of an input."""
+        """Return the constant integers of an input."""
         return [int(v) for v in self.constant(i, what).reshape(-1)]
 
     def sizes(self, i: int, what: str) -> list[int]:
-        """Integers of an input, symbolic where they come from sizes."""
+        """Return the integers of an input, symbolic where they come from sizes."""
         value = self.value(i)
         if value.sizes is not None:
             return list(value.sizes.reshape(-1))
@@ -240,46 +243,46 @@ class NodeCall:
         return self.attributes.get(name)
 
     def number(self, name: str, default: int = 0) -> int:
-        """An integer attribute."""
+        """Return an integer attribute."""
         found = self._get(name)
         return default if found is None else found.i
 
     def real(self, name: str, default: float = 0.0) -> float:
-        """A float attribute."""
+        """Return a float attribute."""
         found = self._get(name)
         return default if found is None else found.f
 
     def text(self, name: str, default: str = "") -> str:
-        """A text attribute."""
+        """Return a string attribute."""
         found = self._get(name)
         return default if found is None else bytes(found.s).decode("utf-8", "replace")
 
     def ints(self, name: str) -> list[int] | None:
-        """A list of integers, None where it is left out."""
+        """Return a list of integers, or None if it is left out."""
         found = self._get(name)
         if found is None:
             return None
         return [int(v) for row in found.ints for v in row]
 
     def floats(self, name: str) -> list[float] | None:
-        """A list of floats, None where it is left out."""
+        """Return a list of floats, or None if it is left out."""
         found = self._get(name)
         if found is None:
             return None
         return [float(v) for row in found.floats for v in row]
 
     def texts(self, name: str) -> list[str] | None:
-        """A list of texts, None where it is left out."""
+        """Return a list of strings, or None if it is left out."""
         found = self._get(name)
         return None if found is None else [bytes(s).decode("utf-8", "replace") for s in found.strings]
 
     def tensor(self, name: str) -> TensorProto | None:
-        """A stored tensor, None where it is left out."""
+        """Return a tensor attribute, or None if it is left out."""
         found = self._get(name)
         return None if found is None else found.t
 
     def graph(self, name: str) -> GraphProto:
-        """A subgraph.
+        """Return a subgraph.
 
         Raises:
             UnsupportedNodeError: there is none.
@@ -290,7 +293,7 @@ class NodeCall:
         return found.g
 
     def axis(self, name: str, default: int, rank: int) -> int:
-        """An attribute that names an axis, counted from the front."""
+        """Return an attribute that names an axis, counted from the front."""
         return front(self.number(name, default), rank)
 
     def run_graph(self, graph: GraphProto, inputs: Sequence[Value | Items | None]) -> list[Value | Items]:
@@ -299,18 +302,16 @@ class NodeCall:
 
 
 def _followed(value: Value) -> list[int]:
-    """Whole numbers that were computed from sizes through floats, as sizes that remember their origin; else nothing."""
+    """Convert integers that were computed from sizes through floats to symbolic sizes; else return None."""
     if value.constant() is not None or value.rank != 1:
         return []
     tensor, known = value.stored, value.supposed()
     session = active()
-    if (
-        known is None
-        or session is None
-        or session_of(tensor) is not session
-        or dtype_of(tensor).name != "Int32"
-    ):
+    if known is None or session is None or session_of(tensor) is not session:
         return []
+    if dtype_of(tensor).name not in ("Int32", "Int64"):
+        return []
+    tensor = cast(tensor, "int32")
 
     def entry(x: Tensor, k: int) -> Tensor:
         return subtensor(x, [(0, None, None, None, k)])
@@ -319,7 +320,7 @@ def _followed(value: Value) -> list[int]:
 
 
 def front(axis: int, rank: int) -> int:
-    """An axis counted from the front.
+    """Count an axis from the front.
 
     Raises:
         UnsupportedNodeError: there is no such axis.

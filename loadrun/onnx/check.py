@@ -1,6 +1,6 @@
-"""Judging a written model: onnx.checker, then ONNX Runtime against loadrun's reference engine.
+"""Verification of a written model: onnx.checker, then ONNX Runtime compared with loadrun's reference engine.
 
-Both packages are extras; only what is written here passes through them, never a file from outside.
+Both packages are extras; only models written here pass through them, never a file from outside.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -24,12 +24,29 @@ from .source import ExportSource
 
 __all__ = ["Verification", "available", "check_model", "new_session", "verify"]
 
+
+class _Named(Protocol):
+    name: str
+
+
+class OnnxSession(Protocol):
+    """The part of onnxruntime.InferenceSession that is used here."""
+
+    def get_inputs(self) -> Sequence[_Named]:
+        """Describe the model's inputs, in the file's order."""
+        ...
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> list[Array]:
+        """Compute the named outputs, all of them for None."""
+        ...
+
+
 _TOLERANCE = {ElemType.FLOAT: 1e-4, ElemType.FLOAT16: 1e-2}
 
 
 @dataclass(frozen=True)
 class Verification:
-    """One output at one set of sizes: MegEngine's error measure, and how many quanta a quantized one is off."""
+    """One output at one set of sizes: MegEngine's error measure, and the error of a quantized one in quanta."""
 
     sizes: str
     output: str
@@ -38,13 +55,13 @@ class Verification:
 
 
 def available() -> bool:
-    """Whether onnx and onnxruntime are installed."""
+    """Tell whether onnx and onnxruntime are installed."""
     return not _missing()
 
 
 def _missing() -> list[str]:
     specs = {name: find_spec(name) for name in ("onnx", "onnxruntime")}
-    # A folder of that name on the path is found as a package without a file.
+    # A folder of that name on the path counts as a namespace package, which has no file.
     return [name for name, spec in specs.items() if spec is None or spec.origin is None]
 
 
@@ -72,8 +89,8 @@ def check_model(data: bytes, path: str | None = None) -> None:
         raise EngineError(f"onnx.checker refuses the model: {e}") from e
 
 
-def new_session(data: bytes | str, *, as_written: bool = False) -> Any:
-    """An ONNX Runtime session on the CPU.
+def new_session(data: bytes | str, *, as_written: bool = False) -> OnnxSession:
+    """Open an ONNX Runtime session on the CPU.
 
     Args:
         data: the model, or the path of one whose weights are in another file.
@@ -95,14 +112,14 @@ def new_session(data: bytes | str, *, as_written: bool = False) -> Any:
 
 
 def is_quantized(written: WrittenModel) -> bool:
-    """Whether the model has quantized parts."""
+    """Tell whether the model has quantized parts."""
     return any(n.op_type == "QuantizeLinear" for n in written.model.graph.nodes)
 
 
 def _feeds(
     written: WrittenModel, examples: Mapping[str, Array], sizes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
-    """Example values at other sizes: repeated or cut, so that indices stay what they may be."""
+    """Repeat or cut example values to other sizes, so that indices stay in range."""
     return {n: np.resize(examples[n], shape).astype(examples[n].dtype) for n, shape in sizes.items()}
 
 
@@ -135,7 +152,11 @@ def verify(source: ExportSource, written: WrittenModel, data: bytes | str) -> li
 
 
 def _by_position(
-    source: ExportSource, written: WrittenModel, session: Any, engine: ReferenceEngine, random: set[str]
+    source: ExportSource,
+    written: WrittenModel,
+    session: OnnxSession,
+    engine: ReferenceEngine,
+    random: set[str],
 ) -> None:
     """Feed the inputs and take the outputs in the file's order, as if their names said nothing.
 
@@ -167,13 +188,13 @@ def _by_position(
 
 
 def _chosen(sizes: Sequence[Mapping[str, tuple[int, ...]]]) -> list[Mapping[str, tuple[int, ...]]]:
-    """The example's sizes and the smallest other ones."""
+    """Choose the example's sizes and the smallest other ones."""
     others = sorted(sizes[1:], key=lambda s: sum(int(np.prod(n)) for n in s.values()))
     return [sizes[0], *others[:1]]
 
 
 def _random_outputs(source: ExportSource) -> set[str]:
-    """Outputs that differ from run to run."""
+    """List the outputs that differ from run to run."""
     return {
         name
         for name, var in source.outputs.items()
@@ -182,7 +203,7 @@ def _random_outputs(source: ExportSource) -> set[str]:
 
 
 def run_session(
-    session: Any,
+    session: OnnxSession,
     written: WrittenModel,
     feeds: Mapping[str, Array],
     weights: Mapping[str, Array] | None = None,
@@ -216,7 +237,7 @@ def _as_declared(scalars: Collection[str], name: str, value: Array) -> Array:
 def _compare(
     source: ExportSource,
     written: WrittenModel,
-    session: Any,
+    session: OnnxSession,
     engine: ReferenceEngine,
     feeds: Mapping[str, Array],
     random: set[str],

@@ -1,4 +1,4 @@
-"""Values of the types that numpy lacks, to and from the bytes that runtimes hold them in."""
+"""Values of types that numpy lacks, to and from the bytes in which runtimes store them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CODED = frozenset(_BITS)
 
 
 def to_codes(values: Array, kind: int) -> Array:
-    """The codes of values that are held as `loadrun.onnx.tensors` holds them, in an array of the values' shape.
+    """Encode values, stored as `loadrun.onnx.tensors` stores them, in an array of the values' shape.
 
     Codes of less than a byte are packed, the lowest first, and fill the beginning of the array.
 
@@ -43,7 +43,7 @@ def to_codes(values: Array, kind: int) -> Array:
 
 
 def _nearest(values: Array, kind: int) -> Array:
-    """The codes of floats of 8 and 4 bits; values are such that there are."""
+    """Encode floats of 8 or 4 bits, each of which must have a code."""
     table = decoded(np.arange(16 if kind == 23 else 256), kind)
     signed = np.signbit(table)
     found = np.zeros(values.shape, np.uint8)
@@ -60,7 +60,7 @@ def _nearest(values: Array, kind: int) -> Array:
 
 
 def from_codes(raw: bytes, kind: int, shape: Sequence[int]) -> Array:
-    """The values that the bytes of a tensor stand for.
+    """Decode the bytes of a tensor to its values.
 
     >>> from_codes(bytes([241, 2]), 22, [3]).tolist()
     [1, -1, 2]

@@ -88,7 +88,7 @@ def _remove_older(model: Path, count: int) -> None:
 
 
 def _fits(source: ExportSource, written: WrittenModel, inputs: dict[str, Array]) -> bool:
-    """Whether the model takes values of these shapes."""
+    """Tell whether the model takes values of these shapes."""
     declared = {v.name: v.shape for v in written.model.graph.inputs}
     for name, value in inputs.items():
         shape = declared[written.inputs[name]]

@@ -1,4 +1,4 @@
-"""Writing ONNX's protobuf messages, without the onnx package.
+"""Encoding of ONNX's protobuf messages, without the onnx package.
 
 Each class below is one message; `encode` turns a model into pieces of bytes whose concatenation is the file, so that
 weights are never copied. Fields are written in the order of their numbers, repeated numbers one by one, as the
@@ -54,7 +54,7 @@ class ElemType(IntEnum):
 
     @classmethod
     def of(cls, dtype: np.dtype[Any]) -> ElemType:
-        """The number for a numpy dtype.
+        """Return the number for a numpy dtype.
 
         Raises:
             KeyError: ONNX has no such type here.
@@ -80,7 +80,7 @@ _ELEM = {text: elem for elem, text in _NUMPY.items()}
 
 @dataclass(eq=False)
 class TensorMessage:
-    """A TensorProto: a constant of shape `dims`, or where it stands in another file.
+    """A TensorProto: a constant of shape `dims`, or a reference to another file.
 
     Attributes:
         value: the elements; None for one whose bytes are elsewhere.
@@ -95,7 +95,7 @@ class TensorMessage:
 
     @classmethod
     def of(cls, name: str, value: Array) -> TensorMessage:
-        """The message for an array."""
+        """Build the message for an array."""
         value = np.asarray(value)
         return cls(name, ElemType.of(value.dtype), value.shape, value)
 
@@ -207,7 +207,7 @@ def _varint(value: int) -> bytes:
 
 
 def encode(model: ModelMessage) -> list[Piece]:
-    """The bytes of a model, in pieces.
+    """Encode a model as bytes, in pieces.
 
     >>> graph = GraphMessage("g", [NodeMessage("Relu", ["x"], ["y"])])
     >>> b"".join(encode(ModelMessage(graph, {"": 18}, 8, producer="")))
@@ -233,7 +233,7 @@ def encode(model: ModelMessage) -> list[Piece]:
 
 
 def encode_tensor(tensor: TensorMessage) -> list[Piece]:
-    """The bytes of one TensorProto, as the files of a `test_data_set_N` folder hold it.
+    """Encode one TensorProto as bytes, as the files of a `test_data_set_N` folder hold it.
 
     >>> b"".join(encode_tensor(TensorMessage.of("x", np.array([1, 2], "i1"))))
     b'\\x08\\x02\\x10\\x03B\\x01xJ\\x02\\x01\\x02'
@@ -333,7 +333,7 @@ def _tensor(tensor: TensorMessage) -> _Message:
 
 
 def raw_bytes(tensor: TensorMessage) -> memoryview:
-    """The elements of a tensor as a file holds them: little endian, row by row."""
+    """Return the elements of a tensor as a file stores them: little endian, row by row."""
     assert tensor.value is not None
     flat = np.ascontiguousarray(tensor.value, tensor.elem.numpy.newbyteorder("<")).reshape(-1)
     raw: Array = flat.view(np.uint8)

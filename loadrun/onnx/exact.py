@@ -1,7 +1,7 @@
 """Arithmetic on a few integers: exact, and symbolic where they are sizes of tensors.
 
-ONNX computes shapes with operators on int64 tensors. Done in Python, on object arrays of ints and `TracedInt`, they do
-not overflow, and what is constant is known where MegEngine wants a parameter.
+ONNX computes shapes with operators on int64 tensors. Computed in Python, on object arrays of ints and `TracedInt`,
+they do not overflow, and constants are known where MegEngine wants a parameter.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .values import BOOL, INT32, INT64, Value, objects
 __all__ = ["compute"]
 
 _INTEGERS = (INT32, INT64)
-Rule = Callable[[NodeCall, list[Array]], Any]
+Rule = Callable[[NodeCall, list[Array]], Array | None]
 
 
 def compute(call: NodeCall) -> Value | None:
-    """The result of a node of few integers, None where it is none or there is no rule for it."""
+    """Compute a node on few integers exactly; None if the inputs are not such or there is no rule."""
     rule = _RULES.get(call.op)
     if rule is None or not call.inputs:
         return None
@@ -52,8 +52,8 @@ def _symbolic(*arrays: Array) -> bool:
     return any(isinstance(v, TracedInt) for a in arrays for v in a.flat)
 
 
-def _pairs(compute: Callable[[Any, Any], Any]) -> Rule:
-    def rule(call: NodeCall, given: list[Array]) -> Any:
+def _pairs(compute: Callable[[int, int], int | None]) -> Rule:
+    def rule(call: NodeCall, given: list[Array]) -> Array | None:
         if call.opset < 7 or len(given) != 2:
             return None
         a, b = np.broadcast_arrays(given[0], given[1])
@@ -62,14 +62,14 @@ def _pairs(compute: Callable[[Any, Any], Any]) -> Rule:
     return rule
 
 
-def _mapped(compute: Callable[..., Any], *arrays: Array) -> Array | None:
+def _mapped(compute: Callable[..., int | None], *arrays: Array) -> Array | None:
     flat = [compute(*row) for row in zip(*(a.flat for a in arrays), strict=True)]
     if any(v is None for v in flat):
         return None
     return objects(flat).reshape(arrays[0].shape)
 
 
-def _divided(a: Any, b: Any) -> Any:
+def _divided(a: int, b: int) -> int | None:
     if int(b) == 0:
         return None
     if isinstance(a, TracedInt) or isinstance(b, TracedInt):
@@ -78,7 +78,7 @@ def _divided(a: Any, b: Any) -> Any:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-def _modulo(call: NodeCall, given: list[Array]) -> Any:
+def _modulo(call: NodeCall, given: list[Array]) -> Array | None:
     if call.number("fmod"):
         return None
     a, b = np.broadcast_arrays(*given)
@@ -86,16 +86,16 @@ def _modulo(call: NodeCall, given: list[Array]) -> Any:
 
 
 def _extreme(largest: bool) -> Rule:
-    def one(a: Any, b: Any) -> Any:
+    def one(a: int, b: int) -> int | None:
         if isinstance(a, TracedInt) or isinstance(b, TracedInt):
-            # A size is never negative, which decides what exporters ask most.
+            # A size is never negative, which settles most comparisons that exporters write.
             other, size = (b, a) if isinstance(a, TracedInt) else (a, b)
             if isinstance(other, TracedInt) or int(other) > 0:
                 return None
             return size if largest else other
         return max(a, b) if largest else min(a, b)
 
-    def rule(call: NodeCall, given: list[Array]) -> Any:
+    def rule(call: NodeCall, given: list[Array]) -> Array | None:
         found = given[0]
         for other in given[1:]:
             a, b = np.broadcast_arrays(found, other)
@@ -108,8 +108,8 @@ def _extreme(largest: bool) -> Rule:
     return rule
 
 
-def _compared(compare: Callable[[Any, Any], bool]) -> Rule:
-    def rule(call: NodeCall, given: list[Array]) -> Any:
+def _compared(compare: Callable[[int, int], bool]) -> Rule:
+    def rule(call: NodeCall, given: list[Array]) -> Array | None:
         if call.opset < 7:
             return None
         a, b = np.broadcast_arrays(given[0], given[1])
@@ -118,13 +118,13 @@ def _compared(compare: Callable[[Any, Any], bool]) -> Rule:
     return rule
 
 
-def _concat(call: NodeCall, given: list[Array]) -> Any:
+def _concat(call: NodeCall, given: list[Array]) -> Array | None:
     if any(g.ndim == 0 for g in given):
         return None
     return np.concatenate(given, front(call.number("axis"), given[0].ndim))
 
 
-def _gather(call: NodeCall, given: list[Array]) -> Any:
+def _gather(call: NodeCall, given: list[Array]) -> Array | None:
     data, at = given
     if data.ndim == 0 or _symbolic(at):
         return None
@@ -135,7 +135,7 @@ def _gather(call: NodeCall, given: list[Array]) -> Any:
     return np.take(data, where, axis)
 
 
-def _slice(call: NodeCall, given: list[Array]) -> Any:
+def _slice(call: NodeCall, given: list[Array]) -> Array | None:
     if call.opset < 10 or _symbolic(*given[1:]):
         return None
     data = given[0]
@@ -157,7 +157,7 @@ def _bound(at: int, size: int, step: int) -> int:
     return min(max(at, 0), size) if step > 0 else min(max(at, -1), size - 1)
 
 
-def _squeeze(call: NodeCall, given: list[Array]) -> Any:
+def _squeeze(call: NodeCall, given: list[Array]) -> Array | None:
     axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
     data = given[0]
     if axes is None:
@@ -168,7 +168,7 @@ def _squeeze(call: NodeCall, given: list[Array]) -> Any:
     return data.reshape([n for i, n in enumerate(data.shape) if i not in gone])
 
 
-def _unsqueeze(call: NodeCall, given: list[Array]) -> Any:
+def _unsqueeze(call: NodeCall, given: list[Array]) -> Array | None:
     axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
     if axes is None:
         return None
@@ -176,14 +176,14 @@ def _unsqueeze(call: NodeCall, given: list[Array]) -> Any:
     return np.expand_dims(given[0], tuple(front(a, rank) for a in axes))
 
 
-def _reshape(call: NodeCall, given: list[Array]) -> Any:
+def _reshape(call: NodeCall, given: list[Array]) -> Array | None:
     target = given[1].reshape(-1) if len(given) > 1 else call.ints("shape")
     if target is None or any(int(v) == 0 for v in target) or (len(given) > 1 and _symbolic(given[1])):
         return None
     return given[0].reshape([int(v) for v in target])
 
 
-def _cast(call: NodeCall, given: list[Array]) -> Any:
+def _cast(call: NodeCall, given: list[Array]) -> Array | None:
     to = call.number("to")
     if to not in _INTEGERS or call.kind(0) not in (*_INTEGERS, BOOL):
         return None
@@ -196,8 +196,8 @@ def _fits(data: Array) -> bool:
     return all(-(2**31) <= int(v) < 2**31 for v in data.flat)
 
 
-def _reduced(combine: Callable[[Any, Any], Any]) -> Rule:
-    def rule(call: NodeCall, given: list[Array]) -> Any:
+def _reduced(combine: Callable[[int, int], int]) -> Rule:
+    def rule(call: NodeCall, given: list[Array]) -> Array | None:
         data = given[0]
         axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
         if data.ndim != 1 or not data.size or (not axes and call.number("noop_with_empty_axes")):
@@ -212,19 +212,19 @@ def _reduced(combine: Callable[[Any, Any], Any]) -> Rule:
     return rule
 
 
-def _where(call: NodeCall, given: list[Array]) -> Any:
+def _where(call: NodeCall, given: list[Array]) -> Array | None:
     mask, a, b = np.broadcast_arrays(*given)
     return _mapped(lambda m, x, y: x if m else y, mask, a, b)
 
 
-def _range(call: NodeCall, given: list[Array]) -> Any:
+def _range(call: NodeCall, given: list[Array]) -> Array | None:
     if _symbolic(*given) or int(given[2].item()) == 0:
         return None
     numbers = range(int(given[0].item()), int(given[1].item()), int(given[2].item()))
     return np.array(list(numbers), object) if len(numbers) <= 4096 else None
 
 
-def _expand(call: NodeCall, given: list[Array]) -> Any:
+def _expand(call: NodeCall, given: list[Array]) -> Array | None:
     if _symbolic(given[1]):
         return None
     shape = np.broadcast_shapes(given[0].shape, [int(v) for v in given[1]])

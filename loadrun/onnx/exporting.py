@@ -331,7 +331,7 @@ def _names(kind: str, found: Sequence[str], given: Sequence[str]) -> dict[str, s
 
 
 def _fold(source: ExportSource) -> None:
-    """Compute what follows from constants alone."""
+    """Fold constants."""
     from ..passes.cleanup.fold import fold_constants  # for start-up
 
     wanted = list(source.outputs)

@@ -1,4 +1,4 @@
-"""An ONNX file as it is, for runtimes that run it without a translation; and the rule by which its data is judged."""
+"""An ONNX file for runtimes that run it without a translation, and the rule by which its outputs are compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES = {
 
 
 def file_dtype(kind: TypeProto | None) -> DType | None:
-    """The type of the elements of a declared value, also of those in a sequence; None where it has none."""
+    """Return the element type of a declared value or of those in a sequence; None if it has none."""
     while kind is not None and kind.tensor is None:
         inner = kind.sequence or kind.optional
         kind = inner.of if inner is not None else None
@@ -49,7 +49,7 @@ class OnnxFile:
     """See `loadrun.testcase.SourceFile`.
 
     Attributes:
-        tolerances: those of outputs that are judged by MegEngine's formula instead of ONNX's rule, by name.
+        tolerances: those of outputs compared by MegEngine's formula instead of ONNX's rule, by name.
     """
 
     location: str | bytes
@@ -73,7 +73,7 @@ class OnnxFile:
         constants: Mapping[str, FileValue],
         tolerances: Mapping[str, float],
     ) -> OnnxFile:
-        """The file of a model that was read."""
+        """Build the file's record from a model that was read."""
         assert model.graph is not None
         outputs = {o.name: file_dtype(o.type) for o in model.graph.outputs}
         tensors = {i.name: i.type.tensor for i in model.graph.inputs if i.type is not None}
@@ -88,8 +88,8 @@ class OnnxFile:
     def asking(self, names: Sequence[str]) -> OnnxFile:
         """See `loadrun.testcase.SourceFile.asking`.
 
-        Protobuf merges a message that comes twice, so the further outputs stand behind the file as a graph of nothing
-        else: not a byte of the file is another.
+        Protobuf merges a message that comes twice, so further outputs are appended to the file as a graph of nothing
+        else: no byte of the file changes.
         """
         where, folder = self.location, self.folder
         if isinstance(where, str):
@@ -102,11 +102,11 @@ class OnnxFile:
         return replace(self, location=data + field_bytes(7, added), outputs=outputs, folder=folder)
 
     def maxerr(self, name: str) -> float:
-        """What `error` may be at most, or MegEngine's measure where there is none."""
+        """Return the largest `error` allowed, or 1 (MegEngine's measure) without a tolerance."""
         return self.tolerances.get(name, 1.0)
 
     def error(self, name: str, expect: Array, get: Array) -> float | None:
-        """The rule of ONNX's backend tests, as in the graphs that are made of such files."""
+        """Compute the error by the rule of ONNX's backend tests, as graphs made from such files do."""
         if name in self.tolerances:
             return None
         dtype = self.outputs.get(name)
@@ -114,7 +114,7 @@ class OnnxFile:
 
 
 def rule_error(expect: Array, get: Array, rtol: float = RTOL, atol: float = ATOL) -> float:
-    """The largest ``|expect - get| / (atol + rtol |expect|)``, which is at most 1 where ONNX's backend tests pass.
+    """Compute the largest ``|expect - get| / (atol + rtol |expect|)``; at most 1 passes ONNX's backend tests.
 
     Equal infinities agree, and so does NaN with NaN. NaN where dtypes or shapes differ. Text agrees where it is equal.
 
@@ -137,5 +137,5 @@ def rule_error(expect: Array, get: Array, rtol: float = RTOL, atol: float = ATOL
 
 
 def declared(infos: list[ValueInfoProto]) -> dict[str, TypeProto | None]:
-    """The declared types by name."""
+    """Map names to declared types."""
     return {i.name: i.type for i in infos}

@@ -25,12 +25,12 @@ FILE = "checks.json"
 """The file in a folder of test data that says the same, for models that lost their metadata."""
 _LARGEST = 1 << 24
 _HALF = 1 + 2.0**-9
-"""What float16 may round in the error of a check that is computed in it."""
+"""The rounding allowed in the error of a check that is computed in float16."""
 Limits = Mapping[str, Mapping[str, Any]]
 
 
 def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
-    """What the checks of a file ask beyond ONNX's rule, by the output's name.
+    """Collect the checks of a file beyond ONNX's rule, by output name.
 
     Each is a mapping of ``maxerr``, the tolerance of MegEngine's formula, ``check``, the text of its policy, and
     ``loosened``, the tolerance that it had before. Quantized values are compared as whole numbers, and a rule of ONNX's
@@ -47,7 +47,7 @@ def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
         kind, dtype = formula(check), bundle.outputs[check.name].dtype
         quantized = dtype is not None and dtype.is_quantized
         if not quantized and not (kind is Formula.OTHER and check.maxerr >= 1):
-            # NaN and negative tolerances let nothing pass, and of those that JSON holds 0 is the next to that.
+            # NaN and negative tolerances let nothing pass; 0 is the closest that JSON can hold.
             said["maxerr"] = max(0.0, check.maxerr) * (_HALF if kind is Formula.NARROW else 1)
         if check.name in policies:
             said["check"] = policies[check.name].text
@@ -59,14 +59,14 @@ def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
 
 
 def text_of(limits: Limits) -> str:
-    """The text that stands in a model or beside its data."""
+    """Serialize limits to the text stored in a model or beside its data."""
     return json.dumps(limits, sort_keys=True)
 
 
 def read_limits(
     model: ModelProto, folders: Sequence[Path], outputs: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """What a model's metadata says of its outputs, and what the folders of its data say where it says nothing.
+    """Read the limits of outputs from a model's metadata, or from its data folders where it has none.
 
     Raises:
         FormatError: one of the texts is damaged.
@@ -86,14 +86,14 @@ def read_limits(
 
 
 def _parsed(where: str, text: str) -> dict[str, dict[str, Any]]:
-    """The mapping that a text stands for, of the right kinds."""
+    """Parse a text into limits and check their types."""
     try:
         data = json.loads(text) if len(text) <= _LARGEST else None
     except (ValueError, RecursionError):
         data = None
     good = isinstance(data, dict) and all(isinstance(said, dict) and _fits(said) for said in data.values())
     if not good:
-        raise FormatError(f"{where} does not say what outputs must fulfil, as loadrun writes it")
+        raise FormatError(f"{where} is no record of checks as loadrun writes it")
     return dict(data or {})
 
 
@@ -106,6 +106,6 @@ def _fits(said: Mapping[str, Any]) -> bool:
 
 
 def record_of(limits: Limits) -> dict[str, object] | None:
-    """What stands for a record of a dump in a bundle of a model; None where outputs have no policies."""
+    """Build the stand-in for a dump's record in a model's bundle; None if outputs have no policies."""
     kept = {n: said for n, said in limits.items() if "check" in said or "loosened" in said}
     return {"record": 1, "policy": kept} if kept else None

@@ -31,7 +31,7 @@ _STORED = select(lambda op: op.category == "io")
 
 
 def ir_version(opset: int) -> int:
-    """The version of the file format that goes with an opset and that today's runtimes read.
+    """Return the file format version that goes with an opset and that today's runtimes read.
 
     >>> ir_version(7), ir_version(18), ir_version(20), ir_version(23)
     (8, 8, 9, 10)
@@ -41,14 +41,14 @@ def ir_version(opset: int) -> int:
 
 @dataclass(eq=False)
 class WrittenModel:
-    """An ONNX model and what is known of how it came to be.
+    """An ONNX model and the facts of its export.
 
     Attributes:
         model: the model.
         opset: version of ONNX's operators.
         inputs: name in the graph and in the model, of every input in order.
         outputs: the same of every output.
-        approximated: what is not exactly what the operators do, and where that is first the case.
+        approximated: deviations from the operators, and where each occurs first.
         operators: how many operators of each type were written.
         sizes: shapes of the inputs that were found to fit: the example's first.
         weights: the parameters among the initializers.
@@ -68,7 +68,7 @@ class WrittenModel:
 
 @dataclass(eq=False)
 class Request:
-    """What to write, and how.
+    """A model to write, and the options.
 
     Attributes:
         graph: a graph without checks.
@@ -155,7 +155,7 @@ def _listed(refused: Sequence[tuple[Opr | InsertedNode, UnsupportedOprError]]) -
 def refusals(
     oprs: Sequence[Opr], known: Inference, observed: Mapping[int, Shape], opset: int
 ) -> list[tuple[Opr, str]]:
-    """Which operators of a graph cannot be written, each taken by itself: what others lack is no fault of theirs.
+    """List the operators of a graph that cannot be written, judging each by itself, not by what others lack.
 
     Args:
         oprs: operators in execution order, whose dtypes are inferred.
@@ -174,7 +174,7 @@ def refusals(
 
 
 class _KnownShapes:
-    """What is known of shapes: for the example's sizes, and for other ones where axes are dynamic.
+    """Inferred shapes: for the example's sizes, and for other ones where axes are dynamic.
 
     Attributes:
         sizes: the inputs' shapes, one dict for each entry of `known`.
@@ -249,7 +249,7 @@ class _KnownShapes:
                     )
 
     def _observe(self) -> dict[int, Shape]:
-        """Shapes that follow from values alone, as one run on the example's values gives them."""
+        """Return the shapes that follow from values alone, as one run on the example's values gives them."""
         shapes = self.known[0].shapes
         unknown = {v.id for o in self.oprs for v in o.outputs if v.id not in shapes}
         found: dict[int, Shape] = {}
@@ -260,7 +260,7 @@ class _KnownShapes:
             found.update((v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown)
 
         engine = ReferenceEngine(self.graph, self.ends)
-        # Values at random may lie outside what an operator takes; what was seen until then is known.
+        # Random values may be out of an operator's range; shapes observed before that are valid.
         with suppress(LoadRunError):
             engine.run({n: v for n, v in self.example.items() if n in engine.inputs}, see)
         return found
@@ -379,7 +379,7 @@ class _Walk:
         return refused
 
     def finish(self, plan: _KnownShapes) -> WrittenModel:
-        """The model: outputs under their names, inputs in order."""
+        """Build the model: outputs under their names, inputs in order."""
         w, request = self.w, self.request
         w.doc = ""
         outputs, named = [], {}
@@ -401,6 +401,7 @@ class _Walk:
             inputs.append(ValueMessage(self.inputs[name], elem_of(dtype), sized))
         graph = w.graph("main_graph", inputs, outputs)
         _merge_ends(graph)
+        _keep_names(graph, {w.names[v.id]: v.name for v in self._named() if v.id in w.names}, w)
         weights = [t for t in graph.initializers if t.name in w.params]
         if request.weights_are_inputs or not request.export_params:
             graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in weights]
@@ -421,6 +422,10 @@ class _Walk:
             weights,
             request.scalars,
         )
+
+    def _named(self) -> Iterator[Var]:
+        """Yield the variables that operators compute and that have a name, the last one first."""
+        return (v for o in reversed(self.oprs) if o.inputs for v in o.outputs if v.name)
 
     def _output_shape(self, name: str, var: Var) -> tuple[int | str | None, ...] | None:
         try:
@@ -444,7 +449,7 @@ class _Walk:
         )
 
     def _symbols_of_inputs(self, var: Var) -> dict[int, str]:
-        """Axes of an output that always have the size of an input's named axis."""
+        """Return the axes of an output that always have the size of an input's named axis."""
         shapes = [k.shapes.get(var.id) for k in self.w.known]
         found: dict[int, str] = {}
         for name, axes in self.request.dynamic.items():
@@ -457,7 +462,7 @@ class _Walk:
 
 
 def _merge_ends(graph: GraphMessage) -> None:
-    """Let outputs' names stand at the nodes that make them, where nothing else has a claim to those."""
+    """Give outputs' names to the nodes that compute them, where nothing else needs the nodes' own names."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     uses: dict[str, int] = {}
     for node in graph.nodes:

@@ -18,7 +18,7 @@ __all__ = ["parsed", "tensor_value"]
 
 @dataclass
 class SequenceProto(Message):
-    """Values one behind the other, all of one kind."""
+    """A sequence of values, all of one kind."""
 
     tensors: list[TensorProto] = field(default_factory=list)
     sequences: list[SequenceProto] = field(default_factory=list)
@@ -65,7 +65,7 @@ OptionalProto.FIELDS = {
 
 
 def parsed(data: memoryview, kind: TypeProto | None, folder: Path) -> FileValue:
-    """The value in the bytes of a file of test data.
+    """Parse the value in the bytes of a test data file.
 
     Args:
         data: the bytes.
@@ -82,7 +82,7 @@ def parsed(data: memoryview, kind: TypeProto | None, folder: Path) -> FileValue:
     if kind is not None and kind.map is not None:
         return _map(parse(MapProto, data), external)
     if kind is not None and kind.optional is not None:
-        # ONNX's own tests store an element that is there without anything around it, too.
+        # ONNX's own tests also store a present element without the wrapping message.
         try:
             return _optional(parse(OptionalProto, data), external)
         except FormatError:
@@ -91,7 +91,7 @@ def parsed(data: memoryview, kind: TypeProto | None, folder: Path) -> FileValue:
 
 
 def tensor_value(proto: TensorProto, external: ExternalData) -> Array:
-    """The value of a tensor, text included."""
+    """Return the value of a tensor, including text."""
     return texts(proto) if proto.data_type == STRING else np.array(array(proto, external))
 
 

@@ -1,4 +1,4 @@
-"""Names of a graph and its subgraphs, and what a model says of its inputs."""
+"""Names of a graph and its subgraphs, and the declared inputs of a model."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .values import Absent, Items, UnsupportedNodeError, Value, graph_type
 __all__ = ["Bound", "DeclaredInput", "Given", "Scope", "StandIn", "axis_of", "declared_shape"]
 
 Bound = Value | Items | Absent | None
-"""What a name stands for: None for an input that is left out, `Absent` for an optional value without an element."""
+"""The value of a name: None for an input that is left out, `Absent` for an optional value without an element."""
 
 Given = Value | Items | None
-"""What a node reads: None for what is left out or has no element."""
+"""An input of a node: None if it is left out or has no element."""
 
 
 class Scope:
-    """Names and what they stand for; a subgraph's scope lies in the one around it.
+    """Names and their values; a subgraph's scope is nested in the outer one.
 
     Args:
         outer: the scope around.
-        mark: called with what is found outside, for a branch that must take it in.
+        mark: called with values from the outer scope, for a branch that must capture them.
     """
 
     def __init__(self, outer: Scope | None = None, mark: Callable[[Value], Value] | None = None) -> None:
@@ -32,7 +32,7 @@ class Scope:
         self.mark = mark
 
     def find(self, name: str) -> tuple[bool, Bound]:
-        """Whether a name is known, and what it stands for; None for what could not be made."""
+        """Tell whether a name is known, and return its value, or None if it could not be lowered."""
         if name in self.names:
             return True, self.names[name]
         if name in self.missing:
@@ -46,7 +46,7 @@ class Scope:
 
 
 def _container(info: ValueInfoProto) -> str:
-    """What an input is that is no tensor."""
+    """Describe an input that is no tensor."""
     kind = info.type
     if kind is not None and kind.sequence is not None:
         return "a sequence (a list)"
@@ -56,7 +56,7 @@ def _container(info: ValueInfoProto) -> str:
 
 
 def declared_shape(info: ValueInfoProto) -> tuple[int | None, ...] | None:
-    """The shape of an input as the file has it: None for a size that it leaves open, and where it has none."""
+    """Return the shape of an input as the file declares it, with None for open sizes; None without one."""
     tensor = info.type.tensor if info.type else None
     if tensor is None or tensor.shape is None:
         return None
@@ -64,7 +64,7 @@ def declared_shape(info: ValueInfoProto) -> tuple[int | None, ...] | None:
 
 
 def axis_of(info: ValueInfoProto, axis: int) -> tuple[int | None, str]:
-    """The size of an input's axis as the file has it, None for an open one, and its name; the axis' own without one."""
+    """Return the declared size of an input's axis (None if open) and its name, or a name made up for it."""
     declared = declared_shape(info)
     if declared is None:
         return None, f"{info.name} {axis}"
@@ -74,13 +74,13 @@ def axis_of(info: ValueInfoProto, axis: int) -> tuple[int | None, str]:
 
 
 class StandIn:
-    """Sizes to make a graph with where nobody says any: of the first axes, and of the others.
+    """Sizes to assume where none are given: of the first axes, and of the others.
 
     Args:
-        infos: the model's inputs; a name that is also that of an axis behind the first has the size of those.
+        infos: the model's inputs; a first axis that shares its name with a later axis has the size of those.
 
     Attributes:
-        first, other: the sizes; both are 1 where nothing else is said.
+        first, other: the sizes; 1 by default.
     """
 
     def __init__(self, infos: Sequence[ValueInfoProto] = (), first: int = 1, other: int = 1) -> None:
@@ -94,7 +94,7 @@ class StandIn:
                 self._other.add(f"{info.name} 0")
 
     def of(self, name: str, axis: int) -> int:
-        """The size of an axis by its name and number."""
+        """Return the size of an axis by its name and number."""
         return self.other if axis or name in self._other else self.first
 
 
@@ -114,15 +114,15 @@ class DeclaredInput:
         tensor = info.type.tensor if info.type else None
         hint = f"give its value as constants={{{info.name!r}: ...}}"
         if tensor is not None and tensor.elem == STRING:
-            raise UnsupportedNodeError(f"is text, of which MegEngine has none; {hint}")
+            raise UnsupportedNodeError(f"is text, which MegEngine does not support; {hint}")
         if tensor is None:
-            raise UnsupportedNodeError(f"is {_container(info)}, of which MegEngine has none; {hint}")
+            raise UnsupportedNodeError(f"is {_container(info)}, which MegEngine does not support; {hint}")
         self.name = info.name
         self.kind = tensor.elem
         graph_type(self.kind)
         dims = tensor.shape.dims if tensor.shape is not None else None
         self.declared = declared_shape(info)
-        # What convolutions move over: the batch alone is open in most files.
+        # Convolutions slide over the other axes: in most files the batch alone is open.
         self.open_sizes = self.declared is None or any(not n for n in self.declared[1:])
         self.assumed = shape is None and (self.declared is None or None in self.declared)
         if shape is not None:
@@ -135,4 +135,4 @@ class DeclaredInput:
             axes = [axis_of(info, i) for i in range(len(dims))]
             self.shape = tuple(stand_in.of(name, i) if n is None else n for i, (n, name) in enumerate(axes))
         if len(self.shape) > 7:
-            raise UnsupportedNodeError(f"has {len(self.shape)} axes, MegEngine knows 7")
+            raise UnsupportedNodeError(f"has {len(self.shape)} axes, MegEngine supports 7")

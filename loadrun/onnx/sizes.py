@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..base.errors import UsageError
 from .source import ExportSource
@@ -12,6 +11,12 @@ __all__ = ["Dim", "Dynamic", "dynamic_sizes", "sizes_of_testcases"]
 
 Dynamic = dict[str, dict[int, str]]
 """Names of sizes by input (or output) name and axis."""
+DynamicAxes = Mapping[str, Mapping[int, str] | Sequence[int]]
+"""`dynamic_axes`: names of sizes by axis, or the axes alone, by input or output name."""
+AxisNames = Mapping[int, object] | Sequence[object] | None
+"""One input's entry in `dynamic_shapes`; a size is a name, a Dim (torch's too), or None for a fixed one."""
+DynamicShapes = Mapping[str, AxisNames] | Sequence[AxisNames]
+"""`dynamic_shapes`: entries by input name, or one per input."""
 
 
 class Dim:
@@ -35,9 +40,13 @@ class Dim:
 
 
 def dynamic_sizes(
-    source: ExportSource, axes: Any, shapes: Any, renamed: Mapping[str, str], outputs: Mapping[str, str]
+    source: ExportSource,
+    axes: DynamicAxes | None,
+    shapes: DynamicShapes | None,
+    renamed: Mapping[str, str],
+    outputs: Mapping[str, str],
 ) -> tuple[Dynamic, Dynamic]:
-    """What `dynamic_axes` or `dynamic_shapes` say: names of the inputs' sizes, and of the outputs'.
+    """Read `dynamic_axes` or `dynamic_shapes`: names of the inputs' sizes, and of the outputs'.
 
     Args:
         renamed, outputs: the names in the model by those in the source; both may be used.
@@ -59,7 +68,7 @@ def dynamic_sizes(
 
 
 def _of_axes(
-    source: ExportSource, axes: Any, renamed: Mapping[str, str], outputs: Mapping[str, str]
+    source: ExportSource, axes: object, renamed: Mapping[str, str], outputs: Mapping[str, str]
 ) -> tuple[Dynamic, Dynamic]:
     if not isinstance(axes, Mapping):
         raise UsageError(
@@ -84,7 +93,7 @@ def _of_axes(
     return inputs, found
 
 
-def _named_axes(name: str, given: Any, rank: int | None) -> dict[int, str]:
+def _named_axes(name: str, given: object, rank: int | None) -> dict[int, str]:
     if isinstance(given, Mapping):
         pairs = list(given.items())
     elif isinstance(given, Sequence) and not isinstance(given, str):
@@ -105,7 +114,7 @@ def _named_axes(name: str, given: Any, rank: int | None) -> dict[int, str]:
     return found
 
 
-def _of_shapes(source: ExportSource, shapes: Any, renamed: Mapping[str, str]) -> Dynamic:
+def _of_shapes(source: ExportSource, shapes: DynamicShapes, renamed: Mapping[str, str]) -> Dynamic:
     known = {new: old for old, new in renamed.items()} | {i.name: i.name for i in source.inputs}
     if isinstance(shapes, Mapping):
         unknown = [n for n in shapes if n not in known]
@@ -123,8 +132,8 @@ def _of_shapes(source: ExportSource, shapes: Any, renamed: Mapping[str, str]) ->
     return {name: axes for name, spec in pairs if (axes := _spec(name, spec, ranks[name]))}
 
 
-def _spec(name: str, spec: Any, rank: int) -> dict[int, str]:
-    """One input's sizes: None, a dict by axis, or a list with an entry for every axis."""
+def _spec(name: str, spec: AxisNames, rank: int) -> dict[int, str]:
+    """Read one input's sizes: None, a dict by axis, or a list with an entry for every axis."""
     if spec is None:
         return {}
     if isinstance(spec, Mapping):
@@ -143,7 +152,7 @@ def _spec(name: str, spec: Any, rank: int) -> dict[int, str]:
     return found
 
 
-def _symbol(name: str, axis: int, dim: Any) -> str | None:
+def _symbol(name: str, axis: int, dim: object) -> str | None:
     hint = getattr(getattr(dim, "type", None), "name", None)
     if dim is None or dim == Dim.STATIC or hint == "STATIC" or isinstance(dim, int):
         return None
@@ -168,7 +177,7 @@ def _check_equal(source: ExportSource, inputs: Dynamic) -> None:
 
 
 def sizes_of_testcases(source: ExportSource) -> tuple[Dynamic, list[dict[str, tuple[int, ...]]]]:
-    """Axes in which a file's testcases differ from each other or from the declared sizes, and the shapes they have.
+    """Find the axes whose sizes differ between a file's testcases and declaration; return them and all shapes.
 
     Axes whose sizes go together share a name.
     """

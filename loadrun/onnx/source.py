@@ -1,12 +1,13 @@
-"""What can be exported, as one thing: a graph, its inputs in order, example values and testcases."""
+"""The common form of everything that can be exported: a graph, its inputs, example values and testcases."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,7 +21,15 @@ from ..tracing.torch_door import is_torch_source
 from .inserted import InsertedNode
 from .options import ExportOptions, TrainingMode
 
-__all__ = ["ExportSource", "Input", "read_source"]
+if TYPE_CHECKING:
+    from ..tracing.dumping import Dumps
+    from ..tracing.recording import Recording
+    from ..tracing.traced import Traced
+
+__all__ = ["ExportSource", "Exportable", "Input", "read_source"]
+
+Exportable = str | os.PathLike[str] | Bundle | Graph | Callable[..., object]
+"""A path, a Bundle, a Graph, a trace, a TracedModule of one method, a module or a function."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class Input:
 
 @dataclass(eq=False)
 class ExportSource:
-    """What is exported.
+    """A model to export.
 
     Attributes:
         graph: the model without checks.
@@ -42,7 +51,7 @@ class ExportSource:
         outputs: the outputs by name.
         examples: example values by input name, where there are any.
         testcases: testcases that the file has, with expected values by output name.
-        limits: what the file's checks ask of the outputs, see `loadrun.onnx.limits`.
+        limits: the file's checks of the outputs, see `loadrun.onnx.limits`.
         named_outputs: whether the outputs' names were chosen by the model (a file, a dict).
         called: what was given, called with the examples as they were given: the values of the outputs in order. None
             for files and graphs, which have no order but that of their inputs here.
@@ -153,7 +162,7 @@ def _arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]
             return args, named
         doubled = sorted(set(extra) & set(named))
         if doubled:
-            raise UsageError(f"{', '.join(doubled)} stand in kwargs and in the dict that ends args")
+            raise UsageError(f"{', '.join(doubled)} are both in kwargs and in the dict that ends args")
         named = {**extra, **named}
         args = args[:-1]
     return args, named
@@ -170,7 +179,7 @@ def _array(value: Any) -> Array:
 def _examples_by_name(
     names: list[str], positional: tuple[Any, ...], named: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """Example values by input name."""
+    """Map input names to example values."""
     if len(positional) > len(names):
         raise UsageError(
             f"args has {len(positional)} values for {len(names)} inputs ({', '.join(names) or 'none'})"
@@ -237,8 +246,16 @@ def _unique(labels: Sequence[str]) -> list[str]:
 # Functions and modules
 
 
+@runtime_checkable
+class _Module(Protocol):
+    training: bool
+
+    def eval(self) -> object: ...
+    def train(self) -> object: ...
+
+
 def _of_callable(
-    model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
+    model: object, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
 ) -> ExportSource:
     from ..tracing import Traced  # for start-up
 
@@ -254,7 +271,9 @@ def _of_callable(
     return _traced(model, positional, named, eval_mode)
 
 
-def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool) -> ExportSource:
+def _traced(
+    model: Callable[..., object], positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
+) -> ExportSource:
     from ..tensors.value import Tensor  # for start-up
     from ..tracing import trace  # for start-up
     from ..tracing.structure import leaves  # for start-up
@@ -266,7 +285,7 @@ def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval
     }
     rest = [v for i, v in enumerate(positional) if i not in held]
 
-    def call(*tensors: Any, **keywords: Any) -> Any:
+    def call(*tensors: object, **keywords: object) -> object:
         left = iter(tensors)
         values = [held[i] if i in held else next(left) for i in range(len(positional))]
         return model(*values, **keywords)
@@ -274,33 +293,34 @@ def _traced(model: Any, positional: tuple[Any, ...], named: dict[str, Any], eval
     function: Callable[..., Any] = getattr(model, "forward", model)
     names = _parameter_names(function, len(positional))
     made = trace(call, symbolic=True, capture_as_const=True)
-    turned = eval_mode and getattr(model, "training", False) and callable(getattr(model, "eval", None))
-    if turned:
-        model.eval()
-    try:
+    with _eval_mode(model, eval_mode):
         made(*rest, **named)
-    finally:
-        if turned:
-            model.train()
     kept = [n for i, n in enumerate(names) if i not in held]
     source = _of_trace(made, tuple(rest), named, kept)
-    source.called = lambda: _values(_in_mode(model, positional, named, turned))
+
+    def called() -> list[Array]:
+        with _eval_mode(model, eval_mode):
+            return _values(model(*positional, **named))
+
+    source.called = called
     return source
 
 
-def _in_mode(model: Any, positional: tuple[Any, ...], named: Mapping[str, Any], turned: bool) -> Any:
-    """What a function or module gives, in the mode in which it was traced."""
-    if turned:
-        model.eval()
+@contextmanager
+def _eval_mode(model: object, wanted: bool) -> Iterator[None]:
+    """Put a module that is in training mode in eval mode, and back afterwards."""
+    module = model if wanted and isinstance(model, _Module) and model.training else None
+    if module is not None:
+        module.eval()
     try:
-        return model(*positional, **named)
+        yield
     finally:
-        if turned:
-            model.train()
+        if module is not None:
+            module.train()
 
 
-def _values(result: Any) -> list[Array]:
-    """The arrays of a result, in order."""
+def _values(result: object) -> list[Array]:
+    """Return the arrays of a result, in order."""
     from ..tensors.value import Tensor  # for start-up
     from ..tracing.structure import leaves  # for start-up
 
@@ -310,7 +330,7 @@ def _values(result: Any) -> list[Array]:
 
 
 def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
-    """Names of the first positional parameters."""
+    """Return the names of the first positional parameters."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -328,7 +348,7 @@ def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
 
 
 def _of_trace(
-    traced: Any, positional: tuple[Any, ...], named: Mapping[str, Any], names: Sequence[str] = ()
+    traced: Traced, positional: tuple[Any, ...], named: Mapping[str, Any], names: Sequence[str] = ()
 ) -> ExportSource:
     if traced.recording is None:
         if not positional and not named:
@@ -336,11 +356,13 @@ def _of_trace(
                 "the traced function has not been called yet: call it, or give example values in args"
             )
         traced(*positional, **named)
-    recording = traced.recording
+    recording, returned = traced.recording, traced.outputs
+    assert recording is not None
+    assert returned is not None
     labels = dict(_input_labels(traced, recording, names))
     positions = [a for a in recording.args if a.startswith("arg_")]
     graph = traced.graph([labels[a] for a in positions])
-    chosen = isinstance(traced.outputs.structure, dict)
+    chosen = isinstance(returned.structure, dict)
     taken = [labels[a] for a in recording.args]
     by_name = {v.name: v for v in graph.inputs}
     values = dict(_example_values(positional, named))
@@ -373,8 +395,8 @@ def _of_trace(
     return found
 
 
-def _input_labels(traced: Any, recording: Any, names: Sequence[str]) -> list[tuple[str, str]]:
-    """The names of the inputs by the names that the recording has."""
+def _input_labels(traced: Traced, recording: Recording, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Pair the recording's input names with the model's."""
     if not names:
         names = _parameter_names(traced.__wrapped__, 1 + _last_position(recording.args))
     found = []
@@ -396,7 +418,7 @@ def _last_position(args: Mapping[str, Any]) -> int:
 
 
 def _example_values(positional: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[str, Array]]:
-    """Values by the names that a recording gives them."""
+    """Map the names that a recording uses to values."""
     from ..tensors.value import Tensor  # for start-up
     from ..tracing.structure import leaves  # for start-up
 

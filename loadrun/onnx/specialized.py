@@ -1,4 +1,4 @@
-"""One graph for each set of sizes: an ONNX model is read anew for the sizes that it is fed.
+"""One graph for each set of sizes: an ONNX model is read again for each set of input sizes.
 
 MegEngine's operators take as parameters what ONNX computes from sizes (pads, axes, numbers of steps), and what a
 lowering decides from a size holds for that size. So a graph is only ever run at the sizes that it was made for.
@@ -33,28 +33,29 @@ from .values import graph_type
 __all__ = ["OnnxModel", "UnsizedBundle"]
 
 _KEPT = 16
-"""Graphs that are kept, those that were needed last."""
+"""The number of graphs that are kept, the most recently used ones."""
 _STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
-"""Sizes that are tried where nobody gives any: of first axes, and of the others."""
+"""Sizes that are tried where none are given: of first axes, and of the others."""
 _Key = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class UnsizedBundle(Bundle):
-    """A model of which no graph can be made until sizes are known; its inputs are what the file says of them.
+    """A model without a graph until sizes are known; its inputs are those that the file declares.
 
     Args:
         inputs: the inputs; those with open sizes have no shape.
-        why: what is said where the graph is asked for.
+        why: the error when the graph is accessed.
+        path, size: as in `Bundle`.
     """
 
-    def __init__(self, inputs: Graph, why: str, **options: Any) -> None:
+    def __init__(self, inputs: Graph, why: str, path: str, size: int) -> None:
         self._declared = inputs
         self._why = why
-        super().__init__(inputs, **options)
+        super().__init__(inputs, path=path, size=size)
 
     @property
     def graph(self) -> Graph:
-        """There is none.
+        """Always an error: there is no graph.
 
         Raises:
             UnsupportedError: always; the text says how sizes are given.
@@ -82,7 +83,7 @@ class UnsizedBundle(Bundle):
 
 
 def _witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
-    """ONNX Runtime on the file as it is, where it is installed."""
+    """Return ONNX Runtime's name and a function that runs the file in it, or None if not installed."""
     from .truth import runtime, runtime_name  # for start-up
 
     name = runtime_name()
@@ -94,11 +95,11 @@ def _is_number(value: FileValue) -> TypeGuard[Array]:
 
 
 class OnnxModel:
-    """An ONNX model, and the graphs that were made of it.
+    """An ONNX model, and the graphs built from it.
 
     Args:
         model: what the file holds.
-        path, file, data: its name, where it lies if it does, and its bytes.
+        path, file, data: its name, its path if it is a file, and its bytes.
         input_shapes: shapes by input name, for the first graph.
         constants: values of inputs that are constants.
         test_data: where its data sets are, if not beside it.
@@ -129,11 +130,11 @@ class OnnxModel:
         outputs = {o.name: o for o in model.graph.outputs}
         sets = find_sets(file, test_data, names, list(outputs))
         self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
-        # What is stored of an output that is no tensor, as a map, cannot be compared with what stands for it.
+        # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.
         held = {n: v for n, v in sets[0].own(self._types).items() if _is_number(v)} if sets else {}
         examples = {n: v for n, v in held.items() if not n.endswith(EXPECT)}
         expected = {n.removesuffix(EXPECT): v for n, v in held.items() if n.endswith(EXPECT)}
-        # Data for another model than the one that is asked for, or data that are not tensors, say nothing about it.
+        # Data for another model, or data that are not tensors, say nothing about this one.
         others = any(tuple(s) != examples[n].shape for n, s in input_shapes.items() if n in examples)
         others = others or bool(set(constants) & set(names))
         self._own_sets: list[DataSet] = [] if others else sets
@@ -150,7 +151,7 @@ class OnnxModel:
         self._shapes: dict[str, tuple[int, ...]] = {}
 
     def first(self) -> Bundle:
-        """The bundle for the sizes of the first data set, or those of `input_shapes` and the file.
+        """Build the bundle for the sizes of the first data set, or those of `input_shapes` and the file.
 
         Where neither tells a size, some are tried (`_STAND_INS`) until a graph can be made; `Bundle.taken` says which.
 
@@ -163,7 +164,9 @@ class OnnxModel:
         except EngineError as e:
             if not self._native:
                 raise
-            return self._unread(" ".join(str(e).split()))
+            bundle = self._unread(" ".join(str(e).split()))
+            bundle.expressible = getattr(e, "expressible", None)
+            return bundle
 
     def _first_sized(self) -> Bundle:
         refused: list[tuple[Importer, UnsupportedError]] = []
@@ -189,7 +192,7 @@ class OnnxModel:
         return self._unsized(*refused[0])
 
     def sized(self, arrays: Mapping[str, Array]) -> Bundle:
-        """The bundle for the sizes of some arrays; see `Bundle.for_data`."""
+        """Build the bundle for the sizes of some arrays; see `Bundle.for_data`."""
         shapes = dict(self._shapes)
         for info in self._infos:
             if info.name in arrays:
@@ -222,14 +225,14 @@ class OnnxModel:
         shapes: Mapping[str, tuple[int, ...]],
         expected: Mapping[str, Array],
     ) -> Graph:
-        """A graph, with its inputs' open axes fixed where it is another one at another size.
+        """Fix the open axes of a graph's inputs at which the graph is another one at another size.
 
         Where the graphs of two sizes are the same, nothing in them was decided by a size: the axis stays open.
         """
         axes = self._open_axes(shapes)
         if not axes:
             return graph
-        # Expected values have the sizes of this graph; those of others are not known.
+        # Expected values have the sizes of this graph; those at other sizes are unknown.
         alone = self._recorded(shapes) if expected else recorded
         if self._same_at(alone, shapes, [a for places in axes for a in places]):
             return graph
@@ -241,7 +244,7 @@ class OnnxModel:
         return self._importer(shapes, {}, expected, fixed=fixed).graph()
 
     def _open_axes(self, shapes: Mapping[str, tuple[int, ...]]) -> list[list[tuple[str, int]]]:
-        """The inputs' axes whose sizes the file leaves open, those of one name and size together."""
+        """Group the inputs' axes whose sizes the file leaves open by name and size."""
         found: dict[tuple[str, int], list[tuple[str, int]]] = {}
         for info in self._infos:
             for axis, size in enumerate(shapes[info.name]):
@@ -253,7 +256,7 @@ class OnnxModel:
     def _same_at(
         self, graph: Graph, shapes: Mapping[str, tuple[int, ...]], places: Sequence[tuple[str, int]]
     ) -> bool:
-        """Whether the graph is the same where some axes have another size: one more, or twice as much."""
+        """Tell whether the graph stays the same when some axes have another size: one more, or twice as much."""
         for factor, more in ((1, 1), (2, 0)):
             changed = {n: list(s) for n, s in shapes.items()}
             for name, axis in places:
@@ -316,7 +319,7 @@ class OnnxModel:
         return bundle
 
     def _unsized(self, importer: Importer, why: UnsupportedError) -> Bundle:
-        """A bundle without a graph, for a model that takes none of the sizes that were tried."""
+        """Build a bundle without a graph, for a model that takes none of the sizes that were tried."""
         graph = Graph(input_order=tuple(i.name for i in self._infos))
         for info in self._infos:
             declared, one = declared_shape(info), importer.inputs[info.name]
@@ -326,20 +329,20 @@ class OnnxModel:
             )
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
         text = (
-            "no graph can be made before the sizes are known that the file leaves open: feed the model, or give "
+            "no graph can be built before the sizes that the file leaves open are known:  feed the model, or give "
             f"input_shapes (--input-shape); at sizes of 1, {why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
-        options: dict[str, Any] = {"path": self._path, "size": self._size, "sized": self.sized}
-        options["source"] = replace(self._source, graph=graph)
-        options["watches"] = tuple(self._external.watches)
-        options["witness"] = partial(_witness, self._path, self._constants)
-        self._first = UnsizedBundle(graph, text, **options)
-        self._first.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
-        return self._first
+        bundle = self._first = UnsizedBundle(graph, text, self._path, self._size)
+        bundle.sized = self.sized
+        bundle.source = replace(self._source, graph=graph)
+        bundle.watches = tuple(self._external.watches)
+        bundle.witness = partial(_witness, self._path, self._constants)
+        bundle.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
+        return bundle
 
     def _unread(self, why: str) -> Bundle:
-        """A model that cannot be expressed: its inputs, of the types that the file declares, and its data."""
+        """Build the bundle of a model that cannot be expressed: inputs of the declared types, and data."""
         graph = Graph(magic="ONNX", input_order=tuple(i.name for i in self._infos))
         scalars = set()
         for info in self._infos:
@@ -364,7 +367,7 @@ class OnnxModel:
 
 
 def same(a: Graph, b: Graph) -> bool:
-    """Whether two graphs compute the same: operators, parameters and constants, whatever sizes their inputs have."""
+    """Tell whether two graphs compute the same: operators, parameters and constants, whatever the input sizes."""
     if len(a.oprs) != len(b.oprs):
         return False
     numbers = {id(v): i for i, v in enumerate(a.vars())}
@@ -390,7 +393,7 @@ def _same_value(a: StoredTensor, b: StoredTensor) -> bool:
 
 
 def _fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an input as ONNX has it, for an array that a graph is fed, which has one axis at least."""
+    """Return an input's shape as ONNX has it, for an array fed to a graph, which has at least one axis."""
     declared = declared_shape(info)
     if declared is None or len(declared) == len(shape):
         return shape

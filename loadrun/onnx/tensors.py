@@ -1,6 +1,6 @@
 """The values of stored tensors as numpy arrays, views of the file where its bytes are numpy's.
 
-Types that numpy lacks are held in ones that it has: bfloat16 and floats of 8 and 4 bits in float32, 4-bit and 2-bit
+Types that numpy lacks are stored in ones that it has: bfloat16 and floats of 8 and 4 bits in float32, 4-bit and 2-bit
 integers in 8-bit ones. Strings are of no use to a graph of MegEngine's operators and are refused.
 """
 
@@ -97,7 +97,7 @@ class UnsupportedTensorTypeError(Exception):
 
 
 def kind_name(kind: int) -> str:
-    """ONNX's name of an element type."""
+    """Return ONNX's name of an element type."""
     return NAMES.get(kind, f"type {kind}")
 
 
@@ -120,7 +120,7 @@ class ExternalData:
         self._open: dict[str, memoryview] = {}
 
     def folding(self, size: int) -> FoldingBudget:
-        """What may be computed of constants while a graph is made; grows with every file that is opened meanwhile.
+        """Return the budget for constant folding while a graph is built; it grows with every file opened meanwhile.
 
         Args:
             size: bytes of the model's own file.
@@ -130,10 +130,10 @@ class ExternalData:
         return self._budget
 
     def bytes(self, tensor: TensorProto) -> memoryview:
-        """The bytes of a tensor that lies outside.
+        """Return the bytes of a tensor that lies outside.
 
         Raises:
-            FormatError: the place is none inside the folder, or the file is too short.
+            FormatError: the path is not inside the folder, or the file is too short.
         """
         said = {e.key: e.value for e in tensor.external}
         data = self._file(said.get("location", ""), tensor.name)
@@ -186,7 +186,7 @@ class ExternalData:
 
 
 def array(tensor: TensorProto, external: ExternalData | None = None) -> Array:
-    """The value of a stored tensor.
+    """Decode the value of a stored tensor.
 
     Raises:
         FormatError: the bytes do not fit its type and shape.
@@ -215,22 +215,22 @@ def array(tensor: TensorProto, external: ExternalData | None = None) -> Array:
 
 
 def _shaped(found: Array, name: str, dims: Sequence[int]) -> Array:
-    """An array in a shape of as many elements.
+    """Reshape an array to as many elements.
 
     Raises:
-        FormatError: no array has that shape, as one of no elements may say.
+        FormatError: no array can have that shape, even one of no elements.
     """
     try:
         return found.reshape(dims)
     except (ValueError, OverflowError):
-        raise FormatError(f"tensor {name!r} has the shape {list(dims)}, which no array has") from None
+        raise FormatError(f"tensor {name!r} has the shape {list(dims)}, which no array can have") from None
 
 
 def texts(tensor: TensorProto) -> Array:
-    """The text of a stored tensor, as Python's.
+    """Return the text of a stored tensor as Python strings.
 
     Raises:
-        FormatError: there is more or less of it than its shape says.
+        FormatError: the number of strings does not match its shape.
     """
     found = np.array([bytes(s).decode("utf-8", "replace") for s in tensor.strings], object)
     if any(d < 0 for d in tensor.dims) or len(tensor.dims) > 64 or found.size != prod(tensor.dims):
@@ -288,7 +288,7 @@ def _brain(bits: Array) -> Array:
 
 
 def _spread(raw: Array, kind: int, count: int) -> Array:
-    """Elements of 4 or 2 bits, the lowest first, one per byte."""
+    """Unpack elements of 4 or 2 bits, the lowest first, to one per byte."""
     bits = _BITS[kind]
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     found = ((raw[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)
@@ -301,7 +301,7 @@ def _spread(raw: Array, kind: int, count: int) -> Array:
 
 
 def dense(sparse: SparseTensorProto, external: ExternalData | None = None) -> Array:
-    """The value of a sparse tensor with its zeros.
+    """Return the value of a sparse tensor with its zeros.
 
     Raises:
         FormatError: an index lies outside, or the parts do not fit each other.

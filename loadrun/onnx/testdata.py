@@ -43,7 +43,7 @@ class DataSet:
         self._outputs = {n: folder / f"output_{i}.pb" for i, n in enumerate(outputs)}
 
     def own(self, types: Mapping[str, TypeProto | None]) -> dict[str, FileValue]:
-        """Values by input name, and by output name and ``:expect``, in the types that the model declares.
+        """Map input names, and output names with ``:expect``, to values in the types that the model declares.
 
         What has no file is left out, and so are complex numbers.
         """
@@ -69,7 +69,7 @@ class DataSet:
         return found
 
     def surplus(self) -> list[str]:
-        """Files of outputs that the model does not have."""
+        """List the files of outputs that the model does not have."""
         found = [re.fullmatch(r"output_(\d+)\.pb", p.name) for p in self.folder.glob("output_*.pb")]
         return sorted(m.group() for m in found if m is not None and int(m.group(1)) >= self._count)
 
@@ -83,7 +83,7 @@ def _bytes(path: Path) -> memoryview:
 def find_sets(
     model: Path | None, given: str | os.PathLike[str] | None, names: Sequence[str], outputs: Sequence[str]
 ) -> list[DataSet]:
-    """The data sets beside a model, or in the folder that is given instead.
+    """Find the data sets beside a model, or in the given folder instead.
 
     Those that bear the model's name are its own; where there are none, those without a name are, as in ONNX's zoo.
 
@@ -102,7 +102,7 @@ def find_sets(
 
 
 def sets_in(folder: Path, stem: str = "") -> list[Path]:
-    """The folders of data sets, in order of their numbers.
+    """List the folders of data sets, in order of their numbers.
 
     Args:
         folder: where they are.
@@ -116,7 +116,7 @@ def sets_in(folder: Path, stem: str = "") -> list[Path]:
 
 
 def set_name(stem: str) -> str:
-    """What the names of a model's data sets begin with, before the number.
+    """Return the prefix of a model's data set names, before the number.
 
     >>> set_name("resnet") + "0", set_name("") + "0"
     ('resnet.test_data_set_0', 'test_data_set_0')
@@ -131,7 +131,7 @@ def testcases(
     *,
     native: bool,
 ) -> LazyTestcases:
-    """The data sets as testcases of the graph, and of the file itself.
+    """Read the data sets as testcases of the graph, and of the file itself.
 
     Args:
         sets: the data sets.
@@ -156,7 +156,7 @@ def testcases(
                     raise InputError(f"the data of the input {name!r} in {one.folder} {said}")
                 faults[name[: -len(EXPECT)]] = f"its expected value {said}"
             try:
-                arrays[name] = np.atleast_1d(checked(value, kind, name))
+                arrays[name] = np.atleast_1d(checked(value, kind))
                 dtypes[name] = graph_type(kind)
             except UnsupportedNodeError as e:
                 if not native:

@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes for an ONNX file as it is, beside the graph that was built from it."""
+"""ONNX Runtime's results for an ONNX file, beside the graph that was built from it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TYPES = {
 
 
 def runtime_name() -> str | None:
-    """The name and version of ONNX Runtime, None where it is not installed."""
+    """Return the name and version of ONNX Runtime, or None if it is not installed."""
     spec = find_spec("onnxruntime")
     if spec is None or spec.origin is None:
         return None
@@ -43,7 +43,7 @@ def runtime_name() -> str | None:
 def runtime(
     path: str, constants: Mapping[str, Any] | None = None
 ) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-    """A function that runs an ONNX file in ONNX Runtime: outputs by name for inputs by name.
+    """Return a function that runs an ONNX file in ONNX Runtime: outputs by name for inputs by name.
 
     The session is made by the first call. Inputs are converted to the types that the file declares.
 

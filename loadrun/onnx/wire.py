@@ -31,7 +31,7 @@ _GROUPS = (3, 4)
 
 
 def fields(data: memoryview, base: int = 0) -> Iterator[tuple[int, int, int | memoryview, int]]:
-    """The fields of one message: number, wire type, value, offset in the file.
+    """Iterate over the fields of one message: number, wire type, value, offset in the file.
 
     Args:
         data: the bytes of the message.
@@ -91,7 +91,7 @@ def _varint(data: memoryview, at: int, base: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """A 64-bit number as the signed one that it stands for.
+    """Reinterpret a 64-bit number as signed.
 
     >>> signed(2**64 - 1)
     -1
@@ -100,7 +100,7 @@ def signed(value: int) -> int:
 
 
 def packed_varints(data: memoryview, base: int = 0) -> Array:
-    """The varints of a packed field as int64.
+    """Decode the varints of a packed field to int64.
 
     Raises:
         FormatError: the last one is cut off, or one is longer than ten bytes.
@@ -125,7 +125,7 @@ def packed_varints(data: memoryview, base: int = 0) -> Array:
 
 
 def field_bytes(number: int, data: bytes) -> bytes:
-    """A field of a message that holds bytes, such as another message.
+    """Encode a message field that holds bytes, such as another message.
 
     >>> field_bytes(1, b"ab").hex()
     '0a026162'
@@ -142,7 +142,7 @@ def _varint_bytes(value: int) -> bytes:
 
 
 def text(data: memoryview, base: int) -> str:
-    """A string of the file.
+    """Decode a string of the file.
 
     Raises:
         FormatError: it is not UTF-8.

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
 from ..base.files import opened, replacing
@@ -28,6 +28,10 @@ from .events import Closed, Event, Opened, Task, TaskPart
 from .merge import FileState, Run
 from .processes import Worker
 from .worker import READY
+
+if TYPE_CHECKING:
+    from distributed import Future
+    from distributed import Worker as DaskWorker
 
 __all__ = ["Cluster"]
 
@@ -83,7 +87,7 @@ class Cluster:
             raise
 
     def _checked(self, address: str) -> int:
-        """How many tasks the cluster runs at once, after a look at what its workers have."""
+        """Return how many tasks the cluster runs at once, by the threads of its workers."""
         self._client.wait_for_workers(1, timeout=_CONNECT)
         try:
             found = set(self._client.run(_version).values())
@@ -99,7 +103,7 @@ class Cluster:
 
     @contextmanager
     def replaying(self, tasks: Iterable[Task]) -> Iterator[Iterator[tuple[Task, Event]]]:
-        """The events of tasks; at the end of the block nothing of them is left on the cluster."""
+        """Yield the events of tasks; at the end of the block nothing of them is left on the cluster."""
         try:
             yield self.replay(tasks)
         finally:
@@ -109,7 +113,7 @@ class Cluster:
                 self._client.close()
 
     def replay(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Event]]:
-        """The events of tasks, in order."""
+        """Yield the events of tasks, in order."""
         source = iter(tasks)
         window = 4 * self.threads + 16
         more = True
@@ -166,8 +170,8 @@ class Cluster:
         self._sent[task.path] = self._client.scatter(_Sent(os.path.basename(task.path), data), hash=False)
         return True
 
-    def _take(self, future: Any) -> None:
-        """What came of a part."""
+    def _take(self, future: Future) -> None:
+        """Return what came of a part."""
         run = self._runs.pop(future)
         if future.status != "finished":
             self._end(run, self._failed(future))
@@ -186,7 +190,7 @@ class Cluster:
         if any(isinstance(e, Closed) and e.ended for e in found) or late:
             run.state.stop()
 
-    def _failed(self, future: Any) -> Closed:
+    def _failed(self, future: Future) -> Closed:
         from distributed.scheduler import KilledWorker  # optional
 
         error = future.exception()
@@ -225,7 +229,7 @@ def _mark(path: str) -> tuple[int, str] | None:
     return size, digest.hexdigest()
 
 
-class _Bench:
+class _ThreadWorker:
     """The process that works for one thread of a Dask worker, and the files that were sent to it."""
 
     def __init__(self) -> None:
@@ -244,7 +248,7 @@ class _Bench:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def store(self, sent: _Sent) -> str:
-        """Where a file that was sent lies now."""
+        """Return the path of a file that was sent."""
         path = self.folder / f"{blake2b(sent.data, digest_size=16).hexdigest()}{Path(sent.name).suffix}"
         if path not in self.names:
             while len(self.names) >= _KEPT:
@@ -255,7 +259,7 @@ class _Bench:
         return str(path)
 
     def replay(self, part: TaskPart, timeout: float | None) -> tuple[list[Event], float]:
-        """The events of a part and how long it took."""
+        """Return the events of a part and how long it took."""
         if self.worker is None or self.worker.process.poll() is not None:
             self.worker = Worker(self.inbox, max(1, threads() // _dask_worker().state.nthreads))
         run = Run(part, FileState(part.task, 1, 1))
@@ -287,8 +291,8 @@ class _Bench:
         return events, run.seconds()
 
 
-def _dask_worker() -> Any:
-    """The Dask worker that this runs in."""
+def _dask_worker() -> DaskWorker:
+    """Return the Dask worker that this runs in."""
     from distributed import get_worker  # optional
 
     return get_worker()
@@ -300,7 +304,7 @@ _local = threading.local()
 def _replayed(
     part: TaskPart, sent: _Sent | None, mark: tuple[int, str] | None, timeout: float | None
 ) -> tuple[list[Event] | _Missing, float]:
-    """What a Dask worker does: replay a part by a process of its own.
+    """Replay a part on a Dask worker, by a process of its own.
 
     Args:
         part: what to replay.
@@ -311,7 +315,7 @@ def _replayed(
     task = part.task
     if sent is None and mark is not None and _mark(task.path) != mark:
         return _Missing(), 0.0
-    bench: _Bench = _local.__dict__.setdefault("bench", None) or _Bench()
+    bench: _ThreadWorker = _local.__dict__.setdefault("bench", None) or _ThreadWorker()
     _local.bench = bench
     if sent is None:
         return bench.replay(part, timeout)
@@ -321,7 +325,7 @@ def _replayed(
 
 
 def _renamed(event: Event, here: str, path: str) -> Event:
-    """An event of a file that was sent along, under the name that it has at home."""
+    """Return an event of a file that was sent along, under the name that it has at home."""
     if isinstance(event, Opened):
         return replace(event, name=event.name.replace(here, path))
     if isinstance(event, Closed) and event.message:

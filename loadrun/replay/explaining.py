@@ -10,9 +10,9 @@ from ..dump.record import intermediates_at
 from ..engines import Choice, baseline_for, file_of
 from ..graph.dtypes import Array
 from ..passes.copies import bare
-from ..report.differences import departed, differences
+from ..report.differences import changes, differences
 from ..testcase import Bundle
-from ..verify.diff import TOLERANCE, FileSide, between, parted
+from ..verify.diff import TOLERANCE, FileSide, between, changed_values
 
 __all__ = ["explained"]
 
@@ -25,11 +25,11 @@ def explained(
     engine: str | Choice = "reference",
     seed: int = 0,
 ) -> list[str]:
-    """The lines that say where a failing testcase begins to differ.
+    """Say line by line where a failing testcase begins to differ.
 
     Args:
         bundle: the file.
-        result: the testcase's. The engine that failed is held against the reference engine, the reference engine
+        result: the testcase's. The engine that failed is compared with the reference engine, the reference engine
             against the same model in float64, and the model against the statistics that the file's record keeps.
         feeds: what it ran on.
         engine: what executed it, where there is one engine; of several, the result says which.
@@ -58,9 +58,9 @@ def _lines(
     given = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
     kept = None if result.index is None else intermediates_at(bundle.record, result.index)
     if kept is not None:
-        found = parted(model, kept, given, tolerance=TOLERANCE, seed=seed)
+        found = changed_values(model, kept, given, tolerance=TOLERANCE, seed=seed)
         yield f"{case} beside the intermediate values that were recorded when it was packed:"
-        yield from departed(found)
+        yield from changes(found)
     other = baseline_for(engine)
     source = file_of(bundle, other)
     beside = other if source is None else FileSide(model, source, other)

@@ -50,7 +50,7 @@ class Run:
             self._held += size
 
     def release(self, size: int | None) -> None:
-        """An event was taken; None lets everything through."""
+        """Note that an event was taken; None lets everything through."""
         with self._room:
             self._held = self._held - size if size is not None else -(1 << 62)
             self._room.notify_all()
@@ -61,7 +61,7 @@ class Run:
         self.finished = True
 
     def seconds(self) -> float:
-        """How long the worker has been at it, without the time that it had to wait."""
+        """Return how long the worker has been at it, without the time that it had to wait."""
         if self.finished or self.begun is None:
             return self._took
         now = time.monotonic()
@@ -97,7 +97,7 @@ class FileState:
         self._divided = False
 
     def next_part(self) -> TaskPart | None:
-        """The next part that waits for a worker."""
+        """Return the next part that waits for a worker."""
         return self._waiting[0] if self._waiting else None
 
     def begin(self) -> Run:
@@ -121,11 +121,11 @@ class FileState:
         self._waiting.clear()
 
     def seconds(self) -> float:
-        """How long workers have been at it, all parts together."""
+        """Return how long workers have been at it, all parts together."""
         return self._spent + sum(r.seconds() for r in self.runs)
 
     def ready(self) -> Iterator[Event]:
-        """The events whose turn it is."""
+        """Yield the events whose turn it is."""
         while self.runs:
             run = self.runs[0]
             while run.events:
@@ -139,7 +139,7 @@ class FileState:
         self.done = not self._waiting
 
     def _passed(self, event: Event, run: Run) -> Iterator[Event]:
-        """What the file as a whole shows of an event of one of its parts."""
+        """Return what the file as a whole shows of an event of one of its parts."""
         if self._stopped:
             return
         if isinstance(event, Opened):

@@ -56,12 +56,12 @@ def observe(
 
 
 def _cases(bundle: Bundle, seed: int) -> list[Testcase]:
-    """What the replay ran on: testcases of the file, else random numbers."""
+    """Yield what the replay ran on: testcases of the file, else random numbers."""
     return list(bundle.testcases) if len(bundle.testcases) else [Testcase(random_inputs(bundle, seed))]
 
 
 def _wrong(path: str, options: RunOptions, bundle: Bundle, cases: list[Testcase]) -> Iterator[str]:
-    """Where values that are not finite or out of range begin, testcase by testcase."""
+    """Find where values that are not finite or out of range begin, testcase by testcase."""
     for i, case in enumerate(cases):
         model = bare(bundle.for_data(case.arrays))
         found = watch(model, case.inputs, limit=options.range, seed=options.seed)

@@ -60,7 +60,7 @@ class Worker:
             return
 
     def started(self) -> None:
-        """It is ready: from here on time counts."""
+        """Note that it is ready: from here on time counts."""
         self.ready = True
         if self.run is not None:
             self.run.begun = time.monotonic()
@@ -92,7 +92,7 @@ class Worker:
                     continue
 
     def died_of(self) -> str:
-        """How the process ended, in words."""
+        """Say how the process ended."""
         code = self.process.wait()
         if code >= 0:
             return f"the process that ran it ended with exit code {code}"
@@ -144,12 +144,12 @@ class Pool:
 
     @contextmanager
     def replaying(self, tasks: Iterable[Task]) -> Iterator[Iterator[tuple[Task, Event]]]:
-        """The events of tasks, and no worker left at the end of the block."""
+        """Yield the events of tasks, and leave no worker at the end of the block."""
         with self:
             yield self.replay(tasks)
 
     def replay(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Event]]:
-        """The events of tasks, in order, as if they were replayed one after another."""
+        """Yield the events of tasks, in order, as if they were replayed one after another."""
         source = iter(tasks)
         more = True
         while True:
@@ -184,7 +184,7 @@ class Pool:
                 worker.give(run)
 
     def _idle(self, task: Task) -> Worker | None:
-        """A worker without work, rather one that has the file open; a new one as long as there may be more."""
+        """Return a worker without work, rather one that has the file open; a new one where there may be more."""
         free = [w for w in self._workers if (w.run is None or w.run.finished) and w.process.poll() is None]
         for worker in free:
             if worker.run is not None and worker.run.part.task is task:

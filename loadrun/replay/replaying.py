@@ -218,7 +218,7 @@ class Replay:
         return self.wrong
 
     def _source(self) -> AbstractContextManager[Events]:
-        """What replays the files."""
+        """Open what replays the files."""
         options = self.options
         tasks = list(self._tasks())
         if options.dask is not None:
@@ -232,7 +232,7 @@ class Replay:
         return Pool(options.jobs or 1, options.timeout, len(tasks)).replaying(tasks)
 
     def _tasks(self) -> Iterator[Task]:
-        """What is asked for each file."""
+        """Return what is asked for each file."""
         options = self.options
         common = {f.name: getattr(options, f.name) for f in fields(ReplayOptions)}
         common["values"] |= options.output is not None or options.save_results is not None

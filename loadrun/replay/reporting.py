@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..base.errors import UsageError
 from ..base.files import FileNames, check_targets, growing, replacing, text_file
 from ..base.version import __version__
 from ..runner import FileResult, Result
@@ -34,7 +35,7 @@ class ReportWriter(Protocol):
         """Begin a file."""
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
 
     def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file."""
@@ -70,14 +71,14 @@ class Sinks:
         self._names = FileNames()
 
     def begin(self, file: FileResult, facts: Mapping[str, Any]) -> None:
-        """A file begins."""
+        """Begin a file."""
         for w in self._writers:
             w.begin(file, facts)
         if self._saved is not None:
             self._saved.begin(file.path, file.missed)
 
     def add(self, path: str, found: Replayed, bare: Result) -> None:
-        """A result of it: as it came, and without values."""
+        """Take a result of the file: as it came, and without values."""
         if self._saved is not None:
             self._saved.add(found.result)
         if self._folder is not None:
@@ -100,12 +101,12 @@ class Sinks:
             self._drawing.picture(name, found)
 
     def end(self, file: FileResult, timing: Timing | None, explanation: Sequence[str]) -> None:
-        """The file ends."""
+        """End the file."""
         for w in self._writers:
             w.end(file, timing, explanation)
 
     def close(self, exit_code: int) -> None:
-        """The run ends."""
+        """End the run."""
         for w in self._writers:
             w.close(exit_code)
 
@@ -121,7 +122,7 @@ class Sinks:
 
 @contextmanager
 def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
-    """The reports that the options ask for; when this is left early, JSON lines say so and the others do not appear.
+    """Open the reports that the options ask for; left early, JSON lines say so and the others do not appear.
 
     Args:
         options: what is asked for.
@@ -162,11 +163,14 @@ def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
         if options.junit is not None:
             from ..report.junit import JUnitWriter  # for start-up
 
-            writers.append(JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about))
+            junit = JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about)
+            stack.callback(junit.discard)
+            writers.append(junit)
         if options.html is not None:
             from ..report.html import HtmlWriter  # for start-up
 
             drawing = HtmlWriter(stack.enter_context(text_file(options.html, "utf-8")), about)
+            stack.callback(drawing.discard)
             writers.append(drawing)
         saved = stack.enter_context(_results_file(options.save_results))
         yield Sinks(writers, drawing, saved, options.output, len(files) > 1)
@@ -174,7 +178,7 @@ def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
 
 @contextmanager
 def _lines(target: str, about: Mapping[str, Any]) -> Iterator[LineWriter]:
-    """A report of JSON lines that says when it was interrupted."""
+    """Open a report of JSON lines that says when it was interrupted."""
     from ..report.json import LineWriter  # for start-up
 
     with ExitStack() as stack:
@@ -203,6 +207,11 @@ def _results_file(target: PathName | None) -> Iterator[ResultWriter | None]:
         return
     from ..verify.saved import ResultWriter  # for start-up
 
+    if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+        raise UsageError(
+            f"--save-results {os.fspath(target)}: results are an archive, expected a regular file to write, "
+            "found a device or a pipe"
+        )
     with replacing(target) as raw:
         writer = ResultWriter(raw)
         try:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .desk import Desk
 from .events import Event, Task, TaskPart
+from .parts import PartReplayer
 
 __all__ = ["serial"]
 
 
 def serial(tasks: Iterable[Task]) -> Iterator[tuple[Task, Event]]:
-    """The events of tasks, in order."""
-    desk = Desk()
+    """Yield the events of tasks, in order."""
+    replayer = PartReplayer()
     for task in tasks:
-        for event in desk.events(TaskPart(task)):
+        for event in replayer.events(TaskPart(task)):
             yield task, event

@@ -11,7 +11,7 @@ __all__ = ["receive", "send"]
 _HEAD = 8
 
 
-def send(pipe: IO[bytes], message: Any) -> None:
+def send(pipe: IO[bytes], message: object) -> None:
     """Write one message."""
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     pipe.write(pack("<Q", len(data)))

@@ -11,8 +11,8 @@ import threading
 from typing import IO
 
 from ..compare.results import Verdict
-from .desk import Desk
 from .events import Closed, TaskPart
+from .parts import PartReplayer
 from .wire import receive, send
 
 __all__ = ["READY", "main"]
@@ -37,12 +37,12 @@ def main(parent: int) -> None:
     os.dup2(2, 1)
     parts: queue.Queue[TaskPart] = queue.Queue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, parts), daemon=True).start()
-    desk = Desk()
+    replayer = PartReplayer()
     send(events, READY)
     while True:
         part = parts.get()
         try:
-            for event in desk.events(part):
+            for event in replayer.events(part):
                 send(events, event)
         except BrokenPipeError:
             raise

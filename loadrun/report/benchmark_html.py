@@ -17,7 +17,7 @@ __all__ = ["benchmark_html"]
 
 
 def benchmark_html(found: Sequence[Measurement], warnings: Sequence[str], more: Sequence[str] = ()) -> str:
-    """The page.
+    """Write the page.
 
     Args:
         found: what was measured, the first being what the others are compared with.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ..base import schema
 from ..base.errors import FormatError
@@ -71,7 +70,7 @@ class Change:
         return self.kind in ("cut", "newly failing", "missing", "greater tolerance")
 
 
-def changes(old: Any, new: Any, *, growth: float = 2.0, slower: float = 1.5) -> list[Change]:
+def changes(old: object, new: object, *, growth: float = 2.0, slower: float = 1.5) -> list[Change]:
     """Compare two reports that `loadrun --json` wrote.
 
     Args:
@@ -93,13 +92,13 @@ def changes(old: Any, new: Any, *, growth: float = 2.0, slower: float = 1.5) -> 
     ['newly failing']
     """
     before, now = _Report(old), _Report(new)
-    found = [*_cut(old, new), *_verdicts(before, now, growth)]
+    found = [*_cut(before, now), *_verdicts(before, now, growth)]
     found += [*_asked(before, now), *_times(before, now, slower)]
     return sorted(found, key=lambda c: _ORDER.index(c.kind))
 
 
-def same_checks(old: Any, new: Any) -> int:
-    """How many outputs both reports tell of."""
+def same_checks(old: object, new: object) -> int:
+    """Count the outputs that both reports tell of."""
     return len(_Report(old).outputs.keys() & _Report(new).outputs.keys())
 
 
@@ -171,17 +170,18 @@ def compare_reports(
 class _Report:
     """Verdict, error and tolerance of every output, seconds and data of every testcase, the model of every file."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: object) -> None:
         self.outputs: dict[Key, tuple[str, float | None]] = {}
         self.tolerances: dict[Key, float] = {}
         self.seconds: dict[Key, float] = {}
         self.inputs: dict[Key, tuple[str, ...]] = {}
         self.models: dict[Key, str] = {}
         try:
-            files = _REPORT(data, "the report")["files"]
+            report = _REPORT(data, "the report")
         except FormatError as e:
             raise FormatError(f"this is not a report that `loadrun --json` wrote: {e.message}") from None
-        for file in files:
+        self.cut: str | None = report.get("cut")
+        for file in report["files"]:
             name = file["file"]
             if file.get("model_digest") is not None:
                 self.models[name, "", ""] = file["model_digest"]
@@ -223,14 +223,14 @@ def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
         )
 
 
-def _cut(old: Any, new: Any) -> Iterator[Change]:
+def _cut(old: _Report, new: _Report) -> Iterator[Change]:
     for name, report in (("old", old), ("new", new)):
-        if report.get("cut"):
-            yield Change("cut", f"the {name} report", "", "", "", str(report["cut"]))
+        if report.cut:
+            yield Change("cut", f"the {name} report", "", "", "", report.cut)
 
 
 def _asked(before: _Report, now: _Report) -> Iterator[Change]:
-    """What was asked of other numbers, or by other tolerances, so that equal verdicts do not say the same."""
+    """Name what ran on other numbers or by other tolerances, so that equal verdicts do not say the same."""
     for key, was in before.tolerances.items():
         limit = now.tolerances.get(key, was if key not in now.outputs else float("inf"))
         if limit != was:

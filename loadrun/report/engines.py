@@ -15,7 +15,7 @@ __all__ = ["entrants_lines", "islands"]
 
 
 def islands(about: About) -> Iterator[str]:
-    """The operators that an engine leaves to the reference engine."""
+    """Return the operators that an engine leaves to the reference engine."""
     yield f"engine: {clean(about.text, 300)}"
     if about.way == NATIVE:
         yield f"{about.engine} gets the file itself, with its {about.operators} operators"
@@ -28,7 +28,7 @@ def islands(about: About) -> Iterator[str]:
 
 
 def entrants_lines(entrants: Sequence[EngineResults]) -> Iterator[str]:
-    """One line for each engine: what ran, its verdict, its time, and its distance from the first engine."""
+    """Return a line for each engine: what ran, its verdict, its time, and its distance from the first engine."""
     if not entrants:
         return
     first = entrants[0]
@@ -49,7 +49,7 @@ def entrants_lines(entrants: Sequence[EngineResults]) -> Iterator[str]:
 
 
 def _worst(errors: Mapping[str, float]) -> tuple[str, float]:
-    """The output with the largest error; NaN is the largest."""
+    """Return the output with the largest error; NaN is the largest."""
     return max(errors.items(), key=lambda pair: (pair[1] != pair[1], pair[1]))
 
 

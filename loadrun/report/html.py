@@ -76,7 +76,7 @@ class HtmlWriter:
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
         self._case = "-" if result.index is None else str(result.index)
         if result.choice is not None:
             self._case += f" {clean(result.choice, 60)}"
@@ -183,11 +183,15 @@ class HtmlWriter:
             out.write(part)
         out.write(f"<h2>Environment</h2>{pairs({**self._about, 'exit_code': exit_code})}")
         out.write(FOOT)
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop what was not written."""
         self._sections.close()
 
 
 def _spool() -> IO[str]:
-    """A temporary without a name, in memory as long as it is small."""
+    """Open a temporary without a name, in memory as long as it is small."""
     return tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="backslashreplace")
 
 
@@ -196,7 +200,7 @@ def _class(verdict: Verdict) -> str:
 
 
 def _details(out: OutputResult) -> str:
-    """What is said below the row of an output."""
+    """Return what is said below the row of an output."""
     lines = [f"not compared: {out.reason}"] if out.reason else []
     if out.verdict is Verdict.FAIL and out.comparison is not None:
         lines.append(out.comparison.explain())
@@ -214,7 +218,7 @@ def pairs(data: Mapping[str, Any]) -> str:
     return f"<dl>{''.join(items)}</dl>\n"
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, dict):
         said = ", ".join(f"{k} {v}" for k, v in value.items() if not isinstance(v, (dict, list)))
         nested = "".join(pairs({k: v}) for k, v in value.items() if isinstance(v, (dict, list)) and v)

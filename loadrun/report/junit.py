@@ -84,7 +84,7 @@ class JUnitWriter:
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
         case = "run" if result.index is None else str(result.index)
         if result.choice is not None:
             case += f"::{clean(result.choice, 60)}"
@@ -146,6 +146,10 @@ class JUnitWriter:
         while part := self._suites.read(1 << 16):
             self.file.write(part)
         self.file.write("</testsuites>\n")
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop what was not written."""
         self._suites.close()
         self._cases.close()
 
@@ -168,7 +172,7 @@ class JUnitWriter:
 
 
 def _spool() -> IO[str]:
-    """A temporary without a name, in memory as long as it is small."""
+    """Open a temporary without a name, in memory as long as it is small."""
     return tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="backslashreplace")
 
 

@@ -66,7 +66,7 @@ def times(series: Series, of: str = "testcases") -> str:
 
 
 def histogram(found: Picture, tolerance: float | None) -> str:
-    """How many elements have an error of which decade, on a logarithmic scale, with the tolerance as a line."""
+    """Draw how many elements have an error of which decade, on a logarithmic scale, with the tolerance as a line."""
     top = math.log10(max(found.counts, default=0) + 1) or 1.0
     step = (_WIDE - _LEFT - 8) / max(1, len(found.counts))
     bars = []
@@ -97,7 +97,7 @@ def histogram(found: Picture, tolerance: float | None) -> str:
 
 
 def error_map(found: Picture) -> str:
-    """Where the errors are: rows are all axes but the last, columns the last one; the worst cell has a frame."""
+    """Draw where the errors are: rows are all axes but the last, columns the last one; the worst cell has a frame."""
     if not found.cells:
         return ""
     rows, columns = len(found.cells), len(found.cells[0])
@@ -140,14 +140,14 @@ def _frame(inside: str, caption: str, marks: Sequence[tuple[float, str]], ends: 
 
 
 def _depth(error: float) -> float | None:
-    """The logarithm of an error, None for no error, infinity for one that is not finite."""
+    """Return the logarithm of an error, None for no error, infinity for one that is not finite."""
     if not math.isfinite(error):
         return math.inf
     return None if error <= 0 else math.log10(error)
 
 
 def _shade(depth: float | None, low: float, span: float) -> tuple[int, int, int, int]:
-    """A colour, clear where nothing differs, from pale to deep orange, violet where a value is not finite."""
+    """Return a colour: clear where nothing differs, pale to deep orange, violet where a value is not finite."""
     if depth is None:
         return 128, 128, 128, 24
     if depth == math.inf:
@@ -157,7 +157,7 @@ def _shade(depth: float | None, low: float, span: float) -> tuple[int, int, int,
 
 
 def _png(pixels: Sequence[Sequence[tuple[int, int, int, int]]]) -> bytes:
-    """A picture of RGBA pixels.
+    """Encode a picture of RGBA pixels.
 
     >>> _png([[(1, 2, 3, 4)]])[:8]
     b'\\x89PNG\\r\\n\\x1a\\n'

@@ -82,7 +82,7 @@ def _group(said: Mapping[str, Any], by: str) -> str:
 
 
 def cost_table(profile: Mapping[str, Any], by: str = "type", most: int = _SHOWN) -> str:
-    """The most expensive groups of operators as a text table."""
+    """Return the most expensive groups of operators as a text table."""
     rows = costs(profile, by)
     total = sum(c.seconds for c in rows) or 1.0
     shown = [
@@ -119,7 +119,7 @@ def bytes_text(count: int) -> str:
 
 
 def memory_table(meter: PeakMeter, most: int = _SHOWN) -> str:
-    """The peak of intermediate values, and who was alive at it."""
+    """Return the peak of intermediate values, and who was alive at it."""
     if meter.at is None:
         return "no operator was executed"
     at = meter.at.outputs[0].label if meter.at.outputs else meter.at.title
@@ -133,7 +133,7 @@ def memory_table(meter: PeakMeter, most: int = _SHOWN) -> str:
 
 
 def trace_events(profile: Mapping[str, Any], model: str = "model") -> dict[str, Any]:
-    """A profile in the form of Chrome's trace events, which Perfetto's viewer opens; times in microseconds."""
+    """Return a profile as Chrome's trace events, which Perfetto's viewer opens; times in microseconds."""
     lanes: dict[str, int] = {}
     events: list[dict[str, Any]] = [_name_event("process_name", 0, model)]
     for key in profile["graph_exec"]["comp_seq"]:

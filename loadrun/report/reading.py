@@ -14,8 +14,8 @@ __all__ = ["load_report", "read_report"]
 _LARGEST = 1 << 30
 
 
-def load_report(path: str | os.PathLike[str]) -> Any:
-    """A report from a file; see `read_report`.
+def load_report(path: str | os.PathLike[str]) -> object:
+    """Read a report from a file; see `read_report`.
 
     Raises:
         FormatError: it is none, or larger than any report.
@@ -26,8 +26,8 @@ def load_report(path: str | os.PathLike[str]) -> Any:
     return read_report(contents(path, "a report"), os.fspath(path))
 
 
-def read_report(data: bytes, name: str) -> Any:
-    """A report as data, JSON lines put together as if they had been written as one.
+def read_report(data: bytes, name: str) -> object:
+    """Read a report as data, JSON lines put together as if they had been written as one.
 
     Args:
         data: what the file holds.

@@ -33,7 +33,7 @@ class Style:
         self.colour = colour
 
     def verdict(self, verdict: Verdict, word: str) -> str:
-        """A word in the colour of a verdict."""
+        """Return a word in the colour of a verdict."""
         return f"\x1b[{_COLOURS[verdict]}m{word}\x1b[0m" if self.colour and word.strip() else word
 
 
@@ -41,7 +41,7 @@ PLAIN = Style()
 
 
 def style_for(choice: str, out: TextIO) -> Style:
-    """The style for a stream.
+    """Return the style for a stream.
 
     Args:
         choice: ``always``, ``never``, or ``auto``: on a terminal that knows colours, unless NO_COLOR is set.

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def table(rows: Iterable[Sequence[Any]], headers: Sequence[str], right: Iterable[int] = ()) -> str:
-    """A plain table; `right` lists the columns that are aligned to the right."""
+    """Return a plain table; `right` lists the columns that are aligned to the right."""
     from tabulate import tabulate  # for start-up
 
     align = ["right" if i in set(right) else "left" for i in range(len(headers))]
@@ -50,24 +50,24 @@ def _error_text(x: float | None) -> str:
 
 
 def head(file: FileResult) -> str:
-    """The lines above a file's results."""
+    """Return the lines above a file's results."""
     lines = [clean(file.path, 200), *(warning(w) for w in file.warnings)]
     return "\n".join(lines)
 
 
 def engine(file: FileResult) -> str:
-    """The line that says what executed a file; empty for the reference engine, which is the default."""
+    """Return the line that says what executed a file; empty for the reference engine, the default."""
     about = None if file.entrants else file.engine
     return "" if about is None or about.engine == "reference" else f"  engine: {clean(about.text, 300)}"
 
 
 def warning(text: str) -> str:
-    """A line for something that deserves a look."""
+    """Return a line for something that deserves a look."""
     return f"  warning: {clean(text, 300)}"
 
 
 def error(message: str) -> str:
-    """The lines for why a file could not be read or executed."""
+    """Return the lines for why a file could not be read or executed."""
     return "  error: " + indented(message, 9)
 
 
@@ -118,7 +118,7 @@ class Rows:
         self.engines = engines
 
     def block(self, results: Iterable[Result]) -> str:
-        """The rows of further results, the first time below headers, and details of every failure."""
+        """Yield the rows of further results, the first time below headers, and details of every failure."""
         rows: list[list[str]] = []
         notes: list[str] = []
         for r in results:
@@ -161,7 +161,7 @@ class Rows:
 
 
 def _cells(case: str, out: OutputResult, result: Result, ms: str) -> dict[str, str]:
-    """What stands in the row of an output, by column."""
+    """Return what stands in the row of an output, by column."""
     verdict = {Verdict.PASS: "pass", Verdict.FAIL: "FAIL"}.get(out.verdict, out.verdict.value)
     if out.loosened is not None:
         verdict += " LOOSENED"
@@ -197,7 +197,7 @@ def _notes(where: str, out: OutputResult) -> list[str]:
 
 
 def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
-    """One line for a file among many: verdict, name, what was checked, seconds of loading and running it."""
+    """Return the line of a file among many: verdict, name, what was checked, seconds of loading and running it."""
     verdict = file.verdict
     word = verdict.value if verdict in (Verdict.PASS, Verdict.NOT_COMPARED) else verdict.value.upper()
     parts = [f"{file.failed} of {_count(file.passed + file.failed, 'check')} failed"] if file.failed else []
@@ -212,7 +212,7 @@ def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
 
 
 def timing_line(timing: Timing) -> str:
-    """One line of statistics, in milliseconds."""
+    """Return a line of statistics, in milliseconds."""
     parts = [f"{len(timing.samples)} runs after {timing.warmup} warm-up"]
     parts += [
         f"median {timing.median * 1e3:.3f} ms",
@@ -228,7 +228,7 @@ def timing_line(timing: Timing) -> str:
 
 
 def summary(files: Sequence[FileResult]) -> str:
-    """One line over all files."""
+    """Return the line over all files."""
     passed, failed = sum(f.passed for f in files), sum(f.failed for f in files)
     errors = sum(f.errors + bool(f.message and f.ended is None) for f in files)
     silent = [f for f in files if f.verdict is Verdict.NOT_COMPARED]

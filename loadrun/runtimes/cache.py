@@ -38,7 +38,7 @@ class Cache:
 
     @staticmethod
     def key(*parts: object) -> str:
-        """A key made of all that an entry depends on."""
+        """Make a key of all that an entry depends on."""
         digest = blake2b(digest_size=20)
         for part in parts:
             text = str(part).encode("utf-8", "surrogateescape")
@@ -46,7 +46,7 @@ class Cache:
         return digest.hexdigest()
 
     def get(self, key: str) -> bytes | None:
-        """The bytes of a key, None where there are none, or damaged ones."""
+        """Return the bytes of a key, None where there are none, or damaged ones."""
         try:
             with opened(self.folder / key, "an entry of the cache") as file:
                 head, data = file.readline(200), file.read()

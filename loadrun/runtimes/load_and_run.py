@@ -29,7 +29,7 @@ _WHY = re.compile(r"(?:what\(\):\s*|\b(?=mgb::\w+Error)|^(?=ERROR: ))(.+)", re.M
 
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
-    """The tool; the argument is its path, or its name in the search path."""
+    """Make an engine of the tool; the argument is its path, or its name in the search path."""
     return LoadAndRun(graph, targets, _tool(setup.argument))
 
 
@@ -69,7 +69,7 @@ class LoadAndRun:
 
     @property
     def about(self) -> About:
-        """What executes, and how it computes; the version is known after the first run."""
+        """Describe what executes, and how it computes; the version is known after the first run."""
         operators = sum(not o.tensors for o in self._whole.oprs)
         return About("load_and_run", self._version or "?", "float32", self._tool, operators=operators)
 
@@ -115,7 +115,7 @@ class LoadAndRun:
         return self._read(out, said)
 
     def _read(self, out: Path, said: str) -> list[Array]:
-        """The outputs by their names in the files' texts."""
+        """Read the outputs by their names in the files' texts."""
         dtypes = {f"out{i}": v.dtype for i, v in enumerate(self._whole.computed)}
         found: dict[str, Array] = {}
         try:
@@ -138,6 +138,6 @@ def _ending(code: int) -> str:
 
 
 def _why(said: str) -> str:
-    """What the tool says of an error, else the end of what it printed."""
+    """Return what the tool says of an error, else the end of what it printed."""
     found = _WHY.search(said)
     return clipped(said[found.start(1) :]) if found else clipped(said, last=True) or "it printed nothing"

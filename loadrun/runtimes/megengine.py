@@ -46,7 +46,7 @@ def _python(named: str) -> str:
 
 
 def _worker(python: str) -> MessageProcess:
-    """The process of a Python: one for all models, a new one when it died.
+    """Return the process of a Python: one for all models, a new one when it died.
 
     Raises:
         UsageError: that Python has no MegEngine.
@@ -100,7 +100,7 @@ class MegEngine:
 
     @property
     def about(self) -> About:
-        """What executes, and how it computes."""
+        """Describe what executes, and how it computes."""
         version = _versions.get(self._python, "")
         operators = sum(not o.tensors for o in self._whole.oprs)
         return About("megengine", version, "float32", self._python, operators=operators)
@@ -123,7 +123,7 @@ class MegEngine:
         return self._whole.results(found, feeds, "MegEngine")
 
     def _ready(self) -> MessageProcess:
-        """The process, with the model loaded."""
+        """Return the process, with the model loaded."""
         worker = _worker(self._python)
         if self._loaded is not worker:
             if self._folder is None:

@@ -72,12 +72,12 @@ class Model:
 
 
 def variable(output: Any) -> Any:
-    """The graph's variable behind what nodes list as their outputs, which differs between versions."""
+    """Return the graph's variable behind what nodes list as their outputs, which differs between versions."""
     return getattr(output, "_node", output)
 
 
 def read(stream: IO[bytes]) -> tuple[Arrays, Arrays] | None:
-    """The next message and its arrays by name, or None at the end."""
+    """Read the next message and its arrays by name, or None at the end."""
     line = stream.readline()
     if not line:
         return None

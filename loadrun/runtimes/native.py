@@ -1,4 +1,4 @@
-"""What engines share that run a model's own file: values brought to the types that the file declares."""
+"""Shared by engines that run a model's own file: values brought to the types that the file declares."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def fitted(source: SourceFile, ports: Ports, feeds: Mapping[str, FileValue]) -> 
 
 
 def refused(engine: str, source: SourceFile, why: Exception) -> str:
-    """What is said where a runtime does not take a file, with the other way where there is one."""
+    """Say that a runtime does not take a file, with the other way where there is one."""
     other = f"; {engine}:{TRANSLATED} gives it loadrun's graph instead" if source.graph.outputs else ""
     return f"{engine} does not take the file: {why}{other}"
 

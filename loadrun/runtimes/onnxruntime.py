@@ -79,7 +79,7 @@ class OnnxRuntime:
         self.settings()
 
     def settings(self) -> Any:
-        """The options of a session."""
+        """Return the options of a session."""
         made = self._package.SessionOptions()
         made.log_severity_level = _FATAL
         made.intra_op_num_threads = threads()
@@ -112,7 +112,7 @@ class OnnxRuntime:
             raise UsageError(f"the engine onnxruntime has no option {key!r}; it has {_KNOWN}")
 
     def session(self, model: str | bytes, settings: Any, defaults: Mapping[str, str] | None = None) -> Any:
-        """A session of a model: its path or its bytes.
+        """Open a session of a model: its path or its bytes.
 
         Raises:
             NotTaken: the runtime does not take it.
@@ -136,12 +136,12 @@ class OnnxRuntime:
         return _OnnxRuntimeSession(self.session(model, settings, exact), inputs, outputs)
 
     def held(self, array: Array, kind: int) -> Any:
-        """The runtime's value for one of a type that numpy lacks."""
+        """Make the runtime's value for one of a type that numpy lacks."""
         made = self._package.OrtValue.ortvalue_from_numpy_with_onnx_type
         return made(to_codes(array, kind), kind)
 
     def value(self, array: Any) -> Any:
-        """The runtime's value for anything that a session takes."""
+        """Make the runtime's value for anything that a session takes."""
         kind = self._package.OrtValue
         if isinstance(array, kind):
             return array
@@ -151,7 +151,7 @@ class OnnxRuntime:
 
 
 def _providers(available: Sequence[str], words: Sequence[str]) -> list[str]:
-    """The execution providers of a runtime that are named.
+    """Return the execution providers of a runtime that are named.
 
     Raises:
         UsageError: it does not have one of them.
@@ -243,7 +243,7 @@ class OnnxRuntimeFile:
             raise EngineError(f"onnxruntime fails: {_first_line(e)}") from e
 
     def _read(self, name: str, value: Any) -> FileValue:
-        """An output of any type."""
+        """Read an output of any type."""
         kind = self._made.get(name)
         if kind is None:
             found: FileValue = value.numpy()

@@ -173,7 +173,7 @@ class OpenVINOFile:
 
 
 def _name(port: Any, known: Collection[str]) -> str:
-    """The name of a port in the file; a compiled model may have several for one."""
+    """Return the name of a port in the file; a compiled model may have several for one."""
     names = port.get_names()
     return next((n for n in known if n in names), port.get_any_name())
 

@@ -1,4 +1,4 @@
-"""What stands behind the colon in an engine's name: words and ``key=value``, with colons between them."""
+"""Options behind the colon in an engine's name: words and ``key=value``, with colons between them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class EngineOptions(NamedTuple):
 
 
 def number(key: str, value: str, least: int = 0) -> int:
-    """The whole number of an option.
+    """Parse the whole number of an option.
 
     Raises:
         UsageError: it is none, or less than the least.
@@ -63,7 +63,7 @@ def number(key: str, value: str, least: int = 0) -> int:
 
 
 def choice(key: str, value: str, known: Collection[str]) -> str:
-    """The word of an option.
+    """Check the word of an option.
 
     Raises:
         UsageError: it is none of those that are known.

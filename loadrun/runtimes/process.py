@@ -11,7 +11,7 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from math import prod
 from typing import Any
@@ -57,7 +57,7 @@ class MessageProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs, and belongs to this process, not to the one that this was forked from."""
+        """Tell whether it still runs, and belongs to this process, not to the one that this was forked from."""
         return self.owner == os.getpid() and self._process.poll() is None
 
     def ask(
@@ -116,7 +116,7 @@ class MessageProcess:
         self._open.close()
 
 
-def _array(read: Any, dtype: str, shape: Sequence[int]) -> Array:
+def _array(read: Callable[[int], bytes], dtype: str, shape: Sequence[int]) -> Array:
     kind = np.dtype(dtype)
     sizes = [int(n) for n in shape]
     if kind.hasobject or any(n < 0 for n in sizes):
@@ -145,7 +145,7 @@ def run_tool(command: Sequence[str], what: str) -> tuple[int, str]:
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal.
+    """Name a signal.
 
     >>> signal_name(11)
     'SIGSEGV'
@@ -157,7 +157,7 @@ def signal_name(number: int) -> str:
 
 
 def clipped(text: str, *, last: bool = False) -> str:
-    """A few hundred characters of a message in one line, without what is of no use to the reader.
+    """Cut a message to a few hundred characters in one line, without what is of no use to the reader.
 
     >>> clipped("assertion failed\\nbacktrace:\\n0x1234")
     'assertion failed'

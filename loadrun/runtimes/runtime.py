@@ -1,4 +1,4 @@
-"""What a runtime of ONNX models is to `loadrun.runtimes.translated`."""
+"""The interface of a runtime of ONNX models to `loadrun.runtimes.translated`."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ class Runtime(Protocol):
 
 
 def missing(package: str, extra: str, why: Exception | None = None) -> UsageError:
-    """The error for a runtime that is not installed."""
+    """Make the error for a runtime that is not installed."""
     said = f" ({why})" if why is not None and not isinstance(why, ModuleNotFoundError) else ""
     return UsageError(f"the engine {extra} needs the package {package}: pip install loadrun[{extra}]{said}")

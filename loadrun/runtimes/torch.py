@@ -140,7 +140,7 @@ def _if(branches: Mapping[str, _Block]) -> Callable[..., Any]:
 
 
 def _names_read(node: NodeProto) -> list[str]:
-    """The names that a node reads, those in its branches included."""
+    """List the names that a node reads, those in its branches included."""
     names = [n for n in node.inputs if n]
     for attribute in node.attributes:
         if attribute.g is not None:
@@ -150,13 +150,13 @@ def _names_read(node: NodeProto) -> list[str]:
 
 
 def _owned(value: Array) -> Array:
-    """An array that torch takes: contiguous, writable, of this machine's byte order."""
+    """Make an array that torch takes: contiguous, writable, of this machine's byte order."""
     found = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
     return found if found.flags.writeable else found.copy()
 
 
 def _attribute(a: AttributeProto) -> Any:
-    """The value of an attribute."""
+    """Return the value of an attribute."""
     if a.type == _TENSOR and a.t is not None:
         return np.array(array(a.t))
     if a.type in (_FLOATS, _INTS):

@@ -54,7 +54,7 @@ class _LoadedPiece:
 
 @dataclass(eq=False)
 class _Program:
-    """What is executed for one set of input shapes."""
+    """The steps for one set of input shapes."""
 
     key: tuple[Shape, ...]
     known: Inference
@@ -100,7 +100,7 @@ class Translated:
 
     @property
     def about(self) -> About:
-        """What executes; islands are those of the last run."""
+        """Describe what executes; islands are those of the last run."""
         r = self.runtime
         count = len(self._executed())
         return About(r.name, r.version, r.arithmetic, r.provider, self._islands, count, TRANSLATED)
@@ -153,7 +153,7 @@ class Translated:
         return {i: np.ascontiguousarray(array) for i, array in values.items()}
 
     def _constants(self) -> dict[int, Array]:
-        """What follows from constants alone, by variable id; computed once."""
+        """Compute what follows from constants alone, by variable id; once."""
         if self._folded is None:
             constant = constant_ids(self._oprs, self._branches.guard, lambda o: CATALOG[o.type].pure)
             read = {v.id: v for o in self._oprs for v in o.inputs if o.outputs[0].id not in constant}
@@ -166,7 +166,7 @@ class Translated:
         return ReferenceEngine(self.graph, wanted, seed=self.setup.seed).run({}) if wanted else []
 
     def _executed(self) -> list[Opr]:
-        """The operators that are neither inputs nor stored."""
+        """List the operators that are neither inputs nor stored."""
         return [o for o in self._oprs if not o.tensors]
 
     # Dividing
@@ -174,7 +174,7 @@ class Translated:
     def _made(
         self, key: tuple[Shape, ...], values: Mapping[int, Array], refused: Mapping[int, str]
     ) -> _Program:
-        """Divide the graph for these shapes, with room for it among those that are kept."""
+        """Divide the graph for these shapes."""
         known = infer_shapes(self.graph, self._oprs, dict(zip(self._inputs, key, strict=True)))
         known.values.update(self._constants())
         known.shapes.update((i, a.shape) for i, a in self._constants().items())
@@ -201,7 +201,7 @@ class Translated:
         observed: Mapping[int, Shape],
         refused: Mapping[int, str],
     ) -> dict[int, str]:
-        """The operators that cannot be written or that the runtime refused, from the cache where that knows them."""
+        """List the operators that cannot be written or that the runtime refused, from the cache if it has them."""
         # What follows from values alone may be other the next time.
         cache = None if observed else self._cache
         name = self._entry("refused", key)
@@ -215,7 +215,7 @@ class Translated:
         return found
 
     def _entry(self, *parts: object) -> str:
-        """The key of something about this graph and these targets on this runtime."""
+        """Return the key of something about this graph and these targets on this runtime."""
         if self._cache is None:
             return ""
         if self._identity is None:
@@ -228,7 +228,7 @@ class Translated:
         return Cache.key(self._identity, *parts)
 
     def _spread(self, todo: Sequence[Opr], found: dict[int, str]) -> None:
-        """A graph with branches goes to one engine as a whole: values of a branch that is not taken do not exist."""
+        """Give a graph with branches to one engine as a whole: values of a branch that is not taken do not exist."""
         if not found or not any(o.type in CONDITIONAL for o in self._oprs):
             return
         first = next((o for o in self._oprs if o.id in found), None)
@@ -268,7 +268,7 @@ class Translated:
         return [self._value(v, program, values) for v in self.targets]
 
     def _value(self, var: Var, program: _Program, values: Mapping[int, Array]) -> Array:
-        """What a target is: computed, a constant of these shapes, or stored in the graph."""
+        """Return a target's value: computed, a constant of these shapes, or stored in the graph."""
         if var.id in values:
             return values[var.id]
         if var.id in program.known.values:
@@ -299,7 +299,7 @@ class Translated:
             raise _Refusal(self._blamed(part.piece, program, str(e))) from e
 
     def _session(self, part: _LoadedPiece, program: _Program, given: Sequence[Array]) -> RuntimeSession:
-        """The piece's model for these shapes, made on first use.
+        """Return the session of the piece's model for these shapes, made on first use.
 
         Raises:
             _Refusal: the runtime does not take it; with the operators that are to blame.
@@ -330,7 +330,7 @@ class Translated:
         return self.runtime.load(model, inputs, outputs)
 
     def _written(self, piece: Piece, program: _Program, given: Sequence[Array]) -> bytes:
-        """The ONNX model of a piece for these shapes.
+        """Write the ONNX model of a piece for these shapes.
 
         Raises:
             UnsupportedError: an operator cannot be written.
@@ -343,7 +343,7 @@ class Translated:
         return b"".join(encode(written.model))
 
     def _blamed(self, piece: Piece, program: _Program, why: str) -> dict[int, str]:
-        """The operators that the runtime does not take each by itself; all of them where that says nothing."""
+        """Find the operators that the runtime does not take each by itself; all of them where that says nothing."""
         judged: dict[object, str] = {}
         found: dict[int, str] = {}
         for opr in piece.oprs:
@@ -372,12 +372,12 @@ class Translated:
 
 
 def _in(var: Var) -> str:
-    """The name of a variable as an input of a model."""
+    """Name a variable as an input of a model."""
     return f"loadrun_in_{var.id}"
 
 
 def _out(var: Var) -> str:
-    """The name of a variable as an output of a model."""
+    """Name a variable as an output of a model."""
     return f"loadrun_out_{var.id}"
 
 

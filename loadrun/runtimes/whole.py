@@ -64,7 +64,7 @@ class WholeDump:
         return {new: np.ascontiguousarray(values[self.inputs[name].id]) for name, new in self.names.items()}
 
     def results(self, found: Sequence[Array], feeds: Mapping[str, Array], what: str) -> list[Array]:
-        """The targets, from what the dump's outputs gave.
+        """Return the targets, from what the dump's outputs gave.
 
         Raises:
             EngineError: an output has another dtype than the graph says.
@@ -78,7 +78,7 @@ class WholeDump:
         return [values[v.id] if v.id in values else self._kept(v, feeds) for v in self.targets]
 
     def _kept(self, var: Var, feeds: Mapping[str, Array]) -> Array:
-        """A target that is an input or stored."""
+        """Return a target that is an input or stored."""
         if var.owner.type == "Host2DeviceCopy":
             return fed_value(var.name or "", var, feeds)
         return var.owner.tensors[var.index].value()

@@ -1,11 +1,11 @@
-"""What tests of models and of loadrun itself need: graphs by hand, one operator on arrays, closeness with reasons.
+"""Tools for tests of models and of loadrun itself: graphs by hand, one operator on arrays, closeness with reasons.
 
 `loadrun.testing.strategies` has Hypothesis strategies for dtypes, parameter records, tensors and whole graphs; it is
 a module of its own because it needs the package hypothesis. `loadrun.testing.plugin` is the plugin for pytest.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .builder import GraphBuilder, random_feeds
@@ -24,7 +24,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _HOMES:
         # For start-up: pytest imports this package in every run.
         return getattr(import_module(f".{_HOMES[name]}", __name__), name)

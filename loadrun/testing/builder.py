@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
@@ -33,21 +34,21 @@ class GraphBuilder:
         self.graph = Graph()
 
     def input(self, name: str, *shape: int, dtype: DType = _F32) -> Var:
-        """An input of the model."""
+        """Add an input of the model."""
         tensor = StoredTensor(dtype, shape, name)
         return self.graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
 
-    def const(self, value: Any, dtype: DType = _F32, type: str = "ImmutableTensor") -> Var:
-        """A constant; a number becomes an array of one element."""
+    def const(self, value: npt.ArrayLike, dtype: DType = _F32, type: str = "ImmutableTensor") -> Var:
+        """Add a constant; a number becomes an array of one element."""
         array = np.atleast_1d(np.asarray(value, dtype.np))
         return self.graph.add(type, tensors=[StoredTensor(dtype, array.shape, None, encode(array, dtype))])[0]
 
     def ints(self, *values: int) -> Var:
-        """A constant row of int32 numbers, such as a shape."""
+        """Add a constant row of int32 numbers, such as a shape."""
         return self.const(values, DType("Int32"))
 
     def elemwise(self, mode: str | ElemwiseMode, *inputs: Var, name: str | None = None) -> Var:
-        """An Elemwise operator, its mode by name."""
+        """Add an Elemwise operator, its mode by name."""
         which = ElemwiseMode[mode] if isinstance(mode, str) else mode
         return self.add("Elemwise", Elemwise(mode=which), inputs=inputs, name=name)
 
@@ -56,7 +57,7 @@ class GraphBuilder:
         return self.graph.add(type, *params, inputs=inputs, names=[name], **how)[0]
 
     def done(self, *outputs: Var) -> Graph:
-        """The graph with these outputs; those without a name are called ``out0``, ``out1``, ..."""
+        """Return the graph with these outputs; those without a name are called ``out0``, ``out1``, ..."""
         for i, var in enumerate(outputs):
             var.name = var.name or f"out{i}"
         self.graph.outputs = list(outputs)

@@ -16,8 +16,8 @@ _DEFAULTS = {"float16": (1e-3, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-
 
 
 def assert_close(
-    actual: Any,
-    expected: Any,
+    actual: object,
+    expected: object,
     *,
     rtol: float | None = None,
     atol: float | None = None,
@@ -84,8 +84,8 @@ def _pairs(actual: Any, expected: Any, place: str) -> Iterator[tuple[str, Any, A
         yield place, np.asarray(actual), np.asarray(expected)
 
 
-def _holds_arrays(value: Any) -> bool:
-    """Whether a list or tuple holds arrays; one of numbers is an array itself."""
+def _holds_arrays(value: object) -> bool:
+    """Tell whether a list or tuple holds arrays; one of numbers is an array itself."""
     return isinstance(value, (list, tuple)) and any(
         hasattr(v, "shape") or isinstance(v, Mapping) for v in value
     )
@@ -94,7 +94,7 @@ def _holds_arrays(value: Any) -> bool:
 def _difference(
     x: Array, y: Array, rtol: float | None, atol: float | None, equal_nan: bool, check_dtype: bool
 ) -> str:
-    """What to say of two arrays, empty when they are close."""
+    """Say how two arrays differ, nothing when they are close."""
     if x.shape != y.shape:
         return f"Shapes differ: {x.shape}, expected {y.shape}"
     if check_dtype and x.dtype != y.dtype:
@@ -105,7 +105,7 @@ def _difference(
 
 
 def _nonfinite(x: Array, y: Array) -> Iterator[str]:
-    """How many values are NaN or infinite, where any is."""
+    """Say how many values are NaN or infinite, where any is."""
     if "f" not in x.dtype.kind + y.dtype.kind:
         return
     counts = [(int(np.isnan(a).sum()), int(np.isinf(a).sum())) for a in (x, y)]
@@ -115,13 +115,13 @@ def _nonfinite(x: Array, y: Array) -> Iterator[str]:
 
 
 def _tolerances(x: Array, y: Array) -> tuple[float, float]:
-    """The wider of the two dtypes' defaults."""
+    """Return the wider of the two dtypes' defaults."""
     found = [_DEFAULTS.get(a.dtype.name, (0.0, 0.0)) for a in (x, y)]
     return max(p[0] for p in found), max(p[1] for p in found)
 
 
 def _mismatch(x: Array, y: Array, rtol: float, atol: float, equal_nan: bool) -> str:
-    """What to say of two arrays of one shape, empty when they are close."""
+    """Say how two arrays of one shape differ, nothing when they are close."""
     wide = _wide(x, y)
     a, b = x.astype(wide), y.astype(wide)
     with np.errstate(all="ignore"):
@@ -149,7 +149,7 @@ def _mismatch(x: Array, y: Array, rtol: float, atol: float, equal_nan: bool) -> 
 
 
 def _wide(x: Array, y: Array) -> np.dtype[Any]:
-    """A dtype in which the values of both arrays and their differences are exact, or as good as."""
+    """Return a dtype in which the values of both arrays and their differences are exact, or as good as."""
     kinds = x.dtype.kind + y.dtype.kind
     if "c" in kinds:
         return np.dtype("c16")
@@ -158,6 +158,6 @@ def _wide(x: Array, y: Array) -> np.dtype[Any]:
     return np.dtype("f8")
 
 
-def _shown(value: Any) -> str:
-    """A number with as many digits as tell float32 values apart."""
+def _shown(value: np.generic) -> str:
+    """Show a number with as many digits as tell float32 values apart."""
     return f"{value:.9g}" if value.dtype.kind in "fc" else str(value)

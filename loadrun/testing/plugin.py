@@ -25,12 +25,13 @@ import pytest
 
 if TYPE_CHECKING:
     from ..runner import OutputResult, Result, Runner
+    from ..testcase import Bundle
 
 __all__ = ["CheckFailed", "ModelFile"]
 
 
 _NAMED = "loadrun_named"
-"""What a worker is told: whether the command line names files or folders."""
+"""Key under which a worker is told whether the command line names files or folders."""
 
 
 class CheckFailed(AssertionError):
@@ -103,7 +104,7 @@ class _OpenModel:
         self.result: tuple[Any, Result | BaseException] | None = None
 
     def runner(self, path: Path, dump: int, engine: str, seed: int) -> Runner:
-        """The runner of a dump of a file."""
+        """Return the runner of a dump of a file."""
         if self.key != (path, engine, seed):
             from ..dump import load_all  # for start-up
             from ..engines import runs_file  # for start-up
@@ -116,7 +117,7 @@ class _OpenModel:
         return self.runners[dump]
 
     def run(self, path: Path, dump: int, index: int | None, engine: str, seed: int) -> Result:
-        """The result of a testcase, which its outputs share."""
+        """Return the result of a testcase, which its outputs share."""
         key = path, dump, index, engine, seed
         if self.result is None or self.result[0] != key:
             runner = self.runner(path, dump, engine, seed)
@@ -136,7 +137,7 @@ _open = _OpenModel()
 
 
 def _engine(config: pytest.Config) -> str:
-    """The engine that options and configuration name."""
+    """Return the engine that options and configuration name."""
     return str(config.getoption("--loadrun-engine") or config.getini("loadrun_engine"))
 
 
@@ -144,7 +145,7 @@ class ModelFile(pytest.File):
     """A file with a model and its testcases."""
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
-        """One collector a testcase, and a test that fails for what no testcase tells of."""
+        """Yield a collector for each testcase, and a test that fails for what no testcase tells of."""
         from ..base.errors import LoadRunError  # for start-up
         from ..base.text import clean  # for start-up
         from ..dump import load_all  # for start-up
@@ -172,12 +173,12 @@ class ModelFile(pytest.File):
                 yield case
 
 
-def _expected(bundle: Any) -> list[str]:
-    """Outputs of which there is an expected value, whether a check reads it or not."""
+def _expected(bundle: Bundle) -> list[str]:
+    """List outputs of which there is an expected value, whether a check reads it or not."""
     from ..testcase import EXPECT  # for start-up
 
     if bundle.refusal is not None:
-        return [*bundle.source.outputs]
+        return [*bundle.source.outputs] if bundle.source is not None else []
     names = [v.name or "" for v in bundle.graph.inputs]
     return [n[: -len(EXPECT)] for n in names if n.endswith(EXPECT)]
 
@@ -196,7 +197,7 @@ class ModelCase(pytest.Collector):
     outputs: tuple[str, ...]
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One test an output."""
+        """Yield a test for each output."""
         from ..base.text import clean  # for start-up
 
         for output in self.outputs or ("run",):
@@ -206,7 +207,7 @@ class ModelCase(pytest.Collector):
             yield item
 
     def result(self) -> Result:
-        """What running it gives."""
+        """Run it and return the result."""
         seed = int(self.config.getini("loadrun_seed"))
         return _open.run(self.path, self.dump, self.index, _engine(self.config), seed)
 
@@ -214,8 +215,8 @@ class ModelCase(pytest.Collector):
 class ModelTest(pytest.Item):
     """A test of a model, with what is the same for all of them."""
 
-    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
-        """A failing check by what was compared, anything else by its traceback."""
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Show a failing check by what was compared, anything else by its traceback."""
         from ..base.errors import LoadRunError  # for start-up
 
         if isinstance(excinfo.value, CheckFailed):
@@ -227,7 +228,7 @@ class ModelTest(pytest.Item):
 
 
 class ModelMissed(ModelTest):
-    """What a file holds to be compared that none of its testcases tells of.
+    """Values that a file holds to be compared and that none of its testcases tells of.
 
     Attributes:
         missed: sentences.
@@ -240,7 +241,7 @@ class ModelMissed(ModelTest):
         raise CheckFailed("not compared: " + "; ".join(self.missed))
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it is, for headings."""
+        """Return the place for headings."""
         return self.path, 0, f"{self.path.name}, {self.name}"
 
 
@@ -290,7 +291,7 @@ class ModelOutput(ModelTest):
         return "\n".join(lines)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it is, for headings."""
+        """Return the place for headings."""
         case = self.parent.name if self.parent is not None else ""
         return self.path, 0, f"{self.path.name}, testcase {case}, output {self.name}"
 
@@ -305,7 +306,7 @@ def _mark(item: pytest.Item) -> None:
 
 
 def _matches(nodeid: str, pattern: str) -> bool:
-    """Whether a pattern is for a test: for its whole name, or its end from the name of a folder or file on.
+    """Tell whether a pattern is for a test: for its whole name, or its end from the name of a folder or file on.
 
     >>> name = "models/net/m077.mge::1::logits"
     >>> [_matches(name, p) for p in ("m077.mge", "m0*.mge::1::*", "net/*::logits", "77.mge", "*")]

@@ -68,7 +68,7 @@ def _field(f: RecordField) -> st.SearchStrategy[Any]:
 
 
 def records(kind: type[Record]) -> st.SearchStrategy[Record]:
-    """Records of a kind, every field free within its wire type."""
+    """Draw records of a kind, every field free within its wire type."""
     if kind is TypeParam:
         return dtypes.map(lambda d: TypeParam(dtype=d))
     return st.fixed_dictionaries({f.name: _field(f) for f in kind.fields()}).map(lambda v: kind(**v))
@@ -80,7 +80,7 @@ shapes = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
 
 @st.composite
 def tensors(draw: st.DrawFn, value: bool) -> StoredTensor:
-    """A stored tensor, with random bytes when it has a value."""
+    """Draw a stored tensor, with random bytes when it has a value."""
     dtype, shape = draw(dtypes), draw(shapes)
     data = None
     if value:
@@ -99,7 +99,7 @@ _FORMATS = [
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """A graph of any operators of the catalog: right in form, whatever it may compute."""
+    """Draw a graph of any operators of the catalog: right in form, whatever it may compute."""
     graph = Graph()
     (x,) = graph.add(
         "Host2DeviceCopy",

@@ -30,7 +30,7 @@ def trace(
 
     The module is exported by `torch.export.export(strict=False)` as it is: call ``.eval()`` first. What the recorded
     graph computes is compared with what torch computes (`Traced.differences`): for the example, and where sizes are
-    dynamic at others as well. Sizes of 1 are refused later where torch treats them differently. Dumps hold torch's
+    dynamic, at others as well. Sizes of 1 are refused later where torch treats them differently. Dumps hold torch's
     results.
 
     Args:
@@ -42,11 +42,11 @@ def trace(
         dynamic_shapes: which sizes may differ later, as `torch.export.export` takes it; True lets torch find out for
             all sizes. None fixes them all.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
-        check: False only warns where the graph gives something else than torch.
+        check: False only warns if the graph differs from torch.
 
     Raises:
         UsageError: torch is not installed.
-        TraceError: torch cannot export the module, or the graph gives something else than torch.
+        TraceError: torch cannot export the module, or the graph differs from torch.
         UnsupportedError: operators have no counterpart; the text names all of them, each with the module's path and
             the source line.
 

@@ -1,4 +1,4 @@
-"""What a lowering is told of the node that it stands for."""
+"""The context of a lowering: the node that it replaces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FxCall:
         named: its keyword arguments alike.
 
     Attributes:
-        fake: what torch knows of the result: a fake tensor, or a tuple of them.
+        fake: torch's fake value of the result: a fake tensor, or a tuple of them.
     """
 
     def __init__(self, node: Any, fakes: Sequence[Any], named: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ class FxCall:
         return tuple(first.shape)
 
     def common(self, *places: int) -> np.dtype[Any]:
-        """The dtype to which torch promotes these arguments together, all of them by default."""
+        """Return the dtype to which torch promotes these arguments together, all of them by default."""
         given = [self.fakes[i] for i in places] if places else list(self.fakes)
         found: Any = given[0]
         if len(given) == 1:
@@ -57,10 +57,10 @@ class FxCall:
         return narrow(kind)
 
     def static(self, sizes: Sequence[Any], what: str) -> list[int]:
-        """Sizes that must be numbers, because an operator of MegEngine has them as parameters.
+        """Require sizes that are numbers, because an operator of MegEngine has them as parameters.
 
         Raises:
-            UnsupportedCallError: one of them follows an input.
+            UnsupportedCallError: one of them is symbolic.
         """
         numbers = [n.node.maybe_as_int() if isinstance(n, torch.SymInt) else n for n in sizes]
         if any(not isinstance(n, int) or isinstance(n, TracedNumber) for n in numbers):
@@ -70,24 +70,24 @@ class FxCall:
         return [int(n) for n in numbers]
 
     def given(self, place: int) -> tuple[Any, ...]:
-        """The shape of a tensor argument as torch knows it."""
+        """Return the shape of a tensor argument as torch knows it."""
         return tuple(self.fakes[place].shape)
 
 
 def _promotable(value: Any) -> Any:
-    """A symbolic number as one that torch promotes."""
+    """Replace a symbolic number by one that torch promotes."""
     if isinstance(value, torch.SymInt):
         return 1
     return 1.0 if isinstance(value, torch.SymFloat) else True if isinstance(value, torch.SymBool) else value
 
 
 def axis_of(axis: int, ndim: int) -> int:
-    """An axis counted from the front."""
+    """Count an axis from the front."""
     return axis % ndim if ndim else 0
 
 
 def axes_of(axes: Any, ndim: int) -> tuple[int, ...]:
-    """Axes of a reduction, counted from the front: one, several, or all where none is given."""
+    """Count the axes of a reduction from the front: one, several, or all if none is given."""
     if axes is None or (isinstance(axes, (list, tuple)) and not axes):
         return tuple(range(ndim))
     given = axes if isinstance(axes, (list, tuple)) else [axes]

@@ -38,24 +38,24 @@ class Complex:
         return Complex(self.real, None if self.imaginary is None else -arr(self.imaginary))
 
     def settled(self) -> Complex:
-        """The same with plain tensors as parts."""
+        """Convert the parts to plain tensors."""
         return Complex(ten(self.real), None if self.imaginary is None else ten(self.imaginary))
 
 
 def is_complex(value: Any) -> bool:
-    """Whether a torch tensor or a Python number is complex."""
+    """Tell whether a torch tensor or a Python number is complex."""
     return isinstance(value, complex) or (isinstance(value, torch.Tensor) and value.is_complex())
 
 
 def touches_complex(node: Any) -> bool:
-    """Whether a node of an exported graph takes or gives complex numbers."""
+    """Tell whether a node of an exported graph takes or returns complex numbers."""
     found = [node.meta.get("val"), *node.args, *node.kwargs.values()]
     leaves = torch.utils._pytree.tree_leaves(found)
     return any(is_complex(v.meta.get("val") if isinstance(v, torch.fx.Node) else v) for v in leaves)
 
 
 def pair(value: Any, dtype: Any = None) -> Complex:
-    """Whatever an operator takes as a complex value, with parts of a dtype."""
+    """Convert an operator's argument to a complex value, with parts of a dtype."""
     if isinstance(value, Complex):
         imaginary = value.imaginary
         return Complex(arr(value.real, dtype), None if imaginary is None else arr(imaginary, dtype))
@@ -65,14 +65,14 @@ def pair(value: Any, dtype: Any = None) -> Complex:
 
 
 def constants(value: torch.Tensor, name: str = "") -> Tensor | Complex:
-    """A torch tensor as a constant of the graph; of a complex one two, whose names tell them apart."""
+    """Turn a torch tensor into a constant of the graph, a complex one into two, told apart by name."""
     if not value.is_complex():
         return constant(value, name)
     return Complex(*(constant(part, key) for key, part in parts(name, value)))
 
 
 def parts(name: str, value: Any) -> list[tuple[str, Any]]:
-    """What of a torch tensor stands in a graph, by name: itself, or its real and imaginary part."""
+    """Split a torch tensor by name into what the graph holds: itself, or its real and imaginary part."""
     if not isinstance(value, torch.Tensor) or not value.is_complex():
         return [(name, value)]
     value = value.detach().resolve_conj()
@@ -80,7 +80,7 @@ def parts(name: str, value: Any) -> list[tuple[str, Any]]:
 
 
 def of_parts(value: Any, values: Any) -> Any:
-    """The inverse: what stands for a torch tensor, made of as many of the values as it has parts.
+    """Rebuild the value of a torch tensor from as many values as `parts` gives for it.
 
     Args:
         value: the tensor, or a fake one.

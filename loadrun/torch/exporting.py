@@ -45,7 +45,7 @@ _WAY_OUT = (
     "outside"
 )
 
-NO_COMPLEX = "it is lowered for real numbers alone; take complex ones apart with torch.view_as_real"
+NO_COMPLEX = "it is lowered for real numbers only; split complex ones with torch.view_as_real"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LoweringProblem:
 
     Attributes:
         target: torch's name of it.
-        why: what about it is not supported, empty where there is no lowering at all.
+        why: the unsupported aspect, empty where there is no lowering at all.
         place: module path and source line.
     """
 
@@ -71,7 +71,7 @@ def export(
     follow_one: bool = False,
     whole: Whole | None = None,
 ) -> Any:
-    """The exported program of a module, without in-place operators.
+    """Export a module as a program without in-place operators.
 
     Args:
         module, args, kwargs, dynamic_shapes: what `torch.export.export` takes.
@@ -116,12 +116,12 @@ def functional(program: Any, whole: Whole | None = None) -> Any:
 
 
 def writes(program: Any) -> bool:
-    """Whether operators of a program write into tensors, such as its buffers."""
+    """Tell whether operators of a program write to tensors, such as its buffers."""
     return any(_writes(n) for n in _nodes(program))
 
 
 def _writes(node: Any) -> bool:
-    """Whether a call writes into a tensor, so that the graph has to be made functional first."""
+    """Tell whether a call writes to a tensor, so that the graph has to be made functional first."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     training = node.args[5:6] if "batch_norm.default" in str(node.target) else ()
@@ -129,7 +129,7 @@ def _writes(node: Any) -> bool:
 
 
 def _following_one(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    """The program in which a batch of one is a dynamic size, None where torch cannot make it."""
+    """Export with a batch of one as a dynamic size; None if torch cannot."""
     leaves = torch.utils._pytree.tree_leaves((args, dict(kwargs)))
     if all(x.ndim == 0 or x.shape[0] != 1 for x in leaves if isinstance(x, torch.Tensor)):
         return None
@@ -160,7 +160,7 @@ def changes_buffers(program: Any) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the warnings by which torch speaks of its own insides."""
+    """Suppress the warnings in which torch speaks of its own internals."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -190,7 +190,7 @@ def _decomposed(program: Any, whole: Whole | None = None) -> Any:
 
 
 def _name_parts(module: Any) -> None:
-    """Slices of `view_as_real` as real and imaginary part, so that neither is joined with the other first."""
+    """Replace slices of `view_as_real` by real and imaginary part, so that neither is joined with the other first."""
     for node in module.graph.nodes:
         if node.op != "call_function" or node.target is not torch.ops.aten.select.int:
             continue
@@ -222,7 +222,7 @@ def _complex_decomposed(program: Any) -> Any:
 
 
 def _lowered(target: Any) -> tuple[bool, bool]:
-    """Whether an operator is lowered for real, and whether for complex numbers."""
+    """Tell whether an operator is lowered for real, and whether for complex numbers."""
     name = name_of_target(target)
     return lowering_of(name) is not None, lowering_of(name, complex=True) is not None
 
@@ -237,7 +237,7 @@ def _any_complex(*values: Any) -> bool:
 
 @cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """Torch's own decompositions of its operators."""
+    """Return torch's own decompositions of its operators."""
     from torch._decomp import decomposition_table  # optional
 
     official = torch.export.default_decompositions()
@@ -245,7 +245,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def submodules(program: Any) -> Iterator[Any]:
-    """The program's graph module and those of its branches."""
+    """Yield the program's graph module and those of its branches."""
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             yield module
@@ -272,7 +272,7 @@ def _called(node: Any) -> Iterator[Any]:
 
 
 def name_of_target(target: Any) -> str:
-    """Torch's name of an operator: ``aten.relu.default``."""
+    """Return torch's name of an operator: ``aten.relu.default``."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     if isinstance(target, torch._ops.HigherOrderOperator):
@@ -288,7 +288,7 @@ WRAPPERS = {
     "checkpoint",
     "tag_activation_checkpoint",
 }
-"""Higher-order operators that only call a graph, whose arguments stand last."""
+"""Higher-order operators that only call a graph, whose arguments come last."""
 
 
 _CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten._assert_scalar.default"}
@@ -296,7 +296,7 @@ _CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten.
 
 
 def is_control(node: Any) -> bool:
-    """Whether a node calls a higher-order operator that is followed here."""
+    """Tell whether a node calls a higher-order operator that is followed here."""
     target = node.target
     if not isinstance(target, torch._ops.HigherOrderOperator):
         return False
@@ -336,11 +336,11 @@ def unsupported(program: Any, left_out: Mapping[str, Any] | None = None) -> list
 
 
 _PACKAGES = tuple(str(folder) + os.sep for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
-"""Where torch and loadrun lie; a model may lie in a folder of the same name."""
+"""The folders of torch and loadrun; a model may be in a folder of the same name."""
 
 
 def place_of(node: Any) -> str:
-    """Where in the model a node comes from: module path, and the innermost source line that is not torch's own."""
+    """Locate a node in the model: module path, and the innermost source line that is not torch's own."""
     stack = node.meta.get("nn_module_stack") or {}
     path, kind = "", ""
     for entry in stack.values():
@@ -358,7 +358,7 @@ def place_of(node: Any) -> str:
 
 
 def refusal(module: Any, problems: list[LoweringProblem]) -> UnsupportedError:
-    """The error that names all operators which stand in the way."""
+    """Build the error that names every operator without a lowering."""
     counts = Counter((p.target, p.why) for p in problems)
     lines = []
     for (target, why), count in counts.items():

@@ -1,4 +1,4 @@
-"""torch itself, which is imported when it is needed."""
+"""The torch package, imported when it is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["need_torch"]
 
 
 def need_torch() -> Any:
-    """The torch package.
+    """Import and return the torch package.
 
     Raises:
         UsageError: it is not installed, or older than 2.5.

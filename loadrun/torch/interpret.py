@@ -1,4 +1,4 @@
-"""Reading an exported graph node by node: each becomes what its lowering records."""
+"""Reading an exported graph node by node: each is recorded by its lowering."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from ..arrays.array import Array
 from ..base.errors import LoadRunError, UnsupportedError
+from ..build import emit as e
 from ..graph import Var
 from ..graph.dtypes import Array as NDArray
 from ..tensors import Tensor, TracedNumber, active
@@ -86,7 +87,7 @@ class Interpreter:
             inputs: a tensor (or number) by placeholder name of each user input.
 
         Returns:
-            what the output node lists.
+            the values that the output node lists.
 
         Raises:
             UnsupportedError: operators cannot be lowered with these arguments; the text names them all.
@@ -219,7 +220,7 @@ class Interpreter:
         raise UnsupportedCallError("this control operator has no counterpart; unroll it, or use torch.cond")
 
     def _cond(self, condition: Any, yes: Any, no: Any, operands: Sequence[Any] = ()) -> Any:
-        """Both branches, and a choice of their results, which have equal shapes."""
+        """Run both branches, and choose one of their results, which have equal shapes."""
         a, b = (self._graph(branch, list(operands)) for branch in (yes, no))
         if not isinstance(condition, Tensor):
             return a if condition else b
@@ -235,7 +236,7 @@ class Interpreter:
 
 
 def _constants(program: Any) -> dict[str, Any]:
-    """Parameters, buffers and lifted constants by placeholder name."""
+    """Map placeholder names to parameters, buffers and lifted constants."""
     found: dict[str, Any] = {}
     for spec in program.graph_signature.input_specs:
         if spec.target is None:
@@ -262,7 +263,7 @@ class _Later:
 
 
 def _mapped(value: Any, env: Mapping[Any, Any]) -> Any:
-    """Arguments with the values of nodes in place of the nodes."""
+    """Replace nodes in arguments by their values."""
 
     def change(leaf: Any) -> Any:
         if isinstance(leaf, torch.fx.Node):
@@ -285,19 +286,77 @@ def _attribute(module: Any, target: str) -> Any:
     return constants(found, target) if isinstance(found, torch.Tensor) else found
 
 
-def _settled(value: Any) -> Any:
-    """Results as plain tensors."""
+_MOVES = frozenset(
+    (
+        *("view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze"),
+        *(
+            "slice",
+            "select",
+            "cat",
+            "stack",
+            "clone",
+            "alias",
+            "detach",
+            "split",
+            "split_with_sizes",
+            "unbind",
+        ),
+        *(
+            "index",
+            "index_select",
+            "gather",
+            "flip",
+            "roll",
+            "repeat",
+            "contiguous",
+            "lift_fresh_copy",
+            "embedding",
+        ),
+    )
+)
+"""Operators whose results need no rounding, since they only move numbers."""
+
+
+def _settled(value: Any, fake: Any, rounds: bool) -> Any:
+    """Return results as plain tensors of the dtypes that torch gives them.
+
+    Args:
+        fake: what torch knows of them.
+        rounds: whether bfloat16 is rounded.
+    """
     if isinstance(value, Array):
-        return snapshot(value)
+        value = snapshot(value)
     if isinstance(value, Complex):
-        return value.settled()
+        value = value.settled()
+        if not isinstance(fake, torch.Tensor):
+            return value
+        real, imaginary = (
+            v if v is None else _as_torch(v, fake, False) for v in (value.real, value.imaginary)
+        )
+        return Complex(real, imaginary)
     if isinstance(value, (list, tuple)):
-        return tuple(_settled(v) for v in value)
-    return value
+        fakes = fake if isinstance(fake, (list, tuple)) else [None] * len(value)
+        return tuple(_settled(v, f, rounds) for v, f in zip_longest(value, fakes[: len(value)]))
+    return (
+        _as_torch(value, fake, rounds)
+        if isinstance(value, Tensor) and isinstance(fake, torch.Tensor)
+        else value
+    )
+
+
+def _as_torch(x: Tensor, fake: torch.Tensor, rounds: bool) -> Tensor:
+    """Return a result in torch's dtype; bfloat16 is held as float32 that was rounded to it."""
+    try:
+        want = array_dtype(np.empty(0, narrow(fake.dtype)))
+    except UnsupportedCallError:
+        return x
+    if fake.dtype is torch.bfloat16 and rounds:
+        x = e.cast(x, plain("BFloat16"))
+    return x if dtype_of(x) == want or e.is_bool(x) != (want.name == "Bool") else e.cast(x, want)
 
 
 def _stand_in(fake: Any) -> Any:
-    """Zeros where an operator failed, so that everything behind it is looked at, too."""
+    """Return zeros in place of a failed operator, so that everything after it is checked too."""
 
     def zeros(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -314,7 +373,7 @@ def _stand_in(fake: Any) -> Any:
 
 
 def _scope_of(node: Any) -> Any:
-    """Operators are named after the module that they come from."""
+    """Name operators after the module that they come from."""
     stack = [e for e in (node.meta.get("nn_module_stack") or {}).values() if isinstance(e, tuple)]
     path = str(stack[-1][0]) if stack else ""
     return scope(path) if path and not path.startswith("_empty") else nullcontext()

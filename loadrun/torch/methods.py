@@ -1,4 +1,4 @@
-"""Several methods of one torch module, traced and checked: what `torch.jit.trace_module` does."""
+"""Several methods of one torch module, traced and checked, as `torch.jit.trace_module` does."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def traced_method(
     opt_level: int,
     options: Mapping[str, Any],
 ) -> Any:
-    """One method, with the arguments of `torch.jit.trace`.
+    """Trace one method, with the arguments of `torch.jit.trace`.
 
     Raises:
         UsageTypeError: an option that neither `loadrun.tracing.trace` nor `torch.jit.trace` has.
@@ -101,7 +101,7 @@ def traced_methods(
 
     Raises:
         UsageError: there is no such method.
-        TraceError: a method cannot be exported, or its graph computes something else than torch does.
+        TraceError: a method cannot be exported, or its graph differs from torch.
     """
     methods: dict[str, Any] = {}
     for name, example in inputs.items():
@@ -154,7 +154,7 @@ def _check(
     """Compare a method's graph with torch.
 
     Raises:
-        TraceError: they differ; the text says how much, where it began and why that is likely so.
+        TraceError: they differ; the text says by how much, where the difference begins and its likely cause.
     """
     try:
         flat = method.signature.leaves(args, kwargs)

@@ -1,4 +1,4 @@
-"""Functions and methods as torch modules, and arrays as torch tensors: what a trace is given, in the form of torch."""
+"""A trace's arguments in torch's form: functions and methods as modules, arrays as tensors."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def is_torch_program(value: Any) -> bool:
 
 
 def owner_of(function: Any) -> Any:
-    """The module of a method, or the value itself."""
+    """Return the module of a method, or the value itself."""
     return getattr(function, "__self__", function)
 
 
@@ -130,7 +130,7 @@ def as_module(function: Any) -> Any:
 
 
 def as_torch(value: Any) -> Any:
-    """An array or a tensor of loadrun as one of torch, anything else as it is."""
+    """Convert an array or a tensor of loadrun to torch; leave anything else as it is."""
     if isinstance(value, (np.ndarray, np.generic)):
         return torch.from_numpy(np.array(value))
     return torch.from_numpy(np.array(value.numpy())) if isinstance(value, Tensor) else value

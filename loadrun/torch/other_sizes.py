@@ -1,7 +1,7 @@
-"""A trace held against torch where sizes may differ: at the example's sizes, at others, and at 1.
+"""Comparison of a trace with torch where sizes may differ: at the example's sizes, at others, and at 1.
 
-A rule that asks whether a size is 1 (a squeeze, a branch, a mean of one) answers for the example. Where torch gives
-something else at 1, the trace takes no 1 there, in calls and in dumps.
+A rule that tests whether a size is 1 (a squeeze, a branch, a mean of one) is decided by the example. Where torch gives
+another result at 1, the trace refuses 1 there, in calls and in dumps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 _LIMITS = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
 _LIMIT = 1e-3
-"""The error from which on a result is not torch's, of all dtypes but those of `_LIMITS`."""
+"""The error above which a result differs from torch's, for all dtypes but those of `_LIMITS`."""
 
 
 def draws_numbers(program: Any) -> bool:
@@ -52,7 +52,7 @@ def _draws(node: Any) -> bool:
 
 
 class Trace(Protocol):
-    """A traced torch module, as far as it is compared with torch."""
+    """The part of a traced torch module that is compared with torch."""
 
     signature: Signature
     _example: list[Any]
@@ -69,7 +69,7 @@ class Trace(Protocol):
 
 
 def open_sizes(traced: Trace) -> dict[Any, int]:
-    """The symbols of a program's dynamic sizes, with what they are in the example."""
+    """Map the symbols of a program's dynamic sizes to their values in the example."""
     found: dict[Any, int] = {}
     for _, value, fake in traced.signature.inputs(traced._example):
         for axis, n in enumerate(getattr(fake, "shape", ())):
@@ -79,7 +79,7 @@ def open_sizes(traced: Trace) -> dict[Any, int]:
 
 
 def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
-    """The example's leaves with other sizes: repeated or cut, so that indices stay what they may be."""
+    """Repeat or cut the example's leaves to other sizes, so that indices stay in range."""
     found = []
     for _, value, fake in traced.signature.inputs(traced._example):
         if not isinstance(value, torch.Tensor) or not isinstance(fake, torch.Tensor):
@@ -90,14 +90,14 @@ def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
             if n != value.shape[axis]:
                 value = value.index_select(axis, torch.arange(n) % max(value.shape[axis], 1))
         if value.is_floating_point() and value.numel() and bool((value == value.flatten()[0]).all()):
-            # Of zeros alone, or ones, many functions are the same.
+            # Many functions agree on all zeros or all ones.
             value = value + torch.linspace(0.25, 0.75, value.numel()).reshape(value.shape).to(value.dtype)
         found.append(value)
     return found
 
 
 def differing_outputs(traced: Trace, found: Sequence[Any], truth: Sequence[Any]) -> dict[str, float]:
-    """Outputs in which the graph and torch differ, with their errors."""
+    """List the outputs in which the graph and torch differ, with their errors."""
     fakes = [f for f in traced.signature.output_fakes() if isinstance(f, torch.Tensor)]
     limit = max([_LIMITS.get(f.dtype, _LIMIT) for f in fakes], default=_LIMIT)
     errors = {n: error_between(b, a) for n, a, b in zip(traced._keys, found, truth, strict=True)}
@@ -105,7 +105,7 @@ def differing_outputs(traced: Trace, found: Sequence[Any], truth: Sequence[Any])
 
 
 def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
-    """How far the graph is off at some sizes; None where torch does not run there, nothing where the graph refuses."""
+    """Compute the graph's errors at some sizes; None if torch does not run there, empty if the graph refuses."""
     try:
         flat = _resized(traced, sizes)
         traced.check(flat)
@@ -115,7 +115,7 @@ def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
     try:
         return differing_outputs(traced, traced._run(flat), truth)
     except (InputError, EngineError):
-        # Nothing is wrong in silence there.
+        # The graph refuses these sizes, so nothing is silently wrong.
         return {}
 
 
@@ -132,7 +132,7 @@ def runs_at(traced: Trace, sizes: Mapping[Any, int]) -> bool:
 
 
 def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:
-    """How far the graph is off where every dynamic size is one more, or else twice as much, and the sizes."""
+    """Compute the graph's errors with every dynamic size one more, or else twice as much; return the sizes too."""
     symbols = open_sizes(traced)
     for factor, more in ((1, 1), (2, 0)):
         sizes = {s: factor * n + more for s, n in symbols.items()}
@@ -143,7 +143,7 @@ def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:
 
 
 def never_one(traced: Trace) -> frozenset[Any]:
-    """The symbols of sizes that may not be 1, since torch gives something else there than the graph."""
+    """Return the symbols of sizes that may not be 1, since torch and the graph differ there."""
     symbols = {s: n for s, n in open_sizes(traced).items() if n != 1}
     alone = frozenset(s for s in symbols if _at(traced, {**open_sizes(traced), s: 1}))
     if alone or len(symbols) < 2 or not _at(traced, {**open_sizes(traced), **dict.fromkeys(symbols, 1)}):
@@ -161,7 +161,7 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
     """Refuse a size of 1 in the arguments of a call.
 
     Raises:
-        InputError: there is one where it may not be.
+        InputError: a size is 1 that may not be.
     """
     for name, value, fake in traced.signature.inputs(flat):
         for axis in _axes(fake, symbols):
@@ -174,7 +174,7 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
 
 
 def guarded(value: Any, fake: Any, symbols: frozenset[Any]) -> Any:
-    """An input of the graph that fails where a size is 1 that may not be: its shape is asked to be 2 there."""
+    """Guard an input of the graph against sizes of 1 that must not be: its shape is required to be 2 there."""
     axes = [*_axes(fake, symbols)] if isinstance(value, Tensor) else []
     if not axes:
         return value

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _PLACE, _FORMAT = "loadrun/", 1
-"""Not below ``extra/``: what stands there is text to torch."""
+"""Not below ``extra/``: torch reads files there as text."""
 
 
 @dataclass(eq=False)
@@ -59,15 +59,15 @@ class ProgramFile:
     format: str = field(default="pt2", init=False)
 
     def maxerr(self, name: str) -> float:
-        """The tolerance that was saved with the program."""
+        """Return the tolerance that was saved with the program."""
         return self.limits.get(name, MAXERR)
 
     def error(self, name: str, expect: Array, get: Array) -> float | None:
-        """None: MegEngine's measure."""
+        """Return None: MegEngine's measure applies."""
         return None
 
     def asking(self, names: Sequence[str]) -> ProgramFile:
-        """The same file: torch gives no values but the outputs."""
+        """Return the file unchanged: torch gives no values but the outputs."""
         return self
 
 
@@ -138,7 +138,7 @@ def save(
 
 
 def own_values(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Array]:
-    """Inputs and what torch computes for them, by name, in torch's types."""
+    """Return the inputs and torch's results by name, in torch's types."""
     flat = signature.leaves(args, kwargs)
     found = {key: part for name, value, _ in signature.inputs(flat) for key, part in _own_parts(name, value)}
     got = run_program(callable_of(signature.program), signature, args, kwargs)
@@ -148,7 +148,7 @@ def own_values(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str,
 def run_program(
     module: Callable[..., Any], signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """The results of a program by name, in torch's types.
+    """Run a program and return its results by name, in torch's types.
 
     Raises:
         EngineError: it fails.
@@ -165,7 +165,7 @@ def run_program(
 
 
 def _own_parts(name: str, value: Any) -> Iterator[tuple[str, Array]]:
-    """A leaf as arrays; what numpy lacks is held in float32."""
+    """Yield a leaf as arrays, in float32 for types that numpy lacks."""
     if not isinstance(value, (torch.Tensor, int, float, bool)):
         return
     for key, part in parts(name, torch.as_tensor(value)):
@@ -181,7 +181,7 @@ def _in_numpy(kind: torch.dtype) -> bool:
 
 
 def arguments(signature: Signature, given: Mapping[str, Array]) -> tuple[Any, Any]:
-    """Arguments of a program from arrays by name.
+    """Build the arguments of a program from arrays by name.
 
     Raises:
         InputError: one is missing.
@@ -206,7 +206,7 @@ def arguments(signature: Signature, given: Mapping[str, Array]) -> tuple[Any, An
 
 
 def _append(file: Any, values: Sequence[Mapping[str, Array]], limits: Mapping[str, float]) -> None:
-    """Put testcases behind the records of a program's archive."""
+    """Append testcases to the records of a program's archive."""
     with zipfile.ZipFile(file, "a") as archive:
         root = next(n for n in archive.namelist() if n.endswith("archive_format"))
         place = root[: -len("archive_format")] + _PLACE
@@ -223,7 +223,7 @@ def _append(file: Any, values: Sequence[Mapping[str, Array]], limits: Mapping[st
 
 
 def _recorded(file: Any) -> tuple[list[dict[str, Array]], dict[str, float]] | None:
-    """The testcases and tolerances of an archive, None where there are none.
+    """Read the testcases and tolerances of an archive, or None if there are none.
 
     Raises:
         FormatError: they are damaged.
@@ -314,7 +314,7 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
 
 
 def _dtype(fake: Any) -> DType | None:
-    """The data type of a result; that of a number follows from its value."""
+    """Return the data type of a result; that of a number follows from its value."""
     if not isinstance(fake, torch.Tensor):
         return None
     if fake.dtype is torch.bfloat16:
@@ -326,7 +326,7 @@ def _dtype(fake: Any) -> DType | None:
 def _examples(
     signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[dict[str, Array]]:
-    """The example that a program was exported with, as a testcase that expects nothing."""
+    """Build a testcase without expected values from the example that a program was exported with."""
     flat = signature.leaves(args, kwargs)
     return [{key: part for name, value, _ in signature.inputs(flat) for key, part in _own_parts(name, value)}]
 
@@ -334,7 +334,7 @@ def _examples(
 def _limits(
     bundle: Bundle, cases: Sequence[Mapping[str, Array]], given: Mapping[str, float]
 ) -> dict[str, float]:
-    """The tolerance of every output: that of the graph's check, or what a check of it would have."""
+    """Return the tolerance of every output: that of the graph's check, or its default."""
     found = {}
     for name, value in (cases[0] if cases else {}).items():
         if name.endswith(EXPECT):
@@ -351,7 +351,7 @@ def _read(
     cases: Sequence[dict[str, Array]],
     limits: Mapping[str, float],
 ) -> Bundle:
-    """The graph of a program, with checks where there are expected values."""
+    """Build the graph of a program, with checks if there are expected values."""
     traced = Traced(callable_of(program), program=program, check=None)
     traced.record(args, kwargs)
     signature = traced.signature
@@ -374,14 +374,14 @@ def _read(
 
 
 def _results(signature: Signature) -> list[tuple[str, Any]]:
-    """Name of every result, and what torch knows of it."""
+    """Pair the name of every result with torch's fake value of it."""
     specs = zip(signature.user_outputs(), signature.output_fakes(), strict=True)
     fakes = [part for s, fake in specs if not hasattr(s.arg, "value") for _, part in parts("", fake)]
     return list(zip(signature.output_names(), fakes, strict=True))
 
 
 def _narrowed(case: Mapping[str, Array], dtypes: Mapping[str, DType]) -> Testcase:
-    """A testcase in the graph's types.
+    """Convert a testcase to the graph's types.
 
     Raises:
         InputError: an integer does not fit.
@@ -398,7 +398,7 @@ def _narrowed(case: Mapping[str, Array], dtypes: Mapping[str, DType]) -> Testcas
 
 
 def _unread(signature: Signature, cases: Sequence[dict[str, Array]], why: str) -> Bundle:
-    """A program that cannot be expressed: its inputs and its data."""
+    """Build a bundle for a program that cannot be expressed: its inputs and its data."""
     graph = Graph(magic=f"torch.export {torch.__version__}")
     for name in signature.input_names():
         if cases and name in cases[0]:

@@ -1,4 +1,4 @@
-"""The signature of an exported program: a call as its caller has it, and as the lists of tensors of its graph."""
+"""The signature of an exported program: calls in the caller's form, and as the graph's lists of tensors."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from ..base.errors import InputError
 from ..graph.dtypes import Array
 from ..tensors import Tensor, TracedNumber
+from ..tensors.session import exact_arithmetic
 from .complex import Complex, of_parts, parts
 from .registry import UnsupportedCallError
 from .values import ndarray, of_numpy, ten
@@ -21,7 +22,7 @@ __all__ = ["Signature"]
 
 
 class Signature:
-    """Between nested arguments and results, as callers have them, and the graph's lists of tensors.
+    """Conversion between callers' nested arguments and results and the graph's lists of tensors.
 
     A leaf is a tensor or a number in nested arguments. Leaves that are not tensors are constants of the program; a
     complex one is two tensors of the graph.
@@ -36,12 +37,12 @@ class Signature:
         self.parameters = parameters
 
     def user_inputs(self) -> list[Any]:
-        """Specifications of what the caller passes, in order."""
+        """Return the specifications of the caller's arguments, in order."""
         kinds = torch.export.graph_signature.InputKind
         return [s for s in self.program.graph_signature.input_specs if s.kind == kinds.USER_INPUT]
 
     def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The leaves of a call's arguments, in the order of the program's inputs.
+        """Flatten a call's arguments to leaves, in the order of the program's inputs.
 
         Raises:
             InputError: another structure than that of the traced call.
@@ -55,7 +56,7 @@ class Signature:
         found, given = pytree.tree_flatten((args, ordered))
         if extra or given != spec:
             raise InputError(
-                f"the traced call had arguments of another structure: {spec}, found {given}"
+                f"the arguments differ in structure from those of the traced call: expected {spec}, found {given}"
                 + (f" and {', '.join(extra)}" if extra else "")
             )
         return found
@@ -80,31 +81,31 @@ class Signature:
         return tuple(given[n] for n in places), left
 
     def numbers(self) -> dict[str, Any]:
-        """Arguments that are not tensors: what they were when the module was traced."""
+        """Return the arguments that are not tensors, with their values when the module was traced."""
         constant = torch.export.graph_signature.ConstantArgument
         return {s.arg.name: s.arg.value for s in self.user_inputs() if isinstance(s.arg, constant)}
 
     def inputs(self, flat: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
-        """Name, value and what torch knows of every leaf of a call's arguments."""
+        """Yield name, value and torch's fake value of every leaf of a call's arguments."""
         fakes = self.fakes()
         for spec, value in zip(self.user_inputs(), flat, strict=True):
             yield spec.arg.name, value, fakes.get(spec.arg.name)
 
     def graph_inputs(self) -> list[tuple[str, Any]]:
-        """Name of every argument that is a value of the graph, and what torch knows of it."""
+        """Pair the name of every argument that is a value of the graph with torch's fake value of it."""
         fakes = self.fakes()
         return [(s.arg.name, fakes.get(s.arg.name)) for s in self.user_inputs() if not _is_constant(s)]
 
     def fakes(self) -> dict[str, Any]:
-        """What torch knows of every input of the program, by name."""
+        """Return torch's fake value of every input of the program, by name."""
         return {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
 
     def input_names(self) -> list[str]:
-        """Names of the graph's inputs: those of the arguments, two for a complex one."""
+        """Name the graph's inputs: as the arguments, two for a complex one."""
         return [key for name, fake in self.graph_inputs() for key, _ in parts(name, fake)]
 
     def feeds(self, flat: Sequence[Any]) -> list[Tensor]:
-        """Tensors that have the names of the program's inputs.
+        """Build tensors with the names of the program's inputs.
 
         Raises:
             InputError: an argument that the traced program cannot take.
@@ -116,7 +117,9 @@ class Signature:
             if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
                 _check_tensor(name, value, fake)
                 try:
-                    found += [Tensor(ndarray(part), name=key) for key, part in parts(name, value)]
+                    with exact_arithmetic(wide=True):
+                        arrays = [(key, ndarray(part)) for key, part in parts(name, value)]
+                        found += [Tensor(a, a.dtype, name=key) for key, a in arrays]
                 except UnsupportedCallError as error:
                     raise InputError(f"argument {name!r}: {error}") from error
             elif isinstance(fake, torch.SymInt):
@@ -124,17 +127,17 @@ class Signature:
             elif hasattr(spec.arg, "value") and value != spec.arg.value:
                 raise InputError(
                     f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
-                    "what is not a tensor is a constant of the graph; trace anew"
+                    "what is not a tensor is a constant of the graph; trace again"
                 )
         return found
 
     def user_outputs(self) -> list[Any]:
-        """Specifications of what the caller gets, in order."""
+        """Return the specifications of the caller's results, in order."""
         kinds = torch.export.graph_signature.OutputKind
         return [s for s in self.program.graph_signature.output_specs if s.kind == kinds.USER_OUTPUT]
 
     def output_names(self) -> list[str]:
-        """Names of the results that are values of the graph: their path in what the module returns."""
+        """Name the results that are values of the graph: their path in what the module returns."""
         leaves = self.user_outputs()
         marks = self.nested(range(len(leaves)))
         paths = {i: path for path, i in pytree.tree_flatten_with_path(marks)[0]}
@@ -145,16 +148,16 @@ class Signature:
         return [key for i, name in zip(kept, names, strict=True) for key, _ in parts(name, fakes[i])]
 
     def output_fakes(self) -> list[Any]:
-        """What torch knows of each result."""
+        """Return torch's fake value of each result."""
         by_name = {n.name: n.meta.get("val") for n in self.program.graph.nodes}
         return [by_name.get(getattr(s.arg, "name", None)) for s in self.user_outputs()]
 
     def nested(self, leaves: Sequence[Any]) -> Any:
-        """Leaves in the structure of what the module returns."""
+        """Arrange leaves in the structure of the module's result."""
         return pytree.tree_unflatten(list(leaves), self.program.call_spec.out_spec)
 
     def kept(self, found: Sequence[Any]) -> list[Any]:
-        """The user's results among what the output node lists, as tensors."""
+        """Select the user's results from those that the output node lists, as tensors."""
         specs = self.program.graph_signature.output_specs
         kinds = torch.export.graph_signature.OutputKind
         kept = []
@@ -168,7 +171,7 @@ class Signature:
         return kept
 
     def rebuilt(self, outputs: Sequence[Array]) -> Any:
-        """Results in the structure and dtypes that the module itself gives."""
+        """Convert results to the structure and dtypes that the module itself returns."""
         values = iter(outputs)
         leaves = []
         for spec, fake in zip(self.user_outputs(), self.output_fakes(), strict=True):
@@ -200,7 +203,7 @@ def _is_constant(spec: Any) -> bool:
 
 
 def _label(path: Sequence[Any]) -> str:
-    """A path in nested results as a name: ``z``, ``k.0``; positions alone are ``output_0``."""
+    """Join a path in nested results to a name: ``z``, ``k.0``; positions alone are ``output_0``."""
     parts = [str(getattr(p, "key", getattr(p, "idx", getattr(p, "name", p)))) for p in path]
     if not parts:
         return ""

@@ -19,7 +19,7 @@ __all__ = ["as_size", "computed", "is_size_operator"]
 
 
 def as_size(value: Any) -> Any:
-    """A 0-d integer tensor as a size that the graph follows; numbers stay."""
+    """Convert a 0-d integer tensor to a symbolic size; numbers stay."""
     if not isinstance(value, Tensor):
         return value
     session = active()
@@ -52,7 +52,7 @@ def _followed(*values: Any) -> bool:
 
 
 def _fractional(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """An operation whose result is not an integer: a 0-d float tensor where it follows a size."""
+    """Wrap an operation whose result is not an integer: a 0-d float tensor for symbolic sizes."""
 
     def apply(*values: Any) -> Any:
         return function(*_floats(*values)) if _followed(*values) else plain(*values)
@@ -61,7 +61,7 @@ def _fractional(function: Callable[..., Any], plain: Callable[..., Any]) -> Call
 
 
 def _rounding(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Rounding to a size."""
+    """Wrap rounding to a size."""
 
     def apply(value: Any) -> Any:
         if isinstance(value, TracedInt) or not isinstance(value, Tensor):
@@ -72,7 +72,7 @@ def _rounding(function: Callable[..., Any], plain: Callable[..., Any]) -> Callab
 
 
 def _either(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Arithmetic that sizes do themselves, and 0-d float tensors as arrays."""
+    """Wrap arithmetic that sizes do themselves, and 0-d float tensors as arrays."""
 
     def apply(*values: Any) -> Any:
         if any(isinstance(v, Tensor) for v in values):
@@ -101,7 +101,7 @@ def _total(values: Any) -> Any:
 
 
 def _comparison(plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A comparison of sizes: the traced answer where both are numbers, else a value of the graph."""
+    """Wrap a comparison of sizes: the traced answer if both are numbers, else a value of the graph."""
 
     def apply(a: Any, b: Any) -> Any:
         if _followed(a, b):
@@ -121,7 +121,7 @@ def _flag(plain: Callable[..., Any], traced: Callable[..., Any]) -> Callable[...
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """Assertions hold no values."""
+    """Ignore assertions, which have no values."""
 
 
 def _choice(condition: Any, a: Any, b: Any) -> Any:
@@ -182,7 +182,7 @@ def _short_name(target: Any) -> str:
 
 
 def is_size_operator(target: Any) -> bool:
-    """Whether a call is Python's arithmetic on sizes, picks one of several results, or only asserts."""
+    """Tell whether a call is Python's arithmetic on sizes, picks one of several results, or only asserts."""
     if target is operator.getitem or _short_name(target) in _BY_NAME:
         return True
     try:
@@ -192,10 +192,10 @@ def is_size_operator(target: Any) -> bool:
 
 
 def computed(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What such a call gives.
+    """Compute the result of a call on sizes.
 
     Raises:
-        UnsupportedCallError: it does not take a size that follows the input.
+        UnsupportedCallError: it does not take a symbolic size.
     """
     if target is operator.getitem:
         return args[0][args[1]]

@@ -18,6 +18,7 @@ from ..base.errors import EngineError, InputError, TraceError, TraceWarning, Uns
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
+from ..tensors.session import exact_arithmetic
 from ..testcase import EXPECT, Bundle, Testcase
 from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
@@ -55,7 +56,7 @@ class Traced(ModuleAttributes, Dumps):
         module: a module, a method of one, a script, an exported program, or a function of torch tensors.
         dynamic_shapes: which sizes may differ in later calls, see `loadrun.torch.trace`.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
-        program: what torch exported of the module before, with its dynamic shapes.
+        program: an earlier export of the module, with its dynamic shapes.
         check: whether a graph that differs from torch is refused; False only warns, None does neither.
         selection: which nodes of the program are left out of the graph, to stand beside it in an ONNX model.
 
@@ -98,7 +99,7 @@ class Traced(ModuleAttributes, Dumps):
         self.weights: dict[str, tuple[str, Any]] = {}
         self._dynamic = dynamic_shapes
         self.options = TraceOptions(
-            symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level
+            symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level, exact=True
         )
         self._inner: Any = None
         self._example: list[Any] = []
@@ -110,7 +111,7 @@ class Traced(ModuleAttributes, Dumps):
         self._interpreter: Any = None
         self._lock = threading.RLock()
 
-    # What dumps look at
+    # For dumps
 
     @property
     def recording(self) -> Any:
@@ -119,12 +120,12 @@ class Traced(ModuleAttributes, Dumps):
 
     @property
     def outputs(self) -> Any:
-        """What the recorded function returned; None before the first call."""
+        """The results of the recorded function; None before the first call."""
         return None if self._inner is None else self._inner.outputs
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """What torch computes: the module itself."""
+        """The code to compare with: the module itself."""
         return self.module
 
     @property
@@ -133,7 +134,7 @@ class Traced(ModuleAttributes, Dumps):
         return Bundle(self.graph())
 
     def graph(self, arg_names: Any = None, output_names: Any = None) -> Graph:
-        """The recorded graph with named inputs and outputs; see `loadrun.tracing.Traced.graph`."""
+        """Return the recorded graph with named inputs and outputs; see `loadrun.tracing.Traced.graph`."""
         self._names = arg_names
         if output_names is None and not self._by_key:
             output_names = self._keys
@@ -160,7 +161,7 @@ class Traced(ModuleAttributes, Dumps):
     # Calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the graph computes; the first call traces.
+        """Run the graph; the first call traces.
 
         Torch tensors give torch tensors of torch's dtypes, ndarrays alone give ndarrays.
 
@@ -212,7 +213,7 @@ class Traced(ModuleAttributes, Dumps):
         """Export and record the module on an example, and compare what the reference engine gives with torch's.
 
         Returns:
-            what the graph computes for the example.
+            the graph's results for the example.
         """
         module = as_module(self.module)
         whole = None if self.selection is None else self.selection.whole
@@ -270,7 +271,7 @@ class Traced(ModuleAttributes, Dumps):
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> None:
-        """Hold the graph against torch at the example's sizes, and at others where sizes are dynamic.
+        """Compare the graph with torch at the example's sizes, and at others where sizes are dynamic.
 
         Raises:
             TraceError: they differ, and the trace is to be checked.
@@ -285,7 +286,7 @@ class Traced(ModuleAttributes, Dumps):
         if not errors:
             self._never_one = never_one(self)
         if self._never_one:
-            # Recorded anew, with inputs that refuse a 1.
+            # Record again, with inputs that refuse a 1.
             self._recorded(module, args, kwargs)
 
     def _report(self, errors: Mapping[str, float], where: str) -> None:
@@ -293,11 +294,11 @@ class Traced(ModuleAttributes, Dumps):
             return
         worst = ", ".join(f"{n} ({e:.3g})" for n, e in [*errors.items()][:3])
         text = (
-            f"the graph does not give what torch gives for {where}: {worst}, the error of MegEngine's measure; "
+            f"the graph differs from torch for {where}: {worst}, the error of MegEngine's measure; "
             f"{'; '.join(self.notes) or 'an operator may be lowered wrongly'}"
         )
         if self._checks:
-            raise TraceError(f"{text}; check=False takes it nevertheless")
+            raise TraceError(f"{text}; check=False accepts it anyway")
         warnings.warn(text, TraceWarning, stacklevel=6)
 
     def check(self, flat: Sequence[Any]) -> None:
@@ -318,7 +319,7 @@ class Traced(ModuleAttributes, Dumps):
         except AssertionError as error:
             raise InputError(
                 f"the traced module does not hold for these sizes: {str(error).strip()[:300]}\n  when torch exported "
-                "it, the code took this for granted (a size as a number in Python, or a dynamic axis of size 1)"
+                "it, the code assumed fixed sizes (a size as a number in Python, or a dynamic axis of size 1)"
             ) from error
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
@@ -337,7 +338,7 @@ class Traced(ModuleAttributes, Dumps):
         return [Tensor(ndarray(value), name=path) for path, value in self.weights.values()]
 
     def values_of(self, flat: Sequence[Any]) -> dict[str, Array]:
-        """The recorded values of the exported graph's nodes for the leaves of a call's arguments, by name."""
+        """Map the exported graph's nodes, by name, to their recorded values for the leaves of a call's arguments."""
         evaluator = Evaluator()
         for key, tensor in zip(self.recording.args, self.signature.feeds(flat), strict=True):
             evaluator.values[self.recording.args[key].id] = access.stored(tensor)
@@ -381,10 +382,10 @@ class Traced(ModuleAttributes, Dumps):
         except UnsupportedCallError as error:
             raise TraceError(str(error)) from error
 
-    # What torch computes
+    # Results of torch
 
     def truth(self, flat: Sequence[Any]) -> list[Array]:
-        """Torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
+        """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
         return _outputs_of(self, flat)
 
     def compare(self, found: Sequence[Array], truth: Sequence[Array]) -> None:
@@ -404,13 +405,6 @@ class Traced(ModuleAttributes, Dumps):
                 wide.setdefault(fake.dtype, []).append(spec.target or spec.arg.name)
         for dtype, names in wide.items():
             self.notes.append(f"{str(dtype)[6:]} is {_NARROWED[dtype]} in the graph: {', '.join(names)}")
-        lossy = [d for d in wide if d not in (torch.int64, torch.complex64)]
-        if lossy:
-            warnings.warn(
-                f"{', '.join(str(d)[6:] for d in lossy)} is computed as float32, so that results differ by rounding",
-                TraceWarning,
-                stacklevel=5,
-            )
         kinds = torch.export.graph_signature.OutputKind
         changed = [
             s.target for s in self.program.graph_signature.output_specs if s.kind == kinds.BUFFER_MUTATION
@@ -428,11 +422,9 @@ class Traced(ModuleAttributes, Dumps):
 
 
 _NARROWED = {
-    torch.int64: "int32",
-    torch.float64: "float32",
-    torch.bfloat16: "float32",
+    torch.bfloat16: "float32, rounded to bfloat16 after each operator",
     torch.complex64: "two tensors of float32",
-    torch.complex128: "two tensors of float32",
+    torch.complex128: "two tensors of float64",
 }
 
 
@@ -457,7 +449,7 @@ def _parameters(module: Any) -> inspect.Signature | None:
 
 
 def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Dynamic shapes that let torch find out which sizes may differ, in the structure of what `forward` is bound to."""
+    """Build dynamic shapes that let torch find which sizes may vary, in the structure of `forward`'s arguments."""
 
     def auto(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -473,7 +465,7 @@ def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def _is_dynamic(node: Any) -> bool:
-    """Whether a result has a size that torch does not know as a number, or its lowering takes sizes from data."""
+    """Tell whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
 
     def symbolic(leaf: Any) -> bool:
         if isinstance(leaf, torch.Tensor):
@@ -484,11 +476,11 @@ def _is_dynamic(node: Any) -> bool:
     return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
 
 
-# What torch computes
+# Results of torch
 
 
 def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
-    """Torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.
+    """Return torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.
 
     Raises:
         EngineError: the module failed, or returned another structure than when it was traced.
@@ -524,7 +516,7 @@ def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
 
 
 class _TorchRecorder(Recorder):
-    """Captures testcases whose expected values are torch's, and keeps how far the reference engine is off."""
+    """Captures testcases whose expected values are torch's, and keeps the reference engine's errors."""
 
     def __init__(self, model: Bundle, traced: Traced) -> None:
         super().__init__(model)
@@ -551,11 +543,11 @@ class _TorchRecorder(Recorder):
         return Testcase(arrays, case.dtypes, about)
 
     def _outputs(self) -> list[tuple[str, str]]:
-        """Names of the outputs as the trace has them, and as the model has them."""
+        """Pair the output names of the trace with those of the model."""
         return list(zip(self.traced._keys, self.bundle.outputs, strict=True))
 
     def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:
-        """The leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
+        """Build the leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
         places = {key: f"arg_{i}" for i, key in enumerate(self.traced.signature.input_names())}
         flat = []
         for name, example, fake in self.traced.signature.inputs(self.traced._example):
@@ -567,7 +559,7 @@ class _TorchRecorder(Recorder):
 
 
 def _like(value: Array, example: Any) -> Any:
-    """An input of the graph as what the module takes there."""
+    """Convert an input of the graph to the type that the module takes there."""
     if not isinstance(example, torch.Tensor):
         return int(value.reshape(-1)[0])
     return of_numpy(value.reshape(()) if example.ndim == 0 else value, example.dtype)

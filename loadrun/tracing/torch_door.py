@@ -33,7 +33,7 @@ def is_torch_callable(value: Any) -> bool:
 
 
 def is_torch_call(args: tuple[Any, ...]) -> bool:
-    """Whether positional arguments of `trace` are a torch module, or a function and torch tensors as its example."""
+    """Tell whether arguments of `trace` are a torch module, or a function and torch tensors as its example."""
     if len(args) == 1:
         return is_torch_callable(args[0])
     kind = getattr(sys.modules.get("torch"), "Tensor", None)

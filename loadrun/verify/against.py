@@ -90,8 +90,8 @@ class _Asked:
         before = found.maxerr if limit > found.maxerr else loosened
         self.limit, self.policy, self.loosened = limit, policy, before
 
-    def question(self, dtype: DType) -> Criteria:
-        """What is asked of a value of a dtype."""
+    def criteria(self, dtype: DType) -> Criteria:
+        """Return the criteria for a value of a dtype."""
         return Criteria(self.name, dtype, self.limit, policy=self.policy, loosened=self.loosened)
 
 
@@ -127,7 +127,7 @@ def _result(
         got = values[a.name]
         real = (given.astype(np.float32) - np.float32(dtype.zero_point)) * np.float32(dtype.scale)
         expect = real if dtype.is_quantized and got.dtype.kind == "f" else given
-        outs.append(judge(a.question(dtype_of(got)), expect, got))
+        outs.append(judge(a.criteria(dtype_of(got)), expect, got))
     checked = {a.name for a in asked}
     for name in names:
         if name in values and name not in checked:
@@ -139,7 +139,7 @@ def _result(
 
 
 def _caller(function: Any, inputs: list[str], outputs: list[str]) -> _Call:
-    """Calls a function with inputs by name, and gives its outputs by name."""
+    """Make what calls a function with inputs by name, and gives its outputs by name."""
     if not callable(function) and hasattr(function, "run") and hasattr(function, "get_inputs"):
         named = {v.name for v in function.get_inputs()}
         given = [v.name for v in function.get_outputs()]
@@ -171,7 +171,7 @@ def _applied(function: Any, names: list[str], values: list[Any], keywords: bool)
 
 
 def _keywords(function: Any, names: list[str]) -> bool:
-    """Whether every input is the name of a parameter."""
+    """Tell whether every input is the name of a parameter."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -180,7 +180,7 @@ def _keywords(function: Any, names: list[str]) -> bool:
 
 
 def _by_output_name(values: Any, outputs: list[str]) -> dict[str, Array]:
-    """What a function returned, by output name."""
+    """Return a function's results by output name."""
     if isinstance(values, Mapping):
         return {str(n): _array(v) for n, v in values.items()}
     if not isinstance(values, (tuple, list)):
@@ -191,7 +191,7 @@ def _by_output_name(values: Any, outputs: list[str]) -> dict[str, Array]:
 
 
 def _array(value: Any) -> Array:
-    """A value as an array of a dtype that a graph has: 64 bits become 32 where that keeps integers."""
+    """Convert a value to an array of a dtype that a graph has: 64 bits become 32 where that keeps integers."""
     value = value.detach().cpu() if hasattr(value, "detach") else value
     array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
     if array.dtype == np.float64:

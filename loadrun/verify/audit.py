@@ -119,7 +119,7 @@ class AuditOptions(ModelOptions):
 
 @dataclass
 class Audit:
-    """What the checks of files caught.
+    """The mutants that the checks of files caught, and those that they missed.
 
     Attributes:
         scores: pairs of a file and the score of one of its checks.
@@ -131,7 +131,7 @@ class Audit:
 
     @property
     def exit_code(self) -> int:
-        """What `loadrun audit` exits with: 0 when every check passes and caught one mutant."""
+        """Return the exit code of `loadrun audit`: 0 when every check passes and caught one mutant."""
         if self.failures:
             return max(f.code for _, f in self.failures)
         reached = [s for _, s in self.scores if s.mutants]
@@ -192,7 +192,7 @@ def _note(
 
 
 def _differs(old: Array | None, new: Array | None) -> bool:
-    """Whether a value is another one, by more than rounding."""
+    """Tell whether a value is another one, by more than rounding."""
     if old is None or new is None or old.shape != new.shape:
         return old is not new
     if old.dtype.kind not in "f":
@@ -206,7 +206,7 @@ def _differs(old: Array | None, new: Array | None) -> bool:
 
 
 def _models(graph: Graph, most: int, seed: int) -> Iterator[tuple[str, Graph]]:
-    """Copies of a graph with one stored tensor changed."""
+    """Yield copies of a graph with one stored tensor changed."""
     rng = np.random.default_rng(seed)
     places = [(opr, i) for opr in _model(graph) for i, t in enumerate(opr.tensors) if _is_weight(t)]
     for what, change in _CHANGES.items():
@@ -225,7 +225,7 @@ def _models(graph: Graph, most: int, seed: int) -> Iterator[tuple[str, Graph]]:
 
 
 def _model(graph: Graph) -> list[Opr]:
-    """The operators with stored tensors that a model is made of, without what only computes errors."""
+    """List the operators with stored tensors that a model is made of, without what only computes errors."""
     origins = Origins(graph)
     used: set[int] = set()
     for opr in graph.oprs:
@@ -235,7 +235,7 @@ def _model(graph: Graph) -> list[Opr]:
 
 
 def _is_weight(tensor: StoredTensor) -> bool:
-    """Whether a stored tensor is numbers that a model multiplies with, not a shape or an index."""
+    """Tell whether a stored tensor is numbers that a model multiplies with, not a shape or an index."""
     return (
         tensor.data is not None
         and (tensor.dtype.is_float or tensor.dtype.is_quantized)

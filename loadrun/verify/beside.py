@@ -25,8 +25,8 @@ MAXERR = 1e-4
 class EngineComparison:
     """Replays a file on several engines.
 
-    What no check compares is held against the first engine: MegEngine's measure at most 1e-4, integers equal, or what
-    a policy says.
+    Where no check compares, the first engine is the baseline: MegEngine's measure at most 1e-4, integers equal, or
+    what a policy says.
 
     Args:
         bundle: the file.
@@ -115,7 +115,7 @@ class EngineComparison:
         return (results[0], *(self._held(r, first) for r in results[1:]))
 
     def _held(self, result: Result, first: Mapping[str, OutputResult]) -> Result:
-        """A result beside the first engine's, by which outputs without a check are judged."""
+        """Compare a result with the first engine's, by which outputs without a check are judged."""
         outs = tuple(self._judged(o, first.get(o.name)) for o in result.outputs)
         if not outs:
             return result
@@ -128,12 +128,12 @@ class EngineComparison:
             return out
         exact = not out.dtype.is_quantized and out.dtype.np.kind in "iub"
         policy = policy_for(self.policies, out.name)
-        question = Criteria(out.name, out.dtype, 0.0 if exact else MAXERR, policy=policy, loosen=True)
-        return judge(question, _numbers(first.value, out.dtype), _numbers(out.value, out.dtype))
+        criteria = Criteria(out.name, out.dtype, 0.0 if exact else MAXERR, policy=policy, loosen=True)
+        return judge(criteria, _numbers(first.value, out.dtype), _numbers(out.value, out.dtype))
 
 
 def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Comparison]:
-    """How far outputs are from the first engine's."""
+    """Measure how far outputs are from the first engine's."""
     found: dict[str, Comparison] = {}
     for out in result.outputs:
         other = first.get(out.name)
@@ -144,7 +144,7 @@ def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Compa
 
 
 def _numbers(value: Array, dtype: DType) -> Array:
-    """What stored values stand for."""
+    """Return what stored values stand for."""
     if not dtype.is_quantized:
         return value
     return (value.astype("f4") - dtype.zero_point) * dtype.scale

@@ -1,4 +1,4 @@
-"""What a model consists of: inputs, outputs, operators with shapes, parameters, FLOPs, testcases, metadata."""
+"""The parts of a model: inputs, outputs, operators with shapes, parameters, FLOPs, testcases, metadata."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _is_expect(opr: Opr) -> bool:
 
 
 def _shown(opr: Opr, param: Record) -> str:
-    """A parameter record as text; what is indexed as Python writes it."""
+    """Show a parameter record as text; what is indexed as Python writes it."""
     return _subscript(opr, param) if isinstance(param, IndexDescMaskDump) else repr(param)
 
 
@@ -204,7 +204,7 @@ def _subscript(opr: Opr, param: IndexDescMaskDump) -> str:
 
 
 def _index(var: Var) -> str:
-    """A number of an index, or the name of what holds it."""
+    """Show a number of an index, or the name of what holds it."""
     opr = var.owner
     if opr.tensors and opr.type != "Host2DeviceCopy" and opr.tensors[var.index].data is not None:
         value = opr.tensors[var.index].value()
@@ -214,7 +214,7 @@ def _index(var: Var) -> str:
 
 
 def _cases(bundle: Bundle) -> tuple[list[tuple[VarInfo, ...]], list[str]]:
-    """What the testcases hold, and why one cannot be read."""
+    """Describe what the testcases hold, and why one cannot be read."""
     found: list[tuple[VarInfo, ...]] = []
     for i in range(len(bundle.testcases)):
         try:
@@ -227,7 +227,7 @@ def _cases(bundle: Bundle) -> tuple[list[tuple[VarInfo, ...]], list[str]]:
 
 
 def _provenance(bundle: Bundle) -> Mapping[str, object] | None:
-    """Where the testcases come from, as far as the file's record says."""
+    """Say where the testcases come from, as far as the file's record tells."""
     try:
         found = header(bundle.record).get("provenance") if isinstance(bundle.record, memoryview) else None
     except LoadRunError:

@@ -1,4 +1,4 @@
-"""What a failing output looks like: how its errors are distributed, and where they are."""
+"""Pictures of a failing output: how its errors are distributed, and where they are."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def picture(expect: Array, get: Array) -> Picture:
 
 
 def _grid(plane: Array) -> tuple[Array, Array]:
-    """Where the cells of a map begin, along rows and columns."""
+    """Return where the cells of a map begin, along rows and columns."""
     starts = [
         np.unique(np.linspace(0, n, min(n, _CELLS), endpoint=False).astype(np.intp)) for n in plane.shape
     ]

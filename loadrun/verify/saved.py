@@ -29,7 +29,7 @@ __all__ = ["JudgeOptions", "ResultWriter", "SavedFile", "judge_results", "judge_
 
 _FORMAT = "loadrun results 1"
 _DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, struct.error, zlib.error)
-"""What an archive raises that is damaged, encrypted, or packed in a way that nobody knows."""
+"""Exceptions of an archive that is damaged, encrypted, or packed in a way that nobody knows."""
 
 
 class ResultWriter:
@@ -58,7 +58,7 @@ class ResultWriter:
         self._zip.writestr(f"{self._file}/file.json", json.dumps(path))
 
     def add(self, result: Result) -> None:
-        """One result, with the values of its outputs."""
+        """Add a result, with the values of its outputs."""
         place = f"{self._file}/{self._count}"
         self._count += 1
         outputs = []
@@ -134,14 +134,14 @@ class SavedFile:
         return len(self._entries)
 
     def outputs(self, i: int) -> Iterator[tuple[dict[str, Any], Array | None, Array | None]]:
-        """What is known of every output of a result, its expected and its computed value."""
+        """Yield what is known of every output of a result, its expected and its computed value."""
         for j, about in enumerate(self._entries[i]["outputs"]):
             places = [f"{self._number}/{i}.{j}.{what}" for what in ("expected", "got")]
             expect, got = (self._value(place, about) for place in places)
             yield about, expect, got
 
     def _value(self, place: str, about: Mapping[str, Any]) -> Array | None:
-        """A value, of the type that the output has; None where it was not kept."""
+        """Return a value, of the type that the output has; None where it was not kept."""
         read = self._values.get(place)
         if read is None:
             return None
@@ -153,7 +153,7 @@ class SavedFile:
         return value
 
     def about(self, i: int) -> dict[str, Any]:
-        """What is known of a result."""
+        """Return what is known of a result."""
         return self._entries[i]
 
 
@@ -212,7 +212,7 @@ def _verdict(value: object, where: str) -> Verdict:
 
 
 def _error(value: object, where: str) -> float:
-    """An error, which is written as Python does, so that NaN and infinity can be."""
+    """Return an error, which is written as Python does, so that NaN and infinity can be."""
     try:
         return float(schema.text(value, where))
     except ValueError:
@@ -339,7 +339,7 @@ def _judged(
     if asked is not None:
         policy = replace(policy, maxerr=asked)
     own = np.array([out["error"]]) if out["by_file"] and out["error"] is not None else None
-    question = Criteria(
+    criteria = Criteria(
         name,
         dtype,
         out["maxerr"],
@@ -351,4 +351,4 @@ def _judged(
         loosened=out["loosened"],
         rounding=NARROW.get(dtype.name, 0.0),
     )
-    return judge(question, expect, got, own)
+    return judge(criteria, expect, got, own)

@@ -100,7 +100,7 @@ def test_forms_of_args(args: Any, kwargs: Any, feeds: list[str]) -> None:
 
 def test_a_keyword_given_twice() -> None:
     x = np.ones(2, "f4")
-    with pytest.raises(UsageError, match="y stand in kwargs and in the dict"):
+    with pytest.raises(UsageError, match="y are both in kwargs and in the dict"):
         export(minus, (x, {"y": x}), kwargs={"y": x})
 
 
@@ -295,7 +295,7 @@ def test_an_opset_without_the_operators_names_them() -> None:
         export(sinh_and_erf, np.ones(2, "f4"), opset_version=8)
     text = str(e.value)
     assert text.startswith("2 operators cannot be written as ONNX:")
-    assert "ONNX's Sinh needs opset 9, asked for is 8" in text
+    assert "ONNX's Sinh needs opset 9, but 8 is requested" in text
     assert "GELU" not in text.split("\n")[0]
     assert "ONNX's Erf needs opset 9" in text
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from loadrun.compare.results import Result, Verdict
 from loadrun.ops.numeric.parallel import threads
 from loadrun.replay import worker
-from loadrun.replay.desk import Desk
 from loadrun.replay.events import Closed, Event, Opened, Replayed, TaskPart
+from loadrun.replay.parts import PartReplayer
 
 
-class Obedient(Desk):
+class Obedient(PartReplayer):
     """Does what the path says: ``order:argument``."""
 
     def events(self, part: TaskPart) -> Iterator[Event]:
@@ -55,6 +55,6 @@ class Obedient(Desk):
 
 
 def main(parent: int) -> None:
-    """The worker's main function with this desk."""
-    worker.Desk = Obedient  # type: ignore[misc]
+    """The worker's main function with this replayer."""
+    worker.PartReplayer = Obedient  # type: ignore[misc]
     worker.main(parent)

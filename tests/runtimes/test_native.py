@@ -476,7 +476,7 @@ def test_a_fault_is_found_by_the_files_own_values(
     monkeypatch.setattr("loadrun.verify.diff.files.load_dump", lambda *args, **kwargs: bundle)
     assert main(["diff", str(path), "--against", "onnxruntime", *way]) == 1
     said = capsys.readouterr().out
-    assert ("first to part" if way else "v17") in said
+    assert ("first to diverge" if way else "v17") in said
     extracted = tmp_path / "one.mge"
     assert main(["diff", str(path), "--against", "onnxruntime", *way, "--extract", str(extracted)]) == 1
     case = loadrun.load(extracted).testcases[0]

@@ -1,4 +1,4 @@
-"""Names of outputs and DumpResult's counts of small functions' dumps, held against what MegEngine's ``dump`` returned.
+"""Names of outputs and DumpResult's counts of small functions' dumps, compared with what MegEngine's ``dump`` returned.
 
 `tests/oracle/list_dumps.py` makes the table under MegEngine 1.13.
 """

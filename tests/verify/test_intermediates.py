@@ -13,7 +13,7 @@ from loadrun.cli import main
 from loadrun.dump.record import intermediates_at
 from loadrun.graph.dtypes import DType, encode
 from loadrun.passes.copies import bare
-from loadrun.verify.diff import parted
+from loadrun.verify.diff import changed_values
 from loadrun.verify.pack.intermediates import figures
 
 
@@ -66,12 +66,12 @@ def test_every_testcase_has_its_own(tmp_path: Path) -> None:
     assert one is not None
     assert one != two
     graph = bare(bundle)
-    assert parted(graph, one, bundle.testcases[0].inputs, tolerance=1e-4) == []
-    found = parted(graph, one, bundle.testcases[1].inputs, tolerance=1e-4)
+    assert changed_values(graph, one, bundle.testcases[0].inputs, tolerance=1e-4) == []
+    found = changed_values(graph, one, bundle.testcases[1].inputs, tolerance=1e-4)
     assert found[0].root
     assert intermediates_at(bundle.record, 2) is None
     with pytest.raises(UsageError, match="was changed since"):
-        parted(graph, one[1:], bundle.testcases[0].inputs, tolerance=1e-4)
+        changed_values(graph, one[1:], bundle.testcases[0].inputs, tolerance=1e-4)
 
 
 def test_files_without_them_hold_none(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def _contents(archive: zipfile.ZipFile, most: int) -> bytes | dict[str, Array]:
 
 
 def _member_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """A member in pieces: at once, zipfile would unfold all of it before it looks at the length in the directory."""
+    """Read a member in pieces: at once, zipfile would unfold all of it before checking the length in the directory."""
     parts = []
     with archive.open(member) as f:
         while part := f.read(_CHUNK):

@@ -1,4 +1,4 @@
-"""What a checkpoint's pickle may hold, as inert records, and the few calls that may rebuild arrays from it.
+"""The contents of a checkpoint's pickle as inert records, and the few calls that may rebuild arrays from it.
 
 Nothing here imports a name that a file gives: a name is a `Global`, two strings. The names that mean something
 are listed in `CALLS`, `TENSORS` and `_FACTORIES`; calling any other is refused, except that objects of unknown
@@ -418,7 +418,7 @@ def _quantized(machine: Machine, dtype: DTypeDraft, metadata: Any) -> dict[str, 
 
 
 def _is_stored_as(name: str, code: str, zero: object) -> bool:
-    """Whether MegEngine has such a quantized dtype, with a zero point or without, in numbers of that code."""
+    """Tell whether MegEngine has such a quantized dtype, with a zero point or without, in numbers of that code."""
     if not name.startswith("Quantized") or name not in DTypeEnum.__members__:
         return False
     dtype = DType(name)

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Sampler(ABC):
-    """What gives the indices of batches."""
+    """Gives the indices of batches."""
 
     @abstractmethod
     def __init__(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What code for MegEngine asks of ``megengine.distributed`` when it runs in one process, which is all loadrun does.
+"""Answers to code for MegEngine that asks ``megengine.distributed``, as in one process, which is all loadrun runs in.
 
 >>> get_world_size(), get_rank(), is_distributed()
 (1, 0, False)
@@ -36,17 +36,17 @@ def get_backend() -> None:
 
 
 def is_distributed() -> bool:
-    """Whether several processes work together: never."""
+    """Return False: several processes never work together."""
     return False
 
 
 def get_rank() -> int:
-    """The number of this process: 0."""
+    """Return the number of this process: 0."""
     return 0
 
 
 def get_world_size() -> int:
-    """How many processes there are: 1."""
+    """Return how many processes there are: 1."""
     return 1
 
 

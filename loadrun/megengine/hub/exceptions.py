@@ -1,4 +1,4 @@
-"""What can go wrong with repositories, as ``megengine.hub.exceptions`` has it."""
+"""Errors of repositories, as ``megengine.hub.exceptions`` has them."""
 
 from __future__ import annotations
 

@@ -26,11 +26,11 @@ _log = get_logger(__name__)
 _LABEL = r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?:{_LABEL}\.)+[a-z][a-z0-9_-]{{0,61}}[a-z0-9]", re.ASCII)
 _MOST_BYTES = 1 << 30
-"""What an archive may unfold to."""
+"""The largest size that an archive may unfold to."""
 
 
 class RepoFetcherBase:
-    """What fetchers have in common: what a repository is called, and where it is kept."""
+    """Base of fetchers: what a repository is called, and where it is kept."""
 
     @classmethod
     def fetch(

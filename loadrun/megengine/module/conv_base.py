@@ -1,4 +1,4 @@
-"""What the convolutions of MegEngine's ``module/conv.py`` share."""
+"""Bases of the convolutions of MegEngine's ``module/conv.py``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ConvSettings:
 
 
 class _ConvNd(Weighted):
-    """What the convolutions share.
+    """Base of the convolutions.
 
     Args:
         geometry: channels and windows.
@@ -133,7 +133,7 @@ def _check_padding_mode(mode: str) -> None:
 
 
 class _Conv2d(_ConvNd):
-    """What the convolutions over height and width share: settings, each one number or two."""
+    """Base of the convolutions over height and width: settings, each one number or two."""
 
     _arguments: tuple[str, ...] = (
         "in_channels",

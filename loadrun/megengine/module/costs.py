@@ -1,4 +1,4 @@
-"""What modules and operators cost: operations, and how far they look around.
+"""Costs of modules and operators: operations, and how far they look around.
 
 Source of semantics: MegEngine ``utils/module_stats.py``; an operation is a multiplication with its addition.
 """

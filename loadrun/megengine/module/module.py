@@ -65,7 +65,7 @@ class Module(ModuleBase, metaclass=ABCMeta):
     """
 
     _flat_state = False
-    """Whether state dicts hold the parameters with one axis."""
+    """Switch: state dicts hold the parameters with one axis."""
 
     def __init__(self, name: str | None = None) -> None:
         self._modules: list[str] = []

@@ -16,7 +16,7 @@ __all__ = ["GeneralNorm", "GroupNorm", "InstanceNorm", "LayerNorm"]
 
 
 class _Norm(Module):
-    """What the normalizations share: an optional scale and offset."""
+    """Base of the normalizations: an optional scale and offset."""
 
     def __init__(self, eps: float, affine: bool, shape: int | Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)

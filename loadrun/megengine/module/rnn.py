@@ -32,7 +32,7 @@ class _Drawn(Module):
 
 
 class RNNCellBase(_Drawn):
-    """What the cells share.
+    """Base of the cells.
 
     Args:
         input_size: size of the input's last axis.
@@ -125,7 +125,7 @@ class LSTMCell(RNNCellBase):
 
 
 class RNNBase(_Drawn):
-    """What the networks share: layers of cells, forwards and, if wanted, backwards.
+    """Base of the networks: layers of cells, forwards and, if wanted, backwards.
 
     Args:
         input_size: size of the input.

@@ -307,7 +307,7 @@ def _loaded(x: Any) -> Any:
 
 
 class _RunStatistics:
-    """What a model's modules did in one run."""
+    """Figures of a model's modules in one run."""
 
     def __init__(self, params: bool, flops: bool, activations: bool, given: bool) -> None:
         self.wanted = (params, flops, activations)

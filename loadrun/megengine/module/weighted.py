@@ -1,4 +1,4 @@
-"""What layers with a weight and a bias share."""
+"""Base of layers with a weight and a bias."""
 
 from __future__ import annotations
 

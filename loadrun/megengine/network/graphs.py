@@ -64,7 +64,7 @@ __all__ = [
 
 
 class Graph:
-    """What operators are made by and run by; they are connected by themselves, so a graph holds none of them.
+    """Makes operators and runs them; they are connected by themselves, so a graph holds none of them.
 
     >>> graph = Graph()
     >>> x = InputNode(dtype="float32", graph=graph)

@@ -60,7 +60,7 @@ class Network:
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """What the file says about itself: ``user_info``, ``graph_modified``, ``optimized_for_inference`` and the
+        """The file's metadata: ``user_info``, ``graph_modified``, ``optimized_for_inference`` and the
         options of that; None where it says nothing.
 
         ``user_info`` is a pickle. It is read without running anything, so that it comes back where it holds plain

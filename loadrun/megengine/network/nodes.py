@@ -54,7 +54,7 @@ class NodeVar(Var):
 
 
 class NetworkNode:
-    """What variables and operators of an edited graph have in common."""
+    """Base of the variables and operators of an edited graph."""
 
 
 class VarNode(NetworkNode, Tensor):

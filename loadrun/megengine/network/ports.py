@@ -134,10 +134,10 @@ class OutputNode:
         return self._computed()
 
     def drop_value(self) -> None:
-        """Accepted for MegEngine's sake; nothing is kept."""
+        """Do nothing: no value is kept that could be dropped."""
 
     def reset(self) -> None:
-        """Accepted for MegEngine's sake; nothing is kept."""
+        """Do nothing: no state is kept that could be reset."""
 
 
 class CallbackOutput:

@@ -36,7 +36,7 @@ class _Provider(OpNode):
 
     @property
     def stored(self) -> StoredTensor:
-        """What the operator holds."""
+        """Return the tensor that the operator holds."""
         held: StoredTensor = self.opr.tensors[0]
         return held
 

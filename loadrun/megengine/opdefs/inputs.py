@@ -16,10 +16,10 @@ __all__ = ["NO_AXIS", "PREPARED"]
 _FROM_INPUT = -(2**31)
 """An entry of ``slice_items`` that an input gives."""
 NO_AXIS = (7, 2**31 - 1)
-"""What stands for no axis, in older records and newer ones."""
+"""The numbers that stand for no axis, in older records and newer ones."""
 _Prepare = Callable[[Mapping[str, Any], list[Tensor]], list[Tensor]]
 PREPARED: Registry[str, _Prepare] = Registry("preparation of inputs")
-"""What an operator gets beside its inputs, from the values of its parameters."""
+"""The inputs that an operator gets beside its own, from the values of its parameters."""
 _prepares = PREPARED.register
 
 

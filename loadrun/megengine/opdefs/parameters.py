@@ -26,7 +26,7 @@ _CLASSES = {
 
 
 class EnumValue:
-    """What a parameter can be: equal to its name in any case, and of no order.
+    """A value of a parameter: equal to its name in any case, and of no order.
 
     >>> from loadrun.megengine.opdefs import DEFINITIONS
     >>> DEFINITIONS["Elemwise"].Mode.ADD == "add"

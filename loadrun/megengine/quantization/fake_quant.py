@@ -41,7 +41,7 @@ def meta_of(dtype: str | QuantDtypeMeta) -> QuantDtypeMeta:
 
 
 class SwitchableModule(Module):
-    """What fake quantizations and observers share: they are for one kind of dtype, and can be switched off.
+    """Base of fake quantizations and observers: they are for one kind of dtype, and can be switched off.
 
     Args:
         dtype: the kind of dtype, or its name.
@@ -66,7 +66,7 @@ class SwitchableModule(Module):
 
 
 class _FakeQuantize(SwitchableModule):
-    """What the kinds of fake quantization share."""
+    """Base of the kinds of fake quantization."""
 
     @abstractmethod
     def fake_quant_forward(self, inp: Any, qparams: Any = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""What MegEngine's ``quantization/utils.py`` offers: parameters of quantized values and fake quantization."""
+"""MegEngine's ``quantization/utils.py``: parameters of quantized values and fake quantization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bits of float32 numbers as integers and back, with operators that know numbers alone."""
+"""The bits of float32 numbers as integers and back, by arithmetic operators alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INFINITE, _NAN = 0x7F800000, 0x7FC00000
 
 
 def bits_of(x: Tensor) -> Tensor:
-    """The bits of float32 numbers as int32. All NaN have the same."""
+    """Return the bits of float32 numbers as int32; every NaN has the same bits."""
     zero, one = const_like(0, x), const_like(1, x)
     size = e.elem(M.ABS, x)
     # Powers of two are found below 2^100; the least numbers are multiples of 2^-149.
@@ -51,7 +51,7 @@ def bits_of(x: Tensor) -> Tensor:
 
 
 def float_of(bits: Tensor) -> Tensor:
-    """The float32 numbers whose bits are given as int32."""
+    """Build float32 numbers from their bits as int32."""
     zero = const_like(0, bits)
     negative = e.compare(_LT, bits, zero)
     size = e.elem(M.ADD, bits, e.where(negative, const_like(-(2**31), bits), zero))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ...graph import params as P
 from ...ops.budget import pay
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape
-from ..call import CONTRIB, NodeCall, find, front, lower
+from ..call import CONTRIB, NodeCall, Result, find, front, lower
 from ..values import UnsupportedNodeError, Value
 from .convolution import from_last, to_last
 from .indexing import uniques
@@ -27,10 +26,10 @@ __all__: list[str] = []
 _EQ, _LT = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LT
 
 
-def _as(name: str, opset: int) -> Callable[[NodeCall], Any]:
-    """ONNX's own operator in the version of an opset."""
+def _as(name: str, opset: int) -> Callable[[NodeCall], Result]:
+    """Apply ONNX's own operator in the version of an opset."""
 
-    def run(c: NodeCall) -> Any:
+    def run(c: NodeCall) -> Result:
         own = find("", name)
         assert own is not None
         c.op, c.opset = name, opset
@@ -44,8 +43,8 @@ for _name, _opset in (("GridSample", 16), ("Pad", 11), ("GatherND", 13), ("Trilu
 
 
 @lower("Range", domain=CONTRIB)
-def _range(c: NodeCall) -> Any:
-    """Numbers from a start to a limit; the step is 1 where it is left out."""
+def _range(c: NodeCall) -> Result:
+    """Return the numbers from a start to a limit; the step is 1 if left out."""
     if not c.has(2):
         kind = c.kind(0)
         c.inputs[2:] = [Value(kind, array=np.array(1, np.float32 if kind == 1 else np.int64))]
@@ -68,7 +67,7 @@ def _expand_dims(c: NodeCall) -> Tensor:
 
 @lower("Unique", domain=CONTRIB)
 def _unique(c: NodeCall) -> tuple[Tensor | Value, ...]:
-    """Different elements in the order in which each comes first, which one every element is, how often each comes."""
+    """Return distinct elements in order of first occurrence, the index of each element among them, and counts."""
     rows = e.flat(c.t(0))
     result, _, inverse, counts = uniques(rows, e.reshape(rows, (-1, 1)), [0], by_value=False)
     return result, inverse, counts
@@ -76,7 +75,7 @@ def _unique(c: NodeCall) -> tuple[Tensor | Value, ...]:
 
 @lower("UnfoldTensor", domain=CONTRIB)
 def _unfold(c: NodeCall) -> Tensor:
-    """Slices of a size at every step along an axis; what a slice holds is the last axis."""
+    """Return slices of a size at every step along an axis, each along a new last axis."""
     x = c.t(0)
     axis, size, step = c.axis("dim", -1, x.ndim), c.number("size"), c.number("step", 1)
     n = static_shape(x)[axis]
@@ -90,7 +89,7 @@ def _unfold(c: NodeCall) -> Tensor:
 
 @lower("CDist", domain=CONTRIB)
 def _distances(c: NodeCall) -> Tensor:
-    """Distances of all rows of one matrix from all of another."""
+    """Compute the distances of all rows of one matrix from all of another."""
     metric = c.text("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
         raise UnsupportedNodeError(f"the metric {metric!r} is unknown")
@@ -102,7 +101,7 @@ def _distances(c: NodeCall) -> Tensor:
 @lower("NGramRepeatBlock", domain=CONTRIB, like=1)
 def _no_repeats(c: NodeCall) -> Tensor:
     """-inf for tokens that would end a run of tokens that was there before."""
-    ids, scores = cast(c.t(0), "int32"), c.t(1)
+    ids, scores = e.whole(c.t(0)), c.t(1)
     n, length = c.number("ngram_size"), static_shape(c.t(0))[1]
     runs = length - n + 1
     if n < 1:
@@ -124,14 +123,14 @@ def _no_repeats(c: NodeCall) -> Tensor:
     return e.where(e.compare(_LT, const(np.float32(0)), result), const_like(-np.inf, scores), scores)
 
 
-# Pictures
+# Images
 
 
 @lower("CropAndResize", domain=CONTRIB)
 def _crop(c: NodeCall) -> Tensor:
-    """Boxes cut out and scaled to one size, corners on corners; what lies outside gets a value."""
+    """Crop boxes and resize them to one size, corners aligned; fill outside with a value."""
     x, boxes = cast(c.t(0), "float32"), cast(c.t(1), "float32")
-    which = cast(c.t(2), "int32")
+    which = e.whole(c.t(2))
     height, width = c.integers(3, "size of the crops")
     mode = c.text("mode", "bilinear")
     if mode not in ("bilinear", "nearest"):
@@ -158,7 +157,7 @@ def _crop(c: NodeCall) -> Tensor:
     of = e.reshape(which, (-1, 1, 1))
     for row, up in cells[0]:
         for column, across in cells[1]:
-            cell = e.gather(x, [(0, of), (2, cast(row, "int32")), (3, cast(column, "int32"))])
+            cell = e.gather(x, [(0, of), (2, e.whole(row)), (3, e.whole(column))])
             if up is not None and across is not None:
                 cell = e.elem(M.MUL, cell, e.add_axes(e.elem(M.MUL, up, across), [3]))
             total = cell if total is None else e.elem(M.ADD, total, cell)
@@ -169,7 +168,7 @@ def _crop(c: NodeCall) -> Tensor:
 
 
 def _places(boxes: Tensor, i: int, n: int, size: int) -> Tensor:
-    """Positions (K, n) along one axis; one alone lies in the middle of its box."""
+    """Return positions (K, n) along one axis; a single one lies in the middle of its box."""
     start, end = (e.subtensor(boxes, [(1, k, k + 1, None, None)]) for k in (i, i + 2))
     last = e.like(size - 1, start)
     if n == 1:
@@ -184,7 +183,7 @@ def _places(boxes: Tensor, i: int, n: int, size: int) -> Tensor:
 
 @lower("GroupNorm", "SkipGroupNorm", domain=CONTRIB)
 def _group_norm(c: NodeCall) -> tuple[Tensor, ...]:
-    """Groups of channels standardized, each channel scaled and shifted, perhaps SiLU; sums with others before."""
+    """Normalize groups of channels, scale and shift each channel; maybe add tensors before, SiLU after."""
     last = bool(c.number("channels_last", 1))
     whole = c.t(0)
     if c.op == "SkipGroupNorm":
@@ -205,7 +204,7 @@ def _group_norm(c: NodeCall) -> tuple[Tensor, ...]:
     return (y, whole) if c.op == "SkipGroupNorm" else (y,)
 
 
-# What optimizers fuse
+# Fusions by optimizers
 
 
 @lower("BiasAdd", domain=CONTRIB)
@@ -215,7 +214,7 @@ def _bias_add(c: NodeCall) -> Tensor:
 
 @lower("BiasSplitGelu", domain=CONTRIB)
 def _bias_split_gelu(c: NodeCall) -> Tensor:
-    """The first half of the features times the Gelu of the second."""
+    """Multiply the first half of the features by the Gelu of the second."""
     x = e.elem(M.ADD, c.t(0), c.t(1))
     axis, half = x.ndim - 1, static_shape(x)[-1] // 2
     one, two = (e.subtensor(x, [(axis, *ends, None, None)]) for ends in ((None, half), (half, None)))
@@ -224,7 +223,7 @@ def _bias_split_gelu(c: NodeCall) -> Tensor:
 
 @lower("BiasSoftmax", domain=CONTRIB)
 def _bias_softmax(c: NodeCall) -> Tensor:
-    """Softmax over an axis and those behind it, of the sum with a bias that broadcasts."""
+    """Compute softmax over an axis and those after it, of the sum with a bias that broadcasts."""
     x = e.elem(M.ADD, c.t(0), c.t(1))
     if static_shape(x) != static_shape(c.t(0)):
         raise UnsupportedNodeError(f"a bias of shape {list(static_shape(c.t(1)))}")
@@ -239,7 +238,7 @@ def _gemm_gelu(c: NodeCall) -> Tensor:
 
 @lower("BiasDropout", domain=CONTRIB)
 def _bias_dropout(c: NodeCall) -> Tensor:
-    """Without dropping anything, for that belongs to training."""
+    """Return the input unchanged: dropping belongs to training."""
     if (c.has(4) and c.constant(4, "training mode").any()) or (len(c.wanted) > 1 and c.wanted[1]):
         raise UnsupportedNodeError("values dropped at random, or the mask of them")
     y = e.elem(M.ADD, c.t(0), c.t(1))
@@ -248,7 +247,7 @@ def _bias_dropout(c: NodeCall) -> Tensor:
 
 @lower("ComplexMul", "ComplexMulConj", domain=CONTRIB)
 def _complex_product(c: NodeCall) -> Tensor:
-    """Products of complex numbers, whose two parts are the last axis; of the second one's conjugate."""
+    """Multiply complex numbers, whose two parts are the last axis, or by the second one's conjugate."""
     (a, b), (p, q) = (
         [e.subtensor(t, [(t.ndim - 1, k, k + 1, None, None)]) for k in (0, 1)] for t in (c.t(0), c.t(1))
     )
@@ -261,7 +260,7 @@ def _complex_product(c: NodeCall) -> Tensor:
 
 @lower("IsAllFinite", domain=CONTRIB)
 def _all_finite(c: NodeCall) -> Tensor:
-    """Whether no tensor holds NaN or infinity, or only one of the two is asked for."""
+    """Tell whether no tensor holds NaN or infinity, or only one of the two if asked."""
     worst: Tensor | None = None
     for i in range(len(c.inputs)):
         x = e.flat(cast(c.t(i), "float32"))

@@ -13,7 +13,7 @@ from ...build.layers.sizes import joined
 from ...graph import params as P
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of
-from ..call import CONTRIB, NodeCall, find, front, lower
+from ..call import CONTRIB, NodeCall, Result, find, front, lower
 from ..values import FLOAT, INT32, UINT8, UnsupportedNodeError, Value
 from .convolution import from_last, to_last
 from .linalg import exact_product, matmul
@@ -50,7 +50,7 @@ def _dynamic_matmul(c: NodeCall) -> Tensor:
 
 
 def _through_float(c: NodeCall, at: int, compute: Callable[[Tensor], Tensor]) -> Value:
-    """A function of one quantized tensor, whose own scale and zero point follow it, and the result's from `at` on."""
+    """Compute a function of one quantized tensor in float; the result's scale and zero point start at input `at`."""
     x = dequantized(c.t(0), single(c.t(1)), _zero(c, 2))
     kind = c.kind(0)
     return Value(kind, quantized(compute(x), single(c.t(at)), _zero(c, at + 1), kind))
@@ -98,7 +98,7 @@ def _qlinear_average(c: NodeCall) -> Value:
 
 
 def _ratio(c: NodeCall, *over: int, under: int) -> Tensor:
-    """A product of scales over another one, in float32."""
+    """Compute a product of scales over another one, in float32."""
 
     def ratio(bottom: Tensor, *tops: Tensor) -> Tensor:
         top = tops[0]
@@ -110,13 +110,13 @@ def _ratio(c: NodeCall, *over: int, under: int) -> Tensor:
 
 
 def _float_input(c: NodeCall, i: int) -> Tensor:
-    """8-bit numbers or a zero point, which is 0 where it is left out, as float32."""
+    """Return 8-bit numbers or a zero point, 0 if left out, as float32."""
     return cast(single(c.t(i)), "float32") if c.has(i) else const(np.float32(0))
 
 
 @lower("QLinearAdd", domain=CONTRIB)
 def _qlinear_add(c: NodeCall) -> Value:
-    """a * ra + b * rb with the ratios of the scales; the zero points are one number, as in ONNX Runtime's kernel."""
+    """Compute a * ra + b * rb with ratios of scales; zero points fold into one, as in ONNX Runtime's kernel."""
     one, other = _ratio(c, 1, under=6), _ratio(c, 4, under=6)
 
     def fixed(p: Tensor, q: Tensor, a: Tensor, b: Tensor, z: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ def _qlinear_concat(c: NodeCall) -> Value:
 
 @lower("MatMulNBits", domain=CONTRIB)
 def _matmul_nbits(c: NodeCall) -> Tensor:
-    """A product with a weight of 4 or 8-bit numbers, each block of a row with its own scale."""
+    """Multiply by a weight of 4 or 8-bit numbers, each block of a row with its own scale."""
     w = weight_of(c)
     x = c.t(0)
     result = matmul(x, cast(w, dtype_of(x)))
@@ -156,7 +156,7 @@ def _matmul_nbits(c: NodeCall) -> Tensor:
 
 @lower("GatherBlockQuantized", domain=CONTRIB)
 def _gather_block(c: NodeCall) -> Tensor:
-    """Rows of a table whose blocks have scales of their own."""
+    """Gather rows of a table whose blocks have scales of their own."""
     table, axis = gathered_table(c)
     at = cast(c.t(1), "int32")
     n = table.shape[axis]
@@ -166,16 +166,16 @@ def _gather_block(c: NodeCall) -> Tensor:
 
 
 @lower("QLinearConv", domain=CONTRIB)
-def _qlinear_conv(c: NodeCall) -> Value:
-    """As ONNX's own, and with the channels last."""
+def _qlinear_conv(c: NodeCall) -> Result:
+    """Convolve as ONNX's own operator does, also with channels last."""
     run = find("", "QLinearConv")
     assert run is not None
     if not c.number("channels_last"):
-        result: Value = run.run(c)
-        return result
+        return run.run(c)
     x = c.value(0)
     c.inputs[0] = Value(x.kind, from_last(x.tensor))
     result = run.run(c)
+    assert isinstance(result, Value)
     return Value(result.kind, to_last(result.tensor))
 
 
@@ -189,7 +189,7 @@ def _qlinear_where(c: NodeCall) -> Value:
 
 @lower("QGemm", domain=CONTRIB)
 def _qgemm(c: NodeCall) -> Value:
-    """(A - a0) @ (B - b0) + C in integers, times alpha and both scales; quantized where the result has a scale."""
+    """Compute (A - a0) @ (B - b0) + C in integers, times alpha and both scales; quantize to the result's, if any."""
     x, w = c.t(0), c.t(3)
     x = transposed(x, (1, 0)) if c.number("transA") else x
     w = folded(lambda v: transposed(v, (1, 0)), w) if c.number("transB") else w
@@ -207,7 +207,7 @@ def _qgemm(c: NodeCall) -> Value:
 
 @lower("QAttention", domain=CONTRIB)
 def _qattention(c: NodeCall) -> tuple[Tensor | None, ...]:
-    """Projection in integers, then attention in float32."""
+    """Project in integers, then attend in float32."""
     total = exact_product(c.t(0), c.t(1), _zero(c, 6), _zero(c, 7))
     factor = e.elem(M.MUL, single(c.t(3)), single(c.t(4)))
     projected = e.elem(M.ADD, e.elem(M.MUL, cast(total, "float32"), factor), c.t(2))

@@ -24,7 +24,7 @@ __all__ = ["padding_of", "window_of"]
 
 
 def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
-    """The window of a convolution or pooling, without its pads."""
+    """Read the window of a convolution or pooling, without its pads."""
     n = len(kernel)
     result = WindowGeometry(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
     if len(result.strides) != n or len(result.dilations) != n:
@@ -35,7 +35,7 @@ def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
 
 
 def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Pads before and after by the attributes ``auto_pad`` and ``pads``."""
+    """Compute pads before and after from the attributes ``auto_pad`` and ``pads``."""
     n = len(window.kernel)
     auto = c.text("auto_pad", "NOTSET")
     if auto == "VALID":
@@ -59,9 +59,9 @@ def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> lis
 def _convolved(
     c: NodeCall, x: Tensor, w: Tensor, window: WindowGeometry, groups: int, bias: Tensor | None = None
 ) -> Tensor:
-    """A convolution whose shapes fit together."""
+    """Convolve, after checking that the shapes fit."""
     if x.ndim not in (3, 4, 5) or w.ndim != x.ndim:
-        raise UnsupportedNodeError(f"{x.ndim - 2} axes of space; MegEngine convolves over 1 to 3")
+        raise UnsupportedNodeError(f"{x.ndim - 2} spatial axes; MegEngine convolves over 1 to 3")
     if static_shape(x)[1] != static_shape(w)[1] * groups:
         raise UnsupportedNodeError(
             f"{static_shape(x)[1]} channels, but the weight takes {static_shape(w)[1]} for each of {groups} groups"
@@ -70,7 +70,7 @@ def _convolved(
     sizes = [int(n) + int(a) + int(b) for n, (a, b) in zip(static_shape(x)[2:], window.pads, strict=True)]
     if c.importer.assumed and any(n < r for n, r in zip(sizes, window.reach, strict=True)):
         raise UnsupportedNodeError(
-            f"a window of {window.reach} is larger than what it moves over, {list(static_shape(x)[2:])}"
+            f"a window of {window.reach} is larger than its input, {list(static_shape(x)[2:])}"
         )
     return build.convolved(x, w, window, groups, bias)
 
@@ -94,7 +94,7 @@ def _fused_conv(c: NodeCall) -> Tensor:
 
 
 def _ended(c: NodeCall, y: Tensor, added: Tensor | None) -> Tensor:
-    """A convolution with what com.microsoft's operators add: another tensor, an activation."""
+    """Apply the additions of com.microsoft's operators to a convolution: another tensor, an activation."""
     if added is not None:
         y = e.elem(M.ADD, y, added)
     name = c.text("activation")
@@ -103,18 +103,18 @@ def _ended(c: NodeCall, y: Tensor, added: Tensor | None) -> Tensor:
 
 
 def from_last(x: Tensor) -> Tensor:
-    """(N, ..., C) as (N, C, ...)."""
+    """Convert (N, ..., C) to (N, C, ...)."""
     return transposed(x, [0, x.ndim - 1, *range(1, x.ndim - 1)])
 
 
 def to_last(x: Tensor) -> Tensor:
-    """(N, C, ...) as (N, ..., C)."""
+    """Convert (N, C, ...) to (N, ..., C)."""
     return transposed(x, [0, *range(2, x.ndim), 1])
 
 
 @lower("NhwcConv", "NhwcFusedConv", domain=CONTRIB)
 def _conv_last(c: NodeCall) -> Tensor:
-    """Channels last in the data and in the result; the weight is as ever, or has its channels last as well."""
+    """Convolve with channels last in data and result; the weight has the usual layout, or channels last too."""
     x, w = from_last(c.t(0)), c.t(1)
     groups = c.number("group", 1)
     if static_shape(w)[1] * groups != static_shape(x)[1]:
@@ -144,7 +144,7 @@ def _conv_transpose(c: NodeCall) -> Tensor:
         for i, s, r in zip(static_shape(x)[2:], window.strides, window.reach, strict=True)
     ]
     if n not in (1, 2, 3):
-        raise UnsupportedNodeError(f"{n} axes of space; MegEngine convolves over 1 to 3")
+        raise UnsupportedNodeError(f"{n} spatial axes; MegEngine convolves over 1 to 3")
     _check_groups(w, groups)
     window.pads = _transposed_pads(c, x, window, full, extra)
     return build.transposed(x, w, window, extra, groups, c.maybe(2))
@@ -175,7 +175,7 @@ def _transposed_pads(
 def _deform_conv(c: NodeCall) -> Tensor:
     x, w, offset = cast(c.t(0), "float32"), cast(c.t(1), "float32"), cast(c.t(2), "float32")
     if x.ndim != 4:
-        raise UnsupportedNodeError("MegEngine's deformable convolution has two axes of space")
+        raise UnsupportedNodeError("MegEngine's deformable convolution has two spatial axes")
     window = window_of(c, static_shape(w)[2:])
     pads = padding_of(c, window, x.shape[2:])
     groups = c.number("group", 1)
@@ -207,7 +207,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
 def exact_convolution(
     c: NodeCall, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None
 ) -> Tensor:
-    """The int32 convolution of 8-bit tensors without their zero points.
+    """Convolve 8-bit tensors without their zero points in int32.
 
     Sums of up to 258 products are exact in float32; longer ones are split by channels, and added as integers.
     """
@@ -251,7 +251,7 @@ def _conv_integer(c: NodeCall) -> Value:
 
 @lower("Col2Im")
 def _col2im(c: NodeCall) -> Tensor:
-    """A transposed convolution with unit filters: every block is written where its window lies."""
+    """Add up blocks where their windows lie, as a transposed convolution with unit filters."""
     x = c.t(0)
     image, block = c.integers(1, "image_shape"), c.integers(2, "block_shape")
     n = len(image)
@@ -275,7 +275,7 @@ def _col2im(c: NodeCall) -> Tensor:
 
 @lower("CausalConvWithState")
 def _causal(c: NodeCall) -> tuple[Tensor, Tensor]:
-    """A depthwise convolution over time that continues where the last call ended."""
+    """Convolve depthwise over time, continuing where the last call ended."""
     x, w = c.t(0), c.t(1)
     k = static_shape(w)[-1]
     state = c.maybe(3)

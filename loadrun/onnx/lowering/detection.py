@@ -1,4 +1,4 @@
-"""Boxes that overlap."""
+"""Non-maximum suppression and boxes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _KEPT = 1 << 14
 
 @lower("NonMaxSuppression", foldable=False)
 def _non_max_suppression(c: NodeCall) -> Value:
-    """For each picture and class the best boxes that do not overlap: rows of picture, class, box."""
+    """Select the best boxes that do not overlap per picture and class: rows of picture, class, box."""
     boxes, scores = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if c.has(2) else 0
     overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if c.has(3) else 0.0
     boxes, scores = of_length(boxes, 0), of_length(of_length(scores, 0), 1)
     batch, classes, count = static_shape(scores)
     if batch * classes > _MOST:
-        raise UnsupportedNodeError(f"{batch} pictures of {classes} classes; {_MOST} at most are unrolled")
+        raise UnsupportedNodeError(f"{batch} images of {classes} classes; {_MOST} at most are unrolled")
     if most <= 0 or not count:
         return Value(INT64, array=np.zeros((0, 3), np.int64))
     if most > count:
@@ -50,7 +50,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
 
 
 def _suppressed(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tensor:
-    """Boxes that overlap no better one, best first; of equally good ones the first."""
+    """Select boxes that overlap no better one, best first; ties go to the first."""
     order = ordered(score, 0, True)
     param = P.NMSKeep(iou_thresh=overlap, max_output=most)
     lined = e.reshape(e.gather(boxes, [(0, order)]), (1, -1, 4))
@@ -62,11 +62,11 @@ def _suppressed(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tens
 def _labelled(kept: Tensor, b: int, k: int) -> Tensor:
     zero = e.elem(M.MUL, kept, const_like(0, kept))
     label = e.elem(M.ADD, e.add_axes(zero, [1]), const(np.array([[b, k]], np.int32)))
-    return e.concat([label, e.add_axes(cast(kept, "int32"), [1])], 1)
+    return e.concat([label, e.add_axes(e.whole(kept), [1])], 1)
 
 
 def _corners(boxes: Tensor, centered: bool) -> Tensor:
-    """Boxes (B, N, 4) with the lesser corner first."""
+    """Convert to boxes (B, N, 4) with the lesser corner first."""
     a, b, d, f = (e.subtensor(boxes, [(2, i, i + 1, None, None)]) for i in range(4))
     if centered:
         half = const_like(0.5, a)

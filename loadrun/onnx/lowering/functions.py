@@ -23,7 +23,7 @@ def _unary_lowering(mode: P.ElemwiseMode) -> Callable[[NodeCall], Tensor]:
 
 
 for _row in ROWS.values():
-    # What takes integers as well stands elsewhere.
+    # Functions that take integers too are elsewhere.
     if _row.onnx and _row.arity == 1 and _row.real is not None and _row.whole is None:
         lower(_row.onnx)(_unary_lowering(_row.mode))
 lower("Softplus")(_unary_lowering(M.SOFTPLUS))
@@ -43,7 +43,7 @@ def _reciprocal(c: NodeCall) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """The larger of 0 and `x`, NaN of NaN."""
+    """Compute max(0, x), NaN for NaN."""
     return e.relu(x) if dtype_of(x).is_float else e.elem(M.MAX, const_like(0, x), x)
 
 
@@ -105,7 +105,7 @@ def _softsign(c: NodeCall) -> Tensor:
 
 
 def softsign(x: Tensor) -> Tensor:
-    """x / (1 + |x|)."""
+    """Compute x / (1 + |x|)."""
     return e.elem(M.TRUE_DIV, x, e.elem(M.ADD, const_like(1, x), e.elem(M.ABS, x)))
 
 
@@ -159,7 +159,7 @@ def _fast_gelu(c: NodeCall) -> Tensor:
 
 
 def activation(name: str, x: Tensor, alpha: float | None = None, beta: float | None = None) -> Tensor:
-    """An activation by the name that recurrent and fused operators give it.
+    """Apply an activation by the name that recurrent and fused operators give it.
 
     Raises:
         KeyError: there is none of that name.

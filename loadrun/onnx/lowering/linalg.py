@@ -1,4 +1,4 @@
-"""Products of matrices and what is built from them."""
+"""Matrix products and operators built from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["exact_product", "gemm", "matmul", "minus_zero"]
 
 
 def matmul(x: Tensor, y: Tensor) -> Tensor:
-    """``x @ y`` with numpy's broadcasting; float16 is summed in float32, integers are exact in 32 bits."""
+    """Compute ``x @ y`` with numpy's broadcasting; float16 is summed in float32, integers are exact in 32 bits."""
     if not x.ndim or not y.ndim:
         raise UnsupportedNodeError("a factor is a scalar")
     inner, other = static_shape(x)[-1], static_shape(y)[-2 if y.ndim > 1 else 0]
@@ -48,7 +48,7 @@ def _fused_matmul(c: NodeCall) -> Tensor:
     sides = []
     for t, name in ((x, "A"), (y, "B")):
         if c.number(f"transBatch{name}") and t.ndim > 2:
-            # The first axis goes behind the other batches.
+            # The first axis moves after the other batch axes.
             t = transposed(t, [*range(1, t.ndim - 1), 0, t.ndim - 1])
         sides.append(_matrices_transposed(t) if c.number(f"trans{name}") and t.ndim > 1 else t)
     result = matmul(*sides)
@@ -59,7 +59,7 @@ def _fused_matmul(c: NodeCall) -> Tensor:
 
 
 def _numbers(c: NodeCall) -> list[float]:
-    """What an activation takes, as far as it is given."""
+    """Return the parameters of an activation that are present."""
     return [c.real(n) for n in ("activation_alpha", "activation_beta") if n in c.attributes]
 
 
@@ -78,7 +78,7 @@ def gemm(
     turn_x: bool = False,
     turn_y: bool = False,
 ) -> Tensor:
-    """alpha * x @ y + beta * bias."""
+    """Compute alpha * x @ y + beta * bias."""
     if dtype_of(x).is_float and 0 not in (*static_shape(x), *static_shape(y)):
         mode = P.MatrixMulComputeMode
         param = P.MatrixMul(
@@ -101,7 +101,7 @@ def gemm(
 def _scaled(x: Tensor, factor: float) -> Tensor:
     if dtype_of(x).is_float:
         return folded(lambda v: e.elem(M.MUL, const_like(factor, v), v), x)
-    return cast(e.elem(M.MUL, const_like(factor, cast(x, "float32")), cast(x, "float32")), dtype_of(x))
+    return cast(e.elem(M.MUL, const_like(factor, e.real(x)), e.real(x)), dtype_of(x))
 
 
 @lower("Gemm")
@@ -140,13 +140,13 @@ def _einsum(c: NodeCall) -> Tensor:
 
 
 def minus_zero(x: Tensor, zero: Tensor | None) -> Tensor:
-    """Quantized values as int16 numbers counted from their zero point."""
+    """Return quantized values as int16 numbers relative to their zero point."""
     wide = cast(x, "int16")
     return wide if zero is None else e.elem(M.SUB, wide, cast(zero, "int16"))
 
 
 def exact_product(x: Tensor, y: Tensor, x_zero: Tensor | None, y_zero: Tensor | None) -> Tensor:
-    """The int32 product of 8-bit matrices without their zero points; a zero point per row or column is spread.
+    """Multiply 8-bit matrices without their zero points in int32; zero points per row or column broadcast.
 
     Sums stay below 2**24 where at most 258 products are added up, and are then exact in float32; longer ones are
     multiplied byte by byte.
@@ -156,8 +156,8 @@ def exact_product(x: Tensor, y: Tensor, x_zero: Tensor | None, y_zero: Tensor | 
     a, b = minus_zero(x, x_zero), minus_zero(y, y_zero)
     inner = static_shape(x)[-1]
     if inner * 255 * 255 < 1 << 24:
-        return cast(matmul(cast(a, "float32"), cast(b, "float32")), "int32")
-    return cast(matmul(cast(a, "int32"), cast(b, "int32")), "int32")
+        return e.whole(matmul(e.real(a), e.real(b)))
+    return matmul(cast(a, "int32"), cast(b, "int32"))
 
 
 @lower("MatMulInteger")
@@ -167,7 +167,7 @@ def _matmul_integer(c: NodeCall) -> Value:
 
 @lower("Det")
 def _det(c: NodeCall) -> Tensor:
-    """Elimination with the largest pivot of each column, unrolled over the size."""
+    """Eliminate with the largest pivot of each column, unrolled over the size."""
     x = c.t(0)
     n = static_shape(x)[-1]
     if n != static_shape(x)[-2] or n > 16:
@@ -175,7 +175,7 @@ def _det(c: NodeCall) -> Tensor:
             f"matrices of {static_shape(x)[-2]} x {n}; square ones of up to 16 can be unrolled"
         )
     lead = x.shape[:-2]
-    rows = e.reshape(cast(x, "float32"), (-1, n, n))
+    rows = e.reshape(e.real(x), (-1, n, n))
     total: Tensor | None = None
     for k in range(n):
         rows, pivot = _eliminated(rows, n - k)
@@ -185,7 +185,7 @@ def _det(c: NodeCall) -> Tensor:
 
 
 def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """One row and column less, and the signed pivot: (B, n, n) gives (B, n-1, n-1) and (B,)."""
+    """Eliminate one row and column; return the rest and the signed pivot: (B, n-1, n-1) and (B,)."""
     from ...tensors import apply1  # for start-up
 
     column = e.subtensor(rows, [(2, None, None, None, 0)])
@@ -198,7 +198,7 @@ def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
     one, zero = const_like(1.0, pivot), const_like(0.0, pivot)
     moved = e.compare(P.ElemwiseMultiTypeMode.LT, const_like(0, at), at)
     signed = e.where(moved, e.elem(M.NEGATE, pivot), pivot)
-    # The first row goes where the best one was; then the first row is the best and is left out.
+    # Swap the first row with the pivot row, which is then left out.
     first = e.subtensor(rows, [(1, None, None, None, 0)])
     place = e.reshape(e.arange(n), (1, -1, 1))
     chosen = e.compare(P.ElemwiseMultiTypeMode.EQ, place, e.reshape(at, (-1, 1, 1)))
@@ -217,4 +217,4 @@ def _inverse(c: NodeCall) -> Tensor:
     from ...tensors import apply1  # for start-up
 
     x = c.t(0)
-    return cast(apply1("MatrixInverse", P.Empty(), inputs=[cast(x, "float32")], scalar=False), dtype_of(x))
+    return cast(apply1("MatrixInverse", P.Empty(), inputs=[e.real(x)], scalar=False), dtype_of(x))

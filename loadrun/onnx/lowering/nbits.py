@@ -14,7 +14,7 @@ __all__ = ["gathered_table", "weight_of"]
 
 
 def weight_of(c: NodeCall) -> Tensor:
-    """The weight as float32 (K, N).
+    """Unpack the weight to float32 (K, N).
 
     B is (N, blocks, bytes of a block), scales (N, blocks), zero points packed like B or none (the middle then).
     """
@@ -45,7 +45,7 @@ def _unpacked(raw: Array, bits: int) -> Array:
 
 
 def gathered_table(c: NodeCall) -> tuple[Tensor, int]:
-    """The table of GatherBlockQuantized in float32, and the axis along which rows are taken.
+    """Unpack the table of GatherBlockQuantized to float32; return it and the axis along which rows are taken.
 
     uint8 data of fewer than 8 bits hold several numbers in a byte along the last axis. Without zero points that is the
     middle of uint8 data, and 0 of other types.

@@ -21,7 +21,7 @@ _EQ = P.ElemwiseMultiTypeMode.EQ
 
 
 def _spread(v: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
-    """A scale or zero point in a shape that broadcasts with `x`."""
+    """Reshape a scale or zero point to broadcast with `x`."""
     if v.ndim == 0 or (v.ndim == 1 and static_shape(v) == (1,)):
         return e.reshape(v, ())
     if v.ndim == 1:
@@ -46,13 +46,13 @@ def _axis(c: NodeCall, x: Tensor) -> int:
 
 
 def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, to: int) -> Tensor:
-    """round(x / scale) + zero point, saturated; of a float32 `x`."""
+    """Compute round(x / scale) + zero point, saturated; of a float32 `x`."""
     whole = e.rint(e.elem(M.TRUE_DIV, x, scale))
     return saturated(whole, zero, to)
 
 
 def saturated(whole: Tensor, zero: Tensor | None, to: int) -> Tensor:
-    """Whole float32 numbers plus a zero point, within the range of an integer type."""
+    """Add a zero point to whole float32 numbers, within the range of an integer type."""
     if zero is not None:
         whole = e.elem(M.ADD, whole, cast(zero, "float32"))
     low, high = limits(to)
@@ -61,7 +61,7 @@ def saturated(whole: Tensor, zero: Tensor | None, to: int) -> Tensor:
 
 
 def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """(x - zero point) * scale in float32."""
+    """Compute (x - zero point) * scale in float32."""
     if dtype_of(x).is_float:
         return e.elem(M.MUL, x, cast(scale, "float32"))
     wide = cast(x, "int32")
@@ -104,7 +104,7 @@ def _dynamic(c: NodeCall) -> tuple[Value, Value, Value]:
 
 
 def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """uint8 numbers over the range that a tensor has, with scale and zero point."""
+    """Quantize to uint8 over the range of a tensor; return scale and zero point too."""
     axes = list(range(x.ndim))
     nothing = const_like(0.0, x)
     high = e.elem(M.MAX, nothing, extreme(x, True, axes))
@@ -118,12 +118,12 @@ def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def requantized(total: Tensor, factor: Tensor, zero: Tensor | None, to: int) -> Tensor:
-    """int32 sums times a float32 factor, rounded and saturated."""
+    """Multiply int32 sums by a float32 factor, round and saturate."""
     return saturated(e.rint(e.elem(M.MUL, cast(total, "float32"), factor)), zero, to)
 
 
 def factor_of(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
-    """What turns sums of products of quantized numbers into quantized numbers: a * b / y."""
+    """Compute the factor that requantizes sums of quantized products: a * b / y."""
 
     def ratio(p: Tensor, q: Tensor, r: Tensor) -> Tensor:
         p, q, r = (cast(v, "float32") for v in (p, q, r))
@@ -133,7 +133,7 @@ def factor_of(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
 
 
 def single(v: Tensor) -> Tensor:
-    """A scale of one element without axes."""
+    """Drop the axes of a one-element scale."""
     return folded(lambda t: e.reshape(t, ()), v) if static_shape(v) == (1,) else v
 
 

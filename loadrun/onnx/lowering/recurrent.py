@@ -28,7 +28,7 @@ class _Cell:
     """One direction of a recurrent operator.
 
     Attributes:
-        w, r: weights (I, G * H) and (H, G * H), turned for products from the right.
+        w, r: weights (I, G * H) and (H, G * H), transposed for products from the right.
         wb, rb: biases (G * H), None where there are none.
         functions: the activations in order.
     """
@@ -50,21 +50,21 @@ class _Cell:
             self.functions = [_bounded(f, bound) for f in functions]
 
     def part(self, x: Tensor, i: int) -> Tensor:
-        """One gate's share of (..., G * H)."""
+        """Return one gate's slice of (..., G * H)."""
         h = self.hidden
         return e.subtensor(x, [(x.ndim - 1, i * h, (i + 1) * h, None, None)])
 
     def product(self, x: Tensor, w: Tensor) -> Tensor:
-        """Inputs or states times their weight."""
+        """Multiply inputs or states by their weight."""
         return matmul(x, w)
 
     def given(self, x: Tensor) -> Tensor:
-        """What the inputs of all steps add to the gates: (T, N, G * H)."""
+        """Compute the contribution of all steps' inputs to the gates: (T, N, G * H)."""
         y = self.product(x, self.w)
         return y if self.wb is None else e.elem(M.ADD, y, self.wb)
 
     def carried(self, h: Tensor) -> Tensor:
-        """What the state adds: (N, G * H)."""
+        """Compute the contribution of the state: (N, G * H)."""
         y = self.product(h, self.r)
         return y if self.rb is None else e.elem(M.ADD, y, self.rb)
 
@@ -89,7 +89,7 @@ class _DynamicCell(_Cell):
         }
 
     def product(self, x: Tensor, w: Tensor) -> Tensor:
-        """The product of 8-bit numbers, in float32 again."""
+        """Multiply as 8-bit numbers and return float32."""
         y, scale, zero = dynamic(x)
         factor, w_zero = self.scales[id(w)]
         assert factor is not None
@@ -189,7 +189,7 @@ def _initial(c: NodeCall, i: int, d: int, x: Tensor, cell: _Cell, batch_first: b
 def _run(
     c: NodeCall, x: Tensor, cell: _Cell, step: Step, d: int, backward: bool, batch_first: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Outputs of all steps in order of time, and the last state."""
+    """Run all steps; return their outputs in order of time, and the last state."""
     count = static_shape(x)[0]
     state = [_initial(c, 5, d, x, cell, batch_first)]
     if c.op == "LSTM":

@@ -26,9 +26,9 @@ _MODES = {
 
 
 def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
-    """One operator for a layer: all outputs, or None where MegEngine's operator is not the same.
+    """Lower a layer to one operator: all outputs, or None if MegEngine's operator is not the same.
 
-    That is so for weights that data decide, sequences of several lengths, clipped gates, peepholes, coupled gates and
+    It is not for weights that depend on data, sequences of several lengths, clipped gates, peepholes, coupled gates and
     other activations.
     """
     mode = _mode(c)
@@ -58,7 +58,7 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
 
 
 def _mode(c: NodeCall) -> P.RNNCellNonlineMode | None:
-    """The activation of a plain RNN, TANH for a plain LSTM; None for anything else."""
+    """Return the activation of a plain RNN, TANH for a plain LSTM; None for anything else."""
     if c.op not in _DEFAULTS or c.has(4) or c.has(7) or c.number("input_forget") or c.real("clip"):
         return None
     default = _DEFAULTS[c.op]
@@ -77,7 +77,7 @@ def _mode(c: NodeCall) -> P.RNNCellNonlineMode | None:
 
 
 def _flattened(op: str, w: Array, r: Array, b: Array | None) -> Tensor:
-    """The weights of all directions one after another, as MegEngine's operator takes them."""
+    """Flatten the weights of all directions one after another, as MegEngine's operator takes them."""
     order = _ORDER[op]
     hidden = r.shape[2]
 
@@ -102,5 +102,5 @@ def _state(c: NodeCall, i: int, x: Tensor, count: int, hidden: int) -> Tensor:
 
 
 def _reversed_in_time(x: Tensor) -> Tensor:
-    """The last step first."""
+    """Reverse the steps."""
     return e.subtensor(x, [(0, None, None, -1, None)])

@@ -1,4 +1,4 @@
-"""Reductions, softmax and what is built from them, positions of extremes, running sums."""
+"""Reductions, softmax and relatives, positions of extremes, running sums."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _R = P.ReduceMode
 
 
 def axes_of(c: NodeCall, rank: int, since: int = 18) -> list[int] | None:
-    """The axes of a reduction, None where nothing is to be reduced."""
+    """Return the axes of a reduction, or None if there is nothing to reduce."""
     axes = c.ints("axes")
     if c.opset >= since and c.has(1):
         axes = c.integers(1, "axes")
@@ -44,8 +44,8 @@ def _dims_kept(c: NodeCall, y: Tensor, axes: list[int]) -> Tensor:
 def _sum(x: Tensor, axes: list[int]) -> Tensor:
     if not axes:
         return x
-    # MegEngine adds 8-bit integers up in 32 bits only where it is told so.
-    return summed(cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x, axes)
+    # MegEngine sums 8-bit integers in 32 bits only if told to.
+    return summed(e.whole(x) if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x, axes)
 
 
 @lower("ReduceSum")
@@ -62,9 +62,9 @@ def _reduce_mean(c: NodeCall) -> Tensor:
     if not axes:
         return x
     if dtype_of(x).is_float:
-        result = e.reduce(cast(x, "float32"), _R.MEAN, axes)
+        result = e.reduce(e.real(x), _R.MEAN, axes)
         return _dims_kept(c, cast(result, dtype_of(x)), axes)
-    total = _sum(cast(x, "int32"), axes)
+    total = _sum(e.whole(x), axes)
     from .elementwise import truncated  # for start-up
 
     return _dims_kept(c, truncated(total, e.like(element_count(x, axes), total)), axes)
@@ -75,14 +75,14 @@ def _reduce_prod(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     if axes is None:
         return x
-    wide = cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
+    wide = e.whole(x) if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
     return _dims_kept(c, e.reduce(wide, _R.PRODUCT, axes), axes)
 
 
 def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
-    """The largest or smallest value; NaN where one is, and infinity of nothing."""
+    """Reduce to the largest or smallest value; NaN where one is NaN, infinity over no elements."""
     if e.is_bool(x):
-        # Of nothing the largest is False, the smallest True.
+        # The maximum of no elements is False, the minimum True.
         return cast(extreme(cast(x, "uint8"), largest, axes), "bool")
     if any(static_shape(x)[a] == 0 for a in axes):
         for a in axes:
@@ -121,7 +121,7 @@ def _reduce_l1(c: NodeCall) -> Tensor:
 @lower("ReduceL2")
 def _reduce_l2(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return cast(e.elem(M.ABS, wide), dtype_of(x))
     result = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), axes))
@@ -131,7 +131,7 @@ def _reduce_l2(c: NodeCall) -> Tensor:
 @lower("ReduceSumSquare")
 def _reduce_sum_square(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
+    wide = e.whole(x) if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
     y = e.elem(M.MUL, wide, wide)
     return y if axes is None else _dims_kept(c, summed(y, axes), axes)
 
@@ -139,7 +139,7 @@ def _reduce_sum_square(c: NodeCall) -> Tensor:
 @lower("ReduceLogSum")
 def _reduce_log_sum(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return e.elem(M.LOG, wide)
     return _dims_kept(c, cast(e.elem(M.LOG, summed(wide, axes)), dtype_of(x)), axes)
@@ -148,7 +148,7 @@ def _reduce_log_sum(c: NodeCall) -> Tensor:
 @lower("ReduceLogSumExp")
 def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return x
     if any(static_shape(x)[a] == 0 for a in axes):
@@ -157,7 +157,7 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     # A shift by an infinity would give NaN.
     finite = e.elem(M.MAX, const_like(-3e38, top), e.elem(M.MIN, const_like(3e38, top), top))
     total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, finite)), axes, True))
-    # MegEngine's EXP makes a number of NaN.
+    # MegEngine's EXP turns NaN into a number.
     found = e.with_nan_of(e.elem(M.ADD, total, finite), top)
     y = found if c.number("keepdims", 1) else e.drop_axes(found, axes)
     return cast(y, dtype_of(x))
@@ -167,7 +167,7 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
 
 
 def flat_to_2d(x: Tensor, axis: int) -> Tensor:
-    """The axes before one, and those from it on, as one each."""
+    """Merge the axes before one, and those from it on, to two axes."""
     if x.ndim == 2 and axis == 1:
         return x
     if axis == 0:
@@ -196,7 +196,7 @@ def _softmax(c: NodeCall) -> Tensor:
 
 
 def hardmax(x: Tensor, axis: int) -> Tensor:
-    """1 at the first of the largest values, else 0."""
+    """Return 1 at the first of the largest values, else 0."""
     at = e.add_axes(_position(x, axis, True), [axis])
     places = e.reshape(e.arange(x.shape[axis]), [-1 if i == axis else 1 for i in range(x.ndim)])
     return cast(e.compare(P.ElemwiseMultiTypeMode.EQ, at, places), dtype_of(x))
@@ -204,7 +204,7 @@ def hardmax(x: Tensor, axis: int) -> Tensor:
 
 def _position(x: Tensor, axis: int, largest: bool) -> Tensor:
     if not x.ndim:
-        return const_like(0, cast(x, "int32"))
+        return const_like(0, e.whole(x))
     if e.is_bool(x):
         x = cast(x, "uint8")
     y = apply1("Argmax" if largest else "Argmin", P.Axis(axis=axis), inputs=[x], scalar=False)

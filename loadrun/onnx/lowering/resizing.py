@@ -23,15 +23,15 @@ from .parts import M, cast, const_like, is_open, of_length
 __all__: list[str] = []
 
 _LARGEST = 1 << 24
-"""What an axis may become."""
+"""The largest size of a resized axis."""
 
 
 class _Axis:
-    """How one axis is resized.
+    """The resize of one axis.
 
     Attributes:
-        size: how many there are.
-        out: how many there are to be.
+        size: the size of the axis.
+        out: its size in the result.
         scale: by which positions are computed, out / size or as the file says.
         roi: the part of the axis that ``tf_crop_and_resize`` takes.
     """
@@ -43,7 +43,7 @@ class _Axis:
         self.roi = roi
 
     def positions(self, mode: str) -> Array:
-        """Where in the input the output's elements are."""
+        """Compute the input positions of the output's elements."""
         i = np.arange(self.out, dtype=np.float64)
         n, m, s = self.size, self.out, self.scale
         whole = n * s
@@ -82,14 +82,14 @@ def _nearest(at: Array, mode: str) -> Array:
 
 
 def _stays(size: int, out: int) -> bool:
-    """Whether an axis keeps its size, whatever that is."""
+    """Tell whether an axis keeps its size, whatever that is."""
     if isinstance(size, TracedInt) and isinstance(out, TracedInt):
         return size is out or _same_size(size, out)
     return not is_open(size, out) and int(size) == int(out)
 
 
 def _scaled(size: int, scale: float) -> int | None:
-    """floor(size * scale) of an open size; None for a scale that is not a ratio of small numbers."""
+    """Compute floor(size * scale) of an open size; None for a scale that is not a ratio of small numbers."""
     if scale == 1.0:
         return size
     ratio = Fraction(scale).limit_denominator(64)
@@ -99,7 +99,7 @@ def _scaled(size: int, scale: float) -> int | None:
 
 
 class _OpenAxis:
-    """An axis whose size is open: what it becomes, and the scale if the file gives one."""
+    """An axis of open size: its new size, and the scale if the file gives one."""
 
     def __init__(self, axis: int, out: int, scale: float | None) -> None:
         self.axis = axis
@@ -116,7 +116,7 @@ def _check_size(axis: int, out: int) -> None:
 
 
 def _open_axes(c: NodeCall, x: Tensor, axes: list[int], coordinates: str) -> list[_OpenAxis] | None:
-    """How axes are resized where some sizes are open; None where they are not, or the way is one for known sizes."""
+    """Resolve the resize of axes with open sizes; None if all are known or the mode needs known sizes."""
     if coordinates not in OPEN_MODES or c.number("antialias") or c.number("exclude_outside"):
         return None
     result = []
@@ -154,14 +154,14 @@ def _given_scales(c: NodeCall) -> list[float]:
 def _by_open(
     c: NodeCall, x: Tensor, found: list[_OpenAxis], coordinates: str, mode: str, rule: str
 ) -> Tensor:
-    """Axes with open sizes, one after another; MegEngine's operator where it is the same."""
+    """Resize axes with open sizes one after another, with MegEngine's operator where it is the same."""
     if (
         (x.ndim, [f.axis for f in found], mode, dtype_of(x).name) == (4, [2, 3], "linear", "Float32")
         and coordinates == "half_pixel"
         and all(f.scale is None or f.scale == int(f.scale) for f in found)
     ):
         return interpolate(x, size=[found[0].out, found[1].out], mode="bilinear", align_corners=False)
-    y = x if mode == "nearest" else cast(x, "float32")
+    y = x if mode == "nearest" else e.real(x)
     a = c.real("cubic_coeff_a", -0.75)
     for f in found:
         y = resized(y, f.axis, f.out, f.scale, coordinates=coordinates, mode=mode, rule=rule, a=a)
@@ -169,7 +169,7 @@ def _by_open(
 
 
 def _in_type(y: Tensor, x: Tensor) -> Tensor:
-    """Mixed elements in the type that they had: integers are rounded and saturate."""
+    """Convert mixed elements back to their type: integers are rounded and saturate."""
     kind = dtype_of(x)
     if dtype_of(y) == kind or kind.is_float:
         return cast(y, kind)
@@ -179,7 +179,7 @@ def _in_type(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _output_sizes(c: NodeCall, shape: Sequence[int], axes: list[int]) -> tuple[list[int], list[float]]:
-    """Output sizes and scales of the resized axes."""
+    """Return the output sizes and scales of the resized axes."""
     n = [int(shape[a]) for a in axes]
     if c.has(3) and c.value(3).numbers != (0,):
         given = [int(v) for v in c.sizes(3, "sizes")]
@@ -247,7 +247,7 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
     a_cubic = c.real("cubic_coeff_a", -0.75)
     if _is_native(x, plan, coordinates, mode) and not antialias and not exclude:
         return interpolate(x, size=[plan[0][1].out, plan[1][1].out], mode="bilinear", align_corners=False)
-    y = cast(x, "float32")
+    y = e.real(x)
     outside = []
     for a, axis in plan:
         at = axis.positions(coordinates)
@@ -261,7 +261,7 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
 
 
 def _is_native(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> bool:
-    """Whether MegEngine's ResizeV2 computes the same."""
+    """Tell whether MegEngine's ResizeV2 computes the same."""
     return (
         x.ndim == 4
         and [a for a, _ in plan] == [2, 3]

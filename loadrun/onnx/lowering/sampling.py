@@ -1,4 +1,4 @@
-"""Pictures sampled at computed positions: grids, affine grids, regions."""
+"""Images sampled at computed positions: grids, affine grids, regions."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__: list[str] = []
 
 @lower("AffineGrid")
 def _affine_grid(c: NodeCall) -> Tensor:
-    """Positions of a picture's cells, from -1 to 1, turned by a matrix (N, 2, 3) or (N, 3, 4)."""
+    """Compute positions of a picture's cells, from -1 to 1, mapped by a matrix (N, 2, 3) or (N, 3, 4)."""
     theta = c.t(0)
     n, _, *space = c.integers(1, "size")
-    y = build.affine_grid(cast(theta, "float32"), n, space, align=bool(c.number("align_corners")))
+    y = build.affine_grid(e.real(theta), n, space, align=bool(c.number("align_corners")))
     return cast(y, dtype_of(theta))
 
 
 @lower("GridSample")
 def _grid_sample(c: NodeCall) -> Tensor:
-    x, grid = cast(c.t(0), "float32"), cast(c.t(1), "float32")
+    x, grid = e.real(c.t(0)), e.real(c.t(1))
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(c.text("mode", "linear"), c.text("mode", "linear"))
     padding = c.text("padding_mode", "zeros")
     align = bool(c.number("align_corners"))
@@ -52,8 +52,8 @@ def _max_roi_pool(c: NodeCall) -> Tensor:
 @lower("RoiAlign")
 def _roi_align(c: NodeCall) -> Tensor:
     """Points in every bin, each from the four cells around, averaged or the largest taken."""
-    x, rois = cast(c.t(0), "float32"), cast(c.t(1), "float32")
-    batch = cast(c.t(2), "int32")
+    x, rois = e.real(c.t(0)), e.real(c.t(1))
+    batch = e.whole(c.t(2))
     half = c.opset >= 16 and c.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     out = c.number("output_height", 1), c.number("output_width", 1)
     scale = c.real("spatial_scale", 1.0)
@@ -65,7 +65,7 @@ def _roi_align(c: NodeCall) -> Tensor:
 
 
 def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: float) -> Tensor:
-    """As many points in each bin as it has cells, which only known regions tell."""
+    """Choose as many points in each bin as it has cells, which needs regions known beforehand."""
     held = c.constant(1, "regions").astype(np.float32)
     which = c.constant(2, "batch indices").astype(np.int32)
     offset = np.float32(0.5 if half else 0.0)
@@ -85,7 +85,7 @@ def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: f
 
 
 def _bins(rois: Tensor, i: int, n: int, scale: float, half: bool, ratio: int) -> Tensor:
-    """Positions (K, n, ratio) along one axis."""
+    """Return positions (K, n, ratio) along one axis."""
     start, end = (e.subtensor(rois, [(1, None, None, None, k)]) for k in (i, i + 2))
     factor, offset = const_like(scale, rois), const_like(0.5 if half else 0.0, rois)
     start, end = (e.elem(M.SUB, e.elem(M.MUL, v, factor), offset) for v in (start, end))
@@ -100,7 +100,7 @@ def _bins(rois: Tensor, i: int, n: int, scale: float, half: bool, ratio: int) ->
 def _pooled_points(
     c: NodeCall, x: Tensor, batch: Tensor, places: list[Tensor], counts: list[int], out: tuple[int, int]
 ) -> Tensor:
-    """(K, C, OH, OW) of positions (K, OH, ny) and (K, OW, nx)."""
+    """Sample (K, C, OH, OW) at positions (K, OH, ny) and (K, OW, nx)."""
     corners = []
     for i, p in enumerate(places):
         size = x.shape[2 + i]
@@ -114,7 +114,7 @@ def _pooled_points(
         low = e.elem(M.FLOOR, p)
         high = e.elem(M.MIN, last, e.elem(M.ADD, low, const_like(1.0, low)))
         t = e.elem(M.SUB, p, low)
-        keep = cast(e.logical_not(gone), "float32")
+        keep = e.real(e.logical_not(gone))
         one = e.elem(M.MUL, e.elem(M.SUB, const_like(1.0, t), t), keep)
         # (K, OH, ny, 1, 1) and (K, 1, 1, OW, nx)
         axes = [3, 4] if i == 0 else [1, 2]
@@ -127,7 +127,7 @@ def _pooled_points(
     which = e.reshape(batch, (-1, 1, 1, 1, 1))
     parts = []
     for (y, wy), (z, wz) in combinations(*corners):
-        cell = e.gather(x, [(0, which), (2, cast(y, "int32")), (3, cast(z, "int32"))])
+        cell = e.gather(x, [(0, which), (2, e.whole(y)), (3, e.whole(z))])
         weight = e.add_axes(e.elem(M.MUL, wy, wz), [5])
         parts.append(e.elem(M.MUL, cell, weight))
     largest = c.text("mode", "avg") == "max"

@@ -1,4 +1,4 @@
-"""What classifiers of ai.onnx.ml make of scores: transformed scores, and labels."""
+"""The outputs of classifiers of ai.onnx.ml: transformed scores, and labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LT = P.ElemwiseMultiTypeMode.LT
 
 
 def as_rows(c: NodeCall) -> Tensor:
-    """The first input as float32 (N, F); a vector is one row."""
+    """Return the first input as float32 (N, F); a vector becomes one row."""
     x = e.cast(c.t(0), "float32")
     if x.ndim == 1:
         return e.add_axes(x, [0])
@@ -42,7 +42,7 @@ def as_rows(c: NodeCall) -> Tensor:
 
 
 def post_transform(c: NodeCall) -> str:
-    """The transform of scores that a node asks for by name."""
+    """Return the transform of scores that a node names."""
     name = c.text("post_transform", "NONE")
     if name not in TRANSFORMS:
         raise UnsupportedNodeError(f"its post_transform is {name!r}, expected one of {', '.join(TRANSFORMS)}")
@@ -50,17 +50,17 @@ def post_transform(c: NodeCall) -> str:
 
 
 def larger(x: Tensor, value: float) -> Tensor:
-    """Where a tensor is larger than a number."""
+    """Compare a tensor with a number: true where it is larger."""
     return e.compare(_LT, const_like(value, x), x)
 
 
 def logistic(x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))."""
+    """Compute 1 / (1 + exp(-x))."""
     return e.elem(M.SIGMOID, x)
 
 
 def probit(x: Tensor) -> Tensor:
-    """The quantile of the normal distribution, with the inverse error function as ONNX Runtime approximates it."""
+    """Compute the normal quantile, with the inverse error function as ONNX Runtime approximates it."""
 
     def number(value: float) -> Tensor:
         return const_like(value, x)
@@ -75,7 +75,7 @@ def probit(x: Tensor) -> Tensor:
 
 
 def transformed(scores: Tensor, how: str) -> Tensor:
-    """Scores (N, C) of two classes or more after a transform."""
+    """Transform scores (N, C) of two classes or more."""
     if how == "PROBIT":
         return probit(scores)
     if how == "LOGISTIC":
@@ -86,7 +86,7 @@ def transformed(scores: Tensor, how: str) -> Tensor:
 
 
 def _softmax_zero(scores: Tensor) -> Tensor:
-    """Softmax in which scores of 0 stay 0."""
+    """Compute softmax in which scores of 0 stay 0."""
     most = e.add_axes(e.reduce(scores, P.ReduceMode.MAX, [1]), [1])
     power = e.elem(M.EXP, e.elem(M.SUB, scores, most))
     apart = larger(e.elem(M.ABS, scores), 1e-7)
@@ -97,7 +97,7 @@ def _softmax_zero(scores: Tensor) -> Tensor:
 
 
 def first_largest(scores: Tensor) -> Tensor:
-    """(N,) int32: which column of (N, C) is the largest, the first of equal ones."""
+    """Return (N,) int32: the column of (N, C) with the largest value, the first among ties."""
     return e.drop_axes(apply1("Argmax", P.Axis(axis=1), inputs=[scores], scalar=False), [1])
 
 
@@ -114,16 +114,16 @@ class Labels:
         self.count = len(texts or numbers or ())
 
     def choose(self, at: Tensor) -> Value | Unheld:
-        """The labels of classes by their number (N,) int32."""
+        """Return the labels of classes by their index (N,) int32."""
         if self.numbers is None:
-            return Unheld("holds labels of text, of which MegEngine has none")
+            return Unheld("holds labels of text, which MegEngine does not support")
         if self.numbers == list(range(self.count)):
             return Value(INT64, at)
         table = Value(INT64, array=np.array(self.numbers, np.int64), name="a label").stored
         return Value(INT64, e.gather(table, [(0, at)]))
 
     def either(self, positive: Tensor, labels: Sequence[int] | None = None) -> Value | Unheld:
-        """The second label where a mask (N,) is true, else the first; or two other numbers."""
+        """Return the second label where a mask (N,) is true, else the first; or two other numbers."""
         at = e.cast(positive, "int32")
         if self.numbers is None or labels is None:
             return self.choose(at)
@@ -131,5 +131,5 @@ class Labels:
 
 
 def labels_of(c: NodeCall, numbers: str) -> Labels:
-    """The labels that a node gives, by the name of its attribute for numbers."""
+    """Read the labels of a node, by the name of its attribute for numbers."""
     return Labels(c.ints(numbers), c.texts("classlabels_strings"))

@@ -9,6 +9,7 @@ import numpy as np
 from ...build import emit as e
 from ...build.layers.sizes import joined
 from ..call import NodeCall, front, lower
+from ..scope import Bound
 from ..values import ABSENT, BOOL, INT64, Items, UnsupportedNodeError, Value
 from .control import _stacked, index_value
 from .shapes import sliced
@@ -109,7 +110,7 @@ def _map(c: NodeCall) -> tuple[Any, ...]:
 
 
 @lower("Optional", foldable=False)
-def _optional(c: NodeCall) -> Any:
+def _optional(c: NodeCall) -> Bound:
     return c.inputs[0] if c.has(0) else ABSENT
 
 
@@ -119,7 +120,7 @@ def _has_element(c: NodeCall) -> Value:
 
 
 @lower("OptionalGetElement", foldable=False)
-def _get_element(c: NodeCall) -> Any:
+def _get_element(c: NodeCall) -> Bound:
     if not c.has(0):
         raise UnsupportedNodeError("the optional value has no element")
     return c.inputs[0]

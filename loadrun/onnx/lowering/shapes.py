@@ -1,4 +1,4 @@
-"""Constants, shapes, and what moves elements without computing with them."""
+"""Constants, shapes, and operators that move elements without computing with them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _FAR = 2**30
 """From here on a bound means the end, of any size; exporters write the largest integers."""
 
 
-def product(sizes: Sequence[Any]) -> Any:
-    """The product of sizes, symbolic where one is."""
-    total: Any = 1
+def product(sizes: Sequence[int]) -> int:
+    """Multiply sizes; the product is symbolic if one is."""
+    total = 1
     for n in sizes:
         total = n * total
     return total
@@ -104,7 +104,7 @@ def _reshaped(x: Tensor, target: Sequence[int], allowzero: bool) -> Tensor:
 
 
 def _reshaped_by(c: NodeCall, x: Tensor) -> Tensor:
-    """Reshape to sizes that are computed in the graph: where -1 stands is taken from the present ones."""
+    """Reshape to sizes that are computed in the graph; the position of -1 is taken from the present ones."""
     known = c.constant(1, "shape")
     wanted = [int(v) for v in known]
     target = c.t(1)
@@ -161,7 +161,7 @@ def _transpose(c: NodeCall) -> Tensor:
     perm = c.ints("perm")
     axes = perm if perm is not None else list(range(x.ndim))[::-1]
     if sorted(axes) != list(range(x.ndim)):
-        raise UnsupportedNodeError(f"{axes} is not an order of {x.ndim} axes")
+        raise UnsupportedNodeError(f"{axes} is not a permutation of {x.ndim} axes")
     return transposed(x, axes)
 
 
@@ -192,8 +192,10 @@ def _split(c: NodeCall) -> tuple[Tensor, ...]:
     return tuple(result)
 
 
-def sliced(x: Tensor, axis: int, start: Any, stop: Any, step: int = 1) -> Tensor:
-    """The part of an axis between two places; None for the end."""
+def sliced(
+    x: Tensor, axis: int, start: int | Tensor | None, stop: int | Tensor | None, step: int = 1
+) -> Tensor:
+    """Slice an axis between two positions; None for the end."""
     if not isinstance(start, (TracedInt, Tensor)) and start == 0 and stop is None and step == 1:
         return x
     plain = isinstance(start, int) and not isinstance(start, TracedInt) and start == 0
@@ -204,6 +206,8 @@ def sliced(x: Tensor, axis: int, start: Any, stop: Any, step: int = 1) -> Tensor
 @lower("Slice")
 def _slice(c: NodeCall) -> Tensor:
     x = c.t(0)
+    starts: Sequence[int | Tensor]
+    ends: Sequence[int | Tensor]
     if c.opset < 10:
         starts, ends = c.ints("starts") or [], c.ints("ends") or []
         axes = c.ints("axes") or list(range(len(starts)))
@@ -218,7 +222,7 @@ def _slice(c: NodeCall) -> Tensor:
     return x
 
 
-def _bounds(c: NodeCall, i: int) -> list[Any]:
+def _bounds(c: NodeCall, i: int) -> Sequence[int | Tensor]:
     value = c.value(i)
     if value.sizes is not None:
         return list(value.sizes.reshape(-1))
@@ -229,8 +233,8 @@ def _bounds(c: NodeCall, i: int) -> list[Any]:
     return [e.subtensor(whole, [(0, None, None, None, k)]) for k in range(value.numbers[0])]
 
 
-def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
-    """One axis of a slice. Bounds beyond the ends are clamped, which MegEngine's kernels do not all do."""
+def cut(x: Tensor, axis: int, start: int | Tensor, end: int | Tensor, step: int) -> Tensor:
+    """Slice one axis. Bounds beyond the ends are clamped, which MegEngine's kernels do not all do."""
     if step == 0:
         raise UnsupportedNodeError("a step is 0")
     size = x.shape[axis]
@@ -247,7 +251,7 @@ def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
         if first is None and last is None and step == 1:
             return x
         if last is not None and int(last) <= int(first or 0):
-            # Empty here; there may be something at other sizes.
+            # Empty at these sizes, but maybe not at others.
             last = largest(last, first or 0) if is_open(last, first or 0) else first or 0
         return e.subtensor(x, [(axis, first, last, None if step == 1 else step, None)])
     first = None if int(begin) >= n - 1 and not is_open(begin) else begin
@@ -257,10 +261,10 @@ def cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
     return e.subtensor(x, [(axis, first, last, step, None)])
 
 
-def _placed(bound: Any, size: int, n: int, step: int) -> Any:
-    """A bound counted from the front and not beyond the ends, at any size; a large number where it is the end."""
+def _placed(bound: int, size: int, n: int, step: int) -> int:
+    """Count a bound from the front and clamp it to the ends, at any size; a large number stands for the end."""
     if isinstance(bound, TracedInt):
-        # Its sign is that of the sizes that are known.
+        # Its sign is taken from the known sizes.
         return largest(bound + size, 0 if step > 0 else -1) if int(bound) < 0 else bound
     at = int(bound)
     if step > 0:
@@ -280,8 +284,8 @@ def _placed(bound: Any, size: int, n: int, step: int) -> Any:
     return least(size - 1, at) if is_open(size) else at
 
 
-def _within(bound: Any, size: int) -> Any:
-    """A bound from the graph, not beyond the ends."""
+def _within(bound: int | Tensor, size: int) -> int | Tensor:
+    """Clamp a bound from the graph to the ends."""
     if not isinstance(bound, Tensor):
         return max(min(int(bound), 2**31 - 1), -(2**31 - 1))
     top = e.like(size, bound)
@@ -320,7 +324,7 @@ def _tile(c: NodeCall) -> Tensor:
 
 
 def tiled(x: Tensor, repeats: Sequence[int]) -> Tensor:
-    """The tensor repeated along its axes."""
+    """Repeat the tensor along its axes."""
     for axis, count in enumerate(repeats):
         if not isinstance(count, TracedInt) and int(count) == 1:
             continue
@@ -380,7 +384,7 @@ def _range(c: NodeCall) -> Value:
         if max(count, abs(start), abs(limit)) > 1 << 24:
             raise UnsupportedNodeError(f"it would give {count} numbers, and float32 does not tell them apart")
     begin, end, step = (c.t(i) for i in range(3))
-    floats = [cast(e.reshape(v, (1,)), "float32") for v in (begin, end, step)]
+    floats = [e.real(e.reshape(v, (1,))) for v in (begin, end, step)]
     turns = e.elem(M.CEIL, e.elem(M.TRUE_DIV, e.elem(M.SUB, floats[1], floats[0]), floats[2]))
     number = cast(e.elem(M.MAX, turns, const_like(0, turns)), "int32")
     last = e.elem(M.SUB, cast(number, "float32"), const_like(1, turns))
@@ -401,7 +405,7 @@ def _trilu(c: NodeCall) -> Tensor:
 
 
 def triangle(x: Tensor, k: int, upper: bool) -> Tensor:
-    """The upper or lower triangle of matrices, else zeros."""
+    """Keep the upper or lower triangle of matrices, zero the rest."""
     k = k if is_open(k) else max(min(k, 2**30), -(2**30))
     mask = _below(x, k - 1 if upper else k)
     zero = const_like(0, x)

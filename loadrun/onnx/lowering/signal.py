@@ -20,7 +20,7 @@ __all__ = ["spectrum"]
 
 
 def _pair(x: Tensor) -> Pair:
-    """The last axis, of size 1 or 2, as real and imaginary part."""
+    """Split the last axis, of size 1 or 2, into real and imaginary part."""
     last = x.ndim - 1
     x = of_length(x, last)
     parts = [e.subtensor(x, [(last, None, None, None, i)]) for i in range(static_shape(x)[-1])]
@@ -28,19 +28,19 @@ def _pair(x: Tensor) -> Pair:
 
 
 def spectrum(x: Tensor, bins: int, *, inverse: bool) -> Tensor:
-    """The transform of the second-last axis: (..., n, 1 or 2) gives (..., bins, 2)."""
+    """Transform the second-last axis: (..., n, 1 or 2) gives (..., bins, 2)."""
     n, last = static_shape(x)[-2], x.ndim - 1
     y = transform(_pair(x), n, bins=bins, inverse=inverse, power=1.0 if inverse else 0.0)
     return e.concat([e.add_axes(v, [last]) for v in y if v is not None], last)
 
 
 def _half_inverse(x: Tensor, n: int) -> Tensor:
-    """The real signal (..., n, 1) of half a spectrum (..., n // 2 + 1, 2)."""
+    """Compute the real signal (..., n, 1) from half a spectrum (..., n // 2 + 1, 2)."""
     return e.add_axes(real_of_half(_pair(x), n, static_shape(x)[-2]), [x.ndim - 1])
 
 
 def _fitted(x: Tensor, axis: int, length: int) -> Tensor:
-    """An axis cut or filled with zeros to a length."""
+    """Cut or zero-pad an axis to a length."""
     n = static_shape(x)[axis]
     if n > length:
         return sliced(x, axis, 0, length)
@@ -51,7 +51,7 @@ def _fitted(x: Tensor, axis: int, length: int) -> Tensor:
 
 @lower("DFT")
 def _dft(c: NodeCall) -> Tensor:
-    x = cast(c.t(0), "float32")
+    x = e.real(c.t(0))
     if c.opset >= 20:
         axis = front(int(c.constant(2, "axis").item()) if c.has(2) else -2, x.ndim)
     else:
@@ -74,11 +74,11 @@ def _dft(c: NodeCall) -> Tensor:
 
 @lower("STFT")
 def _stft(c: NodeCall) -> Tensor:
-    x = cast(c.t(0), "float32")
+    x = e.real(c.t(0))
     if x.ndim == 2:
         x = e.add_axes(x, [2])
     step = int(c.constant(1, "frame step").item())
-    window = cast(c.t(2), "float32") if c.has(2) else None
+    window = e.real(c.t(2)) if c.has(2) else None
     if c.has(3):
         length = int(c.constant(3, "frame length").item())
     elif window is not None:

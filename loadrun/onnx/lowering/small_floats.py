@@ -1,4 +1,4 @@
-"""Rounding to floating-point numbers of 8 and 4 bits, which are held in float32."""
+"""Rounding to floating-point numbers of 8 and 4 bits, which are stored in float32."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.Elem
 
 
 def is_small_float(kind: int) -> bool:
-    """Whether a type is one of those of 8 and 4 bits."""
+    """Tell whether a type is one of those of 8 and 4 bits."""
     return kind == E8M0 or kind in SMALL_FLOATS
 
 
 def rounded_for(c: NodeCall, x: Tensor, kind: int) -> Tensor:
-    """What Cast, CastLike and QuantizeLinear make of floats."""
+    """Round floats as Cast, CastLike and QuantizeLinear do."""
     return to_small_float(x, kind, bool(c.number("saturate", 1)), c.text("round_mode", "up"))
 
 
 def power_above(x: Tensor) -> Tensor:
-    """The least power of two that is no less, of numbers from 0 to 2^100 (S. M. Rump)."""
+    """Return the least power of two that is no less than each number from 0 to 2^100 (S. M. Rump)."""
     q = e.elem(M.MUL, x, const_like(2.0**24, x))
     power = e.elem(M.SUB, e.elem(M.ADD, q, x), q)
     return e.where(e.compare(_EQ, power, const_like(0, x)), x, power)
 
 
 def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
-    """Numbers rounded to those that a type has, halves to even.
+    """Round numbers to those that a type has, halves to even.
 
     Args:
         x: the numbers.
         kind: ONNX's number of the type.
-        saturate: whether what is too large becomes the largest number.
+        saturate: whether too large values become the largest number.
         mode: how float8e8m0 rounds.
     """
     x = in_float(x)
@@ -48,7 +48,7 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
         return _power(x, saturate, mode)
     layout = SMALL_FLOATS[kind]
     size = e.elem(M.ABS, x)
-    # Beyond all types, where the sums below are still exact.
+    # A bound beyond the range of all types, at which the sums below are still exact.
     near = e.elem(M.MIN, size, const_like(2.0**20, x))
     step = e.elem(M.MUL, power_above(near), const_like(2.0 ** (-1 - layout.mantissa), x))
     step = e.elem(M.MAX, step, const_like(layout.least, x))
@@ -64,12 +64,12 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
     negative = e.compare(_LT, x, zero)
     if not layout.signed_zero:
         return e.where(negative, e.elem(M.NEGATE, y), y)
-    # Of a product, so that the zero that a negative number becomes has its sign.
+    # A product, so that a negative number that rounds to zero keeps its sign.
     return e.elem(M.MUL, y, e.where(negative, const_like(-1, x), const_like(1, x)))
 
 
 def _power(x: Tensor, saturate: bool, mode: str) -> Tensor:
-    """Powers of two from 2^-127 to 2^127, whatever the sign; NaN of what is not finite."""
+    """Return powers of two from 2^-127 to 2^127, whatever the sign; NaN for nonfinite numbers."""
     if mode not in ("up", "down", "nearest"):
         raise UnsupportedNodeError(f"its round_mode {mode!r} is unknown, expected up, down or nearest")
     one = const_like(1, x)

@@ -29,12 +29,12 @@ _ROUNDS = 8
 
 @dataclass
 class Kernel:
-    """How two samples are compared.
+    """The kernel: the comparison of two samples.
 
     Attributes:
         kind: LINEAR, POLY, RBF or SIGMOID.
-        gamma: what products are scaled by.
-        coef0: what is added to them.
+        gamma: the factor of products.
+        coef0: the term added to them.
         degree: the exponent of POLY.
     """
 
@@ -44,7 +44,7 @@ class Kernel:
     degree: float = 0.0
 
     def __call__(self, x: Tensor, vectors: Array) -> Tensor:
-        """(N, V) for samples (N, F) and vectors (V, F)."""
+        """Compute the kernel (N, V) of samples (N, F) and vectors (V, F)."""
         if self.kind == "RBF":
             return self._radial(x, vectors)
         if self.kind == "LINEAR":
@@ -60,7 +60,7 @@ class Kernel:
         return e.elem(M.POW, near, const_like(self.degree, near))
 
     def _radial(self, x: Tensor, vectors: Array) -> Tensor:
-        # |x - v|^2 as squares and products loses digits where both are far from 0: so both begin at the middle.
+        # |x - v|^2 as squares and products loses digits where both are far from 0, so both are centred.
         if not np.isfinite(vectors).all():
             raise UnsupportedNodeError("support_vectors hold a value that is not finite")
         middle = vectors.mean(0, dtype=np.float64).astype(np.float32)
@@ -87,7 +87,7 @@ def _kernel(c: NodeCall) -> Kernel:
 
 
 def _matrix(c: NodeCall, name: str, rows: int) -> Array:
-    """An attribute as a matrix of so many rows."""
+    """Read an attribute as a matrix with that many rows."""
     held = np.array(c.floats(name) or [], np.float32)
     if rows < 1 or not held.size or held.size % rows:
         raise UnsupportedNodeError(f"{name} has {held.size} entries, which are not {rows} rows")
@@ -151,7 +151,7 @@ def _classifier(c: NodeCall) -> tuple[Value | Unheld, Value]:
     if labels.count > 2:
         return chosen, Value(FLOAT, transformed(scores, post))
     if post == "PROBIT":
-        raise UnsupportedNodeError("with post_transform PROBIT the score of its second class is open")
+        raise UnsupportedNodeError("with post_transform PROBIT the score of its second class is undefined")
     if post == "LOGISTIC":
         pair = logistic(e.concat([e.elem(M.NEGATE, scores), scores], 1))
     else:
@@ -163,7 +163,7 @@ def _classifier(c: NodeCall) -> tuple[Value | Unheld, Value]:
 
 
 def _linear(c: NodeCall, labels: Labels) -> tuple[Value | Unheld, Value]:
-    """A classifier without support vectors: a weight for each feature and class."""
+    """Classify without support vectors: one weight per feature and class."""
     x = as_rows(c)
     weights = _checked(x, _matrix(c, "coefficients", labels.count))
     scores = gemm(x, const(weights), const(_rho(c, 1)), turn_y=True)
@@ -186,7 +186,7 @@ def _pairs(count: int) -> list[tuple[int, int]]:
 
 
 def _pair_scores(c: NodeCall, x: Tensor, counts: list[int]) -> Tensor:
-    """(N, P), for every pair of classes how far a sample is on the side of the first."""
+    """Compute (N, P), each sample's decision for every pair of classes, positive for the first."""
     total, classes = sum(counts), len(counts)
     vectors = _checked(x, _matrix(c, "support_vectors", total))
     weights = _matrix(c, "coefficients", classes - 1)
@@ -199,7 +199,7 @@ def _pair_scores(c: NodeCall, x: Tensor, counts: list[int]) -> Tensor:
     pairs = _pairs(classes)
     if len(pairs) * total > _MOST_WEIGHTS:
         raise UnsupportedNodeError(
-            f"its {len(pairs)} pairs of classes would have {total} weights each; {_MOST_WEIGHTS} in all can be held"
+            f"its {len(pairs)} pairs of classes would have {total} weights each; {_MOST_WEIGHTS} in all fit"
         )
     table = np.zeros((len(pairs), total), np.float32)
     for k, (i, j) in enumerate(pairs):
@@ -209,13 +209,13 @@ def _pair_scores(c: NodeCall, x: Tensor, counts: list[int]) -> Tensor:
 
 
 def _votes(wins: Tensor, count: int) -> Tensor:
-    """(N, C), how many pairs each class wins."""
+    """Count the pairs that each class wins, (N, C)."""
     pairs = _pairs(count)
     pay(4 * len(pairs) * count)
     table = np.zeros((len(pairs), count), np.float32)
     lost = np.zeros(count, np.float32)
     for k, (i, j) in enumerate(pairs):
-        # A pair that is not won by the first class is won by the second.
+        # The second class wins a pair that the first does not.
         table[k, i], table[k, j] = 1, -1
         lost[j] += 1
     return gemm(cast(wins, "float32"), const(table), const(lost))
@@ -225,7 +225,7 @@ def _votes(wins: Tensor, count: int) -> Tensor:
 
 
 def _shares(scores: Tensor, a: list[float], b: list[float], count: int) -> Tensor:
-    """Probabilities (N, C) that agree best with those of the pairs, by the iteration of Wu, Lin and Weng."""
+    """Compute probabilities (N, C) that agree best with those of the pairs, by Wu, Lin and Weng's iteration."""
     pairs = _pairs(count)
     if len(a) < len(pairs) or len(b) < len(pairs):
         raise UnsupportedNodeError(
@@ -256,7 +256,7 @@ def _column(x: Tensor, i: int) -> Tensor:
 
 
 def _improved(p: Tensor, q: Tensor, rows: list[Tensor]) -> Tensor:
-    """One round of the iteration; samples that are near enough stay as they are."""
+    """Run one round of the iteration; samples that are near enough stay as they are."""
     count = len(rows)
     qp = e.reduce(e.elem(M.MUL, q, e.add_axes(p, [1])), P.ReduceMode.SUM, [2])
     pqp = e.add_axes(e.reduce(e.elem(M.MUL, p, qp), P.ReduceMode.SUM, [1]), [1])

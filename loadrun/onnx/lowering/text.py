@@ -1,4 +1,4 @@
-"""Text that is known when the model is loaded: MegEngine has none, so what becomes of it must be numbers in the end."""
+"""Text that is known when the model is loaded: MegEngine has none, so it must become numbers in the end."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["equal_texts", "is_text", "text_of"]
 
 
 def is_text(c: NodeCall, i: int) -> bool:
-    """Whether an input holds text."""
+    """Tell whether an input holds text."""
     return c.has(i) and c.kind(i) == STRING
 
 
 def text_of(c: NodeCall, i: int) -> Array:
-    """The text of an input, as Python's."""
+    """Return the text of an input as Python strings."""
     value = c.value(i)
     if value.kind != STRING or value.array is None:
         raise UnsupportedNodeError(f"its input {i} is not text that is known when the model is loaded")
@@ -28,7 +28,7 @@ def text_of(c: NodeCall, i: int) -> Array:
 
 
 def equal_texts(c: NodeCall) -> Value:
-    """Where two texts are the same."""
+    """Tell where two texts are the same."""
     return Value(BOOL, array=np.asarray(text_of(c, 0) == text_of(c, 1), np.bool_))
 
 
@@ -39,7 +39,7 @@ def _concat(c: NodeCall) -> Value:
 
 @lower("StringSplit")
 def _split(c: NodeCall) -> tuple[Value, Value]:
-    """The parts of every text along a new last axis, filled up with empty ones; and how many there are."""
+    """Split every text along a new last axis, padded with empty strings; return the counts too."""
     x = text_of(c, 0)
     delimiter = c.text("delimiter") or None
     most = c.number("maxsplit", -1) if "maxsplit" in c.attributes else -1
@@ -57,7 +57,7 @@ def _split(c: NodeCall) -> tuple[Value, Value]:
 
 @lower("StringNormalizer")
 def _normalizer(c: NodeCall) -> Value:
-    """Texts in one case, without stop words."""
+    """Convert texts to one case, without stop words."""
     x = text_of(c, 0)
     case = c.text("case_change_action", "NONE")
     changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}

@@ -52,17 +52,17 @@ class _Step:
         self.later = e.compare(P.ElemwiseMultiTypeMode.LT, const_like(0, self.count), self.count)
 
     def inputs(self, i: int, tensors: int) -> list[Tensor]:
-        """What belongs to the tensor of this number: itself, its gradient, its state."""
+        """Return the inputs that belong to the tensor with this index: itself, its gradient, its state."""
         return [self.c.t(2 + k * self.parts + i) for k in range(tensors)]
 
     def all(self, run: Callable[..., tuple[Tensor, ...]], tensors: int) -> tuple[Value, ...]:
-        """New tensors and states: first all tensors, then each state of all."""
+        """Compute new tensors and states: first all tensors, then each state of all."""
         made = [run(*self.inputs(i, tensors)) for i in range(self.parts)]
         kinds = [self.c.kind(2 + i) for i in range(self.parts)]
         return tuple(Value(k, m[j]) for j in range(tensors - 1) for k, m in zip(kinds, made, strict=True))
 
     def regularized(self, x: Tensor, g: Tensor) -> Tensor:
-        """The gradient with that of the squared norm."""
+        """Add the gradient of the squared norm to the gradient."""
         return _add(_scaled(x, self.c.real("norm_coefficient")), g)
 
 
@@ -117,7 +117,7 @@ def _momentum(c: NodeCall) -> tuple[Value, ...]:
 
     def run(x: Tensor, g: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         g = step.regularized(x, g)
-        # The gradient counts whole in the first step.
+        # The first step takes the whole gradient.
         share = cast(step.later, dtype_of(x))
         weight = _add(const_like(1, share), _scaled(share, c.real("beta") - 1))
         v = _add(_scaled(v, alpha), _mul(weight, g))

@@ -31,7 +31,7 @@ def _added(a: Tensor | None, b: Tensor) -> Tensor:
 
 def _key_mask(mask: Tensor, like: Tensor, k: Tensor, least: float) -> Tensor:
     """A bias for keys that a mask of ones and zeros, or of lengths, leaves out."""
-    mask = cast(mask, "int32")
+    mask = e.whole(mask)
     if mask.ndim == 1:
         valid = e.compare(_LT, e.arange(k.shape[2]), e.reshape(mask, (-1, 1, 1, 1)))
     elif mask.ndim == 2:
@@ -49,7 +49,7 @@ def _appended_to_past(past: Tensor | None, new: Tensor) -> Tensor:
 
 @lower("Attention", domain=CONTRIB)
 def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
-    """Projection of the input to queries, keys and values, then attention."""
+    """Project the input to queries, keys and values, then attend."""
     projected = matmul(c.t(0), c.t(1))
     if c.has(2):
         projected = e.elem(M.ADD, projected, c.t(2))
@@ -59,7 +59,7 @@ def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
 def self_attended(
     c: NodeCall, projected: Tensor, kind: DType, *, mask: int, past: int, bias: int = 99
 ) -> tuple[Tensor | None, ...]:
-    """Attention over what one product has made of an input.
+    """Attend over queries, keys and values that one product made of the input.
 
     Args:
         projected: queries, keys and values side by side, (B, S, 3 * H * D) or by ``qkv_hidden_sizes``.
@@ -99,7 +99,7 @@ def self_attended(
 
 
 def _unpacked(c: NodeCall) -> list[Tensor]:
-    """Queries, keys and values; keys and values may lie in one tensor, (B, S, H, 2 or 3, D), queries with them."""
+    """Unpack queries, keys, values; keys and values may share a tensor (B, S, H, 2 or 3, D), also with queries."""
     q = c.t(0)
     if q.ndim == 5:
         return [_packed_part(q, i) for i in range(3)]
@@ -144,7 +144,7 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
 
 
 def _grouped_parts(c: NodeCall, count: int, shared: int) -> list[Tensor]:
-    """Queries, keys and values of GroupQueryAttention with their heads, which may lie in one tensor."""
+    """Split queries, keys and values of GroupQueryAttention, which may share one tensor, into heads."""
     if c.has(1):
         if not c.has(2):
             raise UnsupportedNodeError("keys without values")
@@ -160,7 +160,7 @@ def _grouped_parts(c: NodeCall, count: int, shared: int) -> list[Tensor]:
 
 @lower("GroupQueryAttention", domain=CONTRIB)
 def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
-    """Causal attention with a cache; the lengths of all sequences of a batch must be equal."""
+    """Attend causally with a cache; the lengths of all sequences of a batch must be equal."""
     kind = dtype_of(c.t(0))
     count, shared = c.number("num_heads"), c.number("kv_num_heads")
     if any(c.has(i) for i in range(9, len(c.inputs))) or c.number("smooth_softmax"):
@@ -187,7 +187,7 @@ def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
 
 @lower("RotaryEmbedding", domain=CONTRIB)
 def _rotary(c: NodeCall) -> Tensor:
-    x, at, cos, sin = c.t(0), cast(c.t(1), "int32"), c.t(2), c.t(3)
+    x, at, cos, sin = c.t(0), e.whole(c.t(1)), c.t(2), c.t(3)
     flat = x.ndim == 3
     size = 2 * static_shape(cos)[1]
     y = heads(x, c.number("num_heads") or static_shape(x)[2] // size) if flat else x
@@ -215,28 +215,28 @@ def embedded(
     *,
     positions: int,
 ) -> tuple[Tensor | Value | None, ...]:
-    """Words, their places and their segments looked up, added and normalized; lengths by the mask; the sum.
+    """Look up, add and normalize words, positions and segments; return lengths by the mask and the sum too.
 
     Args:
         tables: of words, places and segments.
-        scales: what the normalized sum is multiplied with, and what is added to it.
+        scales: the factor of the normalized sum, and the term added to it.
         positions: which input names the places.
     """
     words, places, segments = tables
     gamma, beta = scales
-    ids = cast(c.t(0), "int32")
+    ids = e.whole(c.t(0))
     total = e.gather(words, [(0, ids)])
     if c.has(positions):
-        at = e.gather(places, [(0, cast(c.t(positions), "int32"))])
+        at = e.gather(places, [(0, e.whole(c.t(positions)))])
     else:
         at = e.subtensor(places, [(0, None, ids.shape[1], None, None)])
     total = e.elem(M.ADD, total, at)
     if c.has(1) and segments is not None:
-        total = e.elem(M.ADD, total, e.gather(segments, [(0, cast(c.t(1), "int32"))]))
+        total = e.elem(M.ADD, total, e.gather(segments, [(0, e.whole(c.t(1)))]))
     y, _, _ = layer_norm(total, 2, gamma, beta, c.real("epsilon", 1e-12))
     lengths: Value | None = None
     if c.has(7):
-        lengths = Value(INT32, e.reduce(cast(c.t(7), "int32"), P.ReduceMode.SUM, [1]))
+        lengths = Value(INT32, e.reduce(e.whole(c.t(7)), P.ReduceMode.SUM, [1]))
     elif len(c.wanted) > 1 and c.wanted[1]:
         zero = e.reduce(e.elem(M.MUL, ids, const_like(0, ids)), P.ReduceMode.SUM, [1])
         lengths = Value(INT32, zero)

@@ -18,7 +18,7 @@ Extra = MultiHeadAttnTensorCombinationType
 
 @translation("MultiHeadAttn")
 def multi_head_attn(w: OnnxWriter, opr: Opr) -> list[str]:
-    """``softmax(q @ k.T * sm_scaler + mask) @ v`` for every head, with the projections that have weights."""
+    """Compute ``softmax(q @ k.T * sm_scaler + mask) @ v`` for every head, with the projections that have weights."""
     p = opr.get(MultiHeadAttn)
     if p.training and (p.attn_prob or p.out_prob):
         raise UnsupportedOprError("dropout in training")
@@ -59,7 +59,7 @@ def multi_head_attn(w: OnnxWriter, opr: Opr) -> list[str]:
 
 
 def _weights(w: OnnxWriter, p: MultiHeadAttn, var: Var) -> dict[str, str]:
-    """The matrices and biases in the flat weight."""
+    """Split the flat weight into matrices and biases."""
     flat = w.value(var)
     found: dict[str, str] = {}
     at = 0
@@ -83,7 +83,7 @@ def _projected(w: OnnxWriter, x: str, weights: dict[str, str], side: str) -> str
 
 
 def _longer(w: OnnxWriter, x: str, batch: Dim, width: int, row: Var | None, zero: bool) -> str:
-    """Keys or values with a given row and a row of zeros appended."""
+    """Append a given row and a row of zeros to keys or values."""
     shape = w.vector([batch, 1, int(width)])
     more = [w.expand(w.float(row), shape)] if row is not None else []
     if zero:
@@ -92,7 +92,7 @@ def _longer(w: OnnxWriter, x: str, batch: Dim, width: int, row: Var | None, zero
 
 
 def _by_head(w: OnnxWriter, x: str, projected: int, batch: Dim, length: Dim, heads: int) -> str:
-    """[batch, heads, length, size of a head]; an unprojected input serves every head."""
+    """Split into [batch, heads, length, size of a head]; an unprojected input serves every head."""
     if not projected:
         return w.unsqueeze(x, [1])
     return w.transpose(w.reshape(x, [batch, length, heads, int(projected) // heads]), [0, 2, 1, 3])

@@ -1,4 +1,4 @@
-"""Conditional execution: a merge becomes If nodes whose subgraphs hold what lies in its branches."""
+"""Conditional execution: a merge becomes If nodes whose subgraphs hold its branches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Mode = P.CondExecMergeMode
 
 @translation("CondExecPred")
 def pred(w: OnnxWriter, opr: Opr) -> list[str]:
-    """Comparisons of the predicate with the keys."""
+    """Compare the predicate with the keys."""
     p = opr.get(P.CondExecPred)
     *keys, given = opr.inputs
     whole = w.dtype(given).np.kind in "iu"
@@ -44,7 +44,7 @@ def _near(w: OnnxWriter, value: str, key: str, eps: float, whole: bool) -> str:
 
 
 def _intervals(w: OnnxWriter, value: str, keys: Sequence[str], eps: float, whole: bool) -> list[str]:
-    """The interval between neighbouring keys that holds the predicate, its left end included."""
+    """Flag the interval between neighbouring keys that contains the predicate, left end included."""
     below = []
     for key in keys:
         less = w.op("Less", value, key)
@@ -57,7 +57,7 @@ def _intervals(w: OnnxWriter, value: str, keys: Sequence[str], eps: float, whole
 
 @translation("CondExecPredLogical")
 def pred_logical(w: OnnxWriter, opr: Opr) -> str:
-    """And, Or, Xor of predicates."""
+    """Combine predicates by And, Or, Xor."""
     name = opr.get(P.CondExecPredLogical).mode.name
     flags = [w.cast(w.name(v), ElemType.BOOL) for v in opr.inputs]
     kind = "Or" if name in ("OR", "NOR") else "And" if name in ("AND", "NAND") else "Xor"
@@ -71,19 +71,19 @@ def pred_logical(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("CondExecMark")
 def mark(w: OnnxWriter, opr: Opr) -> list[str]:
-    """The inputs, inside the branch that they enter."""
+    """Return the inputs, inside the branch that they enter."""
     return [w.name(v) for v in opr.inputs[:-1]]
 
 
 @translation("CondExecMarkIfNeed")
 def mark_if_need(w: OnnxWriter, opr: Opr) -> str:
-    """The second input."""
+    """Return the second input."""
     return w.name(opr.inputs[1])
 
 
 @translation("CondExecMerge")
 def merge(w: OnnxWriter, opr: Opr) -> list[str]:
-    """If, one in the other where exactly one branch is taken; sums of If where any may be."""
+    """Emit nested Ifs if exactly one branch is taken, sums of If if any may be."""
     p = opr.get(P.CondExecMerge)
     n = int(p.nr_output)
     predicates = w.merged.get(opr.id)
@@ -109,7 +109,7 @@ def _plus(w: OnnxWriter, a: str, b: str, var: Var) -> str:
 
 
 def _chosen(w: OnnxWriter, branches: list[tuple[Var, list[Var]]]) -> list[str]:
-    """The values of the branch that is taken, which is the last one if none of the others is."""
+    """Emit the values of the branch that is taken, the last one if none of the others is."""
     predicate, values = branches[0]
     if len(branches) == 1:
         w.translate_for(values)
@@ -127,7 +127,7 @@ def _chosen(w: OnnxWriter, branches: list[tuple[Var, list[Var]]]) -> list[str]:
 def _or_zero(
     w: OnnxWriter, predicate: Var, values: list[Var], shapes: Sequence[Var], mode: _Mode
 ) -> list[str]:
-    """The values of a branch if it is taken, else zeros."""
+    """Emit the values of a branch if it is taken, else zeros."""
     flag = w.cast(w.name(predicate), ElemType.BOOL)
     with w.subgraph() as body:
         made = _chosen(w, [(predicate, values)])
@@ -145,6 +145,6 @@ def _or_zero(
 
 
 def _branch(w: OnnxWriter, body: list[NodeMessage], values: list[Var], names: list[str]) -> GraphMessage:
-    """A subgraph of nodes that ends in those values."""
+    """Build a subgraph of nodes that ends in those values."""
     outputs = [ValueMessage(n, elem_of(w.dtype(v)), None) for n, v in zip(names, values, strict=True)]
     return GraphMessage(w.fresh("branch"), body, [], [], outputs)

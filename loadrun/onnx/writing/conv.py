@@ -1,7 +1,7 @@
 """Convolutions of every layout and dtype as Conv, ConvTranspose and ConvInteger.
 
 Quantized ones become DequantizeLinear, Conv on real numbers and QuantizeLinear, which runtimes fuse to integer
-arithmetic; where the result is the integer sums themselves, ConvInteger gives them.
+arithmetic; where the result is the integer sums themselves, ConvInteger computes them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from .writer import OnnxWriter, translation
 
 __all__ = ["activate"]
 
+_Convolution = P.Convolution | P.Convolution3D | P.ConvBias
+
 
 def activate(w: OnnxWriter, x: str, mode: NonlineMode) -> str:
-    """The nonlinearity of a convolution on float32 values."""
+    """Apply the nonlinearity of a convolution to float32 values."""
     if mode == NonlineMode.IDENTITY:
         return x
     return compose(w, P.ElemwiseMode[mode.name], x)
@@ -48,7 +50,7 @@ def _attributes(plan: Plan) -> dict[str, Any]:
 
 
 def _filter_array(w: OnnxWriter, var: Var, plan: Plan) -> Array | None:
-    """A constant filter as (all outputs, inputs of a group, window), turned where the mode asks for it."""
+    """Return a constant filter as (all outputs, inputs of a group, window), flipped if the mode asks for it."""
     value = w.value(var)
     if value is None:
         return None
@@ -59,7 +61,7 @@ def _filter_array(w: OnnxWriter, var: Var, plan: Plan) -> Array | None:
 
 
 def _filter(w: OnnxWriter, var: Var, plan: Plan) -> str:
-    """The filter as stored, in ONNX's layout."""
+    """Return the filter as stored, in ONNX's layout."""
     array = _filter_array(w, var, plan)
     if array is not None:
         value = w.value(var)
@@ -75,13 +77,13 @@ def _filter(w: OnnxWriter, var: Var, plan: Plan) -> str:
 
 
 def _geometry_holds(w: OnnxWriter, opr: Opr, x: Var, f: Var) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Example shapes of data and filter; the filter's must be fixed and so must the channels."""
+    """Return example shapes of data and filter, requiring that the filter's is fixed."""
     w.fixed(f)
     return w.example(x), w.example(f)
 
 
 def _sums(w: OnnxWriter, x: Var, f: Var, plan: Plan) -> str:
-    """The sums of integer products as plain int32."""
+    """Emit the sums of integer products as plain int32."""
     data, filters = to_plain(w, w.name(x), x, plan.x), _filter(w, f, plan)
     a, b = w.dtype(x), w.dtype(f)
     if w.opset < 10:
@@ -93,20 +95,20 @@ def _sums(w: OnnxWriter, x: Var, f: Var, plan: Plan) -> str:
 
 
 def _centred_floats(w: OnnxWriter, x: str, dtype: DType) -> str:
-    """Stored integers without their zero point as float32."""
+    """Convert stored integers to float32 without their zero point."""
     out = w.cast(x, ElemType.FLOAT)
     return w.op("Sub", out, w.f32(dtype.zero_point)) if dtype.zero_point else out
 
 
 def _addend(w: OnnxWriter, var: Var, fmt: Format | str, plan: Plan, name: str) -> str:
-    """A bias (one number per channel, or one per element) in the plain layout."""
+    """Convert a bias (one number per channel, or one per element) to the plain layout."""
     single = output_packing(fmt, (1, plan.geo.channels, *(1,) * len(plan.geo.out)))
     packing = single if w.example(var) == single.shape else plan.out
     return to_plain(w, name, var, packing)
 
 
 def _vector(w: OnnxWriter, var: Var, plan: Plan) -> str:
-    """A constant float bias of one number per channel as ONNX's B input, "" if it is no such thing."""
+    """Return a constant float bias, one number per channel, as ONNX's B input; "" if it is no such thing."""
     value = w.value(var)
     if value is None or w.example(var) == plan.out.shape != value.shape or value.size != plan.geo.channels:
         return ""
@@ -117,14 +119,14 @@ def _vector(w: OnnxWriter, var: Var, plan: Plan) -> str:
 
 
 def _out_dims(w: OnnxWriter, opr: Opr, packing: Packing) -> list[Dim]:
-    """Plain sizes of the result; -1 for one that changes is not enough where channels are split."""
+    """Return the plain sizes of the result; -1 for one that changes is not enough if channels are split."""
     shape = w.shape(opr.outputs[0])
     dims: list[Dim] = [-1 if n is None else n for n in shape]
     return plain_dims(w, dims, packing)
 
 
 def _finish(w: OnnxWriter, opr: Opr, plain: str, packing: Packing) -> str:
-    """The plain result in the operator's layout."""
+    """Convert the plain result to the operator's layout."""
     if packing.order == tuple(range(len(packing.plain))):
         return plain
     changing = sum(n is None for n in w.shape(opr.outputs[0]))
@@ -136,25 +138,29 @@ def _finish(w: OnnxWriter, opr: Opr, plain: str, packing: Packing) -> str:
     return to_packed(w, plain, _out_dims(w, opr, packing), packing)
 
 
+def _parameters(opr: Opr, deep: bool) -> P.Convolution | P.Convolution3D:
+    return opr.get(P.Convolution3D) if deep else opr.get(P.Convolution)
+
+
 @translation("ConvolutionV2", "Convolution3D")
 def convolution(w: OnnxWriter, opr: Opr) -> str:
-    """Conv; of integers ConvInteger or Conv between DequantizeLinear and QuantizeLinear."""
+    """Emit Conv; for integers ConvInteger, or Conv between DequantizeLinear and QuantizeLinear."""
     x, f = opr.inputs
-    p = opr.get(P.Convolution3D if opr.type == "Convolution3D" else P.Convolution)
+    p = _parameters(opr, opr.type == "Convolution3D")
     plan = conv_plan(p, [w.dtype(x), w.dtype(f)], *_geometry_holds(w, opr, x, f))
     return _finish(w, opr, _convolve(w, opr, p, plan, ()), plan.out)
 
 
 @translation("ConvBiasForwardV4")
 def conv_bias(w: OnnxWriter, opr: Opr) -> str:
-    """Conv with a bias, then the residual sum and the nonlinearity."""
+    """Emit Conv with a bias, then the residual sum and the nonlinearity."""
     x, f, *rest = opr.inputs
     p = opr.get(P.ConvBias)
     plan = conv_plan(p, [w.dtype(x), w.dtype(f)], *_geometry_holds(w, opr, x, f))
     return _finish(w, opr, _convolve(w, opr, p, plan, tuple(rest)), plan.out)
 
 
-def _convolve(w: OnnxWriter, opr: Opr, p: Any, plan: Plan, rest: tuple[Var, ...]) -> str:
+def _convolve(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan, rest: tuple[Var, ...]) -> str:
     x, f = opr.inputs[:2]
     source, target = w.dtype(x), w.dtype(opr.outputs[0])
     mode = getattr(p, "nonlineMode", NonlineMode.IDENTITY)
@@ -191,7 +197,7 @@ def _convolve(w: OnnxWriter, opr: Opr, p: Any, plan: Plan, rest: tuple[Var, ...]
 
 
 def _quantized_vector(w: OnnxWriter, var: Var, plan: Plan) -> str:
-    """A constant quantized bias as real numbers behind DequantizeLinear."""
+    """Dequantize a constant bias with DequantizeLinear."""
     key = _vector(w, var, plan)
     return w.dequantize(key, w.dtype(var)) if key else ""
 
@@ -199,7 +205,7 @@ def _quantized_vector(w: OnnxWriter, var: Var, plan: Plan) -> str:
 def _integer(
     w: OnnxWriter, opr: Opr, plan: Plan, fmt: Format | str, rest: tuple[Var, ...], mode: NonlineMode
 ) -> str:
-    """Integer sums, with integers added to them."""
+    """Compute integer sums, with integers added to them."""
     x, f = opr.inputs[:2]
     target = w.dtype(opr.outputs[0])
     out = _sums(w, x, f, plan)
@@ -212,7 +218,7 @@ def _integer(
 
 @translation("BatchConvBiasForwardV1")
 def batch_conv_bias(w: OnnxWriter, opr: Opr) -> str:
-    """A filter for every sample: the samples become groups of one."""
+    """Convolve every sample with its own filter: the samples become groups of one."""
     x, f, *rest = opr.inputs
     p = opr.get(P.BatchConvBias)
     n = w.fixed(x)[0]
@@ -245,9 +251,9 @@ def batch_conv_bias(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("ConvolutionBackwardDataV2", "Convolution3DBackwardData")
 def transposed(w: OnnxWriter, opr: Opr) -> str:
-    """ConvTranspose; a given shape becomes output_padding."""
+    """Emit ConvTranspose; a given shape becomes output_padding."""
     f, diff, *like = opr.inputs
-    p = opr.get(P.Convolution3D if opr.type == "Convolution3DBackwardData" else P.Convolution)
+    p = _parameters(opr, opr.type == "Convolution3DBackwardData")
     types = [w.dtype(f), w.dtype(diff)]
     given = w.example(like[0]) if like else None
     w.fixed(f)
@@ -272,8 +278,8 @@ def transposed(w: OnnxWriter, opr: Opr) -> str:
     return _finish(w, opr, out, plan.x)
 
 
-def _output_padding(w: OnnxWriter, opr: Opr, p: Any, plan: Plan) -> list[int]:
-    """What the result is larger than the least one, the same at all sizes.
+def _output_padding(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan) -> list[int]:
+    """Compute the excess over the least output size, which must be the same at all sizes.
 
     Raises:
         UnsupportedOprError: it is not.

@@ -1,7 +1,7 @@
 """Elemwise, PowC and TypeCvtV2.
 
 Inputs of several dtypes are converted to the common one, as MegEngine does. Small integers are computed in int32 and
-cut off again: ONNX Runtime has no kernels for them, and what wraps around is the same.
+truncated again: ONNX Runtime has no kernels for them, and wraparound is the same.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _SELECTS = modes(ModeTrait.SELECTS)
 
 
 def convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
-    """A value in another data type, by MegEngine's rules (`loadrun.ops.typecvt`).
+    """Convert a value to another data type, by MegEngine's rules (`loadrun.ops.typecvt`).
 
     Args:
-        x: the value, held as values of `source` are.
+        x: the value, stored as values of `source` are.
     """
     if source == target:
         return x
@@ -54,7 +54,7 @@ def convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     if source.np == target.np:
         return x
     if source.is_float and target.np.kind in "iu" and target.np.itemsize < 4:
-        # Out of range floats wrap by way of int32; ONNX leaves them open.
+        # Out-of-range floats wrap through int32; ONNX leaves them undefined.
         x = w.cast(x, ElemType.INT32)
     return w.cast(x, elem_of(target))
 
@@ -63,7 +63,7 @@ _BY_REAL = ("QuantizedS16", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
 
 
 def _to_s32(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
-    """A value as QuantizedS32, scaled once as MegEngine does; what is too large becomes the lowest number there."""
+    """Convert to QuantizedS32, scaling once as MegEngine does; too large values become its lowest number."""
     unit = np.float32(target.scale)
     factor = np.float32(1) / unit
     if source.is_quantized and source.name not in _BY_REAL:
@@ -99,7 +99,7 @@ def type_cvt(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("Elemwise")
 def elemwise(w: OnnxWriter, opr: Opr) -> str:
-    """One ONNX operator, or several."""
+    """Emit one ONNX operator, or several."""
     mode = opr.get(Elemwise).mode
     dtype = w.dtype(opr.outputs[0])
     args = [convert(w, w.name(v), w.dtype(v), dtype) for v in opr.inputs]
@@ -139,7 +139,7 @@ def _i32(w: OnnxWriter, *values: int) -> str:
 
 
 def _integer(w: OnnxWriter, mode: M, dtype: DType, args: list[str]) -> str:
-    """A mode on integers: in int32, or in int64 where int32 would not do."""
+    """Apply a mode to integers: in int32, or in int64 where int32 does not suffice."""
     elem = elem_of(dtype)
     if mode not in _INTEGER:
         raise UnsupportedOprError(f"{mode.name} of {dtype.name}")
@@ -164,7 +164,7 @@ def _zero(w: NodeEmitter) -> str:
 
 
 def _floor_div(w: NodeEmitter, x: str, y: str) -> str:
-    """ONNX's Div cuts off toward zero: one less where the remainder is not 0 and the signs differ."""
+    """Divide and floor: ONNX's Div truncates toward zero, so the remainder is subtracted first."""
     w.need(10, "the floor division of integers")
     rest = w.op("Mod", x, y)
     return w.op("Div", w.op("Sub", x, rest), y)
@@ -172,7 +172,7 @@ def _floor_div(w: NodeEmitter, x: str, y: str) -> str:
 
 @_on_integers(M.FLOOR_DIV)
 def _floor_div_wide(w: NodeEmitter, x: str, y: str) -> str:
-    """The floor division in int64: the difference of int32 values may not fit."""
+    """Divide and floor in int64: the difference of int32 values may not fit."""
     return w.cast(_floor_div(w, w.cast(x, ElemType.INT64), w.cast(y, ElemType.INT64)), ElemType.INT32)
 
 
@@ -195,7 +195,7 @@ def _less(w: NodeEmitter, x: str, y: str) -> str:
 
 
 def _shift_power(w: NodeEmitter, count: str) -> str:
-    """2 to the power of a shift count, int64; counts are taken modulo 32."""
+    """Compute 2 to the power of a shift count, int64; counts are taken modulo 32."""
     w.need(11, "shifts of integers")
     k = w.op("Mod", w.cast(count, ElemType.INT64), w.const(np.int64(32)))
     table = w.const(np.left_shift(np.ones(32, np.int64), np.arange(32)))
@@ -265,7 +265,7 @@ _on_integers(M.RMULH)(lambda w, x, y: "")
 
 
 def multiply_high(w: OnnxWriter, dtype: DType, a: str, b: str) -> str:
-    """High half of the doubled product of int64 values of a narrower type, rounded; int64.
+    """Compute the rounded high half of the doubled product of int64 values of a narrower type; int64.
 
     The one product that overflows saturates.
     """
@@ -279,7 +279,7 @@ def multiply_high(w: OnnxWriter, dtype: DType, a: str, b: str) -> str:
 
 
 def round_shift(w: OnnxWriter, x: str, shift: str, target: DType) -> str:
-    """``x / 2^shift`` rounded half away from zero, saturated; `x` and the result are int64."""
+    """Compute ``x / 2^shift`` rounded half away from zero, saturated; `x` and the result are int64."""
     power = _shift_power(w, shift)
     zero = w.const(np.int64(0))
     quotient = _floor_div(w, x, power)
@@ -298,7 +298,7 @@ def round_shift(w: OnnxWriter, x: str, shift: str, target: DType) -> str:
 
 @translation("PowC")
 def pow_c(w: OnnxWriter, opr: Opr) -> str:
-    """Pow with a constant: whole powers keep the sign of odd ones, others but roots are those of ``abs(x)``."""
+    """Raise to a constant: whole powers keep the sign of odd ones, others but roots are those of ``abs(x)``."""
     (x,) = opr.inputs
     dtype = w.dtype(x)
     out = _power(w, w.float(x), float(np.float32(opr.get(PowC).exp)))

@@ -24,7 +24,7 @@ composed = COMPOSED.register
 
 @composed(M.EXPM1)
 def _expm1(e: NodeEmitter, x: str) -> str:
-    """``2 exp(x/2) sinh(x/2)``, which loses nothing near 0; a plain difference where that would overflow."""
+    """Compute ``2 exp(x/2) sinh(x/2)``, which loses nothing near 0; a plain difference where that would overflow."""
     half = e.op("Mul", x, e.f32(0.5))
     near = e.op("Mul", e.op("Mul", e.f32(2), e.op("Exp", half)), e.op("Sinh", half))
     far = e.op("Sub", e.op("Exp", x), e.f32(1))
@@ -33,7 +33,7 @@ def _expm1(e: NodeEmitter, x: str) -> str:
 
 @composed(M.LOG1P)
 def _log1p(e: NodeEmitter, x: str) -> str:
-    """``2 atanh(x / (x + 2))`` near 0, where ``log(1 + x)`` loses digits."""
+    """Compute ``2 atanh(x / (x + 2))`` near 0, where ``log(1 + x)`` loses digits."""
     near = e.op("Mul", e.f32(2), e.op("Atanh", e.op("Div", x, e.op("Add", x, e.f32(2)))))
     far = e.op("Log", e.op("Add", x, e.f32(1)))
     return e.where(e.op("Less", e.op("Abs", x), e.f32(0.5)), near, far)
@@ -41,14 +41,14 @@ def _log1p(e: NodeEmitter, x: str) -> str:
 
 @composed(M.ERFC)
 def _erfc(e: NodeEmitter, x: str) -> str:
-    """The complement of Erf in float64: float32 has no digits left where the result is small."""
+    """Compute 1 - Erf in float64: float32 has no digits left where the result is small."""
     wide = e.op("Erf", x)
     return e.op("Sub", e.f32(1), wide)
 
 
 @composed(M.GELU)
 def erf_gelu(e: NodeEmitter, x: str) -> str:
-    """``x (1 + erf(x / sqrt 2)) / 2``."""
+    """Compute ``x (1 + erf(x / sqrt 2)) / 2``."""
     if e.opset >= 20:
         return e.op("Gelu", x)
     inner = e.op("Add", e.f32(1), e.op("Erf", e.op("Mul", x, e.f32(1 / sqrt(2)))))
@@ -61,12 +61,12 @@ def _h_swish(e: NodeEmitter, x: str) -> str:
 
 
 def stepwise_h_swish(e: NodeEmitter, x: str) -> str:
-    """``x clip(x + 3, 0, 6) / 6`` in MegEngine's order, whose last bit decides how results are quantized."""
+    """Compute ``x clip(x + 3, 0, 6) / 6`` in MegEngine's order, whose last bit decides how results are quantized."""
     return e.op("Mul", e.op("Mul", x, e.clip(e.op("Add", x, e.f32(3)), 0, 6)), e.f32(1 / 6))
 
 
 def _softplus_tail(e: NodeEmitter, x: str) -> str:
-    """``log(1 + exp(-abs(x)))``."""
+    """Compute ``log(1 + exp(-abs(x)))``."""
     return _log1p(e, e.op("Exp", e.op("Neg", e.op("Abs", x))))
 
 
@@ -106,7 +106,7 @@ def _log_sum_exp(e: NodeEmitter, x: str, y: str) -> str:
 
 @composed(M.ATAN2)
 def _atan2(e: NodeEmitter, y: str, x: str) -> str:
-    """The angle of the point (x, y): Atan with the quadrant put right."""
+    """Compute the angle of the point (x, y): Atan with the quadrant corrected."""
     zero = e.f32(0)
     angle = e.op("Atan", e.op("Div", y, x))
     turn = e.where(e.op("Less", y, zero), e.f32(-pi), e.f32(pi))
@@ -258,7 +258,7 @@ def _cond_lt(e: NodeEmitter, x: str, y: str, z: str) -> str:
 
 
 def _chain(*kinds: str) -> Function:
-    """A sum of two values, then operators of one."""
+    """Build a sum of two values followed by unary operators."""
 
     def apply(e: NodeEmitter, x: str, y: str) -> str:
         out = e.op("Add", x, y)
@@ -286,7 +286,7 @@ composed(M.FUSE_MUL_ADD4)(lambda e, x, y, z, w: e.op("Add", e.op("Mul", x, y), e
 
 
 def compose(e: NodeEmitter, mode: M, *args: str) -> str:
-    """One mode on float32 values.
+    """Apply one mode to float32 values.
 
     Raises:
         UnsupportedOprError: ONNX cannot express the mode.

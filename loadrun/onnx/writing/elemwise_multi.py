@@ -21,13 +21,13 @@ _BOOL = frozenset(M[mode.name] for mode in modes(ModeTrait.COMPARES))
 
 @translation("AffineInt")
 def affine_int(w: OnnxWriter, opr: Opr) -> str:
-    """``x * k + b`` rounded to int8."""
+    """Compute ``x * k + b`` rounded to int8."""
     return _affine(w, opr)
 
 
 @translation("ElemwiseMultiType")
 def elemwise_multi_type(w: OnnxWriter, opr: Opr) -> str:
-    """DequantizeLinear, the mode on real numbers, QuantizeLinear; or a composition in integers."""
+    """Emit DequantizeLinear, the mode on real numbers, QuantizeLinear; or a composition in integers."""
     mode = opr.get(ElemwiseMultiType).mode
     target = w.dtype(opr.outputs[0])
     if mode.name.startswith("Q"):

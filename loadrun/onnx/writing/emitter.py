@@ -1,7 +1,7 @@
-"""Growing an ONNX graph node by node: names, constants, and forms of operators that depend on the opset.
+"""Building an ONNX graph node by node: names, constants, and forms of operators that depend on the opset.
 
-Values go by their names. What changed its form between opsets (axes that became inputs, bounds that were attributes)
-is written here once; the families of operators call these methods and know nothing of opsets.
+Values are referred to by name. Operators whose form changed between opsets (axes and bounds that became inputs) are
+written here once; the families of operators call these methods and know nothing of opsets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SINCE: dict[str, int] = {
 _AXES_INPUT = {"ReduceSum": 13}
 _SMALL = 256
 END = 2**63 - 1
-"""What Slice takes for "to the end"."""
+"""Slice's bound for "to the end"."""
 
 
 class UnsupportedOprError(Exception):
@@ -57,7 +57,7 @@ class UnsupportedOprError(Exception):
 
 
 class NodeEmitter:
-    """An ONNX graph that grows.
+    """An ONNX graph under construction.
 
     Args:
         opset: version of ONNX's own operators.
@@ -83,7 +83,7 @@ class NodeEmitter:
     # Names
 
     def fresh(self, base: str) -> str:
-        """A name that no value has yet."""
+        """Return a name that no value has yet."""
         while True:
             name = f"{base}_{self._count}"
             self._count += 1
@@ -92,7 +92,7 @@ class NodeEmitter:
                 return name
 
     def claim(self, name: str) -> str:
-        """That name if no value has it yet, else a similar one."""
+        """Claim that name if no value has it yet, else a similar one."""
         found, n = name, 2
         while found in self.taken:
             found, n = f"{name}#{n}", n + 1
@@ -108,7 +108,7 @@ class NodeEmitter:
             UnsupportedOprError: the opset is older.
         """
         if self.opset < opset:
-            raise UnsupportedOprError(f"{what} needs opset {opset}, asked for is {self.opset}", opset)
+            raise UnsupportedOprError(f"{what} needs opset {opset}, but {self.opset} is requested", opset)
 
     def ops(
         self, kind: str, *inputs: str, out: int | Sequence[str] = 1, domain: str = "", **attributes: Attribute
@@ -128,7 +128,7 @@ class NodeEmitter:
         return self.ops(kind, *inputs, **attributes)[0]  # type: ignore[arg-type]
 
     def const(self, value: Array | np.generic | float, name: str = "") -> str:
-        """A constant; small ones of equal value are stored once."""
+        """Return a constant; small ones of equal value are stored once."""
         array = np.asarray(value)
         key = (array.dtype.str, array.shape, array.tobytes()) if array.nbytes <= _SMALL and not name else None
         if key is not None and key in self._constants:
@@ -140,21 +140,21 @@ class NodeEmitter:
         return made
 
     def f32(self, *values: float) -> str:
-        """A float32 constant: a scalar for one number, else a vector."""
+        """Return a float32 constant: a scalar for one number, else a vector."""
         return self.const(np.array(values[0] if len(values) == 1 else values, np.float32))
 
     def ints(self, *values: int) -> str:
-        """An int64 vector."""
+        """Return an int64 vector."""
         return self.const(np.array(values, np.int64))
 
     def is_const(self, name: str) -> bool:
-        """Whether a value is an initializer."""
+        """Tell whether a value is an initializer."""
         return name in self.initializers
 
     # Sizes
 
     def vector(self, dims: Sequence[Dim]) -> str:
-        """An int64 vector of sizes."""
+        """Emit an int64 vector of sizes."""
         if all(isinstance(d, int) for d in dims):
             return self.ints(*(int(d) for d in dims))
         parts: list[str] = []
@@ -177,7 +177,7 @@ class NodeEmitter:
         return self._sized[key]
 
     def dim_of(self, x: str, axis: int) -> str:
-        """One size of a value, as an int64 vector of one number."""
+        """Return one size of a value, as an int64 vector of one number."""
         return self.op("Gather", self.op("Shape", x), self.ints(axis), axis=0)
 
     def arith(self, kind: str, a: Dim, b: Dim) -> Dim:
@@ -194,14 +194,14 @@ class NodeEmitter:
         return self._sized[key]
 
     def product(self, dims: Sequence[Dim]) -> Dim:
-        """The product of sizes."""
+        """Multiply sizes."""
         total: Dim = 1
         for d in dims:
             total = self.arith("Mul", total, d)
         return total
 
     def scalar(self, dim: Dim) -> str:
-        """A size as an int64 value of rank 0."""
+        """Return a size as an int64 value of rank 0."""
         if isinstance(dim, int):
             return self.const(np.int64(dim))
         return self.squeeze(dim, [0])
@@ -209,21 +209,21 @@ class NodeEmitter:
     # Forms that depend on the opset
 
     def cast(self, x: str, to: ElemType) -> str:
-        """A value in another type."""
+        """Cast a value to another type."""
         key = (x, to)
         if key not in self._cast:
             self._cast[key] = self.op("Cast", x, to=int(to))
         return self._cast[key]
 
     def reshape(self, x: str, dims: Sequence[Dim]) -> str:
-        """A value in another shape; one size may be -1."""
+        """Reshape a value; one size may be -1."""
         if any(d == 0 for d in dims):
             self.need(14, "Reshape to a size of 0")
             return self.op("Reshape", x, self.vector(dims), allowzero=1)
         return self.op("Reshape", x, self.vector(dims))
 
     def transpose(self, x: str, perm: Sequence[int]) -> str:
-        """A value with its axes in another order."""
+        """Permute the axes of a value."""
         return x if list(perm) == sorted(perm) else self.op("Transpose", x, perm=list(perm))
 
     def _axes(self, kind: str, x: str, axes: Sequence[int], since: int, **attributes: Attribute) -> str:
@@ -232,15 +232,15 @@ class NodeEmitter:
         return self.op(kind, x, axes=list(axes), **attributes)
 
     def squeeze(self, x: str, axes: Sequence[int]) -> str:
-        """Without axes of size 1."""
+        """Remove axes of size 1."""
         return self._axes("Squeeze", x, axes, 13) if axes else x
 
     def unsqueeze(self, x: str, axes: Sequence[int]) -> str:
-        """With new axes of size 1, counted in the result."""
+        """Insert axes of size 1, counted in the result."""
         return self._axes("Unsqueeze", x, axes, 13) if axes else x
 
     def reduce(self, kind: str, x: str, axes: Sequence[int], keepdims: int = 1) -> str:
-        """A reduction over axes."""
+        """Reduce over axes."""
         if self.opset < 11:
             # Negative axes came with opset 11.
             assert all(a >= 0 for a in axes)
@@ -254,7 +254,7 @@ class NodeEmitter:
         axes: Sequence[int],
         steps: Sequence[Dim] | None = None,
     ) -> str:
-        """A slice along axes; `steps` default to 1."""
+        """Slice along axes; `steps` default to 1."""
         fixed = all(isinstance(d, int) for d in (*starts, *ends))
         if self.opset < 10 and fixed and (steps is None or all(s == 1 for s in steps)):
             return self.op("Slice", x, starts=[*starts], ends=[*ends], axes=list(axes))  # type: ignore[arg-type]
@@ -265,7 +265,7 @@ class NodeEmitter:
         return self.op("Slice", *given)
 
     def pad(self, x: str, pads: Sequence[Dim], mode: str = "constant", value: str = "") -> str:
-        """Elements before (first half of `pads`) and behind every axis; `value` names a constant scalar."""
+        """Pad before (first half of `pads`) and after every axis; `value` names a constant scalar."""
         if all(p == 0 for p in pads):
             return x
         if self.opset < 11:
@@ -290,7 +290,7 @@ class NodeEmitter:
         return self.ops("Split", x, out=len(sizes), axis=axis, split=[*sizes])  # type: ignore[arg-type]
 
     def clip(self, x: str, low: float | None, high: float | None) -> str:
-        """A float value held between bounds."""
+        """Clip a float value to bounds."""
         if self.opset >= 11:
             bounds = ["" if v is None else self.f32(v) for v in (low, high)]
             return self.op("Clip", x, *bounds)
@@ -298,34 +298,34 @@ class NodeEmitter:
         return self.op("Clip", x, **given)
 
     def leq(self, a: str, b: str) -> str:
-        """``a <= b`` as Bool; false where one is NaN."""
+        """Compare ``a <= b`` as Bool; false if either is NaN."""
         if self.opset >= 12:
             return self.op("LessOrEqual", a, b)
         return self.op("Or", self.op("Less", a, b), self.equal(a, b))
 
     def equal(self, a: str, b: str, real: bool = True) -> str:
-        """``a == b`` as Bool."""
+        """Compare ``a == b`` as Bool."""
         if self.opset < 11 and real:
             return self.op("Not", self.op("Or", self.op("Less", a, b), self.op("Less", b, a)))
         return self.op("Equal", a, b)
 
     def where(self, mask: str, a: str, b: str) -> str:
-        """`a` where the mask is true, else `b`."""
+        """Select `a` where the mask is true, else `b`."""
         return self.op("Where", mask, a, b)
 
     def expand(self, x: str, shape: str) -> str:
-        """A value repeated to a shape (int64 vector) with which it broadcasts."""
+        """Broadcast a value to a shape (int64 vector)."""
         self.need(8, "ONNX's Expand")
         return self.op("Expand", x, shape)
 
     def range(self, n: Dim) -> str:
-        """The int64 vector 0, 1 ... n - 1."""
+        """Emit the int64 vector 0, 1 ... n - 1."""
         if isinstance(n, int):
             return self.const(np.arange(n, dtype=np.int64))
         return self.op("Range", self.const(np.int64(0)), self.squeeze(n, [0]), self.const(np.int64(1)))
 
     def softmax(self, x: str, axis: int, rank: int) -> str:
-        """Softmax along one axis."""
+        """Compute softmax along one axis."""
         if self.opset >= 13 or axis % rank == rank - 1:
             return self.op("Softmax", x, axis=axis if self.opset >= 13 else rank - 1)
         order = [i for i in range(rank) if i != axis % rank] + [axis % rank]
@@ -333,7 +333,7 @@ class NodeEmitter:
         return self.transpose(self.op("Softmax", self.transpose(x, order), axis=rank - 1), back)
 
     def topk(self, x: str, k: Dim, axis: int, largest: int = 1) -> tuple[str, str]:
-        """The values and int64 indices of the largest or smallest elements, in order."""
+        """Return the values and int64 indices of the largest or smallest elements, in order."""
         if self.opset >= 11:
             values, at = self.ops("TopK", x, self.vector([k]), out=2, axis=axis, largest=largest, sorted=1)
             return values, at
@@ -348,12 +348,12 @@ class NodeEmitter:
         return values, at
 
     def round_away(self, x: str) -> str:
-        """Whole numbers, halves away from zero: ONNX's own Round takes halves to even."""
+        """Round to whole numbers, halves away from zero: ONNX's own Round takes halves to even."""
         # The float32 below one half, so that 0.49999997 is not a half.
         half = self.f32(float(np.nextafter(np.float32(0.5), np.float32(0))))
         return self.op("Mul", self.op("Sign", x), self.op("Floor", self.op("Add", self.op("Abs", x), half)))
 
-    # The whole
+    # Whole graph
 
     def graph(
         self,
@@ -362,7 +362,7 @@ class NodeEmitter:
         outputs: list[ValueMessage],
         outer: Mapping[str, int] = {},
     ) -> GraphMessage:
-        """The graph, without what no output depends on."""
+        """Build the graph, without nodes that no output depends on."""
         wanted = {v.name for v in outputs} | set(outer)
         kept: list[NodeMessage] = []
         for node in reversed(self.nodes):
@@ -380,7 +380,7 @@ class NodeEmitter:
 
 
 def free_names(graph: GraphMessage) -> set[str]:
-    """Names that a subgraph takes from outside."""
+    """Return the names that a subgraph takes from outside."""
     found = {v.name for v in graph.outputs}
     own = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
     for node in graph.nodes:

@@ -1,7 +1,7 @@
-"""Vectors of sizes, number by number: what a graph of MegEngine's operators computes of shapes.
+"""Vectors of sizes, number by number: the shape arithmetic of a graph of MegEngine's operators.
 
 `SIZE_RULES` holds a function for every operator that shape arithmetic is made of; it gives the numbers of the result
-one by one, or None where it is no such arithmetic.
+one by one, or None if it is no such arithmetic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 
 def _known(w: OnnxWriter, var: Var) -> list[Dim] | None:
-    """The numbers of a vector that is constant or followed."""
+    """Return the numbers of a vector that is constant or symbolic."""
     value = w.value(var)
     if value is not None and value.ndim == 1 and value.dtype.kind in "iu":
         return [int(v) for v in value]
@@ -26,7 +26,7 @@ def _known(w: OnnxWriter, var: Var) -> list[Dim] | None:
 
 
 def _never_negative(w: OnnxWriter, var: Var) -> bool:
-    """Whether a value is at least 0 at all sizes that were tried."""
+    """Tell whether a value is at least 0 at all sizes that were tried."""
     values = [k.values.get(var.id) for k in w.known]
     return all(v is not None and (v >= 0).all() for v in values)
 
@@ -103,7 +103,7 @@ def _elemwise(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
 
 @size_rule("ReshapeV1", "AxisAddRemove", "Identity", "Copy")
 def _same(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
-    """Operators that leave one number, or a vector, as it is."""
+    """Return the sizes of the input: the operator leaves one number, or a vector, as it is."""
     found = _known(w, opr.inputs[0])
     if found is None or w.rank(opr.outputs[0]) != 1 or w.shape(opr.outputs[0]) != (len(found),):
         return None

@@ -76,7 +76,7 @@ def _i(w: OnnxWriter, value: int) -> str:
 
 
 def _sum(w: OnnxWriter, *terms: tuple[str, int], plus: int = 0) -> str:
-    """A sum of int32 values times whole numbers."""
+    """Add int32 values times whole numbers."""
     total = _i(w, plus) if plus else ""
     for value, factor in terms:
         part = value if factor == 1 else w.op("Mul", value, _i(w, factor))
@@ -93,13 +93,13 @@ def _weighted(w: OnnxWriter, *terms: tuple[str, float]) -> str:
 
 
 def _floored(w: OnnxWriter, x: str, bits: int) -> str:
-    """``x >> bits``."""
+    """Compute ``x >> bits``."""
     size = _i(w, 1 << bits)
     return w.op("Div", w.op("Sub", x, w.op("Mod", x, size)), size)
 
 
 def _shifted(w: OnnxWriter, x: str, bits: int) -> str:
-    """``x / 2^bits``, halves up."""
+    """Compute ``x / 2^bits``, halves up."""
     return _floored(w, w.op("Add", x, _i(w, 1 << (bits - 1))), bits)
 
 
@@ -137,7 +137,7 @@ def _from_yuv(w: OnnxWriter, parts: list[str], whole: bool) -> list[str]:
 
 
 def _planes(w: OnnxWriter, opr: Opr, mode: M) -> str:
-    """Planar YUV: the planes are cut out of the image and the colour planes doubled."""
+    """Convert planar YUV: the planes are cut out of the image and the colour planes doubled."""
     (x,) = opr.inputs
     rows, width = w.fixed(x, [1, 2])
     height, n = rows // 3 * 2, w.dim(x, 0)
@@ -177,7 +177,7 @@ def _planes(w: OnnxWriter, opr: Opr, mode: M) -> str:
 
 @translation("GaussianBlur")
 def gaussian_blur(w: OnnxWriter, opr: Opr) -> str:
-    """Pixels at the border by Gather, then one sum along each axis; bytes with 8-bit weights."""
+    """Gather pixels at the border, then sum along each axis; bytes with 8-bit weights."""
     p, (x,) = opr.get(P.GaussianBlur), opr.inputs
     if p.border_mode == P.BorderMode.ISOLATED:
         raise UnsupportedOprError("border mode ISOLATED")
@@ -217,7 +217,7 @@ def _filtered(w: OnnxWriter, opr: Opr, x: str, weights: Array, axis: int, border
 
 @translation("DctChannelSelectV1")
 def dct_channel_select(w: OnnxWriter, opr: Opr) -> str:
-    """Products of every block with the cosine basis from both sides; coefficients by Gather."""
+    """Multiply every block by the cosine basis from both sides; gather the coefficients."""
     p = opr.get(P.DctChannelSelect)
     x, *mask = opr.inputs
     n, channels, height, width = w.fixed(x)

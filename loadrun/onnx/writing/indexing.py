@@ -17,7 +17,7 @@ from .writer import OnnxWriter, elem_of, translation
 __all__: list[str] = []
 
 _START = -(2**63) + 1
-"""What Slice takes for "from the first element" when it goes backwards."""
+"""Slice's bound for "to the first element" with a negative step."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ def _bound(w: OnnxWriter, var: Var | None, default: int) -> Dim:
 
 
 def _slices(w: OnnxWriter, x: str, items: Sequence[_IndexedAxis]) -> str:
-    """The slices among the items, all in one Slice."""
+    """Emit the slices among the items, all in one Slice."""
     starts: list[Dim] = []
     ends: list[Dim] = []
     steps: list[Dim] = []
@@ -81,7 +81,7 @@ def subtensor(w: OnnxWriter, opr: Opr) -> str:
 
 
 def _axis_range(w: OnnxWriter, x: Var, item: _IndexedAxis | None, axis: int) -> tuple[str, Dim]:
-    """The numbers along an axis that a slice takes, and how many there are."""
+    """Return the indices along an axis that a slice takes, and their count."""
     n = w.dim(x, axis)
     whole = w.range(n)
     if item is None:
@@ -92,13 +92,13 @@ def _axis_range(w: OnnxWriter, x: Var, item: _IndexedAxis | None, axis: int) -> 
 
 
 def _positive(w: OnnxWriter, index: str, n: Dim) -> str:
-    """Indices counted from the end as ones counted from the start."""
+    """Convert indices counted from the end to ones counted from the start."""
     size = w.const(np.int64(n)) if isinstance(n, int) else n
     return w.where(w.op("Less", index, w.const(np.int64(0))), w.op("Add", index, size), index)
 
 
 def _selected(w: OnnxWriter, opr: Opr, first: int, kind: str) -> str:
-    """Coordinates of the selected elements: int64, of the selection's shape plus one dimension of the rank."""
+    """Return coordinates of the selected elements: int64, the selection's shape plus one dimension of the rank."""
     x = opr.inputs[0]
     rank = w.rank(x)
     items = {i.axis: i for i in _items(w, opr, first)}
@@ -143,7 +143,7 @@ def _selected(w: OnnxWriter, opr: Opr, first: int, kind: str) -> str:
 
 
 def _together(w: OnnxWriter, parts: list[str]) -> str:
-    """Coordinates that broadcast together as one value whose last dimension numbers the axes."""
+    """Join coordinates that broadcast together to one value whose last dimension numbers the axes."""
     if len(parts) > 1:
         total = parts[0]
         for other in parts[1:]:
@@ -199,7 +199,7 @@ def mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("BatchedMeshIndexing")
 def batched_mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
-    """GatherND."""
+    """Emit GatherND."""
     return w.op("GatherND", w.name(opr.inputs[0]), _selected(w, opr, 1, "batched"))
 
 
@@ -223,7 +223,7 @@ def _scatter(w: OnnxWriter, opr: Opr, index: str, value: str, add: bool) -> str:
 
 @translation("SetSubtensor", "IncrSubtensor")
 def set_subtensor(w: OnnxWriter, opr: Opr) -> str:
-    """ScatterND over the coordinates that Subtensor would read."""
+    """Emit ScatterND over the coordinates that Subtensor would read."""
     x, value = opr.inputs[:2]
     rank = w.rank(x)
     items = {i.axis: i for i in _items(w, opr, 2)}
@@ -247,14 +247,14 @@ def set_subtensor(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("IndexingSetMultiAxisVec", "IndexingIncrMultiAxisVec")
 def set_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
-    """ScatterND."""
+    """Emit ScatterND."""
     index = _selected(w, opr, 2, "multi")
     return _scatter(w, opr, index, w.name(opr.inputs[1]), "Incr" in opr.type)
 
 
 @translation("SetMeshIndexing", "IncrMeshIndexing", "BatchedSetMeshIndexing", "BatchedIncrMeshIndexing")
 def set_mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
-    """ScatterND."""
+    """Emit ScatterND."""
     index = _selected(w, opr, 2, "batched" if opr.type.startswith("Batched") else "mesh")
     return _scatter(w, opr, index, w.name(opr.inputs[1]), "Incr" in opr.type)
 
@@ -264,7 +264,7 @@ def set_mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("IndexingOneHot")
 def indexing_one_hot(w: OnnxWriter, opr: Opr) -> str:
-    """GatherElements."""
+    """Emit GatherElements."""
     x, index = opr.inputs
     axis = opr.get(P.Axis).axis
     return w.op("GatherElements", w.name(x), w.unsqueeze(w.int64(index), [axis]), axis=axis)
@@ -272,7 +272,7 @@ def indexing_one_hot(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("IndexingSetOneHot")
 def indexing_set_one_hot(w: OnnxWriter, opr: Opr) -> str:
-    """ScatterElements."""
+    """Emit ScatterElements."""
     x, index, value = opr.inputs
     axis = opr.get(P.Axis).axis
     at = w.unsqueeze(w.int64(index), [axis])
@@ -281,6 +281,6 @@ def indexing_set_one_hot(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("IndexingRemap")
 def indexing_remap(w: OnnxWriter, opr: Opr) -> str:
-    """GatherND."""
+    """Emit GatherND."""
     x, table = opr.inputs
     return w.op("GatherND", w.name(x), w.int64(table))

@@ -17,13 +17,13 @@ REASONS.add("VirtualGrad", "it stands for gradients")
     "Copy", "Identity", "MarkDynamicVar", "MarkNoBroadcastElemwise", "PersistentOutputStorage", "Sleep"
 )
 def same(w: OnnxWriter, opr: Opr) -> str:
-    """The input itself."""
+    """Return the input itself."""
     return w.name(opr.inputs[0])
 
 
 @translation("VirtualDep")
 def virtual_dep(w: OnnxWriter, opr: Opr) -> str:
-    """The first input: the others only had to be computed."""
+    """Return the first input: the others only had to be computed."""
     return w.name(opr.inputs[0])
 
 
@@ -37,5 +37,5 @@ def virtual_dep(w: OnnxWriter, opr: Opr) -> str:
     "Host2DeviceCopy",
 )
 def stored(w: OnnxWriter, opr: Opr) -> str:
-    """Initializers and graph inputs, which are made when they are first read."""
+    """Raise: initializers and graph inputs are created when they are first read."""
     raise EngineError(f"{opr.type} is not written as a node")

@@ -13,12 +13,12 @@ __all__ = ["plain_dims", "to_packed", "to_plain"]
 
 
 def _split(packing: Packing) -> bool:
-    """Whether the layout holds channels in two axes."""
+    """Tell whether the layout splits channels into two axes."""
     return len(packing.order) > len(packing.plain)
 
 
 def plain_dims(e: NodeEmitter, dims: Sequence[Dim], packing: Packing) -> list[Dim]:
-    """Sizes of a packed value as those of the plain one."""
+    """Convert the sizes of a packed value to those of the plain one."""
     moved = [dims[a] for a in packing.order]
     if not _split(packing):
         return moved
@@ -26,7 +26,7 @@ def plain_dims(e: NodeEmitter, dims: Sequence[Dim], packing: Packing) -> list[Di
 
 
 def to_plain(w: OnnxWriter, x: str, var: Var, packing: Packing) -> str:
-    """A packed value as a plain one.
+    """Convert a packed value to a plain one.
 
     Args:
         x: the value, of the shape of `var`.
@@ -36,7 +36,7 @@ def to_plain(w: OnnxWriter, x: str, var: Var, packing: Packing) -> str:
 
 
 def to_packed(e: NodeEmitter, x: str, dims: Sequence[Dim], packing: Packing) -> str:
-    """A plain value of those sizes in a packed layout."""
+    """Convert a plain value of those sizes to a packed layout."""
     if _split(packing):
         pack = packing.shape[packing.order[2]]
         x = e.reshape(x, [dims[0], e.arith("Div", dims[1], pack), pack, *dims[2:]])

@@ -21,7 +21,7 @@ REASONS.add("MatrixInverse", "ONNX has no inverse of a matrix")
 
 @translation("MatrixMulV2", "BatchedMatrixMulV2")
 def matrix_mul(w: OnnxWriter, opr: Opr) -> str:
-    """MatMul; of 8-bit integers MatMulInteger."""
+    """Emit MatMul; for 8-bit integers MatMulInteger."""
     p = opr.get(MatrixMul)
     a, b = opr.inputs
     if p.format != Format.DEFAULT:
@@ -56,13 +56,13 @@ def _product(w: OnnxWriter, x: str, y: str, a: DType, b: DType, target: DType) -
 
 
 def _centred_ints(w: OnnxWriter, x: str, dtype: DType) -> str:
-    """Stored integers without their zero point, int32."""
+    """Convert stored integers to int32 without their zero point."""
     out = w.cast(x, ElemType.INT32)
     return w.op("Sub", out, w.const(np.int32(dtype.zero_point))) if dtype.zero_point else out
 
 
 def _packed(w: OnnxWriter, opr: Opr, p: MatrixMul) -> str:
-    """A product of packed matrices: unpacked, multiplied, packed again."""
+    """Multiply packed matrices: unpack, multiply, pack again."""
     a, b = opr.inputs
     types = w.dtype(a), w.dtype(b), w.dtype(opr.outputs[0])
     x, y = w.name(a), w.name(b)
@@ -86,7 +86,7 @@ def _packed(w: OnnxWriter, opr: Opr, p: MatrixMul) -> str:
 
 @translation("Dot")
 def dot(w: OnnxWriter, opr: Opr) -> str:
-    """The sum of products."""
+    """Compute the sum of products."""
     a, b = opr.inputs
     dtype = w.dtype(a)
     wide = ElemType.FLOAT if dtype.is_float else ElemType.INT32
@@ -99,7 +99,7 @@ def dot(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("Cross")
 def cross(w: OnnxWriter, opr: Opr) -> str:
-    """Products of the other two components, one difference for each."""
+    """Multiply the other two components, one difference for each."""
     p, (a, b) = opr.get(Cross), opr.inputs
     rank = w.rank(a)
     axes = axis_of(p.axisa, rank), axis_of(p.axisb, rank), axis_of(p.axisc, rank)

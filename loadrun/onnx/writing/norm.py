@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 @translation("Softmax")
 def softmax(w: OnnxWriter, opr: Opr) -> str:
-    """Softmax."""
+    """Emit Softmax."""
     (x,) = opr.inputs
     rank = w.rank(x)
     return w.stored(w.softmax(w.float(x), axis_of(opr.get(Softmax).axis, rank), rank), w.dtype(x))
@@ -24,7 +24,7 @@ def softmax(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("LRN")
 def lrn(w: OnnxWriter, opr: Opr) -> str:
-    """LRN, whose alpha is divided by the size of the window."""
+    """Emit LRN, whose alpha is divided by the size of the window."""
     p, (x,) = opr.get(LRN), opr.inputs
     if p.n > 2 * (w.shape(x)[1] or 2**30):
         size = 2 * w.fixed(x, [1])[0] + 1
@@ -35,7 +35,7 @@ def lrn(w: OnnxWriter, opr: Opr) -> str:
 
 
 def _moments(w: OnnxWriter, x: str, axes: list[int]) -> tuple[str, str, str]:
-    """Mean, deviation from it and variance over axes, which stay with size 1."""
+    """Compute mean, deviation from it and variance over axes, which stay with size 1."""
     mean = w.reduce("ReduceMean", x, axes)
     gap = w.op("Sub", x, mean)
     return mean, gap, w.reduce("ReduceMean", w.op("Mul", gap, gap), axes)
@@ -50,7 +50,7 @@ def _affine(w: OnnxWriter, opr: Opr, x: str, used: bool) -> str:
 
 @translation("LayerNorm")
 def layer_norm(w: OnnxWriter, opr: Opr) -> list[str]:
-    """LayerNormalization, or the same composed before opset 17."""
+    """Emit LayerNormalization, or compose it before opset 17."""
     p, x = opr.get(LayerNorm), opr.inputs[0]
     rank = w.rank(x)
     first, dtype = rank - int(p.normalized_dim), w.dtype(x)
@@ -75,7 +75,7 @@ def _ones(w: OnnxWriter, x: Var, axes: list[int]) -> str:
 
 @translation("GeneralNorm")
 def general_norm(w: OnnxWriter, opr: Opr) -> list[str]:
-    """Composed; the variance is the difference of two means in float64, as MegEngine has it."""
+    """Compose the normalization; as in MegEngine, the variance is a difference of two means in float64."""
     p, x = opr.get(GeneralNorm), opr.inputs[0]
     axes = list(range(int(p.axis_start), int(p.axis_end)))
     rank = w.rank(x)
@@ -100,7 +100,7 @@ def general_norm(w: OnnxWriter, opr: Opr) -> list[str]:
 
 @translation("GroupNorm", "InstanceNorm")
 def group_norm(w: OnnxWriter, opr: Opr) -> list[str]:
-    """InstanceNormalization on groups as channels where only the result is read; mean and variance composed."""
+    """Emit InstanceNormalization on groups as channels if only the result is read; compose mean and variance."""
     p, x = opr.get(GroupNorm), opr.inputs[0]
     n, channels, *space = w.dims(x)
     groups: Dim = channels if opr.type == "InstanceNorm" else int(p.group)
@@ -123,7 +123,7 @@ def group_norm(w: OnnxWriter, opr: Opr) -> list[str]:
 
 @translation("BatchNormV1")
 def batch_norm(w: OnnxWriter, opr: Opr) -> list[str]:
-    """BatchNormalization in inference with one number a channel; otherwise composed."""
+    """Emit BatchNormalization for inference with one number per channel; else compose it."""
     p = opr.get(BN)
     x, scale, bias, *running = opr.inputs
     dtype = w.dtype(x)
@@ -143,7 +143,7 @@ def batch_norm(w: OnnxWriter, opr: Opr) -> list[str]:
 def _running_statistics(
     w: OnnxWriter, opr: Opr, p: BN, mean: str, variance: str, axes: list[int]
 ) -> list[str]:
-    """Running statistics, moved towards those of the batch."""
+    """Move running statistics towards those of the batch."""
     count = 1.0
     for n in w.fixed(opr.inputs[0], axes):
         count *= n

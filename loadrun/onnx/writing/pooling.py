@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 @translation("PoolingV1")
 def pooling(w: OnnxWriter, opr: Opr) -> str:
-    """MaxPool or AveragePool."""
+    """Emit MaxPool or AveragePool."""
     p = opr.get(Pooling)
     attributes = {
         "kernel_shape": [p.window_h, p.window_w],
@@ -37,7 +37,7 @@ def pooling(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("AdaptivePoolingV1")
 def adaptive_pooling(w: OnnxWriter, opr: Opr) -> str:
-    """MaxPool or AveragePool of the windows that follow from the sizes, which must be fixed; or a global one."""
+    """Emit MaxPool or AveragePool with windows that follow from the sizes, which must be fixed; or a global one."""
     p = opr.get(AdaptivePooling)
     x, want = opr.inputs
     sizes = w.split_dims(want)
@@ -97,10 +97,10 @@ def _average(
         data = to_plain(w, w.float(x), x, packing)
         out = w.op("AveragePool", data, count_include_pad=include, **attributes)
         if dtype.name == "Int8":
-            # The plain average is cut toward zero, the other rounded.
+            # The plain average truncates, the other rounds.
             return w.cast(w.cast(out if include else w.round_away(out), ElemType.INT32), ElemType.INT8)
         return w.stored(out, dtype)
-    # Averages of integers are halves often: they are rounded before the scale blurs them.
+    # Averages of integers are often halves: round them before the scale blurs them.
     whole = w.cast(w.name(x), ElemType.FLOAT)
     if dtype.zero_point:
         whole = w.op("Sub", whole, w.f32(dtype.zero_point))

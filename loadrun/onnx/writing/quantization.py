@@ -11,7 +11,7 @@ __all__: list[str] = []
 
 @translation("FakeQuant")
 def fake_quant(w: OnnxWriter, opr: Opr) -> str:
-    """``(clamp(round(x / scale) + zero_point) - zero_point) * scale``."""
+    """Compute ``(clamp(round(x / scale) + zero_point) - zero_point) * scale``."""
     p = opr.get(FakeQuant)
     x, scale, zero = (w.name(v) for v in opr.inputs)
     q = w.op("Add", w.round_away(w.op("Div", x, scale)), zero)
@@ -21,7 +21,7 @@ def fake_quant(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("TQT")
 def tqt(w: OnnxWriter, opr: Opr) -> str:
-    """Fake quantization with step ``2 ** scale``."""
+    """Fake-quantize with step ``2 ** scale``."""
     p = opr.get(TQT)
     x, scale = (w.name(v) for v in opr.inputs)
     step = w.op("Pow", w.f32(2), scale)
@@ -31,7 +31,7 @@ def tqt(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("LSQ")
 def lsq(w: OnnxWriter, opr: Opr) -> str:
-    """``(round(clamp(x / scale + zero_point)) - zero_point) * scale``."""
+    """Compute ``(round(clamp(x / scale + zero_point)) - zero_point) * scale``."""
     p = opr.get(LSQ)
     x, scale, zero = (w.name(v) for v in opr.inputs[:3])
     q = w.clip(w.op("Add", w.op("Div", x, scale), zero), float(p.qmin), float(p.qmax))

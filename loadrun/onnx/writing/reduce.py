@@ -28,7 +28,7 @@ _KINDS = {
 
 
 def _axes(w: OnnxWriter, opr: Opr) -> tuple[list[int], int]:
-    """The axes that are reduced, and the rank of the result."""
+    """Return the axes that are reduced, and the rank of the result."""
     p, rank = opr.get(Reduce), w.rank(opr.inputs[0])
     if -7 <= p.axis < 7:
         return [axis_of(p.axis, rank)], rank
@@ -55,7 +55,7 @@ def _axes(w: OnnxWriter, opr: Opr) -> tuple[list[int], int]:
 
 @translation("ReduceV2")
 def reduce(w: OnnxWriter, opr: Opr) -> str:
-    """ReduceSum and its relatives; the axes of a target shape follow from the sizes."""
+    """Emit ReduceSum and its relatives; the axes of a target shape follow from the sizes."""
     p, x = opr.get(Reduce), opr.inputs[0]
     axes, rank = _axes(w, opr)
     source, target = w.dtype(x), w.dtype(opr.outputs[0])
@@ -125,7 +125,7 @@ def _quantized(w: OnnxWriter, p: Reduce, x: str, source: DType, target: DType, a
 
 @translation("CumsumV1")
 def cumsum(w: OnnxWriter, opr: Opr) -> str:
-    """CumSum."""
+    """Emit CumSum."""
     p, (x,) = opr.get(Cumsum), opr.inputs
     dtype = w.dtype(x)
     elem = elem_of(dtype)

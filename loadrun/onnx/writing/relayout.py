@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 @translation("RelayoutFormatV1")
 def relayout(w: OnnxWriter, opr: Opr) -> str:
-    """Channels into packs or out of them; sizes other than the batch must be fixed."""
+    """Move channels into packs or out of them; sizes other than the batch must be fixed."""
     p, (x,) = opr.get(P.RelayoutFormat), opr.inputs
     shape = w.shape(x)
     plan = relayout_plan(p, w.example(x), w.dtype(x), w.dtype(opr.outputs[0]))
@@ -61,7 +61,7 @@ def relayout(w: OnnxWriter, opr: Opr) -> str:
 def _merged_sizes(
     w: OnnxWriter, opr: Opr, order: tuple[int, ...], owner: tuple[int, ...], plain: tuple[int, ...]
 ) -> list[Dim]:
-    """Sizes of the whole axes, each the product of those that it is merged from."""
+    """Return the sizes of the whole axes, each the product of those that it is merged from."""
     out: list[Dim] = []
     for i in range(len(plain)):
         out.append(w.product([w.dim(opr.inputs[0], a) for a, o in zip(order, owner, strict=True) if o == i]))

@@ -24,7 +24,7 @@ _MODE = {
 
 
 def store(w: OnnxWriter, x: str, dtype: DType) -> str:
-    """Float32 results as image operators store them: integers round halves away from zero."""
+    """Convert float32 results to the stored type of image operators: integers round halves away from zero."""
     if dtype.is_float:
         return w.stored(x, dtype)
     whole = w.round_away(x)
@@ -88,7 +88,7 @@ def _resize(w: OnnxWriter, x: str, dims: list[Dim], mode: InterpolationMode) -> 
 
 
 def _matrix(size: int, out: int, mode: InterpolationMode, larger: bool) -> Array:
-    """What one axis of an OpenCV resize does, as a matrix [out, size]: the images of unit vectors.
+    """Build the matrix [out, size] of an OpenCV resize along one axis from the images of unit vectors.
 
     Args:
         larger: whether any axis grows, which changes how areas are weighted along the other.

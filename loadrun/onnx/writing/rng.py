@@ -24,19 +24,19 @@ def _zeros(w: OnnxWriter, shape: Var) -> str:
 
 
 def _uniform_like(w: OnnxWriter, x: str) -> str:
-    """Numbers in (0, 1]: ONNX's lie in [0, 1)."""
+    """Draw numbers in (0, 1]: ONNX's lie in [0, 1)."""
     return w.op("Sub", w.f32(1), w.op("RandomUniformLike", x, dtype=int(ElemType.FLOAT)))
 
 
 @translation("UniformRNGV1")
 def uniform(w: OnnxWriter, opr: Opr) -> str:
-    """RandomUniformLike."""
+    """Emit RandomUniformLike."""
     return w.stored(_uniform_like(w, _zeros(w, opr.inputs[0])), w.dtype(opr.outputs[0]))
 
 
 @translation("GaussianRNGV1")
 def gaussian(w: OnnxWriter, opr: Opr) -> str:
-    """RandomNormalLike."""
+    """Emit RandomNormalLike."""
     p = opr.get(P.GaussianRNG)
     out = w.op(
         "RandomNormalLike",
@@ -50,14 +50,14 @@ def gaussian(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("ExponentialRNG")
 def exponential(w: OnnxWriter, opr: Opr) -> str:
-    """The negative logarithm of RandomUniformLike over the rate."""
+    """Divide the negative logarithm of RandomUniformLike by the rate."""
     rate = w.float(opr.inputs[0])
     drawn = w.op("Neg", w.op("Log", _uniform_like(w, rate)))
     return w.stored(w.op("Div", drawn, rate), w.dtype(opr.outputs[0]))
 
 
 def _random_order(w: OnnxWriter, n: str) -> str:
-    """The numbers below n (an int64 vector of one) in random order, int64."""
+    """Shuffle the numbers below n (an int64 vector of one), int64."""
     keys = w.op("RandomUniformLike", w.expand(w.f32(0), n), dtype=int(ElemType.FLOAT))
     w.need(10, "a random order")
     return w.ops("TopK", keys, n, out=2, axis=0)[1]
@@ -65,7 +65,7 @@ def _random_order(w: OnnxWriter, n: str) -> str:
 
 @translation("PermutationRNG")
 def permutation(w: OnnxWriter, opr: Opr) -> str:
-    """The order of random keys by TopK."""
+    """Order random keys by TopK."""
     dims = w.split_dims(opr.inputs[0])
     total = w.product(dims)
     out = w.reshape(_random_order(w, w.vector([total])), dims)
@@ -82,7 +82,7 @@ def shuffle(w: OnnxWriter, opr: Opr) -> list[str]:
 
 @translation("MultinomialRNG")
 def multinomial(w: OnnxWriter, opr: Opr) -> str:
-    """Multinomial of logarithms; without replacement the order of exponential keys."""
+    """Emit Multinomial of logarithms; without replacement the order of exponential keys."""
     p, (probs,) = opr.get(P.MultinomialRNG), opr.inputs
     value = w.float(probs)
     if p.replacement:
@@ -96,7 +96,7 @@ def multinomial(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("Dropout")
 def dropout(w: OnnxWriter, opr: Opr) -> list[str]:
-    """The input times a random mask; nothing is dropped where the probability is 0."""
+    """Multiply the input by a random mask; drop nothing if the probability is 0."""
     (x,) = opr.inputs
     dtype, prob = w.dtype(x), np.float32(opr.get(P.Dropout).drop_prob)
     if not prob:

@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 
 def _gates(w: OnnxWriter, opr: Opr) -> str:
-    """``x @ w_ih.T + b_ih + h @ w_hh.T + b_hh`` in float32."""
+    """Compute ``x @ w_ih.T + b_ih + h @ w_hh.T + b_hh`` in float32."""
     x, w_ih, b_ih, h, w_hh, b_hh = opr.inputs[:6]
     parts = []
     for value, weight, bias in ((x, w_ih, b_ih), (h, w_hh, b_hh)):
@@ -31,14 +31,14 @@ def _activate(w: OnnxWriter, x: str, mode: RNNCellNonlineMode) -> str:
 
 @translation("RNNCellForward")
 def rnn_cell(w: OnnxWriter, opr: Opr) -> str:
-    """Two Gemm and an activation."""
+    """Emit two Gemm and an activation."""
     out = _activate(w, _gates(w, opr), opr.get(RNNCell).nonlineMode)
     return w.stored(out, w.dtype(opr.outputs[0]))
 
 
 @translation("LSTMCellForward")
 def lstm_cell(w: OnnxWriter, opr: Opr) -> list[str]:
-    """Two Gemm, the gates and the new states."""
+    """Emit two Gemm, the gates and the new states."""
     gates = _gates(w, opr)
     n = w.fixed(opr.inputs[3], [1])[0]
     i, f, g, o = w.split(gates, [n] * 4, 1)
@@ -57,7 +57,7 @@ _ORDER = {1: [0], 4: [0, 3, 1, 2]}
 
 
 def _layer_weights(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[tuple[Array, Array, Array]]:
-    """W, R and B of ONNX for every layer, from MegEngine's flat weights."""
+    """Split MegEngine's flat weights into ONNX's W, R and B for every layer."""
     directions, hidden = 2 if p.bidirectional else 1, p.hidden_size
     flat, at = flat.reshape(-1).astype(np.float32), 0
 
@@ -83,7 +83,7 @@ def _layer_weights(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[tu
 
 @translation("RNNForward", "LSTMForward")
 def stack(w: OnnxWriter, opr: Opr) -> list[str]:
-    """One RNN or LSTM for every layer."""
+    """Emit one RNN or LSTM per layer."""
     is_lstm = opr.type == "LSTMForward"
     p: RNN | LSTM = opr.get(LSTM) if is_lstm else opr.get(RNN)
     x, *states, weights = opr.inputs
@@ -127,7 +127,7 @@ def stack(w: OnnxWriter, opr: Opr) -> list[str]:
 
 
 def _layers_of(w: OnnxWriter, state: Var, layers: int, directions: int) -> list[str]:
-    """The first states of every layer."""
+    """Split the first states into those of every layer."""
     if layers < 1:
         raise UnsupportedOprError("no layers")
     return w.split(w.float(state), [directions] * layers, 0)

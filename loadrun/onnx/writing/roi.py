@@ -23,13 +23,13 @@ __all__: list[str] = []
 
 
 def _columns(w: OnnxWriter, x: str, count: int) -> list[str]:
-    """Columns of a matrix [M, count] as vectors [M]."""
+    """Split a matrix [M, count] into column vectors [M]."""
     return [w.squeeze(part, [1]) for part in w.split(x, [1] * count, 1)]
 
 
 @translation("ROIAlignV1")
 def roi_align(w: OnnxWriter, opr: Opr) -> list[str]:
-    """Bilinear samples on a grid in every bin by Gather, their mean or maximum."""
+    """Gather bilinear samples on a grid in every bin and reduce them to mean or maximum."""
     p = opr.get(ROIAlign)
     x, rois = opr.inputs
     count = int(p.sample_height * p.sample_width)
@@ -68,7 +68,7 @@ def _centres(w: OnnxWriter, p: ROIAlign, start: str, end: str, pooled: int, samp
 
 @translation("ROIPooling")
 def roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
-    """The maximum or mean of the pixels of every bin, told apart from the others by comparing positions."""
+    """Compute the maximum or mean of the pixels of every bin, selected by comparing positions."""
     p = opr.get(ROIPooling)
     x, rois, size = opr.inputs
     rows, columns = (int(n) for n in w.numbers(size, "the output size"))
@@ -105,7 +105,7 @@ def roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
 
 
 def _members(w: OnnxWriter, start: str, end: str, pooled: int, size: int) -> str:
-    """Whether a bin has a pixel along one axis, Bool [M, pooled, size]."""
+    """Tell whether a bin has a pixel along one axis, Bool [M, pooled, size]."""
     one = w.const(np.int64(1))
     length = w.cast(w.op("Max", w.op("Add", w.op("Sub", end, start), one), one), ElemType.FLOAT)
     width = w.unsqueeze(w.op("Div", length, w.f32(pooled)), [1])
@@ -120,7 +120,7 @@ def _members(w: OnnxWriter, start: str, end: str, pooled: int, size: int) -> str
 
 @translation("DeformablePSROIPoolingForward")
 def deformable_roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
-    """The mean of bilinear samples in bins that are moved, by Gather."""
+    """Average bilinear samples in bins that are moved, by Gather."""
     p = opr.get(DeformablePSROIPooling)
     x, rois = opr.inputs[:2]
     rows, columns, samples = int(p.pooled_h), int(p.pooled_w), int(p.sample_per_part)
@@ -161,7 +161,7 @@ def deformable_roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
 
 
 def _shift(w: OnnxWriter, opr: Opr, p: DeformablePSROIPooling, axis: str) -> str:
-    """How far bins are moved along an axis, [M, PH, PW], in units of the region's size."""
+    """Compute the shift of bins along an axis, [M, PH, PW], in units of the region's size."""
     trans = opr.inputs[2]
     part = int(p.part_size)
     if w.fixed(trans)[1:] != (2, part, part):
@@ -190,7 +190,7 @@ def _float_size(w: OnnxWriter, size: object) -> str:
 
 @translation("NMSKeepMGB")
 def nms_keep(w: OnnxWriter, opr: Opr) -> list[str]:
-    """NonMaxSuppression with scores that fall along the boxes; short rows end with the last kept index."""
+    """Emit NonMaxSuppression with scores that fall along the boxes; short rows end with the last kept index."""
     p = opr.get(NMSKeep)
     (boxes,) = opr.inputs
     batch = w.fixed(boxes, [0])[0]

@@ -17,7 +17,7 @@ _FAR = float(2**30)
 
 
 def number(w: OnnxWriter, n: Dim) -> str:
-    """A size as an int64 value that broadcasts."""
+    """Return a size as an int64 value that broadcasts."""
     return w.const(np.int64(n)) if isinstance(n, int) else n
 
 
@@ -49,11 +49,11 @@ class Pixels:
         self.fill = fill or w.const(np.zeros((), elem.numpy))
 
     def base(self, image: str) -> str:
-        """The first pixel of images, from their int64 numbers."""
+        """Return the first pixel of images, from their int64 indices."""
         return self.w.op("Mul", image, number(self.w, self.area))
 
     def at(self, base: str, y: str, x: str) -> str:
-        """Pixels [..., C] at int64 rows and columns."""
+        """Gather pixels [..., C] at int64 rows and columns."""
         w = self.w
         row, inside_y = self._inside(y, self.height)
         column, inside_x = self._inside(x, self.width)
@@ -65,7 +65,7 @@ class Pixels:
         return w.where(inside, taken, self.fill)
 
     def _inside(self, p: str, size: Dim) -> tuple[str, str]:
-        """The pixel that stands for a position, and whether that lies inside the image."""
+        """Map a position to the pixel it reads, and tell whether it lies inside the image."""
         w = self.w
         n = number(w, size)
         zero, one, two = (w.const(np.int64(k)) for k in (0, 1, 2))
@@ -86,7 +86,7 @@ class Pixels:
         return w.op("Min", q, w.op("Sub", period, q)), ""
 
     def bilinear(self, base: str, y: str, x: str) -> str:
-        """Blended pixels [..., C] at float32 positions."""
+        """Blend pixels [..., C] at float32 positions."""
         w = self.w
         (y0, y1, v), (x0, x1, u) = self._around(y), self._around(x)
         one = w.f32(1)
@@ -104,12 +104,12 @@ class Pixels:
         return total
 
     def _around(self, position: str) -> tuple[str, str, str]:
-        """Both pixels around positions, and how far those are from the first."""
+        """Return both pixels around positions, and the distance from the first."""
         w = self.w
         low = w.op("Floor", position)
         first = w.cast(w.clip(low, -_FAR, _FAR), ElemType.INT64)
         return first, w.op("Add", first, w.const(np.int64(1))), w.op("Sub", position, low)
 
     def image(self, taken: str) -> str:
-        """Pixels [N, OH, OW, C] as a plain image."""
+        """Convert pixels [N, OH, OW, C] to a plain image."""
         return self.w.transpose(taken, [0, 3, 1, 2])

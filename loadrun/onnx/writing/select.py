@@ -17,7 +17,7 @@ _FULL = (ElemType.FLOAT, ElemType.INT32, ElemType.INT64)
 
 
 def _orderable(w: OnnxWriter, var: Var) -> tuple[str, ElemType]:
-    """A value in a type that runtimes order, with the type that it had."""
+    """Cast a value to a type that runtimes can order; return it with its original type."""
     elem = elem_of(w.dtype(var))
     if elem in _FULL:
         return w.name(var), elem
@@ -30,7 +30,7 @@ def _back(w: OnnxWriter, x: str, elem: ElemType) -> str:
 
 @translation("Argmax", "Argmin")
 def argmax(w: OnnxWriter, opr: Opr) -> str:
-    """ArgMax and ArgMin: the first of equal elements."""
+    """Emit ArgMax and ArgMin: the first of equal elements."""
     (x,) = opr.inputs
     value = w.cast(w.name(x), ElemType.FLOAT) if elem_of(w.dtype(x)) is not ElemType.FLOAT else w.name(x)
     kind = "ArgMax" if opr.type == "Argmax" else "ArgMin"
@@ -39,13 +39,13 @@ def argmax(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("Argsort")
 def argsort(w: OnnxWriter, opr: Opr) -> list[str]:
-    """TopK of all elements; descending ones in MegEngine's order of equal elements, which is from the back."""
+    """Emit TopK of all elements; descending ones in MegEngine's order of equal elements, from the back."""
     (x,) = opr.inputs
     return list(_sorted(w, x, w.dim(x, 1), opr.get(P.Argsort).order == P.ArgsortOrder.ASCENDING))
 
 
 def _sorted(w: OnnxWriter, x: Var, k: Dim, ascending: bool) -> tuple[str, str]:
-    """Sorted rows of a matrix and the int32 positions."""
+    """Sort rows of a matrix; return them and the int32 positions."""
     value, elem = _orderable(w, x)
     if ascending:
         values, at = w.topk(value, k, 1, largest=0)
@@ -61,7 +61,7 @@ def _sorted(w: OnnxWriter, x: Var, k: Dim, ascending: bool) -> tuple[str, str]:
 
 @translation("TopK")
 def topk(w: OnnxWriter, opr: Opr) -> str | list[str]:
-    """TopK; KTH_ONLY takes the last one."""
+    """Emit TopK; KTH_ONLY takes the last one."""
     x, k = opr.inputs
     mode = opr.get(P.TopK).mode
     number = w.numbers(k, "k")[0]
@@ -98,7 +98,7 @@ def cond_take(w: OnnxWriter, opr: Opr) -> list[str]:
 
 
 def _condition(w: OnnxWriter, mask: Var, p: P.CondTake) -> str:
-    """Where a mask compares true with the number in the parameters, as Bool."""
+    """Compare a mask with the number in the parameters, as Bool."""
     dtype = w.dtype(mask)
     if dtype.name == "Bool":
         number = w.const(np.int32(bool(c_cast(p.val, np.dtype("?")))))
@@ -123,7 +123,7 @@ def _condition(w: OnnxWriter, mask: Var, p: P.CondTake) -> str:
 
 @translation("NonZero")
 def non_zero(w: OnnxWriter, opr: Opr) -> str:
-    """NonZero."""
+    """Emit NonZero."""
     (x,) = opr.inputs
     condition = _condition(w, x, P.CondTake(mode=P.CondTakeMode.NEQ))
     return w.cast(w.op("NonZero", condition), ElemType.INT32)

@@ -1,4 +1,4 @@
-"""Operators that give a tensor another shape, join and cut tensors, and make new ones."""
+"""Operators that reshape, join and split tensors, and create new ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["common_shape", "stack"]
 
 
 def stack(w: OnnxWriter, dims: list[Dim]) -> str:
-    """Sizes as the int32 vector that MegEngine's graphs compute with."""
+    """Return sizes as the int32 vector that MegEngine's graphs compute with."""
     sizes = w.vector(dims)
     made = w.cast(sizes, ElemType.INT32)
     w.wide[made] = sizes
@@ -25,7 +25,7 @@ def stack(w: OnnxWriter, dims: list[Dim]) -> str:
 
 
 def common_shape(w: OnnxWriter, variables: list[Var]) -> list[Dim]:
-    """The shape to which variables broadcast together."""
+    """Return the shape to which variables broadcast together."""
     given = [v for v in variables if w.shape(v) != (1,)] or variables[:1]
     rank = max(w.rank(v) for v in given)
     out: list[Dim] = []
@@ -45,7 +45,7 @@ def common_shape(w: OnnxWriter, variables: list[Var]) -> list[Dim]:
 
 @translation("GetVarShapeV1")
 def get_var_shape(w: OnnxWriter, opr: Opr) -> str:
-    """Shape, or one entry of it; of several inputs what they broadcast to."""
+    """Emit Shape, or one entry of it; for several inputs the shape that they broadcast to."""
     axis = opr.get(P.OptionalAxisV1).axis
     dims = common_shape(w, list(opr.inputs))
     if axis != NO_AXIS:
@@ -88,7 +88,7 @@ def dimshuffle(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("AxisAddRemove")
 def axis_add_remove(w: OnnxWriter, opr: Opr) -> str:
-    """Unsqueeze and Squeeze, one after the other; the only axis of ``[1]`` stays."""
+    """Emit Unsqueeze and Squeeze, one after the other; the only axis of ``[1]`` stays."""
     (x,) = opr.inputs
     out, ndim = w.name(x), w.rank(x)
     for method, axis in opr.get(P.AxisAddRemove).desc:
@@ -103,7 +103,7 @@ def axis_add_remove(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("Concat")
 def concat(w: OnnxWriter, opr: Opr) -> str:
-    """Concat."""
+    """Emit Concat."""
     dtype = w.dtype(opr.outputs[0])
     rank = w.rank(opr.inputs[0])
     parts = [
@@ -125,14 +125,14 @@ def split(w: OnnxWriter, opr: Opr) -> list[str]:
 
 @translation("Alloc")
 def alloc(w: OnnxWriter, opr: Opr) -> str:
-    """Zeros, where MegEngine leaves memory as it is."""
+    """Emit zeros, where MegEngine leaves memory as it is."""
     dtype = w.dtype(opr.outputs[0])
     return w.expand(w.const(np.zeros((), elem_of(dtype).numpy)), w.vector(w.split_dims(opr.inputs[0])))
 
 
 @translation("Linspace")
 def linspace(w: OnnxWriter, opr: Opr) -> str:
-    """A Range, scaled and shifted in float64."""
+    """Emit a Range, scaled and shifted in float64."""
     start, stop, num = opr.inputs
     n = w.split_dims(num)[0]
     low, high = (w.cast(w.float(v), ElemType.DOUBLE) for v in (start, stop))
@@ -150,7 +150,7 @@ def linspace(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("Eye")
 def eye(w: OnnxWriter, opr: Opr) -> str:
-    """EyeLike."""
+    """Emit EyeLike."""
     p = opr.get(P.Eye)
     dims = w.split_dims(opr.inputs[0])
     if len(dims) == 1:
@@ -160,14 +160,14 @@ def eye(w: OnnxWriter, opr: Opr) -> str:
 
 
 def _eye_mask(w: OnnxWriter, dims: list[Dim], k: int) -> str:
-    """A Bool matrix that is true on diagonal `k`."""
+    """Build a Bool matrix that is true on diagonal `k`."""
     rows, columns = (w.unsqueeze(w.range(d), [axis]) for d, axis in zip(dims, (1, 0), strict=True))
     return w.op("Equal", w.op("Add", rows, w.const(np.int64(k))), columns)
 
 
 @translation("Diag")
 def diag(w: OnnxWriter, opr: Opr) -> str:
-    """A vector spread along a diagonal by Where, or the elements of a matrix picked by their indices."""
+    """Spread a vector along a diagonal by Where, or pick the elements of a matrix by their indices."""
     (x,) = opr.inputs
     k, dtype = opr.get(P.Diag).k, w.dtype(x)
     first, second = max(-k, 0), max(k, 0)
@@ -222,7 +222,7 @@ def padding(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("MaskedFill")
 def masked_fill(w: OnnxWriter, opr: Opr) -> str:
-    """Where; the mask's shape is a prefix of the input's."""
+    """Emit Where; the mask's shape is a prefix of the input's."""
     x, mask = opr.inputs
     dtype = w.dtype(x)
     fill = np.asarray(c_cast(opr.get(P.Fill).value, dtype.np), dtype.np)
@@ -230,7 +230,7 @@ def masked_fill(w: OnnxWriter, opr: Opr) -> str:
 
 
 def select(w: OnnxWriter, mask: str, a: str, b: str, trailing: int, dtype: DType) -> str:
-    """Where on a mask that has `trailing` axes less than the values, in a type that ONNX Runtime can select."""
+    """Emit Where for a mask with `trailing` fewer axes than the values, in a type that ONNX Runtime can select."""
     if trailing > 0:
         shape = w.op("Concat", w.op("Shape", mask), w.ints(*(1,) * trailing), axis=0)
         mask = w.op("Reshape", mask, shape)
@@ -242,7 +242,7 @@ def select(w: OnnxWriter, mask: str, a: str, b: str, trailing: int, dtype: DType
 
 @translation("Where")
 def where(w: OnnxWriter, opr: Opr) -> str:
-    """Where."""
+    """Emit Where."""
     mask, x, y = opr.inputs
     dtype = w.dtype(opr.outputs[0])
     return select(w, w.name(mask), w.name(x), w.name(y), 0, dtype)

@@ -38,7 +38,7 @@ class _Image:
 
 
 def _output(w: OnnxWriter, x: str, image: _Image, fmt: Format, batch: Dim, rows: Dim, columns: Dim) -> str:
-    """A plain result in a layout."""
+    """Convert a plain result to a layout."""
     dims = [batch, image.dims[1], rows, columns]
     channels = image.dims[1]
     if fmt == Format.NCHW4 and image.packing.order != (0, 1, 4, 2, 3):
@@ -51,26 +51,26 @@ def _output(w: OnnxWriter, x: str, image: _Image, fmt: Format, batch: Dim, rows:
 
 
 def _grid(w: OnnxWriter, rows: Dim, columns: Dim, elem: ElemType) -> tuple[str, str]:
-    """Row and column numbers of the output's pixels, [OH, 1] and [OW]."""
+    """Return row and column numbers of the output's pixels, [OH, 1] and [OW]."""
     h = w.unsqueeze(w.cast(w.range(rows), elem), [1])
     return h, w.cast(w.range(columns), elem)
 
 
 def _entries(w: OnnxWriter, matrices: str, count: int, elem: ElemType) -> list[str]:
-    """Entries of matrices [n, r, c] as values [n, 1, 1]."""
+    """Return entries of matrices [n, r, c] as values [n, 1, 1]."""
     flat = w.reshape(matrices, [-1, count])
     flat = w.cast(flat, elem) if elem is not ElemType.FLOAT else flat
     return [w.reshape(w.slice(flat, [i], [i + 1], [1]), [-1, 1, 1]) for i in range(count)]
 
 
 def _linear(w: OnnxWriter, a: str, b: str, c: str, x: str, y: str) -> str:
-    """``a x + b y + c``."""
+    """Compute ``a x + b y + c``."""
     return w.op("Add", w.op("Add", w.op("Mul", a, x), w.op("Mul", b, y)), c)
 
 
 @translation("WarpPerspectiveV2")
 def warp_perspective(w: OnnxWriter, opr: Opr) -> str:
-    """Positions from the matrices, pixels by Gather."""
+    """Compute positions from the matrices, then gather pixels."""
     p = opr.get(WarpPerspective)
     ranks = [w.rank(v) for v in opr.inputs]
     with_index = len(ranks) > 3 and ranks[-2] != 3
@@ -120,7 +120,7 @@ def _convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
 def _sampled(
     w: OnnxWriter, image: _Image, which: str, y: str, x: str, border: BorderMode, value: float, finite: bool
 ) -> str:
-    """A plain image [n, C, OH, OW] sampled at float positions."""
+    """Sample a plain image [n, C, OH, OW] at float positions."""
     pixels = Pixels(w, image.value, image.dims, border, w.f32(value))
     out = pixels.bilinear(pixels.base(which), y, x)
     if border == BorderMode.CONSTANT and finite:
@@ -141,7 +141,7 @@ def _double(w: OnnxWriter, value: float) -> str:
 
 
 def _rounded(w: OnnxWriter, x: str) -> str:
-    """Float64 numbers rounded to int64, halves to even, within int32."""
+    """Round float64 numbers to int64, halves to even, within int32."""
     limit = np.iinfo(np.int32)
     held = w.op("Min", w.op("Max", x, _double(w, limit.min)), _double(w, limit.max))
     return w.cast(w.op("Round", held), ElemType.INT64)
@@ -150,7 +150,7 @@ def _rounded(w: OnnxWriter, x: str) -> str:
 def _fixed_perspective(
     w: OnnxWriter, matrix: str, rows: Dim, columns: Dim, mode: InterpolationMode
 ) -> tuple[str, ...]:
-    """Columns and rows of pixels, and their fractions in 1/32 pixel."""
+    """Return columns and rows of pixels, and their fractions in 1/32 pixel."""
     t = _entries(w, matrix, 9, ElemType.DOUBLE)
     h, v = _grid(w, rows, columns, ElemType.DOUBLE)
     near = mode == InterpolationMode.NEAREST
@@ -240,7 +240,7 @@ def _fixed(
 
 @translation("WarpAffineV2")
 def warp_affine(w: OnnxWriter, opr: Opr) -> str:
-    """Positions from the matrices, pixels by Gather."""
+    """Compute positions from the matrices, then gather pixels."""
     p = opr.get(WarpAffine)
     x, matrix, size = opr.inputs
     image = _Image(w, x, p.format)
@@ -270,7 +270,7 @@ def warp_affine(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("RemapV1")
 def remap(w: OnnxWriter, opr: Opr) -> str:
-    """Pixels at given positions by Gather."""
+    """Gather pixels at given positions."""
     p = opr.get(Remap)
     x, where = opr.inputs
     image = _Image(w, x, p.format)

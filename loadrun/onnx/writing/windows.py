@@ -1,4 +1,4 @@
-"""Windows as data: unfolding and folding images, convolutions that look at each position on its own, correlation."""
+"""Windows as data: unfolding and folding images, convolutions with a filter per position, correlation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["unfolded"]
 
 
 def _movable(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, ElemType]:
-    """A value in a type that runtimes pad, with its own."""
+    """Cast a value to a type that runtimes can pad; return it with its original type."""
     elem = elem_of(dtype)
     if elem in (ElemType.INT16, ElemType.UINT16):
         return w.cast(x, ElemType.INT32), elem
@@ -28,13 +28,13 @@ def _movable(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, ElemType]:
 
 
 def _window_count(w: OnnxWriter, n: Dim, window: int, pad: int, stride: int, dilate: int) -> Dim:
-    """How many windows there are along an axis."""
-    room = w.arith("Add", n, 2 * pad - ((window - 1) * dilate + 1))
-    return w.arith("Add", w.arith("Div", room, stride), 1)
+    """Count the windows along an axis."""
+    extent = w.arith("Add", n, 2 * pad - ((window - 1) * dilate + 1))
+    return w.arith("Add", w.arith("Div", extent, stride), 1)
 
 
 def _index(w: OnnxWriter, out: Dim, window: int, stride: int, dilate: int) -> str:
-    """Positions [window, out] in the padded axis."""
+    """Return positions [window, out] in the padded axis."""
     if isinstance(out, int):
         return w.const(np.arange(window)[:, None] * dilate + np.arange(out, dtype=np.int64) * stride)
     taps = w.const((np.arange(window, dtype=np.int64) * dilate)[:, None])
@@ -52,7 +52,7 @@ def unfolded(
     dilate: Sequence[int],
     fill: str = "",
 ) -> str:
-    """What every tap of every window sees: two axes of `x` become (window, position) pairs; zero outside."""
+    """Gather every tap of every window: two axes of `x` become (window, position) pairs; zero outside."""
     rank = len(dims)
     if any(pad):
         pads = [0] * (2 * rank)
@@ -94,7 +94,7 @@ def images2neibs(w: OnnxWriter, opr: Opr) -> str:
 
 
 def _spread(size: int, taps: Taps) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """A matrix [size, window * out] that puts every tap of every window at its place."""
+    """Build a matrix [size, window * out] that puts every tap of every window at its place."""
     out = np.zeros((size, taps.window, taps.out), np.float32)
     for k, to, at in taps:
         out[range(*at.indices(size)), k, range(*to.indices(taps.out))] = 1
@@ -103,7 +103,7 @@ def _spread(size: int, taps: Taps) -> np.ndarray[tuple[int, ...], np.dtype[np.fl
 
 @translation("SlidingWindowTranspose")
 def sliding_window_transpose(w: OnnxWriter, opr: Opr) -> str:
-    """Products with matrices of zeros and ones that put every tap at its place."""
+    """Multiply by matrices of zeros and ones that put every tap at its place."""
     p, (x,) = opr.get(P.SlidingWindowTranspose), opr.inputs
     dtype = w.dtype(x)
     n, c, oh, ow = w.dims(x)[:4]
@@ -124,7 +124,7 @@ def sliding_window_transpose(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("MaskPropagate")
 def mask_propagate(w: OnnxWriter, opr: Opr) -> str:
-    """The largest of what is not zero in every window, gathered by rows and columns."""
+    """Tell for every window whether any element is nonzero, gathered by rows and columns."""
     p, (x,) = opr.get(P.MaskPropagate), opr.inputs
     some = w.cast(w.cast(w.name(x), ElemType.BOOL), ElemType.INT32)
     out = unfolded(
@@ -147,7 +147,7 @@ def mask_propagate(w: OnnxWriter, opr: Opr) -> str:
 def _columns(
     w: OnnxWriter, x: Var, p: P.Convolution | P.LocalShare, kernel: Sequence[int], flip: bool
 ) -> str:
-    """[N, C, KH, OH, KW, OW] in float32."""
+    """Unfold to [N, C, KH, OH, KW, OW] in float32."""
     out = unfolded(
         w,
         w.float(x),
@@ -167,7 +167,7 @@ def _axes_swapped(w: OnnxWriter, x: str, axes: tuple[int, int]) -> str:
 
 @translation("LocalV2", "GroupLocalV2")
 def local(w: OnnxWriter, opr: Opr) -> str:
-    """Windows times the filter of every position by MatMul."""
+    """Multiply windows by the filter of every position with MatMul."""
     p, (x, f) = opr.get(P.Convolution), opr.inputs
     grouped = opr.type == "GroupLocalV2"
     shape = w.fixed(f)
@@ -184,7 +184,7 @@ def local(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("LocalShareForwardV1")
 def local_share(w: OnnxWriter, opr: Opr) -> str:
-    """Windows times the filter of every cell by MatMul."""
+    """Multiply windows by the filter of every cell with MatMul."""
     p, (x, f) = opr.get(P.LocalShare), opr.inputs
     shape = w.fixed(f)
     groups, gh, gw, icg, fh, fw, ocg = shape if p.sparse == Sparse.GROUP else (1, *shape)
@@ -204,7 +204,7 @@ def local_share(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("RegionRestrictedConvolution")
 def region_restricted(w: OnnxWriter, opr: Opr) -> str:
-    """Windows with zeros where the region differs, times the filter by MatMul."""
+    """Zero windows where the region differs, then multiply by the filter with MatMul."""
     p, (x, f, rin, rout) = opr.get(P.Convolution), opr.inputs
     shape = w.fixed(f)
     groups, ocg, icg, fh, fw = shape if p.sparse == Sparse.GROUP else (1, *shape)
@@ -229,7 +229,7 @@ def region_restricted(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("MaskConvolutionV2")
 def mask_convolution(w: OnnxWriter, opr: Opr) -> str:
-    """Conv, with zeros where the mask is 0."""
+    """Emit Conv, with zeros where the mask is 0."""
     p, (x, f, mask) = opr.get(P.Convolution), opr.inputs
     shape = w.fixed(f)
     groups, ocg, icg, fh, fw = shape if p.sparse == Sparse.GROUP else (1, *shape)
@@ -251,7 +251,7 @@ def mask_convolution(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("DeformableConvForwardV1")
 def deformable(w: OnnxWriter, opr: Opr) -> str:
-    """DeformConv."""
+    """Emit DeformConv."""
     p, (x, f, offset, mask) = opr.get(P.Convolution), opr.inputs
     shape = w.fixed(f)
     groups, ocg, icg, fh, fw = shape if p.sparse == Sparse.GROUP else (1, *shape)
@@ -275,7 +275,7 @@ def deformable(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("CorrelationForward")
 def correlation(w: OnnxWriter, opr: Opr) -> str:
-    """One product or difference for every displacement, averaged over channels and window."""
+    """Compute one product or difference for every displacement, averaged over channels and window."""
     p, (a, b) = opr.get(P.Correlation), opr.inputs
     shape = (1, *w.fixed(a, [1, 2, 3]))
     plan = correlation_plan(p, shape, shape)

@@ -1,10 +1,10 @@
-"""What a translation works with: an `NodeEmitter` that knows the variables of a graph of MegEngine's operators.
+"""The context of a translation: a `NodeEmitter` that knows the variables of a graph of MegEngine's operators.
 
 Dtypes come from `loadrun.ops.infer`. Shapes are inferred for several sets of input sizes, the example's and others in
-which the dynamic axes differ: what is the same in all of them is fixed, the rest is computed in the ONNX graph. The
+which the dynamic axes differ: sizes equal in all of them are fixed, the rest is computed in the ONNX graph. The
 same holds for shape arithmetic: values that agree become constants.
 
-Quantized values are held as their stored integers. BFloat16 ones are held as float32 and rounded after every operator.
+Quantized values are kept as their stored integers, BFloat16 ones as float32, rounded after every operator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .emitter import Dim, NodeEmitter, UnsupportedOprError
 __all__ = ["TRANSLATIONS", "OnnxWriter", "Sizes", "Translation", "elem_of", "reason", "translation"]
 
 Sizes = tuple[int | None, ...]
-"""A shape; None where the size depends on what is fed."""
+"""A shape; None where the size depends on the inputs."""
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
 _FAMILIES = (
     *(
@@ -47,10 +47,10 @@ _FAMILIES = (
 SizeRule = Callable[["OnnxWriter", Opr], "list[Dim] | None"]
 _HOMES = [f"{__package__}.{family}" for family in _FAMILIES]
 TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)
-"""How operators of each type are written; a translation gives the names of the outputs."""
+"""Translations by operator type; each returns the names of the outputs."""
 translation = TRANSLATIONS.register
 REASONS: Registry[str, str] = Registry("reason", _HOMES)
-"""Why operators of a type have no translation."""
+"""Reasons why operators of a type have no translation."""
 _CATEGORIES = {
     "backward": "it computes gradients, which belong to training",
     "training": "it belongs to training",
@@ -58,11 +58,11 @@ _CATEGORIES = {
     "control_flow": "MegEngine itself can neither dump nor load it",
 }
 BFLOAT16 = 16
-"""ONNX's number of bfloat16, which only ever stands as the target of a Cast."""
+"""ONNX's number of bfloat16, used only as the target of a Cast."""
 
 
 def elem_of(dtype: DType) -> ElemType:
-    """The ONNX type in which values of a dtype are held.
+    """Return the ONNX type in which values of a dtype are stored.
 
     Raises:
         UnsupportedOprError: ONNX has none.
@@ -76,7 +76,7 @@ def elem_of(dtype: DType) -> ElemType:
 
 
 def reason(name: str) -> str:
-    """Why operators of a type cannot be written.
+    """Explain why operators of a type cannot be written.
 
     >>> reason("SVD")
     'ONNX has no singular value decomposition'
@@ -91,7 +91,7 @@ def reason(name: str) -> str:
 
 
 def followed_sizes(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
-    """The numbers in a vector of sizes, each by itself, where they are known so; None for other values.
+    """Return the numbers in a vector of sizes one by one, where they are symbolic; None for other values.
 
     Runtimes and importers follow such arithmetic best when it does not go through vectors.
     """
@@ -102,7 +102,7 @@ def followed_sizes(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
 
 
 SIZE_RULES: Registry[str, SizeRule] = Registry("rule of sizes", (f"{__package__}.following",))
-"""How vectors of sizes come out of operators, by operator type."""
+"""Rules for operators on vectors of sizes, by operator type."""
 size_rule = SIZE_RULES.register
 
 
@@ -111,7 +111,7 @@ class OnnxWriter(NodeEmitter):
 
     Args:
         opset: version of ONNX's operators.
-        known: what is inferred, for each set of input sizes; the first is the example's.
+        known: inferred facts for each set of input sizes; the first is the example's.
         observed: shapes of variables that inference does not know, as one run gave them.
     """
 
@@ -182,10 +182,10 @@ class OnnxWriter(NodeEmitter):
         finally:
             self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors = outer
 
-    # What is known
+    # Facts about variables
 
     def shape(self, var: Var) -> Sizes:
-        """Shape of a variable.
+        """Return the shape of a variable.
 
         Raises:
             UnsupportedOprError: not even its rank is known.
@@ -203,7 +203,7 @@ class OnnxWriter(NodeEmitter):
         )
 
     def fixed(self, var: Var, axes: Sequence[int] | None = None) -> tuple[int, ...]:
-        """Sizes of a variable (along some axes) that must not change.
+        """Return the sizes of a variable (along some axes), which must not change.
 
         Raises:
             UnsupportedOprError: one does.
@@ -216,24 +216,24 @@ class OnnxWriter(NodeEmitter):
         return tuple(n for _, n in chosen if n is not None)
 
     def example(self, var: Var) -> tuple[int, ...]:
-        """Shape of a variable with the example's sizes; unknown ones as one run gave them."""
+        """Return the shape of a variable with the example's sizes; unknown ones as one run gave them."""
         found = self.known[0].shapes.get(var.id, self.observed.get(var.id))
         if found is None:
             raise UnsupportedOprError(f"the shape of {var.label!r} is known only when the model runs")
         return found
 
     def rank(self, var: Var) -> int:
-        """Number of dimensions."""
+        """Return the number of dimensions."""
         return len(self.shape(var))
 
     def dtype(self, var: Var) -> DType:
-        """Data type of a variable."""
+        """Return the data type of a variable."""
         if var.dtype is None:
             raise EngineError(f"the dtype of {var.label!r} is not inferred yet")
         return var.dtype
 
     def value(self, var: Var) -> Array | None:
-        """The value of a variable that is the same in every run and at all sizes, else None."""
+        """Return the value of a variable that is the same in every run and at all sizes, else None."""
         opr = var.owner
         if opr.type != "Host2DeviceCopy" and opr.tensors:
             if var.id not in self.weights:
@@ -249,7 +249,7 @@ class OnnxWriter(NodeEmitter):
         return first
 
     def constant(self, var: Var, what: str) -> Array:
-        """The value of a variable that must be constant.
+        """Return the value of a variable that must be constant.
 
         Raises:
             UnsupportedOprError: it is not.
@@ -260,7 +260,7 @@ class OnnxWriter(NodeEmitter):
         return found
 
     def numbers(self, var: Var, what: str) -> tuple[int, ...]:
-        """Whole numbers in a variable that must be constant."""
+        """Return the integers in a variable that must be constant."""
         return tuple(int(v) for v in self.constant(var, what).reshape(-1))
 
     def note(self, opr: Opr, text: str) -> None:
@@ -270,7 +270,7 @@ class OnnxWriter(NodeEmitter):
     # Values
 
     def unsigned(self, x: str, dtype: DType) -> tuple[str, str]:
-        """Stored 8-bit integers as uint8 with a zero point.
+        """Convert stored 8-bit integers to uint8 with a zero point.
 
         ONNX Runtime's products of uint8 with int8 saturate on processors without the right instructions; those of
         uint8 with uint8 never do.
@@ -287,7 +287,7 @@ class OnnxWriter(NodeEmitter):
         return self.cast(wide, ElemType.UINT8), self.const(np.uint8(128))
 
     def name(self, var: Var) -> str:
-        """The ONNX value of a variable, a new initializer for a constant."""
+        """Return the ONNX value of a variable, a new initializer for a constant."""
         if var.id not in self.names:
             value = self.value(var)
             if value is None:
@@ -302,7 +302,7 @@ class OnnxWriter(NodeEmitter):
         return self.names[var.id]
 
     def derived(self, var: Var, what: str, value: Array) -> str:
-        """A constant made from a weight: stored once, and a weight itself."""
+        """Store a constant derived from a weight once, as a weight itself."""
         key = f"{var.label}:{what}"
         if key not in self.initializers:
             self.const(value, key)
@@ -311,7 +311,7 @@ class OnnxWriter(NodeEmitter):
         return key
 
     def real(self, var: Var) -> str:
-        """The numbers that a quantized variable stands for, as float32; other variables as they are."""
+        """Return a quantized variable's real numbers as float32; other variables as they are."""
         dtype = self.dtype(var)
         if not dtype.is_quantized:
             return self.name(var)
@@ -320,13 +320,13 @@ class OnnxWriter(NodeEmitter):
         return self._real[var.id]
 
     def float(self, var: Var) -> str:
-        """A variable as float32 numbers."""
+        """Return a variable as float32 numbers."""
         dtype = self.dtype(var)
         x = self.real(var)
         return x if dtype.is_quantized or dtype.np == np.float32 else self.cast(x, ElemType.FLOAT)
 
     def dequantize(self, x: str, dtype: DType) -> str:
-        """Stored integers as float32 numbers."""
+        """Dequantize stored integers to float32."""
         scale = self.f32(dtype.scale)
         if dtype.name == "QuantizedS16" or self.opset < 10:
             real = self.cast(x, ElemType.FLOAT)
@@ -339,12 +339,12 @@ class OnnxWriter(NodeEmitter):
         return self.op("DequantizeLinear", x, scale, self.const(dtype.np.type(dtype.zero_point)))
 
     def quantize(self, x: str, dtype: DType, noise: int = 3) -> str:
-        """Float32 numbers as stored integers: halves away from zero, as MegEngine rounds them.
+        """Quantize float32 numbers to stored integers: halves away from zero, as MegEngine rounds them.
 
         QuantizeLinear rounds halves to even, so it gets a scale that is a little smaller.
 
         Args:
-            noise: how much smaller, in units of the last place: as much as what precedes may err.
+            noise: how much smaller, in units of the last place: the error that the preceding operators may have.
         """
         low, high = dtype.range
         scale = np.float32(dtype.scale)
@@ -366,7 +366,7 @@ class OnnxWriter(NodeEmitter):
         return self.op("QuantizeLinear", x, self.const(scale), zero)
 
     def stored(self, x: str, dtype: DType) -> str:
-        """Float32 numbers in the form in which values of a dtype are held."""
+        """Convert float32 numbers to the form in which values of a dtype are stored."""
         if dtype.is_quantized:
             return self.quantize(x, dtype)
         if dtype.name == "BFloat16":
@@ -374,12 +374,12 @@ class OnnxWriter(NodeEmitter):
         return x if dtype.np == np.float32 else self.cast(x, elem_of(dtype))
 
     def round_bfloat16(self, x: str) -> str:
-        """Float32 numbers rounded to bfloat16."""
+        """Round float32 numbers to bfloat16."""
         self.need(13, "rounding to bfloat16")
         return self.op("Cast", self.op("Cast", x, to=BFLOAT16), to=int(ElemType.FLOAT))
 
     def int64(self, var: Var) -> str:
-        """An integer variable as int64: shapes, indices, bounds of slices."""
+        """Return an integer variable as int64: shapes, indices, bounds of slices."""
         value = self.value(var)
         if value is not None and value.size <= 1024:
             return self.const(value.astype(np.int64))
@@ -389,7 +389,7 @@ class OnnxWriter(NodeEmitter):
     # Sizes
 
     def dim(self, var: Var, axis: int) -> Dim:
-        """One size of a variable: a number, or a value of the graph."""
+        """Return one size of a variable: a number, or a value of the graph."""
         shape = self.shape(var)
         axis %= len(shape)
         n = shape[axis]
@@ -401,11 +401,11 @@ class OnnxWriter(NodeEmitter):
         return self._dims[key]
 
     def dims(self, var: Var) -> list[Dim]:
-        """All sizes of a variable."""
+        """Return all sizes of a variable."""
         return [self.dim(var, i) for i in range(self.rank(var))]
 
     def split_dims(self, var: Var) -> list[Dim]:
-        """The numbers of an integer vector (a target shape) one by one."""
+        """Return the numbers of an integer vector (a target shape) one by one."""
         value = self.value(var)
         if value is not None:
             return [int(v) for v in value.reshape(-1)]

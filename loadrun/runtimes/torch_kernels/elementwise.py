@@ -106,13 +106,13 @@ def power(node: Node, x: Tensor, y: Tensor) -> Tensor:
 
 @kernel("Max", "Min")
 def extreme(node: Node, *xs: Tensor) -> Tensor:
-    """The largest or smallest of several; NaN wins."""
+    """Compute the largest or smallest of several; NaN wins."""
     return reduce(torch.maximum if node.op == "Max" else torch.minimum, xs)
 
 
 @kernel("Sum")
 def total(node: Node, *xs: Tensor) -> Tensor:
-    """The sum of several."""
+    """Compute the sum of several."""
     return reduce(torch.add, xs)
 
 
@@ -137,19 +137,19 @@ def prelu(node: Node, x: Tensor, slope: Tensor) -> Tensor:
 
 @kernel("Gelu")
 def gelu(node: Node, x: Tensor) -> Tensor:
-    """The Gaussian error linear unit."""
+    """Compute the Gaussian error linear unit."""
     return F.gelu(x, approximate=node.get("approximate", "none"))
 
 
 @kernel("HardSigmoid")
 def hard_sigmoid(node: Node, x: Tensor) -> Tensor:
-    """A line between 0 and 1."""
+    """Compute a line between 0 and 1."""
     return torch.clamp(node.get("alpha", 0.2) * x + node.get("beta", 0.5), 0, 1)
 
 
 @kernel("IsInf")
 def is_inf(node: Node, x: Tensor) -> Tensor:
-    """Where infinities stand."""
+    """Tell where infinities are."""
     result = torch.isinf(x)
     if not node.get("detect_negative", 1):
         result &= x > 0
@@ -168,7 +168,7 @@ def bit_shift(node: Node, x: Tensor, y: Tensor) -> Tensor:
 
 @kernel("Where")
 def where(node: Node, mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """One of two values each."""
+    """Choose one of two values for each element."""
     return torch.where(mask, x, y)
 
 
@@ -186,13 +186,13 @@ def softmax(node: Node, x: Tensor) -> Tensor:
 
 @kernel("LogSoftmax")
 def log_softmax(node: Node, x: Tensor) -> Tensor:
-    """The logarithm of `softmax`."""
+    """Compute the logarithm of `softmax`."""
     return torch.log_softmax(x, node.get("axis", -1))
 
 
 @kernel("CumSum")
 def cumsum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
-    """Running sums."""
+    """Compute running sums."""
     dim = int(axis)
     backward = node.get("reverse", 0)
     x = torch.flip(x, (dim,)) if backward else x
@@ -203,7 +203,7 @@ def cumsum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
 
 
 def axes_of(node: Node, x: Tensor, axes: Tensor | None) -> tuple[int, ...]:
-    """The axes of a reduction: an input in newer opsets, an attribute in older ones, else all."""
+    """Return the axes of a reduction: an input in newer opsets, an attribute in older ones, else all."""
     result = node.get("axes") if axes is None else axes.reshape(-1).tolist()
     return tuple(int(a) % x.dim() for a in result) if result else tuple(range(x.dim()))
 
@@ -241,7 +241,7 @@ _REDUCTIONS: dict[str, Callable[[Tensor, tuple[int, ...], bool], Tensor]] = {
 
 @kernel(*_REDUCTIONS)
 def reduction(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    """Sums and their relatives along axes."""
+    """Compute sums and their relatives along axes."""
     none = axes is not None and not axes.numel()
     if none and node.get("noop_with_empty_axes", 0):
         return x
@@ -249,7 +249,7 @@ def reduction(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
 
 
 def _along(value: Tensor, x: Tensor, axis: int) -> Tensor:
-    """A scale or zero point that is one number, or one along an axis."""
+    """Shape a scale or zero point that is one number, or one along an axis."""
     if value.dim() == 0 or value.numel() == 1:
         return value.reshape(())
     return value.reshape([-1 if i == axis % x.dim() else 1 for i in range(x.dim())])
@@ -257,7 +257,7 @@ def _along(value: Tensor, x: Tensor, axis: int) -> Tensor:
 
 @kernel("DequantizeLinear")
 def dequantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
-    """The numbers that stored integers stand for."""
+    """Compute the numbers that stored integers stand for."""
     axis = node.get("axis", 1)
     real = x.to(torch.int32)
     if zero is not None:
@@ -267,7 +267,7 @@ def dequantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None)
 
 @kernel("QuantizeLinear")
 def quantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
-    """Stored integers of numbers, halves to even."""
+    """Store numbers as integers, halves to even."""
     axis = node.get("axis", 1)
     kind = torch.uint8 if zero is None else zero.dtype
     whole = torch.round(x / _along(scale, x, axis))

@@ -14,7 +14,7 @@ Tensor = Any
 
 
 def _positive(at: Tensor, size: int) -> Tensor:
-    """Indices from the front, as int64."""
+    """Count indices from the front, as int64."""
     wide = at.to(torch.int64)
     return torch.where(wide < 0, wide + size, wide)
 
@@ -35,7 +35,7 @@ def gather_elements(node: Node, x: Tensor, at: Tensor) -> Tensor:
 
 
 def _coordinates(x: Tensor, at: Tensor, batch: int) -> tuple[Tensor, ...]:
-    """What a tensor is indexed with, for tuples of indices along the last axis of another."""
+    """Return what a tensor is indexed with, for tuples of indices along the last axis of another."""
     depth = at.shape[-1]
     leading = []
     for i in range(batch):
@@ -53,7 +53,7 @@ def gather_nd(node: Node, x: Tensor, at: Tensor) -> Tensor:
 
 @kernel("ScatterND")
 def scatter_nd(node: Node, x: Tensor, at: Tensor, values: Tensor) -> Tensor:
-    """A copy with other values at tuples of indices; of several for one place the last holds."""
+    """Copy a tensor with other values at tuples of indices; of several for one place the last holds."""
     mode = node.get("reduction", "none")
     made = x.clone()
     return made.index_put_(_coordinates(x, at, 0), values, accumulate=mode == "add")
@@ -61,7 +61,7 @@ def scatter_nd(node: Node, x: Tensor, at: Tensor, values: Tensor) -> Tensor:
 
 @kernel("ScatterElements")
 def scatter_elements(node: Node, x: Tensor, at: Tensor, values: Tensor) -> Tensor:
-    """A copy with other elements along an axis."""
+    """Copy a tensor with other elements along an axis."""
     axis = node.get("axis", 0)
     wide = _positive(at, x.shape[axis])
     if node.get("reduction", "none") == "add":
@@ -71,7 +71,7 @@ def scatter_elements(node: Node, x: Tensor, at: Tensor, values: Tensor) -> Tenso
 
 @kernel("Compress")
 def compress(node: Node, x: Tensor, mask: Tensor) -> Tensor:
-    """What a mask keeps, of the flat tensor or along an axis."""
+    """Select what a mask keeps, of the flat tensor or along an axis."""
     axis = node.get("axis")
     flat = x.reshape(-1) if axis is None else x
     return torch.index_select(flat, 0 if axis is None else axis, torch.nonzero(mask).reshape(-1))
@@ -79,13 +79,13 @@ def compress(node: Node, x: Tensor, mask: Tensor) -> Tensor:
 
 @kernel("NonZero")
 def non_zero(node: Node, x: Tensor) -> Tensor:
-    """Where values are not 0, an axis a row."""
+    """Return the indices of values that are not 0, an axis a row."""
     return torch.nonzero(x).T
 
 
 @kernel("OneHot")
 def one_hot(node: Node, at: Tensor, depth: Tensor, values: Tensor) -> Tensor:
-    """One value at an index, another elsewhere."""
+    """Set one value at an index, another elsewhere."""
     size = int(depth.reshape(()))
     axis = node.get("axis", -1) % (at.dim() + 1)
     sizes = [1] * (at.dim() + 1)
@@ -96,7 +96,7 @@ def one_hot(node: Node, at: Tensor, depth: Tensor, values: Tensor) -> Tensor:
 
 @kernel("ArgMax", "ArgMin")
 def arg(node: Node, x: Tensor) -> Tensor:
-    """Where the first extreme stands."""
+    """Return the index of the first extreme."""
     axis, keep = node.get("axis", 0), bool(node.get("keepdims", 1))
     find = torch.argmax if node.op == "ArgMax" else torch.argmin
     if node.get("select_last_index", 0):
@@ -106,7 +106,7 @@ def arg(node: Node, x: Tensor) -> Tensor:
 
 @kernel("TopK")
 def topk(node: Node, x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """The first in order, of equal ones that with the lower index."""
+    """Select the first in order, of equal ones that with the lower index."""
     axis = node.get("axis", -1)
     values, at = torch.sort(x, dim=axis, descending=bool(node.get("largest", 1)), stable=True)
     count = int(k.reshape(()))

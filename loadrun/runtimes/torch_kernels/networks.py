@@ -25,7 +25,7 @@ def matmul(node: Node, x: Tensor, y: Tensor) -> Tensor:
 
 @kernel("Gemm")
 def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
-    """A product of two matrices and a sum."""
+    """Compute a product of two matrices and a sum."""
     result = torch.matmul(a.T if node.get("transA", 0) else a, b.T if node.get("transB", 0) else b)
     if node.get("alpha", 1.0) != 1.0:
         result = result * node.get("alpha")
@@ -39,7 +39,7 @@ def einsum(node: Node, *xs: Tensor) -> Tensor:
 
 
 def _centered(x: Tensor, zero: Tensor | None) -> Tensor:
-    """Stored integers less their zero point, as float64: sums of their products are exact."""
+    """Subtract the zero point from stored integers, as float64: sums of their products are exact."""
     wide = x.to(torch.float64)
     return wide if zero is None else wide - zero.to(torch.float64)
 
@@ -139,7 +139,7 @@ def _windows(node: Node, x: Tensor) -> tuple[list[int], list[int], list[int], li
 
 @kernel("MaxPool")
 def max_pool(node: Node, x: Tensor) -> Tensor:
-    """The largest value of every window."""
+    """Compute the largest value of every window."""
     size, before, after, strides, dilations = _windows(node, x)
     real = x if x.is_floating_point() else x.to(torch.float32)
     call = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(size) - 1]
@@ -149,7 +149,7 @@ def max_pool(node: Node, x: Tensor) -> Tensor:
 
 @kernel("AveragePool")
 def average_pool(node: Node, x: Tensor) -> Tensor:
-    """The mean of every window, of all places or of those in the image."""
+    """Compute the mean of every window, of all places or of those in the image."""
     size, before, after, strides, dilations = _windows(node, x)
     if any(d != 1 for d in dilations):
         raise NotTaken("AveragePool with dilations")
@@ -166,7 +166,7 @@ def average_pool(node: Node, x: Tensor) -> Tensor:
 
 
 def _sums(x: Tensor, size: Sequence[int], strides: Sequence[int]) -> Tensor:
-    """The sum of every window."""
+    """Compute the sum of every window."""
     if len(size) == 1:
         return _sums(x[..., None], [*size, 1], [*strides, 1])[..., 0]
     call = F.avg_pool2d if len(size) == 2 else F.avg_pool3d
@@ -175,7 +175,7 @@ def _sums(x: Tensor, size: Sequence[int], strides: Sequence[int]) -> Tensor:
 
 @kernel("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(node: Node, x: Tensor) -> Tensor:
-    """The mean or the largest of every channel."""
+    """Compute the mean or the largest of every channel."""
     axes = tuple(range(2, x.dim()))
     return torch.amax(x, axes, True) if node.op == "GlobalMaxPool" else torch.mean(x, axes, True)
 
@@ -200,7 +200,7 @@ def instance_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
 
 @kernel("LayerNormalization")
 def layer_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> tuple[Tensor, ...]:
-    """The last axes by their own means and variances; with mean and inverse deviation."""
+    """Normalize the last axes by their own means and variances; with mean and inverse deviation."""
     axes = tuple(range(node.get("axis", -1) % x.dim(), x.dim()))
     eps = node.get("epsilon", 1e-5)
     if node.outputs == 1:

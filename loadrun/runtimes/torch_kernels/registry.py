@@ -32,5 +32,5 @@ class Node:
     outputs: int
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An attribute, or its default."""
+        """Return an attribute, or its default."""
         return self.attributes.get(name, default)

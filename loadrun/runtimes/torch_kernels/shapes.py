@@ -22,7 +22,7 @@ def numbers(x: Tensor | None) -> list[int]:
 
 @kernel("Reshape")
 def reshape(node: Node, x: Tensor, shape: Tensor) -> Tensor:
-    """The same values in another shape; 0 keeps a size, -1 is what is left."""
+    """Return the same values in another shape; 0 keeps a size, -1 is what is left."""
     sizes = numbers(shape)
     if not node.get("allowzero", 0):
         sizes = [x.shape[i] if n == 0 else n for i, n in enumerate(sizes)]
@@ -55,7 +55,7 @@ def unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
 
 @kernel("Concat")
 def concat(node: Node, *xs: Tensor) -> Tensor:
-    """One behind the other."""
+    """Join tensors along an axis."""
     return torch.cat(xs, node.get("axis"))
 
 
@@ -114,13 +114,13 @@ def tile(node: Node, x: Tensor, repeats: Tensor) -> Tensor:
 
 @kernel("Shape")
 def shape(node: Node, x: Tensor) -> Tensor:
-    """The sizes."""
+    """Return the sizes."""
     return torch.tensor(list(x.shape)[node.get("start", 0) : node.get("end")], dtype=torch.int64)
 
 
 @kernel("ConstantOfShape")
 def constant_of_shape(node: Node, sizes: Tensor) -> Tensor:
-    """One value everywhere."""
+    """Fill a shape with one value."""
     value = node.get("value")
     if value is None:
         return torch.zeros(numbers(sizes))
@@ -145,7 +145,7 @@ def eye_like(node: Node, x: Tensor) -> Tensor:
 
 @kernel("Trilu")
 def trilu(node: Node, x: Tensor, k: Tensor | None = None) -> Tensor:
-    """The upper or the lower triangle."""
+    """Keep the upper or the lower triangle."""
     at = 0 if k is None else int(k)
     return torch.triu(x, at) if node.get("upper", 1) else torch.tril(x, at)
 

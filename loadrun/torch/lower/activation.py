@@ -50,25 +50,25 @@ for _name, _function in _OWN.items():
 
 @aten("aten.log_sigmoid_forward.default")
 def log_sigmoid(call: FxCall, x: Any) -> Any:
-    """MegEngine's LOGSIGMOID; the buffer beside it is not used."""
+    """Apply MegEngine's LOGSIGMOID; the extra buffer is not used."""
     return F.logsigmoid(ten(x, call.dtype)), ten(x, call.dtype)
 
 
 @aten("aten.gelu.default")
 def gelu(call: FxCall, x: Any, approximate: str = "none") -> Any:
-    """MegEngine's GELU, or its approximation by tanh."""
+    """Apply MegEngine's GELU, or its approximation by tanh."""
     return build.gelu(ten(x, call.dtype), tanh=approximate == "tanh")
 
 
 @aten("aten.leaky_relu.default")
 def leaky_relu(call: FxCall, x: Any, slope: Any = 0.01) -> Any:
-    """``x`` above zero, else a part of it."""
+    """Keep ``x`` above zero, else a fraction of it."""
     return build.prelu(ten(x, call.dtype), float(slope))
 
 
 @aten("aten.prelu.default", "aten._prelu_kernel.default")
 def prelu(call: FxCall, x: Any, weight: Any) -> Any:
-    """Leaky ReLU with a slope for each channel."""
+    """Apply leaky ReLU with a slope for each channel."""
     value, slope = ten(x, call.dtype), ten(weight, call.dtype)
     if slope.ndim == 1 and value.ndim > 1:
         slope = per_channel(slope, value.ndim)
@@ -77,7 +77,7 @@ def prelu(call: FxCall, x: Any, weight: Any) -> Any:
 
 @aten("aten.hardtanh.default")
 def hardtanh(call: FxCall, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
-    """Between two bounds."""
+    """Clamp between two bounds."""
     if (low, high) == (0, 6) and call.dtype.kind == "f":
         return _relu6(ten(x, call.dtype))
     return np.minimum(np.maximum(arr(x, call.dtype), arr(low, call.dtype)), arr(high, call.dtype))
@@ -85,21 +85,21 @@ def hardtanh(call: FxCall, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
 
 @aten("aten.elu.default")
 def elu(call: FxCall, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
-    """``x`` above zero, else an exponential."""
+    """Keep ``x`` above zero, else apply an exponential."""
     return build.elu(ten(x, call.dtype), float(alpha), float(scale), float(input_scale))
 
 
 @aten("aten.celu.default")
 def celu(call: FxCall, x: Any, alpha: Any = 1.0) -> Any:
-    """``x`` above zero, else an exponential that is as steep there."""
+    """Keep ``x`` above zero, else apply an exponential with the same slope there."""
     return build.elu(ten(x, call.dtype), float(alpha), input_scale=1 / float(alpha))
 
 
 @aten("aten.softplus.default")
 def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
-    """``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
+    """Compute ``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
     if beta == 1 and threshold >= 20:
-        # From there on, it is linear in float32.
+        # Linear in float32 from there on.
         return F.softplus(ten(x, call.dtype))
     x = arr(x, call.dtype)
     scaled = x if beta == 1 else x * beta
@@ -109,34 +109,34 @@ def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
 
 @aten("aten.mish.default")
 def mish(call: FxCall, x: Any) -> Any:
-    """``x * tanh(softplus(x))``."""
+    """Compute ``x * tanh(softplus(x))``."""
     return build.mish(ten(x, call.dtype))
 
 
 @aten("aten.threshold.default")
 def threshold(call: FxCall, x: Any, limit: Any, value: Any) -> Any:
-    """A value where `x` is not above a limit."""
+    """Keep `x` where it is above a limit, else a value."""
     x = arr(x, call.dtype)
     return np.where(x <= arr(limit, call.dtype), arr(value, call.dtype), x)
 
 
 @aten("aten.hardshrink.default")
 def hardshrink(call: FxCall, x: Any, lambd: Any = 0.5) -> Any:
-    """Zero near zero."""
+    """Set values near zero to zero."""
     x = arr(x, call.dtype)
     return np.where((x >= -lambd) & (x <= lambd), np.zeros_like(x), x)
 
 
 @aten("aten.softshrink.default")
 def softshrink(call: FxCall, x: Any, lambd: Any = 0.5) -> Any:
-    """Zero near zero, moved towards zero elsewhere."""
+    """Set values near zero to zero, move others towards zero."""
     x = arr(x, call.dtype)
     return np.where(x > lambd, x - lambd, np.where(x < -lambd, x + lambd, x * 0))
 
 
 @aten("aten.glu.default")
 def glu(call: FxCall, x: Any, dim: int = -1) -> Any:
-    """One half times the sigmoid of the other."""
+    """Multiply one half by the sigmoid of the other."""
     axis = axis_of(dim, len(call.given(0)))
     half = call.static(call.given(0)[axis : axis + 1], "the axis that is halved")[0] // 2
     x = arr(x, call.dtype)
@@ -154,7 +154,7 @@ def rrelu(
     training: bool = False,
     generator: Any = None,
 ) -> Any:
-    """Leaky ReLU with the mean slope."""
+    """Apply leaky ReLU with the mean slope."""
     if training:
         raise UnsupportedCallError("it draws random slopes in training; call .eval() first")
     return leaky_relu(call, x, (lower + upper) / 2)
@@ -162,7 +162,7 @@ def rrelu(
 
 @aten("aten.softmax.int", "aten._softmax.default", "aten._safe_softmax.default")
 def softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
-    """MegEngine's Softmax."""
+    """Apply MegEngine's Softmax."""
     if not call.given(0):
         return np.ones_like(arr(x, call.dtype))
     safe = "safe" in str(call.node.target)
@@ -171,7 +171,7 @@ def softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
 
 @aten("aten.log_softmax.int", "aten._log_softmax.default")
 def log_softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
-    """The logarithm of softmax, without overflow."""
+    """Compute the logarithm of softmax, without overflow."""
     if not call.given(0):
         return np.zeros_like(arr(x, call.dtype))
     return build.log_softmax(ten(x, call.dtype), axis_of(dim, len(call.given(0))))

@@ -26,7 +26,7 @@ def attention(
     scale: Any = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """``softmax(query @ key.T * scale + mask) @ value``."""
+    """Compute ``softmax(query @ key.T * scale + mask) @ value``."""
     if dropout:
         raise UnsupportedCallError("attention with dropout; call .eval() first")
     q, k, v = (ten(x, "float32") for x in (query, key, value))

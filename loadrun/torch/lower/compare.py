@@ -9,7 +9,7 @@ import numpy as np
 
 from ..call import FxCall
 from ..registry import aten
-from ..values import INT_MAX, arr, ten
+from ..values import arr, ten
 
 __all__: list[str] = []
 
@@ -46,9 +46,10 @@ def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _bounded(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A number beyond int32 as the next one that fits; no narrowed integer lies between them."""
-    if type(value) is int and dtype == np.int32:
-        return max(-INT_MAX - 1, min(INT_MAX, value))
+    """A number beyond an integer dtype as the next one that fits; no integer of it lies between them."""
+    if type(value) is int and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return max(int(limits.min), min(int(limits.max), value))
     return value
 
 
@@ -81,13 +82,13 @@ for _name, _function in _TESTS.items():
 
 @aten("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
 def where(call: FxCall, condition: Any, x: Any, y: Any) -> Any:
-    """One value or another."""
+    """Select one value or another."""
     return np.where(arr(condition, "bool"), arr(x, call.dtype), arr(y, call.dtype))
 
 
 @aten("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def masked_fill(call: FxCall, x: Any, mask: Any, value: Any) -> Any:
-    """A value where a mask is true."""
+    """Fill with a value where a mask is true."""
     x, mask = arr(x, call.dtype), arr(mask, "bool")
     return np.where(mask, arr(value, call.dtype), x)
 
@@ -96,7 +97,7 @@ def masked_fill(call: FxCall, x: Any, mask: Any, value: Any) -> Any:
 def isclose(
     call: FxCall, x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Any:
-    """Where two values are nearly equal."""
+    """Tell where two values are nearly equal."""
     dtype = call.common(0, 1)
     x, y = arr(x, dtype), arr(y, dtype)
     if dtype.kind != "f":
@@ -108,7 +109,7 @@ def isclose(
 
 @aten("aten.equal.default")
 def equal(call: FxCall, x: Any, y: Any) -> Any:
-    """Whether all elements are equal."""
+    """Tell whether all elements are equal."""
     if call.given(0) != call.given(1):
         return ten(False)
     dtype = call.common(0, 1)

@@ -18,14 +18,14 @@ __all__ = ["many"]
 
 
 def many(value: Any, n: int, default: Sequence[int] = ()) -> list[int]:
-    """One number for each axis of space, where one may stand for all."""
+    """Return one number for each spatial axis; a single one stands for all."""
     given = list(value) if isinstance(value, (list, tuple)) else [value]
     given = given or list(default)
     return [int(v) for v in (given * n if len(given) == 1 else given)]
 
 
 def _parts(call: FxCall, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor | None, bool]:
-    """Input, weight and bias as tensors, the input with an axis of images, and whether it had none."""
+    """Return input, weight and bias as tensors, the input with a batch axis, and whether it had none."""
     if call.dtype.kind != "f":
         raise UnsupportedCallError("a convolution of integers; convert to float32 first")
     image, filters = ten(x, call.dtype), ten(weight, call.dtype)
@@ -44,7 +44,7 @@ def convolved(
     dilation: Any,
     groups: int,
 ) -> Any:
-    """A convolution of (N, C, ...) or (C, ...)."""
+    """Convolve (N, C, ...) or (C, ...)."""
     x, weight, bias, single = _parts(call, x, weight, bias)
     kernel = static_shape(weight)[2:]
     n = len(kernel)
@@ -64,7 +64,7 @@ def conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """MegEngine's convolutions."""
+    """Apply MegEngine's convolutions."""
     pads = [(p, p) for p in many(padding, len(call.given(1)) - 2)]
     return convolved(call, x, weight, bias, stride, pads, dilation, groups)
 
@@ -80,7 +80,7 @@ def conv_padding(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """The same with padding by name; "same" pads one more behind where the total is odd."""
+    """Convolve with padding by name; "same" pads one more at the end where the total is odd."""
     n = len(call.given(1)) - 2
     total = [0] * n
     if padding != "valid":
@@ -102,7 +102,7 @@ def conv_transpose(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Any:
-    """The adjoints of convolutions."""
+    """Compute the adjoints of convolutions."""
     x, weight, bias, single = _parts(call, x, weight, bias)
     kernel = static_shape(weight)[2:]
     steps, pads, extra, spread = (many(v, len(kernel)) for v in (stride, padding, output_padding, dilation))
@@ -126,7 +126,7 @@ def convolution(
     output_padding: Any,
     groups: int,
 ) -> Any:
-    """Any convolution."""
+    """Lower any convolution."""
     if transposed:
         return conv_transpose(call, x, weight, bias, stride, padding, output_padding, groups, dilation)
     return conv(call, x, weight, bias, stride, padding, dilation, groups)

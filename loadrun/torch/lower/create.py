@@ -1,4 +1,4 @@
-"""Tensors made of numbers and sizes."""
+"""Tensors created from numbers and sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _filled(call: FxCall, shape: Any, value: Any) -> Any:
 
 @aten("aten.full.default")
 def full(call: FxCall, shape: Any, value: Any, **_: Any) -> Any:
-    """One value."""
+    """Fill with one value."""
     return _filled(call, shape, value)
 
 
@@ -33,67 +33,67 @@ def full(call: FxCall, shape: Any, value: Any, **_: Any) -> Any:
     "aten.empty_permuted.default",
 )
 def zeros(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
-    """Zeros; so is memory that nobody wrote to."""
+    """Return zeros, also for uninitialized memory."""
     return _filled(call, shape, 0)
 
 
 @aten("aten.ones.default")
 def ones(call: FxCall, shape: Any, **_: Any) -> Any:
-    """Ones."""
+    """Return ones."""
     return _filled(call, shape, 1)
 
 
 @aten("aten.zeros_like.default", "aten.empty_like.default")
 def zeros_like(call: FxCall, x: Any, **_: Any) -> Any:
-    """Zeros in a tensor's shape."""
+    """Return zeros in a tensor's shape."""
     return _filled(call, ten(x).shape, 0)
 
 
 @aten("aten.ones_like.default")
 def ones_like(call: FxCall, x: Any, **_: Any) -> Any:
-    """Ones in a tensor's shape."""
+    """Return ones in a tensor's shape."""
     return _filled(call, ten(x).shape, 1)
 
 
 @aten("aten.full_like.default")
 def full_like(call: FxCall, x: Any, value: Any, **_: Any) -> Any:
-    """One value in a tensor's shape."""
+    """Fill a tensor's shape with one value."""
     return _filled(call, ten(x).shape, value)
 
 
 @aten("aten.new_zeros.default", "aten.new_empty.default", "aten.new_empty_strided.default")
 def new_zeros(call: FxCall, x: Any, shape: Any, *_: Any, **__: Any) -> Any:
-    """Zeros."""
+    """Return zeros."""
     return _filled(call, shape, 0)
 
 
 @aten("aten.new_ones.default")
 def new_ones(call: FxCall, x: Any, shape: Any, **_: Any) -> Any:
-    """Ones."""
+    """Return ones."""
     return _filled(call, shape, 1)
 
 
 @aten("aten.new_full.default")
 def new_full(call: FxCall, x: Any, shape: Any, value: Any, **_: Any) -> Any:
-    """One value."""
+    """Fill with one value."""
     return _filled(call, shape, value)
 
 
 @aten("aten.fill.Scalar", "aten.fill.Tensor")
 def fill(call: FxCall, x: Any, value: Any) -> Any:
-    """One value in a tensor's shape."""
+    """Fill a tensor's shape with one value."""
     return _filled(call, ten(x).shape, value)
 
 
 @aten("aten.zero.default")
 def zero(call: FxCall, x: Any) -> Any:
-    """Zeros in a tensor's shape."""
+    """Return zeros in a tensor's shape."""
     return _filled(call, ten(x).shape, 0)
 
 
 @aten("aten.copy.default")
 def copy(call: FxCall, x: Any, source: Any, non_blocking: bool = False) -> Any:
-    """Values written over a whole tensor."""
+    """Overwrite a whole tensor with values."""
     shape = ten(x).shape
     result = ten(source, call.dtype)
     return e.broadcast(result, shape) if shape else e.reshape(result, ())
@@ -101,13 +101,13 @@ def copy(call: FxCall, x: Any, source: Any, non_blocking: bool = False) -> Any:
 
 @aten("aten.scalar_tensor.default")
 def scalar_tensor(call: FxCall, value: Any, **_: Any) -> Any:
-    """A number as a tensor."""
+    """Build a tensor from a number."""
     return e.reshape(ten(value, call.dtype), ())
 
 
 @aten("aten.arange.start_step", "aten.arange.start", "aten.arange.default")
 def arange(call: FxCall, start: Any, end: Any = None, step: Any = 1, **_: Any) -> Any:
-    """Evenly spaced numbers."""
+    """Return evenly spaced numbers."""
     if end is None:
         start, end = 0, start
     numbers = [as_size(v) for v in (start, end, step)]
@@ -121,7 +121,7 @@ def arange(call: FxCall, start: Any, end: Any = None, step: Any = 1, **_: Any) -
     numbers = [first, last, by]
     if type(by) is not int or (call.dtype.kind == "f" and not all(isinstance(v, int) for v in numbers)):
         raise UnsupportedCallError(
-            "the end or the step of arange is a number that follows the data; use an integer size"
+            "the end or the step of arange is a number that depends on data; use an integer size"
         )
     count = (last - first + (by - 1)) // by if by > 0 else (first - last + (-by - 1)) // -by
     result = arr(e.arange(count))
@@ -132,7 +132,7 @@ def arange(call: FxCall, start: Any, end: Any = None, step: Any = 1, **_: Any) -
 
 @aten("aten.linspace.default")
 def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
-    """So many numbers between two ends."""
+    """Return evenly spaced numbers between two ends."""
     steps = call.static([steps], "the number of steps")[0]
     if steps == 0:
         return ten(arr(np.zeros(0), call.dtype))
@@ -146,7 +146,7 @@ def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
 
 @aten("aten.logspace.default")
 def logspace(call: FxCall, start: Any, end: Any, steps: int, base: float = 10.0, **_: Any) -> Any:
-    """Powers between two ends."""
+    """Return powers between two ends."""
     if call.dtype.kind != "f":
         raise UnsupportedCallError("logspace of integers; round a float one")
     with np.errstate(all="ignore"):
@@ -155,7 +155,7 @@ def logspace(call: FxCall, start: Any, end: Any, steps: int, base: float = 10.0,
 
 @aten("aten.eye.default", "aten.eye.m")
 def eye(call: FxCall, n: int, m: Any = None, **_: Any) -> Any:
-    """Ones on the diagonal."""
+    """Return ones on the diagonal."""
     rows, columns = (n, n) if m is None else (n, m)
     if type(rows) is int and type(columns) is int:
         return ten(arr(np.eye(rows, columns).astype(call.dtype), call.dtype))
@@ -165,14 +165,14 @@ def eye(call: FxCall, n: int, m: Any = None, **_: Any) -> Any:
 
 @aten("aten.tril_indices.default", "aten.triu_indices.default")
 def triangle_indices(call: FxCall, rows: int, columns: int, offset: int = 0, **_: Any) -> Any:
-    """Places of the elements of a triangle."""
+    """Return the indices of the elements of a triangle."""
     pick = np.tril_indices if "tril" in str(call.node.target) else np.triu_indices
     return ten(arr(np.stack(pick(rows, offset, columns)).astype(np.int32), call.dtype))
 
 
 @aten("aten.diag_embed.default")
 def diag_embed(call: FxCall, x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """Vectors as diagonals of matrices."""
+    """Build matrices with vectors as diagonals."""
     result = arr(x)
     shape = call.shape
     one, two = dim1 % len(shape), dim2 % len(shape)

@@ -44,7 +44,7 @@ _FLOAT: dict[str, Callable[..., Any]] = {
 
 
 def _sign(x: Any) -> Any:
-    """MegEngine's SIGN, which is 0 of NaN as torch's, where numpy's is NaN."""
+    """Apply MegEngine's SIGN, which is 0 of NaN as torch's, where numpy's is NaN."""
     return arr(e.elem(P.ElemwiseMode.SIGN, ten(x))) if np.dtype(x.dtype).kind == "f" else np.sign(x)
 
 
@@ -128,13 +128,13 @@ def add(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
 
 @aten("aten.sub.Tensor", "aten.sub.Scalar")
 def sub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """Difference, of the second operand times `alpha`."""
+    """Subtract the second operand times `alpha`."""
     return arr(x, call.dtype) - _scaled(y, alpha, call)
 
 
 @aten("aten.rsub.Tensor", "aten.rsub.Scalar")
 def rsub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """Difference with exchanged operands."""
+    """Subtract with exchanged operands."""
     return arr(y, call.dtype) - _scaled(x, alpha, call)
 
 
@@ -145,13 +145,13 @@ def _scaled(y: Any, alpha: Any, call: FxCall) -> Any:
 
 @aten("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
 def div(call: FxCall, x: Any, y: Any) -> Any:
-    """Quotient; of integers a float."""
+    """Compute the quotient; for integers a float."""
     return arr(x, call.dtype) / arr(y, call.dtype)
 
 
 @aten("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def div_mode(call: FxCall, x: Any, y: Any, rounding_mode: Any = None) -> Any:
-    """Quotient, rounded down or towards zero."""
+    """Compute the quotient, rounded down or towards zero."""
     x, y = arr(x, call.dtype), arr(y, call.dtype)
     if rounding_mode is None:
         return x / y
@@ -166,7 +166,7 @@ def div_mode(call: FxCall, x: Any, y: Any, rounding_mode: Any = None) -> Any:
 
 @aten("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def floor_divide(call: FxCall, x: Any, y: Any) -> Any:
-    """Quotient, rounded down."""
+    """Compute the quotient, rounded down."""
     return _floored(arr(x, call.dtype), arr(y, call.dtype))
 
 
@@ -179,7 +179,7 @@ def _floored(x: Any, y: Any) -> Any:
 
 @aten("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
 def power(call: FxCall, x: Any, y: Any) -> Any:
-    """Power; whole constant ones by multiplication."""
+    """Compute the power; whole constant ones by multiplication."""
     if isinstance(y, (int, float)) and not isinstance(y, bool):
         base = arr(x, call.dtype)
         if y == 2:
@@ -193,68 +193,72 @@ def power(call: FxCall, x: Any, y: Any) -> Any:
         if y == 3:
             return base * base * base
     if call.dtype.kind in "iu" and len(call.fakes) == 2:
-        return _whole_power(arr(x, "int32"), arr(y, "int32")).astype(call.dtype)
+        if type(y) is int and y >= 0:
+            return np.power(arr(x, call.dtype), arr(y, call.dtype))
+        wide = "int64" if call.dtype.itemsize == 8 else "int32"
+        return _whole_power(arr(x, wide), arr(y, wide)).astype(call.dtype)
     return np.power(arr(x, call.dtype), arr(y, call.dtype))
 
 
 def _whole_power(x: Any, y: Any) -> Any:
-    """An integer to the power of another one, bit by bit; of a negative one only ±1 has an integer."""
+    """Raise integers to integer powers, bit by bit; with a negative power only ±1 gives an integer."""
     unit = np.absolute(x) == 1
     rest = np.where(y < 0, np.where(unit, -y, np.ones_like(y)), y)
     result, base = np.ones_like(x + rest), x
-    for _ in range(31):
+    for _ in range(8 * x.dtype.itemsize - 1):
         half = rest >> 1
         result = np.where(rest - half * 2 == 1, result * base, result)
-        base, rest = base * base, half
+        # Not beyond what is needed: a file of 32 bits need not hold it.
+        base, rest = base * np.where(half > 0, base, np.ones_like(base)), half
     return np.where((y < 0) & ~unit, np.zeros_like(result), result)
 
 
 @aten("aten.rsqrt.default")
 def rsqrt(call: FxCall, x: Any) -> Any:
-    """One divided by the square root."""
+    """Compute one divided by the square root."""
     return 1 / np.sqrt(arr(x, call.dtype))
 
 
 @aten("aten.reciprocal.default")
 def reciprocal(call: FxCall, x: Any) -> Any:
-    """One divided by the number."""
+    """Compute one divided by the number."""
     return 1 / arr(x, call.dtype)
 
 
 @aten("aten.erf.default", "aten.special_erf.default")
 def erf(call: FxCall, x: Any) -> Any:
-    """MegEngine's ERF."""
+    """Apply MegEngine's ERF."""
     return e.elem(_M.ERF, ten(x, call.dtype))
 
 
 @aten("aten.erfc.default", "aten.special_erfc.default")
 def erfc(call: FxCall, x: Any) -> Any:
-    """MegEngine's ERFC."""
+    """Apply MegEngine's ERFC."""
     return e.elem(_M.ERFC, ten(x, call.dtype))
 
 
 @aten("aten.erfinv.default")
 def erfinv(call: FxCall, x: Any) -> Any:
-    """MegEngine's ERFINV."""
+    """Apply MegEngine's ERFINV."""
     return e.elem(_M.ERFINV, ten(x, call.dtype))
 
 
 @aten("aten.frac.default")
 def frac(call: FxCall, x: Any) -> Any:
-    """What is left without the whole part."""
+    """Compute the fractional part."""
     x = arr(x, call.dtype)
     return x - np.trunc(x)
 
 
 @aten("aten.round.decimals")
 def round_decimals(call: FxCall, x: Any, decimals: int = 0) -> Any:
-    """Rounded to decimals, halves to the even digit."""
+    """Round to decimals, halves to the even digit."""
     return np.round(arr(x, call.dtype), decimals)
 
 
 @aten("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor")
 def clamp(call: FxCall, x: Any, min: Any = None, max: Any = None) -> Any:
-    """Between two bounds; the upper one wins."""
+    """Clamp between two bounds; the upper one wins."""
     result = arr(x, call.dtype)
     if min is not None:
         result = np.maximum(result, arr(min, call.dtype))
@@ -263,19 +267,19 @@ def clamp(call: FxCall, x: Any, min: Any = None, max: Any = None) -> Any:
 
 @aten("aten.clamp_min.default", "aten.clamp_min.Tensor")
 def clamp_min(call: FxCall, x: Any, min: Any) -> Any:
-    """At least `min`."""
+    """Clamp to at least `min`."""
     return np.maximum(arr(x, call.dtype), arr(min, call.dtype))
 
 
 @aten("aten.clamp_max.default", "aten.clamp_max.Tensor")
 def clamp_max(call: FxCall, x: Any, max: Any) -> Any:
-    """At most `max`."""
+    """Clamp to at most `max`."""
     return np.minimum(arr(x, call.dtype), arr(max, call.dtype))
 
 
 @aten("aten.lerp.Scalar", "aten.lerp.Tensor")
 def lerp(call: FxCall, start: Any, end: Any, weight: Any) -> Any:
-    """Between two values, from the nearer end."""
+    """Interpolate between two values, from the nearer end."""
     start, end, weight = (arr(v, call.dtype) for v in (start, end, weight))
     distance = end - start
     return np.where(np.absolute(weight) < 0.5, start + weight * distance, end - distance * (1 - weight))
@@ -283,21 +287,21 @@ def lerp(call: FxCall, start: Any, end: Any, weight: Any) -> Any:
 
 @aten("aten.addcmul.default")
 def addcmul(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
-    """``x + value * a * b``."""
+    """Compute ``x + value * a * b``."""
     product = arr(a, call.dtype) * arr(b, call.dtype)
     return arr(x, call.dtype) + (product if value == 1 else arr(value, call.dtype) * product)
 
 
 @aten("aten.addcdiv.default")
 def addcdiv(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
-    """``x + value * a / b``."""
+    """Compute ``x + value * a / b``."""
     quotient = arr(a, call.dtype) / arr(b, call.dtype)
     return arr(x, call.dtype) + (quotient if value == 1 else arr(value, call.dtype) * quotient)
 
 
 @aten("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", "aten.special_xlogy.default")
 def xlogy(call: FxCall, x: Any, y: Any) -> Any:
-    """``x * log(y)``, 0 where x is 0."""
+    """Compute ``x * log(y)``, 0 where x is 0."""
     x, y = arr(x, call.dtype), arr(y, call.dtype)
     return np.where(
         (x == 0) & ~np.isnan(y), np.zeros_like(x), x * np.log(np.where(x == 0, np.ones_like(y), y)) + 0 * y
@@ -306,7 +310,7 @@ def xlogy(call: FxCall, x: Any, y: Any) -> Any:
 
 @aten("aten.nan_to_num.default")
 def nan_to_num(call: FxCall, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
-    """NaN and infinities replaced."""
+    """Replace NaN and infinities."""
     x = arr(x, call.dtype)
     if call.dtype.kind != "f":
         return x
@@ -329,7 +333,7 @@ CASTS = (
 
 @aten(*CASTS)
 def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
-    """The values converted to another dtype."""
+    """Convert the values to another dtype."""
     if options.get("layout") is not None and str(options["layout"]) != "torch.strided":
         raise UnsupportedCallError(f"layout {options['layout']}; use dense tensors")
     return ten(x, call.dtype)
@@ -343,19 +347,19 @@ def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
     "aten.resolve_neg.default",
 )
 def real(call: FxCall, x: Any) -> Any:
-    """The value itself, which is real."""
+    """Return the value itself, which is real."""
     return ten(x, call.dtype)
 
 
 @aten("aten.angle.default")
 def angle(call: FxCall, x: Any) -> Any:
-    """Half a turn for negative numbers, else none."""
+    """Return pi for negative numbers, else 0."""
     x = arr(x, call.dtype)
     return np.where(np.isnan(x), x, np.where(x < 0, np.float32(np.pi), np.float32(0)))
 
 
 @aten("aten.special_ndtr.default")
 def ndtr(call: FxCall, x: Any) -> Any:
-    """The normal distribution function."""
+    """Compute the normal distribution function."""
     scaled = arr(x, call.dtype) * np.float32(-(0.5**0.5))
     return 0.5 * arr(e.elem(_M.ERFC, ten(scaled)))

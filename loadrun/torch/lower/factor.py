@@ -14,14 +14,14 @@ from ..values import arr, ten
 __all__ = ["LARGEST", "first_zero", "lu_factored", "lu_signed_logarithm", "transposed", "triangular_inverse"]
 
 LARGEST = 64
-"""So many rows are factored step by step."""
+"""The most rows that are factored step by step."""
 
 
 def _sizes(call: FxCall, place: int = 0) -> tuple[int, int]:
-    """Rows and columns of an argument, which must be fixed.
+    """Return rows and columns of an argument, which must be fixed.
 
     Raises:
-        UnsupportedCallError: they follow the input, or there are too many.
+        UnsupportedCallError: they are symbolic, or there are too many.
     """
     rows, columns = call.static(call.given(place)[-2:], "a factorization")
     if min(rows, columns) > LARGEST:
@@ -32,7 +32,7 @@ def _sizes(call: FxCall, place: int = 0) -> tuple[int, int]:
 
 
 def transposed(x: Any) -> Any:
-    """Matrices with rows and columns exchanged."""
+    """Return matrices with rows and columns exchanged."""
     return np.swapaxes(x, -1, -2)
 
 
@@ -45,12 +45,12 @@ def _row(x: Any, j: int) -> Any:
 
 
 def _down(rows: int) -> Any:
-    """The numbers of rows as a column."""
+    """Return the row indices as a column."""
     return np.arange(rows, dtype=np.int32)[:, None]
 
 
 def _identity(call: FxCall, like: Any, rows: int, columns: int) -> Any:
-    """Unit matrices, as many as a stack has."""
+    """Build identity matrices, as many as a stack has."""
     shape = (*ten(like).shape[:-2], rows, columns)
     return arr(e.broadcast(ten(np.eye(rows, columns), call.dtype), shape))
 
@@ -59,7 +59,7 @@ def _identity(call: FxCall, like: Any, rows: int, columns: int) -> Any:
 
 
 def _cholesky(call: FxCall, x: Any, upper: bool) -> tuple[Any, Any]:
-    """The lower factor (or the upper one), and the number of the first pivot that is not positive, 0 without one."""
+    """Compute the lower (or upper) factor, and the number of the first nonpositive pivot, 0 without one."""
     rows, _ = _sizes(call)
     x = arr(x, call.dtype)
     if not rows:
@@ -81,19 +81,19 @@ def _cholesky(call: FxCall, x: Any, upper: bool) -> tuple[Any, Any]:
 
 @aten("aten.cholesky.default", "aten.linalg_cholesky.default")
 def cholesky(call: FxCall, x: Any, upper: bool = False) -> Any:
-    """The factor of a positive definite matrix; NaN where it is not."""
+    """Compute the factor of a positive definite matrix; NaN where it is not."""
     return _cholesky(call, x, upper)[0]
 
 
 @aten("aten.linalg_cholesky_ex.default")
 def cholesky_ex(call: FxCall, x: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
-    """The factor of a positive definite matrix, and where it is not positive definite."""
+    """Compute the factor of a positive definite matrix, and where it is not positive definite."""
     return _cholesky(call, x, upper)
 
 
 @aten("aten.cholesky_solve.default")
 def cholesky_solve(call: FxCall, b: Any, factor: Any, upper: bool = False) -> Any:
-    """The inverse of the matrix of a Cholesky factor times right-hand sides."""
+    """Multiply right-hand sides by the inverse of a Cholesky factor's matrix."""
     z = triangular_inverse(arr(factor, call.dtype), call.given(1)[-1], upper)
     z = transposed(z) if upper else z
     return np.matmul(transposed(z), np.matmul(z, arr(b, call.dtype)))
@@ -101,14 +101,14 @@ def cholesky_solve(call: FxCall, b: Any, factor: Any, upper: bool = False) -> An
 
 @aten("aten.cholesky_inverse.default")
 def cholesky_inverse(call: FxCall, factor: Any, upper: bool = False) -> Any:
-    """The inverse of the matrix of a Cholesky factor."""
+    """Compute the inverse of a Cholesky factor's matrix."""
     z = triangular_inverse(arr(factor, call.dtype), call.given(0)[-1], upper)
     z = transposed(z) if upper else z
     return np.matmul(transposed(z), z)
 
 
 def triangular_inverse(x: Any, size: Any, upper: bool, unit: bool = False) -> Any:
-    """The inverse of a triangle, whose diagonal is 1 if that is said.
+    """Invert a triangular matrix, whose diagonal is 1 if `unit`.
 
     A small one of a fixed size is substituted row by row, with operators that ONNX has as well.
     """
@@ -140,7 +140,7 @@ def _substituted(x: Any, size: int, upper: bool, unit: bool) -> Any:
 def solve_triangular(
     call: FxCall, a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Any:
-    """The inverse of a triangle times right-hand sides, or these times the inverse."""
+    """Multiply right-hand sides by the inverse of a triangle, from the left or the right."""
     inverse = triangular_inverse(arr(a, call.dtype), call.given(0)[-1], upper, unitriangular)
     b = arr(b, call.dtype)
     return np.matmul(inverse, b) if left else np.matmul(b, inverse)
@@ -150,7 +150,7 @@ def solve_triangular(
 def triangular_solve(
     call: FxCall, b: Any, a: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
-    """The same in its older form, which gives the triangle, too."""
+    """Solve as `solve_triangular` does, in its older form, which returns the triangle too."""
     inverse = triangular_inverse(arr(a, call.dtype), call.given(1)[-1], upper, unitriangular)
     x = np.matmul(transposed(inverse) if transpose else inverse, arr(b, call.dtype))
     shape = e.broadcast_shape([ten(x), ten(x)])
@@ -161,9 +161,9 @@ def triangular_solve(
 
 
 def lu_factored(call: FxCall, x: Any, pivot: bool = True) -> tuple[Any, Any, Any]:
-    """Both triangles in one matrix as LAPACK has them, the rows that were exchanged, counted from 1, and the order.
+    """Compute both triangles in one matrix as in LAPACK, the rows exchanged, counted from 1, and the order.
 
-    Of several largest elements of a column the first is the pivot.
+    Among equal largest elements of a column the first is the pivot.
     """
     rows, columns = _sizes(call)
     x = arr(x, call.dtype)
@@ -196,12 +196,12 @@ def _triangles(call: FxCall, lu: Any, rows: int, columns: int) -> tuple[Any, Any
 
 
 def _permutation(call: FxCall, order: Any, rows: int) -> Any:
-    """The matrix that puts rows back from their order."""
+    """Build the matrix that puts permuted rows back."""
     return arr(order[..., None, :] == np.arange(rows, dtype=np.int32)[:, None], call.dtype)
 
 
 def _order(pivots: Any, rows: int, count: int) -> Any:
-    """The order of rows after all exchanges."""
+    """Compute the order of rows after all exchanges."""
     down = np.arange(rows, dtype=np.int32)
     pivots = arr(pivots, "int32")
     order = arr(e.broadcast(ten(down), (*ten(pivots).shape[:-1], rows)))
@@ -213,14 +213,14 @@ def _order(pivots: Any, rows: int, count: int) -> Any:
 
 
 def first_zero(call: FxCall, lu: Any) -> Any:
-    """The number of the first pivot that is 0, counted from 1; 0 without one."""
+    """Return the number of the first pivot that is 0, counted from 1; 0 without one."""
     zero = arr(np.diagonal(lu, 0, -2, -1) == 0, "int32")
     return arr(np.where(np.max(zero, axis=-1) > 0, arr(np.argmax(zero, axis=-1), "int32") + 1, 0), "int32")
 
 
 @aten("aten.linalg_lu_factor_ex.default")
 def lu_factor_ex(call: FxCall, x: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
-    """Both triangles in one matrix, the exchanges of rows, and which pivot is 0."""
+    """Compute both triangles in one matrix, the exchanges of rows, and which pivot is 0."""
     lu, chosen, _ = lu_factored(call, x, pivot)
     info = first_zero(call, lu) if 0 not in call.given(0)[-2:] else e.full(ten(0), ten(lu).shape[:-2])
     return lu, chosen, info
@@ -228,7 +228,7 @@ def lu_factor_ex(call: FxCall, x: Any, *, pivot: bool = True, check_errors: bool
 
 @aten("aten.linalg_lu.default")
 def lu(call: FxCall, x: Any, *, pivot: bool = True) -> Any:
-    """A permutation, and the lower and the upper triangle."""
+    """Compute a permutation, and the lower and the upper triangle."""
     rows, columns = _sizes(call)
     found, _, order = lu_factored(call, x, pivot)
     lower, upper = _triangles(call, found, rows, columns)
@@ -240,7 +240,7 @@ def lu(call: FxCall, x: Any, *, pivot: bool = True) -> Any:
 def lu_unpack(
     call: FxCall, data: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Any:
-    """A permutation, and the lower and the upper triangle, of both triangles in one matrix."""
+    """Unpack a permutation and the two triangles from one matrix that holds both."""
     rows, columns = _sizes(call)
     none = ten(np.zeros(0), call.dtype)
     order = _order(pivots, rows, min(rows, columns)) if unpack_pivots else None
@@ -254,7 +254,7 @@ def lu_unpack(
 def lu_solve(
     call: FxCall, data: Any, pivots: Any, b: Any, *, left: bool = True, adjoint: bool = False
 ) -> Any:
-    """The inverse of a factored matrix times right-hand sides."""
+    """Multiply right-hand sides by the inverse of a factored matrix."""
     rows, _ = _sizes(call)
     data = arr(data, call.dtype)
     lower = triangular_inverse(data, rows, False, True)
@@ -267,7 +267,7 @@ def lu_solve(
 
 
 def lu_signed_logarithm(lu: Any, chosen: Any) -> tuple[Any, Any]:
-    """Sign, and logarithm of the size, of the determinant of a factored matrix."""
+    """Compute sign, and logarithm of the magnitude, of the determinant of a factored matrix."""
     diagonal = np.diagonal(lu, 0, -2, -1)
     count = diagonal.shape[-1]
     swaps = np.sum(arr(chosen != arr(e.arange(count)) + 1, "int32"), axis=-1)
@@ -277,7 +277,7 @@ def lu_signed_logarithm(lu: Any, chosen: Any) -> tuple[Any, Any]:
 
 @aten("aten._linalg_slogdet.default")
 def slogdet(call: FxCall, x: Any) -> Any:
-    """Sign of the determinant, logarithm of its size, and the factored matrix."""
+    """Compute sign of the determinant, logarithm of its magnitude, and the factored matrix."""
     lu, chosen, _ = lu_factored(call, x)
     if call.given(0)[-1] == 0:
         one = e.full(ten(1, call.dtype), ten(lu).shape[:-2])
@@ -288,13 +288,13 @@ def slogdet(call: FxCall, x: Any) -> Any:
 
 @aten("aten.linalg_slogdet.default", "aten.slogdet.default")
 def slogdet_alone(call: FxCall, x: Any) -> Any:
-    """Sign of the determinant, and logarithm of its size."""
+    """Compute sign of the determinant, and logarithm of its magnitude."""
     return slogdet(call, x)[:2]
 
 
 @aten("aten.logdet.default")
 def logdet(call: FxCall, x: Any) -> Any:
-    """Logarithm of the determinant; NaN of a negative one."""
+    """Compute the logarithm of the determinant; NaN for a negative one."""
     sign, size = slogdet(call, x)[:2]
     return np.where(arr(sign) < 0, np.float32(np.nan), size)
 
@@ -303,7 +303,7 @@ def logdet(call: FxCall, x: Any) -> Any:
 
 
 def _reflections(call: FxCall, x: Any) -> tuple[Any, list[tuple[Any, Any]]]:
-    """The upper triangle, and each reflection as a vector and a factor, by LAPACK's signs."""
+    """Compute the upper triangle, and each reflection as a vector and a factor, by LAPACK's signs."""
     rows, columns = _sizes(call)
     x = arr(x, call.dtype)
     down = _down(rows)
@@ -325,7 +325,7 @@ def _reflections(call: FxCall, x: Any) -> tuple[Any, list[tuple[Any, Any]]]:
 
 
 def _reflected(x: Any, found: list[tuple[Any, Any]], left: bool) -> Any:
-    """A matrix times reflections, one after the other, from the left or from the right."""
+    """Apply reflections to a matrix one after the other, from the left or from the right."""
     for vector, factor in found:
         if left:
             x = x - factor * vector * np.sum(vector * x, axis=-2, keepdims=True)
@@ -336,7 +336,7 @@ def _reflected(x: Any, found: list[tuple[Any, Any]], left: bool) -> Any:
 
 @aten("aten.linalg_qr.default", "aten.qr.default")
 def qr(call: FxCall, x: Any, mode: Any = "reduced") -> Any:
-    """An orthogonal and an upper triangular matrix."""
+    """Compute an orthogonal and an upper triangular matrix."""
     rows, columns = _sizes(call)
     if not isinstance(mode, str):
         mode = "reduced" if mode else "complete"
@@ -350,7 +350,7 @@ def qr(call: FxCall, x: Any, mode: Any = "reduced") -> Any:
 
 @aten("aten.geqrf.default")
 def geqrf(call: FxCall, x: Any) -> Any:
-    """The upper triangle with the vectors of the reflections below it, and their factors."""
+    """Compute the upper triangle with the vectors of the reflections below it, and their factors."""
     rows, columns = _sizes(call)
     upper, found = _reflections(call, x)
     result = np.triu(upper)
@@ -364,7 +364,7 @@ def geqrf(call: FxCall, x: Any) -> Any:
 
 
 def _stored_reflections(call: FxCall, x: Any, factors: Any, rows: int) -> list[tuple[Any, Any]]:
-    """The reflections of what `geqrf` gives."""
+    """Read the reflections from the results of `geqrf`."""
     count = call.static(call.given(1)[-1:], "the number of reflections")[0]
     x, factors = arr(x, call.dtype), arr(factors, call.dtype)
     down = _down(rows)
@@ -377,7 +377,7 @@ def _stored_reflections(call: FxCall, x: Any, factors: Any, rows: int) -> list[t
 
 @aten("aten.linalg_householder_product.default", "aten.orgqr.default")
 def householder_product(call: FxCall, x: Any, factors: Any) -> Any:
-    """The first columns of a product of reflections."""
+    """Compute the first columns of a product of reflections."""
     rows, columns = _sizes(call)
     found = _stored_reflections(call, x, factors, rows)
     return _reflected(_identity(call, arr(x), rows, columns), found[::-1], True)
@@ -385,7 +385,7 @@ def householder_product(call: FxCall, x: Any, factors: Any) -> Any:
 
 @aten("aten.ormqr.default")
 def ormqr(call: FxCall, x: Any, factors: Any, other: Any, left: bool = True, transpose: bool = False) -> Any:
-    """A product of reflections times a matrix, or this times the product."""
+    """Multiply a matrix by a product of reflections, from the left or from the right."""
     rows = call.static(call.given(0)[-2:-1], "a factorization")[0]
     found = _stored_reflections(call, x, factors, rows)
     return _reflected(arr(other, call.dtype), found[::-1] if left != transpose else found, left)
@@ -395,7 +395,7 @@ def ormqr(call: FxCall, x: Any, factors: Any, other: Any, left: bool = True, tra
 
 
 def _nothing(call: FxCall) -> tuple[Any, ...] | None:
-    """The results where none of them has elements."""
+    """Return empty results if none of them has elements, else None."""
     fakes = call.fake if isinstance(call.fake, (tuple, list)) else (call.fake,)
     if any(all(n != 0 for n in f.shape) for f in fakes):
         return None
@@ -406,7 +406,7 @@ def _nothing(call: FxCall) -> tuple[Any, ...] | None:
 def svd(
     call: FxCall, x: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver: Any = None
 ) -> Any:
-    """Singular vectors and values; the signs of the vectors are MegEngine's."""
+    """Compute singular vectors and values; the signs of the vectors are MegEngine's."""
     if (empty := _nothing(call)) is not None:
         return empty
     x = arr(x, call.dtype)
@@ -423,7 +423,7 @@ def svd(
 
 @aten("aten.linalg_svdvals.default")
 def svdvals(call: FxCall, x: Any, *, driver: Any = None) -> Any:
-    """Singular values."""
+    """Compute singular values."""
     if (empty := _nothing(call)) is not None:
         return empty[0]
     return np.linalg.svd(arr(x, call.dtype), compute_uv=False)
@@ -431,7 +431,7 @@ def svdvals(call: FxCall, x: Any, *, driver: Any = None) -> Any:
 
 @aten("aten._linalg_eigh.default")
 def eigh(call: FxCall, x: Any, half: str = "L", compute_v: bool = True) -> Any:
-    """Eigenvalues of symmetric matrices from the smallest on, and eigenvectors, whose signs are MegEngine's.
+    """Compute eigenvalues of symmetric matrices in rising order, and eigenvectors, whose signs are MegEngine's.
 
     They are the singular values of the matrix with so much added to its diagonal that none is negative.
     """
@@ -452,7 +452,7 @@ def eigh(call: FxCall, x: Any, half: str = "L", compute_v: bool = True) -> Any:
 
 @aten("aten.linalg_pinv.atol_rtol_tensor")
 def pinv(call: FxCall, x: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
-    """The pseudo-inverse, by the singular values that are not tiny."""
+    """Compute the pseudo-inverse from the singular values that are not tiny."""
     rows, columns = call.given(0)[-2:]
     x = arr(x, call.dtype)
     if 0 in (rows, columns):
@@ -479,13 +479,13 @@ _HALVINGS = 16
 
 @aten("aten.linalg_matrix_exp.default", "aten.matrix_exp.default")
 def matrix_exp(call: FxCall, x: Any) -> Any:
-    """The exponential: a series of the matrix halved until it is small, then squared as often."""
+    """Compute the exponential: a series of the matrix halved until it is small, then squared as often."""
     rows = call.static(call.given(0)[-1:], "the exponential of a matrix")[0]
     x = arr(x, call.dtype)
     if not rows:
         return x
     size = np.max(np.sum(np.absolute(x), axis=-1, keepdims=True), axis=-2, keepdims=True)
-    # Beyond 2 ** 16 its exponential is no number of float32 or 0 in nearly every case.
+    # Beyond 2 ** 16 its exponential overflows or vanishes in float32 in nearly every case.
     halvings = np.clip(np.ceil(np.log2(np.maximum(size, np.float32(1e-30)))) - 1, 0, _HALVINGS)
     small = x / np.exp2(halvings)
     one = _identity(call, x, rows, rows)

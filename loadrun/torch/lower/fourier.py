@@ -1,4 +1,4 @@
-"""Fourier transforms of torch.fft, torch.stft and torch.istft, which torch takes apart into three operators."""
+"""Fourier transforms of torch.fft, torch.stft and torch.istft, which torch decomposes into three operators."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _POWERS = {0: 0.0, 1: 0.5, 2: 1.0}
 
 
 def _length(size: Any) -> Any:
-    """A size as a number where torch has one, else as one that the graph follows."""
+    """Return a size as a number, or None if it is symbolic."""
     number = size if isinstance(size, int) else size.node.maybe_as_int()
     return None if number is None else int(number)
 
 
 def _along(call: FxCall, x: Complex, axis: int, function: Any) -> Complex:
-    """What a function of the last axis and its length makes of another axis."""
+    """Apply a function of the last axis and its length to another axis."""
     place = axis_of(axis, len(call.given(0)))
     length = _length(call.given(0)[place])
     moved = [None if v is None else np.moveaxis(arr(v), place, -1) for v in (x.real, x.imaginary)]
@@ -49,7 +49,7 @@ def _transformed(
 
 @aten("aten._fft_c2c.default", complex=True)
 def fft_c2c(call: FxCall, x: Any, dims: Any, norm: int, forward: bool) -> Any:
-    """Complex numbers to complex numbers."""
+    """Transform complex numbers to complex numbers."""
     result = pair(x)
     for axis in dims:
         result = _transformed(call, result, axis, norm, not forward)
@@ -58,7 +58,7 @@ def fft_c2c(call: FxCall, x: Any, dims: Any, norm: int, forward: bool) -> Any:
 
 @aten("aten._fft_r2c.default", complex=True)
 def fft_r2c(call: FxCall, x: Any, dims: Any, norm: int, onesided: bool) -> Any:
-    """Real numbers to complex ones, the last axis perhaps to half of them: the others are their conjugates."""
+    """Transform real numbers to complex ones; the last axis maybe to its half, as the rest are conjugates."""
     result = _transformed(call, pair(x), dims[-1], norm, False, onesided)
     for axis in dims[:-1]:
         result = _transformed(call, result, axis, norm, False)
@@ -67,7 +67,7 @@ def fft_r2c(call: FxCall, x: Any, dims: Any, norm: int, onesided: bool) -> Any:
 
 @aten("aten._fft_c2r.default", complex=True)
 def fft_c2r(call: FxCall, x: Any, dims: Any, norm: int, last_dim_size: Any) -> Any:
-    """Complex numbers to real ones; half of the last axis is given."""
+    """Transform complex numbers to real ones; half of the last axis is given."""
     result = pair(x)
     for axis in dims[:-1]:
         result = _transformed(call, result, axis, norm, True)

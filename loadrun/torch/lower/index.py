@@ -1,4 +1,4 @@
-"""Reading elements by their places."""
+"""Reading elements by index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 def subscript(indices: Any, fakes: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Torch's list of indices as a subscript: None is a whole axis, booleans are masks."""
+    """Convert torch's list of indices to a subscript: None is a whole axis, booleans are masks."""
     result: list[Any] = []
     for index, fake in zip(indices, fakes, strict=True):
         if index is None:
@@ -30,7 +30,7 @@ def subscript(indices: Any, fakes: Any, shape: tuple[Any, ...]) -> tuple[Any, ..
 
 @aten("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(call: FxCall, x: Any, indices: Any) -> Any:
-    """Indexing by tensors and masks, as numpy does it."""
+    """Index by tensors and masks, as numpy does."""
     if not call.given(0):
         raise UnsupportedCallError("indexing a tensor without axes")
     return arr(x)[subscript(indices, call.fakes[1], call.given(0))]
@@ -38,7 +38,7 @@ def index(call: FxCall, x: Any, indices: Any) -> Any:
 
 @aten("aten.index_select.default")
 def index_select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
-    """Slices of an axis by their numbers."""
+    """Select slices of an axis by index."""
     if not call.given(0):
         return ten(x)
     places = arr(index, "int32").reshape((-1,))
@@ -47,12 +47,12 @@ def index_select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
 
 @aten("aten.take.default")
 def take(call: FxCall, x: Any, index: Any) -> Any:
-    """Elements of the flattened tensor."""
+    """Select elements of the flattened tensor."""
     return np.take(arr(x).reshape((-1,)), arr(index, "int32"))
 
 
 def places(call: FxCall, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[Any, ...]:
-    """The subscript of what an index along one axis means: every other axis counts up."""
+    """Build the subscript for an index along one axis: every other axis counts up."""
     index = arr(index, "int32")
     result: list[Any] = []
     for axis, n in enumerate(index.shape):
@@ -67,13 +67,13 @@ def places(call: FxCall, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[
 
 @aten("aten.gather.default", "aten.take_along_dim.default")
 def gather(call: FxCall, x: Any, dim: Any, index: Any, *, sparse_grad: bool = False) -> Any:
-    """One element for every index along an axis; the index may be smaller."""
+    """Select one element for every index along an axis; the index may be smaller."""
     if "take_along" in str(call.node.target):
         dim, index = index, dim
         return np.take_along_axis(arr(x), arr(index, "int32"), axis=dim)
     shape = call.given(0)
     if not shape:
-        # The only index that a value without axes has is 0.
+        # A value without axes has only the index 0.
         return e.broadcast(ten(x), ten(index).shape) if call.given(2) else ten(x)
     if not call.given(2):
         return arr(x).reshape((-1,))[arr(index, "int32").reshape((1,))].reshape(())
@@ -82,7 +82,7 @@ def gather(call: FxCall, x: Any, dim: Any, index: Any, *, sparse_grad: bool = Fa
 
 @aten("aten.embedding.default")
 def embedding(call: FxCall, weight: Any, index: Any, *_: Any) -> Any:
-    """Rows of a table."""
+    """Select rows of a table."""
     return np.take(arr(weight), arr(index, "int32"), axis=0)
 
 
@@ -104,7 +104,7 @@ def embedding_bag(
     include_last: bool = False,
     padding_idx: Any = -1,
 ) -> Any:
-    """Sums, means or largest values of rows of a table, by bags."""
+    """Reduce rows of a table by bags to sums, means or maxima."""
     starts = arr(offsets, "int32")
     if include_last:
         starts = starts[:-1]
@@ -131,7 +131,7 @@ def embedding_bag(
 
 @aten("aten.masked_select.default")
 def masked_select(call: FxCall, x: Any, mask: Any) -> Any:
-    """Elements where a mask is true, as a vector."""
+    """Return elements where a mask is true, as a vector."""
     shape = e.broadcast_shape([ten(x), ten(mask)])
     x, mask = (arr(e.broadcast(ten(v), shape)) if shape else arr(v).reshape((1,)) for v in (x, mask))
     return arr(x)[arr(mask, "bool")]
@@ -139,7 +139,7 @@ def masked_select(call: FxCall, x: Any, mask: Any) -> Any:
 
 @aten("aten.nonzero.default", "aten.argwhere.default")
 def nonzero(call: FxCall, x: Any) -> Any:
-    """The coordinates of what is not zero, one row an element."""
+    """Return the coordinates of nonzero elements, one row per element."""
     if not call.given(0):
         raise UnsupportedCallError("nonzero of a tensor without axes")
     return arr(np.argwhere(arr(x, "bool")), "int32")
@@ -147,12 +147,12 @@ def nonzero(call: FxCall, x: Any) -> Any:
 
 @aten("aten.nonzero_static.default")
 def nonzero_static(call: FxCall, x: Any, *, size: int, fill_value: int = -1) -> Any:
-    """The same for so many elements: the first ones, or those that there are and one value behind them."""
+    """Return a fixed number of coordinates, padded with a fill value."""
     shape = ten(x).shape
     if not shape or not size:
         return e.full(ten(fill_value, "int32"), (size, len(shape)))
     running = np.cumsum(arr(arr(x, "bool").reshape((-1,)), "int32"), axis=0)
-    # Before the element of a number stand those up to which fewer are true.
+    # The position of the n-th true element is the count of running sums up to n.
     number = np.arange(size, dtype=np.int32)
     place = np.sum(arr(running <= number[:, None], "int32"), axis=1)
     there = number < running[-1]
@@ -165,13 +165,13 @@ def nonzero_static(call: FxCall, x: Any, *, size: int, fill_value: int = -1) -> 
 
 @aten("aten.nonzero_numpy.default")
 def nonzero_numpy(call: FxCall, x: Any) -> Any:
-    """The same, one vector an axis."""
+    """Return the coordinates of nonzero elements, one vector per axis."""
     return tuple(np.nonzero(arr(x, "bool")))
 
 
 @aten("aten.one_hot.default")
 def one_hot(call: FxCall, x: Any, classes: int = -1) -> Any:
-    """A vector with a one at each number's place."""
+    """Return a vector for each number, with a one at its index."""
     if type(classes) is int and classes == -1:
         raise UnsupportedCallError("the number of classes is that of the data; give num_classes")
     return arr(arr(x)[..., None] == arr(e.arange(classes)), call.dtype)
@@ -179,7 +179,7 @@ def one_hot(call: FxCall, x: Any, classes: int = -1) -> Any:
 
 @aten("aten.im2col.default")
 def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
-    """All windows of images as columns."""
+    """Return all windows of images as columns."""
     found = ten(x)
     single = len(call.given(0)) == 3
     if single:
@@ -195,7 +195,7 @@ def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, strid
 
 @aten("aten.col2im.default")
 def col2im(call: FxCall, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
-    """Columns put back into images and added up."""
+    """Put columns back into images and add them up."""
     found = ten(x)
     single = len(call.given(0)) == 2
     if single:

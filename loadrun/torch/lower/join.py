@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 @aten("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
 def cat(call: FxCall, xs: Any, dim: int = 0) -> Any:
-    """Tensors joined along an axis; empty vectors among them do not count."""
+    """Join tensors along an axis; empty vectors among them do not count."""
     fakes = call.fakes[0] if call.fakes else call.named["tensors"]
     kept = [x for x, f in zip(xs, fakes, strict=True) if tuple(f.shape) != (0,)]
     if not kept:
@@ -29,20 +29,20 @@ def cat(call: FxCall, xs: Any, dim: int = 0) -> Any:
 
 @aten("aten.stack.default")
 def stack(call: FxCall, xs: Any, dim: int = 0) -> Any:
-    """Tensors joined along a new axis."""
+    """Stack tensors along a new axis."""
     axis = axis_of(dim, len(call.shape))
     return e.concat([e.add_axes(ten(x, call.dtype), [axis]) for x in xs], axis)
 
 
 def _slices_between(x: Any, axis: int, places: list[Any]) -> tuple[Any, ...]:
-    """Slices between places of an axis."""
+    """Return slices between positions of an axis."""
     before = (slice(None),) * axis
     return tuple(arr(x)[before + (bounds(a, b, 1),)] for a, b in pairwise(places))
 
 
 @aten("aten.split.Tensor", "aten.unsafe_split.Tensor", "aten.split_copy.Tensor")
 def split(call: FxCall, x: Any, size: Any, dim: int = 0) -> Any:
-    """Parts of a size."""
+    """Split into parts of one size."""
     axis = axis_of(dim, len(call.given(0)))
     count = len(call.fake)
     places = [as_size(size) * i for i in range(count)]
@@ -56,7 +56,7 @@ def split(call: FxCall, x: Any, size: Any, dim: int = 0) -> Any:
     "aten.split_with_sizes_copy.default",
 )
 def split_with_sizes(call: FxCall, x: Any, sizes: Any, dim: int = 0) -> Any:
-    """Parts of several sizes."""
+    """Split into parts of several sizes."""
     places: list[Any] = [0]
     for n in sizes:
         places.append(places[-1] + as_size(n))
@@ -65,7 +65,7 @@ def split_with_sizes(call: FxCall, x: Any, sizes: Any, dim: int = 0) -> Any:
 
 @aten("aten.chunk.default", "aten.unsafe_chunk.default")
 def chunk(call: FxCall, x: Any, chunks: int, dim: int = 0) -> Any:
-    """At most so many parts of one size, the last one smaller."""
+    """Split into at most so many parts of one size, the last one smaller."""
     axis = axis_of(dim, len(call.given(0)))
     total = ten(x).shape[axis]
     size = (total + (chunks - 1)) // chunks
@@ -74,7 +74,7 @@ def chunk(call: FxCall, x: Any, chunks: int, dim: int = 0) -> Any:
 
 @aten("aten.tensor_split.sections", "aten.tensor_split.indices")
 def tensor_split(call: FxCall, x: Any, where: Any, dim: int = 0) -> Any:
-    """Parts between places, or so many nearly equal ones."""
+    """Split at positions, or into so many nearly equal parts."""
     axis = axis_of(dim, len(call.given(0)))
     if isinstance(where, (list, tuple)):
         return _slices_between(x, axis, [None, *where, None])
@@ -86,21 +86,21 @@ def tensor_split(call: FxCall, x: Any, where: Any, dim: int = 0) -> Any:
 
 @aten("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(call: FxCall, x: Any, dim: int = 0) -> Any:
-    """The slices of an axis."""
+    """Return the slices of an axis."""
     axis = axis_of(dim, len(call.given(0)))
     return tuple(arr(x)[(slice(None),) * axis + (i,)] for i in range(len(call.fake)))
 
 
 @aten("aten.meshgrid.default", "aten.meshgrid.indexing")
 def meshgrid(call: FxCall, xs: Any, indexing: str = "ij") -> Any:
-    """Coordinates of a grid."""
+    """Return the coordinates of a grid."""
     result = np.meshgrid(*(e.reshape(ten(x), (-1,)) for x in map(arr, xs)), indexing=indexing)  # type: ignore[call-overload]
     return tuple(result)
 
 
 @aten("aten.broadcast_tensors.default")
 def broadcast_tensors(call: FxCall, xs: Any) -> Any:
-    """Tensors repeated up to a common shape."""
+    """Broadcast tensors to a common shape."""
     result = [ten(x) for x in xs]
     shape = e.broadcast_shape(result)
     return tuple(e.broadcast(x, shape) if shape else x for x in result)
@@ -108,7 +108,7 @@ def broadcast_tensors(call: FxCall, xs: Any) -> Any:
 
 @aten("aten.repeat_interleave.self_int")
 def repeat_interleave(call: FxCall, x: Any, repeats: Any, dim: Any = None, output_size: Any = None) -> Any:
-    """Every element several times."""
+    """Repeat every element several times."""
     result = arr(x)
     if dim is None:
         result, dim = result.reshape((-1,)), 0
@@ -117,7 +117,7 @@ def repeat_interleave(call: FxCall, x: Any, repeats: Any, dim: Any = None, outpu
 
 @aten("aten.block_diag.default")
 def block_diag(call: FxCall, xs: Any) -> Any:
-    """Matrices along a diagonal."""
+    """Place matrices along a diagonal."""
     rows = []
     fakes = call.fakes[0]
     shapes = [tuple(f.shape) for f in fakes]

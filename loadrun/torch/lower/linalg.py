@@ -30,13 +30,13 @@ def _product(call: FxCall, a: Any, b: Any) -> Any:
 
 @aten("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default")
 def matmul(call: FxCall, a: Any, b: Any) -> Any:
-    """Product of matrices or stacks of them."""
+    """Multiply matrices or stacks of them."""
     return _product(call, a, b)
 
 
 @aten("aten.vdot.default", "aten.inner.default")
 def inner(call: FxCall, a: Any, b: Any) -> Any:
-    """Inner product over the last axes."""
+    """Compute the inner product over the last axes."""
     if call.given(0) == (0,):
         return ten(0, call.dtype)
     return np.inner(arr(a, call.dtype), arr(b, call.dtype))
@@ -44,7 +44,7 @@ def inner(call: FxCall, a: Any, b: Any) -> Any:
 
 @aten("aten.linear.default")
 def linear(call: FxCall, x: Any, weight: Any, bias: Any = None) -> Any:
-    """``x @ weight.T + bias``."""
+    """Compute ``x @ weight.T + bias``."""
     shape = call.given(0)
     x, weight = ten(x, call.dtype), ten(weight, call.dtype)
     if len(shape) == 1 or len(call.given(1)) == 1:
@@ -63,14 +63,14 @@ def _blended(call: FxCall, x: Any, product: Any, beta: Any, alpha: Any) -> Any:
 
 @aten("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
 def addmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """``beta * x + alpha * a @ b``."""
+    """Compute ``beta * x + alpha * a @ b``."""
     result = _blended(call, x, _product(call, a, b), beta, alpha)
     return e.broadcast(ten(result), ten(result).shape)
 
 
 @aten("aten.addbmm.default")
 def addbmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The same with the sum of a stack of products."""
+    """Add the sum of a stack of products."""
     return _blended(call, x, np.sum(arr(_product(call, a, b)), axis=0), beta, alpha)
 
 
@@ -78,7 +78,7 @@ def addbmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 
 def grouped_mm(
     call: FxCall, a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None
 ) -> Any:
-    """Products of groups of rows, each with a matrix of its own, as mixtures of experts have them.
+    """Multiply groups of rows, each by a matrix of its own, as in mixtures of experts.
 
     Groups end where the offsets say. Two stacks of matrices are multiplied one by one; of two matrices the sums are cut
     into groups, of a stack and a matrix the columns of the matrix.
@@ -100,32 +100,32 @@ def grouped_mm(
     else:
         parts = [np.matmul(a[group], b[i]) for i, group in enumerate(groups)]
         axis, total, other = 0, a.shape[0], b.shape[2]
-    # What belongs to no group is zero.
+    # Rows of no group are zero.
     rest = (other, total - ends[-1]) if axis else (total - ends[-1], other)
     return e.concat([ten(v) for v in (*parts, e.full(ten(0, call.dtype), rest))], axis)
 
 
 @aten("aten.outer.default", "aten.ger.default")
 def outer(call: FxCall, a: Any, b: Any) -> Any:
-    """All products of two vectors."""
+    """Compute all products of two vectors."""
     return arr(a, call.dtype)[:, None] * arr(b, call.dtype)[None, :]
 
 
 @aten("aten.addr.default")
 def addr(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """``beta * x + alpha * outer(a, b)``."""
+    """Compute ``beta * x + alpha * outer(a, b)``."""
     return _blended(call, x, outer(call, a, b), beta, alpha)
 
 
 @aten("aten.einsum.default")
 def einsum(call: FxCall, equation: str, operands: Any, path: Any = None) -> Any:
-    """Einstein summation."""
+    """Compute an Einstein summation."""
     return np.einsum(equation.replace(" ", ""), *(arr(x, call.dtype) for x in operands))
 
 
 @aten("aten.bilinear.default", "aten._trilinear.default")
 def bilinear(call: FxCall, a: Any, b: Any, weight: Any, bias: Any = None, *_: Any) -> Any:
-    """``a @ weight[k] @ b`` for every k."""
+    """Compute ``a @ weight[k] @ b`` for every k."""
     if "_trilinear" in str(call.node.target):
         raise UnsupportedCallError("use torch.nn.functional.bilinear or einsum")
     a, b, weight = (arr(v, call.dtype) for v in (a, b, weight))
@@ -135,19 +135,19 @@ def bilinear(call: FxCall, a: Any, b: Any, weight: Any, bias: Any = None, *_: An
 
 @aten("aten.inverse.default", "aten.linalg_inv.default")
 def inverse(call: FxCall, x: Any) -> Any:
-    """Inverse of matrices."""
+    """Invert matrices."""
     return np.linalg.inv(arr(x))
 
 
 @aten("aten.linalg_inv_ex.default")
 def inverse_ex(call: FxCall, x: Any, check_errors: bool = False) -> Any:
-    """Inverse of matrices, which must be regular."""
+    """Invert matrices, which must be regular."""
     return np.linalg.inv(arr(x)), e.full(ten(0), ten(x).shape[:-2])
 
 
 @aten("aten.linalg_solve.default")
 def solve(call: FxCall, a: Any, b: Any, *, left: bool = True) -> Any:
-    """The inverse of matrices times right-hand sides."""
+    """Multiply right-hand sides by the inverse of matrices."""
     a, b = arr(a, call.dtype), arr(b, call.dtype)
     if not left:
         return np.matmul(b, np.linalg.inv(a))
@@ -160,7 +160,7 @@ def solve(call: FxCall, a: Any, b: Any, *, left: bool = True) -> Any:
 
 @aten("aten._linalg_solve_ex.default", "aten.linalg_solve_ex.default")
 def solve_ex(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The inverse of matrices times right-hand sides; of `_linalg_solve_ex` the factored matrix as well."""
+    """Multiply right-hand sides by the inverse of matrices; `_linalg_solve_ex` returns the factored matrix too."""
     result = solve(call, a, b, left=left)
     if "aten._linalg" not in str(call.node.target):
         return result, e.full(ten(0), ten(a).shape[:-2])
@@ -173,7 +173,7 @@ def solve_ex(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: b
 
 @aten("aten.det.default", "aten.linalg_det.default")
 def det(call: FxCall, x: Any) -> Any:
-    """Determinant; 1 of a matrix without elements."""
+    """Compute the determinant, 1 for a matrix without elements."""
     if call.given(0)[-1] == 0:
         return e.full(ten(1, call.dtype), ten(x).shape[:-2])
     if call.static(call.given(0)[-1:], "a determinant")[0] <= 16:
@@ -184,13 +184,13 @@ def det(call: FxCall, x: Any) -> Any:
 
 @aten("aten.linalg_matrix_power.default", "aten.matrix_power.default")
 def matrix_power(call: FxCall, x: Any, n: int) -> Any:
-    """Repeated product of a matrix with itself."""
+    """Multiply a matrix by itself repeatedly."""
     return np.linalg.matrix_power(arr(x), n)
 
 
 @aten("aten.linalg_cross.default", "aten.cross.default")
 def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
-    """Products of vectors of three elements."""
+    """Compute cross products of vectors of three elements."""
     a, b = arr(a, call.dtype), arr(b, call.dtype)
     if dim is None:
         dim = next(i for i, n in enumerate(call.given(0)) if n == 3)
@@ -210,7 +210,7 @@ def trace(call: FxCall, x: Any) -> Any:
 
 @aten("aten.pdist.default", "aten._pdist_forward.default")
 def pdist(call: FxCall, x: Any, p: float = 2.0) -> Any:
-    """Distances of all pairs of different rows."""
+    """Compute the distances of all pairs of different rows."""
     rows = call.static(call.given(0)[:1], "the number of rows")[0]
     one, two = np.triu_indices(rows, 1)
     x = arr(x, call.dtype)
@@ -224,7 +224,7 @@ def pdist(call: FxCall, x: Any, p: float = 2.0) -> Any:
 
 @aten("aten.cdist.default", "aten._cdist_forward.default", "aten._euclidean_dist.default")
 def cdist(call: FxCall, a: Any, b: Any, p: float = 2.0, *_: Any) -> Any:
-    """Distances of all pairs of rows."""
+    """Compute the distances of all pairs of rows."""
     far = np.absolute(arr(a, call.dtype)[..., :, None, :] - arr(b, call.dtype)[..., None, :, :])
     if p == 0:
         return np.sum((far != 0).astype(call.dtype), axis=-1)

@@ -21,7 +21,7 @@ def _tensors(call: FxCall, *values: Any) -> list[Any]:
 
 
 def _normalized(call: FxCall, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Tensor:
-    """Batch normalization by known statistics."""
+    """Normalize by known statistics."""
     if mean is None or variance is None:
         raise UnsupportedCallError(
             "batch normalization by the batch's own statistics; call .eval() on a module that keeps them"
@@ -43,7 +43,7 @@ def batch_norm(
     eps: float = 1e-5,
     cudnn: bool = False,
 ) -> Any:
-    """Batch normalization by running statistics, or by the batch's own."""
+    """Normalize batches by running statistics, or by the batch's own."""
     if training:
         return _by_batch(call, x, weight, bias, eps)
     return _normalized(call, x, weight, bias, mean, variance, eps)
@@ -60,7 +60,7 @@ def _by_batch(call: FxCall, x: Any, weight: Any, bias: Any, eps: float) -> Any:
 def batch_norm_no_training(
     call: FxCall, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
 ) -> Any:
-    """Batch normalization by running statistics; the two empty results are not used."""
+    """Normalize batches by running statistics; the two empty results are not used."""
     result = _normalized(call, x, weight, bias, mean, variance, eps)
     nothing = arr(np.zeros(0), call.dtype)
     return result, nothing, nothing
@@ -76,13 +76,13 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn: bool = True,
 ) -> Any:
-    """MegEngine's LayerNorm."""
+    """Apply MegEngine's LayerNorm."""
     return native_layer_norm(call, x, shape, weight, bias, eps)[0]
 
 
 @aten("aten.native_layer_norm.default")
 def native_layer_norm(call: FxCall, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
-    """The same with mean and inverse deviation."""
+    """Normalize over the last axes; return mean and inverse deviation too."""
     x, weight, bias = _tensors(call, x, weight, bias)
     fixed = None if any(isinstance(n, TracedNumber) for n in shape) else shape
     return build.layer_norm(x, x.ndim - len(shape), weight, bias, eps, fixed)
@@ -90,7 +90,7 @@ def native_layer_norm(call: FxCall, x: Any, shape: Any, weight: Any, bias: Any, 
 
 @aten("aten.rms_norm.default")
 def rms_norm(call: FxCall, x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
-    """Divided by the root of the mean square of the last axes."""
+    """Divide by the root of the mean square of the last axes."""
     x, weight = _tensors(call, x, weight)
     eps = float(np.finfo(call.dtype).eps) if eps is None else eps
     return build.rms_norm(x, range(x.ndim - len(shape), x.ndim), weight, eps)
@@ -106,7 +106,7 @@ def group_norm(
     eps: float = 1e-5,
     cudnn: bool = True,
 ) -> Any:
-    """MegEngine's GroupNorm."""
+    """Apply MegEngine's GroupNorm."""
     x, weight, bias = _tensors(call, x, weight, bias)
     return build.group_norm(x, groups, weight, bias, eps)
 
@@ -124,7 +124,7 @@ def instance_norm(
     eps: float,
     cudnn: bool = False,
 ) -> Any:
-    """Every channel of every image normalized, or all by running statistics."""
+    """Normalize every channel of every image, or all by running statistics."""
     if not by_input:
         return _normalized(call, x, weight, bias, mean, variance, eps)
     x, weight, bias = _tensors(call, x, weight, bias)

@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 def _sorting_places(x: Any, axis: int, descending: bool) -> Any:
-    """The places that sort; equal elements keep their order, NaN counts as the largest."""
+    """Return the indices that sort stably; NaN counts as the largest."""
     x = arr(x, "int32") if x.dtype in (np.bool_, np.int8, np.uint8, np.int16) else x
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
@@ -37,7 +37,7 @@ def _sorted(call: FxCall, x: Any, dim: int, descending: bool) -> tuple[Any, Any]
 
 @aten("aten.sort.default", "aten.sort.stable")
 def sort(call: FxCall, x: Any, dim: Any = -1, descending: bool = False, **options: Any) -> Any:
-    """Sorted, and the places that sort."""
+    """Sort; return the indices that sort too."""
     if "dim" in options or "stable" in str(call.node.target):
         # The stable form has a flag before the axis.
         given = call.node.args[1:]
@@ -52,19 +52,19 @@ def sort(call: FxCall, x: Any, dim: Any = -1, descending: bool = False, **option
 
 @aten("aten.argsort.default", "aten.argsort.stable")
 def argsort(call: FxCall, x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
-    """The places that sort."""
+    """Return the indices that sort."""
     return _sorted(call, x, dim, descending)[1]
 
 
 @aten("aten.msort.default")
 def msort(call: FxCall, x: Any) -> Any:
-    """Sorted along the first axis."""
+    """Sort along the first axis."""
     return _sorted(call, x, 0, False)[0]
 
 
 @aten("aten.topk.default")
 def topk(call: FxCall, x: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The largest or smallest values and their places."""
+    """Return the largest or smallest values and their indices."""
     values, places = _sorted(call, x, dim, largest)
     if not call.given(0):
         return values, places
@@ -75,7 +75,7 @@ def topk(call: FxCall, x: Any, k: Any, dim: int = -1, largest: bool = True, sort
 
 @aten("aten.kthvalue.default")
 def kthvalue(call: FxCall, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    """The k-th smallest value and its place."""
+    """Return the k-th smallest value and its index."""
     return _picked(call, x, dim, keepdim, k - 1)
 
 
@@ -91,7 +91,7 @@ def _picked(call: FxCall, x: Any, dim: int, keepdim: bool, place: Any) -> Any:
 
 @aten("aten.median.default", "aten.nanmedian.default")
 def median(call: FxCall, x: Any) -> Any:
-    """The lower middle value of all; NaN where there is one."""
+    """Return the lower median of all; NaN if any element is, which nanmedian leaves out."""
     flat = arr(x).reshape((-1,))
     count = flat.shape[0]
     ranked = np.take_along_axis(flat, arr(_sorting_places(flat, 0, False), "int32"), axis=0)
@@ -105,7 +105,7 @@ def median(call: FxCall, x: Any) -> Any:
 
 @aten("aten.median.dim")
 def median_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
-    """The lower middle values and their places."""
+    """Return the lower medians and their indices."""
     if not call.given(0):
         return _sorted(call, x, 0, False)
     axis = axis_of(dim, len(call.given(0)))
@@ -127,7 +127,7 @@ def median_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
 def searchsorted(
     call: FxCall, first: Any, second: Any, *, right: bool = False, side: Any = None, **options: Any
 ) -> Any:
-    """Where values belong among sorted ones."""
+    """Find where values belong among sorted ones."""
     buckets = "bucketize" in str(call.node.target)
     x, borders = (first, second) if buckets else (second, first)
     at, edge = (0, 1) if buckets else (1, 0)
@@ -152,7 +152,7 @@ def searchsorted(
 def searchsorted_scalar(
     call: FxCall, first: Any, second: Any, *, right: bool = False, side: Any = None, **_: Any
 ) -> Any:
-    """Where a number belongs among sorted ones."""
+    """Find where a number belongs among sorted ones."""
     value, borders = (first, second) if "bucketize" in str(call.node.target) else (second, first)
     edges = arr(borders)
     counted = edges <= value if right or side == "right" else edges < value
@@ -161,7 +161,7 @@ def searchsorted_scalar(
 
 @aten("aten.nanmedian.dim")
 def nanmedian_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
-    """The lower middle values of what is a number, and their places."""
+    """Return the lower medians without NaN, and their indices."""
     if np.dtype(arr(x).dtype).kind != "f" or not call.given(0):
         return median_dim(call, x, dim, keepdim)
     axis = axis_of(dim, len(call.given(0)))
@@ -174,7 +174,7 @@ def nanmedian_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
 
 @aten("aten.mode.default")
 def mode(call: FxCall, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
-    """The most frequent values, of several the smallest, and their last places."""
+    """Return the most frequent values, the smallest among ties, and their last indices."""
     x = arr(x)
     if not call.given(0):
         return x, np.zeros_like(arr(x, "int32"))
@@ -193,7 +193,7 @@ def mode(call: FxCall, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
 
 @aten("aten.bincount.default")
 def bincount(call: FxCall, x: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """How often each number occurs; the length follows the data."""
+    """Count occurrences of each number; the length follows the data."""
     flat = arr(x, "int32")
     if call.given(0) == (0,):
         return e.full(ten(0, call.dtype), (minlength,))
@@ -208,7 +208,7 @@ def bincount(call: FxCall, x: Any, weights: Any = None, minlength: int = 0) -> A
 def unique(
     call: FxCall, x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> Any:
-    """The values that occur, sorted, where each element is among them, and how often they occur."""
+    """Return the sorted distinct values, the index of each element among them, and the counts."""
     flat = arr(x).reshape((-1,))
     order = arr(_sorting_places(flat, 0, False), "int32")
     values, group, counts = _groups(np.take_along_axis(flat, order, axis=0))
@@ -220,7 +220,7 @@ def unique(
 def unique_consecutive(
     call: FxCall, x: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
 ) -> Any:
-    """The values without repetitions of the one before."""
+    """Return the values without consecutive repetitions."""
     if dim is not None and len(call.given(0)) != 1:
         raise UnsupportedCallError("repetitions of slices; use a vector")
     values, group, counts = _groups(arr(x).reshape((-1,)))
@@ -228,7 +228,7 @@ def unique_consecutive(
 
 
 def _groups(x: Any) -> tuple[Any, Any, Any]:
-    """Of a vector the first of each run of equal elements, the number of each element's run, and the runs' lengths."""
+    """Return the first of each run of equal elements in a vector, each element's run index, and run lengths."""
     found = arr(x, "int32") if x.dtype == np.bool_ else x
     first = np.concatenate([np.ones_like(arr(found[:1], "bool")), found[1:] != found[:-1]])
     starts = arr(np.argwhere(first), "int32")[:, 0]
@@ -238,7 +238,7 @@ def _groups(x: Any) -> tuple[Any, Any, Any]:
 
 @aten("aten.histc.default")
 def histc(call: FxCall, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
-    """How many values lie in equal bins."""
+    """Count the values in equal bins."""
     flat = arr(x).reshape((-1,))
     if np.dtype(flat.dtype).kind != "f":
         flat = flat.astype("float32")

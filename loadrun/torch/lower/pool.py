@@ -34,7 +34,7 @@ def _window(
 
 
 def _with_images(call: FxCall, x: Any, dtype: Any = None) -> tuple[Tensor, bool]:
-    """The input as (N, C, ...), and whether it had no axis of images."""
+    """Return the input as (N, C, ...), and whether it had no batch axis."""
     value = ten(x, dtype)
     single = value.ndim == _dimensions(call) + 1
     return e.add_axes(value, [0]) if single else value, single
@@ -50,14 +50,14 @@ def max_pool(
     dilation: Any = 1,
     ceil: bool = False,
 ) -> Any:
-    """Largest values of windows."""
+    """Compute the maxima of windows."""
     x, single = _with_images(call, x)
     y = build.max_pooled(x, _window(call, x, kernel, stride, padding, dilation, ceil))
     return e.drop_axes(y, [0]) if single else y
 
 
 def _places_are_read(call: FxCall) -> bool:
-    """Whether something reads the second result of a pooling."""
+    """Tell whether something reads the second result of a pooling."""
     return any(u.args[1:] == (1,) and u.users for u in call.node.users)
 
 
@@ -80,7 +80,7 @@ def max_pool_with_indices(
     dilation: Any = 1,
     ceil: bool = False,
 ) -> Any:
-    """Largest values of windows, and their places in the flattened image."""
+    """Compute the maxima of windows, and their positions in the flattened image."""
     if not _places_are_read(call):
         return max_pool(call, x, kernel, stride, padding, dilation, ceil), ten(np.int32(0))
     x, single = _with_images(call, x)
@@ -99,7 +99,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor: Any = None,
 ) -> Any:
-    """Means of windows."""
+    """Compute the means of windows."""
     whole = call.dtype.kind != "f"
     x, single = _with_images(call, x, call.dtype)
     window = _window(call, x, kernel, stride, padding, 1, ceil)
@@ -114,7 +114,7 @@ def avg_pool(
 
 
 def _edges(size: int, out: int) -> list[tuple[int, int]]:
-    """Begin and end of torch's adaptive windows."""
+    """Compute begin and end of torch's adaptive windows."""
     return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
 
 
@@ -126,7 +126,7 @@ def _edges(size: int, out: int) -> list[tuple[int, int]]:
     "aten._adaptive_avg_pool3d.default",
 )
 def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
-    """Means of windows that divide an axis, which overlap where it cannot be divided."""
+    """Compute the means of windows that divide an axis, overlapping where it cannot be divided."""
     n = _dimensions(call)
     shape = call.given(0)
     outer = len(shape) - n
@@ -155,7 +155,7 @@ def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
 
 
 def _following_windows(size: Any, count: int) -> tuple[Any, Any, Any]:
-    """Which elements of an axis whose size follows the input lie in each window, and where these begin and end."""
+    """Tell which elements of an axis of symbolic size lie in each window, and where these begin and end."""
     n, number = arr(size, "int32"), np.arange(count, dtype=np.int32)
     starts = number * n // count
     ends = ((number + 1) * n + (count - 1)) // count
@@ -164,7 +164,7 @@ def _following_windows(size: Any, count: int) -> tuple[Any, Any, Any]:
 
 
 def _following_shares(call: FxCall, size: Any, want: Any) -> Any:
-    """The share that every element has in each window."""
+    """Compute the share of every element in each window."""
     count = call.static([want], "the number of windows of adaptive pooling")[0]
     member, starts, ends = _following_windows(size, count)
     return arr(member, call.dtype) / arr(ends - starts, call.dtype)
@@ -174,7 +174,7 @@ def _following_shares(call: FxCall, size: Any, want: Any) -> Any:
     "aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default"
 )
 def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
-    """Largest values of such windows, and their places in the flattened image."""
+    """Compute the maxima of such windows, and their positions in the flattened image."""
     n = _dimensions(call)
     shape = call.given(0)
     outer = len(shape) - n
@@ -220,7 +220,7 @@ def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
 
 @aten("aten.max_unpool2d.default", "aten.max_unpool3d.default")
 def max_unpool(call: FxCall, x: Any, indices: Any, output_size: Any, *_: Any) -> Any:
-    """Values put back to the places that they had before pooling."""
+    """Put values back to the positions that they had before pooling."""
     n = _dimensions(call)
     shape = call.shape
     outer = len(shape) - n

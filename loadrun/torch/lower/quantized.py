@@ -15,7 +15,7 @@ __all__: list[str] = []
 
 
 def _rounded(x: Any, scale: Any, zero: Any, low: Any, high: Any) -> Any:
-    """The integer of a value, as a float: halves go to the even one."""
+    """Quantize a value, as a float: halves go to the even integer."""
     inverse = 1 / arr(scale, "float32")
     result = np.rint(arr(x, "float32") * inverse) + arr(zero, "float32")
     return np.clip(result, np.float32(low), np.float32(high))
@@ -29,7 +29,7 @@ def _along(value: Any, call: FxCall, axis: int) -> Any:
 
 @aten("quantized_decomposed.quantize_per_tensor.default", "quantized_decomposed.quantize_per_tensor.tensor")
 def quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any) -> Any:
-    """The integers of values."""
+    """Quantize values to integers."""
     return ten(arr(_rounded(x, scale, zero, low, high), "int32"), call.dtype)
 
 
@@ -37,7 +37,7 @@ def quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int, d
     "quantized_decomposed.dequantize_per_tensor.default", "quantized_decomposed.dequantize_per_tensor.tensor"
 )
 def dequantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any, **_: Any) -> Any:
-    """The values of integers."""
+    """Dequantize integers."""
     return arr((arr(x, "float32") - arr(zero, "float32")) * arr(scale, "float32"), call.dtype)
 
 
@@ -45,7 +45,7 @@ def dequantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int,
 def quantize_channels(
     call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any
 ) -> Any:
-    """The integers of values, with a scale for each channel."""
+    """Quantize values to integers, with a scale for each channel."""
     result = _rounded(x, _along(scales, call, axis), _along(zeros, call, axis), low, high)
     return ten(arr(result, "int32"), call.dtype)
 
@@ -54,7 +54,7 @@ def quantize_channels(
 def dequantize_channels(
     call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any, **_: Any
 ) -> Any:
-    """The values of integers, with a scale for each channel."""
+    """Dequantize integers, with a scale for each channel."""
     zero = 0 if zeros is None else _along(zeros, call, axis)
     return (arr(x, "float32") - zero) * _along(scales, call, axis)
 
@@ -64,7 +64,7 @@ def dequantize_channels(
     "aten.fake_quantize_per_tensor_affine.tensor_qparams",
 )
 def fake_quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
-    """Floats rounded to what integers with a scale can hold."""
+    """Round floats to values that scaled integers can represent."""
     result = _rounded(x, scale, zero, low, high)
     return (result - arr(zero, "float32")) * arr(scale, "float32")
 
@@ -73,14 +73,14 @@ def fake_quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: i
 def fake_quantize_channels(
     call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int
 ) -> Any:
-    """The same with a scale for each channel."""
+    """Fake-quantize with a scale for each channel."""
     scale, zero = _along(scales, call, axis), _along(zeros, call, axis)
     return (_rounded(x, scale, zero, low, high) - zero) * scale
 
 
 @aten("quantized_decomposed.choose_qparams.tensor", "quantized_decomposed.choose_qparams_symmetric.tensor")
 def choose(call: FxCall, x: Any, low: int, high: int, eps: float, dtype: Any) -> Any:
-    """Scale and zero point that hold all values of a tensor."""
+    """Compute scale and zero point that cover all values of a tensor."""
     x = arr(x, "float32")
     least = np.minimum(np.min(x), np.float32(0))
     most = np.maximum(np.max(x), np.float32(0))
@@ -102,19 +102,19 @@ _LIMITS = {"torch.qint8": (-128, 127), "torch.quint8": (0, 255), "torch.qint32":
     "aten.quantize_per_tensor.tensor_qparams",
 )
 def quantize_tensor(call: FxCall, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
-    """A quantized tensor: the values that it stands for."""
+    """Quantize a tensor and return the values that it stands for."""
     return fake_quantize(call, x, scale, zero, *_LIMITS[str(dtype)])
 
 
 @aten("aten.quantize_per_channel.default")
 def quantize_tensor_channels(call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, dtype: Any) -> Any:
-    """The same with a scale for each channel."""
+    """Quantize with a scale for each channel and return the values that it stands for."""
     return fake_quantize_channels(call, x, scales, zeros, axis, *_LIMITS[str(dtype)])
 
 
 @aten("aten.dequantize.self")
 def dequantize_tensor(call: FxCall, x: Any) -> Any:
-    """The values of a quantized tensor."""
+    """Return the values of a quantized tensor."""
     return ten(x)
 
 
@@ -135,7 +135,7 @@ def observed(
     per_channel: bool = False,
     symmetric: bool = False,
 ) -> Any:
-    """Fake quantization of a module whose observers are off, with the scales that they found."""
+    """Fake-quantize as a module with its observers off, by the scales that they found."""
     flags = [value_of(ten(v)) for v in (observes, rounds)]
     if flags[0] is None or flags[0].any():
         raise UnsupportedCallError(

@@ -1,4 +1,4 @@
-"""Random numbers: drawn anew in every run of a dump, not the ones that torch draws."""
+"""Random numbers: drawn again in every run of a dump, not the ones that torch draws."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def _drawn(shape: Any, normal: bool = False) -> Any:
-    """Numbers between 0 and 1, or of the standard normal distribution; of no axes one number."""
+    """Draw numbers between 0 and 1, or from the standard normal distribution; without axes one number."""
     sizes = tuple(shape) if isinstance(shape, (list, tuple)) else tuple(ten(shape).shape)
     sizes = tuple(map(as_size, sizes))
     drawn = (R.normal if normal else R.uniform)(0, 1, sizes or (1,))
@@ -26,37 +26,37 @@ def _drawn(shape: Any, normal: bool = False) -> Any:
 
 @aten("aten.rand.default", "aten.rand_like.default")
 def rand(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
-    """Evenly between 0 and 1."""
+    """Draw uniformly between 0 and 1."""
     return ten(_drawn(shape), call.dtype)
 
 
 @aten("aten.randn.default", "aten.randn_like.default")
 def randn(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
-    """From the normal distribution."""
+    """Draw from the normal distribution."""
     return ten(_drawn(shape, True), call.dtype)
 
 
 @aten("aten.uniform.default")
 def uniform(call: FxCall, x: Any, low: float = 0.0, high: float = 1.0, **_: Any) -> Any:
-    """Evenly between two bounds, in a tensor's shape."""
+    """Draw uniformly between two bounds, in a tensor's shape."""
     return ten(_drawn(x) * np.float32(high - low) + np.float32(low), call.dtype)
 
 
 @aten("aten.normal.float_float")
 def normal_of_shape(call: FxCall, mean: float, std: float, shape: Any, **_: Any) -> Any:
-    """From a normal distribution."""
+    """Draw from a normal distribution."""
     return normal(call, shape, mean, std)
 
 
 @aten("aten.normal_functional.default")
 def normal(call: FxCall, x: Any, mean: float = 0.0, std: float = 1.0, **_: Any) -> Any:
-    """From a normal distribution, in a tensor's shape."""
+    """Draw from a normal distribution, in a tensor's shape."""
     return ten(_drawn(x, True) * np.float32(std) + np.float32(mean), call.dtype)
 
 
 @aten("aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor")
 def normal_of_tensors(call: FxCall, mean: Any, std: Any = 1.0, **_: Any) -> Any:
-    """From a normal distribution of its own for every element."""
+    """Draw from a normal distribution of its own for every element."""
     mean, std = arr(mean, call.dtype), arr(std, call.dtype)
     shape = e.broadcast_shape([ten(mean), ten(std)])
     return ten(_drawn(shape, True) * std + mean, call.dtype)
@@ -64,13 +64,13 @@ def normal_of_tensors(call: FxCall, mean: Any, std: Any = 1.0, **_: Any) -> Any:
 
 @aten("aten.exponential.default")
 def exponential(call: FxCall, x: Any, rate: float = 1.0, **_: Any) -> Any:
-    """From the exponential distribution, in a tensor's shape."""
+    """Draw from the exponential distribution, in a tensor's shape."""
     return ten(-np.log(1 - _drawn(x)) / np.float32(rate), call.dtype)
 
 
 @aten("aten.randint.low", "aten.randint.default", "aten.randint_like.default", "aten.randint_like.low_dtype")
 def randint(call: FxCall, *args: Any, **__: Any) -> Any:
-    """Whole numbers of a range."""
+    """Draw integers in a range."""
     like = "_like" in str(call.node.target)
     shape = args[0] if like else args[-1]
     limits = args[1:] if like else args[:-1]
@@ -80,13 +80,13 @@ def randint(call: FxCall, *args: Any, **__: Any) -> Any:
 
 @aten("aten.bernoulli.default", "aten.bernoulli.p")
 def bernoulli(call: FxCall, x: Any, p: Any = None, **_: Any) -> Any:
-    """1 with a probability."""
+    """Draw 1 with a probability, else 0."""
     return arr(_drawn(x) < (arr(x) if p is None else np.float32(p)), call.dtype)
 
 
 @aten("aten.multinomial.default")
 def multinomial(call: FxCall, x: Any, count: int, replacement: bool = False, **_: Any) -> Any:
-    """Numbers of classes, drawn by their weights, each at most once unless they are put back."""
+    """Draw class indices by their weights, each at most once unless with replacement."""
     weights = arr(x, np.float32)
     *lead, classes = ten(weights).shape
     if replacement or count == 1:
@@ -103,7 +103,7 @@ def multinomial(call: FxCall, x: Any, count: int, replacement: bool = False, **_
 
 @aten("aten.randperm.default")
 def randperm(call: FxCall, n: Any, **_: Any) -> Any:
-    """The first whole numbers in random order."""
+    """Return the integers below n in random order."""
     size = as_size(n)
     if type(size) is int and size == 0:
         return ten(np.zeros(0), call.dtype)

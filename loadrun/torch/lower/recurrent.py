@@ -23,18 +23,18 @@ _Weights = Sequence[Sequence[Any]]
 
 
 def _cells(params: Sequence[Any], biased: bool, layers: int, both: bool) -> list[list[Tensor]]:
-    """The weights of every layer and direction: input, hidden, and the two biases where there are any."""
+    """Group the weights of every layer and direction: input, hidden, and the two biases if any."""
     count = layers * (2 if both else 1)
     each = len(params) // count
     if each > (4 if biased else 2):
         raise UnsupportedCallError(
-            "proj_size, which MegEngine's CPU does not support; use a linear layer behind the states"
+            "proj_size, which MegEngine's CPU does not support; use a linear layer after the states"
         )
     return [[ten(p) for p in params[i * each : (i + 1) * each]] for i in range(count)]
 
 
 def _flat(cells: _Weights) -> Tensor:
-    """All weights side by side, as MegEngine's operators take them."""
+    """Pack all weights side by side, as MegEngine's operators take them."""
     return e.concat([e.flat(w) for cell in cells for w in cell], 0)
 
 
@@ -48,7 +48,7 @@ def _checked(dropout: float, train: bool) -> None:
 
 
 def _laid_out(call: FxCall, batch_first: bool, x: Any, *states: Any) -> tuple[Any, ...]:
-    """Whether there is no batch, then the input (steps, N, features) and the states (layers, N, hidden)."""
+    """Return whether there is no batch, the input (steps, N, features) and the states (layers, N, hidden)."""
     x, *found = map(ten, (x, *states))
     if len(call.given(0)) == 2:
         return True, *(e.add_axes(v, [1]) for v in (x, *found))
@@ -68,7 +68,7 @@ def lstm(
     both: bool,
     batch_first: bool,
 ) -> Any:
-    """MegEngine's LSTM."""
+    """Apply MegEngine's LSTM."""
     _checked(dropout, train)
     single, x, h, c = _laid_out(call, batch_first, x, *states)
     cells = _cells(params, biased, layers, both)
@@ -96,7 +96,7 @@ def rnn(
     both: bool,
     batch_first: bool,
 ) -> Any:
-    """MegEngine's RNN."""
+    """Apply MegEngine's RNN."""
     _checked(dropout, train)
     single, x, h = _laid_out(call, batch_first, x, state)
     cells = _cells(params, biased, layers, both)
@@ -121,7 +121,7 @@ def gru(
     both: bool,
     batch_first: bool,
 ) -> Any:
-    """A gated recurrent unit: MegEngine has none, so that its steps stand one by one in the graph."""
+    """Unroll a gated recurrent unit: MegEngine has none, so every step is in the graph."""
     _checked(dropout, train)
     single, x, h = _laid_out(call, batch_first, x, state)
     shape = call.given(0)
@@ -142,7 +142,7 @@ def gru(
 
 
 def _gru_run(x: Any, h: Tensor, cell: Sequence[Tensor], order: Sequence[int]) -> dict[int, Tensor]:
-    """The state at every step."""
+    """Compute the state at every step."""
     weight, *rest = cell
     fed = arr(F.linear(ten(x), weight, rest[1] if len(rest) > 1 else None))
     result = {}
@@ -153,7 +153,7 @@ def _gru_run(x: Any, h: Tensor, cell: Sequence[Tensor], order: Sequence[int]) ->
 
 
 def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:
-    """A new state from the input's gates (N, 3 * hidden): reset, update, new."""
+    """Compute the new state from the input's gates (N, 3 * hidden): reset, update, new."""
     gates = arr(F.linear(h, rest[0], rest[2] if len(rest) > 1 else None))
     n = int(static_shape(rest[0])[1])
     given, carried = ([ten(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
@@ -163,7 +163,7 @@ def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:
 def _cell(
     function: Callable[..., Any], call: FxCall, x: Any, states: Sequence[Any], weights: Sequence[Any]
 ) -> Any:
-    """One step, of a batch or of one vector."""
+    """Run one step, of a batch or of one vector."""
     single = len(call.given(0)) == 1
     x, *states = (e.add_axes(ten(v), [0]) if single else ten(v) for v in (x, *states))
     result = function(x, states, [None if w is None else ten(w) for w in weights])
@@ -179,7 +179,7 @@ def _biases(weights: Sequence[Any], gates: int) -> list[Tensor]:
 def lstm_cell(
     call: FxCall, x: Any, states: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> Any:
-    """MegEngine's LSTM cell."""
+    """Apply MegEngine's LSTM cell."""
 
     def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
         biases = _biases(weights, 4)
@@ -193,7 +193,7 @@ def lstm_cell(
 def rnn_cell(
     call: FxCall, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> Any:
-    """MegEngine's RNN cell."""
+    """Apply MegEngine's RNN cell."""
     kind = P.RNNCellNonlineMode.TANH if "tanh" in str(call.node.target) else P.RNNCellNonlineMode.RELU
 
     def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
@@ -208,7 +208,7 @@ def rnn_cell(
 def gru_cell(
     call: FxCall, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> Any:
-    """One step of a GRU."""
+    """Run one step of a GRU."""
 
     def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
         biases = _biases(weights, 3)

@@ -1,4 +1,4 @@
-"""Reductions and running results."""
+"""Reductions and cumulative operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["moments"]
 
 
 def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
-    """A reduction over axes; of a value without axes the value itself as a vector of one."""
+    """Reduce over axes; treat a value without axes as a vector of one."""
     if not call.given(0):
         return function(x.reshape((1,)), axis=0)
     return function(x, axis=axes, keepdims=keepdim) if axes else x
@@ -29,7 +29,7 @@ def sum(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any
 
 @aten("aten.mean.default", "aten.mean.dim")
 def mean(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """Mean."""
+    """Compute the mean."""
     return _reduced(call, np.mean, arr(x, call.dtype), axes_of(dim, len(call.given(0))), keepdim)
 
 
@@ -44,19 +44,19 @@ def nansum(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: 
 
 @aten("aten.prod.default", "aten.prod.dim_int")
 def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """Product."""
+    """Compute the product."""
     return _reduced(call, np.prod, arr(x, call.dtype), axes_of(dim, len(call.given(0))), keepdim)
 
 
 @aten("aten.amax.default")
 def amax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Largest value; NaN where there is one."""
+    """Compute the maximum; NaN where there is one."""
     return _reduced(call, _max, arr(x), axes_of(dim, len(call.given(0))), keepdim)
 
 
 @aten("aten.amin.default")
 def amin(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Smallest value; NaN where there is one."""
+    """Compute the minimum; NaN where there is one."""
     return _reduced(call, _min, arr(x), axes_of(dim, len(call.given(0))), keepdim)
 
 
@@ -70,25 +70,25 @@ def _min(x: Any, **options: Any) -> Any:
 
 @aten("aten.max.default")
 def max(call: FxCall, x: Any) -> Any:
-    """Largest value of all."""
+    """Compute the maximum of all."""
     return amax(call, x)
 
 
 @aten("aten.min.default")
 def min(call: FxCall, x: Any) -> Any:
-    """Smallest value of all."""
+    """Compute the minimum of all."""
     return amin(call, x)
 
 
 @aten("aten.max.dim")
 def max_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
-    """Largest values and their first places."""
+    """Compute the maxima and their first indices."""
     return _extreme(call, _max, np.argmax, x, dim, keepdim)
 
 
 @aten("aten.min.dim")
 def min_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
-    """Smallest values and their first places."""
+    """Compute the minima and their first indices."""
     return _extreme(call, _min, np.argmin, x, dim, keepdim)
 
 
@@ -105,19 +105,19 @@ def _extreme(
 
 @aten("aten.aminmax.default")
 def aminmax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Smallest and largest value."""
+    """Compute minimum and maximum."""
     return amin(call, x, dim, keepdim), amax(call, x, dim, keepdim)
 
 
 @aten("aten.argmax.default")
 def argmax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """First place of the largest value."""
+    """Return the first index of the maximum."""
     return _place(call, np.argmax, x, dim, keepdim)
 
 
 @aten("aten.argmin.default")
 def argmin(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """First place of the smallest value."""
+    """Return the first index of the minimum."""
     return _place(call, np.argmin, x, dim, keepdim)
 
 
@@ -135,24 +135,24 @@ def _place(call: FxCall, function: Callable[..., Any], x: Any, dim: Any, keepdim
 
 @aten("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Whether one value is true."""
+    """Tell whether any value is true."""
     return arr(_reduced(call, np.any, arr(x, "bool"), axes_of(dim, len(call.given(0))), keepdim), call.dtype)
 
 
 @aten("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Whether all values are true."""
+    """Tell whether all values are true."""
     return arr(_reduced(call, np.all, arr(x, "bool"), axes_of(dim, len(call.given(0))), keepdim), call.dtype)
 
 
 @aten("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
 def count_nonzero(call: FxCall, x: Any, dim: Any = None) -> Any:
-    """How many values are not zero."""
+    """Count the values that are not zero."""
     return _reduced(call, np.sum, arr(arr(x, "bool"), "int32"), axes_of(dim, len(call.given(0))), False)
 
 
 def moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
-    """Mean and variance, whose divisor is smaller by the correction but not below 0."""
+    """Compute mean and variance, whose divisor is smaller by the correction but not below 0."""
     x = arr(x, call.dtype)
     ndim = len(call.given(0))
     axes = axes_of(dim, ndim)
@@ -176,7 +176,7 @@ def _unbiased(dim: Any, unbiased: Any) -> tuple[Any, int]:
 
 @aten("aten.var.correction", "aten.std.correction", "aten.var_mean.correction", "aten.std_mean.correction")
 def variance(call: FxCall, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
-    """Variance or standard deviation, perhaps with the mean."""
+    """Compute variance or standard deviation, perhaps with the mean."""
     middle, result = moments(call, x, dim, correction, keepdim)
     name = str(call.node.target)
     result = np.sqrt(result) if ".std" in name else result
@@ -185,7 +185,7 @@ def variance(call: FxCall, x: Any, dim: Any = None, correction: Any = None, keep
 
 @aten("prims.var.default")
 def prim_variance(call: FxCall, x: Any, dims: Any, correction: Any = 1, *, output_dtype: Any = None) -> Any:
-    """Variance over axes that go."""
+    """Compute the variance over axes and drop them."""
     return moments(call, x, dims, correction, False)[1]
 
 
@@ -193,14 +193,14 @@ def prim_variance(call: FxCall, x: Any, dims: Any, correction: Any = 1, *, outpu
 def variance_unbiased(
     call: FxCall, x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 ) -> Any:
-    """The same with the divisor smaller by one, or not."""
+    """Compute the variance, with the divisor smaller by one if `unbiased`."""
     axes, correction = _unbiased(dim, unbiased)
     return variance(call, x, axes, correction, keepdim)
 
 
 @aten("aten.logsumexp.default")
 def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
-    """Logarithm of the sum of exponentials, without overflow."""
+    """Compute the logarithm of the sum of exponentials, without overflow."""
     x = arr(x, call.dtype)
     if not call.given(0):
         return x
@@ -221,7 +221,7 @@ def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
 def vector_norm(
     call: FxCall, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
-    """Norm of vectors."""
+    """Compute the norm of vectors."""
     ord = 2 if ord is None else ord
     size = np.absolute(arr(x, call.dtype))
     axes = axes_of(dim, len(call.given(0)))
@@ -246,24 +246,24 @@ def _running(call: FxCall, function: Callable[..., Any], x: Any, dim: int) -> An
 
 @aten("aten.cumsum.default")
 def cumsum(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
-    """Running sum."""
+    """Compute the running sum."""
     return _running(call, np.cumsum, arr(x, call.dtype), dim)
 
 
 @aten("aten.cumprod.default")
 def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
-    """Running product."""
+    """Compute the running product."""
     return _running(call, np.cumprod, arr(x, call.dtype), dim)
 
 
 @aten("aten.logcumsumexp.default")
 def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
-    """Logarithm of the running sum of exponentials."""
+    """Compute the logarithm of the running sum of exponentials."""
     x = arr(x, call.dtype)
     if not call.given(0):
         return x
     axis = axis_of(dim, len(call.given(0)))
-    # What is not finite counts from its place on: MegEngine's EXP makes numbers of NaN and infinity.
+    # A nonfinite value counts from its position on: MegEngine's EXP turns NaN and infinity into numbers.
     finite = np.isfinite(x)
     top = np.max(np.where(finite, x, np.finfo(x.dtype).min), axis=axis, keepdims=True)
     result = np.log(np.cumsum(np.where(finite, np.exp(np.where(finite, x, top) - top), 0), axis=axis)) + top
@@ -273,7 +273,7 @@ def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
 
 @aten("aten.cummax.default", "aten.cummin.default")
 def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
-    """Running extreme values and their last places."""
+    """Compute running extreme values and their last indices."""
     x = arr(x)
     shape = call.given(0)
     if not shape:

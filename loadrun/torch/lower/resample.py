@@ -24,7 +24,7 @@ _PADDINGS = ("zeros", "border", "reflection")
 
 
 def _positions(size: int, out: int, corners: bool, scale: float | None) -> np.ndarray[Any, Any]:
-    """Where the new elements lie among the old ones."""
+    """Compute the positions of the new elements among the old ones."""
     places = np.arange(out, dtype=np.float64)
     if corners:
         return places * ((size - 1) / (out - 1) if out > 1 else 0.0)
@@ -33,7 +33,7 @@ def _positions(size: int, out: int, corners: bool, scale: float | None) -> np.nd
 
 
 def _nearest(size: int, out: int, exact: bool, scale: float | None) -> np.ndarray[Any, Any]:
-    """The old element of each new one, in torch's single precision."""
+    """Return the source index of each new element, in torch's single precision."""
     ratio = np.float32(1 / scale) if scale else np.float32(size) / np.float32(out)
     places = np.arange(out, dtype=np.float32)
     result = np.floor((places + np.float32(0.5)) * ratio if exact else places * ratio)
@@ -41,7 +41,7 @@ def _nearest(size: int, out: int, exact: bool, scale: float | None) -> np.ndarra
 
 
 def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
-    """The scale factors that were given; torch uses them in place of the ratio of sizes."""
+    """Return the explicit scale factors; torch uses them in place of the ratio of sizes."""
     given = [v for v in rest if v is not None]
     if len(given) == 1 and isinstance(given[0], (list, tuple)):
         given = list(given[0])
@@ -76,7 +76,7 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
 
 
 def _off(call: FxCall, scales: Sequence[float | None]) -> list[bool]:
-    """Whether a scale factor says something else than the sizes do."""
+    """Tell for each axis whether a scale factor contradicts the sizes."""
     pairs = zip(call.given(0)[2:], call.shape[2:], scales, strict=True)
     return [
         s is not None
@@ -101,7 +101,7 @@ def _resize(kind: str, corners_given: bool) -> Any:
 def _following(
     call: FxCall, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]
 ) -> Any:
-    """Resizing of an image whose size follows the input."""
+    """Resize an image of symbolic size."""
     if "aa" in kind:
         raise UnsupportedCallError("resizing of this kind needs fixed sizes; make height and width static")
     whole = [s is not None and float(s).is_integer() for s in scales]
@@ -122,11 +122,11 @@ def _following(
 
 
 _LONGEST = 8192
-"""Up to this size a fraction is tried in place of a scale factor."""
+"""The largest size at which a fraction is compared with a scale factor."""
 
 
 def _scaled(size: Any, scale: float | None) -> Any:
-    """A size times a scale factor, rounded down as torch does it in double precision.
+    """Multiply a size by a scale factor, rounded down as torch does in double precision.
 
     Raises:
         UnsupportedCallError: no fraction of whole numbers gives the same sizes.
@@ -137,7 +137,7 @@ def _scaled(size: Any, scale: float | None) -> Any:
     up, down = part.numerator, part.denominator
     if any(int(n * scale) != n * up // down for n in range(_LONGEST)):
         raise UnsupportedCallError(
-            f"the scale factor {scale} of a size that follows the input is no simple fraction; give a size"
+            f"the scale factor {scale} of a dynamic size is not a simple fraction; give a size"
         )
     return size * up if down == 1 else size * up // down
 
@@ -145,7 +145,7 @@ def _scaled(size: Any, scale: float | None) -> Any:
 def _resized_axis(
     x: Any, axis: int, old: Any, new: Any, kind: str, corners: bool, scale: float | None
 ) -> Any:
-    """An axis whose size follows the input resized, by the places of the new elements among the old ones."""
+    """Resize an axis of symbolic size, by the positions of the new elements among the old ones."""
     if not kind.startswith("nearest"):
         ways = "align_corners" if corners else "half_pixel"
         mode = "cubic" if kind == "cubic" else "linear"
@@ -176,7 +176,7 @@ for _name, _kind, _corners in (
 
 @aten("aten.affine_grid_generator.default")
 def affine_grid(call: FxCall, theta: Any, size: Any, align_corners: bool) -> Any:
-    """The grid of an affine map."""
+    """Compute the grid of an affine map."""
     lengths = call.static(list(size)[2:], "the size of a grid")
     matrices = ten(theta, "float32")
     y = sampling.affine_grid(matrices, matrices.shape[0], lengths, align=align_corners)
@@ -185,7 +185,7 @@ def affine_grid(call: FxCall, theta: Any, size: Any, align_corners: bool) -> Any
 
 @aten("aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
 def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
-    """Elements at the places that a grid names: linear, nearest or cubic."""
+    """Sample elements at the positions of a grid: linear, nearest or cubic."""
     n = len(call.given(0)) - 2
     if n == 3 and mode == 2:
         raise UnsupportedCallError("cubic sampling of volumes")

@@ -1,4 +1,4 @@
-"""Writing elements at their places."""
+"""Writing elements by index."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__: list[str] = []
 
 
 def _copied(x: Any, dtype: Any) -> Any:
-    """An array of its own, so that writing does not show in the original."""
+    """Copy to an array of its own, so that writing does not change the original."""
     return arr(snapshot(ten(x, dtype)))
 
 
 @aten("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(call: FxCall, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
-    """Elements replaced, or added to, at indices and masks."""
+    """Replace elements, or add to them, at indices and masks."""
     result = _copied(x, call.dtype)
     where = subscript(indices, call.fakes[1], call.given(0))
     if accumulate:
@@ -43,7 +43,7 @@ def index_put(call: FxCall, x: Any, indices: Any, values: Any, accumulate: bool 
 def slice_scatter(
     call: FxCall, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Any:
-    """A slice replaced."""
+    """Replace a slice."""
     result = _copied(x, call.dtype)
     axis = axis_of(dim, len(call.given(0)))
     result[(slice(None),) * axis + (bounds(start, end, step),)] = arr(source, call.dtype)
@@ -52,7 +52,7 @@ def slice_scatter(
 
 @aten("aten.select_scatter.default")
 def select_scatter(call: FxCall, x: Any, source: Any, dim: int, index: Any) -> Any:
-    """One slice of an axis replaced."""
+    """Replace one slice of an axis."""
     result = _copied(x, call.dtype)
     axis = axis_of(dim, len(call.given(0)))
     result[(slice(None),) * axis + (as_size(index),)] = arr(source, call.dtype)
@@ -61,7 +61,7 @@ def select_scatter(call: FxCall, x: Any, source: Any, dim: int, index: Any) -> A
 
 @aten("aten.diagonal_scatter.default")
 def diagonal_scatter(call: FxCall, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """A diagonal replaced."""
+    """Replace a diagonal."""
     ndim = len(call.given(0))
     one, two = axis_of(dim1, ndim), axis_of(dim2, ndim)
     result = np.moveaxis(_copied(x, call.dtype), (one, two), (ndim - 2, ndim - 1))
@@ -83,7 +83,7 @@ def diagonal_scatter(call: FxCall, x: Any, source: Any, offset: int = 0, dim1: i
     "aten.scatter.value_reduce",
 )
 def scatter(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, reduce: Any = None) -> Any:
-    """Elements replaced, or added to, at indices along an axis."""
+    """Replace elements, or add to them, at indices along an axis."""
     shape = call.given(0)
     add = "scatter_add" in str(call.node.target) or reduce == "add"
     if reduce == "multiply":
@@ -115,14 +115,14 @@ def _is_number(value: Any) -> bool:
 
 
 _LARGEST = 1 << 26
-"""Elements of the largest comparison of all indices with all places."""
+"""The most elements in a comparison of all indices with all positions."""
 
 
 @aten("aten.scatter_reduce.two")
 def scatter_reduce(
     call: FxCall, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """Elements that share a place, with what stood there or without: added, multiplied, averaged, compared."""
+    """Combine elements with the same index, with the old value or without: add, multiply, average, compare."""
     return _reduced_into(call, x, dim, index, source, reduce, include_self)
 
 
@@ -130,7 +130,7 @@ def scatter_reduce(
 def index_reduce(
     call: FxCall, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """The same with slices of an axis."""
+    """Reduce slices of an axis into positions given by an index."""
     if not call.given(0):
         return _reduced_into(call, x, 0, arr(index).reshape(()), source, reduce, include_self)
     axis = axis_of(dim, len(call.given(0)))
@@ -140,7 +140,7 @@ def index_reduce(
 
 
 def _reduced_into(call: FxCall, x: Any, dim: int, index: Any, source: Any, kind: str, include: bool) -> Any:
-    """What elements with the same index along an axis are together; other places stay."""
+    """Reduce elements with the same index along an axis; other positions stay."""
     scalar = not call.given(0)
     dtype = np.dtype("int32") if call.dtype == np.bool_ else call.dtype
     x, index, values = _copied(x, dtype), arr(index, "int32"), arr(source, dtype)
@@ -182,7 +182,7 @@ def _totals(call: FxCall, x: Any, axis: int, index: Any, values: Any, kind: str,
 
 
 def _extremes(x: Any, axis: int, index: Any, values: Any, kind: str, include: bool) -> Any:
-    """By a comparison of every index with every place, because no operator writes but the last value or the sum."""
+    """Compare every index with every position, because operators only write the last value or the sum."""
     rest = [_fixed(n) for n in (*ten(index).shape, ten(x).shape[axis])]
     if None not in rest and math.prod(rest) > _LARGEST:
         raise UnsupportedCallError(
@@ -219,7 +219,7 @@ def segment_reduce(
     unsafe: bool = False,
     initial: Any = None,
 ) -> Any:
-    """Parts of the first axis that follow one another: added, multiplied, averaged, compared."""
+    """Combine consecutive segments of the first axis: add, multiply, average, compare."""
     limits = lengths if offsets is None else offsets
     fake = call.named.get("lengths") if offsets is None else call.named.get("offsets")
     if limits is None or axis != 0 or fake is None or fake.ndim != 1:
@@ -255,7 +255,7 @@ def segment_reduce(
 
 @aten("aten.index_add.default")
 def index_add(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
-    """Slices of an axis added to."""
+    """Add to slices of an axis."""
     values = arr(source, call.dtype)
     values = values if alpha == 1 else values * arr(alpha, call.dtype)
     if not call.given(0):
@@ -269,7 +269,7 @@ def index_add(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, alpha:
 
 @aten("aten.index_copy.default")
 def index_copy(call: FxCall, x: Any, dim: int, index: Any, source: Any) -> Any:
-    """Slices of an axis replaced."""
+    """Replace slices of an axis."""
     if not call.given(0):
         return arr(source, call.dtype).reshape(())
     axis = axis_of(dim, len(call.given(0)))
@@ -280,7 +280,7 @@ def index_copy(call: FxCall, x: Any, dim: int, index: Any, source: Any) -> Any:
 
 @aten("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
 def index_fill(call: FxCall, x: Any, dim: int, index: Any, value: Any) -> Any:
-    """Slices of an axis replaced by one value."""
+    """Fill slices of an axis with one value."""
     if not call.given(0):
         return arr(value, call.dtype)
     axis = axis_of(dim, len(call.given(0)))
@@ -291,7 +291,7 @@ def index_fill(call: FxCall, x: Any, dim: int, index: Any, value: Any) -> Any:
 
 @aten("aten.put.default")
 def put(call: FxCall, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
-    """Elements of the flattened tensor replaced, or added to."""
+    """Replace elements of the flattened tensor, or add to them."""
     shape = ten(x).shape
     result = _copied(arr(x).reshape((-1,)), call.dtype)
     where, values = arr(index, "int32").reshape((-1,)), arr(source, call.dtype).reshape((-1,))
@@ -304,7 +304,7 @@ def put(call: FxCall, x: Any, index: Any, source: Any, accumulate: bool = False)
 
 @aten("aten.masked_scatter.default")
 def masked_scatter(call: FxCall, x: Any, mask: Any, source: Any) -> Any:
-    """Values put one after the other where a mask is true."""
+    """Write values one after the other where a mask is true."""
     shape = e.broadcast_shape([ten(x), ten(mask)])
     x, mask = (arr(e.broadcast(ten(v), shape) if shape else ten(v)) for v in (x, mask))
     flat = arr(mask, "bool").reshape((-1,))

@@ -1,4 +1,4 @@
-"""Shapes: views, which are copies here, and what moves elements without looking at them."""
+"""Shapes: views, which are copies here, and operators that move elements."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__: list[str] = []
 
 @aten("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")
 def view(call: FxCall, x: Any, shape: Any) -> Any:
-    """The values in another shape."""
+    """Reshape the values."""
     return e.reshape(ten(x), [as_size(n) for n in shape])
 
 
 @aten("aten.view_as.default", "aten.reshape_as.default")
 def view_as(call: FxCall, x: Any, other: Any) -> Any:
-    """The values in another tensor's shape."""
+    """Reshape the values to another tensor's shape."""
     return e.reshape(ten(x), ten(other).shape)
 
 
@@ -48,7 +48,7 @@ def view_as(call: FxCall, x: Any, other: Any) -> Any:
     "aten.native_dropout.default",
 )
 def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """The value itself; dropout drops nothing outside of training."""
+    """Return the value itself; dropout drops nothing outside of training."""
     name = str(call.node.target)
     if "dropout" in name:
         rate, training = (*args, kwargs.get("p", 0), kwargs.get("train", False))[:2]
@@ -62,14 +62,14 @@ def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 @aten("aten.permute.default")
 def permute(call: FxCall, x: Any, dims: Any) -> Any:
-    """The axes in another order."""
+    """Permute the axes."""
     ndim = len(call.given(0))
     return e.permute(ten(x), [axis_of(d, ndim) for d in dims])
 
 
 @aten("aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default")
 def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
-    """Two axes exchanged."""
+    """Exchange two axes."""
     ndim = len(call.given(0))
     return np.swapaxes(arr(x), axis_of(a, ndim), axis_of(b, ndim)) if ndim else ten(x)
 
@@ -83,26 +83,26 @@ def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
     "aten.adjoint.default",
 )
 def turned(call: FxCall, x: Any) -> Any:
-    """A transposed matrix."""
+    """Transpose a matrix."""
     ndim = len(call.given(0))
     return ten(x) if ndim < 2 else np.swapaxes(arr(x), ndim - 2, ndim - 1)
 
 
 @aten("aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int", "aten.moveaxis.intlist")
 def movedim(call: FxCall, x: Any, source: Any, target: Any) -> Any:
-    """Axes moved to other places."""
+    """Move axes to other positions."""
     return np.moveaxis(arr(x), source, target)
 
 
 @aten("aten.unsqueeze.default")
 def unsqueeze(call: FxCall, x: Any, dim: int) -> Any:
-    """A new axis of size 1."""
+    """Insert an axis of size 1."""
     return e.add_axes(ten(x), [axis_of(dim, len(call.given(0)) + 1)])
 
 
 @aten("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
 def squeeze(call: FxCall, x: Any, dim: Any = None) -> Any:
-    """Without axes of size 1."""
+    """Remove axes of size 1."""
     shape = call.given(0)
     wanted = axes_of(dim, len(shape)) if dim is not None and dim != [] else range(len(shape))
     if dim == []:
@@ -113,7 +113,7 @@ def squeeze(call: FxCall, x: Any, dim: Any = None) -> Any:
 
 @aten("aten.flatten.using_ints")
 def flatten(call: FxCall, x: Any, start: int = 0, end: int = -1) -> Any:
-    """Axes joined to one."""
+    """Flatten several axes to one."""
     shape = ten(x).shape
     if not shape:
         return e.reshape(ten(x), (1,))
@@ -126,7 +126,7 @@ def flatten(call: FxCall, x: Any, start: int = 0, end: int = -1) -> Any:
 
 @aten("aten.unflatten.int")
 def unflatten(call: FxCall, x: Any, dim: int, sizes: Any) -> Any:
-    """One axis split into several."""
+    """Split one axis into several."""
     shape = ten(x).shape
     axis = axis_of(dim, len(shape))
     return e.reshape(ten(x), (*shape[:axis], *map(as_size, sizes), *shape[axis + 1 :]))
@@ -134,7 +134,7 @@ def unflatten(call: FxCall, x: Any, dim: int, sizes: Any) -> Any:
 
 @aten("aten.expand.default", "aten.broadcast_to.default", "aten.expand_copy.default")
 def expand(call: FxCall, x: Any, shape: Any, implicit: bool = False) -> Any:
-    """Repeated up to a shape; -1 keeps a size."""
+    """Broadcast to a shape; -1 keeps a size."""
     result = ten(x)
     now = result.shape
     missing = len(shape) - len(now)
@@ -144,14 +144,14 @@ def expand(call: FxCall, x: Any, shape: Any, implicit: bool = False) -> Any:
 
 @aten("aten.expand_as.default")
 def expand_as(call: FxCall, x: Any, other: Any) -> Any:
-    """Repeated up to another tensor's shape."""
+    """Broadcast to another tensor's shape."""
     shape = ten(other).shape
     return e.broadcast(ten(x), shape) if shape else ten(x)
 
 
 @aten("aten.repeat.default", "aten.tile.default")
 def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
-    """The whole repeated along axes."""
+    """Repeat the whole tensor along axes."""
     result = arr(x)
     counts = [as_size(n) for n in repeats]
     shape = result.shape
@@ -167,18 +167,18 @@ def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
     if len(mixed) <= 7:
         spread = e.broadcast(e.reshape(ten(x), mixed), wide)
         return e.reshape(spread, [a * b for a, b in zip(counts, own, strict=True)])
-    return np.tile(result, call.static(counts, "how often something is repeated"))
+    return np.tile(result, call.static(counts, "the number of repeats"))
 
 
 @aten("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(call: FxCall, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
-    """A slice of one axis."""
+    """Slice one axis."""
     axis = axis_of(dim, len(call.given(0)))
     return arr(x)[(slice(None),) * axis + (bounds(start, end, step),)]
 
 
 def bounds(start: Any, end: Any, step: Any) -> slice:
-    """A slice, without bounds that stand for none."""
+    """Build a slice, without bounds that mean none."""
     start, end = as_size(start), as_size(end)
     first = None if start is None or (type(start) is int and start <= -INT_MAX) else start
     last = None if end is None or (type(end) is int and end >= INT_MAX) else end
@@ -187,27 +187,27 @@ def bounds(start: Any, end: Any, step: Any) -> slice:
 
 @aten("aten.select.int", "aten.select_copy.int")
 def select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
-    """One slice of an axis, without the axis."""
+    """Select one index of an axis, without the axis."""
     axis = axis_of(dim, len(call.given(0)))
     return arr(x)[(slice(None),) * axis + (as_size(index),)]
 
 
 @aten("aten.narrow.default")
 def narrow(call: FxCall, x: Any, dim: int, start: Any, length: Any) -> Any:
-    """A slice given by its length."""
+    """Slice an axis by start and length."""
     start = as_size(start)
     return slice_(call, x, dim, start, start + as_size(length))
 
 
 @aten("aten.flip.default")
 def flip(call: FxCall, x: Any, dims: Any) -> Any:
-    """Axes reversed."""
+    """Reverse axes."""
     return np.flip(arr(x), axes_of(dims, len(call.given(0)))) if dims else ten(x)
 
 
 @aten("aten.roll.default")
 def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
-    """Elements moved along axes in a circle."""
+    """Roll elements along axes."""
     many = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
     if not dims:
         return np.roll(arr(x), many[0])
@@ -219,25 +219,25 @@ def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
 
 @aten("aten.rot90.default")
 def rot90(call: FxCall, x: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
-    """Turned by right angles."""
+    """Rotate by right angles."""
     return np.rot90(arr(x), k, tuple(dims))
 
 
 @aten("aten.diagonal.default", "aten.diagonal_copy.default", "aten.linalg_diagonal.default")
 def diagonal(call: FxCall, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """A diagonal, which becomes the last axis."""
+    """Move a diagonal to a new last axis."""
     return np.diagonal(arr(x), offset, dim1, dim2)
 
 
 @aten("aten.tril.default", "aten.triu.default")
 def triangle(call: FxCall, x: Any, diagonal: int = 0) -> Any:
-    """Zero above or below a diagonal."""
+    """Zero elements above or below a diagonal."""
     return (np.tril if "tril" in str(call.node.target) else np.triu)(arr(x), diagonal)
 
 
 @aten("aten.pixel_shuffle.default")
 def pixel_shuffle(call: FxCall, x: Any, r: int) -> Any:
-    """Blocks of channels spread over height and width."""
+    """Move blocks of channels to height and width."""
     *high, c, h, w = ten(x).shape
     parts = e.reshape(ten(x), (*_merged_leading(high), c // (r * r), r, r, h, w))
     n = len(_merged_leading(high))
@@ -247,7 +247,7 @@ def pixel_shuffle(call: FxCall, x: Any, r: int) -> Any:
 
 @aten("aten.pixel_unshuffle.default")
 def pixel_unshuffle(call: FxCall, x: Any, r: int) -> Any:
-    """Blocks of height and width put into channels."""
+    """Move blocks of height and width to channels."""
     *high, c, h, w = ten(x).shape
     parts = e.reshape(ten(x), (*_merged_leading(high), c, h // r, r, w // r, r))
     n = len(_merged_leading(high))
@@ -256,7 +256,7 @@ def pixel_unshuffle(call: FxCall, x: Any, r: int) -> Any:
 
 
 def _merged_leading(high: list[Any]) -> list[Any]:
-    """Leading sizes as at most one, because a graph has seven axes at most."""
+    """Merge leading sizes to at most one, because a graph has seven axes at most."""
     if len(high) < 2:
         return high
     size: Any = 1
@@ -267,7 +267,7 @@ def _merged_leading(high: list[Any]) -> list[Any]:
 
 @aten("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
 def channel_shuffle(call: FxCall, x: Any, groups: int) -> Any:
-    """Channels of groups interleaved."""
+    """Interleave the channels of groups."""
     n, c, *rest = ten(x).shape
     size: Any = 1
     for length in rest:
@@ -278,7 +278,7 @@ def channel_shuffle(call: FxCall, x: Any, groups: int) -> Any:
 
 @aten("aten.constant_pad_nd.default")
 def constant_pad_nd(call: FxCall, x: Any, pad: Any, value: Any = 0) -> Any:
-    """A border of one value; negative widths cut."""
+    """Pad with one value; negative widths crop."""
     widths = [as_size(n) for n in pad]
     ndim = len(call.given(0))
     pairs = [(0, 0)] * (ndim - len(widths) // 2) + list(zip(widths[-2::-2], widths[::-2], strict=True))
@@ -291,7 +291,7 @@ def constant_pad_nd(call: FxCall, x: Any, pad: Any, value: Any = 0) -> Any:
 
 
 def _widened(x: Any, axis: int, before: Any, after: Any, value: Any) -> Any:
-    """An axis with borders whose widths follow sizes, and what is cut off where they turn out negative."""
+    """Pad an axis by symbolic widths, and crop it where they turn out negative."""
     for width, first in ((before, True), (after, False)):
         followed = isinstance(width, TracedInt)
         if followed or width < 0:
@@ -311,7 +311,7 @@ def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
     widths = call.static(pad, "the width of a border")
     pairs = list(zip(widths[-2::-2], widths[::-2], strict=True))
     pairs = [(0, 0)] * (len(call.given(0)) - len(pairs)) + pairs
-    # What a negative width cuts off counts where the other side is mirrored, but not where it goes round.
+    # Elements cropped by a negative width still count when the other side mirrors, but not when it wraps.
     if mode == "wrap":
         return pad_ends(ten(x), pairs, mode)
     grown = pad_ends(ten(x), [(max(a, 0), max(b, 0)) for a, b in pairs], mode)
@@ -320,25 +320,25 @@ def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
 
 @aten("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
 def reflection_pad(call: FxCall, x: Any, pad: Any) -> Any:
-    """A border that mirrors the content, without the outermost elements."""
+    """Pad by mirroring the content, without the outermost elements."""
     return _bordered(call, x, pad, "reflect")
 
 
 @aten("aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
 def replication_pad(call: FxCall, x: Any, pad: Any) -> Any:
-    """A border of the outermost elements."""
+    """Pad with the outermost elements."""
     return _bordered(call, x, pad, "edge")
 
 
 @aten("aten._pad_circular.default")
 def circular_pad(call: FxCall, x: Any, pad: Any) -> Any:
-    """A border that goes on at the other end."""
+    """Pad with the content of the other end."""
     return _bordered(call, x, pad, "wrap")
 
 
 @aten("aten.pad.default", "aten._pad_enum.default")
 def pad(call: FxCall, x: Any, widths: Any, mode: Any = "constant", value: Any = None) -> Any:
-    """A border."""
+    """Pad in any mode."""
     if mode in ("constant", 0):
         return constant_pad_nd(call, x, widths, 0 if value is None else value)
     names = {
@@ -354,7 +354,7 @@ def pad(call: FxCall, x: Any, widths: Any, mode: Any = "constant", value: Any = 
 
 @aten("aten.unfold.default")
 def unfold(call: FxCall, x: Any, dim: int, size: int, step: int) -> Any:
-    """Windows of an axis, along a new last axis."""
+    """Return windows of an axis, along a new last axis."""
     shape = call.given(0)
     if not shape:
         return e.reshape(ten(x), (size,))
@@ -369,7 +369,7 @@ def unfold(call: FxCall, x: Any, dim: int, size: int, step: int) -> Any:
 
 @aten("aten.as_strided.default", "aten.as_strided_copy.default")
 def as_strided(call: FxCall, x: Any, size: Any, stride: Any, offset: Any = None) -> Any:
-    """Elements picked from the memory of a contiguous tensor."""
+    """Pick elements from the memory of a contiguous tensor."""
     shape = call.static(size, "a strided view")
     steps = call.static(stride, "a strided view")
     order = _memory_order(call)
@@ -377,7 +377,7 @@ def as_strided(call: FxCall, x: Any, size: Any, stride: Any, offset: Any = None)
 
 
 def _strided_places(shape: list[int], steps: list[int], offset: Any) -> Any:
-    """Places in memory of the elements of a strided view."""
+    """Compute the positions in memory of the elements of a strided view."""
     places = np.array(int(offset or 0))
     for n, step in zip(shape, steps, strict=True):
         places = places[..., None] + np.arange(n) * step
@@ -385,25 +385,23 @@ def _strided_places(shape: list[int], steps: list[int], offset: Any) -> Any:
 
 
 def _memory_order(call: FxCall) -> tuple[int, ...]:
-    """The order of axes in which the elements of a tensor lie in memory.
+    """Return the order of axes in which the elements of a tensor lie in memory.
 
     Raises:
-        UnsupportedCallError: they lie among others.
+        UnsupportedCallError: they are interleaved with others.
     """
     fake = call.fakes[0]
     call.static(fake.shape, "a strided view")
     order = tuple(sorted(range(fake.ndim), key=lambda i: (-fake.stride(i), i)))
     held = fake.untyped_storage().nbytes() // fake.element_size()
     if not fake.permute(order).is_contiguous() or fake.storage_offset() or held != fake.numel():
-        raise UnsupportedCallError(
-            "a strided view of what is a part of a larger tensor already; use indexing"
-        )
+        raise UnsupportedCallError("a strided view of a part of a larger tensor; use indexing")
     return order
 
 
 @aten("aten.as_strided_scatter.default")
 def as_strided_scatter(call: FxCall, x: Any, source: Any, size: Any, stride: Any, offset: Any = None) -> Any:
-    """Elements of a strided view replaced."""
+    """Replace elements of a strided view."""
     shape = call.static(size, "a strided view")
     order = _memory_order(call)
     places = _strided_places(shape, call.static(stride, "a strided view"), offset).reshape(-1)
@@ -417,13 +415,13 @@ def as_strided_scatter(call: FxCall, x: Any, source: Any, size: Any, stride: Any
 
 @aten("aten.sym_size.int", "aten.size.int")
 def sym_size(call: FxCall, x: Any, dim: int) -> Any:
-    """A size, which the graph follows."""
+    """Return a size, symbolic in the graph."""
     return ten(x).shape[dim]
 
 
 @aten("aten.sym_numel.default", "aten.numel.default")
 def sym_numel(call: FxCall, x: Any) -> Any:
-    """How many elements there are."""
+    """Count the elements."""
     total: Any = 1
     for n in ten(x).shape:
         total = total * n
@@ -432,6 +430,6 @@ def sym_numel(call: FxCall, x: Any) -> Any:
 
 @aten("aten._local_scalar_dense.default", "aten.item.default")
 def item(call: FxCall, x: Any) -> Any:
-    """A value that Python reads, which the graph follows as a size."""
+    """Return a value that Python reads, an integer as a symbolic size."""
     result = ten(x)
     return as_size(result) if dtype_of(result).np.kind in "iu" else e.reshape(result, ())

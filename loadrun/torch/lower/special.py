@@ -18,11 +18,11 @@ __all__: list[str] = []
 
 _M = P.ElemwiseMode
 _SHIFT = 8
-"""So far arguments are moved by recurrence, to where asymptotic series hold."""
+"""Arguments are shifted up to here by recurrence, where asymptotic series hold."""
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
-    """The value of a polynomial, whose constant is the first coefficient."""
+    """Evaluate a polynomial, whose constant is the first coefficient."""
     result: Any = np.float32(coefficients[-1])
     for c in coefficients[-2::-1]:
         result = result * x + np.float32(c)
@@ -34,7 +34,7 @@ def _float(call: FxCall, x: Any) -> Any:
 
 
 def _log_gamma(x: Any) -> Any:
-    """Stirling's series, moved up by recurrence; the reflection formula below 1/2."""
+    """Evaluate Stirling's series, shifted up by recurrence; the reflection formula below 1/2."""
     low = x < 0.5
     y = np.where(low, 1 - x, x)
     product = y
@@ -43,7 +43,7 @@ def _log_gamma(x: Any) -> Any:
     z = y + np.float32(_SHIFT)
     over = 1 / z
     tail = over * _polynomial(over * over, (1 / 12, -1 / 360, 1 / 1260))
-    # Beyond 10000 the product overflows at last; the series is exact there without.
+    # Beyond 10000 the product overflows; the series is exact there without it.
     large = y > 10000
     w = np.where(large, y, z)
     moved = np.where(large, np.float32(0), np.log(np.where(large, np.ones_like(y), product)))
@@ -55,7 +55,7 @@ def _log_gamma(x: Any) -> Any:
 
 
 def _sine_of_turns(x: Any) -> Any:
-    """``sin(pi * x)``; the whole part is taken away first, because pi has no exact value."""
+    """Compute ``sin(pi * x)``; the whole part is taken away first, because pi has no exact value."""
     whole = np.rint(x)
     sign = 1 - 2 * np.absolute(np.fmod(whole, np.float32(2)))
     return sign * np.sin((x - whole) * np.float32(math.pi))
@@ -63,13 +63,13 @@ def _sine_of_turns(x: Any) -> Any:
 
 @aten("aten.lgamma.default", "aten.special_gammaln.default")
 def lgamma(call: FxCall, x: Any) -> Any:
-    """Logarithm of the absolute value of the gamma function."""
+    """Compute the logarithm of the absolute value of the gamma function."""
     return arr(_log_gamma(_float(call, x)), call.dtype)
 
 
 @aten("aten.mvlgamma.default", "aten.special_multigammaln.default")
 def mvlgamma(call: FxCall, x: Any, p: int) -> Any:
-    """Logarithm of the gamma function of several variables."""
+    """Compute the logarithm of the gamma function of several variables."""
     x = _float(call, x)
     result: Any = np.float32(p * (p - 1) / 4 * math.log(math.pi))
     for i in range(p):
@@ -79,7 +79,7 @@ def mvlgamma(call: FxCall, x: Any, p: int) -> Any:
 
 @aten("aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default")
 def digamma(call: FxCall, x: Any) -> Any:
-    """Derivative of the logarithm of the gamma function."""
+    """Compute the derivative of the logarithm of the gamma function."""
     x = _float(call, x)
     low = x < 0.5
     y = np.where(low, 1 - x, x)
@@ -112,7 +112,7 @@ def _trigamma(x: Any) -> Any:
 
 @aten("aten.polygamma.default", "aten.special_polygamma.default")
 def polygamma(call: FxCall, n: int, x: Any) -> Any:
-    """The first derivatives of digamma."""
+    """Compute the first derivatives of digamma."""
     if isinstance(x, int):
         n, x = x, n
     if n == 0:
@@ -166,25 +166,25 @@ def _bessel(call: FxCall, x: Any, order: int, scaled: bool) -> Any:
 
 @aten("aten.i0.default", "aten.special_i0.default", "aten.special_modified_bessel_i0.default")
 def i0(call: FxCall, x: Any) -> Any:
-    """The modified Bessel function of order 0."""
+    """Compute the modified Bessel function of order 0."""
     return _bessel(call, x, 0, False)
 
 
 @aten("aten.special_i0e.default")
 def i0e(call: FxCall, x: Any) -> Any:
-    """The same, times ``exp(-|x|)``."""
+    """Compute the modified Bessel function of order 0, times ``exp(-|x|)``."""
     return _bessel(call, x, 0, True)
 
 
 @aten("aten.special_i1.default", "aten.special_modified_bessel_i1.default")
 def i1(call: FxCall, x: Any) -> Any:
-    """The modified Bessel function of order 1."""
+    """Compute the modified Bessel function of order 1."""
     return _bessel(call, x, 1, False)
 
 
 @aten("aten.special_i1e.default")
 def i1e(call: FxCall, x: Any) -> Any:
-    """The same, times ``exp(-|x|)``."""
+    """Compute the modified Bessel function of order 1, times ``exp(-|x|)``."""
     return _bessel(call, x, 1, True)
 
 
@@ -196,7 +196,7 @@ _ERFC = (
 
 
 def _scaled_erfc(x: Any) -> Any:
-    """``exp(x * x) * erfc(x)``."""
+    """Compute ``exp(x * x) * erfc(x)``."""
     size = np.absolute(x)
     t = 1 / (1 + size * 0.5)
     right = t * np.exp(_polynomial(t, _ERFC))
@@ -206,13 +206,13 @@ def _scaled_erfc(x: Any) -> Any:
 
 @aten("aten.special_erfcx.default")
 def erfcx(call: FxCall, x: Any) -> Any:
-    """The complementary error function, times ``exp(x * x)``."""
+    """Compute the complementary error function, times ``exp(x * x)``."""
     return arr(_scaled_erfc(_float(call, x)), call.dtype)
 
 
 @aten("aten.special_log_ndtr.default")
 def log_ndtr(call: FxCall, x: Any) -> Any:
-    """Logarithm of the normal distribution function, without underflow."""
+    """Compute the logarithm of the normal distribution function, without underflow."""
     x = _float(call, x)
     t = x * np.float32(0.5**0.5)
     low = np.log(_scaled_erfc(np.maximum(-t, 0)) * 0.5) - t * t
@@ -222,7 +222,7 @@ def log_ndtr(call: FxCall, x: Any) -> Any:
 
 @aten("aten.special_ndtri.default")
 def ndtri(call: FxCall, x: Any) -> Any:
-    """The inverse of the normal distribution function."""
+    """Compute the inverse of the normal distribution function."""
     x = _float(call, x)
     # By the complement, because near 0 the distance from 1 has no digits left.
     return arr(arr(e.elem(_M.ERFCINV, ten(x * 2))) * np.float32(-(2**0.5)), call.dtype)
@@ -243,13 +243,13 @@ def _divisor(x: Any, y: Any) -> Any:
 
 @aten("aten.gcd.default")
 def gcd(call: FxCall, x: Any, y: Any) -> Any:
-    """The greatest common divisor."""
+    """Compute the greatest common divisor."""
     return arr(_divisor(arr(x, "int32"), arr(y, "int32")), call.dtype)
 
 
 @aten("aten.lcm.default")
 def lcm(call: FxCall, x: Any, y: Any) -> Any:
-    """The least common multiple."""
+    """Compute the least common multiple."""
     x, y = arr(x, "int32"), arr(y, "int32")
     divisor = _divisor(x, y)
     return arr(np.absolute(x // np.where(divisor == 0, np.ones_like(divisor), divisor) * y), call.dtype)
@@ -257,7 +257,7 @@ def lcm(call: FxCall, x: Any, y: Any) -> Any:
 
 @aten("aten.frexp.Tensor")
 def frexp(call: FxCall, x: Any) -> Any:
-    """Numbers between 1/2 and 1, and the powers of two that they are multiplied by."""
+    """Split into numbers between 1/2 and 1, and the exponents of the powers of two."""
     x = _float(call, x)
     size = np.absolute(x)
     plain = (size > 0) & np.isfinite(x)

@@ -21,7 +21,7 @@ _UNLIMITED = 1 << 60
 
 
 def environment() -> dict[str, Any]:
-    """What results and times may depend on, as data for JSON.
+    """Describe what results and times may depend on, as data for JSON.
 
     >>> found = environment()
     >>> found["numpy"] == np.__version__, found["threads"] >= 1
@@ -59,7 +59,7 @@ def _text_of_file(path: Path) -> str:
 
 
 def _processor() -> str:
-    """The processor's name as the system gives it, the architecture where it gives none."""
+    """Return the processor's name as the system gives it, the architecture where it gives none."""
     for line in _text_of_file(Path("/proc/cpuinfo")).splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Model", "cpu model"):

@@ -30,7 +30,7 @@ def drift(samples: Sequence[float]) -> float | None:
 
 
 def share(wall: Sequence[float], processor: Sequence[float]) -> float:
-    """The part of the time that a single thread was executed.
+    """Return the part of the time that a single thread was executed.
 
     >>> share([1.0, 1.0], [0.9, 0.7])
     0.8
@@ -65,7 +65,7 @@ class MachineMonitor:
         self.pieces.append((time.process_time_ns() - start) * 1e-9)
 
     def warnings(self, wall: Sequence[float], processor: Sequence[float], threads: int) -> list[str]:
-        """What makes the times doubtful.
+        """Return what makes the times doubtful.
 
         Args:
             wall: seconds of all timed runs.

@@ -50,7 +50,7 @@ class Subject:
     batch: int | None = None
 
     def label(self, others: Sequence[Subject]) -> str:
-        """A short name that says in what it differs from the others."""
+        """Return a short name that says in what it differs from the others."""
         parts = [Path(self.path).name] if len({o.path for o in others}) > 1 else []
         if len({o.engine for o in others}) > 1:
             parts.append(self.engine)
@@ -219,7 +219,7 @@ def _prepared(
 def _cases(
     bundle: Bundle, subject: Subject, testcase: int | None, seed: int
 ) -> tuple[list[Testcase], Verdict]:
-    """The data to run on, and what the checks say about it."""
+    """Return the data to run on, and what the checks say about it."""
     count = len(bundle.testcases)
     if testcase is not None and not 0 <= testcase < count:
         raise UsageError(f"{subject.path}: there is no testcase {testcase}; the file has {count}")

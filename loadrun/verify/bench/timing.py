@@ -59,7 +59,7 @@ class Timing:
         return _middle([abs(s - middle) for s in self.samples])
 
     def percentile(self, p: float) -> float | None:
-        """The p-th percentile (0 < p < 100), or None when there are too few samples to tell (see `needed`)."""
+        """Return the p-th percentile (0 < p < 100), or None where the samples are too few (see `needed`)."""
         if len(self.samples) < needed(p):
             return None
         if p == 50:

@@ -8,7 +8,7 @@ from .bisecting import Bisected, bisect
 from .extracting import extract
 from .finding import TOLERANCE, Constant, Differences, SuspectVar, between
 from .matching import Matching, match
-from .recorded import ChangedValue, parted
+from .recorded import ChangedValue, changed_values
 from .running import FileSide
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
@@ -26,9 +26,9 @@ __all__ = [
     "SuspectVar",
     "between",
     "bisect",
+    "changed_values",
     "extract",
     "match",
-    "parted",
     "read_values",
     "watch",
 ]

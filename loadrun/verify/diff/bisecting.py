@@ -67,7 +67,7 @@ def bisect(
     side = engine if isinstance(engine, FileSide) else EngineSide(graph, engine, seed)
     runs = 0
 
-    def apart(var: Var) -> tuple[bool, Distance | None]:
+    def off(var: Var) -> tuple[bool, Distance | None]:
         nonlocal runs
         runs += 1
         got = side.value(var, feeds)
@@ -82,7 +82,7 @@ def bisect(
     known = 0
     for var in graph.outputs:
         if var.id in places:
-            fine, found = apart(var)
+            fine, found = off(var)
             known += found is not None or not fine
             if not fine:
                 wrong[places[var.id]] = found
@@ -97,7 +97,7 @@ def bisect(
     low, high, found = -1, len(left) - 1, wrong[last]
     while high - low > 1:
         middle = (low + high) // 2
-        fine, there = apart(left[middle])
+        fine, there = off(left[middle])
         if fine:
             low = middle
         else:

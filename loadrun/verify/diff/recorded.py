@@ -10,7 +10,7 @@ from ...graph import Graph, Var
 from ...graph.dtypes import Array
 from ..pack.intermediates import FIGURES, computed, statistics
 
-__all__ = ["ChangedValue", "parted"]
+__all__ = ["ChangedValue", "changed_values"]
 
 _NAMES = ("minimum", "maximum", "mean", "mean of absolute values", "deviation")
 
@@ -33,7 +33,7 @@ class ChangedValue:
     root: bool
 
 
-def parted(
+def changed_values(
     graph: Graph,
     recorded: Sequence[Sequence[float | None]],
     feeds: Mapping[str, Array],
@@ -75,7 +75,7 @@ def parted(
 def _worst(
     here: Sequence[float | None], there: Sequence[float | None], tolerance: float, var: Var
 ) -> tuple[str, float | None, float | None] | None:
-    """The figure that is furthest off, by more than the tolerance."""
+    """Find the figure that is furthest off, by more than the tolerance."""
     if here[:1] != there[:1] or len(here) != len(there):
         one, other = (float(x[0] or 0) if x else None for x in (here, there))
         return "number of elements", one, other

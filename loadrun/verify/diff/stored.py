@@ -65,11 +65,11 @@ class StoredValues:
         return len(self._arrays)
 
     def names(self) -> list[str]:
-        """The names, once each."""
+        """List the names, once each."""
         return list(self._names)
 
     def of(self, var: Var) -> Array | None:
-        """The value that has a variable's name."""
+        """Return the value that has a variable's name."""
         return self._names.get(var.name or "")
 
 

@@ -134,7 +134,7 @@ class Recorder:
 
 
 def provenance(engine: str, seed: int) -> dict[str, object]:
-    """Where ground truth comes from: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if that is set)."""
+    """Say where ground truth comes from: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if that is set)."""
     now = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     return {
         "engine": engine,
@@ -155,7 +155,7 @@ def checked(
     silent: bool = False,
     warn: Warn | None = None,
 ) -> Graph:
-    """A copy of a model without checks that checks every output.
+    """Copy a model without checks so that every output is checked.
 
     Args:
         model: the model.
@@ -185,7 +185,7 @@ def checked(
 
 
 def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """The shapes of variables as they follow from those of the inputs, whatever testcases will have."""
+    """Infer the shapes of variables from those of the inputs, whatever testcases will have."""
     try:
         return infer_shapes(graph, graph.needed()).shapes
     except EngineError:
@@ -196,7 +196,7 @@ def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
 def tolerances(
     maxerr: float | Mapping[str, float], names: Sequence[str], *, exact: Collection[str] = ()
 ) -> dict[str, float]:
-    """The tolerance of every output.
+    """Choose the tolerance of every output.
 
     Args:
         maxerr: one, or by name; under the empty name that of all outputs which are not named.
@@ -224,7 +224,7 @@ def tolerances(
 
 
 def _exact(var: Var) -> bool:
-    """Whether values of an output are integers or booleans, not numbers that stand for others."""
+    """Tell whether values of an output are integers or booleans, not numbers that stand for others."""
     return var.dtype is not None and not var.dtype.is_quantized and var.dtype.np.kind in "iub"
 
 
@@ -273,7 +273,7 @@ def warn_hidden(case: Testcase, weights: Sequence[str], warn: Warn, where: Calla
 
 
 def _varied(value: Array) -> bool:
-    """Whether an array holds different numbers."""
+    """Tell whether an array holds different numbers."""
     return bool(value.size) and bool((value != value.flat[0]).any())
 
 
@@ -289,7 +289,7 @@ def nonfinite_weights(model: Graph) -> list[str]:
 
 
 def _restrict(case: Testcase, names: Sequence[str]) -> Testcase:
-    """The values for these graph inputs, in that order."""
+    """Select the values for these graph inputs, in that order."""
     for name in names:
         if name not in case.arrays:
             raise InputError(f"the testcase holds no value of {name!r}")

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass
 class Described(Generic[T]):
-    """What was said of the dumps of several files.
+    """Descriptions of the dumps of several files.
 
     Attributes:
         found: pairs of a dump's name and what was said of it.
@@ -38,7 +38,7 @@ class Described(Generic[T]):
 
     @property
     def exit_code(self) -> int:
-        """What `loadrun info` exits with: 2 when a file cannot be read or run, 4 when that takes too long."""
+        """Return the exit code of `loadrun info`: 2 when a file cannot be read or run, 4 when that takes too long."""
         return max((f.code for _, f in self.failures), default=0)
 
 

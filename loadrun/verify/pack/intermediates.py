@@ -24,7 +24,7 @@ Figures = list[float | None]
 
 
 def computed(graph: Graph) -> list[Var]:
-    """The variables that a graph computes, in execution order."""
+    """List the variables that a graph computes, in execution order."""
     return [v for o in graph.needed() if o.inputs for v in o.outputs]
 
 
@@ -57,7 +57,7 @@ def _walked(graph: Graph, feeds: Mapping[str, Array], seed: int) -> Iterator[tup
 
 
 def figures(value: Array, dtype: DType | None = None) -> Figures:
-    """What the record holds of a value.
+    """Compute what the record holds of a value.
 
     >>> figures(np.array([3.0, -1.0, 4.0], "f4"))[:5]
     [3, -1.0, 4.0, 2.0, 2.66666667]

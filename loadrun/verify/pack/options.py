@@ -1,4 +1,4 @@
-"""What can be chosen when a file is packed, as a record."""
+"""The options of packing a file, as a record."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Packer:
         self.watch = ImpostorWatch({}, self.policies)
 
     def _policies(self, given: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
-        """The policy of every output that has one: what is given, else what the file's record says."""
+        """Return the policy of every output that has one: the caller's, else what the file's record says."""
         kept, loosened = packed_policies(self.source.record) if self.extends else ({}, {})
         self.loosened.update(loosened)
         require_compared(given, names, [] if self.options.no_assert else names)
@@ -177,7 +177,7 @@ class Packer:
         )
 
     def _old(self) -> Iterator[Testcase]:
-        """The testcases of the file with what its record says of them."""
+        """Yield the testcases of the file with what its record says of them."""
         whence = _provenances(self.source)
         for i in range(self.kept):
             case = self.source.testcases[i]
@@ -222,19 +222,19 @@ class Packer:
             yield self._as_expected(case) if self.extends else case
 
     def _limits(self) -> Mapping[str, float]:
-        """What was asked for as tolerances, by output name."""
+        """Return what was asked for as tolerances, by output name."""
         wanted = MAXERR if self.options.maxerr is None else self.options.maxerr
         return wanted if isinstance(wanted, Mapping) else {"": wanted}
 
     def _limit(self, name: str, value: Array) -> float:
-        """The tolerance that a new check of an output gets."""
+        """Return the tolerance that a new check of an output gets."""
         limits = self._limits()
         if name in limits or value.dtype.kind not in "iub":
             return limits.get(name, limits.get("", MAXERR))
         return 0.0
 
     def _given(self, case: Testcase, truth: Mapping[str, Array], place: Callable[[], str]) -> Testcase:
-        """A testcase that expects given values; where the model computes others, that is said."""
+        """Make a testcase expect the user's values; where the model computes others, that is said."""
         arrays, given = dict(case.arrays), []
         for name, value in truth.items():
             computed = arrays[name + EXPECT]
@@ -254,7 +254,7 @@ class Packer:
         return Testcase(arrays, case.dtypes, {**case.provenance, "given": sorted(given), **self._whence})
 
     def _as_expected(self, case: Testcase) -> Testcase:
-        """New values in the form that the existing checks expect."""
+        """Convert new values to the form that the existing checks expect."""
         dtypes = dict(case.dtypes)
         arrays = dict(case.arrays)
         for check in Bundle(self.model).checks:
@@ -276,7 +276,7 @@ class Packer:
         return self._with_tolerances() if self.extends else self._with_checks(first)
 
     def _with_checks(self, first: Testcase) -> Graph:
-        """The model with a check for each output of the first testcase."""
+        """Copy the model with a check for each output of the first testcase."""
         limits = self._limits()
         # MegEngine sees a tolerance that lets through all that the policy does.
         covering = {n: p.covering for n, p in self.policies.items()}
@@ -289,7 +289,7 @@ class Packer:
         return graph
 
     def _with_tolerances(self) -> Graph:
-        """The model with the checks that it has, at the tolerances that are asked for."""
+        """Copy the model with the checks that it has, at the tolerances that are asked for."""
         checks = Bundle(self.model).checks
         maxerr, silent = self.options.maxerr, self.options.silent
         if maxerr is not None:
@@ -317,7 +317,7 @@ class Packer:
         self.warn(f"LOOSENED: the tolerance of {check.name!r} was {check.maxerr:g} and is {limit:g}")
 
     def _fitting(self, cases: Iterable[Testcase], graph: Graph) -> Iterator[Testcase]:
-        """The testcases without the values that nothing checks."""
+        """Yield the testcases without the values that nothing checks."""
         names = [v.name or "" for v in graph.inputs]
         plain = bare(Bundle(graph)) if self.options.intermediates else None
         checked_names = {v.name or "" for v in graph.inputs if (v.name or "").endswith(EXPECT)}
@@ -351,7 +351,7 @@ class Packer:
 
 
 def _expect_input(check: Check) -> Var:
-    """The graph input that holds a check's expected value."""
+    """Return the graph input that holds a check's expected value."""
     var = check.expect
     while var.owner.type != "Host2DeviceCopy" and var.owner.inputs:
         var = var.owner.inputs[0]
@@ -363,7 +363,7 @@ def _expect_input(check: Check) -> Var:
 
 
 def _place(number: int, index: int, where: Callable[[int], str] | None) -> str:
-    """What stands before a sentence about a testcase."""
+    """Return what stands before a sentence about a testcase."""
     return f"testcase {number} ({where(index)}): " if where is not None else f"testcase {number}: "
 
 
@@ -374,13 +374,13 @@ def _without_checks(bundle: Bundle) -> Bundle:
 def _alone(
     source: Bundle, alone: Bundle, made: Callable[[Bundle], Bundle], arrays: Mapping[str, Array]
 ) -> Bundle:
-    """The model at the sizes of some data: what is true there, whatever the written graph makes of them."""
+    """Make the model at the sizes of some data: what is true there, whatever the written graph makes of them."""
     found = source.for_data(arrays)
     return alone if found is source else made(found)
 
 
 def _provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:
-    """Where each testcase of a file comes from, as far as its record says."""
+    """List where each testcase of a file comes from, as far as its record tells."""
     if not isinstance(bundle.record, memoryview):
         return
     found = lines(bundle.record)

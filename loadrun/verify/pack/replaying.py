@@ -16,7 +16,7 @@ __all__ = ["TrialReplay"]
 
 
 class TrialReplay:
-    """What a file gives that was just written, before it takes its place.
+    """The replay of a file that was just written, before it takes its place.
 
     Args:
         engine: name of the engine, or a `loadrun.engines.Choice`.
@@ -54,7 +54,7 @@ class TrialReplay:
             ) from e
 
     def warning(self) -> str | None:
-        """What is to be said, None if every check holds."""
+        """Say which checks fail, None if every one holds."""
         if not self.failed:
             return None
         if self._blind:
@@ -67,11 +67,11 @@ class TrialReplay:
 
 
 def _is_blind(output: OutputResult) -> bool:
-    """Whether a check does not see what it is for, other than by the tolerance that was asked for."""
+    """Tell whether a check misses faults for another reason than the tolerance that was asked for."""
     unseen = output.verdict is Verdict.NOT_COMPARED and output.expect is not None
     return unseen and not (output.reason or "").startswith(ABSURD)
 
 
 def _is_finite(value: Array | None) -> bool:
-    """Whether a check of a value can hold; that it cannot is told when it is captured."""
+    """Tell whether a check of a value can hold; that it cannot is told when it is captured."""
     return value is None or value.dtype.kind != "f" or bool(np.isfinite(value).all())

@@ -82,7 +82,7 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
 
 @dataclass(frozen=True)
 class Unpacked:
-    """What a folder that `unpack` made says of the file that it was.
+    """The description that a folder made by `unpack` gives of the file that it was.
 
     Attributes:
         model: the model's file.
@@ -231,7 +231,7 @@ def _unpack(bundle: Bundle, folder: Path) -> None:
 
 
 def _testcases(bundle: Bundle, folder: Path) -> None:
-    """The testcases one at a time; the two lists grow line by line with them."""
+    """Write the testcases one at a time; the two lists grow line by line with them."""
     about = {
         "model": "model.mge",
         "checks": [{"output": c.name, "maxerr": c.maxerr, "verbose": c.verbose} for c in bundle.checks],

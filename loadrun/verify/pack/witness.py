@@ -47,7 +47,7 @@ class Witness:
             place: which testcase it is, for warnings.
             case: a testcase.
             limit: the tolerance of an output by MegEngine's measure; None judges by the rule of ONNX's backend tests.
-            warn: told where the two part by more than that, or that the witness cannot run the model.
+            warn: told where the two diverge by more than that, or that the witness cannot run the model.
 
         Returns:
             the testcase, with what was found in its provenance.
@@ -83,14 +83,14 @@ class Witness:
 
 
 def _narrowed(value: Array) -> Array:
-    """A value in a type that digests know: 64 bits as 32."""
+    """Narrow a value to a type that digests know: 64 bits become 32."""
     narrow = {"float64": "float32", "int64": "int32", "uint64": "int32", "uint32": "int32"}
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(value.astype(narrow.get(value.dtype.name, value.dtype), copy=False))
 
 
 def _largest_error(expect: Array, value: Array, *, relative: bool) -> float | None:
-    """How far two values are apart, None where the shapes differ; NaN agrees with NaN."""
+    """Measure how far two values are apart, None where the shapes differ; NaN agrees with NaN."""
     if expect.shape != value.shape:
         return None
     with np.errstate(all="ignore"):
@@ -122,7 +122,7 @@ def testimony(bundle: Bundle) -> list[str]:
 
 
 def _figure(value: object) -> float | None:
-    """A number of a record, None for anything else."""
+    """Return a number of a record, None for anything else."""
     try:
         return number(finite=False)(value, "a figure")
     except FormatError:

@@ -1,4 +1,4 @@
-"""Fourier transforms as matrix products, held against numpy's in float64."""
+"""Fourier transforms as matrix products, compared with numpy's in float64."""
 
 import numpy as np
 import pytest

@@ -220,7 +220,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = tmp_path / "alone.mge"
     assert main(["diff", str(bad), "--against", str(good), *data, "--extract", str(alone)]) == 1
     out = capsys.readouterr().out
-    assert "first to part: Elemwise 'scaled' (operator 2), worst at [1]: 2.5 against 2" in out
+    assert "first to diverge: Elemwise 'scaled' (operator 2), worst at [1]: 2.5 against 2" in out
     assert "differs in 1 of 3 elements, most at [1]: 2.5 against 2" in out
     assert main([str(alone), "-q"]) == 1
     capsys.readouterr()
@@ -271,7 +271,7 @@ def test_an_engine_as_the_other_side(
     data = ["--input", "[3,4,5,6]", "--extract", str(alone)]
     assert main(["diff", str(slip), "--against", "slip", *data, *how]) == 1
     out = capsys.readouterr().out
-    assert "first to part: Elemwise 'slip'" in out
+    assert "first to diverge: Elemwise 'slip'" in out
     assert f"{alone}: MUL 'slip' alone" in out
     # What the engine gives is expected there: max(x + 1, x) is x + 1.
     (case,) = loadrun.load(alone).testcases

@@ -1,4 +1,4 @@
-"""What a transform is: a function of samples, and of images with what belongs to them.
+"""Transforms: functions of samples, and of images with what belongs to them.
 
 Source of semantics: MegEngine ``data/transform``.
 """

@@ -1,4 +1,4 @@
-"""What transforms do to one image of shape (H, W, C); channels are blue, green, red.
+"""Transforms of one image of shape (H, W, C); channels are blue, green, red.
 
 Source of semantics: MegEngine ``data/transform/vision/functional.py``.
 """

@@ -1,4 +1,4 @@
-"""What the attributes of a tree ensemble say, in both ways of storing one."""
+"""The attributes of a tree ensemble, in both forms of storage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_WEIGHTS, _MOST_TARGETS = 1 << 25, 1 << 16
 
 @dataclass
 class Ensemble:
-    """Trees with what their leaves are worth.
+    """Trees with the weights of their leaves.
 
     Attributes:
         trees: the tables to walk by.
@@ -37,7 +37,7 @@ class Ensemble:
 
 
 def number_list(c: NodeCall, name: str) -> Array:
-    """A list of numbers, which newer versions give as a tensor."""
+    """Read a list of numbers, which newer versions give as a tensor."""
     stored = c.tensor(name) or c.tensor(f"{name}_as_tensor")
     if stored is not None:
         found = c.importer.stored(stored).array
@@ -69,7 +69,7 @@ def _optional(values: Array, count: int, name: str) -> Array:
 
 
 class _Places:
-    """Where nodes stand, by their tree and number."""
+    """The positions of nodes, by their tree and number."""
 
     def __init__(self, trees: Array, numbers: Array) -> None:
         self.trees, self.numbers = trees, numbers
@@ -79,7 +79,7 @@ class _Places:
         if twice.any():
             at = int(twice.argmax())
             raise UnsupportedNodeError(f"node {int(n[at])} of tree {int(t[at])} is there twice")
-        # One number for a tree and a node: both ranked among those that there are.
+        # One key per tree and node, made of their ranks.
         self._trees, self._numbers = np.unique(trees), np.unique(numbers)
         self._keys = self._ranks(t, n)[0]
 
@@ -90,7 +90,7 @@ class _Places:
         return a * len(self._numbers) + b, there
 
     def of(self, trees: Array, numbers: Array, what: str) -> Array:
-        """The places of nodes that must be there."""
+        """Return the positions of nodes, all of which must exist."""
         keys, there = self._ranks(trees, numbers)
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         there &= self._keys[at] == keys
@@ -106,7 +106,7 @@ class _Places:
 
 
 def listed_ensemble(c: NodeCall, prefix: str, count: int) -> Ensemble:
-    """The ensemble as TreeEnsembleRegressor and TreeEnsembleClassifier store it."""
+    """Read the ensemble as TreeEnsembleRegressor and TreeEnsembleClassifier store it."""
     names = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
     lists = {f"nodes_{n}": _integers(c, f"nodes_{n}") for n in names}
     modes = c.texts("nodes_modes") or []
@@ -145,7 +145,7 @@ def _weighted(c: NodeCall, prefix: str, count: int, made: Forest, places: _Place
     order = np.lexsort((numbers, trees))
     trees, numbers, targets, weights = (v[order] for v in (trees, numbers, targets, weights))
     at = places.of(trees, numbers, f"{prefix}_nodeids") if len(trees) else np.zeros(0, np.int64)
-    # Weights of nodes that are no leaves, which old converters write, count for nothing.
+    # Weights of inner nodes, which old converters write, are ignored.
     counts = leaf[at]
     row = np.full(len(leaf), -1)
     row[made.leaves] = np.arange(len(made.leaves))
@@ -159,7 +159,7 @@ def _ensemble(made: Forest, rows: Array, targets: Array, weights: Array, count: 
         raise UnsupportedNodeError(f"it has {count} targets, expected 1 to {_MOST_TARGETS}")
     if max(len(made.leaves), len(made.roots)) * count > _MOST_WEIGHTS:
         raise UnsupportedNodeError(
-            f"its {len(made.leaves)} leaves would have {count} weights each; {_MOST_WEIGHTS} in all can be held"
+            f"its {len(made.leaves)} leaves would have {count} weights each; {_MOST_WEIGHTS} in all fit"
         )
     outside = (targets < 0) | (targets >= count)
     if outside.any():
@@ -174,7 +174,7 @@ def _ensemble(made: Forest, rows: Array, targets: Array, weights: Array, count: 
 
 
 def tabled_ensemble(c: NodeCall) -> Ensemble:
-    """The ensemble as TreeEnsemble stores it: nodes and leaves apart."""
+    """Read the ensemble as TreeEnsemble stores it: nodes and leaves apart."""
     names = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
     lists = {f"nodes_{n}": _integers(c, f"nodes_{n}") for n in names}
     modes, splits = number_list(c, "nodes_modes").astype(np.int64), number_list(c, "nodes_splits")
@@ -228,7 +228,7 @@ def _inside(ids: Array, count: int, name: str, what: str) -> None:
 
 
 def _sets(values: Array, count: int) -> list[Array]:
-    """The sets of nodes with the mode BRANCH_MEMBER: NaN ends each."""
+    """Split the sets of nodes with the mode BRANCH_MEMBER: NaN ends each."""
     pieces = np.split(values, np.flatnonzero(np.isnan(values)) + 1) if len(values) else []
     if pieces and not len(pieces[-1]):
         pieces.pop()
@@ -241,7 +241,7 @@ def _sets(values: Array, count: int) -> list[Array]:
 
 
 def choice_of(c: NodeCall, name: str, default: int, known: Sequence[str]) -> str:
-    """What an attribute says by its number."""
+    """Return the choice that an attribute makes by its number."""
     number = c.number(name, default)
     if not 0 <= number < len(known):
         raise UnsupportedNodeError(f"its {name} is {number}, expected 0 to {len(known) - 1}")

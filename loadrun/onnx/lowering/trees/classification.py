@@ -38,7 +38,7 @@ def _classifier(c: NodeCall) -> tuple[Value | Unheld, Value]:
 def _of_many(
     found: Ensemble, at: Tensor, scores: Tensor, base: Array, labels: Labels, post: str
 ) -> tuple[Value | Unheld, Value]:
-    """Classes of which the largest score wins, among those that any leaf counts for."""
+    """Choose the class with the largest score, among those that any leaf counts for."""
     ranked = scores
     if len(base):
         ranked = scores = e.elem(M.ADD, scores, const(base))
@@ -54,7 +54,7 @@ def _of_many(
 def _of_two(
     found: Ensemble, at: Tensor, scores: Tensor, base: Array, labels: Labels, post: str
 ) -> tuple[Value | Unheld, Value]:
-    """One or two classes, by the rules of ONNX Runtime: of a single score the other class's follows."""
+    """Score one or two classes, by the rules of ONNX Runtime: a single score gives the other class's."""
     if labels.count == 1:
         return _of_one(scores, base, labels, post)
     # Weights of one class alone speak for the second class against the first.
@@ -88,7 +88,7 @@ def _column(x: Tensor, i: int) -> Tensor:
 
 
 def _two_scores(first: Tensor, second: Tensor, base: Array, there: Tensor | Array) -> tuple[Tensor, Tensor]:
-    """Both scores where the second class has one, and the one that decides."""
+    """Return both scores where the second class has one, and the deciding one."""
     if len(base) == 2:
         second = e.elem(M.ADD, first, const_like(base[1], first))
         first = e.elem(M.NEGATE, second)
@@ -100,7 +100,7 @@ def _two_scores(first: Tensor, second: Tensor, base: Array, there: Tensor | Arra
 def _single_score(
     first: Tensor, base: Array, alone: bool, positive: bool, post: str
 ) -> tuple[Tensor, Tensor]:
-    """Both scores where only the first class has one, and the one that decides."""
+    """Return both scores where only the first class has one, and the deciding one."""
     if len(base):
         first = e.elem(M.ADD, first, const_like(base[0], first))
     if len(base) == 2:
@@ -108,7 +108,7 @@ def _single_score(
         return transformed(e.concat([first, none], 1), post), first
     if post == "PROBIT" or (len(base) == 1 and not alone):
         raise UnsupportedNodeError(
-            f"with post_transform {post} and {len(base)} base_values the score of its second class is open"
+            f"with post_transform {post} and {len(base)} base_values the score of its second class is undefined"
         )
     if positive and post != "LOGISTIC":
         one = const_like(1, first)
@@ -118,7 +118,7 @@ def _single_score(
 
 
 def _of_one(scores: Tensor, base: Array, labels: Labels, post: str) -> tuple[Value | Unheld, Value]:
-    """A single class: 1 where its score is above 0, else 0, whatever its label."""
+    """Classify with a single class: 1 if its score is above 0, else 0, whatever its label."""
     if len(base):
         scores = e.elem(M.ADD, scores, const(base))
     wins = e.drop_axes(larger(scores, 0), [1])

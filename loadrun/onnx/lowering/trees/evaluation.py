@@ -1,4 +1,4 @@
-"""Walking down the trees, and what the leaves that are reached are worth together."""
+"""Evaluation: walks down the trees, and sums of the weights of the leaves reached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEQ, _LT = P.ElemwiseMultiTypeMode.LEQ, P.ElemwiseMultiTypeMode.LT
 
 
 def leaves_reached(trees: Forest, x: Tensor) -> Tensor:
-    """The leaves (N, T) that samples (N, F) reach."""
+    """Find the leaves (N, T) that samples (N, F) reach."""
     there = static_shape(x)[1]
     if there < trees.width:
         raise UnsupportedNodeError(f"its trees read the feature {trees.width - 1}, the input has {there}")
@@ -32,7 +32,7 @@ def leaves_reached(trees: Forest, x: Tensor) -> Tensor:
     if not trees.depth:
         return e.broadcast(const(trees.roots), (batch, len(trees.roots)))
     rows = e.reshape(e.arange(batch), (-1, 1))
-    ask, table = _question(trees.following)
+    ask, table = _comparison(trees.following)
     entries = table.shape[1]
     features, thresholds, following = (
         const(v) for v in (trees.features, trees.thresholds, table.reshape(-1))
@@ -49,8 +49,8 @@ def leaves_reached(trees: Forest, x: Tensor) -> Tensor:
     return at
 
 
-def _question(following: Array) -> tuple[Callable[[Tensor, Tensor], Tensor], Array]:
-    """What to compare at every node, and where each result leads; one comparison where that tells enough."""
+def _comparison(following: Array) -> tuple[Callable[[Tensor, Tensor], Tensor], Array]:
+    """Return the comparison to make at every node, and where each result leads; a single one where that suffices."""
 
     def asked(mode: P.ElemwiseMultiTypeMode, turned: bool) -> Callable[[Tensor, Tensor], Tensor]:
         def run(x: Tensor, y: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def _gathered(table: Array, at: Tensor) -> Tensor:
 
 
 def aggregated(found: Ensemble, at: Tensor, how: str) -> Tensor:
-    """What the leaves (N, T) are worth together, (N, C): the sum, the least or the largest of each target."""
+    """Aggregate the weights of leaves (N, T) to (N, C): the sum, minimum or maximum of each target."""
     leaves, count = len(found.trees.leaves), found.count
     mode, rest = {"MIN": (P.ReduceMode.MIN, np.inf), "MAX": (P.ReduceMode.MAX, -np.inf)}.get(
         how, (P.ReduceMode.SUM, 0.0)
@@ -104,7 +104,7 @@ def aggregated(found: Ensemble, at: Tensor, how: str) -> Tensor:
 
 
 def zero_elsewhere(scores: Tensor, there: Tensor | Array) -> Tensor:
-    """Scores (N, C), with 0 where no leaf counts for a target."""
+    """Return scores (N, C), with 0 where no leaf counts for a target."""
     if isinstance(there, np.ndarray):
         if there.all():
             return scores
@@ -113,7 +113,7 @@ def zero_elsewhere(scores: Tensor, there: Tensor | Array) -> Tensor:
 
 
 def _only_targets(found: Ensemble) -> Array | None:
-    """The target of every tree, None where a tree has several."""
+    """Return the target of every tree, or None if a tree has several."""
     trees = found.trees
     spans = _tree_of_leaf(trees) if 1 < found.count <= 4 * len(trees.roots) else None
     if spans is None:
@@ -126,7 +126,7 @@ def _only_targets(found: Ensemble) -> Array | None:
 
 
 def _tree_of_leaf(trees: Forest) -> Array | None:
-    """The tree of every leaf, None where two trees share one."""
+    """Return the tree of every leaf, or None if two trees share one."""
     count = len(trees.features)
     of = np.full(count, -1)
     front, who = trees.roots.astype(np.int64), np.arange(len(trees.roots))
@@ -145,7 +145,7 @@ def _tree_of_leaf(trees: Forest) -> Array | None:
 
 
 def _by_target(worth: Tensor, targets: Array, count: int) -> Tensor:
-    """Sums of (N, T) over the trees of each target, (N, C)."""
+    """Sum (N, T) over the trees of each target, (N, C)."""
     trees = len(targets)
     if trees % count == 0 and (targets == np.arange(trees) % count).all():
         # As boosting writes them: round after round, in each one tree a class.
@@ -162,7 +162,7 @@ def _by_target(worth: Tensor, targets: Array, count: int) -> Tensor:
 
 
 def targets_scored(found: Ensemble, at: Tensor) -> Tensor | Array:
-    """Whether any leaf counts for a target: (C,) where all samples agree, else (N, C) booleans."""
+    """Tell whether any leaf counts for a target: (C,) where all samples agree, else (N, C) booleans."""
     leaves = len(found.trees.leaves)
     pay(leaves * found.count)
     has = np.zeros((leaves, found.count), bool)

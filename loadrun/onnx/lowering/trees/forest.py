@@ -1,6 +1,6 @@
 """Tree ensembles as tables: nodes checked and renumbered, so that all trees are walked at once by indexing.
 
-A walk stands at one node in every tree. Each step compares a feature with the node's threshold and looks the next node
+A walk is at one node in every tree. Each step compares a feature with the node's threshold and looks the next node
 up by what came out: not comparable (NaN), less, greater, or equal. So every mode of a node is a choice of four entries.
 Leaves come first in the tables and lead to themselves.
 """
@@ -46,7 +46,7 @@ class Nodes:
         no: (S,) the same where it does not.
         missing: (S,) whether NaN counts as holding.
         roots: (T,) places of the roots.
-        names: what messages call each, by its place.
+        names: the name of each in messages, by its place.
         wide: whether the features were float64 before they were narrowed, as thresholds are then.
         members: for each node of the mode BRANCH_MEMBER, in their order, the values of its set.
     """
@@ -87,7 +87,7 @@ class Forest:
 
 
 def forest(nodes: Nodes) -> Forest:
-    """Tables of the nodes that the roots lead to.
+    """Build the tables of the nodes reachable from the roots.
 
     Raises:
         UnsupportedNodeError: the nodes form no trees, or deeper ones than can be unrolled.
@@ -124,7 +124,7 @@ def forest(nodes: Nodes) -> Forest:
 
 
 class _Names:
-    """What messages call a node; those that stand for parts of a set are called by its place."""
+    """The name of a node in messages; nodes for parts of a set have the name of its place."""
 
     def __init__(self, names: Callable[[int], str], count: int) -> None:
         self.names = names
@@ -135,7 +135,7 @@ class _Names:
 
 
 def _tables(nodes: Nodes) -> tuple[Array, Array]:
-    """Thresholds in float32, and where each of the four results leads."""
+    """Return thresholds in float32, and the target of each of the four results."""
     count = len(nodes.modes)
     plain = (nodes.modes >= 0) & (nodes.modes < MEMBER)
     kinds = np.where(plain, nodes.modes, 0)
@@ -161,7 +161,7 @@ def _tables(nodes: Nodes) -> tuple[Array, Array]:
 
 
 def _narrowed(values: Array, up: Array) -> Array:
-    """float64 as the next float32 that is not above, or not below."""
+    """Round float64 to the next float32 that is not above, or not below."""
     with np.errstate(over="ignore", invalid="ignore"):
         near = values.astype(np.float32)
         back = near.astype(np.float64)
@@ -172,7 +172,7 @@ def _narrowed(values: Array, up: Array) -> Array:
 def _with_sets(
     nodes: Nodes, features: Array, thresholds: Array, following: Array
 ) -> tuple[Array, Array, Array]:
-    """Nodes that ask whether a feature is in a set become a search by halves in the sorted set."""
+    """Turn nodes that test set membership into a binary search in the sorted set."""
     more: list[tuple[Array, Array, Array]] = []
     count = len(features)
     for at, members in zip(np.flatnonzero(nodes.modes == MEMBER).tolist(), nodes.members, strict=True):
@@ -185,7 +185,7 @@ def _with_sets(
         if not len(keys):
             thresholds[at], following[at] = 0, (lost, no, no, no)
             continue
-        # The middle of a range stands at the node itself or at a new one; its halves follow.
+        # The middle of a range goes to the node itself or to a new one; its halves follow.
         rows = np.empty((len(keys), 4), np.int64)
         places = np.arange(count - 1, count - 1 + len(keys))
         middles: list[int] = []
@@ -215,7 +215,7 @@ def _with_sets(
 
 
 def _walked(following: Array, inner: Array, roots: Array, names: _Names) -> tuple[Array, int]:
-    """Which nodes the roots lead to, and how deep the deepest lies."""
+    """Find the nodes reachable from the roots, and the greatest depth."""
     reached = np.zeros(len(inner), bool)
     front = np.unique(roots)
     reached[front] = True
@@ -228,7 +228,7 @@ def _walked(following: Array, inner: Array, roots: Array, names: _Names) -> tupl
         reached[front] = True
     else:
         raise _too_deep()
-    # Every node after all that lead to it: a node that is never left alone leads back to itself.
+    # Topological order: a node that never loses all its incoming edges is on a cycle.
     open_nodes = reached & inner
     edges = np.zeros(len(inner), np.int64)
     ways = following[open_nodes]

@@ -20,7 +20,7 @@ _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
 def _regressed(c: NodeCall, found: Ensemble, how: str, post: str, base: Array) -> Tensor:
-    """Scores of targets, with ONNX Runtime's order of things."""
+    """Compute the scores of targets, in ONNX Runtime's order of operations."""
     if len(base) not in (0, found.count):
         raise UnsupportedNodeError(f"base_values has {len(base)} entries for {found.count} targets")
     at = leaves_reached(found.trees, as_rows(c))

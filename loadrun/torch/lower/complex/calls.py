@@ -1,4 +1,4 @@
-"""What lowerings for complex numbers take of a call: its operands as pairs, and the operator on real numbers."""
+"""Helpers for complex lowerings: a call's operands as pairs, and the operator on real numbers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["on_real", "pairs"]
 
 
 def pairs(call: FxCall, *values: Any) -> list[Complex]:
-    """Operands as pairs whose parts have the dtype of the call."""
+    """Return operands as pairs whose parts have the dtype of the call."""
     return [pair(v, call.dtype) for v in values]
 
 
 def on_real(call: FxCall, *args: Any, **kwargs: Any) -> Any:
-    """What the same operator makes of real numbers."""
+    """Lower a call as the same operator on real numbers."""
     lowering = lowering_of(str(call.node.target))
     assert lowering is not None
     return lowering.function(call, *args, **kwargs)

@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 @aten("aten.eq.Tensor", "aten.eq.Scalar", "aten.ne.Tensor", "aten.ne.Scalar", complex=True)
 def equal(call: FxCall, x: Any, y: Any) -> Any:
-    """Whether both parts are equal, or one is not."""
+    """Tell where both parts are equal, or, for `ne`, where one is not."""
     dtype = call.common(0, 1)
     x, y = pair(x, dtype), pair(y, dtype)
     if ".ne." in str(call.node.target):
@@ -28,7 +28,7 @@ def equal(call: FxCall, x: Any, y: Any) -> Any:
 
 @aten("aten.equal.default", complex=True)
 def all_equal(call: FxCall, x: Any, y: Any) -> Any:
-    """Whether all elements are equal."""
+    """Tell whether all elements are equal."""
     return ten(False) if call.given(0) != call.given(1) else np.all(equal(call, x, y))
 
 
@@ -36,7 +36,7 @@ def all_equal(call: FxCall, x: Any, y: Any) -> Any:
 def isclose(
     call: FxCall, x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Any:
-    """Where two values are nearly equal."""
+    """Tell where two values are nearly equal."""
     x, y = pair(x), pair(y)
     near = modulus(added(x, negative(y))) <= atol + modulus(y) * rtol
     result = (near & finite(x) & finite(y)) | ((x.real == y.real) & (x.imag == y.imag))
@@ -45,19 +45,19 @@ def isclose(
 
 @aten("aten.isnan.default", complex=True)
 def isnan(call: FxCall, x: Any) -> Any:
-    """Whether one part is NaN."""
+    """Tell where either part is NaN."""
     return has_nan(pair(x))
 
 
 @aten("aten.isfinite.default", complex=True)
 def isfinite(call: FxCall, x: Any) -> Any:
-    """Whether both parts are finite."""
+    """Tell where both parts are finite."""
     return finite(pair(x))
 
 
 @aten("aten.isinf.default", complex=True)
 def isinf(call: FxCall, x: Any) -> Any:
-    """Whether one part is infinite."""
+    """Tell where either part is infinite."""
     x = pair(x)
     return np.isinf(x.real) | np.isinf(x.imag)
 
@@ -80,5 +80,5 @@ def isinf(call: FxCall, x: Any) -> Any:
     complex=True,
 )
 def logic(call: FxCall, *args: Any, **kwargs: Any) -> Any:
-    """Numbers as truth values: what is not zero is true."""
+    """Convert numbers to truth values: nonzero is true."""
     return on_real(call, *(truth(a) if isinstance(a, Complex) else a for a in args), **kwargs)

@@ -1,4 +1,4 @@
-"""Between real and complex numbers: parts, dtypes, conjugates."""
+"""Conversion between real and complex numbers: parts, dtypes, conjugates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__: list[str] = []
 
 @aten("aten.complex.default", complex=True)
 def complex_(call: FxCall, real: Any, imaginary: Any) -> Any:
-    """The complex numbers of two parts."""
+    """Build complex numbers from two parts."""
     real, imaginary = ten(real, call.dtype), ten(imaginary, call.dtype)
     shape = e.broadcast_shape([real, imaginary])
     return Complex(*(e.broadcast(v, shape) if shape else v for v in (real, imaginary)))
@@ -28,7 +28,7 @@ def complex_(call: FxCall, real: Any, imaginary: Any) -> Any:
 
 @aten("aten.linspace.default", complex=True)
 def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
-    """So many numbers between two ends."""
+    """Return evenly spaced numbers between two ends."""
     steps = call.static([steps], "the number of steps")[0]
     found = np.linspace(complex(start), complex(end), steps)
     return Complex(*(ten(v.astype(call.dtype), call.dtype) for v in (found.real, found.imag)))
@@ -42,7 +42,7 @@ def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
     complex=True,
 )
 def random(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
-    """Both parts drawn; normal ones so that the variance of the whole is 1."""
+    """Draw both parts; normal ones so that the variance of the whole is 1."""
     shape = pair(shape).real if isinstance(shape, Complex) else shape
     real, imaginary = (arr(on_real(call, shape)) for _ in range(2))
     scale = np.float32(0.5**0.5 if "randn" in str(call.node.target) else 1)
@@ -51,39 +51,39 @@ def random(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
 
 @aten("aten.polar.default", complex=True)
 def polar(call: FxCall, size: Any, angle: Any) -> Any:
-    """The complex numbers of sizes and angles."""
+    """Build complex numbers from moduli and angles."""
     size, angle = arr(size, call.dtype), arr(angle, call.dtype)
     return Complex(size * np.cos(angle), size * np.sin(angle))
 
 
 @aten("aten.view_as_complex.default", "aten.view_as_complex_copy.default", complex=True)
 def view_as_complex(call: FxCall, x: Any) -> Any:
-    """The last axis as real and imaginary part."""
+    """View the last axis as real and imaginary part."""
     return Complex(arr(x)[..., 0], arr(x)[..., 1])
 
 
 @aten("aten.view_as_real.default", "aten.view_as_real_copy.default", complex=True)
 def view_as_real(call: FxCall, x: Any) -> Any:
-    """Real and imaginary part along a new last axis."""
+    """Stack real and imaginary part along a new last axis."""
     x = pair(x)
     return np.stack([arr(x.real), arr(x.imag)], axis=-1)
 
 
 @aten("aten.real.default", complex=True)
 def real(call: FxCall, x: Any) -> Any:
-    """The real part."""
+    """Return the real part."""
     return pair(x).real
 
 
 @aten("aten.imag.default", complex=True)
 def imag(call: FxCall, x: Any) -> Any:
-    """The imaginary part."""
+    """Return the imaginary part."""
     return pair(x).imag
 
 
 @aten(*CASTS, complex=True)
 def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
-    """The values in another dtype; a real one has the real parts."""
+    """Convert the values to another dtype; a real one keeps the real parts."""
     if is_complex(call.fake):
         return pair(x, call.dtype)
     return truth(pair(x)) if call.dtype == np.bool_ else ten(pair(x).real, call.dtype)
@@ -97,18 +97,18 @@ def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
     complex=True,
 )
 def conj(call: FxCall, x: Any) -> Any:
-    """The conjugate."""
+    """Return the conjugate."""
     return pair(x).conj
 
 
 @aten("aten.resolve_conj.default", complex=True)
 def same(call: FxCall, x: Any) -> Any:
-    """The value itself."""
+    """Return the value itself."""
     return x
 
 
 @aten("aten.adjoint.default", "aten.mH.default", "aten.matrix_H.default", complex=True)
 def adjoint(call: FxCall, x: Any) -> Any:
-    """The conjugate of a transposed matrix."""
+    """Return the conjugate of a transposed matrix."""
     x = pair(x)
     return Complex(*(None if v is None else np.swapaxes(v, -1, -2) for v in (x.real, x.imaginary))).conj

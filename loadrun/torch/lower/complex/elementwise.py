@@ -1,4 +1,4 @@
-"""Elementwise operators on complex numbers: sizes and angles, arithmetic, functions."""
+"""Elementwise operators on complex numbers: modulus and argument, arithmetic, functions."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ __all__: list[str] = []
 
 @aten("aten.abs.default", complex=True)
 def absolute(call: FxCall, x: Any) -> Any:
-    """The distances from zero."""
+    """Compute the moduli."""
     return modulus(pair(x, call.dtype))
 
 
 @aten("aten.angle.default", complex=True)
 def angle(call: FxCall, x: Any) -> Any:
-    """The angles from the positive real numbers."""
+    """Compute the arguments (angles from the positive real axis)."""
     return argument(pair(x, call.dtype))
 
 
 @aten("aten.sgn.default", complex=True)
 def sgn(call: FxCall, x: Any) -> Any:
-    """Numbers of size 1 in the same direction; 0 of 0."""
+    """Return numbers of modulus 1 in the same direction; 0 for 0."""
     x = pair(x, call.dtype)
     size = modulus(x)
     return divided(x, Complex(np.where(size == 0, np.ones_like(size), size)))
@@ -57,7 +57,7 @@ def add(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
 
 @aten("aten.sub.Tensor", "aten.sub.Scalar", complex=True)
 def sub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """Difference, of the second operand times `alpha`."""
+    """Subtract the second operand times `alpha`."""
     x, y = pairs(call, x, y)
     if alpha == 1 and x.imaginary is not None and y.imaginary is not None:
         return Complex(x.real - y.real, x.imaginary - y.imaginary)
@@ -66,52 +66,52 @@ def sub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
 
 @aten("aten.rsub.Tensor", "aten.rsub.Scalar", complex=True)
 def rsub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """Difference with exchanged operands."""
+    """Subtract with exchanged operands."""
     return sub(call, y, x, alpha)
 
 
 @aten("aten.mul.Tensor", "aten.mul.Scalar", complex=True)
 def mul(call: FxCall, x: Any, y: Any) -> Any:
-    """Product."""
+    """Compute the product."""
     return times(*pairs(call, x, y))
 
 
 @aten("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", complex=True)
 def div(call: FxCall, x: Any, y: Any) -> Any:
-    """Quotient."""
+    """Compute the quotient."""
     return divided(*pairs(call, x, y))
 
 
 @aten("aten.addcmul.default", complex=True)
 def addcmul(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
-    """``x + value * a * b``."""
+    """Compute ``x + value * a * b``."""
     x, a, b, value = pairs(call, x, a, b, value)
     return added(x, times(value, times(a, b)))
 
 
 @aten("aten.addcdiv.default", complex=True)
 def addcdiv(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
-    """``x + value * a / b``."""
+    """Compute ``x + value * a / b``."""
     x, a, b, value = pairs(call, x, a, b, value)
     return added(x, times(value, divided(a, b)))
 
 
 @aten("aten.lerp.Scalar", "aten.lerp.Tensor", complex=True)
 def lerp(call: FxCall, start: Any, end: Any, weight: Any) -> Any:
-    """Between two values."""
+    """Interpolate between two values."""
     start, end, weight = pairs(call, start, end, weight)
     return added(start, times(weight, added(end, negative(start))))
 
 
 @aten("aten.reciprocal.default", complex=True)
 def reciprocal(call: FxCall, x: Any) -> Any:
-    """One divided by the number."""
+    """Divide one by the number."""
     return divided(*pairs(call, 1, x))
 
 
 @aten("aten.square.default", complex=True)
 def square(call: FxCall, x: Any) -> Any:
-    """The number times itself."""
+    """Multiply the number by itself."""
     x = pair(x, call.dtype)
     return times(x, x)
 
@@ -121,7 +121,7 @@ _LARGEST_POWER = 64
 
 @aten("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", complex=True)
 def power(call: FxCall, x: Any, y: Any) -> Any:
-    """Power; whole constant ones by multiplication."""
+    """Compute the power; whole constant ones by multiplication."""
     base, exponent = pairs(call, x, y)
     if isinstance(y, (int, float, complex)) and y == 0.5:
         return root(base)
@@ -138,7 +138,7 @@ def power(call: FxCall, x: Any, y: Any) -> Any:
 
 def _function(function: Callable[[Complex], Complex]) -> Callable[..., Any]:
     def lowered(call: FxCall, x: Any) -> Any:
-        # Constants in them are float32.
+        # Their constants are float32.
         return pair(function(pair(x, np.float32)), call.dtype)
 
     return lowered

@@ -35,17 +35,17 @@ __all__ = [
 
 
 def modulus(x: Complex) -> Any:
-    """The distance from zero."""
+    """Compute the modulus."""
     return np.absolute(x.real) if x.imaginary is None else np.hypot(x.real, x.imaginary)
 
 
 def argument(x: Complex) -> Any:
-    """The angle from the positive real numbers."""
+    """Compute the argument (the angle from the positive real axis)."""
     return np.arctan2(x.imag, x.real)
 
 
 def added(a: Complex, b: Complex) -> Complex:
-    """The sum."""
+    """Compute the sum."""
     total = a.real + b.real
     if a.imaginary is None or b.imaginary is None:
         rest = b.imaginary if a.imaginary is None else a.imaginary
@@ -54,12 +54,12 @@ def added(a: Complex, b: Complex) -> Complex:
 
 
 def negative(x: Complex) -> Complex:
-    """The number with the other sign."""
+    """Negate the number."""
     return Complex(-x.real, None if x.imaginary is None else -x.imaginary)
 
 
 def times(a: Complex, b: Complex) -> Complex:
-    """The product."""
+    """Compute the product."""
     if b.imaginary is None:
         return Complex(a.real * b.real, None if a.imaginary is None else a.imaginary * b.real)
     if a.imaginary is None:
@@ -69,7 +69,7 @@ def times(a: Complex, b: Complex) -> Complex:
 
 
 def divided(a: Complex, b: Complex) -> Complex:
-    """The quotient."""
+    """Compute the quotient."""
     if b.imaginary is None:
         return Complex(a.real / b.real, None if a.imaginary is None else a.imaginary / b.real)
     # The divisor is scaled, so that its square neither overflows nor vanishes.
@@ -81,7 +81,7 @@ def divided(a: Complex, b: Complex) -> Complex:
 
 
 def whole_power(x: Complex, n: int) -> Complex:
-    """A power that is not negative, by multiplication."""
+    """Raise to a nonnegative integer power by multiplication."""
     if n == 0:
         return Complex(np.ones_like(x.real))
     half = whole_power(x, n // 2) if n > 1 else None
@@ -90,18 +90,18 @@ def whole_power(x: Complex, n: int) -> Complex:
 
 
 def exponential(x: Complex) -> Complex:
-    """e to the power of the number."""
+    """Compute e to the power of the number."""
     size = np.exp(x.real)
     return Complex(size) if x.imaginary is None else Complex(size * np.cos(x.imag), size * np.sin(x.imag))
 
 
 def logarithm(x: Complex) -> Complex:
-    """The natural logarithm."""
+    """Compute the natural logarithm."""
     return Complex(np.log(modulus(x)), argument(x))
 
 
 def root(x: Complex) -> Complex:
-    """The square root with a real part that is not negative."""
+    """Compute the square root with nonnegative real part."""
     # Both terms of the sum have one sign, so that nothing cancels.
     half = np.sqrt((modulus(x) + np.absolute(x.real)) * 0.5)
     other = np.where(half == 0, 0.0, x.imag / np.where(half == 0, 1.0, 2 * half))
@@ -112,18 +112,18 @@ def root(x: Complex) -> Complex:
 
 
 def _turned(x: Complex) -> Complex:
-    """The number times i."""
+    """Multiply the number by i."""
     return Complex(-x.imag, x.real)
 
 
 def _hyperbolic(even: bool, x: Complex) -> Complex:
-    """The hyperbolic cosine or sine."""
+    """Compute the hyperbolic cosine or sine."""
     cosh, sinh, cos, sin = np.cosh(x.real), np.sinh(x.real), np.cos(x.imag), np.sin(x.imag)
     return Complex(cosh * cos, sinh * sin) if even else Complex(sinh * cos, cosh * sin)
 
 
 def _hyperbolic_tangent(x: Complex) -> Complex:
-    """The hyperbolic tangent; large numbers are cut where it is ±1 already, so that nothing overflows."""
+    """Compute the hyperbolic tangent; large numbers are clipped where it is ±1 already, to avoid overflow."""
     a = np.clip(x.real, -20, 20)
     below = np.square(np.sinh(a)) + np.square(np.cos(x.imag))
     return Complex(np.sinh(a) * np.cosh(a) / below, np.sin(x.imag) * np.cos(x.imag) / below)
@@ -135,21 +135,21 @@ def _logistic(x: Complex) -> Complex:
 
 
 def _exponential_less_one(x: Complex) -> Complex:
-    """exp(x) - 1, exact near 0."""
+    """Compute exp(x) - 1, exact near 0."""
     half = np.sin(x.imag * 0.5)
     real = np.expm1(x.real) * np.cos(x.imag) - 2 * half * half
     return Complex(real, np.exp(x.real) * np.sin(x.imag))
 
 
 def _logarithm_one_more(x: Complex) -> Complex:
-    """log(1 + x), exact near 0."""
+    """Compute log(1 + x), exact near 0."""
     more = added(x, pair(1, np.float32))
     near = np.log1p(x.real * (x.real + 2) + x.imag * x.imag) * 0.5
     return Complex(np.where(modulus(x) < 0.5, near, np.log(modulus(more))), argument(more))
 
 
 def _of_turned(function: Callable[[Complex], Complex]) -> Callable[[Complex], Complex]:
-    """A function f of i x, divided by i."""
+    """Build x -> f(i x) / i from f."""
 
     def apply(x: Complex) -> Complex:
         y = function(_turned(x))
@@ -162,7 +162,7 @@ def _of_turned(function: Callable[[Complex], Complex]) -> Callable[[Complex], Co
 
 
 def _roots(x: Complex) -> tuple[Complex, Complex]:
-    """The square roots of 1 - x and of 1 + x."""
+    """Compute the square roots of 1 - x and of 1 + x."""
     whole = Complex(x.real, x.imag)
     return root(Complex(1 - whole.real, -whole.imag)), root(Complex(1 + whole.real, whole.imag))
 
@@ -221,23 +221,23 @@ FUNCTIONS: dict[str, Callable[[Complex], Complex]] = {
 
 
 def truth(x: Complex) -> Any:
-    """Whether a part is not zero."""
+    """Tell where either part is not zero."""
     found = arr(x.real, "bool")
     return found if x.imaginary is None else found | arr(x.imaginary, "bool")
 
 
 def finite(x: Complex) -> Any:
-    """Whether both parts are finite."""
+    """Tell where both parts are finite."""
     return np.isfinite(x.real) & np.isfinite(x.imag)
 
 
 def has_nan(x: Complex) -> Any:
-    """Whether one part is NaN."""
+    """Tell where either part is NaN."""
     return np.isnan(x.real) | np.isnan(x.imag)
 
 
 def multilinear(factors: list[Complex], product: Callable[..., Any]) -> Complex:
-    """What a product is of the parts of its factors."""
+    """Compute a product of complex factors from products of their parts."""
     real: list[Any] = []
     imaginary: list[Any] = []
     for chosen in range(1 << len(factors)):

@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 
 def _product(call: FxCall, a: Any, b: Any) -> Complex:
-    """The product of matrices."""
+    """Multiply matrices."""
     return multilinear(pairs(call, a, b), lambda x, y: np.matmul(arr(x, call.dtype), arr(y, call.dtype)))
 
 
@@ -31,27 +31,27 @@ def _product(call: FxCall, a: Any, b: Any) -> Complex:
     complex=True,
 )
 def matmul(call: FxCall, a: Any, b: Any) -> Any:
-    """Product of matrices or stacks of them."""
+    """Multiply matrices or stacks of them."""
     return _product(call, a, b)
 
 
 @aten("aten.inner.default", "aten.vdot.default", complex=True)
 def inner(call: FxCall, a: Any, b: Any) -> Any:
-    """Inner product; `vdot` takes the conjugate of the first factor."""
+    """Compute the inner product; `vdot` takes the conjugate of the first factor."""
     a, b = pairs(call, a, b)
     return multilinear([a.conj if "vdot" in str(call.node.target) else a, b], np.inner)
 
 
 @aten("aten.outer.default", "aten.ger.default", complex=True)
 def outer(call: FxCall, a: Any, b: Any) -> Any:
-    """All products of two vectors."""
+    """Compute all products of two vectors."""
     a, b = pairs(call, a, b)
     return multilinear([a, b], lambda x, y: x[:, None] * y[None, :])
 
 
 @aten("aten.einsum.default", complex=True)
 def einsum(call: FxCall, equation: str, operands: Any, path: Any = None) -> Any:
-    """Einstein summation."""
+    """Compute an Einstein summation."""
     equation = equation.replace(" ", "")
     return multilinear(pairs(call, *operands), lambda *xs: np.einsum(equation, *xs))
 
@@ -66,13 +66,13 @@ def _blended(call: FxCall, x: Any, product: Complex, beta: Any, alpha: Any) -> C
 
 @aten("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default", complex=True)
 def addmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """``beta * x + alpha * a @ b``."""
+    """Compute ``beta * x + alpha * a @ b``."""
     return _blended(call, x, _product(call, a, b), beta, alpha)
 
 
 @aten("aten.addbmm.default", complex=True)
 def addbmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The same with the sum of a stack of products."""
+    """Add the sum of a stack of products."""
     y = _product(call, a, b)
     total = Complex(*(None if v is None else np.sum(v, axis=0) for v in (y.real, y.imaginary)))
     return _blended(call, x, total, beta, alpha)
@@ -80,7 +80,7 @@ def addbmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 
 
 @aten("aten.addr.default", complex=True)
 def addr(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """``beta * x + alpha * outer(a, b)``."""
+    """Compute ``beta * x + alpha * outer(a, b)``."""
     return _blended(call, x, outer(call, a, b), beta, alpha)
 
 
@@ -99,7 +99,7 @@ def addr(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1)
     complex=True,
 )
 def layer(call: FxCall, x: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """A layer with a weight and perhaps a bias."""
+    """Apply a layer with a weight and perhaps a bias."""
     factors = pairs(call, x, weight)
     y = multilinear(factors, lambda x, w: on_real(call, x, w, None, *args, **kwargs))
     if bias is None:
@@ -117,7 +117,7 @@ def _halves(x: Complex) -> tuple[Any, Any]:
 
 @aten("aten.linalg_cross.default", "aten.cross.default", complex=True)
 def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
-    """Products of vectors of three elements."""
+    """Compute cross products of vectors of three elements."""
     return multilinear(pairs(call, a, b), lambda x, y: on_real(call, x, y, dim))
 
 
@@ -125,7 +125,7 @@ def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
     "aten.linalg_solve.default", "aten.linalg_solve_ex.default", "aten._linalg_solve_ex.default", complex=True
 )
 def solve(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The inverse of matrices times right-hand sides."""
+    """Multiply right-hand sides by the inverse of matrices."""
     name = str(call.node.target)
     if "aten._linalg" in name and any(u.args[1:] != (0,) for u in call.node.users):
         raise UnsupportedCallError("the factored matrix of complex numbers; use what solve alone gives")
@@ -145,7 +145,7 @@ def solve(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: bool
 
 @aten("aten.inverse.default", "aten.linalg_inv.default", "aten.linalg_inv_ex.default", complex=True)
 def inverse(call: FxCall, x: Any, check_errors: bool = False) -> Any:
-    """Inverse of matrices: the left half of that of real ones of twice the size."""
+    """Invert matrices: the left half of the inverse of real ones of twice the size."""
     result = _inverse(call, pair(x))
     if "_ex" not in str(call.node.target):
         return result

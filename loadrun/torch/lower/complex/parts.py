@@ -1,4 +1,4 @@
-"""Operators that do the same to real and to imaginary parts: they move, choose, sum or make numbers."""
+"""Operators that treat real and imaginary parts alike: they move, select, sum or create numbers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _on_parts(target: str, *places: int) -> None:
 
 
 def _each(value: Any, function: Callable[[Any], Any]) -> Any:
-    """A function of a value, or of each in a list of them; absent ones stay."""
+    """Apply a function to a value, or to each in a list of them; None stays."""
     if isinstance(value, (list, tuple)):
         return [_each(v, function) for v in value]
     return None if value is None else function(value)
@@ -113,12 +113,12 @@ for _places, _names in _VALUES.items():
 
 @aten("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default", complex=True)
 def ones(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Ones."""
+    """Return ones."""
     return Complex(on_real(call, pair(x).real if isinstance(x, Complex) else x, *args, **kwargs))
 
 
 @aten("aten.scalar_tensor.default", complex=True)
 def scalar_tensor(call: FxCall, value: Any, **_: Any) -> Any:
-    """A number as a tensor."""
+    """Build a tensor from a number."""
     x = pair(value, call.dtype)
     return Complex(*(None if v is None else e.reshape(ten(v), ()) for v in (x.real, x.imaginary)))

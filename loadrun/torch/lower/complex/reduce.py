@@ -24,13 +24,13 @@ __all__: list[str] = []
     complex=True,
 )
 def norm(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Norms of the sizes."""
+    """Compute norms of the moduli."""
     return on_real(call, modulus(pair(x)), *args, **kwargs)
 
 
 @aten("aten.prod.default", "aten.prod.dim_int", complex=True)
 def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """Product of a fixed number of elements, in pairs."""
+    """Compute the product of a fixed number of elements, in pairs."""
     x, shape = pair(x, call.dtype), call.given(0)
     if not shape:
         return x
@@ -61,7 +61,7 @@ def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: An
 
 @aten("aten.cumprod.default", complex=True)
 def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
-    """Running products, of a fixed number of elements."""
+    """Compute running products of a fixed number of elements."""
     x, shape = pair(x, call.dtype), call.given(0)
     if not shape:
         return x
@@ -87,7 +87,7 @@ def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
     complex=True,
 )
 def variance(call: FxCall, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
-    """Variance or standard deviation: the sum of those of both parts, perhaps with the mean."""
+    """Compute variance or standard deviation: the sum of both parts' variances, perhaps with the mean."""
     x = pair(x)
     (middle, first), (other, second) = (moments(call, v, dim, correction, keepdim) for v in (x.real, x.imag))
     name = str(call.node.target)

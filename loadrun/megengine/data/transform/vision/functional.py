@@ -1,4 +1,4 @@
-"""What is done to one image, under the name of ``megengine.data.transform.vision.functional``."""
+"""Transforms of one image, under the name of ``megengine.data.transform.vision.functional``."""
 
 from ..functional import flip, pad, resize, to_bgr, to_gray
 

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from ..verify.beside import EngineComparison
     from ..verify.pictures import Picture
 
-__all__ = ["Desk"]
+__all__ = ["PartReplayer"]
 
 _PICTURES = 20
 """Failing outputs of one part that are drawn."""
 
 
-class Desk:
+class PartReplayer:
     """Replays tasks one after another; the file of the last one stays open for its further parts.
 
     >>> from loadrun.replay.events import TaskPart, Task
-    >>> events = list(Desk().events(TaskPart(Task("fixtures/nets/mlp.mge"))))
+    >>> events = list(PartReplayer().events(TaskPart(Task("fixtures/nets/mlp.mge"))))
     >>> [type(e).__name__ for e in events]
     ['Opened', 'Replayed', 'Replayed', 'Replayed', 'Closed']
     >>> [e.result.verdict.value for e in events[1:-1]]
@@ -57,7 +57,7 @@ class Desk:
         self._first: dict[str, Array] = {}
 
     def events(self, part: TaskPart) -> Iterator[Event]:
-        """What happens; the last event of every dump is `Closed`."""
+        """Yield what happens; the last event of every dump is `Closed`."""
         task = part.task
         self._drawn = 0
         try:
@@ -152,7 +152,7 @@ class Desk:
         yield replace(closed, watch=watch.sent() if watch is not None else None)
 
     def _sized(self, bundle: Bundle, task: Task) -> Bundle:
-        """The bundle for the sizes of the first data that were given."""
+        """Return the bundle for the sizes of the first data passed."""
         if bundle.sized is None or task.input_data is None:
             return bundle
         if self._runner is not None:
@@ -161,13 +161,13 @@ class Desk:
         return prepared(bundle if first is None else bundle.for_data(first), task.optimize, task.batch_size)
 
     def _made(self, bundle: Bundle, task: Task) -> Runner:
-        """A runner of the dump, the last one again for a further part."""
+        """Return a runner of the dump, the last one again for a further part."""
         if self._runner is not None and self._runner.bundle is bundle:
             return self._runner
         unread = bundle.source if bundle.refusal is not None else None
         outputs = list(bundle.outputs if unread is None else unread.outputs)
         compared = _compared(bundle) if task.input_data is None and len(bundle.testcases) else []
-        # Beside another engine outputs without a check are held against the first one's.
+        # Beside another engine outputs without a check are compared with the first one's.
         several = len(task.engines) > 1
         require_compared(task.policies, outputs, outputs if several else compared)
         self._runner = Runner(bundle, task.engines[0], seed=task.seed, policies=task.policies)
@@ -181,7 +181,7 @@ class Desk:
     def _results(
         self, runner: Runner, part: TaskPart, stop: int, said: list[str]
     ) -> Iterator[tuple[tuple[Result, ...], dict[str, Array]]]:
-        """The results of the testcases, of the data that was given, or of a run on random data, with what was fed.
+        """Yield the results of the testcases, of the data passed, or of random data, with what was fed.
 
         There is one of each engine.
         """
@@ -214,7 +214,7 @@ class Desk:
                 yield results, arrays
 
     def _timed(self, bundle: Bundle, task: Task) -> Testcase:
-        """What further runs are timed on: the first testcase, or the first data that was given, as it was loaded."""
+        """Return what further runs are timed on: the first testcase, or the first data passed, as loaded."""
         if task.input_data is not None:
             return Testcase(self._first)
         return bundle.testcases[0] if len(bundle.testcases) else Testcase(random_inputs(bundle, task.seed))
@@ -244,14 +244,14 @@ def _count_cases(specs: Sequence[str]) -> int:
 
 
 def _compared(bundle: Bundle) -> list[str]:
-    """The outputs of which the first testcase has an expected value."""
+    """Return the outputs of which the first testcase has an expected value."""
     if bundle.refusal is None:
         return [c.name for c in bundle.checks]
     return [n.removesuffix(EXPECT) for n in bundle.testcases[0].own or () if n.endswith(EXPECT)]
 
 
 def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
-    """What a testcase feeds; where there is no graph to feed, what its file has but for text and sequences."""
+    """Return what a testcase feeds; without a graph, what its file has but for text and sequences."""
     if bundle.refusal is None or case.own is None:
         return case.arrays
     return {n: v for n, v in case.own.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
@@ -298,7 +298,7 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
 
 
 def _model_digest(bundle: Bundle) -> str:
-    """The digest of the graph, or of the file where no graph could be made of it."""
+    """Return the digest of the graph, or of the file where no graph could be made of it."""
     if bundle.refusal is None:
         return graph_digest(bundle.graph)
     from hashlib import blake2b  # for start-up
@@ -307,7 +307,7 @@ def _model_digest(bundle: Bundle) -> str:
 
 
 def _digest(feeds: dict[str, Array]) -> str:
-    """A digest of all that was fed, expected values included."""
+    """Return a digest of all that was fed, expected values included."""
     from hashlib import blake2b  # for start-up
 
     digest = blake2b(digest_size=16)
