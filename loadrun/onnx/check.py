@@ -230,7 +230,7 @@ def run_session(
 
 
 def _as_declared(scalars: Collection[str], name: str, value: Array) -> Array:
-    """A value of the graph as the model takes it: one without axes is a vector there."""
+    """Return a value of the graph as the model takes it: one without axes is a vector in the graph."""
     return value.reshape(()) if name in scalars else value
 
 

@@ -79,7 +79,7 @@ class Exported:
         return b"".join(self._pieces())
 
     def _pieces(self) -> list[bytes | memoryview]:
-        """The serialized model in pieces, weights as they lie in memory."""
+        """Encode the model in pieces, with weights left where they lie in memory."""
         pieces = encode(self.written.model)
         size = sum(map(len, pieces))
         if size > _LIMIT:
@@ -90,7 +90,7 @@ class Exported:
 
     @property
     def report(self) -> str:
-        """What was written: inputs, outputs, operators, approximations, what was verified."""
+        """A summary: inputs, outputs, operators, approximations, verification."""
         return _report(self)
 
     def save(self, f: str | os.PathLike[str] | BinaryIO, *, external_data: bool = False) -> None:
@@ -118,7 +118,7 @@ class Exported:
 
 
 def _save_external(written: WrittenModel, path: Path) -> None:
-    """The weights in a file of their own, each at a multiple of the page size."""
+    """Save the weights in a file of their own, each at a multiple of the page size."""
     graph = written.model.graph
     stored = graph.initializers
     name = f"{path.name}.data"

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..base.errors import UsageError
 from ..base.files import replacing
@@ -23,34 +23,35 @@ from .model import Request, WrittenModel, write
 from .options import (
     ExportOptions,
     OperatorExportTypes,
+    Target,
     TrainingMode,
     check_names,
     check_opsets,
     check_target,
     option,
 )
-from .sizes import dynamic_sizes, sizes_of_testcases
-from .source import ExportSource, read_source
+from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
+from .source import Exportable, ExportSource, read_source
 
 __all__ = ["export"]
 
 
 def export(
-    model: Any,
-    args: Any = (),
-    f: str | os.PathLike[str] | BinaryIO | None = None,
+    model: Exportable,
+    args: object = (),
+    f: Target = None,
     export_params: bool = True,
     verbose: bool | None = None,
-    training: Any = TrainingMode.EVAL,
+    training: object = TrainingMode.EVAL,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
-    operator_export_type: Any = None,
+    operator_export_type: object = None,
     opset_version: int | None = None,
     _retain_param_name: bool | None = None,
     do_constant_folding: bool = True,
-    example_outputs: Any = None,
+    example_outputs: object = None,
     strip_doc_string: bool | None = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
+    dynamic_axes: DynamicAxes | None = None,
     keep_initializers_as_inputs: bool | None = None,
     custom_opsets: Mapping[str, int] | None = None,
     enable_onnx_checker: bool | None = None,
@@ -61,7 +62,7 @@ def export(
     kwargs: Mapping[str, Any] | None = None,
     dynamo: bool = True,
     external_data: bool = False,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes | None = None,
     custom_translation_table: Mapping[Any, Any] | None = None,
     report: bool = False,
     optimize: bool = True,
@@ -81,10 +82,10 @@ def export(
         model: a torch module, script, exported program or function of torch tensors; the path of a .mge or .pt2 file, a
             Bundle, a Graph; what `trace` and `trace_module` return; a module or function of loadrun's or of numpy.
         args: example values: a tuple, one value, or a tuple whose last entry is a dict of keyword arguments (an empty
-            dict behind it protects a real one). What is no tensor is a constant of the model. A file needs none; values
+            dict after it protects a real one). What is no tensor is a constant of the model. A file needs none; values
             for it go by the order of `Bundle.inputs`, or by name.
         f: a path or an open binary file; None only returns the model.
-        export_params: False leaves the weights' values out; they become inputs of the model, behind its own.
+        export_params: False leaves the weights' values out; they become inputs of the model, after its own.
         verbose: print the report, and let every node say which operator it comes from (its doc string), of torch
             modules with the source line.
         training: EVAL traces a module in eval mode and puts it back; PRESERVE leaves it as it is. TRAINING traces a
@@ -268,7 +269,7 @@ def _name_weights(source: ExportSource, written: WrittenModel, names: Sequence[s
         tensor.name = new.get(tensor.name, tensor.name)
 
 
-def _finish(made: Exported, f: Any, external: bool, judged: bool, whole: bool) -> None:
+def _finish(made: Exported, f: Target, external: bool, judged: bool, whole: bool) -> None:
     """Save, verify, and write the testcases."""
     path = isinstance(f, (str, os.PathLike))
     if f is not None:
@@ -285,7 +286,12 @@ def _finish(made: Exported, f: Any, external: bool, judged: bool, whole: bool) -
 
 
 def _write_artifacts(
-    made: Exported, f: Any, folder: Path | None, report: bool, watch: cProfile.Profile | None, program: bool
+    made: Exported,
+    f: Target,
+    folder: Path | None,
+    report: bool,
+    watch: cProfile.Profile | None,
+    program: bool,
 ) -> None:
     """Write the files that tell of the export.
 
@@ -313,7 +319,7 @@ def _write_artifacts(
 
 
 def _names(kind: str, found: Sequence[str], given: Sequence[str]) -> dict[str, str]:
-    """New names by the old ones.
+    """Map old names to new ones.
 
     Raises:
         UsageError: more names than there are, or one name twice.

@@ -62,7 +62,7 @@ def rename(graph: GraphMessage, names: Mapping[str, str]) -> None:
 def inline(
     graph: GraphMessage, prefix: str, inputs: Sequence[str]
 ) -> tuple[list[NodeMessage], list[TensorMessage], list[str]]:
-    """Nodes and constants of a graph for use inside of another one: its values get a prefix, its inputs these names.
+    """Return nodes and constants of a graph for use inside of another one: values get a prefix, inputs these names.
 
     Returns:
         nodes, constants, and the names of the outputs.
@@ -73,7 +73,7 @@ def inline(
 
 
 def _renamed(graph: GraphMessage, new: Callable[[str], str], prefix: str = "") -> GraphMessage:
-    """A graph with other names of its values; nodes get a prefix."""
+    """Copy a graph with other names of its values; nodes get a prefix."""
 
     def attribute(value: Attribute) -> Attribute:
         return _renamed(value, new, prefix) if isinstance(value, GraphMessage) else value
@@ -97,6 +97,6 @@ def _renamed(graph: GraphMessage, new: Callable[[str], str], prefix: str = "") -
 
 
 def _named(tensor: TensorMessage, new: Callable[[str], str]) -> TensorMessage:
-    """The same object under its new name where it keeps it, as others hold it."""
+    """Copy a constant under its new name, or return the same object where it keeps its name."""
     name = new(tensor.name)
     return tensor if name == tensor.name else replace(tensor, name=name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -224,7 +224,7 @@ class _KnownShapes:
         self._check(why)
 
     def _changed(self, change: Callable[[int, int], int]) -> dict[str, Shape]:
-        """The example's shapes with other numbers for the sizes that have names."""
+        """Change the numbers of the sizes that have names in the example's shapes."""
         request = self.request
         numbers = {name: change(n, i) for i, (name, n) in enumerate(request.symbols.items())}
         sizes = dict(self.first)
@@ -290,6 +290,34 @@ class _Walk:
         refused: list[tuple[Opr | InsertedNode, UnsupportedOprError]] = []
         lost: set[int] = set()
         w = self.w
+        self._name_inputs(refused, lost)
+        for opr in self.oprs:
+            self.operators[opr.title] = self.operators.get(opr.title, 0) + (opr.type not in _STORED)
+            if (
+                opr.id in self.inside
+                or opr.type in _STORED
+                or all(w.value(v) is not None for v in opr.outputs)
+            ):
+                continue
+            if all(v.id in w.names for v in opr.outputs):
+                continue
+            if any(v.id in lost for v in opr.inputs):
+                lost.update(v.id for v in opr.outputs)
+                if opr.type in TRANSLATIONS:
+                    continue
+            w.doc = self._doc(opr)
+            try:
+                w.translate(opr)
+            except UnsupportedOprError as e:
+                refused.append((e.opr or opr, e))
+                lost.update(v.id for v in opr.outputs)
+        return refused
+
+    def _name_inputs(
+        self, refused: list[tuple[Opr | InsertedNode, UnsupportedOprError]], lost: set[int]
+    ) -> None:
+        """Name the graph's inputs: the model's, its weights, and what inserted nodes give, which are written here."""
+        w = self.w
         by_name = {o.outputs[0].name or "": o for o in self.oprs if o.type == "Host2DeviceCopy"}
         for name, new, dtype, _ in self.request.inputs:
             self.inputs[name] = w.claim(new)
@@ -314,30 +342,9 @@ class _Walk:
             except UnsupportedOprError as e:
                 refused.append((e.opr or node, e))
                 lost.update(by_name[o.name].outputs[0].id for o in node.outputs if o.name in by_name)
-        for opr in self.oprs:
-            self.operators[opr.title] = self.operators.get(opr.title, 0) + (opr.type not in _STORED)
-            if (
-                opr.id in self.inside
-                or opr.type in _STORED
-                or all(w.value(v) is not None for v in opr.outputs)
-            ):
-                continue
-            if all(v.id in w.names for v in opr.outputs):
-                continue
-            if any(v.id in lost for v in opr.inputs):
-                lost.update(v.id for v in opr.outputs)
-                if opr.type in TRANSLATIONS:
-                    continue
-            w.doc = self._doc(opr)
-            try:
-                w.translate(opr)
-            except UnsupportedOprError as e:
-                refused.append((e.opr or opr, e))
-                lost.update(v.id for v in opr.outputs)
-        return refused
 
     def _doc(self, opr: Opr) -> str:
-        """What the nodes of an operator say of it."""
+        """Return what the nodes of an operator say of it."""
         if not self.request.docs:
             return ""
         place = self.request.places.get(opr.name or "", "")
@@ -490,8 +497,25 @@ def _merge_ends(graph: GraphMessage) -> None:
     graph.nodes = kept
 
 
+def _keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: OnnxWriter) -> None:
+    """Call values what the graph calls them, so that a file and its conversion can be compared by name.
+
+    Args:
+        graph: the model.
+        names: names in the graph by names in the model.
+        writer: knows which names are taken.
+    """
+    fixed = {v.name for v in graph.outputs}
+    fixed.update(name for node in graph.nodes for name in _captured(node.attributes.values()))
+    made = {name for node in graph.nodes for name in node.outputs} - fixed
+    renamed = {old: writer.claim(new) for old, new in names.items() if new and old in made and old != new}
+    for node in graph.nodes:
+        node.inputs = [renamed.get(n, n) for n in node.inputs]
+        node.outputs = [renamed.get(n, n) for n in node.outputs]
+
+
 def _domains(graph: GraphMessage) -> set[str]:
-    """The domains of a graph's nodes but ONNX's own."""
+    """Return the domains of a graph's nodes but ONNX's own."""
     inner = [v for node in graph.nodes for v in node.attributes.values() if isinstance(v, GraphMessage)]
     return {n.domain for n in graph.nodes if n.domain}.union(*map(_domains, inner))
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from ..base.errors import UsageError
 
 __all__ = [
     "ExportOptions",
     "OperatorExportTypes",
+    "Target",
     "TrainingMode",
     "check_names",
     "check_opsets",
@@ -22,10 +23,11 @@ __all__ = [
 ]
 
 E = TypeVar("E", bound=IntEnum)
+Target = str | os.PathLike[str] | BinaryIO | None
 
 
 class TrainingMode(IntEnum):
-    """What `training` may be."""
+    """Values of `training`."""
 
     EVAL = 0
     PRESERVE = 1
@@ -33,7 +35,7 @@ class TrainingMode(IntEnum):
 
 
 class OperatorExportTypes(IntEnum):
-    """What `operator_export_type` may be."""
+    """Values of `operator_export_type`."""
 
     ONNX = 0
     ONNX_ATEN = 1
@@ -41,7 +43,7 @@ class OperatorExportTypes(IntEnum):
     ONNX_FALLTHROUGH = 3
 
 
-def option(name: str, kind: type[E], given: Any) -> E:
+def option(name: str, kind: type[E], given: object) -> E:
     """Return a member of `kind` by what was given: one of torch's of the same number, or a number.
 
     Raises:
@@ -89,7 +91,7 @@ class ExportOptions:
         return self.kind is not OperatorExportTypes.ONNX
 
 
-def check_names(kind: str, given: Any) -> tuple[str, ...]:
+def check_names(kind: str, given: object) -> tuple[str, ...]:
     """Return the names of inputs or outputs.
 
     Raises:
@@ -105,7 +107,7 @@ def check_names(kind: str, given: Any) -> tuple[str, ...]:
     return tuple(n or "" for n in names)
 
 
-def check_target(f: Any, external: bool, report: bool) -> None:
+def check_target(f: object, external: bool, report: bool) -> None:
     """Refuse a target that cannot be written.
 
     Raises:
@@ -122,7 +124,7 @@ def check_target(f: Any, external: bool, report: bool) -> None:
         raise UsageError(f"the folder of {os.fspath(f)} does not exist")
 
 
-def check_opsets(opsets: Any) -> dict[str, int]:
+def check_opsets(opsets: object) -> dict[str, int]:
     """Return the versions of other domains.
 
     Raises:

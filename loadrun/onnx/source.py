@@ -22,7 +22,6 @@ from .inserted import InsertedNode
 from .options import ExportOptions, TrainingMode
 
 if TYPE_CHECKING:
-    from ..tracing.dumping import Dumps
     from ..tracing.recording import Recording
     from ..tracing.traced import Traced
 
@@ -84,7 +83,7 @@ class ExportSource:
     places: Mapping[str, str] = field(default_factory=dict)
     save_program: Callable[[Any], None] | None = None
 
-    def expect(self, outputs: Any) -> None:
+    def expect(self, outputs: object) -> None:
         """Refuse example outputs that are not what the model gives: other shapes, or another number of them.
 
         Raises:
@@ -96,7 +95,7 @@ class ExportSource:
         given = [x.shape for x in _values(outputs)]
         if given != shapes:
             raise UsageError(
-                f"example_outputs has the shapes {', '.join(str([*s]) for s in given) or 'of nothing'}; the model gives "
+                f"example_outputs has the shapes {', '.join(str([*s]) for s in given) or 'of nothing'}, the model's are "
                 f"{', '.join(str([*s]) for s in shapes)}"
             )
 
@@ -107,7 +106,7 @@ class ExportSource:
 
 
 def read_source(
-    model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: ExportOptions
+    model: Exportable, args: object, kwargs: Mapping[str, Any] | None, options: ExportOptions
 ) -> ExportSource:
     """Make a graph of anything that can be exported.
 
@@ -148,7 +147,7 @@ def read_source(
     return _of_callable(model, positional, named, options.training == TrainingMode.EVAL)
 
 
-def _arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(args: object, kwargs: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if args is None:
         args = ()
     if not isinstance(args, tuple):

@@ -104,7 +104,7 @@ Whole = Callable[[Any], bool]
 
 
 def functional(program: Any, whole: Whole | None = None) -> Any:
-    """An exported program without in-place operators, and without those that only their decompositions lower.
+    """Remove in-place operators from an exported program, and those that only their decompositions lower.
 
     Args:
         program: the program.
@@ -145,7 +145,7 @@ def _following_one(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 
 
 def callable_of(program: Any) -> Callable[..., Any]:
-    """A module that runs a program, with buffers of its own where a run changes them."""
+    """Make a module that runs a program, with buffers of its own where a run changes them."""
     with quiet():
         found: Callable[..., Any] = program.module()
         return copy.deepcopy(found) if changes_buffers(program) else found
@@ -177,7 +177,7 @@ def _module_title(module: Any) -> str:
 
 
 def _decomposed(program: Any, whole: Whole | None = None) -> Any:
-    """The program with those operators decomposed that have no lowering but that torch can express by others."""
+    """Decompose the operators that have no lowering but that torch can express by others."""
     kept = {n.target for n in _nodes(program) if whole is not None and whole(n)}
     missing = {n.target for n in _nodes(program) if is_missing(n)} - kept
     table = {t: f for t, f in _decompositions().items() if not any(_lowered(t)) and t not in kept}
@@ -205,7 +205,7 @@ def _name_parts(module: Any) -> None:
 
 
 def _complex_decomposed(program: Any) -> Any:
-    """The same for operators that have a lowering for real numbers alone."""
+    """Do the same for operators that have a lowering for real numbers only."""
     missing = {n.target for n in _nodes(program) if is_missing(n)}
     table = {
         t: _for_complex(f)
@@ -259,7 +259,7 @@ def _nodes(program: Any) -> Iterator[Any]:
 
 
 def _called(node: Any) -> Iterator[Any]:
-    """The nodes of the graphs that a higher-order operator calls."""
+    """Yield the nodes of the graphs that a higher-order operator calls."""
     for arg in node.args:
         held = (
             getattr(node.graph.owning_module, str(arg.target), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,17 @@ from ..base.errors import LoadRunError, UnsupportedError
 from ..build import emit as e
 from ..graph import Var
 from ..graph.dtypes import Array as NDArray
+from ..graph.dtypes import array_dtype, plain
 from ..tensors import Tensor, TracedNumber, active
-from ..tensors.access import is_scalar, recorded_variable, snapshot, stored, tensor_name, variable_of
+from ..tensors.access import (
+    dtype_of,
+    is_scalar,
+    recorded_variable,
+    snapshot,
+    stored,
+    tensor_name,
+    variable_of,
+)
 from ..tensors.naming import scope
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
@@ -171,7 +181,7 @@ class Interpreter:
             self.places[name] = place if self.places.setdefault(name, place) == place else ""
 
     def read_by(self, name: str) -> tuple[list[str], list[Tensor]]:
-        """The values that a node reads which is left out, and names for them."""
+        """Return the values that a node reads which is left out, and names for them."""
         values = self.read[name]
         return [f"{name}:in{i}" for i in range(len(values))], values
 
@@ -191,7 +201,8 @@ class Interpreter:
                 raise UnsupportedCallError(NO_COMPLEX if complex else "no lowering")
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
-                found = _settled(lowering.function(call, *args, **kwargs))
+                rounds = name.split(".")[1] not in _MOVES
+                found = _settled(lowering.function(call, *args, **kwargs), call.fake, rounds)
             if top:
                 self.types[node.name] = {e.opr.type for e in entries[before:]}
                 self._place(node, [e.opr.name or "" for e in entries[before:]])

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 
 from ..tensors import Tensor
+from ..tensors.session import exact_arithmetic
 from .exporting import quiet
 from .values import ndarray
 
-__all__ = ["Selection", "given_results", "graph_values", "node_values", "result_names", "results_of"]
+__all__ = [
+    "Selection",
+    "given_results",
+    "graph_values",
+    "named_tensors",
+    "node_values",
+    "result_names",
+    "results_of",
+    "weights_of",
+]
 
 
 _CONSTANT_WEIGHTS = {f"aten.{kind}.input" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
@@ -44,7 +54,7 @@ def result_names(node: Any) -> list[str]:
 
 
 def weights_of(program: Any) -> dict[str, tuple[str, Any]]:
-    """The real parameters and buffers of a program that it uses: path and value by placeholder name."""
+    """Find the real parameters and buffers that a program uses: path and value by placeholder name."""
     used = {
         n.name
         for n in program.graph_module.graph.nodes
@@ -61,7 +71,7 @@ def weights_of(program: Any) -> dict[str, tuple[str, Any]]:
 
 
 def given_results(left_out: Mapping[str, Any], waiting: Iterator[Tensor]) -> dict[str, Any]:
-    """The graph's inputs that stand for what nodes give, by the nodes' names."""
+    """Take the graph's inputs that stand for what nodes give, by the nodes' names."""
     found: dict[str, Any] = {}
     for name, node in left_out.items():
         results = [next(waiting) for _ in result_names(node)]
@@ -70,12 +80,19 @@ def given_results(left_out: Mapping[str, Any], waiting: Iterator[Tensor]) -> dic
 
 
 def results_of(left_out: Mapping[str, Any], seen: Mapping[str, Any]) -> list[Tensor]:
-    """What torch gives for nodes, under the names of the graph's inputs."""
-    return [
-        Tensor(ndarray(value), name=key)
+    """Return what torch gives for nodes, under the names of the graph's inputs."""
+    return named_tensors(
+        pair
         for name, node in left_out.items()
-        for key, value in zip(result_names(node), torch.utils._pytree.tree_leaves(seen[name]), strict=True)
-    ]
+        for pair in zip(result_names(node), torch.utils._pytree.tree_leaves(seen[name]), strict=True)
+    )
+
+
+def named_tensors(values: Iterable[tuple[str, Any]]) -> list[Tensor]:
+    """Return torch's tensors as loadrun's, with names, in their own dtypes."""
+    with exact_arithmetic(wide=True):
+        arrays = [(name, ndarray(value)) for name, value in values]
+        return [Tensor(array, array.dtype, name=name) for name, array in arrays]
 
 
 class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
@@ -92,7 +109,7 @@ class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
 
 
 def node_values(program: Any, flat: Sequence[Any]) -> dict[str, Any]:
-    """What torch gives for every node of an exported program, by name, for the leaves of a call's arguments."""
+    """Run an exported program in torch on the leaves of a call's arguments; what every node gives, by name."""
     users = iter(copy.deepcopy([*flat]))
     feeds = []
     for spec in program.graph_signature.input_specs:
@@ -105,7 +122,7 @@ def node_values(program: Any, flat: Sequence[Any]) -> dict[str, Any]:
 
 
 def graph_values(module: Any, feeds: Sequence[Any]) -> dict[str, Any]:
-    """What torch gives for every node of a graph, by name."""
+    """Run a graph in torch; what every node gives, by name."""
     watch = _NodeValues(module)
     with torch.no_grad(), quiet():
         watch.run(*feeds)

@@ -127,7 +127,7 @@ def traced_methods(
 
 
 def _holding(method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced:
-    """A trace that holds for these arguments: this one, or one that takes them for its example and keeps this one.
+    """Find a trace that holds for these arguments: this one, or a new one with these as its example.
 
     Torch takes some sizes of an example for fixed, such as an output of one element.
     """
@@ -180,7 +180,7 @@ def _check(
 
 
 def _first_difference(method: Traced, flat: list[Any], tolerance: float) -> str:
-    """The first node of the exported graph whose value differs."""
+    """Find the first node of the exported graph whose value differs."""
     program, seen = method.program, node_values(method.program, flat)
     values = method.values_of(flat)
     for node in program.graph_module.graph.nodes:

@@ -110,7 +110,7 @@ def owner_of(function: Any) -> Any:
 
 
 def as_module(function: Any) -> Any:
-    """A module, or a method, function or script as one.
+    """Return a module, or a method, function or script as one.
 
     Raises:
         UsageError: it is none of these.

@@ -1,7 +1,7 @@
 """Nodes of an exported program that ONNX has and MegEngine has not, or neither: how an ONNX model gets them.
 
-Loops and branches become Loop and If, dropout and batch normalization in training those of ONNX, operators with a function
-of the user what that writes, and all others nodes of torch's own domain.
+Loops and branches become Loop and If, dropout and batch normalization in training those of ONNX, operators with a
+function of the user what that writes, and all others nodes of torch's own domain.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from ..onnx.writing.writer import OnnxWriter, elem_of
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, stored, stored_shape, variable_of
 from ..tensors.apply import apply1
+from ..tensors.session import exact_arithmetic
 from ..tracing.options import TraceOptions
 from ..tracing.traced import Traced as Recording
 from .exporting import name_of_target, place_of
 from .interpret import Constant, Interpreter, Port
-from .left_out import Selection, given_results, graph_values, result_names, results_of
+from .left_out import Selection, given_results, graph_values, named_tensors, result_names, results_of
 from .values import ndarray
 
 __all__ = ["Piece", "inserted_nodes"]
@@ -50,7 +51,7 @@ Write = Callable[[OnnxWriter, Sequence[str]], Sequence[str]]
 
 
 def resizing(fake: Any, shape: tuple[int, ...]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
-    """The shape of a value, in storage form, where sizes have other values."""
+    """Return the shape of a value, in storage form, as a function of other sizes."""
 
     def resized(numbers: Mapping[str, int]) -> tuple[int, ...]:
         if not isinstance(fake, torch.Tensor) or not fake.ndim:
@@ -68,7 +69,7 @@ def resizing(fake: Any, shape: tuple[int, ...]) -> Callable[[Mapping[str, int]],
 
 
 def recordable(x: Any) -> Any:
-    """A result as one of the recorded graph: a constant gets an operator that gives it."""
+    """Return a result as one of the recorded graph: a constant gets an operator that gives it."""
     return apply1("Identity", inputs=[x]) if isinstance(x, Tensor) and variable_of(x) is None else x
 
 
@@ -97,20 +98,19 @@ class Piece:
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
             feeds = [next(waiting) for _ in fakes]
-            found = inner.run_graph(feeds, given_results(left_out, waiting))
-            self.ends = [f"result{i}" for i in range(len(found))]
-            named = dict(zip(self.ends, map(recordable, found), strict=True))
+            with exact_arithmetic(wide=True):
+                found = inner.run_graph(feeds, given_results(left_out, waiting))
+                self.ends = [f"result{i}" for i in range(len(found))]
+                named = dict(zip(self.ends, map(recordable, found), strict=True))
             return named | {k: v for n in left_out for k, v in zip(*inner.read_by(n), strict=True)}
 
         seen = graph_values(self.module, self.operands)
-        tensors = [
-            Tensor(ndarray(torch.as_tensor(v)), name=f"operand{i}") for i, v in enumerate(self.operands)
-        ]
+        tensors = named_tensors((f"operand{i}", torch.as_tensor(v)) for i, v in enumerate(self.operands))
         results = results_of(left_out, seen)
         names = [f"operand{i}" for i in range(len(tensors))] + [
             k for n in left_out.values() for k in result_names(n)
         ]
-        options = TraceOptions(symbolic=True, capture_as_const=True, without_host=True, symbolic_shape=True)
+        options = TraceOptions(symbolic=True, capture_as_const=True, without_host=True, exact=True)
         recording = Recording(function, options)
         recording(*tensors, *results)
         self.graph = recording.graph(names)
@@ -161,7 +161,7 @@ def inserted_nodes(
     results: Sequence[Tensor],
     selection: Any,
 ) -> list[InsertedNode]:
-    """What an ONNX model gets for the nodes that are left out of a graph.
+    """Return what an ONNX model gets for the nodes that are left out of a graph.
 
     Args:
         interpreter: what recorded the graph.
@@ -199,7 +199,7 @@ class _Call:
     selection: Any
 
     def writer(self) -> Write:
-        """What writes the node."""
+        """Choose what writes the node."""
         target = name_of_target(self.node.target)
         if target == "higher_order.cond":
             return self._branches()
@@ -209,8 +209,7 @@ class _Call:
         if own is not None:
             return lambda w, names: self._by_table(w, names, own)
         if self.selection.in_training(self.node):
-            made = self._dropout if "dropout" in target else self._batch_norm
-            return made
+            return self._dropout if "dropout" in target else self._batch_norm
         return self._foreign
 
     @property
@@ -219,14 +218,14 @@ class _Call:
         return self.interpreter.arguments[self.node.name]
 
     def stored(self, w: OnnxWriter, names: Sequence[str], leaf: Any) -> str:
-        """An argument as the graph holds it: what has no axes as a vector of one element."""
+        """Name an argument as the graph holds it: what has no axes as a vector of one element."""
         if isinstance(leaf, Port):
             return names[leaf.number]
         value = leaf.value if isinstance(leaf, Constant) else ndarray(torch.as_tensor(leaf))
         return w.const(np.atleast_1d(value))
 
     def value(self, w: OnnxWriter, names: Sequence[str], leaf: Any, fake: Any) -> str:
-        """An argument as torch has it: its own dtype and rank."""
+        """Name an argument as torch has it, in its own dtype and rank."""
         if isinstance(leaf, Constant):
             made = w.const(leaf.value, leaf.name) if leaf.name not in w.initializers else leaf.name
             w.params |= {made} if leaf.name else set()
@@ -248,7 +247,7 @@ class _Call:
         return made
 
     def fake_of(self, leaf: Any) -> Any:
-        """What torch knows of an argument of the node."""
+        """Return what torch knows of an argument of the node."""
         return leaf.meta.get("val") if isinstance(leaf, torch.fx.Node) else leaf
 
     # Loops and branches
@@ -334,7 +333,7 @@ class _Call:
         return self.given(w, made)
 
     def _batch_norm(self, w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
-        """Normalization by the batch's statistics; what the module's own become has no place in a model."""
+        """Normalize by the batch's statistics; what the module's own become has no place in a model."""
         w.need(14, "BatchNormalization in training")
         arguments, fakes = [*self.arguments[0]], [self.fake_of(a) for a in self.node.args]
         momentum, eps = arguments[6], arguments[7]
@@ -357,7 +356,7 @@ class _Call:
     # Operators that ONNX does not have
 
     def _foreign(self, w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
-        """A node of torch's own: arguments in the operator's order, numbers as constants, the rest as attributes."""
+        """Write a node of torch's: arguments in the operator's order, numbers as constants, the rest as attributes."""
         schema = self.node.target._schema
         named = (
             dict(zip((a.name for a in schema.arguments), self.arguments[0], strict=False)) | self.arguments[1]
@@ -385,7 +384,7 @@ class _Call:
         return self.given(w, w.ops("ATen", *inputs, out=out, domain=ATEN, **about))
 
     def _inputs(self, w: OnnxWriter, names: Sequence[str], given: Any, raw: Any) -> list[str]:
-        """An argument as inputs of a node: a list of tensors as several."""
+        """Name an argument as inputs of a node, a list of tensors as several."""
         if given is None:
             return [""]
         if isinstance(given, (Port, Constant)):
@@ -401,7 +400,7 @@ class _Call:
         return [w.const(kind(given))]
 
     def _by_table(self, w: OnnxWriter, names: Sequence[str], function: Callable[..., Any]) -> Sequence[str]:
-        """What a function in ONNX Script writes."""
+        """Write what a function in ONNX Script calls."""
         args, kwargs = self.arguments
         pairs = zip(pytree.tree_leaves(args), pytree.tree_leaves(self.node.args), strict=True)
         fakes = {id(leaf): self.fake_of(raw) for leaf, raw in pairs}

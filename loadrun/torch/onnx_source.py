@@ -129,7 +129,7 @@ def read(
 
 @contextmanager
 def _in_mode(owner: Any, mode: TrainingMode) -> Iterator[None]:
-    """A module in the mode of the export; all of its modules are put back."""
+    """Put a module into the mode of the export, and all of its modules back."""
     if not isinstance(owner, torch.nn.Module) or mode is TrainingMode.PRESERVE:
         yield
         return
@@ -213,7 +213,7 @@ class _Reader:
     # Sizes that may differ
 
     def _labels(self) -> list[str]:
-        """The names of the inputs, one for each leaf of the arguments."""
+        """Return the names of the inputs, one for each leaf of the arguments."""
         return [s.arg.name for s in self.traced.signature.user_inputs()]
 
     def _shapes(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -288,7 +288,7 @@ class _Reader:
         return {name: spec for name, spec in found.items() if spec is not None}
 
     def _fixed(self) -> str:
-        """An axis that should be dynamic and is none, "" where all are."""
+        """Name an axis that should be dynamic and is none, "" where all are."""
         if self.traced._dynamic is None or not self.wanted:
             return ""
         for label, leaf in zip(self._labels(), self.flat, strict=True):
@@ -301,7 +301,7 @@ class _Reader:
     # What is exported
 
     def source(self, cases: Sequence[Mapping[str, Array]] | None) -> ExportSource:
-        """The trace as what is exported."""
+        """Return the trace as what is exported."""
         traced = self.traced
         signature = traced.signature
         seen = node_values(traced.program, self.flat) if traced.left_out else {}
@@ -387,7 +387,7 @@ class _Reader:
         return list(held)
 
     def _testcases(self, cases: Sequence[Mapping[str, Array]] | None, source: ExportSource) -> list[Testcase]:
-        """The example with torch's results, or what a file has recorded."""
+        """Return the example with torch's results, or what a file has recorded."""
         traced = self.traced
         dtypes = {i.name: i.dtype for i in source.inputs}
         truth = dict(zip(traced._keys, traced.truth(self.flat), strict=True))
@@ -404,7 +404,7 @@ class _Reader:
 
 
 def _axes(wanted: Mapping[str, Any], label: str, leaf: Any) -> list[int]:
-    """The axes of an input that are to be dynamic."""
+    """Return the axes of an input that are to be dynamic."""
     spec = wanted.get(label)
     if spec is None or not isinstance(leaf, torch.Tensor):
         return []

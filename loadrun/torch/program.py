@@ -247,7 +247,7 @@ def _recorded(file: Any) -> tuple[list[dict[str, Array]], dict[str, float]] | No
 
 
 def recorded_cases(path: Any) -> tuple[Any, list[Mapping[str, Array]] | None]:
-    """The program of a .pt2 file, and the inputs and expected values that were saved with it, None where none were.
+    """Read the program of a .pt2 file, and the inputs and expected values that were saved with it, if there are any.
 
     Raises:
         FormatError: it is no such file.

@@ -1,7 +1,7 @@
 """TorchScript as Python code that `torch.export` follows: scripts, traces of `torch.jit` and their methods.
 
-A script's graph is gone through node by node. What is known while it is exported is decided there; loops and branches on
-values of tensors become `torch.while_loop` and `torch.cond`. A number that follows from a tensor stays a tensor.
+A script's graph is followed node by node. What is known while it is exported is decided there; loops and branches that
+a tensor decides become `torch.while_loop` and `torch.cond`. A number that follows from a tensor stays a tensor.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _shown(place: tuple[str, int]) -> str:
 
 @cache
 def _frame(place: tuple[str, int]) -> Callable[[Callable[[], Any]], Any]:
-    """A function that calls another one from a line of a script, so that torch notes this line for what it records."""
+    """Make a function that calls another one from a line of a script, which torch notes for what it records."""
     tree = ast.increment_lineno(ast.parse("found = lambda call: call()"), place[1] - 1)
     names: dict[str, Any] = {}
     exec(compile(tree, place[0], "exec"), names)
@@ -291,7 +291,7 @@ class _Run:
         return True
 
     def _tensors(self, node: Any) -> tuple[list[str], list[torch.Tensor]]:
-        """The tensors from outside that a node's blocks read."""
+        """Return the tensors from outside that a node's blocks read."""
         names = [n for n in _read(node) if isinstance(self.env.get(n), torch.Tensor)]
         return names, [self.env[n] for n in names]
 
@@ -355,7 +355,7 @@ def _operator(node: Any, kind: str, args: list[Any]) -> Any:
 
 
 def _number(kind: type) -> Callable[[Any], Any]:
-    """A conversion to a Python number, which leaves a tensor one."""
+    """Make a conversion to a Python number, which leaves a tensor one."""
     dtype = {int: torch.int64, float: torch.float32, bool: torch.bool}[kind]
     return lambda x: x.reshape(()).to(dtype) if isinstance(x, torch.Tensor) else kind(x)
 

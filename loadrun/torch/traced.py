@@ -18,7 +18,6 @@ from ..base.errors import EngineError, InputError, TraceError, TraceWarning, Uns
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
-from ..tensors.session import exact_arithmetic
 from ..testcase import EXPECT, Bundle, Testcase
 from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
@@ -39,7 +38,7 @@ from .exporting import (
     unsupported,
 )
 from .interpret import Interpreter
-from .left_out import Selection, given_results, node_values, results_of, weights_of
+from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
 from .modules import ModuleAttributes, as_module, as_torch, owner_of
 from .other_sizes import at_another_size, differing_outputs, draws_numbers, guarded, never_one, refuse_one
 from .registry import DATA_SIZED, UnsupportedCallError
@@ -178,7 +177,7 @@ class Traced(ModuleAttributes, Dumps):
             return held.signature.rebuilt(held._run(flat))
 
     def holding(self, flat: Sequence[Any]) -> Traced:
-        """The trace that takes these arguments: this one, or one of `others`.
+        """Return the trace that takes these arguments: this one, or one of `others`.
 
         Raises:
             InputError: none does.
@@ -328,14 +327,14 @@ class Traced(ModuleAttributes, Dumps):
         return values[: len(self._keys)]
 
     def _results(self, flat: Sequence[Any]) -> list[Tensor]:
-        """What torch gives for the nodes that are left out, under the names of the graph's inputs."""
+        """Return what torch gives for the nodes that are left out, under the names of the graph's inputs."""
         if not self.left_out:
             return []
         return results_of(self.left_out, node_values(self.program, flat))
 
     def weight_feeds(self) -> list[Tensor]:
-        """The weights that are inputs of the graph."""
-        return [Tensor(ndarray(value), name=path) for path, value in self.weights.values()]
+        """Return the weights that are inputs of the graph."""
+        return named_tensors((path, value) for path, value in self.weights.values())
 
     def values_of(self, flat: Sequence[Any]) -> dict[str, Array]:
         """Map the exported graph's nodes, by name, to their recorded values for the leaves of a call's arguments."""
@@ -358,13 +357,14 @@ class Traced(ModuleAttributes, Dumps):
 
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
-            given = {
-                name: guarded(of_parts(fake, waiting), fake, self._never_one)
-                for name, fake in self.signature.graph_inputs()
-            }
-            given |= given_results(self.left_out, waiting)
-            given |= {name: next(waiting) for name in self.weights}
-            found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
+            with exact_arithmetic(wide=True):
+                given = {
+                    name: guarded(of_parts(fake, waiting), fake, self._never_one)
+                    for name, fake in self.signature.graph_inputs()
+                }
+                given |= given_results(self.left_out, waiting)
+                given |= {name: next(waiting) for name in self.weights}
+                found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
             named = dict(zip(self._keys, found, strict=True))
             named |= {key: v for n in self.left_out for key, v in zip(*interpreter.read_by(n), strict=True)}
             return named if self._by_key else tuple(found)
