@@ -163,6 +163,7 @@ _PACKAGES = frozenset(
         "graph",
         "inputs",
         "inputspec",
+        "jit",
         "megengine",
         "onnx",
         "ops",
