@@ -60,7 +60,7 @@ def fmod(x: Tensor, y: Tensor) -> Tensor:
     """Return the remainder with the dividend's sign."""
     if is_float(x):
         return elem(M.MOD, x, y)
-    if access.dtype_of(x).name == "Uint8":
+    if access.dtype_of(x).np.kind == "u":
         return elem(M.MOD, x, y)
     return elem(M.MUL, elem(M.MOD, elem(M.ABS, x), elem(M.ABS, y)), elem(M.SIGN, x))
 
@@ -158,7 +158,7 @@ def positive(x: Tensor) -> Tensor:
 @ufunc("absolute", "fabs")
 def absolute(x: Tensor) -> Tensor:
     """Return the absolute value."""
-    return x if is_bool(x) or access.dtype_of(x).name == "Uint8" else elem(M.ABS, x)
+    return x if is_bool(x) or access.dtype_of(x).np.kind == "u" else elem(M.ABS, x)
 
 
 @ufunc("sign")
@@ -179,7 +179,7 @@ def reciprocal(x: Tensor) -> Tensor:
     if is_float(x):
         return elem(M.TRUE_DIV, number(1, x), x)
     ones = elem(M.EQ, x, number(1, x))
-    return ones if access.dtype_of(x).name == "Uint8" else elem(M.SUB, ones, elem(M.EQ, x, number(-1, x)))
+    return ones if access.dtype_of(x).np.kind == "u" else elem(M.SUB, ones, elem(M.EQ, x, number(-1, x)))
 
 
 # Extremes

@@ -72,6 +72,7 @@ __all__ = [
     "mean",
     "number",
     "permute",
+    "real",
     "reduce",
     "relu",
     "reshape",
@@ -82,6 +83,7 @@ __all__ = [
     "subtensor",
     "summed",
     "where",
+    "whole",
     "with_nan_of",
 ]
 
@@ -179,6 +181,16 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
     if value is not None and not (dtype_of(x).is_float and not want.is_float) and want.name != "BFloat16":
         return from_stored(value.astype(want.np), want, is_scalar(x), const=True)
     return type_cvt(x, want)
+
+
+def real(x: Tensor) -> Tensor:
+    """Return the values in the float dtype that they are computed in: float64 where they have 64 bits, else float32."""
+    return cast(x, plain("Float64" if dtype_of(x).is_wide else "Float32"))
+
+
+def whole(x: Tensor) -> Tensor:
+    """Return the values as whole numbers of at least 32 bits: int32, or the wider type that they have."""
+    return x if dtype_of(x).is_wide and not is_float(x) else cast(x, _INT)
 
 
 def number(value: float, x: Tensor) -> Tensor:
@@ -439,7 +451,7 @@ def summed(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
 
 def mean(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the mean over axes, which stay; of float16 summed in float32."""
-    return cast(kept(reduce(cast(x, plain("Float32")), P.ReduceMode.MEAN, axes), axes, True), dtype_of(x))
+    return cast(kept(reduce(real(x), P.ReduceMode.MEAN, axes), axes, True), dtype_of(x))
 
 
 def half_sums(x: Tensor) -> P.ReduceDataType:
@@ -457,8 +469,8 @@ def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
 
 def _scalar_index(value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        return as_vector(cast(value, _INT))
-    if isinstance(value, TracedInt) and (result := recorded(value)) is not None:
+        return as_vector(whole(value))
+    if isinstance(value, TracedInt) and (result := value._tensor()) is not None:
         return as_vector(result)
     return const(np.asarray([int(value)], np.int32))
 
@@ -489,7 +501,7 @@ def set_subtensor(x: Tensor, value: Tensor, index: Sequence[Index]) -> Tensor:
 def gather(x: Tensor, index: Sequence[tuple[int, Tensor]]) -> Tensor:
     """Index as numpy does by int32 tensors on some axes, which broadcast together."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
-    ids = [cast(i, _INT) for _, i in index]
+    ids = [whole(i) for _, i in index]
     result = apply1("IndexingMultiAxisVec", param, inputs=[x, *(as_vector(i) for i in ids)], scalar=False)
     if all(is_scalar(i) for i in ids):
         axes = [a for a, _ in index]
@@ -502,7 +514,7 @@ def scatter(x: Tensor, value: Tensor, index: Sequence[tuple[int, Tensor]], add: 
     """Return `x` with what `gather` reads replaced, or added to; the value has exactly that shape."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
     name = "IndexingIncrMultiAxisVec" if add else "IndexingSetMultiAxisVec"
-    ids = [as_vector(cast(i, _INT)) for _, i in index]
+    ids = [as_vector(whole(i)) for _, i in index]
     return apply1(name, param, inputs=[x, as_vector(value), *ids], scalar=False)
 
 

@@ -31,6 +31,12 @@ def parser() -> Parser:
     p.add_argument(
         "--format", choices=("FBS_V2", "FBS"), help="version of a .mge file (default that of A, or FBS_V2)"
     )
+    p.add_argument(
+        "--narrow",
+        action="store_true",
+        help="for a .mge file: "
+        "int64 and the like become int32 and float64 float32 even where that changes values; the record says so",
+    )
     add_dump_option(p)
     add_model_options(p)
     g = p.add_argument_group("writing ONNX")

@@ -17,7 +17,7 @@ from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 from . import v1, v2
 from .history import release
-from .record import input_order
+from .record import input_order, narrowings
 from .repeated import Reader
 
 __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
@@ -173,6 +173,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
             if found is not None and (owner := _owner(found, bundles)) is not None:
                 owner.record, owner.damage = found, _damage_in(found)
                 owner.graph.input_order = input_order(found)
+                owner.warnings += narrowings(found)
                 end += len(found)
                 continue
             if _kind(data[end:]) is None:

@@ -99,7 +99,7 @@ def _field(t: Table, slot: int, f: RecordField, kind: type[Record], mge_version:
 
 
 def read_params(t: Table, slots: tuple[int, int, int, int], mge_version: int) -> tuple[Record, ...]:
-    """All parameter records of an operator; `slots` are tag, table, additional tags, additional tables."""
+    """Read all parameter records of an operator; `slots` are tag, table, additional tags, additional tables."""
     found = []
     code = t.integer(slots[0], "ubyte")
     first = t.table(slots[1])

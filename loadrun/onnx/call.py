@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from ..base.registry import Registry
-from ..build.emit import subtensor
+from ..build.emit import cast, subtensor
 from ..graph.dtypes import Array
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, session_of
@@ -307,13 +307,11 @@ def _followed(value: Value) -> list[int]:
         return []
     tensor, known = value.stored, value.supposed()
     session = active()
-    if (
-        known is None
-        or session is None
-        or session_of(tensor) is not session
-        or dtype_of(tensor).name != "Int32"
-    ):
+    if known is None or session is None or session_of(tensor) is not session:
         return []
+    if dtype_of(tensor).name not in ("Int32", "Int64"):
+        return []
+    tensor = cast(tensor, "int32")
 
     def entry(x: Tensor, k: int) -> Tensor:
         return subtensor(x, [(0, None, None, None, k)])

@@ -12,12 +12,11 @@ from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.budget import BudgetError, FoldingBudget, limited
 from ..passes.cleanup.loadable import make_loadable
-from ..passes.cleanup.stable import stabilize
 from ..passes.copies import subgraph
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
 from ..tensors.apply import type_cvt
-from ..tensors.session import suspended, use
+from ..tensors.session import exact_arithmetic, suspended, use
 from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder
 from . import exact
@@ -119,6 +118,7 @@ class Importer:
         self.inputs: dict[str, DeclaredInput] = {}
         self.outputs: dict[str, Value] = {}
         self.session = TraceRecorder("lazy", fixed=True, symbolic_shape=True)
+        self.session.recording.graph.exact = True
         self.open_sizes = False
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._unheld: dict[str, str] = {}
@@ -161,7 +161,7 @@ class Importer:
             UnsupportedError: nodes or inputs cannot be expressed; the text lists all of them.
             FormatError: the graph contradicts itself.
         """
-        with limited(self.budget):
+        with limited(self.budget), exact_arithmetic():
             return self._graph()
 
     def _graph(self) -> Graph:
@@ -177,8 +177,18 @@ class Importer:
             lines = "\n".join(f"  {p}" for p in self.problems)
             count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"
             sizes = f"\n{self.about_sizes()}" if self.assumed else ""
-            raise UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
+            error = UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
+            error.expressible = self._expressible
+            raise error
         return self._finish(found)
+
+    def _expressible(self) -> Graph:
+        """Make a graph of what can be expressed: the last values with a name are its outputs."""
+        whole = self.session.recording.graph
+        read = {v.id for o in whole.oprs for v in o.inputs}
+        ends = [v for o in whole.oprs if o.inputs for v in o.outputs if v.name and v.id not in read]
+        with limited(self.budget):
+            return make_loadable(subgraph(whole, ends)[0])
 
     def about_sizes(self) -> str:
         """Say which shapes were assumed where the file leaves sizes open."""
@@ -223,7 +233,7 @@ class Importer:
             except ValueError:
                 raise UnsupportedNodeError(f"has the shape {list(declared.shape)}") from None
         else:
-            example = checked(example, declared.kind, f"input {info.name!r}")
+            example = checked(example, declared.kind)
         outside = from_stored(example.reshape(declared.shape or (1,)), dtype, not declared.shape)
         made = self.session.argument(info.name, outside)
         for axis in self.fixed.get(info.name, ()):
@@ -324,7 +334,7 @@ class Importer:
                 end.name = None
                 ends.append(end)
         self.recorded = subgraph(whole, ends)[0]
-        graph = make_loadable(stabilize(self.recorded))
+        graph = make_loadable(self.recorded)
         for i, (name, _) in enumerate(found):
             var = graph.outputs[i]
             if i in checked_ends:
@@ -341,7 +351,7 @@ class Importer:
 
     def _checked(self, name: str, value: Value) -> Var:
         """Compare an output with its expected value, an input of the graph, as ONNX's backend tests do."""
-        held = checked(self.expected[name], value.kind, f"the expected value of {name!r}")
+        held = checked(self.expected[name], value.kind)
         scalar = held.ndim == 0
         outside = from_stored(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
         expect = self.session.argument(name + EXPECT, outside)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -336,6 +336,7 @@ class _Walk:
             inputs.append(ValueMessage(self.inputs[name], elem_of(dtype), sized))
         graph = w.graph("main_graph", inputs, outputs)
         _merge_ends(graph)
+        _keep_names(graph, {w.names[v.id]: v.name for v in self._named() if v.id in w.names}, w)
         weights = [t for t in graph.initializers if t.name in w.params]
         if request.weights_are_inputs or not request.export_params:
             graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in weights]
@@ -355,6 +356,10 @@ class _Walk:
             plan.sizes,
             weights,
         )
+
+    def _named(self) -> Iterator[Var]:
+        """Yield the variables that operators compute and that have a name, the last one first."""
+        return (v for o in reversed(self.oprs) if o.inputs for v in o.outputs if v.name)
 
     def _output_shape(self, name: str, var: Var) -> tuple[int | str | None, ...] | None:
         try:
@@ -417,6 +422,23 @@ def _merge_ends(graph: GraphMessage) -> None:
         node.inputs = [renamed.get(n, n) for n in node.inputs]
         node.outputs = [renamed.get(n, n) for n in node.outputs]
     graph.nodes = kept
+
+
+def _keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: OnnxWriter) -> None:
+    """Call values what the graph calls them, so that a file and its conversion can be compared by name.
+
+    Args:
+        graph: the model.
+        names: names in the graph by names in the model.
+        writer: knows which names are taken.
+    """
+    fixed = {v.name for v in graph.outputs}
+    fixed.update(name for node in graph.nodes for name in _captured(node.attributes.values()))
+    made = {name for node in graph.nodes for name in node.outputs} - fixed
+    renamed = {old: writer.claim(new) for old, new in names.items() if new and old in made and old != new}
+    for node in graph.nodes:
+        node.inputs = [renamed.get(n, n) for n in node.inputs]
+        node.outputs = [renamed.get(n, n) for n in node.outputs]
 
 
 def _captured(attributes: Iterable[object]) -> set[str]:

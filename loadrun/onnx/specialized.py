@@ -164,7 +164,9 @@ class OnnxModel:
         except EngineError as e:
             if not self._native:
                 raise
-            return self._unread(" ".join(str(e).split()))
+            bundle = self._unread(" ".join(str(e).split()))
+            bundle.expressible = getattr(e, "expressible", None)
+            return bundle
 
     def _first_sized(self) -> Bundle:
         refused: list[tuple[Importer, UnsupportedError]] = []

@@ -156,7 +156,7 @@ def testcases(
                     raise InputError(f"the data of the input {name!r} in {one.folder} {said}")
                 faults[name[: -len(EXPECT)]] = f"its expected value {said}"
             try:
-                arrays[name] = np.atleast_1d(checked(value, kind, name))
+                arrays[name] = np.atleast_1d(checked(value, kind))
                 dtypes[name] = graph_type(kind)
             except UnsupportedNodeError as e:
                 if not native:

@@ -13,6 +13,7 @@ from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType
 from .catalog import types
 from .control import find_branches
+from .kernels import kernel_of
 from .op import Trait
 from .registry import Call, Shape, ShapeCall, UnknownShape, implementation
 
@@ -172,7 +173,7 @@ def _value(
     call = Call(opr, ins, outs)
     try:
         with np.errstate(all="ignore"):
-            result = implementation(opr.type).kernel(call, *args)
+            result = kernel_of(call)(call, *args)
     except Exception:
         # A value that cannot be computed yet is no error here; the run will report it.
         return

@@ -35,7 +35,7 @@ def _product_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     scale = float(np.float32(a.scale) * np.float32(b.scale))
     batched = opr.type != "MatrixMulV2"
     allowed: tuple[DType, ...]
-    if a.is_float:
+    if a.is_float or a.is_wide:
         allowed = (a,)
     elif a.name == "Int8":
         allowed = (plain("Int32"), plain("Int16"))
@@ -226,8 +226,6 @@ def _prepared(c: Call, i: int, x: Array) -> Array:
 def _multiply(c: Call, p: MatrixMul, a: Array, b: Array) -> Array:
     dtype = c.inputs[0]
     if dtype.is_float:
-        if p.compute_mode == MatrixMulComputeMode.FLOAT32 and dtype.name == "Float32":
-            raise ValueError("compute mode FLOAT32 is for float16 and bfloat16")
         if dtype.name == "Float32":
             return matmul(a, b)
         if p.compute_mode == MatrixMulComputeMode.FLOAT32:

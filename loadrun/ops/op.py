@@ -97,7 +97,7 @@ class Op:
         after_1_13_0: whether MegEngine 1.13.0 does not know it yet.
         cls: the name of MegEngine's C++ class, "" where that is the registered name.
         traits: see `Trait`.
-        wide: the float64 formula as "module.function" of `loadrun.engines.formulas`, "" where there is none.
+        wide: the float64 formula as "module.function" of `loadrun.ops.formulas`, "" where there is none.
         float32_inputs: inputs that stay float32 when a graph is converted to float16.
         all_outputs: how many outputs MegEngine's operator has, where a file may name fewer; else 0.
         title: what MegEngine's binding calls it, "" where that is the registered name without a version.

@@ -38,7 +38,7 @@ _ADAPTIVE = (Format.NCHW, Format.NHWC, Format.NCHW44, Format.NCHW88)
 _DTYPES = frozenset(
     {
         *("Float32", "Float16", "BFloat16", "Int8", "QuantizedS8", "Quantized8Asymm", "QuantizedS32"),
-        *("QuantizedS4", "Quantized4Asymm"),
+        *("QuantizedS4", "Quantized4Asymm", "Float64"),
     }
 )
 _BFLOAT16_LOWEST = -3.3895313892515355e38

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..base.errors import UsageError
 from ..base.files import FileNames, check_targets, growing, replacing, text_file
 from ..base.version import __version__
 from ..runner import FileResult, Result
@@ -34,7 +35,7 @@ class ReportWriter(Protocol):
         """Begin a file."""
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
 
     def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file."""
@@ -206,6 +207,11 @@ def _results_file(target: PathName | None) -> Iterator[ResultWriter | None]:
         return
     from ..verify.saved import ResultWriter  # for start-up
 
+    if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+        raise UsageError(
+            f"--save-results {os.fspath(target)}: results are an archive, expected a regular file to write, "
+            "found a device or a pipe"
+        )
     with replacing(target) as raw:
         writer = ResultWriter(raw)
         try:

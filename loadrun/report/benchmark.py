@@ -26,7 +26,7 @@ _PERCENTILES = (50, 90, 99)
 
 
 def benchmark_table(found: Sequence[Measurement]) -> str:
-    """One line for each subject; times are milliseconds of one pass through all testcases."""
+    """Return a line for each subject; times are milliseconds of one pass through all testcases."""
     text = table(rows(found), columns(), range(1, 11))
     return text + "".join(f"\n{line}" for line in _refused(found))
 
@@ -73,7 +73,7 @@ def _refused(found: Sequence[Measurement]) -> list[str]:
 
 
 def comparisons(found: Sequence[Measurement]) -> list[str]:
-    """Every subject beside the first, whose passes it took turns with."""
+    """Compare every subject with the first, whose passes it alternated with."""
     subjects = [m.subject for m in found]
     return [
         paired_ratio(found[0].wall, m.wall).text(_label(m.subject, subjects), _label(subjects[0], subjects))

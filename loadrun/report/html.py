@@ -76,7 +76,7 @@ class HtmlWriter:
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
         self._case = "-" if result.index is None else str(result.index)
         if result.choice is not None:
             self._case += f" {clean(result.choice, 60)}"

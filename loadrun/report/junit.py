@@ -84,7 +84,7 @@ class JUnitWriter:
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
         case = "run" if result.index is None else str(result.index)
         if result.choice is not None:
             case += f"::{clean(result.choice, 60)}"

@@ -15,6 +15,7 @@ from ..graph.dtypes import Array, DType, round_bfloat16
 from ..graph.params import Elemwise, ElemwiseMode, Record
 from ..ops.budget import pay_operator
 from ..ops.catalog import TypeParam, types
+from ..ops.kernels import kernel_of
 from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, implementation
@@ -22,7 +23,7 @@ from . import formats
 from .complex_pairs import COMPLEX, as_pair, paired, unrecordable
 from .device import Device, device_of
 from .device import in_use as devices_in_use
-from .session import active
+from .session import active, is_exact
 from .settings import adapted, in_force
 from .value import Session, Tensor
 
@@ -163,13 +164,18 @@ class _Prepared(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _prepared(
-    type: str, params: tuple[Record, ...], dtypes: tuple[DType, ...], n: int, output_dtype: DType | None
+    type: str,
+    params: tuple[Record, ...],
+    dtypes: tuple[DType, ...],
+    n: int,
+    output_dtype: DType | None,
+    exact: bool,
 ) -> _Prepared:
-    impl = implementation(type)
-    opr = Opr(type, params, output_dtype=output_dtype)
+    opr = Opr(type, params, output_dtype=output_dtype, exact=exact)
     opr.inputs = [Var(i, opr, 0, dtype=d) for i, d in enumerate(dtypes)]
     opr.outputs = [Var(len(dtypes) + i, opr, i) for i in range(n)]
-    return _Prepared(opr, impl.kernel, tuple(impl.dtype(opr, dtypes)), {})
+    outs = tuple(implementation(type).dtype(opr, dtypes))
+    return _Prepared(opr, kernel_of(Call(opr, dtypes, outs)), outs, {})
 
 
 def execute(
@@ -183,7 +189,7 @@ def execute(
     """Run an operator's kernel once; returns the output arrays and their dtypes."""
     dtypes = tuple([x._dtype for x in inputs])
     try:
-        opr, kernel, outs, memo = _prepared(type, params, dtypes, n, output_dtype)
+        opr, kernel, outs, memo = _prepared(type, params, dtypes, n, output_dtype, is_exact())
         pay_operator(opr, dtypes, outs, arrays)
         call = Call(opr, dtypes, outs, memo=memo, rng=generator())
         with np.errstate(all="ignore"), blas_serial():

@@ -105,7 +105,7 @@ def _difference(
 
 
 def _nonfinite(x: Array, y: Array) -> Iterator[str]:
-    """How many values are NaN or infinite, where any is."""
+    """Say how many values are NaN or infinite, where any is."""
     if "f" not in x.dtype.kind + y.dtype.kind:
         return
     counts = [(int(np.isnan(a).sum()), int(np.isinf(a).sum())) for a in (x, y)]

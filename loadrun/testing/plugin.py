@@ -145,7 +145,7 @@ class ModelFile(pytest.File):
     """A file with a model and its testcases."""
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
-        """One collector a testcase, and a test that fails for what no testcase tells of."""
+        """Yield a collector for each testcase, and a test that fails for what no testcase tells of."""
         from ..base.errors import LoadRunError  # for start-up
         from ..base.text import clean  # for start-up
         from ..dump import load_all  # for start-up
@@ -197,7 +197,7 @@ class ModelCase(pytest.Collector):
     outputs: tuple[str, ...]
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One test an output."""
+        """Yield a test for each output."""
         from ..base.text import clean  # for start-up
 
         for output in self.outputs or ("run",):
@@ -241,7 +241,7 @@ class ModelMissed(ModelTest):
         raise CheckFailed("not compared: " + "; ".join(self.missed))
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it is, for headings."""
+        """Return the place for headings."""
         return self.path, 0, f"{self.path.name}, {self.name}"
 
 
@@ -291,7 +291,7 @@ class ModelOutput(ModelTest):
         return "\n".join(lines)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it is, for headings."""
+        """Return the place for headings."""
         case = self.parent.name if self.parent is not None else ""
         return self.path, 0, f"{self.path.name}, testcase {case}, output {self.name}"
 

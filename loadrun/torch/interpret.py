@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from torch.utils import _pytree as pytree
 
 from ..arrays.array import Array
 from ..base.errors import LoadRunError, UnsupportedError
+from ..build import emit as e
 from ..graph import Var
+from ..graph.dtypes import array_dtype, plain
 from ..tensors import Tensor
-from ..tensors.access import is_scalar, recorded_variable, snapshot, variable_of
+from ..tensors.access import dtype_of, is_scalar, recorded_variable, snapshot, variable_of
 from ..tensors.naming import scope
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
@@ -104,7 +107,8 @@ class Interpreter:
                 raise UnsupportedCallError(NO_COMPLEX if complex else "no lowering")
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
-                return _settled(lowering.function(call, *args, **kwargs))
+                rounds = name.split(".")[1] not in _MOVES
+                return _settled(lowering.function(call, *args, **kwargs), call.fake, rounds)
         except UnsupportedCallError as error:
             why = str(error)
         except UnsupportedError:
@@ -194,15 +198,73 @@ def _attribute(module: Any, target: str) -> Any:
     return constants(found, target) if isinstance(found, torch.Tensor) else found
 
 
-def _settled(value: Any) -> Any:
-    """Return results as plain tensors."""
+_MOVES = frozenset(
+    (
+        *("view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze"),
+        *(
+            "slice",
+            "select",
+            "cat",
+            "stack",
+            "clone",
+            "alias",
+            "detach",
+            "split",
+            "split_with_sizes",
+            "unbind",
+        ),
+        *(
+            "index",
+            "index_select",
+            "gather",
+            "flip",
+            "roll",
+            "repeat",
+            "contiguous",
+            "lift_fresh_copy",
+            "embedding",
+        ),
+    )
+)
+"""Operators whose results need no rounding, since they only move numbers."""
+
+
+def _settled(value: Any, fake: Any, rounds: bool) -> Any:
+    """Return results as plain tensors of the dtypes that torch gives them.
+
+    Args:
+        fake: what torch knows of them.
+        rounds: whether bfloat16 is rounded.
+    """
     if isinstance(value, Array):
-        return snapshot(value)
+        value = snapshot(value)
     if isinstance(value, Complex):
-        return value.settled()
+        value = value.settled()
+        if not isinstance(fake, torch.Tensor):
+            return value
+        real, imaginary = (
+            v if v is None else _as_torch(v, fake, False) for v in (value.real, value.imaginary)
+        )
+        return Complex(real, imaginary)
     if isinstance(value, (list, tuple)):
-        return tuple(_settled(v) for v in value)
-    return value
+        fakes = fake if isinstance(fake, (list, tuple)) else [None] * len(value)
+        return tuple(_settled(v, f, rounds) for v, f in zip_longest(value, fakes[: len(value)]))
+    return (
+        _as_torch(value, fake, rounds)
+        if isinstance(value, Tensor) and isinstance(fake, torch.Tensor)
+        else value
+    )
+
+
+def _as_torch(x: Tensor, fake: torch.Tensor, rounds: bool) -> Tensor:
+    """Return a result in torch's dtype; bfloat16 is held as float32 that was rounded to it."""
+    try:
+        want = array_dtype(np.empty(0, narrow(fake.dtype)))
+    except UnsupportedCallError:
+        return x
+    if fake.dtype is torch.bfloat16 and rounds:
+        x = e.cast(x, plain("BFloat16"))
+    return x if dtype_of(x) == want or e.is_bool(x) != (want.name == "Bool") else e.cast(x, want)
 
 
 def _stand_in(fake: Any) -> Any:

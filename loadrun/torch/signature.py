@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from ..base.errors import InputError
 from ..graph.dtypes import Array
 from ..tensors import Tensor, TracedNumber
+from ..tensors.session import exact_arithmetic
 from .complex import Complex, of_parts, parts
 from .registry import UnsupportedCallError
 from .values import ndarray, of_numpy, ten
@@ -92,7 +93,9 @@ class Signature:
             if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
                 _check_tensor(name, value, fake)
                 try:
-                    found += [Tensor(ndarray(part), name=key) for key, part in parts(name, value)]
+                    with exact_arithmetic(wide=True):
+                        arrays = [(key, ndarray(part)) for key, part in parts(name, value)]
+                        found += [Tensor(a, a.dtype, name=key) for key, a in arrays]
                 except UnsupportedCallError as error:
                     raise InputError(f"argument {name!r}: {error}") from error
             elif isinstance(fake, torch.SymInt):

@@ -18,6 +18,7 @@ from ..base.errors import EngineError, InputError, TraceError, TraceWarning
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
+from ..tensors.session import exact_arithmetic
 from ..testcase import EXPECT, Bundle, Testcase
 from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
@@ -77,7 +78,7 @@ class Traced(Dumps):
         self.differences: dict[str, float] = {}
         self._dynamic = dynamic_shapes
         self.options = TraceOptions(
-            symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level
+            symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level, exact=True
         )
         self._inner: Any = None
         self._example: list[Any] = []
@@ -273,11 +274,12 @@ class Traced(Dumps):
 
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
-            given = {
-                name: guarded(of_parts(fake, waiting), fake, self._never_one)
-                for name, fake in self.signature.graph_inputs()
-            }
-            found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
+            with exact_arithmetic(wide=True):
+                given = {
+                    name: guarded(of_parts(fake, waiting), fake, self._never_one)
+                    for name, fake in self.signature.graph_inputs()
+                }
+                found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
             return dict(zip(self._keys, found, strict=True)) if self._by_key else tuple(found)
 
         self._symbolic = any(_is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
@@ -310,13 +312,6 @@ class Traced(Dumps):
                 wide.setdefault(fake.dtype, []).append(spec.target or spec.arg.name)
         for dtype, names in wide.items():
             self.notes.append(f"{str(dtype)[6:]} is {_NARROWED[dtype]} in the graph: {', '.join(names)}")
-        lossy = [d for d in wide if d not in (torch.int64, torch.complex64)]
-        if lossy:
-            warnings.warn(
-                f"{', '.join(str(d)[6:] for d in lossy)} is computed as float32, so that results differ by rounding",
-                TraceWarning,
-                stacklevel=5,
-            )
         kinds = torch.export.graph_signature.OutputKind
         changed = [
             s.target for s in self.program.graph_signature.output_specs if s.kind == kinds.BUFFER_MUTATION
@@ -334,11 +329,9 @@ class Traced(Dumps):
 
 
 _NARROWED = {
-    torch.int64: "int32",
-    torch.float64: "float32",
-    torch.bfloat16: "float32",
+    torch.bfloat16: "float32, rounded to bfloat16 after each operator",
     torch.complex64: "two tensors of float32",
-    torch.complex128: "two tensors of float32",
+    torch.complex128: "two tensors of float64",
 }
 
 

@@ -12,7 +12,7 @@ __all__ = ["is_torch_call", "is_torch_callable", "traced_torch", "traced_torch_m
 
 
 def is_torch_callable(value: Any) -> bool:
-    """Whether a value is a torch module or a method of one; False where nothing has imported torch.
+    """Tell whether a value is a torch module or a method of one; False where nothing has imported torch.
 
     >>> is_torch_callable(print)
     False
@@ -22,7 +22,7 @@ def is_torch_callable(value: Any) -> bool:
 
 
 def is_torch_call(args: tuple[Any, ...]) -> bool:
-    """Whether positional arguments of `trace` are a torch module, or a function and torch tensors as its example."""
+    """Tell whether arguments of `trace` are a torch module, or a function and torch tensors as its example."""
     if len(args) == 1:
         return is_torch_callable(args[0])
     kind = getattr(sys.modules.get("torch"), "Tensor", None)

@@ -58,7 +58,7 @@ class ResultWriter:
         self._zip.writestr(f"{self._file}/file.json", json.dumps(path))
 
     def add(self, result: Result) -> None:
-        """One result, with the values of its outputs."""
+        """Add a result, with the values of its outputs."""
         place = f"{self._file}/{self._count}"
         self._count += 1
         outputs = []

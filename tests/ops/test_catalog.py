@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from loadrun.engines.formulas import FORMULAS
 from loadrun.ops.catalog import CATALOG, by_name
+from loadrun.ops.formulas import FORMULAS
 from loadrun.ops.op import Op, Trait
 from loadrun.ops.registry import implementation
 

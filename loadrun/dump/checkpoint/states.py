@@ -135,7 +135,7 @@ class _Settler:
         return kind(*(self._quantizing(slots[n], level) for n in names))
 
     def _quantizing(self, value: Any, level: int) -> Any:
-        """One of the parameters: a mode, a kind of dtype, a number or a tensor."""
+        """Read one of the parameters: a mode, a kind of dtype, a number or a tensor."""
         key = value.cls.key if isinstance(value, StoredObject) else None
         args = value.args if key is not None and isinstance(value.args, tuple) else ()
         if key == _MODE and len(args) == 1 and type(args[0]) is int and args[0] in (1, 2):

@@ -62,7 +62,7 @@ def _suppressed(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tens
 def _labelled(kept: Tensor, b: int, k: int) -> Tensor:
     zero = e.elem(M.MUL, kept, const_like(0, kept))
     label = e.elem(M.ADD, e.add_axes(zero, [1]), const(np.array([[b, k]], np.int32)))
-    return e.concat([label, e.add_axes(cast(kept, "int32"), [1])], 1)
+    return e.concat([label, e.add_axes(e.whole(kept), [1])], 1)
 
 
 def _corners(boxes: Tensor, centered: bool) -> Tensor:

@@ -101,7 +101,7 @@ def gemm(
 def _scaled(x: Tensor, factor: float) -> Tensor:
     if dtype_of(x).is_float:
         return folded(lambda v: e.elem(M.MUL, const_like(factor, v), v), x)
-    return cast(e.elem(M.MUL, const_like(factor, cast(x, "float32")), cast(x, "float32")), dtype_of(x))
+    return cast(e.elem(M.MUL, const_like(factor, e.real(x)), e.real(x)), dtype_of(x))
 
 
 @lower("Gemm")
@@ -156,8 +156,8 @@ def exact_product(x: Tensor, y: Tensor, x_zero: Tensor | None, y_zero: Tensor | 
     a, b = minus_zero(x, x_zero), minus_zero(y, y_zero)
     inner = static_shape(x)[-1]
     if inner * 255 * 255 < 1 << 24:
-        return cast(matmul(cast(a, "float32"), cast(b, "float32")), "int32")
-    return cast(matmul(cast(a, "int32"), cast(b, "int32")), "int32")
+        return e.whole(matmul(e.real(a), e.real(b)))
+    return matmul(cast(a, "int32"), cast(b, "int32"))
 
 
 @lower("MatMulInteger")
@@ -175,7 +175,7 @@ def _det(c: NodeCall) -> Tensor:
             f"matrices of {static_shape(x)[-2]} x {n}; square ones of up to 16 can be unrolled"
         )
     lead = x.shape[:-2]
-    rows = e.reshape(cast(x, "float32"), (-1, n, n))
+    rows = e.reshape(e.real(x), (-1, n, n))
     total: Tensor | None = None
     for k in range(n):
         rows, pivot = _eliminated(rows, n - k)
@@ -217,4 +217,4 @@ def _inverse(c: NodeCall) -> Tensor:
     from ...tensors import apply1  # for start-up
 
     x = c.t(0)
-    return cast(apply1("MatrixInverse", P.Empty(), inputs=[cast(x, "float32")], scalar=False), dtype_of(x))
+    return cast(apply1("MatrixInverse", P.Empty(), inputs=[e.real(x)], scalar=False), dtype_of(x))

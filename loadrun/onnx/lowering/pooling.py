@@ -64,7 +64,7 @@ def _lp_pool(c: NodeCall) -> Tensor:
     x = c.t(0)
     window = pooling_window(c, x)
     p = c.number("p", 2) if c.opset >= 2 else c.real("p", 2.0)
-    return cast(_root(build.summed(_power(cast(x, "float32"), p), window), p), dtype_of(x))
+    return cast(_root(build.summed(_power(e.real(x), p), window), p), dtype_of(x))
 
 
 def _power(x: Tensor, p: float) -> Tensor:
@@ -103,14 +103,14 @@ def _global_max(c: NodeCall) -> Tensor:
 def _global_lp(c: NodeCall) -> Tensor:
     x = c.t(0)
     p = c.number("p", 2) if c.opset >= 2 else c.real("p", 2.0)
-    total = e.reduce(_power(cast(x, "float32"), p), P.ReduceMode.SUM, _space(x))
+    total = e.reduce(_power(e.real(x), p), P.ReduceMode.SUM, _space(x))
     return cast(e.add_axes(_root(total, p), _space(x)), dtype_of(x))
 
 
 @lower("MaxUnpool")
 def _max_unpool(c: NodeCall) -> Tensor:
-    """Scatter values back to the positions that they came from, of a tensor maybe larger than inferred."""
-    x, at = c.t(0), cast(c.t(1), "int32")
+    """Values back at the places that they came from, of a tensor that may be larger than inferred."""
+    x, at = c.t(0), e.whole(c.t(1))
     kernel = c.ints("kernel_shape") or []
     n = len(kernel)
     window = window_of(c, kernel)

@@ -45,7 +45,7 @@ def _sum(x: Tensor, axes: list[int]) -> Tensor:
     if not axes:
         return x
     # MegEngine sums 8-bit integers in 32 bits only if told to.
-    return summed(cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x, axes)
+    return summed(e.whole(x) if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x, axes)
 
 
 @lower("ReduceSum")
@@ -62,9 +62,9 @@ def _reduce_mean(c: NodeCall) -> Tensor:
     if not axes:
         return x
     if dtype_of(x).is_float:
-        result = e.reduce(cast(x, "float32"), _R.MEAN, axes)
+        result = e.reduce(e.real(x), _R.MEAN, axes)
         return _dims_kept(c, cast(result, dtype_of(x)), axes)
-    total = _sum(cast(x, "int32"), axes)
+    total = _sum(e.whole(x), axes)
     from .elementwise import truncated  # for start-up
 
     return _dims_kept(c, truncated(total, e.like(element_count(x, axes), total)), axes)
@@ -75,7 +75,7 @@ def _reduce_prod(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     if axes is None:
         return x
-    wide = cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
+    wide = e.whole(x) if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
     return _dims_kept(c, e.reduce(wide, _R.PRODUCT, axes), axes)
 
 
@@ -121,7 +121,7 @@ def _reduce_l1(c: NodeCall) -> Tensor:
 @lower("ReduceL2")
 def _reduce_l2(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return cast(e.elem(M.ABS, wide), dtype_of(x))
     result = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), axes))
@@ -131,7 +131,7 @@ def _reduce_l2(c: NodeCall) -> Tensor:
 @lower("ReduceSumSquare")
 def _reduce_sum_square(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
+    wide = e.whole(x) if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
     y = e.elem(M.MUL, wide, wide)
     return y if axes is None else _dims_kept(c, summed(y, axes), axes)
 
@@ -139,7 +139,7 @@ def _reduce_sum_square(c: NodeCall) -> Tensor:
 @lower("ReduceLogSum")
 def _reduce_log_sum(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return e.elem(M.LOG, wide)
     return _dims_kept(c, cast(e.elem(M.LOG, summed(wide, axes)), dtype_of(x)), axes)
@@ -148,7 +148,7 @@ def _reduce_log_sum(c: NodeCall) -> Tensor:
 @lower("ReduceLogSumExp")
 def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return x
     if any(static_shape(x)[a] == 0 for a in axes):
@@ -204,7 +204,7 @@ def hardmax(x: Tensor, axis: int) -> Tensor:
 
 def _position(x: Tensor, axis: int, largest: bool) -> Tensor:
     if not x.ndim:
-        return const_like(0, cast(x, "int32"))
+        return const_like(0, e.whole(x))
     if e.is_bool(x):
         x = cast(x, "uint8")
     y = apply1("Argmax" if largest else "Argmin", P.Axis(axis=axis), inputs=[x], scalar=False)

@@ -161,7 +161,7 @@ def _by_open(
         and all(f.scale is None or f.scale == int(f.scale) for f in found)
     ):
         return interpolate(x, size=[found[0].out, found[1].out], mode="bilinear", align_corners=False)
-    y = x if mode == "nearest" else cast(x, "float32")
+    y = x if mode == "nearest" else e.real(x)
     a = c.real("cubic_coeff_a", -0.75)
     for f in found:
         y = resized(y, f.axis, f.out, f.scale, coordinates=coordinates, mode=mode, rule=rule, a=a)
@@ -247,7 +247,7 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
     a_cubic = c.real("cubic_coeff_a", -0.75)
     if _is_native(x, plan, coordinates, mode) and not antialias and not exclude:
         return interpolate(x, size=[plan[0][1].out, plan[1][1].out], mode="bilinear", align_corners=False)
-    y = cast(x, "float32")
+    y = e.real(x)
     outside = []
     for a, axis in plan:
         at = axis.positions(coordinates)

@@ -384,7 +384,7 @@ def _range(c: NodeCall) -> Value:
         if max(count, abs(start), abs(limit)) > 1 << 24:
             raise UnsupportedNodeError(f"it would give {count} numbers, and float32 does not tell them apart")
     begin, end, step = (c.t(i) for i in range(3))
-    floats = [cast(e.reshape(v, (1,)), "float32") for v in (begin, end, step)]
+    floats = [e.real(e.reshape(v, (1,))) for v in (begin, end, step)]
     turns = e.elem(M.CEIL, e.elem(M.TRUE_DIV, e.elem(M.SUB, floats[1], floats[0]), floats[2]))
     number = cast(e.elem(M.MAX, turns, const_like(0, turns)), "int32")
     last = e.elem(M.SUB, cast(number, "float32"), const_like(1, turns))

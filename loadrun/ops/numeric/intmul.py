@@ -44,6 +44,9 @@ def int_matmul(a: Array, b: Array, dtype: Any = np.int32, bounds: tuple[int, int
         bounds = largest(a), largest(b)
     inner = a.shape[-1]
     term = max(1, bounds[0] * bounds[1])
+    if term >= 2**53:
+        # No float holds such products: numpy's own loops are slow, and wrap as they should.
+        return np.matmul(a.astype(dtype), b.astype(dtype))
     step = (2**24 - 1) // term
     if step and inner <= step * _MOST_CUTS:
         fa, fb = a.astype(np.float32, copy=False), b.astype(np.float32, copy=False)

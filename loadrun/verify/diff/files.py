@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import InputError, UsageError
+import numpy as np
+
+from ...base.errors import InputError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...dump import load, save
 from ...dump.choosing import load_dump
@@ -18,11 +20,12 @@ from ...engines import engine_names, file_of
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
+from ...ops.infer import describe
 from ...passes.copies import bare
 from ...testcase import Bundle
 from ..saved import SavedFile, read_saved
 from .bisecting import Bisected, bisect
-from .extracting import extract
+from .extracting import extract, fails_alone
 from .finding import TOLERANCE, Differences, between
 from .measuring import real
 from .running import FileSide
@@ -30,6 +33,8 @@ from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
 __all__ = ["DiffOptions", "FileDifferences", "diff_files"]
+
+_MOST_TRIED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,19 +96,36 @@ class FileDifferences:
     def extract(self, target: str | os.PathLike[str]) -> Var | None:
         """Write the operator to blame as a testcase of its own, if there is one.
 
+        Suspects are tried in order; one that gives the reference's values on the reference's inputs is not guilty.
+
         Returns:
-            the variable that diverges first.
+            the variable whose operator was written.
 
         Raises:
-            UsageError: the other side are stored values, which need not hold the operator's inputs.
+            UsageError: no suspect fails by itself, or the other side are stored values, which need not hold the
+                operator's inputs.
         """
         if self.blamed is None or self._other is None:
             return None
         if isinstance(self._other, StoredValues):
             raise UsageError("--extract needs all inputs of the operator: compare with a model or float64")
-        opr = self.blamed.owner
-        save(extract(self._graph, opr, self._other, self._feeds, seed=self._seed), target)
-        return self.blamed
+        suspects = self.differences.roots if self.differences is not None else []
+        regions = [(r.var, r.between) for r in suspects[:_MOST_TRIED]] or [(self.blamed, ())]
+        why = "it gives the reference's values on the reference's inputs"
+        for var, before in regions:
+            try:
+                alone = extract(
+                    self._graph, var.owner, self._other, self._feeds, before=before, seed=self._seed
+                )
+                if fails_alone(alone):
+                    save(alone, target)
+                    return var
+            except LoadRunError as e:
+                why = e.args[0]
+        raise UsageError(
+            f"nothing is written: no suspect fails by itself ({len(regions)} tried; "
+            f"{describe(regions[-1][0].owner)}: {why})"
+        )
 
 
 def diff_files(
@@ -137,15 +159,15 @@ def diff_files(
     # Where both are ONNX models, they have the same inputs; a dump takes none of these options.
     against_onnx = name.lower().endswith(".onnx")
     alone = against_onnx and os.fspath(model).lower().endswith(".mge")
-    bundle = load_dump(model, options.dump, **({} if alone else options.read))
+    bundle = load_dump(model, options.dump, native=True, **({} if alone else options.read))
     feeds, ran_on = _feeds(options, bundle, model, warn)
     bundle = bundle.for_data(feeds)
-    graph = bare(bundle)
+    graph = _expressible(bundle, warn)
     seed = options.seed
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
         return FileDifferences(None, None, findings, ran_on, graph, None, feeds, seed)
-    named = _other(name, options.testcase, options.read if against_onnx else {}, feeds)
+    named = _other(name, options.testcase, options.read if against_onnx else {}, feeds, warn)
     other = _side(bundle, graph, named)
     if not options.bisect:
         found = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
@@ -170,11 +192,25 @@ def _feeds(
         return random_inputs(bundle, options.seed), f"on random inputs, seed {options.seed}"
     if chosen >= count:
         raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
-    return bundle.testcases[chosen].inputs, f"testcase {chosen}"
+    return _inputs_of(bundle, chosen), f"testcase {chosen}"
+
+
+def _inputs_of(bundle: Bundle, chosen: int) -> Mapping[str, Array]:
+    """Take a testcase's inputs; those of a file that cannot be expressed are in the file's own types."""
+    case = bundle.testcases[chosen]
+    if bundle.refusal is None:
+        return case.inputs
+    own = case.own or {}
+    dtypes = {v.name or "": v.owner.tensors[0].dtype.np for v in bundle.inputs}
+    return {n: a.astype(dtypes[n]) for n, a in own.items() if n in dtypes and isinstance(a, np.ndarray)}
 
 
 def _other(
-    against: str, testcase: int, read: Mapping[str, Any], feeds: Mapping[str, Array]
+    against: str,
+    testcase: int,
+    read: Mapping[str, Any],
+    feeds: Mapping[str, Array],
+    warn: Callable[[str], None],
 ) -> Graph | StoredValues | str:
     """Read the reference, for the sizes of the data.
 
@@ -188,7 +224,21 @@ def _other(
         return read_values(path)
     if zipfile.is_zipfile(path):
         return _results(read_saved(path), testcase, str(path))
-    return bare(load(one_file(against), **read).for_data(feeds))
+    return _expressible(load(one_file(against), native=True, **read).for_data(feeds), warn)
+
+
+def _expressible(bundle: Bundle, warn: Callable[[str], None]) -> Graph:
+    """Give a model's graph, or that of the operators that can be expressed.
+
+    Raises:
+        UnsupportedError: none can.
+    """
+    if bundle.refusal is None:
+        return bare(bundle)
+    if bundle.expressible is None:
+        raise UnsupportedError(bundle.refusal)
+    warn(f"{bundle.path} is compared as far as it goes: {bundle.refusal}")
+    return bundle.expressible()
 
 
 def _side(

@@ -134,7 +134,7 @@ class Recorder:
 
 
 def provenance(engine: str, seed: int) -> dict[str, object]:
-    """Where ground truth comes from: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if that is set)."""
+    """Say where ground truth comes from: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if that is set)."""
     now = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     return {
         "engine": engine,

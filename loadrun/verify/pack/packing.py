@@ -380,7 +380,7 @@ def _alone(
 
 
 def _provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:
-    """Where each testcase of a file comes from, as far as its record says."""
+    """List where each testcase of a file comes from, as far as its record tells."""
     if not isinstance(bundle.record, memoryview):
         return
     found = lines(bundle.record)

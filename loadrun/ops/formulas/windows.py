@@ -8,7 +8,7 @@ from types import EllipsisType
 import numpy as np
 
 from ...graph.dtypes import Array
-from ...ops.conv.geometry import Geometry
+from ..conv.geometry import Geometry
 
 __all__ = ["columns", "taps"]
 

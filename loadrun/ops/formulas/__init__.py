@@ -8,9 +8,9 @@ rules and the same code for layouts.
 
 from __future__ import annotations
 
-from ...ops.catalog import CATALOG, types
-from ...ops.elemwise.formulas import Formula
-from ...ops.op import Trait
+from ..catalog import CATALOG, types
+from ..elemwise.formulas import Formula
+from ..op import Trait
 from . import attention, basic, convolution, images, local, norm, pooling, recurrent
 
 __all__ = ["FORMULAS", "MOVING"]

@@ -10,11 +10,11 @@ import numpy as np
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...graph.params import NonlineMode
-from ...ops.conv.geometry import Geometry
-from ...ops.conv.layout import from_plain, to_plain
-from ...ops.conv.rules import Plan, backward_plan, conv_plan
-from ...ops.elemwise.formulas import Formula, h_swish, relu, sigmoid
-from ...ops.registry import Call
+from ..conv.geometry import Geometry
+from ..conv.layout import from_plain, to_plain
+from ..conv.rules import Plan, backward_plan, conv_plan
+from ..elemwise.formulas import Formula, h_swish, relu, sigmoid
+from ..registry import Call
 from .windows import taps
 
 __all__ = ["batched", "convolution", "convolve", "transposed"]

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...graph.dtypes import Array
 from ...graph.params import Format, PoolingMode
-from ...ops.elemwise.formulas import Formula
-from ...ops.registry import Call
+from ..elemwise.formulas import Formula
+from ..registry import Call
 
 __all__ = ["pooling"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...graph.params import ReduceDataType, ReduceMode
-from ...ops.elemwise.formulas import Formula
-from ...ops.elemwise.table import ROWS
-from ...ops.registry import Call
+from ..elemwise.formulas import Formula
+from ..elemwise.table import ROWS
+from ..registry import Call
 
 __all__ = ["cross", "cumsum", "dot", "elemwise", "inverse", "linspace", "matmul", "power", "reduce"]
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from ...graph import params as P
 from ...graph.dtypes import Array
-from ...ops.conv.geometry import Geometry, geometry
-from ...ops.registry import Call, Shape
+from ..conv.geometry import Geometry, geometry
+from ..registry import Call, Shape
 from .convolution import convolve
 from .sampling import bilinear, pixels_of
 from .windows import columns, taps

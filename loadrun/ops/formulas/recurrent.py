@@ -10,8 +10,8 @@ import numpy as np
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...graph.params import RNNCellNonlineMode
-from ...ops.elemwise.formulas import Formula, relu, sigmoid
-from ...ops.registry import Call
+from ..elemwise.formulas import Formula, relu, sigmoid
+from ..registry import Call
 
 __all__ = ["lstm", "lstm_cell", "rnn", "rnn_cell"]
 

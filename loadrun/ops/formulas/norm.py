@@ -6,7 +6,7 @@ import numpy as np
 
 from ...graph import params as P
 from ...graph.dtypes import Array
-from ...ops.registry import Call
+from ..registry import Call
 
 __all__ = ["batch_norm", "general_norm", "group_norm", "layer_norm", "lrn", "softmax", "softmax_of"]
 

@@ -8,7 +8,7 @@ from ...graph import params as P
 from ...graph.dtypes import Array
 from ...graph.params import MultiHeadAttnAttnMaskType as Mask
 from ...graph.params import MultiHeadAttnTensorCombinationType as Extra
-from ...ops.registry import Call, Shape
+from ..registry import Call, Shape
 from .norm import softmax_of
 
 __all__ = ["attention"]

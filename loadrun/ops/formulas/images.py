@@ -10,8 +10,8 @@ import numpy as np
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...graph.params import BorderMode, Format, InterpolationMode, ROIAlignMode
-from ...ops.image.planes import as_planes, from_planes
-from ...ops.registry import Call
+from ..image.planes import as_planes, from_planes
+from ..registry import Call
 from .sampling import bilinear, blended, cubic, linear, pixels_of
 
 __all__ = ["correlation", "remap", "resize", "resize_volume", "roi_align", "warp_affine", "warp_perspective"]
