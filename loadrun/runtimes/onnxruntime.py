@@ -195,7 +195,7 @@ class _Profiled:
         session: the runtime's.
     """
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
         self._session = session
         self._executed: list[Executed] | None = None
 

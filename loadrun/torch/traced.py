@@ -18,6 +18,7 @@ from ..base.errors import EngineError, InputError, TraceError, TraceWarning, Uns
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
+from ..tensors.session import exact_arithmetic
 from ..testcase import EXPECT, Bundle, Testcase
 from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..base.errors import UsageError
 from ..base.files import one_file
@@ -130,7 +131,7 @@ def _reduced(
     seed = options.seed
     everything = {v.id for v in graph.vars()}
     against = options.against
-    settings = {"maxerr": options.maxerr, "runs": options.runs, "done": done}
+    settings: dict[str, Any] = {"maxerr": options.maxerr, "runs": options.runs, "done": done}
     if against is None:
         assert options.fails is not None
         suffix = Path(target).suffix or ".mge"

@@ -34,7 +34,8 @@ __all__ = [
 
 def filters(c: Call, x: Array, diff: Array, w: Array) -> Array:
     """Add up, for every tap, the inputs that it sees times the gradients of what they make."""
-    plan = conv_plan(c.opr.params[0], (c.inputs[0], c.inputs[2]), x.shape, w.shape)
+    p: Any = c.opr.params[0]
+    plan = conv_plan(p, (c.inputs[0], c.inputs[2]), x.shape, w.shape)
     geo = plan.geo
     x, diff = to_plain(x, plan.x), to_plain(diff, plan.out)
     seen = columns(x, geo).reshape(geo.taps, len(x), geo.groups, geo.icg, geo.points)
