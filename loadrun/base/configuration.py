@@ -20,7 +20,6 @@ from datetime import date
 from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from . import schema
@@ -130,12 +129,13 @@ def find_configuration(start: str | os.PathLike[str] = ".") -> Configuration | N
         FormatError: it is wrong.
         UsageError: this Python cannot read TOML.
     """
-    folder = Path(start).resolve()
-    for place in (folder, *folder.parents):
-        for name in (_OWN, _SHARED):
-            path = place / name
-            if path.is_file() and (name == _OWN or b"[tool.loadrun" in contents(path, "a configuration")):
+    folder, inner = os.path.realpath(start), ""
+    while folder != inner:
+        for path in (os.path.join(folder, name) for name in (_OWN, _SHARED)):
+            shared = path.endswith(_SHARED)
+            if os.path.isfile(path) and (not shared or b"[tool.loadrun" in contents(path, "a configuration")):
                 return read_configuration(path)
+        folder, inner = os.path.dirname(folder), folder
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -125,7 +125,7 @@ def _write(
 ) -> tuple[int, int]:
     """Write container, testcases and records; return the graph's hash and the number of testcases."""
     cases: Iterable[Testcase] = bundle.testcases if testcases is None else testcases
-    announced = len(cases) if isinstance(cases, Sized) else None
+    announced = len(cases) if isinstance(cases, Sequence) else None
     container = bundle.is_container or testcases is not None or bool(announced)
     count_at = file.tell() + len(MAGIC) if announced is None else 0
     if container:

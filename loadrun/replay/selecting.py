@@ -12,8 +12,6 @@ from ..base import schema
 from ..base.configuration import FileRule
 from ..base.errors import FormatError, InputError
 from ..compare.results import FileResult, Verdict
-from ..report.reading import load_report
-from .keywords import keyword
 
 if TYPE_CHECKING:
     from .options import RunOptions
@@ -65,6 +63,8 @@ def selected(paths: Iterable[str], options: RunOptions) -> Selection:
     found = list(paths)
     named = len(found)
     if options.keyword is not None:
+        from .keywords import keyword  # for start-up
+
         wanted = keyword(options.keyword)
         found = [p for p in found if wanted(p)]
     if options.last_failed is not None:
@@ -101,6 +101,8 @@ def _choices(options: RunOptions) -> str:
 
 
 def _entries(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    from ..report.reading import load_report  # for start-up
+
     try:
         files: list[dict[str, Any]] = _REPORT(load_report(path), "the report")["files"]
     except FormatError as e:

@@ -14,7 +14,7 @@ __all__ = ["load_report", "read_report"]
 _LARGEST = 1 << 30
 
 
-def load_report(path: str | os.PathLike[str]) -> object:
+def load_report(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a report from a file; see `read_report`.
 
     Raises:
@@ -26,7 +26,7 @@ def load_report(path: str | os.PathLike[str]) -> object:
     return read_report(contents(path, "a report"), os.fspath(path))
 
 
-def read_report(data: bytes, name: str) -> object:
+def read_report(data: bytes, name: str) -> dict[str, Any]:
     """Read a report as data, JSON lines put together as if they had been written as one.
 
     Args:

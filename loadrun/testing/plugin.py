@@ -214,7 +214,7 @@ def _expected(bundle: Bundle) -> list[str]:
     """List outputs of which there is an expected value, whether a check reads it or not."""
     from ..testcase import EXPECT  # for start-up
 
-    if bundle.refusal is not None and bundle.source is not None:
+    if bundle.refusal is not None:
         return [*bundle.source.outputs] if bundle.source is not None else []
     names = [v.name or "" for v in bundle.graph.inputs]
     return [n[: -len(EXPECT)] for n in names if n.endswith(EXPECT)]
