@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .verify.against import check
     from .verify.audit import AuditOptions, audit_files
     from .verify.bench.files import BenchOptions, bench_files
+    from .verify.blame_pass import BlamePassOptions, blame_pass
     from .verify.diff.files import DiffOptions, diff_files
     from .verify.pack.describing import describe_engine, describe_files
     from .verify.pack.files import pack_file
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AuditOptions",
     "BenchOptions",
+    "BlamePassOptions",
     "Bundle",
     "CompareOptions",
     "ConvertOptions",
@@ -68,6 +70,7 @@ __all__ = [
     "__version__",
     "audit_files",
     "bench_files",
+    "blame_pass",
     "check",
     "compare_reports",
     "convert_file",
@@ -126,6 +129,8 @@ _LATER = {
     "compare_reports": "report.changes",
     "ConvertOptions": "onnx.converting",
     "convert_file": "onnx.converting",
+    "BlamePassOptions": "verify.blame_pass",
+    "blame_pass": "verify.blame_pass",
     "ReduceOptions": "verify.reduce",
     "reduce_file": "verify.reduce",
     "DiffOptions": "verify.diff.files",
