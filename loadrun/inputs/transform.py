@@ -256,14 +256,18 @@ class TransformExpression:
         if len(node.ops) > 1 or type(node.ops[0]) not in _COMPARE:
             self._refuse(node, "only one comparison by < <= == != >= > at a time is allowed")
 
+    def _check_builtin(self, node: ast.Call, func: ast.Name) -> None:
+        if func.id not in _BUILTINS:
+            if func.id not in ("data", "np"):
+                self._check_name(func)
+            self._refuse(node, "only numpy functions and array methods can be called")
+        if len(node.args) != 1 or node.keywords:
+            self._refuse(node, f"{func.id} takes one value here")
+
     def _check_call(self, node: ast.Call) -> None:
         func = node.func
-        if isinstance(func, ast.Name) and func.id in _BUILTINS:
-            if len(node.args) != 1 or node.keywords:
-                self._refuse(node, f"{func.id} takes one value here")
-            return
-        if isinstance(func, ast.Name) and func.id not in ("data", "np"):
-            self._check_name(func)
+        if isinstance(func, ast.Name):
+            return self._check_builtin(node, func)
         if not isinstance(func, ast.Attribute):
             self._refuse(node, "only numpy functions and array methods can be called")
         self._check_underscore(func)
@@ -333,8 +337,6 @@ class _Evaluation:
             if isinstance(value, (np.ndarray, np.generic)):
                 index_bound(value.shape, index, self.budget)
             return value[index]
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return self._builtin(node.func.id, self.value(node.args[0]))
         if isinstance(node, ast.Call):
             return self._call(node)
         raise TypeError(f"{type(node).__name__} is refused")
@@ -371,6 +373,8 @@ class _Evaluation:
 
     def _call(self, node: ast.Call) -> Any:
         func = node.func
+        if isinstance(func, ast.Name):
+            return self._builtin(func.id, self.value(node.args[0]))
         assert isinstance(func, ast.Attribute)
         args = [self.value(a) for a in node.args]
         named = {k.arg or "": self.value(k.value) for k in node.keywords}
