@@ -267,7 +267,8 @@ class TransformExpression:
     def _check_call(self, node: ast.Call) -> None:
         func = node.func
         if isinstance(func, ast.Name):
-            return self._check_builtin(node, func)
+            self._check_builtin(node, func)
+            return
         if not isinstance(func, ast.Attribute):
             self._refuse(node, "only numpy functions and array methods can be called")
         self._check_underscore(func)
