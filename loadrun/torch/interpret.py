@@ -19,6 +19,8 @@ from ..graph.dtypes import array_dtype, plain
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, is_scalar, recorded_variable, snapshot, variable_of
 from ..tensors.naming import scope
+from ..tensors.session import active
+from ..tracing.recorder import TraceRecorder
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
 from .exporting import NO_COMPLEX, WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
@@ -39,6 +41,7 @@ class Interpreter:
     Attributes:
         variables: each node's result, by name, as a variable of the recorded graph, and whether it has no axes; of a
             complex value both parts.
+        coarse: operators that give float64 and are computed in float32.
     """
 
     def __init__(self, program: Any, module: Any) -> None:
@@ -46,6 +49,7 @@ class Interpreter:
         self.module = module
         self.constants = _constants(program)
         self.problems: list[LoweringProblem] = []
+        self.coarse: dict[str, None] = {}
         self.variables: dict[str, tuple[Var, bool]] = {}
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
@@ -107,8 +111,15 @@ class Interpreter:
                 raise UnsupportedCallError(NO_COMPLEX if complex else "no lowering")
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
+                session = active()
+                before = len(session.recording.graph.oprs) if isinstance(session, TraceRecorder) else 0
                 rounds = name.split(".")[1] not in _MOVES
-                return _settled(lowering.function(call, *args, **kwargs), call.fake, rounds)
+                found = lowering.function(call, *args, **kwargs)
+                fake = call.fake[0] if isinstance(call.fake, (list, tuple)) and call.fake else call.fake
+                wide = getattr(fake, "dtype", None) in (torch.float64, torch.complex128)
+                if wide and isinstance(session, TraceRecorder) and session.lossy(before):
+                    self.coarse.setdefault(name)
+                return _settled(found, call.fake, rounds)
         except UnsupportedCallError as error:
             why = str(error)
         except UnsupportedError:
