@@ -29,6 +29,8 @@ from ..tensors.access import (
     variable_of,
 )
 from ..tensors.naming import scope
+from ..tensors.session import active
+from ..tracing.recorder import TraceRecorder
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
 from .exporting import NO_COMPLEX, WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
@@ -72,6 +74,7 @@ class Interpreter:
         places: source lines by the names of operators, "" for a name that several have.
         variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes; of a
             complex value both parts.
+        coarse: operators that give float64 and are computed in float32.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Interpreter:
         self.places: dict[str, str] = {}
         self.constants = _constants(program)
         self.problems: list[LoweringProblem] = []
+        self.coarse: dict[str, None] = {}
         self.variables: dict[str, tuple[Var, bool]] = {}
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
@@ -201,12 +205,19 @@ class Interpreter:
                 raise UnsupportedCallError(NO_COMPLEX if complex else "no lowering")
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
+                session = active()
+                first = len(session.recording.graph.oprs) if isinstance(session, TraceRecorder) else 0
                 rounds = name.split(".")[1] not in _MOVES
-                found = _settled(lowering.function(call, *args, **kwargs), call.fake, rounds)
+                result = lowering.function(call, *args, **kwargs)
+                fake = call.fake[0] if isinstance(call.fake, (list, tuple)) and call.fake else call.fake
+                wide = getattr(fake, "dtype", None) in (torch.float64, torch.complex128)
+                if wide and isinstance(session, TraceRecorder) and session.lossy(first):
+                    self.coarse.setdefault(name)
+                result = _settled(result, call.fake, rounds)
             if top:
                 self.types[node.name] = {e.opr.type for e in entries[before:]}
                 self._place(node, [e.opr.name or "" for e in entries[before:]])
-            return found
+            return result
         except UnsupportedCallError as error:
             why = str(error)
         except UnsupportedError:
