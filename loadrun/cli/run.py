@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TextIO
@@ -248,6 +249,7 @@ def main(argv: list[str]) -> int:
         engines=all_chosen(args.engine, args.strict_engine, args.cache),
         policies=parse_all(args.check or ()),
         optimize=optimizations(vars(args)),
+        command=shlex.join(["loadrun", *argv]),
         configuration=_configuration(args.config, args.no_config, args.engine is not None),
         **model_options(args.input_shape, args.constant),
     )

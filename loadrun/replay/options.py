@@ -105,6 +105,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
         resume: whether files that `json_lines` tells of already are left as they are there.
         shard: number of this part of the files, from 1, and how many parts there are.
         retries: how many times a file that does not pass is replayed again.
+        command: the command line, for reports.
 
     Raises:
         UsageError: options exclude each other.
@@ -141,6 +142,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
     resume: bool = False
     shard: tuple[int, int] | None = None
     retries: int = 0
+    command: str | None = None
 
     def __post_init__(self) -> None:
         self.check_data()
