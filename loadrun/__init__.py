@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .replay.profiling import profile_file
     from .replay.replaying import Replay, replay_files
     from .report.changes import CompareOptions, compare_reports
+    from .report.history import report_history
     from .runner import Result, Runner, Verdict, random_inputs, run
     from .tensors import Parameter, Tensor, tensor
     from .testcase import Bundle, Testcase
@@ -81,6 +82,7 @@ __all__ = [
     "random_inputs",
     "register_engine",
     "replay_files",
+    "report_history",
     "run",
     "save",
     "tensor",
@@ -121,6 +123,7 @@ _LATER = {
     "bench_files": "verify.bench.files",
     "CompareOptions": "report.changes",
     "compare_reports": "report.changes",
+    "report_history": "report.history",
     "ConvertOptions": "onnx.converting",
     "convert_file": "onnx.converting",
     "DiffOptions": "verify.diff.files",

@@ -20,7 +20,6 @@ from datetime import date
 from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from . import schema
@@ -130,13 +129,18 @@ def find_configuration(start: str | os.PathLike[str] = ".") -> Configuration | N
         FormatError: it is wrong.
         UsageError: this Python cannot read TOML.
     """
-    folder = Path(start).resolve()
-    for place in (folder, *folder.parents):
+    folder = os.path.realpath(start)
+    while True:
         for name in (_OWN, _SHARED):
-            path = place / name
-            if path.is_file() and (name == _OWN or b"[tool.loadrun" in contents(path, "a configuration")):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and (
+                name == _OWN or b"[tool.loadrun" in contents(path, "a configuration")
+            ):
                 return read_configuration(path)
-    return None
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
 
 
 def read_configuration(path: str | os.PathLike[str]) -> Configuration:

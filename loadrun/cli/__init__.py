@@ -27,6 +27,7 @@ COMMANDS = {
     "audit": "see what the checks of a file catch",
     "judge": "judge saved results with other tolerances",
     "compare": "what changed between two reports",
+    "report": "reports of several runs side by side",
     "diff": "find where two runs first diverge",
     "verify": "check a packed file against its digests and replay it",
     "bench": "time models and compare them",
@@ -38,7 +39,7 @@ JOBS = {
     "Check models": ("run", "verify", "diff", "audit"),
     "Make files": ("pack", "unpack", "convert"),
     "Time models": ("bench",),
-    "Look at files and reports": ("info", "judge", "compare"),
+    "Look at files and reports": ("info", "judge", "compare", "report"),
 }
 """The commands by what they are for; those that are not named here come last."""
 

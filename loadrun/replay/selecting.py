@@ -12,7 +12,6 @@ from ..base import schema
 from ..base.configuration import FileRule
 from ..base.errors import FormatError, InputError
 from ..compare.results import FileResult, Verdict
-from ..report.reading import load_report
 from .keywords import keyword
 
 if TYPE_CHECKING:
@@ -101,6 +100,8 @@ def _choices(options: RunOptions) -> str:
 
 
 def _entries(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    from ..report.reading import load_report  # for start-up
+
     try:
         files: list[dict[str, Any]] = _REPORT(load_report(path), "the report")["files"]
     except FormatError as e:
