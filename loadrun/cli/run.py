@@ -73,6 +73,11 @@ def parser() -> Parser:
         "--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3"
     )
     checks.add_argument(
+        "--fail-on-weak",
+        action="store_true",
+        help="a check that could not fail on the testcases (zeros would pass as well) is not compared: exit with 3",
+    )
+    checks.add_argument(
         "--explain",
         action="store_true",
         help="run the first failing testcase beside float64, or an engine that fails beside the reference engine, and "
@@ -308,8 +313,9 @@ class _RunDisplay:
 
     def _judge(self, file: FileResult, spots: list[str]) -> None:
         """Note what is told of a file at the end."""
-        if self.quiet and file.damage:
-            print(clean(file.path, 200), *map(text.warning, file.damage), sep="\n", file=self.out)
+        told = [*file.damage, *(w for w in file.weak if w not in file.missed)]
+        if self.quiet and told:
+            print(clean(file.path, 200), *map(text.warning, told), sep="\n", file=self.out)
         if file.good:
             return
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
