@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .replay.profiling import profile_file
     from .replay.replaying import Replay, replay_files
     from .report.changes import CompareOptions, compare_reports
+    from .report.history import report_history
     from .runner import Result, Runner, Verdict, random_inputs, run
     from .tensors import Parameter, Tensor, tensor
     from .testcase import Bundle, Testcase
@@ -87,6 +88,7 @@ __all__ = [
     "reduce_file",
     "register_engine",
     "replay_files",
+    "report_history",
     "run",
     "save",
     "tensor",
@@ -127,6 +129,7 @@ _LATER = {
     "bench_files": "verify.bench.files",
     "CompareOptions": "report.changes",
     "compare_reports": "report.changes",
+    "report_history": "report.history",
     "ConvertOptions": "onnx.converting",
     "convert_file": "onnx.converting",
     "BlamePassOptions": "verify.blame_pass",

@@ -27,6 +27,7 @@ COMMANDS = {
     "audit": "see what the checks of a file catch",
     "judge": "judge saved results with other tolerances",
     "compare": "what changed between two reports",
+    "report": "reports of several runs side by side",
     "diff": "find where two runs first diverge",
     "reduce": "find the smallest part of a model that still fails",
     "blame-pass": "find the optimization that makes outputs diverge",
@@ -40,7 +41,7 @@ JOBS = {
     "Check models": ("run", "verify", "diff", "reduce", "blame-pass", "audit"),
     "Make files": ("pack", "unpack", "convert"),
     "Time models": ("bench",),
-    "Look at files and reports": ("info", "judge", "compare"),
+    "Look at files and reports": ("info", "judge", "compare", "report"),
 }
 """The commands by what they are for; those that are not named here come last."""
 
