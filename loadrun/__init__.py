@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .replay.profiling import profile_file
     from .replay.replaying import Replay, replay_files
     from .report.changes import CompareOptions, compare_reports
+    from .report.history import report_history
     from .runner import Result, Runner, Verdict, random_inputs, run
     from .tensors import Parameter, Tensor, tensor
     from .testcase import Bundle, Testcase
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .verify.against import check
     from .verify.audit import AuditOptions, audit_files
     from .verify.bench.files import BenchOptions, bench_files
+    from .verify.blame_pass import BlamePassOptions, blame_pass
     from .verify.diff.files import DiffOptions, diff_files
     from .verify.pack.describing import describe_engine, describe_files
     from .verify.pack.files import pack_file
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AuditOptions",
     "BenchOptions",
+    "BlamePassOptions",
     "Bundle",
     "CompareOptions",
     "ConvertOptions",
@@ -68,6 +71,7 @@ __all__ = [
     "__version__",
     "audit_files",
     "bench_files",
+    "blame_pass",
     "check",
     "compare_reports",
     "convert_file",
@@ -84,6 +88,7 @@ __all__ = [
     "reduce_file",
     "register_engine",
     "replay_files",
+    "report_history",
     "run",
     "save",
     "tensor",
@@ -124,8 +129,11 @@ _LATER = {
     "bench_files": "verify.bench.files",
     "CompareOptions": "report.changes",
     "compare_reports": "report.changes",
+    "report_history": "report.history",
     "ConvertOptions": "onnx.converting",
     "convert_file": "onnx.converting",
+    "BlamePassOptions": "verify.blame_pass",
+    "blame_pass": "verify.blame_pass",
     "ReduceOptions": "verify.reduce",
     "reduce_file": "verify.reduce",
     "DiffOptions": "verify.diff.files",
@@ -153,7 +161,7 @@ _LATER = {
     "trace_module": "tracing",
 }
 _PACKAGES = """
-arrays base build compare dump engines graph inputs inputspec megengine onnx ops passes replay report runner
+arrays base build compare dump engines graph inputs inputspec jit megengine onnx ops passes replay report runner
 runtimes tensors testcase testing torch tracing verify
 """
 __getattr__ = lazy(

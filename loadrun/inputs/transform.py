@@ -31,6 +31,8 @@ _MAX_BITS = 256
 _MAX_LIST = 1000
 _CONSTANTS = {"pi": np.pi, "e": np.e, "inf": np.inf, "nan": np.nan, "newaxis": None}
 _DTYPES = frozenset(NUMBERS)
+_BUILTINS: dict[str, Callable[[Any], Any]] = {"abs": abs, "float": float, "int": int, "len": len}
+"""Python's own functions of one value that an expression may call."""
 _ATTRIBUTES = ("shape", "ndim", "size", "dtype", "T")
 _KEYWORDS = frozenset(
     [
@@ -221,9 +223,7 @@ class TransformExpression:
             self._refuse(node, "np alone is not a value")
         if node.id != "data":
             hint = f" (np.{node.id} is allowed)" if node.id in FUNCTIONS else ""
-            self._refuse(
-                node, f"unknown name {node.id!r}: an expression sees data and np, and no builtins{hint}"
-            )
+            self._refuse(node, f"unknown name {node.id!r}: an expression sees data, np, {_named()}{hint}")
 
     def _check_attribute(self, node: ast.Attribute) -> None:
         name = node.attr
@@ -256,10 +256,19 @@ class TransformExpression:
         if len(node.ops) > 1 or type(node.ops[0]) not in _COMPARE:
             self._refuse(node, "only one comparison by < <= == != >= > at a time is allowed")
 
+    def _check_builtin(self, node: ast.Call, func: ast.Name) -> None:
+        if func.id not in _BUILTINS:
+            if func.id not in ("data", "np"):
+                self._check_name(func)
+            self._refuse(node, "only numpy functions and array methods can be called")
+        if len(node.args) != 1 or node.keywords:
+            self._refuse(node, f"{func.id} takes one value here")
+
     def _check_call(self, node: ast.Call) -> None:
         func = node.func
-        if isinstance(func, ast.Name) and func.id not in ("data", "np"):
-            self._check_name(func)
+        if isinstance(func, ast.Name):
+            self._check_builtin(node, func)
+            return
         if not isinstance(func, ast.Attribute):
             self._refuse(node, "only numpy functions and array methods can be called")
         self._check_underscore(func)
@@ -276,6 +285,11 @@ class TransformExpression:
         for given in node.keywords:
             if given.arg not in _KEYWORDS:
                 self._refuse(node, f"the argument {given.arg or '**'} is not allowed here")
+
+
+def _named() -> str:
+    *most, last = _BUILTINS
+    return f"{', '.join(most)} and {last}"
 
 
 class _Evaluation:
@@ -329,6 +343,10 @@ class _Evaluation:
             return self._call(node)
         raise TypeError(f"{type(node).__name__} is refused")
 
+    def _builtin(self, name: str, value: Any) -> Any:
+        bound("where", [value], {}, self.budget)
+        return _BUILTINS[name](value)
+
     def _operation(self, node: ast.UnaryOp | ast.BinOp | ast.Compare) -> object:
         if isinstance(node, ast.UnaryOp):
             return _unary(type(node.op), self.value(node.operand), self.budget)
@@ -357,6 +375,8 @@ class _Evaluation:
 
     def _call(self, node: ast.Call) -> object:
         func = node.func
+        if isinstance(func, ast.Name):
+            return self._builtin(func.id, self.value(node.args[0]))
         assert isinstance(func, ast.Attribute)
         args: list[Any] = [self.value(a) for a in node.args]
         named: dict[str, Any] = {k.arg or "": self.value(k.value) for k in node.keywords}
@@ -386,6 +406,8 @@ def _children(node: ast.AST) -> Iterator[ast.expr]:
         return
     for child in ast.iter_child_nodes(node):
         inner: ast.AST = child.value if isinstance(child, ast.keyword) else child
+        if isinstance(node, ast.Call) and child is node.func and isinstance(child, ast.Name):
+            continue
         if isinstance(node, ast.Call) and child is node.func and isinstance(child, ast.Attribute):
             if _is_np(child.value) or _is_linalg(child.value):
                 continue

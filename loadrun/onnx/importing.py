@@ -39,6 +39,7 @@ from .scope import Bound, DeclaredInput, Given, Scope, StandIn
 from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense, kind_name, texts
 from .values import (
     ABSENT,
+    DOUBLE,
     INT64,
     Absent,
     Items,
@@ -491,7 +492,11 @@ class Importer:
             except (BudgetError, MemoryError):
                 # It stays in the graph, and is computed when that runs.
                 self.note(_BEYOND)
-        return self._settled(found.run(call), call, found)
+        before = len(self.session.recording.graph.oprs)
+        settled = self._settled(found.run(call), call, found)
+        if self.session.lossy(before) and any(isinstance(v, Value) and v.kind == DOUBLE for v in settled):
+            self.note(f"{call.op} of double is computed in float32")
+        return settled
 
     def _settled(self, results: Result, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
         """Convert the results to values in the types that the graph has for them."""

@@ -43,7 +43,8 @@ _LEVELS = {
 }
 _SWITCHES = {"mem_pattern": "enable_mem_pattern", "arena": "enable_cpu_mem_arena"}
 _KNOWN = (
-    "opt=disable|basic|extended|all, intra_op=N, inter_op=N, mode=sequential|parallel, mem_pattern=0|1, arena=0|1, "
+    "opt=disable|basic|extended|all, disable=NAME+NAME of optimizers, "
+    "intra_op=N, inter_op=N, mode=sequential|parallel, mem_pattern=0|1, arena=0|1, "
     "library=PATH of custom operators, ep.KEY=VALUE for the provider, and the runtime's own keys, which have a dot"
 )
 _KINDS = {f"tensor({name})": kind for kind, name in NAMES.items()}
@@ -118,8 +119,8 @@ class OnnxRuntime:
                 made.register_custom_ops_library(value)
             except Exception as e:
                 raise UsageError(f"the library {value} cannot be loaded: {_first_line(e)}") from None
-        elif key.startswith("ep."):
-            # Given with the provider.
+        elif key == "disable" or key.startswith("ep."):
+            # Given with the session and the provider.
             return
         elif "." in key:
             made.add_session_config_entry(key, value)
@@ -140,8 +141,10 @@ class OnnxRuntime:
         own = {k[3:]: v for k, v in self.options.values.items() if k.startswith("ep.")}
         first = {**(defaults or {}), **own}
         providers = [(p, first if i == 0 else {}) for i, p in enumerate(self.providers)]
+        left_out = self.options.values.get("disable")
+        more = {} if left_out is None else {"disabled_optimizers": left_out.split("+")}
         try:
-            return self._package.InferenceSession(model, settings, providers=providers)
+            return self._package.InferenceSession(model, settings, providers=providers, **more)
         except Exception as e:
             raise NotTaken(_first_line(e)) from e
 

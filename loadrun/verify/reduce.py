@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..base.errors import UsageError
 from ..base.files import one_file
@@ -29,7 +28,7 @@ from .diff.extracting import own_values, reference_values
 from .diff.matching import match
 from .diff.reducing import Reduced, reduce_graph
 
-__all__ = ["ReduceOptions", "reduce_file"]
+__all__ = ["ReduceOptions", "feeds_to_try", "reduce_file"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,7 @@ def reduce_file(
         raise UsageError("say what failing means: --fails CMD or --against OTHER, one of them")
     bundle = load_dump(model, options.dump, **options.read)
     last: UsageError | None = None
-    for feeds in _feeds(options, bundle, warn):
+    for feeds in feeds_to_try(options, options.testcase, bundle, warn):
         try:
             found = _reduced(bundle.for_data(feeds), feeds, target, options, done)
         except UsageError as e:
@@ -104,20 +103,20 @@ def reduce_file(
     raise last or UsageError(f"{os.fspath(model)} has no testcase")
 
 
-def _feeds(
-    options: ReduceOptions, bundle: Bundle, warn: Callable[[str], None]
+def feeds_to_try(
+    options: DataOptions, testcase: int | None, bundle: Bundle, warn: Callable[[str], None]
 ) -> Sequence[Mapping[str, Array]]:
-    """List the inputs to try in turn."""
+    """List the inputs to try in turn: the user's data, the testcases or one of them, random numbers."""
     if options.input_data is not None:
         return [fit_inputs(bundle, case) for case in options.cases(bundle, warn)]
     count = len(bundle.testcases)
     if not count:
         return [random_inputs(bundle, options.seed)]
-    if options.testcase is None:
+    if testcase is None:
         return [case.inputs for case in bundle.testcases]
-    if options.testcase >= count:
-        raise UsageError(f"the file has testcases 0 to {count - 1}, found --testcase {options.testcase}")
-    return [bundle.testcases[options.testcase].inputs]
+    if testcase >= count:
+        raise UsageError(f"the file has testcases 0 to {count - 1}, found --testcase {testcase}")
+    return [bundle.testcases[testcase].inputs]
 
 
 def _reduced(
@@ -131,7 +130,8 @@ def _reduced(
     seed = options.seed
     everything = {v.id for v in graph.vars()}
     against = options.against
-    settings: dict[str, Any] = {"maxerr": options.maxerr, "runs": options.runs, "done": done}
+    search = partial(reduce_graph, graph, maxerr=options.maxerr, runs=options.runs, done=done)
+    own = partial(own_values, graph, feeds=feeds, seed=seed)
     if against is None:
         assert options.fails is not None
         suffix = Path(target).suffix or ".mge"
@@ -139,18 +139,16 @@ def _reduced(
             judge = _Command(
                 options.fails, options.message, options.timeout, Path(folder) / f"candidate{suffix}"
             )
-            good = partial(own_values, graph, feeds=feeds, seed=seed)
-            return reduce_graph(graph, good, everything, judge, **settings)
+            return search(own, everything, judge)
     if not os.path.exists(against) and against.partition(":")[0] in engine_names() and against != "float64":
-        good = partial(own_values, graph, feeds=feeds, seed=seed)
-        return reduce_graph(graph, good, everything, _Replay(against, seed), **settings)
+        return search(own, everything, _Replay(against, seed))
     reference: Graph | str = against
     known = everything
     if against != "float64":
         reference = bare(load(one_file(against)).for_data(feeds))
         known = set(match(graph, reference).pairs)
     good = partial(reference_values, graph, against=reference, feeds=feeds, seed=seed)
-    return reduce_graph(graph, good, known, _Replay("reference", seed), **settings)
+    return search(good, known, _Replay("reference", seed))
 
 
 class _Replay:

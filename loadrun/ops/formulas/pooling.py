@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...graph.dtypes import Array
-from ...graph.params import Format, Pooling, PoolingMode
+from ...graph.params import AdaptivePooling, Format, Pooling, PoolingMode
 from ..elemwise.formulas import Formula
 from ..registry import Call, Shape
 
@@ -36,12 +36,15 @@ def pooling(c: Call, x: Array, *size: Array) -> Array | None:
     return total / _folded(np.ones_like(x), (rows, cols), ends, np.sum)
 
 
-def window_ends(p: Pooling, shape: Shape, *size: Array) -> tuple[tuple[int, int], tuple[Ends, Ends]]:
+def window_ends(
+    p: Pooling | AdaptivePooling, shape: Shape, *size: Array
+) -> tuple[tuple[int, int], tuple[Ends, Ends]]:
     """Give the axes that are pooled, and the first and past-the-last element of each window on them."""
     rows, cols = _AXES.get(Format(p.format), (2, 3))
     if size:
         want = [int(n) for n in size[0].reshape(-1)]
         return (rows, cols), (_adaptive(shape[rows], want[0]), _adaptive(shape[cols], want[-1]))
+    assert isinstance(p, Pooling)
     return (rows, cols), (
         _ends(shape[rows], p.window_h, p.stride_h, p.pad_h),
         _ends(shape[cols], p.window_w, p.stride_w, p.pad_w),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...build import emit
 from ..call import FxCall
 from ..registry import aten
 from ..values import arr, ten
@@ -66,7 +67,7 @@ def _tested(function: Callable[..., Any]) -> Callable[..., Any]:
         return (
             function(x)
             if np.dtype(x.dtype).kind == "f" or function is np.signbit
-            else function(arr(x, "float32"))
+            else function(arr(emit.real(ten(x))))
         )
 
     return lowered
