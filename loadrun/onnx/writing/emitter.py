@@ -75,6 +75,7 @@ class NodeEmitter:
         self.initializers: dict[str, TensorMessage] = {}
         self.taken: set[str] = set()
         self.doc = ""
+        self.integer = ElemType.INT32
         self._constants: dict[object, str] = {}
         self._count = 0
         self._cast: dict[tuple[str, ElemType], str] = {}

@@ -23,7 +23,16 @@ from ...ops.infer import Inference, describe
 from ..encode import ElemType, NodeMessage
 from .emitter import Dim, NodeEmitter, UnsupportedOprError
 
-__all__ = ["TRANSLATIONS", "OnnxWriter", "Sizes", "Translation", "elem_of", "reason", "translation"]
+__all__ = [
+    "TRANSLATIONS",
+    "OnnxWriter",
+    "Sizes",
+    "Translation",
+    "elem_of",
+    "float_elem",
+    "reason",
+    "translation",
+]
 
 Sizes = tuple[int | None, ...]
 """A shape; None where the size depends on the inputs."""
@@ -72,7 +81,16 @@ def elem_of(dtype: DType) -> ElemType:
     """
     if dtype.name == "Complex64":
         raise UnsupportedOprError("complex numbers: ONNX's operators do not take them")
+    if dtype.name in ("Uint32", "Uint64"):
+        raise UnsupportedOprError(
+            f"{dtype.name}: it is not written, few runtimes compute in it; convert to int64"
+        )
     return ElemType.of(dtype.np)
+
+
+def float_elem(dtype: DType) -> ElemType:
+    """Return the type in which floats of a dtype are computed."""
+    return ElemType.DOUBLE if dtype.name == "Float64" else ElemType.FLOAT
 
 
 def reason(name: str) -> str:
@@ -322,6 +340,8 @@ class OnnxWriter(NodeEmitter):
     def float(self, var: Var) -> str:
         """Return a variable as float32 numbers."""
         dtype = self.dtype(var)
+        if dtype.name == "Float64":
+            self.notes.setdefault("float64 is computed in float32", var.label)
         x = self.real(var)
         return x if dtype.is_quantized or dtype.np == np.float32 else self.cast(x, ElemType.FLOAT)
 
