@@ -29,7 +29,6 @@ from ..tensors.access import (
     variable_of,
 )
 from ..tensors.naming import scope
-from ..tensors.session import active
 from ..tracing.recorder import TraceRecorder
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
