@@ -1,8 +1,8 @@
 """loadrun: replay, verify, benchmark and explain models with embedded testcases."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .base.registry import lazy
 from .base.version import __version__
 
 if TYPE_CHECKING:
@@ -160,44 +160,15 @@ _LATER = {
     "trace": "tracing",
     "trace_module": "tracing",
 }
-_PACKAGES = frozenset(
-    [
-        "arrays",
-        "base",
-        "build",
-        "compare",
-        "dump",
-        "engines",
-        "graph",
-        "inputs",
-        "inputspec",
-        "jit",
-        "megengine",
-        "onnx",
-        "ops",
-        "passes",
-        "replay",
-        "report",
-        "runner",
-        "runtimes",
-        "tensors",
-        "testcase",
-        "testing",
-        "torch",
-        "tracing",
-        "verify",
-    ]
+_PACKAGES = """
+arrays base build compare dump engines graph inputs inputspec megengine onnx ops passes replay report runner
+runtimes tensors testcase testing torch tracing verify
+"""
+__getattr__ = lazy(
+    __name__, {n: f".{home}" for n, home in _LATER.items()} | dict.fromkeys(_PACKAGES.split(), ".")
 )
-
-
-def __getattr__(name: str) -> object:
-    if name in _PACKAGES:
-        return import_module(f".{name}", __name__)
-    if name in _LATER:
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """List the names that are there, those included that are loaded when they are first asked for."""
-    return sorted({*globals(), *_PACKAGES, *_LATER} - {"import_module", "TYPE_CHECKING"})
+    return sorted({*globals(), *_PACKAGES.split(), *_LATER} - {"lazy", "TYPE_CHECKING"})
