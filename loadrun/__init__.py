@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .verify.pack.verifying import VerifyOptions, verify_files
     from .verify.reduce import ReduceOptions, reduce_file
     from .verify.saved import JudgeOptions, judge_results
+    from .verify.share import ShareOptions, share_file
 
 __all__ = [
     "AuditOptions",
@@ -60,6 +61,7 @@ __all__ = [
     "Result",
     "RunOptions",
     "Runner",
+    "ShareOptions",
     "SpecError",
     "Tensor",
     "Testcase",
@@ -89,6 +91,7 @@ __all__ = [
     "replay_files",
     "run",
     "save",
+    "share_file",
     "tensor",
     "trace",
     "trace_module",
@@ -129,6 +132,8 @@ _LATER = {
     "compare_reports": "report.changes",
     "ConvertOptions": "onnx.converting",
     "convert_file": "onnx.converting",
+    "ShareOptions": "verify.share",
+    "share_file": "verify.share",
     "BlamePassOptions": "verify.blame_pass",
     "blame_pass": "verify.blame_pass",
     "ReduceOptions": "verify.reduce",
