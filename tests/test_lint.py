@@ -46,6 +46,7 @@ CODE = {
 }
 """Where code is run, and where the network is asked, because a call says so."""
 IMPORTS = {
+    "loadrun/base/configuration.py": "tomllib, or tomli for Python before 3.11",
     "loadrun/__init__.py": "a room listed there",
     "loadrun/base/registry.py": "a module or attribute that a registry's own line names",
     "loadrun/cli/__init__.py": "a command listed there",
@@ -72,9 +73,7 @@ OPENS = {
 }
 """Where files are opened otherwise than by `loadrun.base.files`."""
 WORKERS = {
-    "loadrun/replay/processes.py": {"subprocess"},
-    "loadrun/replay/wire.py": {"pickle.loads"},
-    "loadrun/replay/worker.py": {"os.fdopen"},
+    "loadrun/base/pipes.py": {"subprocess", "pickle.loads", "os.fdopen"},
 }
 """What starts workers and hears them: through pipes that no other process holds, and no file's bytes are a message."""
 OPENING = {"open", "os.open", "os.fdopen", "io.open", "io.FileIO", "codecs.open"}

@@ -254,7 +254,7 @@ def array_dtype(value: Array) -> DType:
     return dtype_of(value)
 
 
-def numpy_array(value: Any) -> Array:
+def numpy_array(value: object) -> Array:
     """Return an array; one of ml_dtypes, which numpy alone cannot compute with, in the numpy dtype that holds it.
 
     bfloat16 and floats of 8 and 4 bits become float32, integers of 4 and 2 bits those of 8; no value changes.

@@ -55,6 +55,7 @@ class DataOptions:
         resize_input: whether images are scaled to the input's height and width.
         input_transform: a numpy expression over ``data``, what was read.
         seed: seed of random data and random operators.
+        numpy_random: whether random data comes from numpy's global generator instead, as in MegEngine.
     """
 
     input_data: tuple[str, ...] | None = None
@@ -62,6 +63,7 @@ class DataOptions:
     resize_input: bool = False
     input_transform: str | None = None
     seed: int = 0
+    numpy_random: bool = False
 
     def check_data(self) -> None:
         """Refuse options that have no effect.
@@ -107,7 +109,7 @@ class DataOptions:
             resize_input=self.resize_input,
             input_transform=self.input_transform,
             open_inputs=bundle.open_inputs,
-            seed=self.seed,
+            seed=None if self.numpy_random else self.seed,
             warn=warn,
         )
 

@@ -16,12 +16,12 @@ from ..passes.copies import subgraph
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
 from ..tensors.apply import type_cvt
+from ..tensors.naming import scope as named_part
 from ..tensors.session import exact_arithmetic, suspended, use
 from ..testcase import EXPECT
-from ..tracing.recorder import TraceRecorder
+from ..tracing.recorder import TraceRecorder, loses_float64
 from . import exact
 from .call import NodeCall, NodeLowering, Result, find
-from .checks import check, check_within
 from .lowering.parts import of_length
 from .messages import (
     AttributeProto,
@@ -353,6 +353,8 @@ class Importer:
 
     def _checked(self, name: str, value: Value) -> Var:
         """Compare an output with its expected value, an input of the graph, as ONNX's backend tests do."""
+        from .checks import check, check_within  # for start-up
+
         held = checked(self.expected[name], value.kind)
         scalar = held.ndim == 0
         outside = from_stored(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
@@ -430,7 +432,9 @@ class Importer:
     ) -> Sequence[Bound | Unheld] | None:
         """Lower a node to its results, or None if it is refused."""
         try:
-            return self._results(node, inputs, scope, opsets, given)
+            # Messages name operators after the node that they come from.
+            with named_part(node.name or next((n for n in node.outputs if n), node.op)):
+                return self._results(node, inputs, scope, opsets, given)
         except FormatError:
             raise
         except (LoadRunError, UnsupportedTensorTypeError) as e:
@@ -488,9 +492,10 @@ class Importer:
             except (BudgetError, MemoryError):
                 # It stays in the graph, and is computed when that runs.
                 self.note(_BEYOND)
-        before = len(self.session.recording.graph.oprs)
+        oprs = self.session.recording.graph.oprs
+        before = len(oprs)
         settled = self._settled(found.run(call), call, found)
-        if self.session.lossy(before) and any(isinstance(v, Value) and v.kind == DOUBLE for v in settled):
+        if loses_float64(oprs[before:]) and any(isinstance(v, Value) and v.kind == DOUBLE for v in settled):
             self.note(f"{call.op} of double is computed in float32")
         return settled
 

@@ -14,7 +14,6 @@ from ..base.files import contents
 from ..graph.dtypes import Array, DType
 from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase
 from .messages import TensorProto, TypeProto, parse
-from .own_values import parsed, tensor_value
 from .tensors import ExternalData, UnsupportedTensorTypeError, kind_name
 from .values import UnsupportedNodeError, checked, graph_type
 
@@ -47,6 +46,8 @@ class DataSet:
 
         What has no file is left out, and so are complex numbers.
         """
+        from .own_values import parsed, tensor_value  # for start-up
+
         files = {**self._inputs, **{n + EXPECT: p for n, p in self._outputs.items()}}
         found: dict[str, FileValue] = {}
         for name, path in files.items():

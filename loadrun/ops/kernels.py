@@ -41,7 +41,7 @@ def kernel_of(c: Call) -> Kernel:
     return own
 
 
-def _in_float64(c: Call, *arrays: Array) -> Any:
+def _in_float64(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
     """Compute the operator's formula on float64 arrays."""
     from .formulas import FORMULAS  # for start-up
 
@@ -51,7 +51,7 @@ def _in_float64(c: Call, *arrays: Array) -> Any:
         # Formulas see only what goes together.
         rule = implementation(c.opr.type).shape
         shapes = list(rule(ShapeCall(c.opr, c.inputs, tuple(a.shape for a in arrays), arrays)))
-    result = formula(c, *arrays) if formula is not None else None
+    result: Array | tuple[Array, ...] | None = formula(c, *arrays) if formula is not None else None
     if result is None:
         result = _empty(c, shapes)
     if result is None:
@@ -61,7 +61,7 @@ def _in_float64(c: Call, *arrays: Array) -> Any:
     return held if isinstance(result, tuple) else held[0]
 
 
-def _empty(c: Call, shapes: list[Shape | None]) -> Any:
+def _empty(c: Call, shapes: list[Shape | None]) -> Array | tuple[Array, ...] | None:
     """Return outputs without elements, of which formulas know nothing."""
     if not shapes or any(s is None or 0 not in s for s in shapes):
         return None
@@ -72,7 +72,7 @@ def _empty(c: Call, shapes: list[Shape | None]) -> Any:
 def _in_float32(own: Kernel) -> Callable[..., Any]:
     """Return a kernel that widens float16 and bfloat16 to float32, and rounds the results."""
 
-    def run(c: Call, *arrays: Array) -> Any:
+    def run(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
         inner: Call | None = c.memo.get("float32")
         if inner is None:
             inner = replace(c, inputs=_widened(c.inputs), outputs=_widened(c.outputs), memo={}, donated=[])

@@ -27,12 +27,14 @@ class Task(ReplayOptions):
         facts: whether digests and environment of the file are asked for.
         pictures: whether failing outputs are drawn.
         feeds: whether results come with what was fed.
+        timeout: seconds that the file may take, None for those of the run.
     """
 
     path: str
     facts: bool = field(default=False, kw_only=True)
     pictures: bool = field(default=False, kw_only=True)
     feeds: bool = field(default=False, kw_only=True)
+    timeout: float | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class Closed:
         timing: further runs that were timed.
         turns: seconds of such runs by engine, where several run side by side.
         watch: what the expected values of a part showed.
+        flaky: how many times the file did not pass before it did.
     """
 
     message: str | None = None
@@ -129,6 +132,7 @@ class Closed:
     timing: Timing | None = None
     turns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     watch: ImpostorWatch | None = None
+    flaky: int = 0
 
 
 Event = Opened | Replayed | Warned | Explained | Closed

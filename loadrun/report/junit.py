@@ -71,6 +71,7 @@ class JUnitWriter:
         self._suites: IO[str] = _spool()
         self._cases: IO[str] = _spool()
         self._path, self._silent = "", "failure"
+        self._expected: str | None = None
         self._facts: dict[str, Any] = {}
 
     def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
@@ -81,6 +82,7 @@ class JUnitWriter:
         self._path = clean(file.path, 500)
         # What CI servers count as a failure is what exit codes count as one.
         self._silent = "skipped" if file.free else "failure"
+        self._expected = file.expected
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
@@ -155,6 +157,8 @@ class JUnitWriter:
 
     def _case(self, name: str, seconds: float, kind: str = "", message: str = "", text: str = "") -> None:
         counts = self._counts
+        if kind in ("failure", "error") and self._expected is not None:
+            kind, message = "skipped", f"expected to fail: {self._expected}: {message}"
         counts.tests += 1
         counts.failures += kind == "failure"
         counts.errors += kind == "error"

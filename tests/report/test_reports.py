@@ -17,6 +17,7 @@ import pytest
 from loadrun.cli import main
 from loadrun.compare.results import FileResult, OutputResult, Result, Verdict
 from loadrun.graph.dtypes import DType
+from loadrun.report.changes import changes
 from loadrun.report.html import HtmlWriter
 from loadrun.report.json import JsonWriter as JsonWriter
 from loadrun.report.json import LineWriter
@@ -240,3 +241,44 @@ def test_pictures_are_bounded() -> None:
     assert (len(found.cells), len(found.cells[0])) == (48, 48)
     assert picture(np.zeros(3), np.zeros(4)).cells == ()
     assert picture(np.float32(1), np.float32(2)).cells == ((1.0,),)
+
+
+def bench_report(seconds: dict[str, list[float]], processor: str = "x") -> str:
+    subjects = [
+        {"file": "m.mge", "engine": e, "threads": 2, "batch": None, "wall_seconds": s}
+        for e, s in seconds.items()
+    ]
+    return json.dumps({"benchmark": 1, "subjects": subjects, "environment": {"processor": processor}})
+
+
+def test_compare_two_benchmarks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new, run = (tmp_path / n for n in ("old.json", "new.json", "run.json"))
+    steady, noisy = [1.0, 1.01, 0.99] * 20, [0.5, 1.0, 1.5] * 20
+    old.write_text(bench_report({"reference": steady, "torch": noisy, "gone": steady}))
+    new.write_text(bench_report({"reference": [1.3 * s for s in steady], "torch": [1.3 * s for s in noisy]}))
+    assert main(["compare", str(old), str(new)]) == 1
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()[2:4]] == ["slowdown", "missing"]
+    # 30 % more is less than what single passes of that engine differ by.
+    assert "torch" not in said
+    assert "2 measurements in both reports, 2 changes, 2 of them for the worse" in said
+    assert main(["compare", str(old), str(old)]) == 0
+    assert main(["compare", str(old), str(new), "--slower", "1.4"]) == 1
+    assert "slowdown" not in capsys.readouterr().out
+    run.write_text('{"files": []}')
+    assert main(["compare", str(old), str(run)]) == 2
+    assert "one report is of `loadrun bench`" in capsys.readouterr().err
+
+
+def test_chance_is_not_slower() -> None:
+    def report(seconds: list[float]) -> dict[str, object]:
+        cases = [
+            {"testcase": i, "verdict": "pass", "seconds": s, "outputs": []} for i, s in enumerate(seconds)
+        ]
+        return {"files": [{"file": "m.mge", "testcases": cases}]}
+
+    old = report([0.1] * 30)
+    # Times of this machine differ by half; ten times as long is another matter, and so are all of them together.
+    wild = [0.1 * (1.6 if i % 3 == 0 else 0.7 if i % 3 == 1 else 1.0) for i in range(29)]
+    assert [(c.kind, c.testcase) for c in changes(old, report([*wild, 1.0]))] == [("slower", "29")]
+    assert len(changes(old, report([0.2] * 30))) == 30

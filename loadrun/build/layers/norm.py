@@ -13,7 +13,7 @@ from ...tensors.access import dtype_of, static_shape
 from .. import emit as e
 from .. import norm as own
 from ..emit import M
-from .sizes import is_open
+from .sizes import is_open, per_channel
 
 __all__ = [
     "affine",
@@ -21,16 +21,10 @@ __all__ = [
     "group_norm",
     "layer_norm",
     "local_response_norm",
-    "per_channel",
     "rescaled",
     "rms_norm",
     "standardized",
 ]
-
-
-def per_channel(v: Tensor, rank: int) -> Tensor:
-    """Return a vector as (1, C, 1, ...), to broadcast with `rank` axes."""
-    return e.folded(lambda t: e.reshape(t, (1, -1, *[1] * (rank - 2))), v)
 
 
 def standardized(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
