@@ -166,7 +166,7 @@ _LATER = {
     "trace_module": "tracing",
 }
 _PACKAGES = """
-arrays base build compare dump engines graph inputs inputspec megengine onnx ops passes replay report runner
+arrays base build compare dump engines graph inputs inputspec jit megengine onnx ops passes replay report runner
 runtimes tensors testcase testing torch tracing verify
 """
 __getattr__ = lazy(
