@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .verify.pack.verifying import VerifyOptions, verify_files
     from .verify.reduce import ReduceOptions, reduce_file
     from .verify.saved import JudgeOptions, judge_results
+    from .verify.share import ShareOptions, share_file
 
 __all__ = [
     "AuditOptions",
@@ -61,6 +62,7 @@ __all__ = [
     "Result",
     "RunOptions",
     "Runner",
+    "ShareOptions",
     "SpecError",
     "Tensor",
     "Testcase",
@@ -91,6 +93,7 @@ __all__ = [
     "report_history",
     "run",
     "save",
+    "share_file",
     "tensor",
     "trace",
     "trace_module",
@@ -132,6 +135,8 @@ _LATER = {
     "report_history": "report.history",
     "ConvertOptions": "onnx.converting",
     "convert_file": "onnx.converting",
+    "ShareOptions": "verify.share",
+    "share_file": "verify.share",
     "BlamePassOptions": "verify.blame_pass",
     "blame_pass": "verify.blame_pass",
     "ReduceOptions": "verify.reduce",
