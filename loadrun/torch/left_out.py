@@ -32,10 +32,13 @@ _CONSTANT_WEIGHTS = {f"aten.{kind}.input" for kind in ("lstm", "gru", "rnn_tanh"
 class Selection(Protocol):
     """Which nodes of an exported program are left out of the graph."""
 
-    fallback: bool
-    """Whether a node is that cannot be lowered."""
-    weights: bool
-    """Whether parameters are inputs of the graph, so that nothing is computed from them beforehand."""
+    @property
+    def fallback(self) -> bool:
+        """Whether a node is that cannot be lowered."""
+
+    @property
+    def weights(self) -> bool:
+        """Whether parameters are inputs of the graph, so that nothing is computed from them beforehand."""
 
     def whole(self, node: Any) -> bool:
         """Tell whether a node is, so that its operator is not decomposed."""

@@ -122,7 +122,24 @@ def test_parameters_by_position_in_torchs_order(tmp_path):
     net, x = Perceptron().eval(), torch.rand(2, 4)
     path = str(tmp_path / "net.onnx")
     axes = {"i": {0: "b"}}
-    export(net, (x,), path, True, False, TrainingMode.EVAL, ["i"], ["o"], None, 13, None, True, None, None, axes, None)
+    export(
+        net,
+        (x,),
+        path,
+        True,
+        False,
+        TrainingMode.EVAL,
+        ["i"],
+        ["o"],
+        None,
+        13,
+        None,
+        True,
+        None,
+        None,
+        axes,
+        None,
+    )
     model = onnx.load(path)
     assert model.opset_import[0].version == 13
     assert [model.graph.input[0].name, model.graph.output[0].name] == ["i", "o"]
@@ -148,7 +165,11 @@ def test_whole_numbers_keep_64_bits():
     ):
         check(exported(f, (i,))[1], f, (i,))
     d = torch.tensor([[1.0, 1 + 1e-9]], dtype=torch.float64)
-    check(exported(lambda a: (a + 1e9 - 1e9, a < 1 + 5e-10), (d,))[1], lambda a: (a + 1e9 - 1e9, a < 1 + 5e-10), (d,))
+    check(
+        exported(lambda a: (a + 1e9 - 1e9, a < 1 + 5e-10), (d,))[1],
+        lambda a: (a + 1e9 - 1e9, a < 1 + 5e-10),
+        (d,),
+    )
 
 
 # Weights and names
@@ -168,7 +189,10 @@ def test_weights_as_inputs_in_the_order_of_the_state(stored):
 
 
 def test_names_go_on_to_the_weights():
-    net, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5)), torch.rand(2, 3, 6, 6)
+    net, x = (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5)),
+        torch.rand(2, 3, 6, 6),
+    )
     names = ["actual_input_1", *(f"learned_{i}" for i in range(4))]
     _, data = exported(net, x, input_names=names, output_names=["output1"])
     assert {t.name for t in graph_of(data).initializer} >= set(names[1:])
@@ -243,13 +267,17 @@ def test_operators_in_other_domains():
     kinds = [(n.domain, n.op_type) for n in graph_of(data).node]
     assert kinds == [("aten", "special_bessel_j0"), ("", "Mul")]
     with pytest.warns(TraceWarning, match="bessel_j0"):
-        _, data = exported(Bessel(), (X,), operator_export_type=torch.onnx.OperatorExportTypes.ONNX_ATEN_FALLBACK)
+        _, data = exported(
+            Bessel(), (X,), operator_export_type=torch.onnx.OperatorExportTypes.ONNX_ATEN_FALLBACK
+        )
     (node, _) = graph_of(data).node
     assert (node.domain, node.op_type) == ("org.pytorch.aten", "ATen")
     assert {a.name: a.s for a in node.attribute}["operator"] == b"special_bessel_j0"
     onnx.checker.check_model(onnx.load_from_string(data))
     with pytest.warns(TraceWarning, match="linalg_inv"):
-        _, data = exported(torch.linalg.inv, (torch.eye(3),), operator_export_type=OperatorExportTypes.ONNX_FALLTHROUGH)
+        _, data = exported(
+            torch.linalg.inv, (torch.eye(3),), operator_export_type=OperatorExportTypes.ONNX_FALLTHROUGH
+        )
 
 
 def test_all_operators_as_torchs():
@@ -276,7 +304,9 @@ def test_a_table_of_translations():
 
 @pytest.mark.parametrize("opset", [7, 9, 11, 13, 17, 21, 24])
 def test_opsets(opset):
-    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3), nn.Softmax(1))
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3), nn.Softmax(1)
+    )
     x = torch.rand(1, 1, 6, 6)
     _, data = exported(net.eval(), (x,), opset_version=opset)
     assert onnx.load_from_string(data).opset_import[0].version == opset
@@ -303,7 +333,7 @@ class Doubles(nn.Module):
 
 class Branches(nn.Module):
     def forward(self, x):
-        if bool(x.sum() > 2):  # noqa: SIM108
+        if bool(x.sum() > 2):
             y = x * 2
         else:
             y = x - 1
@@ -314,7 +344,7 @@ class Nested(nn.Module):
     def forward(self, x):
         k = x * 1
         for _ in range(int(x[0, 0])):
-            if bool(k.sum() > 10):  # noqa: SIM108
+            if bool(k.sum() > 10):
                 k = k - x
             else:
                 k = k + 3
@@ -405,7 +435,9 @@ def test_without_dynamic_axes_sizes_are_fixed():
 def test_axes_of_size_one_and_results_of_one_element():
     net = nn.Conv2d(1, 1, 3)
     for size in (3, 6):
-        _, data = exported(net, (torch.rand(1, 1, size, size),), input_names=["a"], dynamic_axes={"a": [0, 2, 3]})
+        _, data = exported(
+            net, (torch.rand(1, 1, size, size),), input_names=["a"], dynamic_axes={"a": [0, 2, 3]}
+        )
         check(data, net, (torch.rand(4, 1, 7, 9),))
 
 
@@ -416,7 +448,12 @@ def test_names_of_equal_sizes_may_differ():
 
 @pytest.mark.parametrize(
     "shapes",
-    [{"x": {0: torch.export.Dim("n")}}, ({0: torch.export.Dim.DYNAMIC},), {"x": {0: "n"}}, [{0: "n", 1: None}]],
+    [
+        {"x": {0: torch.export.Dim("n")}},
+        ({0: torch.export.Dim.DYNAMIC},),
+        {"x": {0: "n"}},
+        [{0: "n", 1: None}],
+    ],
 )
 def test_dynamic_shapes(shapes):
     _, data = exported(Sum(), (X,), input_names=["q"], dynamic_shapes=shapes)
@@ -463,7 +500,14 @@ def test_files_of_an_export(tmp_path):
         verify=True,
     )
     names = {p.name for p in tmp_path.iterdir()}
-    assert names >= {"net.onnx", "net.onnx.data", "net.md", "net.pt2", "net.profile.txt", "net.test_data_set_0"}
+    assert names >= {
+        "net.onnx",
+        "net.onnx.data",
+        "net.md",
+        "net.pt2",
+        "net.profile.txt",
+        "net.test_data_set_0",
+    }
     assert (tmp_path / "net.md").read_text().strip() == made.report.strip()
     check(str(tmp_path / "net.onnx"), net, (x,))
 

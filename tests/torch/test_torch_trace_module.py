@@ -46,7 +46,9 @@ def test_the_third_position_is_optimize():
     inputs = {"forward": {"x": A}}
     made = loadrun.jit.trace_module(net, inputs, None, True, None, 1e-5, True, False, None, unit, True, True)
     torch.testing.assert_close(made(A), net(A).detach())
-    trace = loadrun.jit.trace(net, A, None, True, [A, torch.rand(2, 1, 5, 5)], 1e-4, True, False, None, unit, None, True)
+    trace = loadrun.jit.trace(
+        net, A, None, True, [A, torch.rand(2, 1, 5, 5)], 1e-4, True, False, None, unit, None, True
+    )
     torch.testing.assert_close(trace(A), net(A).detach())
 
 
@@ -60,7 +62,9 @@ def test_checks_run_at_their_own_sizes():
         def forward(self, x):
             return x * 2 if x.shape[0] < 5 else x * 3
 
-    made = loadrun.trace_module(Sized(), {"forward": torch.ones(3)}, check_inputs=[{"forward": torch.ones(7)}])
+    made = loadrun.trace_module(
+        Sized(), {"forward": torch.ones(3)}, check_inputs=[{"forward": torch.ones(7)}]
+    )
     assert (made(torch.ones(4))[0], made(torch.ones(6))[0]) == (2, 3)
 
 
