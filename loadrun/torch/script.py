@@ -389,6 +389,7 @@ _PRIM: dict[str, Callable[..., Any]] = {
     "prim::is_nested": lambda x: False,
     # As in training: without gradients torch's layers take one fused call that nothing else has.
     "aten::is_grad_enabled": lambda: True,
+    "prim::requires_grad": lambda x: True,
     "prim::unchecked_cast": lambda x: x,
     "prim::unchecked_unwrap_optional": lambda x: x,
     "prim::Uninitialized": lambda: None,
