@@ -29,6 +29,7 @@ from ..tensors.access import (
     variable_of,
 )
 from ..tensors.naming import scope
+from ..tracing.recorder import loses_float64
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
 from .exporting import NO_COMPLEX, WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
@@ -72,6 +73,7 @@ class Interpreter:
         places: source lines by the names of operators, "" for a name that several have.
         variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes; of a
             complex value both parts.
+        coarse: operators that give float64 and are computed in float32.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Interpreter:
         self.places: dict[str, str] = {}
         self.constants = _constants(program)
         self.problems: list[LoweringProblem] = []
+        self.coarse: dict[str, None] = {}
         self.variables: dict[str, tuple[Var, bool]] = {}
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
@@ -202,10 +205,13 @@ class Interpreter:
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
                 rounds = name.split(".")[1] not in _MOVES
-                found = _settled(lowering.function(call, *args, **kwargs), call.fake, rounds)
+                found = lowering.function(call, *args, **kwargs)
+                if loses_float64(r.opr for r in entries[before:]) and _is_wide(call.fake):
+                    self.coarse.setdefault(name)
+                found = _settled(found, call.fake, rounds)
             if top:
-                self.types[node.name] = {e.opr.type for e in entries[before:]}
-                self._place(node, [e.opr.name or "" for e in entries[before:]])
+                self.types[node.name] = {r.opr.type for r in entries[before:]}
+                self._place(node, [r.opr.name or "" for r in entries[before:]])
             return found
         except UnsupportedCallError as error:
             why = str(error)
@@ -295,6 +301,11 @@ def _attribute(module: Any, target: str) -> Any:
     for part in target.split("."):
         found = getattr(found, part)
     return constants(found, target) if isinstance(found, torch.Tensor) else found
+
+
+def _is_wide(fake: Any) -> bool:
+    first = fake[0] if isinstance(fake, (list, tuple)) and fake else fake
+    return getattr(first, "dtype", None) in (torch.float64, torch.complex128)
 
 
 _MOVES = frozenset(

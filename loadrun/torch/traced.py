@@ -407,6 +407,10 @@ class Traced(ModuleAttributes, Dumps):
                 wide.setdefault(fake.dtype, []).append(spec.target or spec.arg.name)
         for dtype, names in wide.items():
             self.notes.append(f"{str(dtype)[6:]} is {_NARROWED[dtype]} in the graph: {', '.join(names)}")
+        coarse = ", ".join(self._interpreter.coarse)
+        if coarse:
+            self.notes.append(f"computed in float32 although it gives float64: {coarse}")
+            warnings.warn(f"float64 is computed in float32 by {coarse}", TraceWarning, stacklevel=5)
         kinds = torch.export.graph_signature.OutputKind
         changed = [
             s.target for s in self.program.graph_signature.output_specs if s.kind == kinds.BUFFER_MUTATION

@@ -22,11 +22,13 @@ from .elemwise_float import SINGLE, compose
 from .emitter import NodeEmitter, UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
-__all__ = ["convert", "integer_elem", "is_wide", "multiply_high", "round_shift"]
+__all__ = ["convert", "multiply_high", "round_shift"]
 
 _BOOL = {mode: row.onnx for mode, row in ROWS.items() if row.onnx and row.real is None}
 _INTEGER: Registry[M, Callable[..., str]] = Registry("mode on integers")
 _on_integers = _INTEGER.register
+_UNSIGNED: Registry[M, Callable[..., str]] = Registry("mode on unsigned integers of 32 and 64 bits")
+_on_unsigned = _UNSIGNED.register
 _SELECTS = modes(ModeTrait.SELECTS)
 
 
@@ -114,12 +116,6 @@ def _float(w: OnnxWriter, opr: Opr, mode: M, dtype: DType, args: list[str]) -> s
     if dtype.name == "Float16" and mode not in SINGLE and mode not in _SELECTS:
         wide = [w.cast(a, ElemType.FLOAT) for a in args]
         return w.cast(compose(w, mode, *wide), ElemType.FLOAT16)
-    if dtype.name == "Float64" and mode in (M.LT, M.LEQ, M.EQ):
-        compare = {M.LT: lambda a, b: w.op("Less", a, b), M.LEQ: w.leq, M.EQ: w.equal}[mode]
-        return w.cast(compare(*args), ElemType.DOUBLE)
-    if dtype.name == "Float64" and mode not in SINGLE:
-        w.note(opr, "float64 is computed in float32")
-        return w.cast(compose(w, mode, *(w.cast(a, ElemType.FLOAT) for a in args)), ElemType.DOUBLE)
     out = compose(w, mode, *args)
     return w.round_bfloat16(out) if dtype.name == "BFloat16" else out
 
@@ -140,18 +136,8 @@ def _bool(w: OnnxWriter, mode: M, args: list[str]) -> str:
 # Integers
 
 
-_NARROW = (M.RMULH, M.SHL, M.SHR)
-"""Modes that are written for integers of at most 32 bits."""
-
-
-def is_wide(dtype: DType) -> bool:
-    """Tell whether integers of a dtype do not fit int32."""
-    return dtype.np.kind in "iu" and dtype.np.itemsize + (dtype.np.kind == "u") > 4
-
-
-def integer_elem(dtype: DType) -> ElemType:
-    """Return the type in which integers of a dtype are computed."""
-    return ElemType.INT64 if is_wide(dtype) else ElemType.INT32
+def _i32(w: OnnxWriter, *values: int) -> str:
+    return w.const(np.array(values[0] if len(values) == 1 else values, np.int32))
 
 
 def _integer(w: OnnxWriter, mode: M, dtype: DType, args: list[str]) -> str:
@@ -159,19 +145,41 @@ def _integer(w: OnnxWriter, mode: M, dtype: DType, args: list[str]) -> str:
     elem = elem_of(dtype)
     if mode not in _INTEGER:
         raise UnsupportedOprError(f"{mode.name} of {dtype.name}")
-    if is_wide(dtype) and mode in _NARROW:
-        raise UnsupportedOprError(f"{mode.name} of {dtype.name}")
-    w.integer = integer_elem(dtype)
-    narrow = elem is not w.integer
-    wide = [w.cast(a, w.integer) for a in args] if narrow else args
+    narrow = elem is not w.whole
+    unsigned = dtype.is_wide and dtype.np.kind == "u"
+    if unsigned and mode in _UNSIGNED:
+        return _UNSIGNED[mode](w, *args)
+    wide = [w.cast(a, ElemType.INT32) for a in args] if narrow else args
     if mode is M.RMULH:
         a, b = (w.cast(v, ElemType.INT64) for v in wide)
         out = w.cast(multiply_high(w, dtype, a, b), ElemType.INT32)
-    elif mode is M.NEGATE and elem in (ElemType.UINT8, ElemType.UINT16):
-        out = w.op("Sub", _zero(w), wide[0])
+    elif mode is M.NEGATE and dtype.np.kind == "u":
+        out = w.op("Sub", _i32(w, 0), wide[0])
     else:
         out = _INTEGER[mode](w, *wide)
     return w.cast(out, elem) if narrow else out
+
+
+def _bit_shift(direction: str) -> Callable[..., str]:
+    def apply(w: NodeEmitter, x: str, y: str) -> str:
+        count = w.op("Mod", y, w.const(w.whole.numpy.type(8 * w.whole.numpy.itemsize)))
+        return w.op("BitShift", x, count, direction=direction)
+
+    return apply
+
+
+@_on_unsigned(M.FLOOR_DIV)
+def _unsigned_div(w: NodeEmitter, x: str, y: str) -> str:
+    return w.op("Div", x, y)
+
+
+@_on_unsigned(M.ABS, M.RELU)
+def _unsigned_itself(w: NodeEmitter, x: str) -> str:
+    return x
+
+
+_on_unsigned(M.SHL)(_bit_shift("LEFT"))
+_on_unsigned(M.SHR)(_bit_shift("RIGHT"))
 
 
 def _positive(w: NodeEmitter, x: str) -> str:
@@ -179,11 +187,7 @@ def _positive(w: NodeEmitter, x: str) -> str:
 
 
 def _zero(w: NodeEmitter) -> str:
-    return _number(w, 0)
-
-
-def _number(w: NodeEmitter, value: int) -> str:
-    return w.const(w.integer.numpy.type(value))
+    return w.const(np.int32(0))
 
 
 def _floor_div(w: NodeEmitter, x: str, y: str) -> str:
@@ -196,12 +200,12 @@ def _floor_div(w: NodeEmitter, x: str, y: str) -> str:
 @_on_integers(M.FLOOR_DIV)
 def _floor_div_wide(w: NodeEmitter, x: str, y: str) -> str:
     """Divide and floor in int64: the difference of int32 values may not fit."""
-    return w.cast(_floor_div(w, w.cast(x, ElemType.INT64), w.cast(y, ElemType.INT64)), w.integer)
+    return w.cast(_floor_div(w, w.cast(x, ElemType.INT64), w.cast(y, ElemType.INT64)), ElemType.INT32)
 
 
 def _compared(compare: Callable[[NodeEmitter, str, str], str]) -> Callable[..., str]:
     def apply(w: NodeEmitter, x: str, y: str) -> str:
-        return w.cast(compare(w, x, y), w.integer)
+        return w.cast(compare(w, x, y), ElemType.INT32)
 
     return apply
 
@@ -218,10 +222,11 @@ def _less(w: NodeEmitter, x: str, y: str) -> str:
 
 
 def _shift_power(w: NodeEmitter, count: str) -> str:
-    """Compute 2 to the power of a shift count, int64; counts are taken modulo 32."""
+    """Compute 2 to the power of a shift count, int64; counts are taken modulo the bits that are computed in."""
     w.need(11, "shifts of integers")
-    k = w.op("Mod", w.cast(count, ElemType.INT64), w.const(np.int64(32)))
-    table = w.const(np.left_shift(np.ones(32, np.int64), np.arange(32)))
+    bits = 8 * w.whole.numpy.itemsize
+    k = w.op("Mod", w.cast(count, ElemType.INT64), w.const(np.int64(bits)))
+    table = w.const(np.left_shift(np.ones(bits, np.int64), np.arange(bits)))
     return w.op("Gather", table, k, axis=0)
 
 
@@ -259,7 +264,7 @@ def _select(condition: Callable[[NodeEmitter, str, str], str]) -> Callable[..., 
 
 _on_integers(M.RELU)(lambda w, x: _max(w, x, _zero(w)))
 _on_integers(M.NEGATE)(lambda w, x: w.op("Neg", x))
-_on_integers(M.RELU6)(lambda w, x: _min(w, _max(w, x, _zero(w)), _number(w, 6)))
+_on_integers(M.RELU6)(lambda w, x: _min(w, _max(w, x, _zero(w)), w.const(np.int32(6))))
 _on_integers(M.SQUARE)(lambda w, x: w.op("Mul", x, x))
 _on_integers(M.SIGN)(lambda w, x: w.op("Sign", x))
 _on_integers(M.ABS_GRAD)(lambda w, x, y: w.where(_positive(w, x), y, w.op("Neg", y)))
@@ -267,8 +272,12 @@ _on_integers(M.ADD)(lambda w, x, y: w.op("Add", x, y))
 _on_integers(M.SUB)(lambda w, x, y: w.op("Sub", x, y))
 _on_integers(M.MUL)(lambda w, x, y: w.op("Mul", x, y))
 _on_integers(M.MOD)(lambda w, x, y: w.op("Mod", x, y))
-_on_integers(M.SIGMOID_GRAD)(lambda w, x, y: w.op("Mul", w.op("Mul", x, w.op("Sub", _number(w, 1), x)), y))
-_on_integers(M.TANH_GRAD)(lambda w, x, y: w.op("Mul", w.op("Sub", _number(w, 1), w.op("Mul", x, x)), y))
+_on_integers(M.SIGMOID_GRAD)(
+    lambda w, x, y: w.op("Mul", w.op("Mul", x, w.op("Sub", w.const(np.int32(1)), x)), y)
+)
+_on_integers(M.TANH_GRAD)(
+    lambda w, x, y: w.op("Mul", w.op("Sub", w.const(np.int32(1)), w.op("Mul", x, x)), y)
+)
 _on_integers(M.SWITCH_GT0)(lambda w, x, y: w.where(_positive(w, x), y, _zero(w)))
 _on_integers(M.LT)(_compared(_less))
 _on_integers(M.LEQ)(_compared(_leq_ints))

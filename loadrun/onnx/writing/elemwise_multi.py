@@ -9,10 +9,10 @@ from ...graph.params import ElemwiseMultiTypeMode as M
 from ...ops.elemwise.modes import promote
 from ...ops.elemwise.table import ModeTrait, modes
 from ..encode import ElemType
-from .elemwise import convert, integer_elem, multiply_high, round_shift
+from .elemwise import convert, multiply_high, round_shift
 from .elemwise_float import compose, stepwise_h_swish
 from .emitter import UnsupportedOprError
-from .writer import OnnxWriter, elem_of, float_elem, translation
+from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
@@ -72,7 +72,7 @@ def _compare(w: OnnxWriter, opr: Opr, mode: M) -> str:
         if mode is M.EQ:
             return w.op("Not", w.op("Xor", a, b))
         return w.op("And", w.op("Not", a), b) if mode is M.LT else w.op("Or", w.op("Not", a), b)
-    through = float_elem(common) if common.is_float else integer_elem(common)
+    through = ElemType.FLOAT if common.is_float else ElemType.INT32
     if elem_of(common) is not through:
         a, b = w.cast(a, through), w.cast(b, through)
     if mode is M.LT:

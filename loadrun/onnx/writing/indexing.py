@@ -213,7 +213,7 @@ def _scatter(w: OnnxWriter, opr: Opr, index: str, value: str, add: bool) -> str:
         return w.op("ScatterND", x, index, value)
     w.need(16, "adding to elements of a tensor")
     elem = elem_of(dtype)
-    if elem not in (ElemType.FLOAT, ElemType.INT32, ElemType.INT64, ElemType.DOUBLE):
+    if elem not in (ElemType.FLOAT, ElemType.INT32):
         wide = ElemType.FLOAT if dtype.is_float else ElemType.INT32
         out = w.op("ScatterND", w.cast(x, wide), index, w.cast(value, wide), reduction="add")
         return w.cast(out, elem)

@@ -10,9 +10,8 @@ from ...graph.params import Cross, MatrixMul
 from ...graph.params import MatrixMulFormat as Format
 from ...ops.shape import axis_of
 from ..encode import ElemType
-from .elemwise import convert, integer_elem
 from .emitter import UnsupportedOprError
-from .writer import REASONS, OnnxWriter, elem_of, float_elem, translation
+from .writer import REASONS, OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
@@ -48,9 +47,8 @@ def _product(w: OnnxWriter, x: str, y: str, a: DType, b: DType, target: DType) -
         if a.name == "Float16":
             return w.op("MatMul", x, y)
         return w.stored(w.op("MatMul", x, y), target)
-    if a.np.itemsize >= 4 and not a.is_quantized:
-        w.need(9, "products of integers")
-        return convert(w, w.op("MatMul", x, y), a, target)
+    if a.is_wide:
+        return w.op("MatMul", x, y)
     if a.name == "Int16" or w.opset < 10:
         return w.cast(w.op("MatMul", *(_centred_ints(w, v, t) for v, t in ((x, a), (y, b)))), elem_of(target))
     x, first = w.unsigned(x, a)
@@ -93,7 +91,7 @@ def dot(w: OnnxWriter, opr: Opr) -> str:
     """Compute the sum of products."""
     a, b = opr.inputs
     dtype = w.dtype(a)
-    wide = float_elem(dtype) if dtype.is_float else integer_elem(dtype)
+    wide = ElemType.FLOAT if dtype.is_float else ElemType.INT32
     x, y = (w.name(v) if elem_of(dtype) is wide else w.cast(w.name(v), wide) for v in (a, b))
     out = w.reduce("ReduceSum", w.op("Mul", x, y), [0])
     if dtype.is_float:

@@ -12,9 +12,8 @@ from ...graph.params import ReduceMode as Mode
 from ...ops.reduce import target_axes
 from ...ops.shape import axis_of
 from ..encode import ElemType
-from .elemwise import integer_elem, is_wide
 from .emitter import UnsupportedOprError
-from .writer import OnnxWriter, elem_of, float_elem, translation
+from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
@@ -82,7 +81,7 @@ def _reduced(w: OnnxWriter, opr: Opr, x: str, source: DType, target: DType, axes
     if source.is_quantized:
         return _quantized(w, p, x, source, target, axes)
     if source.is_float:
-        if source.np != np.float32 and source.name != "Float64":
+        if source.np != np.float32:
             x = w.cast(x, ElemType.FLOAT)
         return w.stored(w.reduce(_KINDS[p.mode], x, axes), target)
     if p.data_type != Kind.DEFAULT:
@@ -92,22 +91,21 @@ def _reduced(w: OnnxWriter, opr: Opr, x: str, source: DType, target: DType, axes
 
 def _integer(w: OnnxWriter, p: Reduce, x: str, dtype: DType, axes: list[int], sizes: tuple[int, ...]) -> str:
     elem = elem_of(dtype)
-    whole = integer_elem(dtype)
-    wide = w.cast(x, whole) if elem is not whole else x
+    wide = w.cast(x, ElemType.INT32) if elem is not ElemType.INT32 else x
     if p.mode in (Mode.PRODUCT, Mode.SUM_SQR):
         # Runtimes compute these in floats; in int64 the low bits, which are those of the wrapped result, are right.
         out = w.reduce(_KINDS[p.mode], w.cast(wide, ElemType.INT64), axes)
-        return w.cast(out if is_wide(dtype) else w.cast(out, ElemType.INT32), elem)
+        return w.cast(w.cast(out, ElemType.INT32), elem)
     if p.mode != Mode.MEAN:
         out = w.reduce(_KINDS[p.mode], wide, axes)
-        return out if elem is whole else w.cast(out, elem)
+        return out if elem is ElemType.INT32 else w.cast(out, elem)
     if len(axes) > 1:
         raise UnsupportedOprError("the mean of integers over several axes, which MegEngine truncates at each")
     total = w.reduce("ReduceSum", wide, axes)
-    if elem is not whole:
-        total = w.cast(w.cast(total, elem), whole)
-    out = w.op("Div", total, w.const(whole.numpy.type(sizes[0])))
-    return out if elem is whole else w.cast(out, elem)
+    if elem is not ElemType.INT32:
+        total = w.cast(w.cast(total, elem), ElemType.INT32)
+    out = w.op("Div", total, w.const(np.int32(sizes[0])))
+    return out if elem is ElemType.INT32 else w.cast(out, elem)
 
 
 def _quantized(w: OnnxWriter, p: Reduce, x: str, source: DType, target: DType, axes: list[int]) -> str:
@@ -132,7 +130,7 @@ def cumsum(w: OnnxWriter, opr: Opr) -> str:
     dtype = w.dtype(x)
     elem = elem_of(dtype)
     axis = w.const(np.int64(axis_of(p.axis, w.rank(x))))
-    wide = float_elem(dtype) if dtype.is_float else integer_elem(dtype)
+    wide = ElemType.FLOAT if dtype.is_float else ElemType.INT32
     value = w.name(x) if elem is wide else w.cast(w.name(x), wide)
     out = w.op("CumSum", value, axis, exclusive=int(p.exclusive), reverse=int(p.reverse))
     if dtype.is_float:

@@ -8,13 +8,12 @@ from ...graph import Opr, Var
 from ...graph import params as P
 from ...ops.shape import c_cast
 from ..encode import ElemType
-from .elemwise import integer_elem
 from .emitter import Dim
 from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
-_FULL = (ElemType.FLOAT, ElemType.DOUBLE, ElemType.INT32, ElemType.INT64)
+_FULL = (ElemType.FLOAT, ElemType.INT32, ElemType.INT64)
 
 
 def _orderable(w: OnnxWriter, var: Var) -> tuple[str, ElemType]:
@@ -33,7 +32,7 @@ def _back(w: OnnxWriter, x: str, elem: ElemType) -> str:
 def argmax(w: OnnxWriter, opr: Opr) -> str:
     """Emit ArgMax and ArgMin: the first of equal elements."""
     (x,) = opr.inputs
-    value, _ = _orderable(w, x)
+    value = w.cast(w.name(x), ElemType.FLOAT) if elem_of(w.dtype(x)) is not ElemType.FLOAT else w.name(x)
     kind = "ArgMax" if opr.type == "Argmax" else "ArgMin"
     return w.cast(w.op(kind, value, axis=opr.get(P.Axis).axis, keepdims=1), ElemType.INT32)
 
@@ -105,9 +104,8 @@ def _condition(w: OnnxWriter, mask: Var, p: P.CondTake) -> str:
         number = w.const(np.int32(bool(c_cast(p.val, np.dtype("?")))))
         value = w.cast(w.name(mask), ElemType.INT32)
     elif dtype.np.kind in "iu":
-        whole = integer_elem(dtype)
-        number = w.const(whole.numpy.type(c_cast(p.val, dtype.np)))
-        value = w.cast(w.name(mask), whole) if elem_of(dtype) is not whole else w.name(mask)
+        number = w.const(np.int32(c_cast(p.val, dtype.np)))
+        value = w.cast(w.name(mask), ElemType.INT32) if dtype.np != np.int32 else w.name(mask)
     else:
         number, value = w.f32(p.val), w.float(mask)
         if p.mode in (P.CondTakeMode.EQ, P.CondTakeMode.NEQ):
