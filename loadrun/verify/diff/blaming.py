@@ -145,7 +145,8 @@ def blame(
         for var in opr.outputs:
             clean[var.id] = behind
     roots = [r for r in rows if not r.agrees and clean[r.var.id] and r.var.id not in differing]
-    roots = [replace(r, between=_uncompared(r.opr, state)) for r in roots]
+    # Each of many suspects may have the whole model before it.
+    roots[:_MOST] = [replace(r, between=_uncompared(r.opr, state)) for r in roots[:_MOST]]
     if matching is None:
         return roots
     seen: dict[int, SuspectVar] = {}
