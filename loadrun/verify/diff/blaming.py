@@ -102,9 +102,7 @@ def unexplained(
     """
     state = {r.var.id: r for r in rows}
     changed = {c.var.id for c in constants}
-    weights = {
-        c.var.id for c in constants if (c.var.shape is None or len(c.var.shape) > 1) and not c.is_scaled
-    }
+    weights = {c.var.id for c in constants if c.is_weight and not c.is_scaled}
     certain = {r.var.id for r in rows if not r.agrees and any(v.id in weights for v in r.opr.inputs)}
     for opr in graph.oprs:
         off = [v.id for v in opr.inputs if v.id in state and not state[v.id].agrees]
