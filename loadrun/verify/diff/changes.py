@@ -36,6 +36,12 @@ class Constant:
     expected: float
     is_scaled: bool = False
 
+    @property
+    def is_weight(self) -> bool:
+        """Whether it has more than one axis with several elements, which a bias has not."""
+        shape = self.var.owner.tensors[self.var.index].shape or ()
+        return sum(n > 1 for n in shape) > 1
+
 
 def changed_constants(graph: Graph, matching: Matching) -> list[Constant]:
     """List matched constants of one shape and dtype whose values are not the same."""
