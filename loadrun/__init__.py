@@ -1,7 +1,7 @@
 """loadrun: replay, verify, benchmark and explain models with embedded testcases."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .base.version import __version__
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .verify.against import check
     from .verify.audit import AuditOptions, audit_files
     from .verify.bench.files import BenchOptions, bench_files
+    from .verify.blame_pass import BlamePassOptions, blame_pass
     from .verify.diff.files import DiffOptions, diff_files
     from .verify.pack.describing import describe_engine, describe_files
     from .verify.pack.files import pack_file
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
     from .verify.pack.packing import Packer
     from .verify.pack.unpacking import UnpackOptions, unpack_file
     from .verify.pack.verifying import VerifyOptions, verify_files
+    from .verify.reduce import ReduceOptions, reduce_file
     from .verify.saved import JudgeOptions, judge_results
 
 __all__ = [
     "AuditOptions",
     "BenchOptions",
+    "BlamePassOptions",
     "Bundle",
     "CompareOptions",
     "ConvertOptions",
@@ -53,6 +56,7 @@ __all__ = [
     "Packer",
     "Parameter",
     "ProfileOptions",
+    "ReduceOptions",
     "Replay",
     "Result",
     "RunOptions",
@@ -67,6 +71,7 @@ __all__ = [
     "__version__",
     "audit_files",
     "bench_files",
+    "blame_pass",
     "check",
     "compare_reports",
     "convert_file",
@@ -80,6 +85,7 @@ __all__ = [
     "pack_file",
     "profile_file",
     "random_inputs",
+    "reduce_file",
     "register_engine",
     "replay_files",
     "report_history",
@@ -126,6 +132,10 @@ _LATER = {
     "report_history": "report.history",
     "ConvertOptions": "onnx.converting",
     "convert_file": "onnx.converting",
+    "BlamePassOptions": "verify.blame_pass",
+    "blame_pass": "verify.blame_pass",
+    "ReduceOptions": "verify.reduce",
+    "reduce_file": "verify.reduce",
     "DiffOptions": "verify.diff.files",
     "diff_files": "verify.diff.files",
     "DumpOptions": "dump.options",
@@ -161,6 +171,7 @@ _PACKAGES = frozenset(
         "graph",
         "inputs",
         "inputspec",
+        "jit",
         "megengine",
         "onnx",
         "ops",
@@ -179,7 +190,7 @@ _PACKAGES = frozenset(
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _PACKAGES:
         return import_module(f".{name}", __name__)
     if name in _LATER:
@@ -189,4 +200,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the names that are there, those included that are loaded when they are first asked for."""
-    return sorted({*globals(), *_PACKAGES, *_LATER} - {"import_module", "Any", "TYPE_CHECKING"})
+    return sorted({*globals(), *_PACKAGES, *_LATER} - {"import_module", "TYPE_CHECKING"})

@@ -272,6 +272,7 @@ class Bundle:
         guarded: gives the graph with operators that refuse sizes for which it does not hold, where there are such;
             see `lasting`.
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
+        expressible: gives the graph of what can be expressed of a file with a `refusal`, None where it is not known.
         taken: a sentence on the sizes that the graph was made for, where neither the file nor data tell them.
     """
 
@@ -295,6 +296,7 @@ class Bundle:
     guarded: Callable[[], Graph] | None = None
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
+    expressible: Callable[[], Graph] | None = None
 
     def __repr__(self) -> str:
         """Say what the file holds in a few lines; `loadrun info` says more.

@@ -29,6 +29,8 @@ RECORDS: dict[str, tuple[type, ...]] = {
     "judge": (loadrun.JudgeOptions,),
     "compare": (loadrun.CompareOptions,),
     "diff": (loadrun.DiffOptions,),
+    "reduce": (loadrun.ReduceOptions,),
+    "blame-pass": (loadrun.BlamePassOptions,),
     "bench": (loadrun.BenchOptions, loadrun.ProfileOptions),
     "convert": (loadrun.ConvertOptions,),
     "info": (loadrun.ModelOptions,),

@@ -6,6 +6,9 @@ Each also subclasses the builtin that a caller would reach for by habit, so that
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 __all__ = [
     "EngineError",
     "FormatError",
@@ -25,8 +28,25 @@ __all__ = [
 ]
 
 
+E = TypeVar("E", bound="LoadRunError")
+
+
 class LoadRunError(Exception):
     """Base of all errors that a user of loadrun can cause."""
+
+    def explained(self: E, text: str) -> E:
+        """Add what was found to a message that is MegEngine's own, which scripts compare.
+
+        Tracebacks show it below the message, as a note; before Python 3.11, which has no notes, it ends the message.
+
+        >>> str(TraceError("trace error because operator mismatch").explained("SUB for ADD")).partition(":")[0]
+        'trace error because operator mismatch'
+        """
+        if hasattr(self, "add_note"):
+            self.add_note(text)
+        else:
+            self.args = (f"{self.args[0]}: {text}", *self.args[1:])
+        return self
 
 
 class FormatError(LoadRunError, ValueError):
@@ -67,7 +87,13 @@ class OutOfMemoryError(EngineError, MemoryError):
 
 
 class UnsupportedError(EngineError):
-    """A graph holds an operator that no numpy kernel can stand for (a vendor runtime, a custom operator)."""
+    """A graph holds an operator that no numpy kernel can stand for (a vendor runtime, a custom operator).
+
+    Attributes:
+        expressible: gives the graph of what can be expressed of the file, None where nothing is known of it.
+    """
+
+    expressible: Callable[[], object] | None = None
 
 
 class TraceWarning(UserWarning):

@@ -12,6 +12,7 @@ import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from .errors import UsageError
@@ -328,13 +329,13 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
         with _naming_short_writes(target), io.BufferedWriter(_Raw(path, "wb", target)) as f:
             yield f
         return
-    import tempfile  # for start-up
+    import secrets  # for start-up
 
     _sweep(path)
-    fd, temporary = tempfile.mkstemp(prefix=_prefix(path), suffix=_PART, dir=path.parent)
-    os.close(fd)
+    # The name is known before the file is there, so that no signal comes between making it and removing it.
+    temporary = path.parent / f"{_prefix(path)}{secrets.token_hex(8)}{_PART}"
     try:
-        raw = _Raw(temporary, "wb", target)
+        raw = _Raw(temporary, "xb", target)
         with _naming_short_writes(target), io.BufferedWriter(raw) as f:
             if append and path.exists():
                 with path.open("rb") as old:
@@ -347,7 +348,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
         os.chmod(temporary, mode & 0o777)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -370,10 +371,10 @@ class _Raw(io.FileIO):
     """
 
     def __init__(self, path: str | os.PathLike[str] | int, mode: str, target: str | os.PathLike[str]) -> None:
-        super().__init__(path, mode)
+        super().__init__(path, mode, opener=_private if mode == "xb" else None)
         self._target = os.fspath(target)
 
-    def write(self, data: Any, /) -> int:
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer; its type has a name since Python 3.12
         """Write bytes; how many were written."""
         try:
             return super().write(data)
@@ -386,6 +387,11 @@ class _Raw(io.FileIO):
             os.fsync(self.fileno())
         except OSError as e:
             raise OSError(e.errno, e.strerror, self._target) from None
+
+
+def _private(name: str, flags: int) -> int:
+    """Open a file that nobody else reads before it is complete."""
+    return os.open(name, flags, 0o600)
 
 
 @contextmanager
@@ -451,12 +457,17 @@ def _prefix(path: Path) -> str:
     return f".{path.name[:100]}."
 
 
+@lru_cache(maxsize=8)
+def _hidden_parts(folder: Path) -> tuple[str, ...]:
+    """List the temporaries in a folder: once, since a command may write thousands of files into one."""
+    with os.scandir(folder) as entries:
+        return tuple(e.name for e in entries if e.name.startswith(".") and e.name.endswith(_PART))
+
+
 def _sweep(path: Path) -> None:
     """Remove what killed processes left of earlier tries to write the same file or folder."""
-    random = re.compile(re.escape(_prefix(path)) + r"[a-z0-9_]{8}" + re.escape(_PART))
-    with os.scandir(path.parent) as entries:
-        left = [e.path for e in entries if e.name.startswith(".") and random.fullmatch(e.name)]
-    for old in left:
+    random = re.compile(re.escape(_prefix(path)) + r"[a-z0-9_]{8,16}" + re.escape(_PART))
+    for old in (os.path.join(path.parent, n) for n in _hidden_parts(path.parent) if random.fullmatch(n)):
         try:
             found = os.lstat(old)
             if time.time() - found.st_mtime < _STALE:

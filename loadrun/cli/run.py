@@ -346,7 +346,7 @@ class _RunDisplay:
 
 
 def _note(result: Result, spots: list[str]) -> None:
-    """Where a result fails or was not compared, in few words."""
+    """Say in few words where a result fails or was not compared."""
     case = "" if result.index is None else f"testcase {result.index}"
     if result.choice is not None:
         case = f"{case} {clean(result.choice, 60)}".lstrip()

@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -30,7 +31,7 @@ from .json_arrays import json_arrays
 __all__ = ["image_array", "image_loss", "members", "read_array", "read_json", "read_npy"]
 
 _DTYPE = re.compile(r"[<>|=]?([?]|b1|f[248]|f1[26]|c(8|16|24|32)|[iu][1248])")
-"""Long double and complex numbers as well, of which MegEngine keeps what float64 holds of the real part."""
+"""Long double numbers as well, of which MegEngine keeps what float64 holds."""
 _MAX_HEADER = 2**16
 _PART = 2**22
 _SMALL_NPZ = 2**28
@@ -89,7 +90,7 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
         path: name for messages.
 
     Returns:
-        numbers or booleans in the machine's byte order; a 0-d array has shape (1,).
+        numbers, complex ones included, or booleans in the machine's byte order; a 0-d array has shape (1,).
 
     Raises:
         InputError: the header is malformed, the data are fewer than it says, or they are not numbers.
@@ -130,8 +131,11 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
         values: Array = flat != 0
     else:
         with np.errstate(all="ignore"):
-            values = flat.view(dtype).astype(dtype.newbyteorder("="), copy=False).real
-            values = values.astype(np.float64) if values.dtype.itemsize > 8 else values
+            values = flat.view(dtype).astype(dtype.newbyteorder("="), copy=False)
+            if dtype.kind == "c":
+                values = values.astype(np.complex128) if values.dtype.itemsize > 16 else values
+            elif values.dtype.itemsize > 8:
+                values = values.astype(np.float64)
     array = values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
     return array.reshape(1) if array.ndim == 0 else array
 
@@ -267,7 +271,7 @@ def _depth(raw: bytes) -> tuple[int, bool]:
     return (int(head[1]).bit_length() if head else 0), False
 
 
-def _cv2(why: str) -> Any:
+def _cv2(why: str) -> ModuleType:
     """Import OpenCV, which images alone need.
 
     Raises:
@@ -303,7 +307,7 @@ def _decoded(raw: bytes, kind: str, path: str) -> Array:
 
 
 @contextmanager
-def _quiet(cv2: Any) -> Iterator[None]:
+def _quiet(cv2: ModuleType) -> Iterator[None]:
     """Silence OpenCV's log: it would write to standard error by itself, with bytes of the file."""
     known = getattr(getattr(cv2, "utils", None), "logging", None)
     before = known.getLogLevel() if known is not None else 0

@@ -71,6 +71,7 @@ _MODULES = frozenset(
         "random",
         "serialization",
         "tools",
+        "traced_module",
         "utils",
     ]
 )

@@ -79,7 +79,7 @@ def limited(budget: FoldingBudget | None) -> Iterator[None]:
 
 
 def unlimited() -> bool:
-    """Whether nothing is counted."""
+    """Tell whether nothing is counted."""
     return _local.budget is None
 
 

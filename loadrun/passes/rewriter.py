@@ -201,7 +201,9 @@ class Rewriter:
         if self._stands:
             raise _Grows
         comp_node = list(like.comp_node) if like is not None else []
-        opr = Opr(type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype)
+        opr = Opr(
+            type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype, exact=self.new.exact
+        )
         opr.comp_node = comp_node
         if like is not None:
             opr.priority = like.priority

@@ -87,7 +87,7 @@ class Cluster:
             raise
 
     def _checked(self, address: str) -> int:
-        """How many tasks the cluster runs at once, after a look at what its workers have."""
+        """Return how many tasks the cluster runs at once, by the threads of its workers."""
         self._client.wait_for_workers(1, timeout=_CONNECT)
         try:
             found = set(self._client.run(_version).values())
@@ -250,7 +250,7 @@ class _ThreadWorker:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def store(self, sent: _Sent) -> str:
-        """Where a file that was sent lies now."""
+        """Return the path of a file that was sent."""
         path = self.folder / f"{blake2b(sent.data, digest_size=16).hexdigest()}{Path(sent.name).suffix}"
         if path not in self.names:
             while len(self.names) >= _KEPT:

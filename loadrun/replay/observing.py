@@ -67,7 +67,7 @@ def _cases(bundle: Bundle, seed: int) -> list[Testcase]:
 
 
 def _wrong(path: str, options: RunOptions, bundle: Bundle, cases: list[Testcase]) -> Iterator[str]:
-    """Where values that are not finite or out of range begin, testcase by testcase."""
+    """Find where values that are not finite or out of range begin, testcase by testcase."""
     for i, case in enumerate(cases):
         model = bare(bundle.for_data(case.arrays))
         found = watch(model, case.inputs, limit=options.range, seed=options.seed)

@@ -83,7 +83,7 @@ class Worker:
                     continue
 
     def died_of(self) -> str:
-        """How the process ended, in words."""
+        """Say how the process ended."""
         code = self.process.wait()
         if code >= 0:
             return f"the process that ran it ended with exit code {code}"

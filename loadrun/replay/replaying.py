@@ -26,7 +26,6 @@ from ..ops.numeric.parallel import set_threads, threads
 from .events import Closed, Event, Explained, Opened, Replayed, Task, Warned
 from .options import ReplayOptions, RunOptions
 from .reporting import Sinks, sinks
-from .retrying import retrying
 from .selecting import selected
 from .serial import serial
 
@@ -259,6 +258,8 @@ class Replay:
     @contextmanager
     def _retrying(self, tasks: Sequence[Task]) -> Iterator[Events]:
         with self._replaying(tasks) as events:
+            from .retrying import retrying  # for start-up
+
             yield retrying(events, self._replaying, self.options.retries)
 
     def _replaying(self, tasks: Sequence[Task]) -> AbstractContextManager[Events]:

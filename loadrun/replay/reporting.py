@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..base.errors import UsageError
 from ..base.files import FileNames, check_targets, growing, replacing, text_file
 from ..base.version import __version__
 from ..runner import FileResult, Result
 from .events import Replayed
 from .options import PathName, RunOptions
-from .selecting import Selection
+from .selecting import ChosenFiles
 
 if TYPE_CHECKING:
     from ..report.html import HtmlWriter
@@ -37,7 +38,7 @@ class ReportWriter(Protocol):
         """Begin a file."""
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
 
     def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file."""
@@ -123,7 +124,7 @@ class Sinks:
 
 
 @contextmanager
-def sinks(options: RunOptions, files: Sequence[str], chosen: Selection) -> Iterator[Sinks]:
+def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Iterator[Sinks]:
     """Open the reports that the options ask for; left early, JSON lines say so and the others do not appear.
 
     Args:
@@ -170,11 +171,14 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: Selection) -> Itera
         if options.junit is not None:
             from ..report.junit import JUnitWriter  # for start-up
 
-            writers.append(JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about))
+            junit = JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about)
+            stack.callback(junit.discard)
+            writers.append(junit)
         if options.html is not None:
             from ..report.html import HtmlWriter  # for start-up
 
             drawing = HtmlWriter(stack.enter_context(text_file(options.html, "utf-8")), about)
+            stack.callback(drawing.discard)
             writers.append(drawing)
         saved = stack.enter_context(_results_file(options.save_results))
         yield Sinks(writers, drawing, saved, options.output, len(files) > 1)
@@ -214,6 +218,11 @@ def _results_file(target: PathName | None) -> Iterator[ResultWriter | None]:
         return
     from ..verify.saved import ResultWriter  # for start-up
 
+    if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+        raise UsageError(
+            f"--save-results {os.fspath(target)}: results are an archive, expected a regular file to write, "
+            "found a device or a pipe"
+        )
     with replacing(target) as raw:
         writer = ResultWriter(raw)
         try:

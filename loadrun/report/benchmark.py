@@ -27,7 +27,7 @@ _NEVER = 1 << 30
 
 
 def benchmark_table(found: Sequence[Measurement]) -> str:
-    """One line for each subject; times are milliseconds of one pass through all testcases."""
+    """Return a line for each subject; times are milliseconds of one pass through all testcases."""
     text = table(rows(found), columns(), range(1, 12))
     return text + "".join(f"\n{line}" for line in _refused(found))
 
@@ -74,7 +74,7 @@ def _refused(found: Sequence[Measurement]) -> list[str]:
 
 
 def comparisons(found: Sequence[Measurement]) -> list[str]:
-    """Every subject beside the first, whose passes it took turns with."""
+    """Compare every subject with the first, whose passes it alternated with."""
     subjects = [m.subject for m in found]
     return [
         _paired(found, m).text(_label(m.subject, subjects), _label(subjects[0], subjects)) for m in found[1:]

@@ -103,7 +103,7 @@ def changes(old: object, new: object, *, growth: float = 2.0, slower: float = 1.
 
 
 def same_checks(old: object, new: object) -> int:
-    """How many outputs both reports tell of."""
+    """Count the outputs that both reports tell of."""
     return len(_Report(old).outputs.keys() & _Report(new).outputs.keys())
 
 

@@ -77,7 +77,7 @@ class HtmlWriter:
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
         self._case = "-" if result.index is None else str(result.index)
         if result.choice is not None:
             self._case += f" {clean(result.choice, 60)}"
@@ -200,6 +200,10 @@ class HtmlWriter:
             out.write(part)
         out.write(f"<h2>Environment</h2>{pairs({**self._about, 'exit_code': exit_code})}")
         out.write(FOOT)
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop what was not written."""
         self._sections.close()
 
 

@@ -75,7 +75,7 @@ class JsonWriter:
         self._next, self._comma = ",\n", "\n"
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file; values of outputs are left out."""
+        """Take a result of the file; values of outputs are left out."""
         self.file.write(self._comma + "    " + _line({**result_data(result), **(extra or {})}))
         self._comma = ",\n"
 
@@ -117,7 +117,7 @@ class LineWriter:
         self._write("file", {"file": file.path, **(facts or {})})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
         self._write("result", {**result_data(result), **(extra or {})})
 
     def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
@@ -174,7 +174,7 @@ def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]
 
 
 def about_data(about: About) -> dict[str, Any]:
-    """Which engine ran, how it computes, and what the reference engine did in its place."""
+    """Say which engine ran, how it computes, and what the reference engine did in its place."""
     return {
         "engine": about.engine,
         "version": about.version,
@@ -188,7 +188,7 @@ def about_data(about: About) -> dict[str, Any]:
 
 
 def _entrant(e: EngineResults) -> dict[str, Any]:
-    """One of several engines of a file."""
+    """Describe one of several engines of a file."""
     return {
         "name": e.choice,
         **({} if e.about is None else about_data(e.about)),
@@ -200,7 +200,7 @@ def _entrant(e: EngineResults) -> dict[str, Any]:
 
 
 def result_data(r: Result) -> dict[str, Any]:
-    """One result."""
+    """Describe a result."""
     beside: dict[str, Any] = {}
     if r.choice is not None:
         beside = {"engine": r.choice, "apart": {n: _metrics(c) for n, c in r.apart.items()}}

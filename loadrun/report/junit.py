@@ -86,7 +86,7 @@ class JUnitWriter:
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
         case = "run" if result.index is None else str(result.index)
         if result.choice is not None:
             case += f"::{clean(result.choice, 60)}"
@@ -150,6 +150,10 @@ class JUnitWriter:
         while part := self._suites.read(1 << 16):
             self.file.write(part)
         self.file.write("</testsuites>\n")
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop what was not written."""
         self._suites.close()
         self._cases.close()
 

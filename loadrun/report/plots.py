@@ -66,7 +66,7 @@ def times(series: Series, of: str = "testcases") -> str:
 
 
 def histogram(found: Picture, tolerance: float | None) -> str:
-    """How many elements have an error of which decade, on a logarithmic scale, with the tolerance as a line."""
+    """Draw how many elements have an error of which decade, on a logarithmic scale, with the tolerance as a line."""
     top = math.log10(max(found.counts, default=0) + 1) or 1.0
     step = (_WIDE - _LEFT - 8) / max(1, len(found.counts))
     bars = []
@@ -97,7 +97,7 @@ def histogram(found: Picture, tolerance: float | None) -> str:
 
 
 def error_map(found: Picture) -> str:
-    """Where the errors are: rows are all axes but the last, columns the last one; the worst cell has a frame."""
+    """Draw where the errors are: rows are all axes but the last, columns the last one; the worst cell has a frame."""
     if not found.cells:
         return ""
     rows, columns = len(found.cells), len(found.cells[0])

@@ -201,7 +201,7 @@ def _notes(where: str, out: OutputResult) -> list[str]:
 
 
 def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
-    """One line for a file among many: verdict, name, what was checked, seconds of loading and running it."""
+    """Return the line of a file among many: verdict, name, what was checked, seconds of loading and running it."""
     verdict = file.verdict
     word = verdict.value if verdict in (Verdict.PASS, Verdict.NOT_COMPARED) else verdict.value.upper()
     if file.outcome is not verdict:
@@ -218,7 +218,7 @@ def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
 
 
 def timing_line(timing: Timing) -> str:
-    """One line of statistics, in milliseconds."""
+    """Return a line of statistics, in milliseconds."""
     parts = [f"{len(timing.samples)} runs after {timing.warmup} warm-up"]
     parts += [
         f"median {timing.median * 1e3:.3f} ms",
@@ -234,7 +234,7 @@ def timing_line(timing: Timing) -> str:
 
 
 def summary(files: Sequence[FileResult]) -> str:
-    """One line over all files."""
+    """Return the line over all files."""
     passed, failed = sum(f.passed for f in files), sum(f.failed for f in files)
     errors = sum(f.errors + bool(f.message and f.ended is None) for f in files)
     silent = [f for f in files if f.verdict is Verdict.NOT_COMPARED]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import numpy as np
@@ -27,6 +27,9 @@ from .options import EngineOptions, choice, number
 from .runtime import NotTaken, missing
 from .translated import Translated
 
+if TYPE_CHECKING:
+    import onnxruntime  # optional
+
 __all__ = ["OnnxRuntime", "OnnxRuntimeFile", "make_engine", "open_file"]
 
 _FATAL = 4
@@ -40,7 +43,8 @@ _LEVELS = {
 }
 _SWITCHES = {"mem_pattern": "enable_mem_pattern", "arena": "enable_cpu_mem_arena"}
 _KNOWN = (
-    "opt=disable|basic|extended|all, intra_op=N, inter_op=N, mode=sequential|parallel, mem_pattern=0|1, arena=0|1, "
+    "opt=disable|basic|extended|all, disable=NAME+NAME of optimizers, "
+    "intra_op=N, inter_op=N, mode=sequential|parallel, mem_pattern=0|1, arena=0|1, "
     "library=PATH of custom operators, ep.KEY=VALUE for the provider, and the runtime's own keys, which have a dot"
 )
 _KINDS = {f"tensor({name})": kind for kind, name in NAMES.items()}
@@ -87,7 +91,7 @@ class OnnxRuntime:
             finalize(self, self._profiles.cleanup)
         self.settings()
 
-    def settings(self) -> Any:
+    def settings(self) -> onnxruntime.SessionOptions:
         """Return the options of a session."""
         made = self._package.SessionOptions()
         made.log_severity_level = _FATAL
@@ -99,7 +103,7 @@ class OnnxRuntime:
             self._set(made, key, value)
         return made
 
-    def _set(self, made: Any, key: str, value: str) -> None:
+    def _set(self, made: onnxruntime.SessionOptions, key: str, value: str) -> None:
         if key == "opt":
             level = _LEVELS[choice(key, value, _LEVELS)]
             made.graph_optimization_level = getattr(self._package.GraphOptimizationLevel, level)
@@ -115,15 +119,20 @@ class OnnxRuntime:
                 made.register_custom_ops_library(value)
             except Exception as e:
                 raise UsageError(f"the library {value} cannot be loaded: {_first_line(e)}") from None
-        elif key.startswith("ep."):
-            # Given with the provider.
+        elif key == "disable" or key.startswith("ep."):
+            # Given with the session and the provider.
             return
         elif "." in key:
             made.add_session_config_entry(key, value)
         else:
             raise UsageError(f"the engine onnxruntime has no option {key!r}; it has {_KNOWN}")
 
-    def session(self, model: str | bytes, settings: Any, defaults: Mapping[str, str] | None = None) -> Any:
+    def session(
+        self,
+        model: str | bytes,
+        settings: onnxruntime.SessionOptions,
+        defaults: Mapping[str, str] | None = None,
+    ) -> onnxruntime.InferenceSession:
         """Open a session of a model: its path or its bytes.
 
         Raises:
@@ -132,8 +141,10 @@ class OnnxRuntime:
         own = {k[3:]: v for k, v in self.options.values.items() if k.startswith("ep.")}
         first = {**(defaults or {}), **own}
         providers = [(p, first if i == 0 else {}) for i, p in enumerate(self.providers)]
+        left_out = self.options.values.get("disable")
+        more = {} if left_out is None else {"disabled_optimizers": left_out.split("+")}
         try:
-            return self._package.InferenceSession(model, settings, providers=providers)
+            return self._package.InferenceSession(model, settings, providers=providers, **more)
         except Exception as e:
             raise NotTaken(_first_line(e)) from e
 
@@ -147,19 +158,18 @@ class OnnxRuntime:
         exact = {"CUDAExecutionProvider": {"use_tf32": "0"}}.get(self.providers[0], {})
         return _OnnxRuntimeSession(self.session(model, settings, exact), inputs, outputs)
 
-    def held(self, array: Array, kind: int) -> Any:
+    def held(self, array: Array, kind: int) -> onnxruntime.OrtValue:
         """Make the runtime's value for one of a type that numpy lacks."""
         made = self._package.OrtValue.ortvalue_from_numpy_with_onnx_type
         return made(to_codes(array, kind), kind)
 
-    def value(self, array: Any) -> Any:
+    def value(self, array: object) -> onnxruntime.OrtValue:
         """Make the runtime's value for anything that a session takes."""
         kind = self._package.OrtValue
         if isinstance(array, kind):
             return array
-        if array.dtype.kind in "OUS":
-            return kind.ortvalue_from_numpy(np.asarray(array, object))
-        return kind.ortvalue_from_numpy(np.asarray(array, order="C"))
+        value = np.asarray(array, order="C")
+        return kind.ortvalue_from_numpy(value.astype(object) if value.dtype.kind in "US" else value)
 
 
 def _providers(available: Sequence[str], words: Sequence[str]) -> list[str]:
@@ -188,7 +198,7 @@ class _Profiled:
         session: the runtime's.
     """
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
         self._session = session
         self._executed: list[Executed] | None = None
 
@@ -200,7 +210,9 @@ class _Profiled:
 
 
 class _OnnxRuntimeSession(_Profiled):
-    def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def __init__(
+        self, session: onnxruntime.InferenceSession, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None:
         super().__init__(session)
         self._inputs, self._outputs = list(inputs), list(outputs)
 
@@ -273,7 +285,7 @@ class OnnxRuntimeFile(_Profiled):
         except Exception as e:
             raise EngineError(f"onnxruntime fails: {_first_line(e)}") from e
 
-    def _read(self, name: str, value: Any) -> FileValue:
+    def _read(self, name: str, value: onnxruntime.OrtValue) -> FileValue:
         """Read an output of any type."""
         kind = self._made.get(name)
         if kind is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from .native import Ports, fitted, refused
 from .options import EngineOptions
 from .runtime import NotTaken, missing
 from .translated import Translated
+
+if TYPE_CHECKING:
+    import openvino  # optional
 
 __all__ = ["OpenVINO", "OpenVINOFile", "make_engine", "open_file"]
 
@@ -86,7 +89,7 @@ class OpenVINO:
         with suppress(Exception):
             self._core.set_property("CPU", {name: "OFF"})
 
-    def compiled(self, model: str | bytes) -> Any:
+    def compiled(self, model: str | bytes) -> openvino.CompiledModel:
         """Compile a model: its path or its bytes.
 
         Raises:
@@ -114,7 +117,7 @@ class _Requested:
         compiled: the runtime's.
     """
 
-    def __init__(self, compiled: Any) -> None:
+    def __init__(self, compiled: openvino.CompiledModel) -> None:
         self._request = compiled.create_infer_request()
 
     def executed(self) -> list[Executed]:
@@ -130,7 +133,9 @@ class _Requested:
 
 
 class _OpenVINOSession(_Requested):
-    def __init__(self, compiled: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def __init__(
+        self, compiled: openvino.CompiledModel, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None:
         super().__init__(compiled)
         self._inputs = [compiled.input(n) for n in inputs]
         self._outputs = [compiled.output(n) for n in outputs]
@@ -197,7 +202,7 @@ class OpenVINOFile(_Requested):
             raise EngineError(f"openvino fails: {_short(e)}") from e
 
 
-def _name(port: Any, known: Collection[str]) -> str:
+def _name(port: openvino.ConstOutput, known: Collection[str]) -> str:
     """Return the name of a port in the file; a compiled model may have several for one."""
     names = port.get_names()
     return next((n for n in known if n in names), port.get_any_name())

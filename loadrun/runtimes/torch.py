@@ -136,7 +136,7 @@ class _Block:
 
 
 def _if(branches: Mapping[str, _Block]) -> Callable[..., Any]:
-    def call(values: dict[str, Any], taken: Any) -> list[Any]:
+    def call(values: dict[str, Any], taken: object) -> list[Any]:
         return branches["then_branch" if bool(taken) else "else_branch"].run(dict(values))
 
     return call
@@ -158,7 +158,7 @@ def _owned(value: Array) -> Array:
     return found if found.flags.writeable else found.copy()
 
 
-def _attribute(a: AttributeProto) -> Any:
+def _attribute(a: AttributeProto) -> object:
     """Return the value of an attribute."""
     if a.type == _TENSOR and a.t is not None:
         return np.array(array(a.t))

@@ -13,7 +13,8 @@ from ..base.errors import EngineError
 from ..engines import NATIVE
 from ..engines.executed import Executed
 from ..testcase import FileValue, SourceFile
-from ..torch.program import ProgramFile, arguments, callable_of, changes_buffers, run_program
+from ..torch.exporting import callable_of, changes_buffers
+from ..torch.program import ProgramFile, arguments, run_program
 from ..torch.signature import Signature
 from ..torch.values import narrow
 from .native import Ports, fitted

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from _pytest._code.code import TerminalRepr
+
     from ..base.configuration import Configuration, FileRule
     from ..runner import OutputResult, Result, Runner
     from ..testcase import Bundle
@@ -102,7 +104,7 @@ def _has_arguments(config: pytest.Config) -> bool:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
+def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - of pytest-xdist, which is optional
     """Tell a worker of pytest-xdist, which is always started with paths, whether the command line has some."""
     node.workerinput[_NAMED] = _has_arguments(node.config)
 
@@ -175,7 +177,7 @@ class ModelFile(pytest.File):
     """A file with a model and its testcases."""
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
-        """One collector a testcase, and a test that fails for what no testcase tells of."""
+        """Yield a collector for each testcase, and a test that fails for what no testcase tells of."""
         from ..base.errors import LoadRunError  # for start-up
         from ..base.text import clean  # for start-up
         from ..dump import load_all  # for start-up
@@ -232,7 +234,7 @@ class ModelCase(pytest.Collector):
     outputs: tuple[str, ...]
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One test an output."""
+        """Yield a test for each output."""
         from ..base.text import clean  # for start-up
 
         for output in self.outputs or ("run",):
@@ -251,7 +253,11 @@ class ModelCase(pytest.Collector):
 class ModelTest(pytest.Item):
     """A test of a model, with what is the same for all of them."""
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+    def repr_failure(
+        self,
+        excinfo: pytest.ExceptionInfo[BaseException],
+        style: Any = None,  # noqa: ANN401 - of a type of pytest's own
+    ) -> str | TerminalRepr:
         """Show a failing check by what was compared, anything else by its traceback."""
         from ..base.errors import LoadRunError  # for start-up
 
@@ -277,7 +283,7 @@ class ModelMissed(ModelTest):
         raise CheckFailed("not compared: " + "; ".join(self.missed))
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it is, for headings."""
+        """Return the place for headings."""
         return self.path, 0, f"{self.path.name}, {self.name}"
 
 
@@ -327,7 +333,7 @@ class ModelOutput(ModelTest):
         return "\n".join(lines)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it is, for headings."""
+        """Return the place for headings."""
         case = self.parent.name if self.parent is not None else ""
         return self.path, 0, f"{self.path.name}, testcase {case}, output {self.name}"
 

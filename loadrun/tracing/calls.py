@@ -55,7 +55,7 @@ __all__ = ["called", "execute", "record", "replay"]
 
 
 def _arguments(session: TraceRecorder | ReplaySession, given: CallArguments) -> dict[int, Tensor]:
-    """The tensors that stand for a call's arguments inside the function."""
+    """Make the tensors that stand for a call's arguments inside the function."""
     inside = {}
     for a in given.tensors:
         inside[id(a)] = made = session.argument(a.name, a.tensor)
@@ -86,13 +86,13 @@ def called(function: Callable[..., Any], given: CallArguments, inside: Mapping[i
 
 
 def _raised(e: Exception) -> Place:
-    """The innermost line of Python code that an exception came from."""
+    """Return the innermost line of Python code that an exception came from."""
     last = traceback.extract_tb(e.__traceback__)[-1]
     return last.filename, last.lineno or 0
 
 
 def _settled(leaf: Any) -> Any:
-    """An output as it is when the function returns: sizes are values of the graph, views have read their base."""
+    """Settle an output when the function returns: sizes become values of the graph, views read their base."""
     if isinstance(leaf, (GeneratorType, CoroutineType, AsyncGeneratorType)):
         if isinstance(leaf, CoroutineType):
             leaf.close()
@@ -123,6 +123,7 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
         alone=options.fixed or options.without_host,
     )
     recording = recorder.recording
+    recording.graph.exact = options.exact
     inside = _arguments(recorder, given)
     try:
         with use(recorder):
@@ -222,9 +223,8 @@ def _check_alone(recording: Recording, options: TraceOptions, kwargs: Mapping[st
     unknown = [c for c in recording.captures if not c.fixed and id(c.tensor) not in known]
     if unknown:
         raise TraceError(
-            "have some unknown input tensors in trace result, maybe you can set `capture_as_const=True` when "
-            f"trace: {len(unknown)} tensor(s) come from outside the function and are not arguments"
-        )
+            "have some unknown input tensors in trace result, maybe you can set `capture_as_const=True` when trace"
+        ).explained(f"{len(unknown)} tensor(s) come from outside the function and are not arguments")
 
 
 # Later calls
@@ -292,9 +292,8 @@ def _check_outputs(session: ReplaySession, recorded: Outputs, outputs: Any) -> N
     found = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
     for (path, tensor), var in zip(found, recorded.vars, strict=False):
         if session_of(tensor) is session and variable_of(tensor) is not var:
-            raise TraceError(
-                "trace error because data unreadable: the function returns a different value than when it was traced "
-                f"as its output {list(path) or ''}"
+            raise TraceError("trace error because data unreadable").explained(
+                f"the function returns a different value than when it was traced as its output {list(path) or ''}"
             )
     if tuple(p for p, _ in found) != recorded.paths:
         raise TraceError(

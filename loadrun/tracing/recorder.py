@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base.errors import EngineError, TraceError
 from ..graph import StoredTensor, Var
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, DType, plain
 from ..graph.params import Host2DeviceCopy, Record
 from ..ops.infer import follow, infer_dtypes
 from ..ops.registry import Shape, implementation
@@ -55,6 +55,14 @@ class TraceRecorder(RunningTrace):
         self.freezing = FreezeWarnings(alone)
         self._outside: dict[tuple[int, int], Capture] = {}
         self._numbers: set[tuple[DType, Any]] = set()
+
+    def lossy(self, since: int) -> bool:
+        """Tell whether operators recorded since there were so many of them round float64 numbers to float32."""
+        return any(
+            o.type == "TypeCvtV2"
+            and (o.inputs[0].dtype, o.outputs[0].dtype) == (plain("Float64"), plain("Float32"))
+            for o in self.recording.graph.oprs[since:]
+        )
 
     # What the tracer does
 

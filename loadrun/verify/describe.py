@@ -227,7 +227,7 @@ def _cases(bundle: Bundle) -> tuple[list[tuple[VarInfo, ...]], list[str]]:
 
 
 def _provenance(bundle: Bundle) -> Mapping[str, object] | None:
-    """Where the testcases come from, as far as the file's record says."""
+    """Say where the testcases come from, as far as the file's record tells."""
     try:
         found = header(bundle.record).get("provenance") if isinstance(bundle.record, memoryview) else None
     except LoadRunError:

@@ -16,12 +16,15 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import count
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...base.locks import after_fork
 from ...graph.dtypes import Array
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 __all__ = [
     "blas_serial",
@@ -218,7 +221,7 @@ def parallel(func: Callable[[int], None], n_chunks: int) -> None:
         raise job.error
 
 
-def scratch(slot: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+def scratch(slot: str, shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> Array:
     """Return an uninitialised array that the calling thread may use until it asks for the same slot again."""
     want = np.dtype(dtype)
     size = want.itemsize * prod(shape)

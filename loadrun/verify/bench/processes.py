@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import cast
 
 from ...base.errors import EngineError, LoadRunError
 from ...base.pipes import receive, send, serve, start
@@ -32,7 +32,7 @@ class SubjectProcess:
         self._name = f"{subject.path} on {subject.engine}"
         self._process = start(__name__, thread_environment(plan.threads))
         try:
-            self.measured: Measurement = self._ask((subject, plan))
+            self.measured = cast("Measurement", self._ask((subject, plan)))
         except BaseException:
             self.close()
             raise
@@ -53,13 +53,12 @@ class SubjectProcess:
 
     def round(self, seconds: float) -> Round:
         """Make passes for some time; see `ReadySubject.round`. Its threads sleep again when this returns."""
-        found: Round = self._ask(seconds)
-        return found
+        return cast("Round", self._ask(seconds))
 
     def settle(self) -> None:
         """Do nothing: the process answers when its threads sleep."""
 
-    def _ask(self, message: object) -> Any:
+    def _ask(self, message: object) -> object:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...base.errors import InputError, LoadRunError, SpecError, UsageError
 from ...base.files import contents
+from ...base.text import clean
 from ...graph import Graph, StoredTensor, Var
 from ...graph.dtypes import Array
 from ...graph.params import Host2DeviceCopy
@@ -73,7 +74,7 @@ def _unpacked(path: Path) -> Iterator[LocatedSpec]:
         cases = json.loads(contents(path, "an index of testcases"))["testcases"]
         for i, values in enumerate(cases):
             parts = [
-                InputPart(name.removesuffix(EXPECT), PathSource(str(v["file"])))
+                InputPart(name.removesuffix(EXPECT), PathSource(_inside(str(v["file"]))))
                 for name, v in values.items()
                 if name.endswith(EXPECT)
             ]
@@ -82,6 +83,17 @@ def _unpacked(path: Path) -> Iterator[LocatedSpec]:
         if isinstance(e, LoadRunError):
             raise
         raise InputError(f"{path} is not an index that `loadrun unpack` wrote: {e}") from None
+
+
+def _inside(name: str) -> str:
+    """Return the name of a file of the folder that `unpack` wrote; an index may not lead anywhere else.
+
+    Raises:
+        ValueError: it leads elsewhere.
+    """
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ValueError(f"it names {clean(name)}, which lies outside of its folder")
+    return name
 
 
 def _like(graph: Graph, name: str, var: Var) -> Var:

@@ -342,3 +342,17 @@ def test_folders_that_are_skipped_are_counted(tmp_path: Path, capsys: pytest.Cap
         assert "skipped in folders: 2 hidden folders, 1 linked folder, 1 hidden file" in told.out + told.err
     assert main([str(tmp_path / "models" / "link"), "-q"]) == 0
     assert "skipped" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["../secret.npy", "/etc/secret.npy", "0/../../secret.npy"])
+def test_an_index_leads_nowhere_else(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["unpack", MANY, "-o", str(tmp_path / "u")]) == 0
+    index = tmp_path / "u/testcases.json"
+    about = json.loads(index.read_text())
+    for values in about["testcases"]:
+        for key in (k for k in values if k.endswith(":expect")):
+            values[key]["file"] = name
+    index.write_text(json.dumps(about))
+    argv = ["-d", f"@{tmp_path / 'u/inputs.txt'}", "--expect", str(index), "-o", str(tmp_path / "p.mge")]
+    assert main(["pack", str(tmp_path / "u/model.mge"), *argv]) == 2
+    assert "lies outside of its folder" in capsys.readouterr().err

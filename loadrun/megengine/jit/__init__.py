@@ -1,0 +1,23 @@
+"""MegEngine's ``jit``: tracing functions, and what tracing takes."""
+
+from ...tracing import (
+    DTRConfig,
+    GraphOptimizationConfig,
+    SublinearMemoryConfig,
+    TraceError,
+    exclude_from_trace,
+    is_tracing,
+    partial_trace,
+    trace,
+)
+
+__all__ = [
+    "DTRConfig",
+    "GraphOptimizationConfig",
+    "SublinearMemoryConfig",
+    "TraceError",
+    "exclude_from_trace",
+    "is_tracing",
+    "partial_trace",
+    "trace",
+]
