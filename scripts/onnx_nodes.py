@@ -71,7 +71,7 @@ _HELD = {f"float8_{n}": "float32" for n in _SMALL} | {
     "uint4": "uint8",
     "uint2": "uint8",
 }
-GROUPS = ("existing types", "narrowed types", "unrolled", "sequences, text, random, pictures")
+GROUPS = ("MegEngine's types", "other types", "unrolled", "sequences, text, random, pictures")
 
 
 @dataclass

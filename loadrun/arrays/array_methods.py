@@ -55,6 +55,8 @@ def _method(name: str) -> Any:
 class ArrayMethods(Tensor):
     """The methods that an `Array` shares with ndarrays."""
 
+    numpy_sizes = True
+
     __lt__, __le__ = _binary(np.less), _binary(np.less_equal)
     __gt__, __ge__ = _binary(np.greater), _binary(np.greater_equal)
     __eq__ = _binary(np.equal)

@@ -230,7 +230,7 @@ def bitwise_xor(x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("left_shift")
 def left_shift(x: Tensor, y: Tensor) -> Tensor:
-    """Return bits moved up; 0 where by as many as there are, or by 32 of less."""
+    """Return bits moved up; 0 where by 32 or more."""
     shifted = elem(M.SHL, x, y)
     value, width = known(y), max(8 * dtype_of(x).np.itemsize, 32)
     if value is not None and value.max(initial=0) < width:

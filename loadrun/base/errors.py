@@ -7,6 +7,7 @@ Each also subclasses the builtin that a caller would reach for by habit, so that
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 __all__ = [
     "EngineError",
@@ -27,8 +28,25 @@ __all__ = [
 ]
 
 
+E = TypeVar("E", bound="LoadRunError")
+
+
 class LoadRunError(Exception):
     """Base of all errors that a user of loadrun can cause."""
+
+    def explained(self: E, text: str) -> E:
+        """Add what was found to a message that is MegEngine's own, which scripts compare.
+
+        Tracebacks show it below the message, as a note; before Python 3.11, which has no notes, it ends the message.
+
+        >>> str(TraceError("trace error because operator mismatch").explained("SUB for ADD")).partition(":")[0]
+        'trace error because operator mismatch'
+        """
+        if hasattr(self, "add_note"):
+            self.add_note(text)
+        else:
+            self.args = (f"{self.args[0]}: {text}", *self.args[1:])
+        return self
 
 
 class FormatError(LoadRunError, ValueError):

@@ -362,7 +362,7 @@ class _Raw(io.FileIO):
         super().__init__(path, mode, opener=_private if mode == "xb" else None)
         self._target = os.fspath(target)
 
-    def write(self, data: Any, /) -> int:
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer; its type has a name since Python 3.12
         """Write bytes; how many were written."""
         try:
             return super().write(data)

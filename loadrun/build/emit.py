@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 
@@ -172,7 +172,7 @@ def compare(mode: P.ElemwiseMultiTypeMode, *xs: Tensor) -> Tensor:
     return apply1("ElemwiseMultiType", P.ElemwiseMultiType(mode=mode), inputs=xs, output_dtype=_BOOL)
 
 
-def cast(x: Tensor, dtype: Any) -> Tensor:
+def cast(x: Tensor, dtype: object) -> Tensor:
     """Return the values in another dtype of the graph; unchanged where they have it."""
     want = dtype if isinstance(dtype, DType) else graph_dtype(dtype)
     if want == dtype_of(x):
@@ -208,7 +208,7 @@ def _scalar_constant(value: float, negative: bool, dtype: DType) -> Tensor:
     return const(np.asarray(value), dtype)
 
 
-def like(value: Any, x: Tensor) -> Tensor:
+def like(value: object, x: Tensor) -> Tensor:
     """Return a constant array, or a size, in the dtype of `x`."""
     if isinstance(value, TracedNumber) and (result := recorded(value)) is not None:
         return cast(result, dtype_of(x))
@@ -404,7 +404,7 @@ def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
     return xs[0] if len(xs) == 1 else apply1("Concat", P.Axis(axis=axis), inputs=xs, scalar=False)
 
 
-def arange(n: int, dtype: Any = "int32") -> Tensor:
+def arange(n: int, dtype: object = "int32") -> Tensor:
     """Return the numbers from 0 to n-1; made in the graph where the size is symbolic."""
     if not isinstance(n, TracedInt) or recorded(n) is None:
         pay(12 * int(n))
@@ -444,7 +444,7 @@ def reduce(
     return drop_axes(x, axes)
 
 
-def summed(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
+def summed(x: Tensor, axes: Sequence[int], keepdims: object = False) -> Tensor:
     """Return the sum over axes in the tensor's own dtype; float16 is summed in float32, as numpy does."""
     return kept(reduce(x, P.ReduceMode.SUM, axes, half_sums(x)), axes, keepdims)
 
@@ -459,7 +459,7 @@ def half_sums(x: Tensor) -> P.ReduceDataType:
     return P.ReduceDataType.FLOAT_O16xC32 if dtype_of(x).name == "Float16" else P.ReduceDataType.DEFAULT
 
 
-def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
+def kept(x: Tensor, axes: Sequence[int], keepdims: object) -> Tensor:
     """Return a reduced tensor with the reduced axes back, where they are to be kept."""
     return add_axes(x, axes) if keepdims else x
 
@@ -467,10 +467,10 @@ def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
 # Indexing
 
 
-def _scalar_index(value: Any) -> Tensor:
+def _scalar_index(value: Tensor | SupportsInt) -> Tensor:
     if isinstance(value, Tensor):
         return as_vector(whole(value))
-    if isinstance(value, TracedInt) and (result := value._tensor()) is not None:
+    if isinstance(value, TracedInt) and (result := recorded(value)) is not None:
         return as_vector(result)
     return const(np.asarray([int(value)], np.int32))
 

@@ -9,7 +9,7 @@ from ..base.errors import UsageError
 from ..base.text import clean
 from ..compare.codes import EXIT_PASS
 from ..onnx.converting import Converted, ConvertOptions, convert_file
-from ..onnx.exporting import Exported
+from ..onnx.exported import Exported
 from ..report.text import table
 from .groups import Parser, target
 from .inputs import add_dump_option

@@ -53,7 +53,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **kwargs)
         self._given: list[str] = []
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    # The argparse of a type checker has overloads here, with types of its own.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # noqa: ANN401
         """Parse as argparse does, and keep the arguments for the hints of errors."""
         self._given = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)

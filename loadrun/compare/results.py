@@ -209,6 +209,9 @@ class FileResult:
         first_choice: which of several engines failed it.
         engine: what executed the last result.
         entrants: the engines by name, where several run side by side.
+        expected: why it is expected to fail, None where it is expected to pass.
+        flaky: how many times it did not pass before it did.
+        weak: of which checks nothing follows: they could not fail on the testcases.
 
     >>> import loadrun
     >>> found = FileResult("fixtures/nets/mlp.mge")
@@ -235,6 +238,9 @@ class FileResult:
     first_choice: str | None = None
     engine: About | None = None
     entrants: dict[str, EngineResults] = field(default_factory=dict)
+    expected: str | None = None
+    flaky: int = 0
+    weak: list[str] = field(default_factory=list)
     verdicts: set[Verdict] = field(default_factory=set, repr=False)
 
     def add(self, result: Result) -> None:
@@ -273,4 +279,11 @@ class FileResult:
     @property
     def good(self) -> bool:
         """True if all is as wanted, so that a pipeline goes on."""
-        return self.verdict is Verdict.PASS or (self.free and self.verdict is Verdict.NOT_COMPARED)
+        return self.outcome is Verdict.PASS or (self.free and self.verdict is Verdict.NOT_COMPARED)
+
+    @property
+    def outcome(self) -> Verdict:
+        """The verdict as it counts for a run: a failure that was expected, other than a bug in loadrun, is none."""
+        bad = (Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT, Verdict.CRASH, Verdict.NOT_COMPARED)
+        expected = self.expected is not None and not self.fault and self.verdict in bad
+        return Verdict.PASS if expected else self.verdict

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -147,7 +147,7 @@ class Narrowing:
             self._compare(var, a, b, where)
 
     def _targets(self) -> list[Var]:
-        """The variables to compare: all that are narrowed, and outputs where floats are among them."""
+        """List the variables to compare: all that are narrowed, and outputs where floats are among them."""
         oprs = self.graph.needed()
         left = error_operators(oprs) | set(find_branches(oprs).guard)
         found = [
@@ -197,7 +197,13 @@ class _Cases(Sequence[Testcase]):
     def __len__(self) -> int:
         return len(self._cases)
 
-    def __getitem__(self, at: Any) -> Any:
+    @overload
+    def __getitem__(self, at: int) -> Testcase: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Testcase]: ...
+
+    def __getitem__(self, at: int | slice) -> Testcase | list[Testcase]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
         return next(self._narrowing.cases([self._cases[at]]))

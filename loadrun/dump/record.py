@@ -45,7 +45,7 @@ def input_order(record: memoryview) -> tuple[str, ...]:
 
 
 def narrowings(record: memoryview) -> list[str]:
-    """What a record says of dtypes that were narrowed although that changes values, as sentences."""
+    """Return what a record says of dtypes that were narrowed although that changes values, as sentences."""
     try:
         found = header(record).get("narrowed")
     except FormatError:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from struct import pack
-from typing import Any, BinaryIO
+from typing import IO, BinaryIO
 
 from ..base.errors import FormatError, UsageError
 from ..base.files import replacing, temporary
@@ -69,7 +69,7 @@ def save(
     extra: dict[str, object] = {}
     if narrowing is not None:
         cases = bundle.testcases if testcases is None else testcases
-        held = narrowing.sized(cases) if isinstance(cases, Sized) else narrowing.cases(cases)
+        held = narrowing.sized(cases) if isinstance(cases, Sequence) else narrowing.cases(cases)
         bundle = replace(bundle, graph=narrowing.written)
         if testcases is None:
             bundle.testcases = held  # type: ignore[assignment]
@@ -95,7 +95,7 @@ def save(
 class _Counted:
     """A file to write to that counts the bytes."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self.file = file
         self.total = 0
         self.tell: Callable[[], int] = file.tell
@@ -125,7 +125,7 @@ def _write(
 ) -> tuple[int, int]:
     """Write container, testcases and records; return the graph's hash and the number of testcases."""
     cases: Iterable[Testcase] = bundle.testcases if testcases is None else testcases
-    announced = len(cases) if isinstance(cases, Sized) else None
+    announced = len(cases) if isinstance(cases, Sequence) else None
     container = bundle.is_container or testcases is not None or bool(announced)
     count_at = file.tell() + len(MAGIC) if announced is None else 0
     if container:

@@ -19,7 +19,18 @@ import numpy as np
 from ..base.errors import FormatError, InputError
 from .params import DTypeEnum
 
-__all__ = ["Array", "DType", "array_dtype", "decode", "dtype_of", "encode", "nbytes", "odd", "round_bfloat16"]
+__all__ = [
+    "Array",
+    "DType",
+    "array_dtype",
+    "decode",
+    "dtype_of",
+    "encode",
+    "nbytes",
+    "numpy_array",
+    "odd",
+    "round_bfloat16",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -241,6 +252,22 @@ def array_dtype(value: Array) -> DType:
     if value.dtype.kind in "OUS":
         return DType("String")
     return dtype_of(value)
+
+
+def numpy_array(value: object) -> Array:
+    """Return an array; one of ml_dtypes, which numpy alone cannot compute with, in the numpy dtype that holds it.
+
+    bfloat16 and floats of 8 and 4 bits become float32, integers of 4 and 2 bits those of 8; no value changes.
+
+    >>> numpy_array([1, 2]).tolist()
+    [1, 2]
+    """
+    array = np.asarray(value)
+    name = array.dtype.name
+    if name == "bfloat16" or name.startswith(("float8_", "float4_", "float6_")):
+        return array.astype(np.float32)
+    held = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8, "uint2": np.uint8}.get(name)
+    return array if held is None else array.astype(held)
 
 
 def nbytes(shape: tuple[int, ...], dtype: DType) -> int:

@@ -107,6 +107,7 @@ class Opr:
     """An operator: its registered type name, parameter records, inputs, outputs and stored tensors.
 
     Attributes:
+        number: its place in the file that the graph was made of, None where that is its `id`.
         exact: whether it is computed as its definition says, see `Graph.exact`.
     """
 
@@ -122,6 +123,7 @@ class Opr:
     blobs: list[bytes] = field(default_factory=list)
     version: int | None = None
     id: int = 0
+    number: int | None = None
     exact: bool = False
 
     @property
@@ -155,6 +157,7 @@ class Opr:
             blobs=list(self.blobs),
             version=self.version,
             id=id,
+            number=self.number,
             exact=self.exact,
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.errors import InputError, UsageError
 from ..graph import StoredTensor
-from ..graph.dtypes import Array
+from ..graph.dtypes import Array, numpy_array
 from ..testcase import EXPECT, Bundle
 
 __all__ = ["DataOptions", "ModelOptions", "fit_inputs", "random_inputs"]
@@ -55,6 +55,7 @@ class DataOptions:
         resize_input: whether images are scaled to the input's height and width.
         input_transform: a numpy expression over ``data``, what was read.
         seed: seed of random data and random operators.
+        numpy_random: whether random data comes from numpy's global generator instead, as in MegEngine.
     """
 
     input_data: tuple[str, ...] | None = None
@@ -62,6 +63,7 @@ class DataOptions:
     resize_input: bool = False
     input_transform: str | None = None
     seed: int = 0
+    numpy_random: bool = False
 
     def check_data(self) -> None:
         """Refuse options that have no effect.
@@ -107,7 +109,7 @@ class DataOptions:
             resize_input=self.resize_input,
             input_transform=self.input_transform,
             open_inputs=bundle.open_inputs,
-            seed=self.seed,
+            seed=None if self.numpy_random else self.seed,
             warn=warn,
         )
 
@@ -189,8 +191,12 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise InputError(f"the model has no input {unknown[0]!r}; its inputs are {names}")
     fed: dict[str, Array] = {}
     for name, given in inputs.items():
-        fed[name] = _fitted(name, np.asarray(given), known[name].owner.tensors[0])
+        fed[name] = _fitted(name, numpy_array(given), known[name].owner.tensors[0])
     missing = [v.name for v in bundle.inputs if v.name not in fed and v.owner.tensors[0].data is None]
+    if missing and bundle.refusal is None and len(missing) <= len(bundle.fed) - len(fed):
+        # What nothing reads may be fed, and need not.
+        read = {id(o) for o in bundle.graph.needed()}
+        missing = [v.name for v in bundle.inputs if v.name in missing and id(v.owner) in read]
     if missing:
         raise InputError(
             f"no value was given for the input {missing[0]!r}; given: {', '.join(fed) or 'none'}"

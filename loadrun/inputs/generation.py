@@ -56,8 +56,10 @@ def fill_shape(fill: Generated, tensor: StoredTensor) -> tuple[int, ...]:
     return fill.shape
 
 
-def fill_values(fill: Generated, shape: Sequence[int], bits: np.random.PCG64) -> Array:
+def fill_values(fill: Generated, shape: Sequence[int], bits: np.random.PCG64 | None) -> Array:
     """Return the numbers before the cast to the input's dtype: float64, or int64 for #randint.
+
+    Random ones are drawn from `bits`, or without them from numpy's global generator, which ``np.random.seed`` starts.
 
     Raises:
         SpecError: they would take more than `MAX_BYTES`.
@@ -71,7 +73,16 @@ def fill_values(fill: Generated, shape: Sequence[int], bits: np.random.PCG64) ->
     if fill.kind in ("zeros", "ones", "full"):
         return np.full(shape, fill.args[0] if fill.kind == "full" else float(fill.kind == "ones"))
     with np.errstate(over="ignore", invalid="ignore"):
-        return _drawn(fill, shape, bits, count)
+        return _drawn(fill, shape, bits, count) if bits else _drawn_by_numpy(fill, shape)
+
+
+def _drawn_by_numpy(fill: Generated, shape: Sequence[int]) -> Array:
+    # The generator whose numbers MegEngine's `trace.dump` takes is the global one.
+    low, high = fill.args or (0.0, 1.0)
+    if fill.kind == "randint":
+        return np.asarray(np.random.randint(int(low), int(high), shape, np.int64))
+    draw = np.random.normal if fill.kind == "randn" else np.random.uniform
+    return np.asarray(draw(low, high, shape))
 
 
 def _drawn(fill: Generated, shape: Sequence[int], bits: np.random.PCG64, count: int) -> Array:

@@ -42,7 +42,7 @@ def load_cases(
     resize_input: bool = False,
     input_transform: str | None = None,
     open_inputs: Collection[str] = (),
-    seed: int = 0,
+    seed: int | None = 0,
     warn: Callable[[str], None] | None = None,
 ) -> Iterator[dict[str, Array]]:
     """Load specifications one after another: each is a testcase, and a list file is as many as it has lines.
@@ -57,7 +57,8 @@ def load_cases(
             was read (8-bit pixels for an image) after resizing and repeating; see `TransformExpression`.
         open_inputs: inputs with sizes that nothing says, so that data of any sizes do.
         seed: seed of generated data that has none of its own. Testcase i and input j (in the order of names) draw
-            from streams of their own, the same on every platform and with every numpy version.
+            from streams of their own, the same on every platform and with every numpy version. None draws from
+            numpy's global generator, as MegEngine's ``trace.dump`` does.
         warn: called with what MegEngine would only warn of; default `warnings.warn`.
 
     Returns:
@@ -118,14 +119,14 @@ class _Loader:
         repeat: int,
         resize: bool,
         transform: str | None,
-        seed: int,
+        seed: int | None,
         warn: Callable[[str], None] | None,
         exact: bool = False,
     ) -> None:
         self.exact = exact
         if not isinstance(repeat, (int, float)) or repeat != int(repeat) or repeat < 1:
             raise UsageError(f"repeat must be a whole number of at least 1, found {repeat!r}")
-        if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+        if seed is not None and (not isinstance(seed, int) or not 0 <= seed <= MAX_SEED):
             raise UsageError(f"a seed must be a whole number from 0 to 2**64 - 1, found {seed!r}")
         self.known = {v.name or "": v.owner.tensors[0] for v in sorted(inputs, key=lambda v: v.name or "")}
         self.repeat = int(repeat)
@@ -281,7 +282,8 @@ class _Loader:
         if isinstance(source, Generated):
             shape = fill_shape(source, tensor)
             seed, number = (self.seed, place[0]) if source.seed is None else (source.seed, 0)
-            return _Given(fill_values(source, shape, stream(seed, number, place[1])), True)
+            bits = None if seed is None else stream(seed, number, place[1])
+            return _Given(fill_values(source, shape, bits), True)
         if isinstance(source, Values):
             array = np.array(json.loads(source.text))
             if array.dtype.kind not in "fiub":

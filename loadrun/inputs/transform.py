@@ -31,6 +31,8 @@ _MAX_BITS = 256
 _MAX_LIST = 1000
 _CONSTANTS = {"pi": np.pi, "e": np.e, "inf": np.inf, "nan": np.nan, "newaxis": None}
 _DTYPES = frozenset(NUMBERS)
+_BUILTINS: dict[str, Callable[[Any], Any]] = {"abs": abs, "float": float, "int": int, "len": len}
+"""Python's own functions of one value that an expression may call."""
 _ATTRIBUTES = ("shape", "ndim", "size", "dtype", "T")
 _KEYWORDS = frozenset(
     [
@@ -221,9 +223,7 @@ class TransformExpression:
             self._refuse(node, "np alone is not a value")
         if node.id != "data":
             hint = f" (np.{node.id} is allowed)" if node.id in FUNCTIONS else ""
-            self._refuse(
-                node, f"unknown name {node.id!r}: an expression sees data and np, and no builtins{hint}"
-            )
+            self._refuse(node, f"unknown name {node.id!r}: an expression sees data, np, {_named()}{hint}")
 
     def _check_attribute(self, node: ast.Attribute) -> None:
         name = node.attr
@@ -256,10 +256,19 @@ class TransformExpression:
         if len(node.ops) > 1 or type(node.ops[0]) not in _COMPARE:
             self._refuse(node, "only one comparison by < <= == != >= > at a time is allowed")
 
+    def _check_builtin(self, node: ast.Call, func: ast.Name) -> None:
+        if func.id not in _BUILTINS:
+            if func.id not in ("data", "np"):
+                self._check_name(func)
+            self._refuse(node, "only numpy functions and array methods can be called")
+        if len(node.args) != 1 or node.keywords:
+            self._refuse(node, f"{func.id} takes one value here")
+
     def _check_call(self, node: ast.Call) -> None:
         func = node.func
-        if isinstance(func, ast.Name) and func.id not in ("data", "np"):
-            self._check_name(func)
+        if isinstance(func, ast.Name):
+            self._check_builtin(node, func)
+            return
         if not isinstance(func, ast.Attribute):
             self._refuse(node, "only numpy functions and array methods can be called")
         self._check_underscore(func)
@@ -278,6 +287,11 @@ class TransformExpression:
                 self._refuse(node, f"the argument {given.arg or '**'} is not allowed here")
 
 
+def _named() -> str:
+    *most, last = _BUILTINS
+    return f"{', '.join(most)} and {last}"
+
+
 class _Evaluation:
     """One application of an expression; the innermost failing operation gets the caret."""
 
@@ -286,7 +300,7 @@ class _Evaluation:
         self.data = data
         self.budget = Budget(data)
 
-    def value(self, node: ast.AST) -> Any:
+    def value(self, node: ast.AST) -> object:
         """Evaluate a node; while its operands are evaluated, those that are there stay alive."""
         alive = self.budget.alive
         try:
@@ -300,7 +314,7 @@ class _Evaluation:
             reason = str(e).strip() or type(e).__name__
             raise InputError(str(self.expression.error(reason[:200], self.expression.at(node)))) from None
 
-    def _evaluate(self, node: ast.AST) -> Any:
+    def _evaluate(self, node: ast.AST) -> object:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
@@ -320,7 +334,8 @@ class _Evaluation:
         if isinstance(node, ast.IfExp):
             return self.value(node.body if self.value(node.test) else node.orelse)
         if isinstance(node, ast.Subscript):
-            value, index = self.value(node.value), self.value(node.slice)
+            value: Any = self.value(node.value)
+            index = self.value(node.slice)
             if isinstance(value, (np.ndarray, np.generic)):
                 index_bound(value.shape, index, self.budget)
             return value[index]
@@ -328,7 +343,11 @@ class _Evaluation:
             return self._call(node)
         raise TypeError(f"{type(node).__name__} is refused")
 
-    def _operation(self, node: ast.UnaryOp | ast.BinOp | ast.Compare) -> Any:
+    def _builtin(self, name: str, value: object) -> object:
+        bound("where", [value], {}, self.budget)
+        return _BUILTINS[name](value)
+
+    def _operation(self, node: ast.UnaryOp | ast.BinOp | ast.Compare) -> object:
         if isinstance(node, ast.UnaryOp):
             return _unary(type(node.op), self.value(node.operand), self.budget)
         if isinstance(node, ast.BinOp):
@@ -338,7 +357,7 @@ class _Evaluation:
         one, two = as_numpy_1([one, two])
         return _COMPARE[type(node.ops[0])](one, two)
 
-    def _logical(self, node: ast.BoolOp) -> Any:
+    def _logical(self, node: ast.BoolOp) -> object:
         found: Any = None
         for item in node.values:
             found = self.value(item)
@@ -346,7 +365,7 @@ class _Evaluation:
                 break
         return found
 
-    def _attribute(self, node: ast.Attribute) -> Any:
+    def _attribute(self, node: ast.Attribute) -> object:
         if _is_np(node.value):
             return _CONSTANTS[node.attr] if node.attr in _CONSTANTS else getattr(np, node.attr)
         value = self.value(node.value)
@@ -354,11 +373,13 @@ class _Evaluation:
             raise TypeError(f"a {type(value).__name__} has no .{node.attr}")
         return getattr(value, node.attr)
 
-    def _call(self, node: ast.Call) -> Any:
+    def _call(self, node: ast.Call) -> object:
         func = node.func
+        if isinstance(func, ast.Name):
+            return self._builtin(func.id, self.value(node.args[0]))
         assert isinstance(func, ast.Attribute)
-        args = [self.value(a) for a in node.args]
-        named = {k.arg or "": self.value(k.value) for k in node.keywords}
+        args: list[Any] = [self.value(a) for a in node.args]
+        named: dict[str, Any] = {k.arg or "": self.value(k.value) for k in node.keywords}
         if _is_linalg(func.value):
             bound("norm", args, named, self.budget)
             return np.linalg.norm(*args, **named)
@@ -385,6 +406,8 @@ def _children(node: ast.AST) -> Iterator[ast.expr]:
         return
     for child in ast.iter_child_nodes(node):
         inner: ast.AST = child.value if isinstance(child, ast.keyword) else child
+        if isinstance(node, ast.Call) and child is node.func and isinstance(child, ast.Name):
+            continue
         if isinstance(node, ast.Call) and child is node.func and isinstance(child, ast.Attribute):
             if _is_np(child.value) or _is_linalg(child.value):
                 continue
@@ -408,7 +431,7 @@ def _is_np(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "np"
 
 
-def _sane(value: Any) -> None:
+def _sane(value: object) -> None:
     """Require a number, an array of numbers, or a tuple, list or slice of such."""
     if isinstance(value, (np.ndarray, np.generic)):
         if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
@@ -422,18 +445,18 @@ def _sane(value: Any) -> None:
         raise ValueError("this number is too large")
 
 
-def _operand(value: Any) -> Any:
+def _operand(value: object) -> object:
     if not isinstance(value, (int, float, np.ndarray, np.generic)):
         raise TypeError(f"arithmetic takes numbers and arrays, not {type(value).__name__}")
     return value
 
 
-def _unary(op: type[ast.unaryop], value: Any, budget: Budget) -> Any:
+def _unary(op: type[ast.unaryop], value: object, budget: Budget) -> object:
     bound("where", [value], {}, budget)
     return _UNARY[op](_operand(value))
 
 
-def _binary(op: type[ast.operator], one: Any, two: Any, budget: Budget) -> Any:
+def _binary(op: type[ast.operator], one: object, two: object, budget: Budget) -> object:
     if op is ast.Mult and isinstance(one, list) and type(two) is int:
         if max(len(one), 1) * two > _MAX_LIST or total(one) * max(two, 0) > MAX_ELEMENTS:
             raise ValueError(f"a list of {len(one) * two} parts is too long")

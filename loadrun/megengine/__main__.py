@@ -31,7 +31,13 @@ class _Standing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.import_module(_OURS + spec.name.removeprefix("megengine"))
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the module is there."""
+        """Give the modules that came with this one their names here, too.
+
+        Otherwise importing one by its name would put it in the place of what its package has under that name.
+        """
+        for name, loaded in list(sys.modules.items()):
+            if name.startswith(f"{_OURS}."):
+                sys.modules.setdefault("megengine" + name.removeprefix(_OURS), loaded)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -17,6 +17,10 @@ _EXCHANGE = "loadrun runs in one process, so there is nothing to exchange; leave
 _NO_GPU = "there is no GPU; the CPU computes"
 _NO_METER = "memory of devices is not counted; loadrun.engines.memory.MemoryMeter measures a run"
 _ARCHIVES = "loadrun downloads and unpacks no datasets; give the samples to ArrayDataset, or write a Dataset"
+_MODULE_GRAPHS = (
+    "loadrun has no graphs of modules; trace and dump the module, and edit the dump with "
+    "loadrun.megengine.utils.network.Network"
+)
 _TABLE = (
     (
         "optimizer",
@@ -26,8 +30,15 @@ _TABLE = (
     ),
     ("amp", _TRAINING, "GradScaler"),
     ("autodiff", _TRAINING, "GradManager"),
+    ("autodiff.grad_manager", _TRAINING, "GradManager get_backwarding_grad_manager()"),
     ("core.autodiff.grad", _TRAINING, "Grad GradKey get_grad_managers()"),
     ("module.module", _TRAINING, "zero_grad()"),
+    (
+        "traced_module",
+        _MODULE_GRAPHS,
+        "TracedModule trace_module() register_as_builtin() register_supported_type() wrap() optimize() "
+        "enable_expr_checker() disable_default_checker()",
+    ),
     (
         "distributed",
         _PROCESSES,

@@ -6,8 +6,10 @@ from ..base.registry import lazy
 
 if TYPE_CHECKING:
     from ..dump import load
-    from .exporting import Exported, OperatorExportTypes, TrainingMode, export
+    from .exported import Exported
+    from .exporting import export
     from .loading import load_model
+    from .options import OperatorExportTypes, TrainingMode
     from .sizes import Dim
 
 __all__ = ["Dim", "Exported", "OperatorExportTypes", "TrainingMode", "export", "load", "load_model"]
@@ -19,6 +21,8 @@ __getattr__ = lazy(
         "Dim": ".sizes",
         "load": "..dump",
         "load_model": ".loading",
-        **dict.fromkeys(("Exported", "OperatorExportTypes", "TrainingMode", "export"), ".exporting"),
+        "Exported": ".exported",
+        "export": ".exporting",
+        **dict.fromkeys(("OperatorExportTypes", "TrainingMode"), ".options"),
     },
 )

@@ -12,6 +12,7 @@ from ..tensors import Tensor
 from ..tensors.access import dtype_of, session_of
 from ..tensors.session import active
 from ..tensors.sizes import TracedInt
+from .lowering import HOMES
 from .messages import AttributeProto, GraphProto, TensorProto
 from .scope import Bound, Scope
 from .tensors import ExternalData
@@ -43,34 +44,9 @@ class NodeLowering:
         self.foldable = foldable
 
 
-_FAMILIES = (
-    *(
-        "elementwise",
-        "shapes",
-        "convolution",
-        "pooling",
-        "linalg",
-        "norms",
-        "reductions",
-        "indexing",
-        "padding",
-    ),
-    *(
-        "quantization",
-        "resizing",
-        "recurrent",
-        "control",
-        "functions",
-        "attention",
-        "sequences",
-        "randomness",
-    ),
-    *("sampling", "losses", "signal", "detection", "transformers", "contrib", "contrib_quantized", "text"),
-    *("traditional", "trees", "svm", "ngrams", "training"),
-)
-"""Common families come first: a model imports families up to the last one that it needs."""
 LOWERINGS: Registry[tuple[str, str], NodeLowering] = Registry(
-    "lowering of ONNX", (f"{__package__}.lowering.{family}" for family in _FAMILIES)
+    "lowering of ONNX",
+    {key: f"{__package__}.lowering.{family}" for key, family in HOMES.items()},
 )
 """Lowerings by the domain and the name of an operator."""
 

@@ -43,7 +43,7 @@ def check(expect: Tensor, get: Tensor, kind: int, rtol: float = RTOL, atol: floa
     )
     sizes = [apply1("GetVarShapeV1", P.OptionalAxisV1(), inputs=[v], scalar=False) for v in (a, b)]
     other = e.logical_not(e.compare(_T.EQ, *sizes))
-    shaped = e.reduce(e.cast(other, dtype_of(a)), P.ReduceMode.MAX, [0])._vector()
+    shaped = as_vector(e.reduce(e.cast(other, dtype_of(a)), P.ReduceMode.MAX, [0]))
     err = e.elem(_M.ADD, worst, e.elem(_M.MUL, shaped, const(1e30, dtype_of(a))))
     param = P.AssertEqual(maxerr=1.0, verbose=False)
     return apply1("AssertEqual", param, inputs=[a, b, err], scalar=False)

@@ -13,7 +13,8 @@ from ..dump import save
 from ..dump.choosing import load_dump
 from ..dump.options import DumpOptions, DumpResult
 from ..inputs.feeds import ModelOptions
-from .exporting import Exported, export
+from .exported import Exported
+from .exporting import export
 
 __all__ = ["ConvertOptions", "Converted", "convert_file"]
 

@@ -45,6 +45,8 @@ class ElemType(IntEnum):
     BOOL = 9
     FLOAT16 = 10
     DOUBLE = 11
+    UINT32 = 12
+    UINT64 = 13
     COMPLEX64 = 14
 
     @property
@@ -73,6 +75,8 @@ _NUMPY = {
     ElemType.BOOL: "b1",
     ElemType.FLOAT16: "f2",
     ElemType.DOUBLE: "f8",
+    ElemType.UINT32: "u4",
+    ElemType.UINT64: "u8",
     ElemType.COMPLEX64: "c8",
 }
 _ELEM = {text: elem for elem, text in _NUMPY.items()}

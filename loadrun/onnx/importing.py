@@ -9,19 +9,19 @@ import numpy as np
 
 from ..base.errors import FormatError, LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Var
-from ..graph.dtypes import Array
+from ..graph.dtypes import Array, numpy_array
 from ..ops.budget import BudgetError, FoldingBudget, limited
 from ..passes.cleanup.loadable import make_loadable
 from ..passes.copies import subgraph
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
 from ..tensors.apply import type_cvt
+from ..tensors.naming import scope as named_part
 from ..tensors.session import exact_arithmetic, suspended, use
 from ..testcase import EXPECT
-from ..tracing.recorder import TraceRecorder
+from ..tracing.recorder import TraceRecorder, loses_float64
 from . import exact
 from .call import NodeCall, NodeLowering, Result, find
-from .checks import check, check_within
 from .lowering.parts import of_length
 from .messages import (
     AttributeProto,
@@ -39,6 +39,7 @@ from .scope import Bound, DeclaredInput, Given, Scope, StandIn
 from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense, kind_name, texts
 from .values import (
     ABSENT,
+    DOUBLE,
     INT64,
     Absent,
     Items,
@@ -346,11 +347,14 @@ class Importer:
         left = {v.name for v in graph.inputs}
         for name in self.inputs:
             if name not in left:
-                self.note(f"no output depends on the input {name!r}, so it is left out")
+                unread = next(v for v in whole.inputs if v.name == name)
+                graph.add("Host2DeviceCopy", *unread.owner.params, names=[name], tensors=unread.owner.tensors)
         return graph
 
     def _checked(self, name: str, value: Value) -> Var:
         """Compare an output with its expected value, an input of the graph, as ONNX's backend tests do."""
+        from .checks import check, check_within  # for start-up
+
         held = checked(self.expected[name], value.kind)
         scalar = held.ndim == 0
         outside = from_stored(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
@@ -428,7 +432,9 @@ class Importer:
     ) -> Sequence[Bound | Unheld] | None:
         """Lower a node to its results, or None if it is refused."""
         try:
-            return self._results(node, inputs, scope, opsets, given)
+            # Messages name operators after the node that they come from.
+            with named_part(node.name or next((n for n in node.outputs if n), node.op)):
+                return self._results(node, inputs, scope, opsets, given)
         except FormatError:
             raise
         except (LoadRunError, UnsupportedTensorTypeError) as e:
@@ -486,7 +492,12 @@ class Importer:
             except (BudgetError, MemoryError):
                 # It stays in the graph, and is computed when that runs.
                 self.note(_BEYOND)
-        return self._settled(found.run(call), call, found)
+        oprs = self.session.recording.graph.oprs
+        before = len(oprs)
+        settled = self._settled(found.run(call), call, found)
+        if loses_float64(oprs[before:]) and any(isinstance(v, Value) and v.kind == DOUBLE for v in settled):
+            self.note(f"{call.op} of double is computed in float32")
+        return settled
 
     def _settled(self, results: Result, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
         """Convert the results to values in the types that the graph has for them."""
@@ -610,7 +621,7 @@ def _constant_input(name: str, kind: TypeProto | None, value: object) -> Bound:
 
 def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: object) -> Value:
     """Convert an input to a constant; one number takes the rank that the file declares."""
-    value = np.asarray(given)
+    value = numpy_array(given)
     elem = tensor.elem if tensor is not None else INT64
     rank = len(tensor.shape.dims) if tensor is not None and tensor.shape is not None else value.ndim
     if elem == STRING and value.dtype.kind in "UO":

@@ -17,7 +17,7 @@ from ..graph.dtypes import Array, DType, plain
 from .registry import Call, Shape, ShapeCall, kernel
 from .shape import MAX_NDIM, c_cast, first_input, known_value, target_shape
 
-__all__: list[str] = []
+__all__ = ["padding_sources"]
 
 
 # Padding
@@ -65,16 +65,23 @@ def padding(c: Call, x: Array) -> Array:
         out[tuple(slice(front, front + n) for (front, _), n in zip(sides, x.shape, strict=True))] = x
         return out
     out = x
-    for axis, ((front, back), n) in enumerate(zip(sides, x.shape, strict=True)):
-        if front or back:
-            at = np.arange(-front, n + back)
-            if p.padding_mode == P.PaddingMode.REPLICATE:
-                at = at.clip(0, n - 1)
-            else:
-                at = np.abs(at)
-                at = np.minimum(at, 2 * n - 2 - at)
+    for axis, at in enumerate(padding_sources(p, x.shape)):
+        if len(at) > x.shape[axis]:
             out = out.take(at, axis)
     return out
+
+
+def padding_sources(p: P.Padding, shape: Shape) -> list[Array]:
+    """Return, for every axis, which element each element of the padded axis repeats; outside where it is constant."""
+    found = []
+    for (front, back), n in zip(_padding(p, shape)[0], shape, strict=True):
+        at = np.arange(-front, n + back)
+        if p.padding_mode == P.PaddingMode.REPLICATE:
+            at = at.clip(0, max(n - 1, 0))
+        elif p.padding_mode == P.PaddingMode.REFLECT:
+            at = np.minimum(np.abs(at), 2 * n - 2 - np.abs(at))
+        found.append(at)
+    return found
 
 
 # Diag, Eye, Linspace, Alloc

@@ -27,7 +27,8 @@ _INFERRED, _SHAPE_ONLY = types(Trait.INFERRED), types(Trait.SHAPE_ONLY)
 def describe(opr: Opr) -> str:
     """Name an operator with its place in the file, for messages: ``ConvolutionV2 'conv1' (operator 7)``."""
     name = opr.name or next((v.name for v in opr.outputs if v.name), None)
-    return f"{opr.type} {name!r} (operator {opr.id})" if name else f"{opr.type} (operator {opr.id})"
+    number = opr.id if opr.number is None else opr.number
+    return f"{opr.type} {name!r} (operator {number})" if name else f"{opr.type} (operator {number})"
 
 
 def infer_dtypes(oprs: Iterable[Opr]) -> None:

@@ -20,37 +20,8 @@ from .registry import Call, Kernel, Shape, ShapeCall, implementation
 __all__ = ["kernel_of"]
 
 _HALF = ("Float16", "BFloat16")
-_MOVES = types(Trait.MOVES | Trait.CONSTANT)
-_ANY_FLOAT = frozenset(
-    (
-        *(
-            "TypeCvtV2",
-            "ElemwiseMultiType",
-            "GetVarShapeV1",
-            "Argmax",
-            "Argmin",
-            "NonZero",
-            "Host2DeviceCopy",
-        ),
-        *(
-            "IncrSubtensor",
-            "IndexingIncrMultiAxisVec",
-            "IncrMeshIndexing",
-            "BatchedIncrMeshIndexing",
-            "Alloc",
-        ),
-        *(
-            "AssertEqual",
-            "CondExecPred",
-            "CondExecPredLogical",
-            "CondExecMark",
-            "CondExecMerge",
-            "VirtualDep",
-        ),
-        *("Eye", "Flip", "SVD", "AddUpdate", "CheckNonFinite"),
-    )
-)
-"""Operators besides those that move numbers whose kernels compute in the dtype of their arrays."""
+_OWN = types(Trait.MOVES | Trait.CONSTANT | Trait.GENERIC)
+"""Operators whose own kernels take every dtype."""
 
 
 def kernel_of(c: Call) -> Kernel:
@@ -61,7 +32,7 @@ def kernel_of(c: Call) -> Kernel:
     """
     own = implementation(c.opr.type).kernel
     dtypes = (*c.inputs, *c.outputs)
-    if c.opr.type in _MOVES or c.opr.type in _ANY_FLOAT:
+    if c.opr.type in _OWN:
         return own
     if any(d.name == "Float64" for d in dtypes):
         return _in_float64
@@ -70,7 +41,7 @@ def kernel_of(c: Call) -> Kernel:
     return own
 
 
-def _in_float64(c: Call, *arrays: Array) -> Any:
+def _in_float64(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
     """Compute the operator's formula on float64 arrays."""
     from .formulas import FORMULAS  # for start-up
 
@@ -80,7 +51,7 @@ def _in_float64(c: Call, *arrays: Array) -> Any:
         # Formulas see only what goes together.
         rule = implementation(c.opr.type).shape
         shapes = list(rule(ShapeCall(c.opr, c.inputs, tuple(a.shape for a in arrays), arrays)))
-    result = formula(c, *arrays) if formula is not None else None
+    result: Array | tuple[Array, ...] | None = formula(c, *arrays) if formula is not None else None
     if result is None:
         result = _empty(c, shapes)
     if result is None:
@@ -90,7 +61,7 @@ def _in_float64(c: Call, *arrays: Array) -> Any:
     return held if isinstance(result, tuple) else held[0]
 
 
-def _empty(c: Call, shapes: list[Shape | None]) -> Any:
+def _empty(c: Call, shapes: list[Shape | None]) -> Array | tuple[Array, ...] | None:
     """Return outputs without elements, of which formulas know nothing."""
     if not shapes or any(s is None or 0 not in s for s in shapes):
         return None
@@ -101,7 +72,7 @@ def _empty(c: Call, shapes: list[Shape | None]) -> Any:
 def _in_float32(own: Kernel) -> Callable[..., Any]:
     """Return a kernel that widens float16 and bfloat16 to float32, and rounds the results."""
 
-    def run(c: Call, *arrays: Array) -> Any:
+    def run(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
         inner: Call | None = c.memo.get("float32")
         if inner is None:
             inner = replace(c, inputs=_widened(c.inputs), outputs=_widened(c.outputs), memo={}, donated=[])

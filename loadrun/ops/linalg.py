@@ -20,7 +20,6 @@ from .numeric.chunks import in_rows
 from .numeric.half import rounded, stored
 from .numeric.intmul import int_matmul, largest
 from .numeric.parallel import matmul
-from .numeric.svd import decompose
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 
 __all__: list[str] = []
@@ -375,6 +374,8 @@ def svd(c: Call, x: Array) -> tuple[Array, ...]:
     if x.ndim < 2:
         raise ValueError(f"SVD takes matrices, found shape {list(x.shape)}")
     p = c.get(SVD)
+    from .numeric.svd import decompose  # for start-up
+
     return decompose(x, p.full_matrices, p.compute_uv)
 
 

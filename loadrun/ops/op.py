@@ -47,6 +47,7 @@ class Trait(Flag):
         DATA_SHAPED: MegEngine does not know the shape of its result before it runs.
         PACKED: MegEngine's layout passes convert it: data, filter, then bias and residual if there are any.
         COUNTED: its outputs are numbered in names even where there is one.
+        GENERIC: its kernel computes in the dtype of its arrays, whichever that is.
     """
 
     NONE = 0
@@ -78,6 +79,7 @@ class Trait(Flag):
     DATA_SHAPED = auto()
     PACKED = auto()
     COUNTED = auto()
+    GENERIC = auto()
 
 
 @dataclass(frozen=True, eq=False)

@@ -193,7 +193,6 @@ def no_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int
 
 
 WITHOUT_KERNEL = {
-    "backward": "it computes gradients, which inference does not need",
     "control_flow": "MegEngine's own open-source code can neither dump nor load it",
     "training": "it stands for a gradient while a graph is made",
     "vendor": "it runs only inside its vendor's runtime or a private plug-in",
@@ -236,7 +235,7 @@ def implementation(name: str) -> OpImpl:
     """Return the implementation of an operator, importing its family on first use.
 
     Raises:
-        UnsupportedError: the operator has no kernel (vendor runtimes, custom operators, gradients).
+        UnsupportedError: the operator has no kernel (vendor runtimes, custom operators).
     """
     found = _IMPLS.get(name)
     if found is not None:

@@ -18,13 +18,13 @@ from ..graph.params import LSTM, RNN, RNNCell, RNNCellNonlineMode
 from .numeric.half import round_half
 from .registry import Call, Shape, ShapeCall, kernel
 
-__all__: list[str] = []
+__all__ = ["Weights", "split_weights"]
 
 Rounding = Callable[[Array], Array]
 Step = Callable[[Array, list[Array]], list[Array]]
 
 
-class _Weights(NamedTuple):
+class Weights(NamedTuple):
     """One cell's weights: input [in, gates], hidden [hidden, gates], and both biases [gates] (zero if absent)."""
 
     of_input: Array
@@ -180,7 +180,7 @@ def _stack_check(p: RNN | LSTM, shapes: Sequence[Shape], gates: int) -> None:
         )
 
 
-def _split(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[_Weights]:
+def split_weights(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[Weights]:
     """Split the weights of every cell from their flat concatenation: layer by layer, forward before reverse."""
     width = gates * p.hidden_size
     directions = 2 if p.bidirectional else 1
@@ -200,7 +200,7 @@ def _split(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[_Weights]:
             w_ih = take(width, directions * p.hidden_size if layer else size)
             w_hh = take(width, p.hidden_size)
             biases = (take(width), take(width)) if p.bias else (none, none)
-            cells.append(_Weights(w_ih.T, np.ascontiguousarray(w_hh.T), biases))
+            cells.append(Weights(w_ih.T, np.ascontiguousarray(w_hh.T), biases))
     return cells
 
 
@@ -216,9 +216,9 @@ def _run_stack(c: Call, p: RNN | LSTM, gates: int, ins: Sequence[Array], step: S
     x, *states, weights = ins
     dtype = c.inputs[0]
     r = _rounding(dtype)
-    cells: list[_Weights] | None = c.memo.get(x.shape[2])
+    cells: list[Weights] | None = c.memo.get(x.shape[2])
     if cells is None:
-        cells = _split(p, weights, x.shape[2], gates)
+        cells = split_weights(p, weights, x.shape[2], gates)
         if c.const and c.const[-1]:
             c.memo[x.shape[2]] = cells
     length, batch, _ = x.shape
@@ -275,7 +275,7 @@ def rnn(c: Call, x: Array, h: Array, weights: Array) -> tuple[Array, ...]:
         c: the call.
         x: [time, batch, size].
         h: first states [layers * directions, batch, hidden].
-        weights: all weights one after the other (`_split`).
+        weights: all weights one after the other (`split_weights`).
 
     Returns:
         the last layer's states [time, batch, directions * hidden], the last states like `h`, and the reserve:
@@ -307,7 +307,7 @@ def lstm(c: Call, x: Array, h: Array, cell: Array, weights: Array) -> tuple[Arra
         x: [time, batch, size].
         h: first hidden states [layers * directions, batch, hidden].
         cell: first cell states, alike.
-        weights: all weights one after the other (`_split`).
+        weights: all weights one after the other (`split_weights`).
 
     Returns:
         the last layer's hidden states [time, batch, directions * hidden], last hidden and cell states, and the

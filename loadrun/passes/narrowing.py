@@ -10,7 +10,7 @@ import numpy as np
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode, plain
 from ..graph.params import Elemwise, ElemwiseMode, MatrixMul
-from ..ops.catalog import TypeParam
+from ..ops.catalog import TypeParam, select
 from ..ops.infer import infer_dtypes
 from .copies import subgraph
 
@@ -21,6 +21,7 @@ _NARROW = {
     **dict.fromkeys(("Int64", "Uint32", "Uint64"), plain("Int32")),
 }
 _INT, _BYTE = plain("Int32"), plain("Int8")
+_PRODUCTS = select(lambda op: MatrixMul in op.params)
 
 
 def narrow_dtype(dtype: DType) -> DType:
@@ -110,13 +111,12 @@ def _tensor(tensor: StoredTensor) -> StoredTensor:
 def _without_products(graph: Graph, known: dict[int, Var]) -> tuple[Graph, dict[int, Var]]:
     """Write products of matrices of integers, of which MegEngine has those of bytes, as sums of such products."""
     kinds: dict[int, DType] = {}
-    products = ("MatrixMulV2", "BatchedMatrixMulV2")
-    if not any(o.type in products for o in graph.oprs):
+    if not any(o.type in _PRODUCTS for o in graph.oprs):
         infer_dtypes(graph.oprs)
         return graph, known
     for opr in graph.oprs:
         # Their dtype rules refuse int32, and all behind them would have no dtype.
-        if opr.type in products and opr.inputs[0].dtype == opr.inputs[1].dtype == _INT:
+        if opr.type in _PRODUCTS and opr.inputs[0].dtype == opr.inputs[1].dtype == _INT:
             opr.outputs[0].dtype = _INT
             kinds[opr.id] = _INT
         else:

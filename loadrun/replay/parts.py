@@ -102,6 +102,7 @@ class PartReplayer:
         failing: tuple[Result, dict[str, Array]] | None = None
         opened = False
         try:
+            _require_testcases(task, total)
             bundle = self._sized(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
             many = total if task.input_data is None else _count_cases(task.input_data)
@@ -131,7 +132,8 @@ class PartReplayer:
                 for result in results:
                     yield self._found(result, feeds, digest, task)
             if part.start == 0 and stop == total:
-                yield from (Warned(text) for text in [*said, *watch.warnings()])
+                yield from (Warned(text) for text in said)
+                yield from (Warned(text, weak=True) for text in watch.warnings())
                 watch = None
             if task.explain and failing is not None:
                 from .explaining import explained  # for start-up
@@ -201,6 +203,8 @@ class PartReplayer:
             yield (runner.run(feeds),) if beside is None else beside.run(feeds, None), feeds
         else:
             for i in range(part.start, stop):
+                if task.testcases is not None and i not in task.testcases:
+                    continue
                 arrays: dict[str, Array] = {}
                 try:
                     case = bundle.testcases[i]
@@ -235,6 +239,12 @@ class PartReplayer:
                 result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs)
             )
         return Replayed(result, shapes, digest, pictures, feeds if task.feeds else None)
+
+
+def _require_testcases(task: Task, total: int) -> None:
+    absent = [i for i in task.testcases or () if i >= total]
+    if absent:
+        raise UsageError(f"{task.path}: there is no testcase {absent[0]}; the file has {total}")
 
 
 def _count_cases(specs: Sequence[str]) -> int:

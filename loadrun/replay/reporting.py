@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,6 +19,7 @@ from ..base.version import __version__
 from ..runner import FileResult, Result
 from .events import Replayed
 from .options import PathName, RunOptions
+from .selecting import Selection
 
 if TYPE_CHECKING:
     from ..report.html import HtmlWriter
@@ -121,12 +124,13 @@ class Sinks:
 
 
 @contextmanager
-def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
+def sinks(options: RunOptions, files: Sequence[str], chosen: Selection) -> Iterator[Sinks]:
     """Open the reports that the options ask for; left early, JSON lines say so and the others do not appear.
 
     Args:
         options: what is asked for.
         files: the models.
+        chosen: what the configuration leaves out, and what the report that is resumed tells of.
 
     Raises:
         UsageError: two reports, or a report and a file that is read, are the same file.
@@ -146,9 +150,13 @@ def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
         from ..verify.bench.environment import environment  # for start-up
 
         about = {
+            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "host": platform.node(),
+            **({"command": options.command} if options.command is not None else {}),
             "environment": environment(),
             "engine": ",".join(map(str, options.engines)),
             "seed": options.seed,
+            **({"skipped": chosen.skipped} if chosen.skipped else {}),
         }
     with ExitStack() as stack:
         writers: list[ReportWriter] = []
@@ -159,7 +167,7 @@ def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
             file = sys.stdout if whole == "-" else stack.enter_context(text_file(whole))
             writers.append(JsonWriter(file, __version__, about))
         if lines is not None:
-            writers.append(stack.enter_context(_lines(lines, about)))
+            writers.append(stack.enter_context(_lines(lines, about, chosen.recorded)))
         if options.junit is not None:
             from ..report.junit import JUnitWriter  # for start-up
 
@@ -177,7 +185,9 @@ def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
 
 
 @contextmanager
-def _lines(target: str, about: Mapping[str, Any]) -> Iterator[LineWriter]:
+def _lines(
+    target: str, about: Mapping[str, Any], recorded: Sequence[Mapping[str, Any]]
+) -> Iterator[LineWriter]:
     """Open a report of JSON lines that says when it was interrupted."""
     from ..report.json import LineWriter  # for start-up
 
@@ -189,6 +199,7 @@ def _lines(target: str, about: Mapping[str, Any]) -> Iterator[LineWriter]:
             file = stack.enter_context(io.TextIOWrapper(raw, encoding="ascii", newline="\n"))
         writer = LineWriter(file, __version__, about)
         try:
+            writer.copy(recorded)
             yield writer
         except BaseException as e:
             writer.interrupted("the run was ended by a signal" if _ended(e) else f"{type(e).__name__}: {e}")

@@ -20,6 +20,13 @@ VERSION = 2
 """Version of the layout; it grows when a field changes its meaning or goes away."""
 
 
+_ENDS = (
+    *("verdict", "message", "warnings", "load_seconds", "engine", "engines", "explanation", "timing"),
+    *("expected_failure", "flaky"),
+)
+"""Members that `file_end` writes."""
+
+
 def dumps(data: object) -> str:
     """JSON text, ASCII only, indented."""
     return json.dumps(plain(data), indent=1, allow_nan=False)
@@ -117,6 +124,15 @@ class LineWriter:
         """End a file with what its results come to."""
         self._write("file_end", {"file": file.path, **file_end(file, timing, explanation)})
 
+    def copy(self, files: Sequence[Mapping[str, Any]]) -> None:
+        """Write files again that another report of lines told of, as `loadrun.report.reading` gives them."""
+        for entry in files:
+            facts = {k: v for k, v in entry.items() if k not in (*_ENDS, "testcases")}
+            self._write("file", facts)
+            for result in entry["testcases"]:
+                self._write("result", result)
+            self._write("file_end", {"file": entry["file"], **{k: entry[k] for k in _ENDS if k in entry}})
+
     def close(self, exit_code: int) -> None:
         """End the report; the file stays open."""
         self._write("end", {"exit_code": exit_code})
@@ -139,6 +155,10 @@ def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]
         # Which of them ran is said one by one.
         rest["engine"] = None
         rest["engines"] = [_entrant(e) for e in file.entrants.values()]
+    if file.expected is not None:
+        rest["expected_failure"] = file.expected
+    if file.flaky:
+        rest["flaky"] = file.flaky
     if explanation:
         rest["explanation"] = list(explanation)
     if timing is not None:

@@ -22,7 +22,7 @@ from .session import active
 from .symbolic import TracedInt, once, place_of, scalar_of, size_of, vector
 from .value import Session, Tensor
 
-__all__ = ["Shape", "ShapeLike", "TracedInt", "product_of", "shape_of", "shape_tensor"]
+__all__ = ["Shape", "ShapeLike", "TensorShape", "TracedInt", "product_of", "shape_of", "shape_tensor"]
 
 ShapeLike: TypeAlias = "Tensor | Array | int | Sequence[int | Tensor]"
 """A shape: a tensor or an array of sizes, one size, or several."""
@@ -30,7 +30,7 @@ _INT = plain("Int32")
 
 
 class Shape(tuple[int, ...]):
-    """The sizes of a traced tensor; a tuple of `TracedInt` that also does what MegEngine's symbolic shape does."""
+    """The sizes of a traced array; a tuple of `TracedInt` whose joins and parts remember what they are of."""
 
     __slots__ = ()
 
@@ -52,13 +52,49 @@ class Shape(tuple[int, ...]):
     def __getitem__(self, index: slice) -> Shape: ...
     def __getitem__(self, index: SupportsIndex | slice) -> int | Shape:
         result = tuple.__getitem__(self, index)
-        return Shape(result) if isinstance(result, tuple) else result
+        return type(self)(result) if isinstance(result, tuple) else result
 
     def __add__(self, other: object) -> Any:
         return Shape((*self, *other)) if isinstance(other, tuple) else NotImplemented
 
     def __radd__(self, other: object) -> Any:
         return Shape((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+
+def _elementwise(name: str) -> Any:
+    """Make an operator of sizes, which computes with them as with an int32 tensor."""
+
+    def method(self: TensorShape, *others: Any) -> Any:
+        given = (shape_tensor(o) if isinstance(o, (tuple, list)) else o for o in others)
+        return getattr(shape_tensor(self), name)(*given)
+
+    return method
+
+
+class TensorShape(Shape):
+    """The sizes of a traced Tensor: a tuple of `TracedInt` that computes as MegEngine's symbolic shape, a tensor, does.
+
+    ``x.shape * 2`` and ``x.shape + (1,)`` are sums and products of elements, and the attributes of a Tensor are there
+    (``x.shape.prod()``). Where Python wants a tuple (unpacking, ``==``, ``in``, ``len``, ``index``), it is one.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"a shape has no {name}")
+        return getattr(shape_tensor(self), name)
+
+    __add__, __radd__ = _elementwise("__add__"), _elementwise("__radd__")
+    __sub__, __rsub__ = _elementwise("__sub__"), _elementwise("__rsub__")
+    __mul__, __rmul__ = _elementwise("__mul__"), _elementwise("__rmul__")
+    __truediv__, __rtruediv__ = _elementwise("__truediv__"), _elementwise("__rtruediv__")
+    __floordiv__, __rfloordiv__ = _elementwise("__floordiv__"), _elementwise("__rfloordiv__")
+    __mod__, __rmod__ = _elementwise("__mod__"), _elementwise("__rmod__")
+    __pow__, __rpow__ = _elementwise("__pow__"), _elementwise("__rpow__")
+    __neg__ = _elementwise("__neg__")
+    __lt__, __le__ = _elementwise("__lt__"), _elementwise("__le__")
+    __gt__, __ge__ = _elementwise("__gt__"), _elementwise("__ge__")
 
 
 def _numbers(value: Any) -> Any:
@@ -99,7 +135,8 @@ def shape_of(x: Tensor, sizes: tuple[int, ...], session: Session | None) -> tupl
         session.measured(x)
         return sizes
     fixed = x._frozen()
-    return Shape(size_of(n, fixed, axis, session) for axis, n in enumerate(sizes))
+    kind = Shape if x.numpy_sizes else TensorShape
+    return kind(size_of(n, fixed, axis, session) for axis, n in enumerate(sizes))
 
 
 def shape_tensor(shape: ShapeLike | Iterable[int | Tensor]) -> Tensor:

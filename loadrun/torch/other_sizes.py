@@ -26,6 +26,7 @@ __all__ = [
     "never_one",
     "open_sizes",
     "refuse_one",
+    "runs_at",
 ]
 
 _LIMITS = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
@@ -34,11 +35,20 @@ _LIMIT = 1e-3
 
 
 def draws_numbers(program: Any) -> bool:
-    """Tell whether a program draws random numbers, so that no two runs agree."""
-    seeded = torch.Tag.nondeterministic_seeded
-    return any(
-        isinstance(n.target, torch._ops.OpOverload) and seeded in n.target.tags for n in program.graph.nodes
-    )
+    """Whether a program draws random numbers, so that no two runs agree."""
+    return any(isinstance(n.target, torch._ops.OpOverload) and _draws(n) for n in program.graph.nodes)
+
+
+def _draws(node: Any) -> bool:
+    """Whether a call draws random numbers; dropout outside of training does not."""
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    schema = node.target._schema
+    given = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    given |= dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
+    rate = given.get("p", given.get("dropout_p", given.get("dropout")))
+    trained = given.get("train", given.get("training", True))
+    return not (trained is False or rate == 0)
 
 
 class Trace(Protocol):
@@ -107,6 +117,18 @@ def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
     except (InputError, EngineError):
         # The graph refuses these sizes, so nothing is silently wrong.
         return {}
+
+
+def runs_at(traced: Trace, sizes: Mapping[Any, int]) -> bool:
+    """Whether both torch and the graph run at some sizes, and agree there."""
+    found = _at(traced, sizes)
+    if found is None or found:
+        return False
+    try:
+        traced._run(_resized(traced, sizes))
+    except (InputError, EngineError):
+        return False
+    return True
 
 
 def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..base.errors import EngineError, InputError, TraceError, TraceWarning
+from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UnsupportedError
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
@@ -28,9 +28,19 @@ from ..tracing.options import TraceOptions
 from ..tracing.traced import Traced as Recording
 from ..verify.pack.capture import Recorder
 from .complex import of_parts, parts
-from .exporting import export, functional, name_of_target, quiet, refusal, submodules, unsupported
+from .exporting import (
+    callable_of,
+    export,
+    functional,
+    name_of_target,
+    quiet,
+    refusal,
+    submodules,
+    unsupported,
+)
 from .interpret import Interpreter
-from .modules import as_module, as_torch, owner_of
+from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
+from .modules import ModuleAttributes, as_module, as_torch, owner_of
 from .other_sizes import at_another_size, differing_outputs, draws_numbers, guarded, never_one, refuse_one
 from .registry import DATA_SIZED, UnsupportedCallError
 from .signature import Signature
@@ -39,21 +49,25 @@ from .values import ndarray, of_numpy
 __all__ = ["Traced"]
 
 
-class Traced(Dumps):
+class Traced(ModuleAttributes, Dumps):
     """A traced torch module: calls run its graph, `dump` writes it.
 
     Args:
-        module: a module, a method of one, or a function of torch tensors.
+        module: a module, a method of one, a script, an exported program, or a function of torch tensors.
         dynamic_shapes: which sizes may differ in later calls, see `loadrun.torch.trace`.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
         program: an earlier export of the module, with its dynamic shapes.
         check: whether a graph that differs from torch is refused; False only warns, None does neither.
+        selection: which nodes of the program are left out of the graph, to stand beside it in an ONNX model.
 
     Attributes:
-        module: the traced module or function.
+        left_out: these nodes, by name.
+        weights: path and value of the parameters that are inputs of the graph, by the program's names for them.
+        module: what is traced.
         program: torch's exported program, once it is traced.
         signature: its arguments and results.
-        notes: deviations from torch: narrowed dtypes, buffers that the module changes.
+        notes: what is not as in torch: narrowed dtypes, buffers that the module changes.
+        others: traces of the same for sizes for which this one does not hold.
         differences: the largest error between torch's outputs and the reference engine's, by output name; of the
             traced example, and of all testcases of the latest `dump`.
     """
@@ -66,7 +80,10 @@ class Traced(Dumps):
         *,
         program: Any = None,
         check: bool | None = True,
+        selection: Selection | None = None,
     ) -> None:
+        if isinstance(module, torch.export.ExportedProgram):
+            program, module = module, callable_of(module)
         self.module = module
         self._exported = program
         self._checks = check
@@ -76,6 +93,10 @@ class Traced(Dumps):
         self.signature: Any = None
         self.notes: list[str] = []
         self.differences: dict[str, float] = {}
+        self.others: list[Traced] = []
+        self.selection = selection
+        self.left_out: dict[str, Any] = {}
+        self.weights: dict[str, tuple[str, Any]] = {}
         self._dynamic = dynamic_shapes
         self.options = TraceOptions(
             symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level, exact=True
@@ -153,8 +174,40 @@ class Traced(Dumps):
             if self.program is None:
                 return self.record(args, kwargs)
             flat = self.signature.leaves(args, kwargs)
+            held = self.holding(flat)
+            return held.signature.rebuilt(held._run(flat))
+
+    def holding(self, flat: Sequence[Any]) -> Traced:
+        """Return the trace that takes these arguments: this one, or one of `others`.
+
+        Raises:
+            InputError: none does.
+        """
+        try:
             self.check(flat)
-            return self.signature.rebuilt(self._run(flat))
+        except InputError:
+            for other in self.others:
+                if other.holds(flat):
+                    return other
+            raise
+        return self
+
+    def holds(self, flat: Sequence[Any]) -> bool:
+        """Whether the trace takes these arguments."""
+        try:
+            self.check(flat)
+        except InputError:
+            return False
+        return True
+
+    @property
+    def code(self) -> str:
+        """What torch exported, as Python code; empty before the first call."""
+        return "" if self.program is None else str(self.program.graph_module.code)
+
+    def save(self, file: Any, **options: Any) -> Any:
+        """Write the graph as a .mge file, which `dump` does as well."""
+        return self.dump(file, **options)
 
     def record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Export and record the module on an example, and compare what the reference engine gives with torch's.
@@ -163,20 +216,35 @@ class Traced(Dumps):
             the graph's results for the example.
         """
         module = as_module(self.module)
+        args, kwargs = _distinct((args, dict(kwargs)))
         with torch.no_grad():
             if self._exported is not None:
                 with quiet():
-                    program = functional(self._exported)
+                    program = functional(self._exported, self.selection)
             else:
                 shapes = _every_size(module, args, kwargs) if self._dynamic is True else self._dynamic
-                program = export(module, args, kwargs, shapes, follow_one=self._dynamic is True)
-        problems = unsupported(program)
+                if callable(shapes):
+                    shapes = shapes(module, args, kwargs)
+                program = export(
+                    module,
+                    args,
+                    kwargs,
+                    shapes,
+                    follow_one=self._dynamic is not None,
+                    selection=self.selection,
+                )
+        nodes = [n for n in program.graph_module.graph.nodes if n.op == "call_function"]
+        self.left_out = {n.name: n for n in nodes if self.selection is not None and self.selection.chosen(n)}
+        self.weights = weights_of(program) if self.selection is not None and self.selection.weights else {}
+        problems = unsupported(program, self.left_out)
         if problems:
             raise refusal(module, problems)
         self.program = program
-        self.signature = Signature(program)
+        self.signature = Signature(program, _parameters(module))
         try:
             outputs = self._recorded(module, args, kwargs)
+            if self._left_out_besides(nodes):
+                outputs = self._recorded(module, args, kwargs)
         except BaseException:
             self.program = self._inner = None
             raise
@@ -190,6 +258,14 @@ class Traced(Dumps):
             self.program = self._inner = None
             raise
         return self.signature.rebuilt(outputs)
+
+    def _left_out_besides(self, nodes: Sequence[Any]) -> bool:
+        """Leave out the nodes whose operators turn out to have no counterpart; whether there are any."""
+        refused = self.selection.refused if self.selection is not None else lambda types: False
+        types = self._interpreter.types
+        more = {n.name: n for n in nodes if refused(types.get(n.name, ()))}
+        self.left_out |= more
+        return bool(more)
 
     def _hold(
         self,
@@ -251,8 +327,19 @@ class Traced(Dumps):
             ) from error
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
-        found = self._inner(*self.signature.feeds(flat))
-        return [x.numpy() for x in (found.values() if self._by_key else found)]
+        found = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
+        values = [x.numpy() for x in (found.values() if self._by_key else found)]
+        return values[: len(self._keys)]
+
+    def _results(self, flat: Sequence[Any]) -> list[Tensor]:
+        """Return what torch gives for the nodes that are left out, under the names of the graph's inputs."""
+        if not self.left_out:
+            return []
+        return results_of(self.left_out, node_values(self.program, flat))
+
+    def weight_feeds(self) -> list[Tensor]:
+        """Return the weights that are inputs of the graph."""
+        return named_tensors((path, value) for path, value in self.weights.values())
 
     def values_of(self, flat: Sequence[Any]) -> dict[str, Array]:
         """Map the exported graph's nodes, by name, to their recorded values for the leaves of a call's arguments."""
@@ -267,10 +354,11 @@ class Traced(Dumps):
         }
 
     def _recorded(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        interpreter = self._interpreter = Interpreter(self.program, module)
+        interpreter = self._interpreter = Interpreter(self.program, module, self.left_out)
         self._keys = self.signature.output_names()
 
-        self._by_key = isinstance(self.signature.nested(range(len(self.signature.user_outputs()))), dict)
+        several = isinstance(self.signature.nested(range(len(self.signature.user_outputs()))), dict)
+        self._by_key = several or bool(self.left_out)
 
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
@@ -279,13 +367,23 @@ class Traced(Dumps):
                     name: guarded(of_parts(fake, waiting), fake, self._never_one)
                     for name, fake in self.signature.graph_inputs()
                 }
+                given |= given_results(self.left_out, waiting)
+                given |= {name: next(waiting) for name in self.weights}
                 found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
-            return dict(zip(self._keys, found, strict=True)) if self._by_key else tuple(found)
+            named = dict(zip(self._keys, found, strict=True))
+            named |= {key: v for n in self.left_out for key, v in zip(*interpreter.read_by(n), strict=True)}
+            return named if self._by_key else tuple(found)
 
         self._symbolic = any(_is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
         self._inner = Recording(function, replace(self.options, symbolic_shape=self._symbolic))
         try:
             return self._run(self.signature.leaves(args, kwargs))
+        except UnsupportedError:
+            failed = [n for n in interpreter.failed if n not in self.left_out]
+            if self.selection is None or not self.selection.fallback or not failed:
+                raise
+            self.left_out |= {n.name: n for n in self.program.graph_module.graph.nodes if n.name in failed}
+            return self._recorded(module, args, kwargs)
         except UnsupportedCallError as error:
             raise TraceError(str(error)) from error
 
@@ -312,6 +410,10 @@ class Traced(Dumps):
                 wide.setdefault(fake.dtype, []).append(spec.target or spec.arg.name)
         for dtype, names in wide.items():
             self.notes.append(f"{str(dtype)[6:]} is {_NARROWED[dtype]} in the graph: {', '.join(names)}")
+        coarse = ", ".join(self._interpreter.coarse)
+        if coarse:
+            self.notes.append(f"computed in float32 although it gives float64: {coarse}")
+            warnings.warn(f"float64 is computed in float32 by {coarse}", TraceWarning, stacklevel=5)
         kinds = torch.export.graph_signature.OutputKind
         changed = [
             s.target for s in self.program.graph_signature.output_specs if s.kind == kinds.BUFFER_MUTATION
@@ -333,6 +435,26 @@ _NARROWED = {
     torch.complex64: "two tensors of float32",
     torch.complex128: "two tensors of float64",
 }
+
+
+def _distinct(values: Any) -> Any:
+    """Arguments of which none is another: torch takes one tensor for one argument, however often it stands there."""
+    seen: set[int] = set()
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.clone()
+
+    return pytree.tree_map(own, values)
+
+
+def _parameters(module: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(module.forward)
+    except ValueError:
+        return None
 
 
 def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

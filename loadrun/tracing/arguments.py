@@ -141,8 +141,10 @@ def marked(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensors_only: bo
     for i, arg in enumerate(args):
         if tensors_only and not any(isinstance(x, (Tensor, np.ndarray)) for _, x in leaves(arg)):
             raise UsageAssertionError(
-                "Only support tensor type args when capture_as_const is enabled: positional argument "
-                f"{i} is {type(arg).__name__} {arg!r:.60}; pass it by keyword, or as a tensor or ndarray"
+                "Only support tensor type args when capture_as_const is enabled"
+            ).explained(
+                f"positional argument {i} is {type(arg).__name__} {arg!r:.60}; pass it by keyword, or as a tensor "
+                "or ndarray"
             )
     marked_args = tuple(mark_in(f"arg_{i}", a) for i, a in enumerate(args))
     marked_kwargs = {k: mark_in(f"kwarg_{k}", v) for k, v in kwargs.items()}

@@ -223,9 +223,8 @@ def _check_alone(recording: Recording, options: TraceOptions, kwargs: Mapping[st
     unknown = [c for c in recording.captures if not c.fixed and id(c.tensor) not in known]
     if unknown:
         raise TraceError(
-            "have some unknown input tensors in trace result, maybe you can set `capture_as_const=True` when "
-            f"trace: {len(unknown)} tensor(s) come from outside the function and are not arguments"
-        )
+            "have some unknown input tensors in trace result, maybe you can set `capture_as_const=True` when trace"
+        ).explained(f"{len(unknown)} tensor(s) come from outside the function and are not arguments")
 
 
 # Later calls
@@ -293,9 +292,8 @@ def _check_outputs(session: ReplaySession, recorded: Outputs, outputs: Any) -> N
     found = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
     for (path, tensor), var in zip(found, recorded.vars, strict=False):
         if session_of(tensor) is session and variable_of(tensor) is not var:
-            raise TraceError(
-                "trace error because data unreadable: the function returns a different value than when it was traced "
-                f"as its output {list(path) or ''}"
+            raise TraceError("trace error because data unreadable").explained(
+                f"the function returns a different value than when it was traced as its output {list(path) or ''}"
             )
     if tuple(p for p, _ in found) != recorded.paths:
         raise TraceError(

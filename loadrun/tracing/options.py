@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
-from .config import GraphOptimizationConfig
+if TYPE_CHECKING:
+    from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
+    from .config import GraphOptimizationConfig
 
 __all__ = ["Mode", "TraceOptions"]
 

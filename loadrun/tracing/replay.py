@@ -76,8 +76,8 @@ class ReplaySession(RunningTrace):
         """Check, when the function has returned, that everything recorded has been done again."""
         if self._position < len(self.recording.entries):
             entry = self.recording.entries[self._position]
-            raise TraceError(
-                "trace error because mismature end: the function returned, but when it was recorded it went on "
+            raise TraceError("trace error because mismature end").explained(
+                "the function returned, but when it was recorded it went on "
                 f"with {entry.opr.title} in {shown(entry.place)}"
             )
 
@@ -101,9 +101,8 @@ class ReplaySession(RunningTrace):
     ) -> list[Tensor]:
         """Compare an operator with the recorded one and stand in for its results."""
         if self._position >= self._count:
-            raise TraceError(
-                f"trace error because too many instructions: {type} in {shown(here())} comes after all that was "
-                "recorded"
+            raise TraceError("trace error because too many instructions").explained(
+                f"{type} in {shown(here())} comes after all that was recorded"
             )
         entry = self._entries[self._position]
         opr = entry.opr
@@ -132,6 +131,18 @@ class ReplaySession(RunningTrace):
             made.append(from_variable(var, var.dtype, scalar, self))
         return made
 
+    def _check_source(self, entry: RecordedOpr, index: int, now: Var) -> None:
+        """Raise unless an input is the variable that it was."""
+        source = entry.sources[index].var
+        if now is source:
+            return
+        outside, was_outside = (v.owner.type == "Host2DeviceCopy" for v in (now, source))
+        reason = "input id mismatch"
+        if outside != was_outside:
+            reason = "expect {} node, got {}".format(*("internal", "external")[:: -1 if was_outside else 1])
+        found = "another argument" if outside else "the result of a different operator"
+        self._differs(entry, reason, f"input {index} of {entry.opr.title} is {found}")
+
     def _check_input(self, entry: RecordedOpr, index: int, tensor: Tensor) -> None:
         source = entry.sources[index]
         if session_of(tensor) is self:
@@ -142,12 +153,7 @@ class ReplaySession(RunningTrace):
                     f"input {index} of {entry.opr.title} was a value from outside the function, now it is computed "
                     "inside",
                 )
-            if variable_of(tensor) is not source.var:
-                self._differs(
-                    entry,
-                    "input id mismatch",
-                    f"input {index} of {entry.opr.title} is the result of a different operator",
-                )
+            self._check_source(entry, index, recorded_variable(tensor))
             return
         if source.value is None:
             self._differs(
@@ -186,8 +192,8 @@ class ReplaySession(RunningTrace):
             self.evaluator.values[source.var.id] = value
 
     def _differs(self, entry: RecordedOpr, reason: str, text: str) -> NoReturn:
-        raise TraceError(
-            f"trace error because {reason}: {text}\n  now:      {shown(here())}\n  recorded: {shown(entry.place)}\n"
+        raise TraceError(f"trace error because {reason}").explained(
+            f"{text}\n  now:      {shown(here())}\n  recorded: {shown(entry.place)}\n"
             "the function took a different path than when it was traced; a traced function must apply the same "
             "operators in every call"
         )

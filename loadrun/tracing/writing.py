@@ -14,7 +14,7 @@ from ..base.errors import UsageAssertionError
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
 from ..graph import Graph
-from ..inputs.lists import TextSource
+from ..inputs.lists import TextSource, count_cases
 from ..passes.inference import optimize_for_inference
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
@@ -89,6 +89,8 @@ class DumpArguments(FileArguments):
         maxerr: tolerance of the checks, one or by output name.
         resize_input: scale images to the input's height and width.
         input_transform: numpy expression over ``data``.
+        seed: seed of random input data and of random operators; by default data comes from numpy's global generator,
+            which ``np.random.seed`` starts, as in MegEngine, so that each dump draws anew.
         replay: replay the testcases of what was written, before it takes the file's place: a warning tells of checks
             that do not hold. False saves that time.
         check: run the Python function on every packed input as well; where the graph gives something else, a
@@ -112,6 +114,7 @@ class DumpArguments(FileArguments):
     maxerr: float | Mapping[str, float] = 1e-4
     resize_input: bool = False
     input_transform: str | None = None
+    seed: int | None = None
     replay: bool = True
     check: bool = True
     flags: Mapping[str, object] = field(default_factory=dict)
@@ -135,6 +138,8 @@ class DumpArguments(FileArguments):
         return PackOptions(
             **{n: getattr(self, n) for n in names},
             input_data=None if specs is None else tuple(specs),
+            seed=self.seed or 0,
+            numpy_random=self.seed is None,
             passes=self.flags if self.optimize_for_inference else None,
             file=replace(self.file, append=self.append),
         )
@@ -186,7 +191,12 @@ def dump_graph(
         raise UsageAssertionError("testcases can not be empty: input_data holds no specification")
     warn = partial(warnings.warn, stacklevel=4)
     packer = Packer(Bundle(graph), options, recorder=recorder, finish=finish, warn=warn)
-    cases = options.cases(Bundle(graph), warn)
+    if Bundle(graph).inputs:
+        cases = options.cases(Bundle(graph), warn)
+    else:
+        # As MegEngine has it: testcases of expected values alone.
+        warn("no output depends on an input: input_data says only how many testcases there are")
+        cases = iter([{}] * count_cases(options.input_data))
     written = TrialReplay() if options.replay else None
     result = packer.pack(
         cases, file, where=TextSource(options.input_data), inspect=written.look if written else None

@@ -136,7 +136,7 @@ def test_traced_programs_give_what_they_give_eagerly(kind: str, seed: int, optio
         try:
             got = level.call(traced, arrays)
         except (TraceError, EngineError) as error:
-            text = str(error)
+            text = "\n".join([str(error), *getattr(error, "__notes__", ())])
             assert "<program" in text or "program " in text or "arg_" in text or "unknown input" in text
             if n == 0:
                 return

@@ -14,7 +14,7 @@ import pytest
 
 import loadrun
 import loadrun.megengine.functional as F
-from loadrun.tensors import TracedBool, TracedFloat, TracedInt
+from loadrun.tensors import Tensor, TracedBool, TracedFloat, TracedInt, tensor
 from loadrun.tracing import trace
 
 BOTH = (
@@ -123,3 +123,45 @@ def test_other_functions_of_shapes_see_numbers() -> None:
         return x * 2
 
     trace(f, symbolic=True)(array(2, 4))
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("x.shape * 2", [8, 12]),
+        ("2 * x.shape", [8, 12]),
+        ("x.shape + (1,)", [5, 7]),
+        ("(1,) + x.shape", [5, 7]),
+        ("x.shape + np.array([1, 2], 'int32')", [5, 8]),
+        ("x.shape // 2", [2, 3]),
+        ("-x.shape", [-4, -6]),
+        ("x.shape % 4", [0, 2]),
+        ("x.shape > 4", [False, True]),
+        ("x.shape / 2", [2, 3]),
+        ("x.shape.prod()", 24),
+        ("x.shape.astype('float32')", [4, 6]),
+        ("x.shape.reshape(1, 2)", [[4, 6]]),
+        ("F.zeros(x.shape * 2).shape", [8, 12]),
+        ("x.shape[:1] + x.shape[1:]", [10]),
+    ],
+)
+def test_sizes_compute_as_tensors(form: str, expected: object) -> None:
+    """What MegEngine 1.13.0 gives for each, in a trace."""
+    names = {"F": F, "np": np}
+    traced = trace(lambda x: eval(form, {**names, "x": x}), symbolic=True)
+    for _ in range(2):
+        assert traced(tensor(np.zeros((4, 6), "f4"))).numpy().tolist() == expected
+
+
+def test_sizes_are_tuples_where_python_wants_one() -> None:
+    def f(x: Tensor) -> Tensor:
+        rows, columns = x.shape
+        assert isinstance(x.shape, tuple)
+        assert x.shape == (4, 6)
+        assert x.shape in [(4, 6)]
+        assert len(x.shape) == 2
+        assert x.shape.index(6) == 1
+        assert hash(x.shape) == hash((4, 6))
+        return x * rows + columns
+
+    assert trace(f, symbolic=True)(tensor(np.zeros((4, 6), "f4"))).numpy().max() == 6

@@ -7,8 +7,7 @@ from ...tensors.access import dtype_of, static_shape
 from .. import conv as own
 from .. import emit as e
 from ..emit import M
-from .norm import per_channel
-from .padding import pad
+from .sizes import per_channel
 from .windows import WindowGeometry
 
 __all__ = ["convolved", "grouped", "transposed", "with_bias"]
@@ -110,5 +109,7 @@ def transposed(
         y = function(wide, filters, None, steps, before, more, spread, groups)
     if not own_ends:
         widths = [(-a, m - b) for (a, b), m in zip(window.pads, extra, strict=True)]
+        from .padding import pad  # for start-up
+
         y = pad(y, [(0, 0), (0, 0), *widths])
     return with_bias(e.cast(y, kind), bias)

@@ -13,7 +13,7 @@ from ...tensors.access import dtype_of, static_shape
 from .. import emit as e
 from .. import norm as own
 from ..emit import M
-from .sizes import is_open
+from .sizes import is_open, per_channel
 
 __all__ = [
     "affine",
@@ -21,16 +21,10 @@ __all__ = [
     "group_norm",
     "layer_norm",
     "local_response_norm",
-    "per_channel",
     "rescaled",
     "rms_norm",
     "standardized",
 ]
-
-
-def per_channel(v: Tensor, rank: int) -> Tensor:
-    """Return a vector as (1, C, 1, ...), to broadcast with `rank` axes."""
-    return e.folded(lambda t: e.reshape(t, (1, -1, *[1] * (rank - 2))), v)
 
 
 def standardized(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -113,7 +107,8 @@ def layer_norm(
     wide, weight, bias = e.real(x), _float32(weight), _float32(bias)
     shape = _fixed(x, axis, weight, sizes)
     # MegEngine's operator holds how many numbers it normalizes.
-    if not shape or 0 in static_shape(x):
+    # It also holds eps, in float32.
+    if not shape or 0 in static_shape(x) or dtype_of(wide).name == "Float64":
         y, mean, inverse = standardized(wide, range(axis, x.ndim), eps)
         return e.cast(affine(y, weight, bias), dtype_of(x)), mean, inverse
     fits = _fits(weight, len(shape)) and _fits(bias, len(shape))
@@ -155,6 +150,12 @@ def group_norm(
     wide, weight, bias = e.real(x), _float32(weight), _float32(bias)
     if 0 in static_shape(x):
         return x
+    if dtype_of(wide).name == "Float64":
+        # MegEngine's operators hold eps in float32.
+        rows = e.reshape(wide, (*x.shape[: 1 if groups else 2], *([groups] if groups else []), -1))
+        y, _, _ = standardized(rows, [2], eps)
+        scales = [None if v is None else per_channel(v, x.ndim) for v in (weight, bias)]
+        return affine(e.reshape(y, x.shape), *scales)
     weight, bias = _pair(weight, bias, static_shape(x)[1:2])
 
     def normalized(image: Tensor) -> Tensor:

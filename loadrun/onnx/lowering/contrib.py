@@ -19,7 +19,7 @@ from .convolution import from_last, to_last
 from .indexing import uniques
 from .linalg import matmul
 from .parts import M, cast, const_like
-from .reductions import flat_to_2d
+from .shapes import flat_to_2d
 
 __all__: list[str] = []
 

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...build import emit as e
-from ...build.conv import deformable_conv2d
 from ...build.layers import conv as build
-from ...build.layers.padding import pad
 from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape
@@ -181,12 +179,16 @@ def _deform_conv(c: NodeCall) -> Tensor:
     groups = c.number("group", 1)
     if any(a != b or is_open(a, b) for a, b in pads):
         # Padding in front moves positions along; what lies outside counts as zero in both.
+        from ...build.layers.padding import pad  # for start-up
+
         x = pad(x, [(0, 0), (0, 0), *pads], "constant")
         pads = [(0, 0)] * 2
     mask = c.maybe(4)
     if mask is None:
         shape = offset.shape
         mask = e.full(const_like(1.0, offset), (shape[0], shape[1] // 2, *shape[2:]))
+    from ...build.conv import deformable_conv2d  # for start-up
+
     y = deformable_conv2d(
         x,
         build.grouped(w, groups),
@@ -269,6 +271,8 @@ def _col2im(c: NodeCall) -> Tensor:
     for k, i in enumerate(image):
         full = (steps[k] - 1) * window.strides[k] + window.reach[k]
         widths.append((-pads[k], i + pads[k] - full))
+    from ...build.layers.padding import pad  # for start-up
+
     y = pad(y, [(0, 0), (0, 0), *widths], "constant")
     return cast(e.reshape(y, (batch, channels, *image)), dtype_of(x))
 

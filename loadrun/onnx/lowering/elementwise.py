@@ -17,12 +17,10 @@ from ...tensors.access import dtype_of, mark_constant
 from ...tensors.apply import type_cvt
 from ..call import NodeCall, front, lower
 from ..scope import Bound
-from ..tensors import HELD, kind_name
+from ..tensors import HELD, STRING, kind_name
 from ..values import BF16, BOOL, FLOAT, INT32, INT64, UINT32, UINT64, UnsupportedNodeError, Value, graph_type
-from .bits import bits_of, float_of
 from .parts import M, cast, const_like, in_float, limits
 from .small_floats import is_small_float, rounded_for
-from .text import equal_texts, is_text
 
 __all__ = ["pair", "truncated", "widened"]
 
@@ -209,7 +207,11 @@ _equal_numbers = _compared(_EQ)
 
 @lower("Equal")
 def _equal(c: NodeCall) -> Tensor | Value:
-    return equal_texts(c) if is_text(c, 0) else _equal_numbers(c)
+    if c.kind(0) != STRING:
+        return _equal_numbers(c)
+    from .text import equal_texts  # for start-up
+
+    return equal_texts(c)
 
 
 lower("Less")(_compared(_LT))
@@ -351,6 +353,8 @@ _WIDTHS = {"Int8": 8, "Uint8": 8, "Int16": 16, "Uint16": 16}
 @lower("BitCast")
 def _bit_cast(c: NodeCall) -> Value:
     """Reinterpret bits as another type: integers of other signedness, and float32."""
+    from .bits import bits_of, float_of  # for start-up
+
     value, to = c.value(0), c.number("to")
     want = graph_type(to)
     if value.kind == to:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...build import emit as e
-from ...build.contraction import contracted
 from ...build.exact_products import product
 from ...graph import params as P
 from ...tensors import Tensor
@@ -133,6 +132,8 @@ def _einsum(c: NodeCall) -> Tensor:
     xs = [c.t(i) for i in range(len(c.inputs))]
     if any(0 in static_shape(x) for x in xs):
         raise UnsupportedNodeError("an operand is empty")
+    from ...build.contraction import contracted  # for start-up
+
     return contracted(c.text("equation"), xs)
 
 

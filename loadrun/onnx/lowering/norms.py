@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...build import emit as e
 from ...build.emit import summed
 from ...build.layers import norm as build
+from ...build.layers.sizes import per_channel
 from ...graph import params as P
 from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
@@ -26,7 +27,7 @@ def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
     if not training and not whole:
         return build.batch_norm(x, middle, variance, scale, bias, eps)
     scale, bias, middle, variance = (
-        folded(lambda v: e.real(v), v) if whole else build.per_channel(e.real(v), x.ndim)
+        folded(lambda v: e.real(v), v) if whole else per_channel(e.real(v), x.ndim)
         for v in (scale, bias, middle, variance)
     )
     wide = e.real(x)

@@ -38,12 +38,12 @@ def const_like(value: float | np.generic | Array, x: Tensor) -> Tensor:
 
 
 def floats(x: Tensor) -> Tensor:
-    """The tensor itself where it is of floats, else as float32."""
+    """Return the tensor itself where it is of floats, else as float32."""
     return x if dtype_of(x).is_float else e.real(x)
 
 
 def in_float(x: Tensor) -> Tensor:
-    """The tensor as float32, of 64 bits as float64."""
+    """Return the tensor as float32, one of 64 bits as float64."""
     return e.real(x)
 
 

@@ -14,8 +14,9 @@ from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, front, lower
 from ..values import INT64, Value
 from .parts import M, cast, const_like, of_length
+from .shapes import flat_to_2d
 
-__all__ = ["axes_of", "extreme", "flat_to_2d"]
+__all__ = ["axes_of", "extreme"]
 
 _R = P.ReduceMode
 
@@ -164,24 +165,6 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
 
 
 # Softmax
-
-
-def flat_to_2d(x: Tensor, axis: int) -> Tensor:
-    """Merge the axes before one, and those from it on, to two axes."""
-    if x.ndim == 2 and axis == 1:
-        return x
-    if axis == 0:
-        return e.reshape(x, (1, -1))
-    rows = 1
-    for n in x.shape[:axis]:
-        rows = n * rows
-    return e.reshape(x, (rows, -1)) if 0 not in static_shape(x) else _empty_2d(x, axis)
-
-
-def _empty_2d(x: Tensor, axis: int) -> Tensor:
-    rows = int(np.prod([int(n) for n in x.shape[:axis]]))
-    columns = int(np.prod([int(n) for n in x.shape[axis:]]))
-    return e.reshape(x, (rows, columns))
 
 
 @lower("Softmax", "LogSoftmax", "Hardmax")

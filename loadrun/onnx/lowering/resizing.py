@@ -11,7 +11,6 @@ import numpy as np
 from ...build import emit as e
 from ...build.emit import _same_size
 from ...build.layers.resize import OPEN_MODES, axis_weights, resized, weighted
-from ...build.vision import interpolate
 from ...graph.dtypes import Array
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of
@@ -160,6 +159,8 @@ def _by_open(
         and coordinates == "half_pixel"
         and all(f.scale is None or f.scale == int(f.scale) for f in found)
     ):
+        from ...build.vision import interpolate  # for start-up
+
         return interpolate(x, size=[found[0].out, found[1].out], mode="bilinear", align_corners=False)
     y = x if mode == "nearest" else e.real(x)
     a = c.real("cubic_coeff_a", -0.75)
@@ -246,6 +247,8 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
     antialias, exclude = bool(c.number("antialias")), bool(c.number("exclude_outside"))
     a_cubic = c.real("cubic_coeff_a", -0.75)
     if _is_native(x, plan, coordinates, mode) and not antialias and not exclude:
+        from ...build.vision import interpolate  # for start-up
+
         return interpolate(x, size=[plan[0][1].out, plan[1][1].out], mode="bilinear", align_corners=False)
     y = e.real(x)
     outside = []

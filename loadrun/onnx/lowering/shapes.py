@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.selection import _below
 from ...build import emit as e
 from ...build.layers.sizes import joined
 from ...graph import params as P
@@ -23,7 +22,7 @@ from ..tensors import HELD, STRING, dense
 from ..values import FLOAT, INT64, UnsupportedNodeError, Value, objects
 from .parts import M, cast, const_like, is_open, transposed
 
-__all__ = ["cut", "product", "sliced"]
+__all__ = ["cut", "flat_to_2d", "product", "sliced"]
 
 _FAR = 2**30
 """From here on a bound means the end, of any size; exporters write the largest integers."""
@@ -119,10 +118,26 @@ def _reshaped_by(c: NodeCall, x: Tensor) -> Tensor:
     return apply1("ReshapeV1", param, inputs=[as_vector(x), shape_tensor(parts)], scalar=False)
 
 
+def _empty_2d(x: Tensor, axis: int) -> Tensor:
+    rows = int(np.prod([int(n) for n in x.shape[:axis]]))
+    columns = int(np.prod([int(n) for n in x.shape[axis:]]))
+    return e.reshape(x, (rows, columns))
+
+
+def flat_to_2d(x: Tensor, axis: int) -> Tensor:
+    """Merge the axes before one, and those from it on, to two axes."""
+    if x.ndim == 2 and axis == 1:
+        return x
+    if axis == 0:
+        return e.reshape(x, (1, -1))
+    rows = 1
+    for n in x.shape[:axis]:
+        rows = n * rows
+    return e.reshape(x, (rows, -1)) if 0 not in static_shape(x) else _empty_2d(x, axis)
+
+
 @lower("Flatten")
 def _flatten(c: NodeCall) -> Tensor:
-    from .reductions import flat_to_2d  # for start-up
-
     x = c.t(0)
     axis = c.number("axis", 1)
     return flat_to_2d(x, axis + x.ndim if axis < 0 else axis)
@@ -407,6 +422,8 @@ def _trilu(c: NodeCall) -> Tensor:
 def triangle(x: Tensor, k: int, upper: bool) -> Tensor:
     """Keep the upper or lower triangle of matrices, zero the rest."""
     k = k if is_open(k) else max(min(k, 2**30), -(2**30))
+    from ...arrays.selection import _below  # for start-up
+
     mask = _below(x, k - 1 if upper else k)
     zero = const_like(0, x)
     return e.where(mask, zero, x) if upper else e.where(mask, x, zero)

@@ -30,7 +30,7 @@ def _added(a: Tensor | None, b: Tensor) -> Tensor:
 
 
 def _key_mask(mask: Tensor, like: Tensor, k: Tensor, least: float) -> Tensor:
-    """A bias for keys that a mask of ones and zeros, or of lengths, leaves out."""
+    """Return a bias for keys that a mask of ones and zeros, or of lengths, leaves out."""
     mask = e.whole(mask)
     if mask.ndim == 1:
         valid = e.compare(_LT, e.arange(k.shape[2]), e.reshape(mask, (-1, 1, 1, 1)))

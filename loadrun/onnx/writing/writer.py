@@ -96,7 +96,7 @@ def followed_sizes(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     Runtimes and importers follow such arithmetic best when it does not go through vectors.
     """
     rule = SIZE_RULES.get(opr.type)
-    if rule is None or len(opr.outputs) != 1 or w.dtype(opr.outputs[0]).name != "Int32":
+    if rule is None or len(opr.outputs) != 1 or w.dtype(opr.outputs[0]).name not in ("Int32", "Int64"):
         return None
     return rule(w, opr)
 
@@ -144,17 +144,41 @@ class OnnxWriter(NodeEmitter):
             made = TRANSLATIONS.get(opr.type)
             if made is None:
                 raise UnsupportedOprError(reason(opr.type))
-            found = made(self, opr)
+            with self._computing(opr):
+                found = made(self, opr)
+                names = [found] if isinstance(found, str) else list(found)
+                if self.floating is not ElemType.FLOAT or self.whole is not ElemType.INT32:
+                    names = [self._own(n, v) for n, v in zip(names, opr.outputs, strict=False)]
             sizes = followed_sizes(self, opr)
         except UnsupportedOprError as e:
             if e.opr is None:
                 e.opr = opr
             raise
-        names = [found] if isinstance(found, str) else list(found)
         for var, name in zip(opr.outputs, names, strict=False):
             self.names[var.id] = name
         if sizes is not None:
             self.vectors[opr.outputs[0].id] = sizes
+
+    @contextmanager
+    def _computing(self, opr: Opr) -> Iterator[None]:
+        """Compute inside in float64 or in wide integers where the operator does."""
+        dtypes = [v.dtype for v in (*opr.inputs, *opr.outputs) if v.dtype is not None and v.dtype.is_wide]
+        before = self.floating, self.whole
+        if opr.type != "TypeCvtV2":
+            whole = [elem_of(d) for d in dtypes if not d.is_float]
+            self.floating = ElemType.DOUBLE if len(whole) < len(dtypes) else ElemType.FLOAT
+            self.whole = whole[0] if whole else ElemType.INT32
+        try:
+            yield
+        finally:
+            self.floating, self.whole = before
+
+    def _own(self, name: str, var: Var) -> str:
+        """Return an output in its own type, where others of its operator are wider."""
+        own = var.dtype
+        return (
+            name if own is None or own.name not in ("Float32", "Int32") else self.cast_raw(name, elem_of(own))
+        )
 
     def translate_for(self, variables: Sequence[Var]) -> None:
         """Write what variables depend on and what is not written yet."""
@@ -296,7 +320,7 @@ class OnnxWriter(NodeEmitter):
                 )
             is_param = var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)
             plain = not is_param and value.nbytes < 64
-            self.names[var.id] = made = self.const(value, "" if plain else var.label)
+            self.names[var.id] = made = self.const(value, "" if plain else var.label, raw=True)
             if is_param:
                 self.params.add(made)
         return self.names[var.id]
@@ -323,7 +347,8 @@ class OnnxWriter(NodeEmitter):
         """Return a variable as float32 numbers."""
         dtype = self.dtype(var)
         x = self.real(var)
-        return x if dtype.is_quantized or dtype.np == np.float32 else self.cast(x, ElemType.FLOAT)
+        held = self.floating.numpy if dtype.name == "Float64" else np.float32
+        return x if dtype.is_quantized or dtype.np == held else self.cast(x, ElemType.FLOAT)
 
     def dequantize(self, x: str, dtype: DType) -> str:
         """Dequantize stored integers to float32."""
@@ -371,7 +396,7 @@ class OnnxWriter(NodeEmitter):
             return self.quantize(x, dtype)
         if dtype.name == "BFloat16":
             return self.round_bfloat16(x)
-        return x if dtype.np == np.float32 else self.cast(x, elem_of(dtype))
+        return x if dtype.np == self.floating.numpy else self.cast_raw(x, elem_of(dtype))
 
     def round_bfloat16(self, x: str) -> str:
         """Round float32 numbers to bfloat16."""
@@ -380,6 +405,8 @@ class OnnxWriter(NodeEmitter):
 
     def int64(self, var: Var) -> str:
         """Return an integer variable as int64: shapes, indices, bounds of slices."""
+        if self.dtype(var).name == "Int64":
+            return self.name(var)
         value = self.value(var)
         if value is not None and value.size <= 1024:
             return self.const(value.astype(np.int64))

@@ -17,7 +17,7 @@ from ..registry import Call, Shape, ShapeCall, kernel
 from .fast import conv_fast
 from .geometry import Geometry, geometry
 
-__all__ = ["conv_columns", "conv_geometry"]
+__all__ = ["cell_geometry", "conv_columns", "conv_geometry", "tap_positions"]
 
 _CHUNK = 1 << 21
 """Elements of one block of sampled columns."""
@@ -162,6 +162,16 @@ def local_share(c: Call, x: Array, w: Array) -> Array:
     return out.reshape(n, geo.channels, *geo.out)
 
 
+def cell_geometry(opr: Opr, x: Shape, w: Shape) -> tuple[Geometry, tuple[int, int], bool]:
+    """Return how windows lie, how many cells have a filter, and whether it is turned; for gradients too."""
+    p = opr.params[0]
+    if isinstance(p, P.LocalShare):
+        return *_share_geometry(p, x, w), False
+    assert isinstance(p, P.Convolution)
+    geo = _local_geometry(p, x, w, opr.type.startswith("Group"))
+    return geo, (geo.out[0], geo.out[1]), p.mode == P.ConvMode.CONVOLUTION
+
+
 # Deformable convolution: taps at fractional positions.
 
 
@@ -222,12 +232,7 @@ def deformable_conv(c: Call, x: Array, w: Array, offset: Array, mask: Array) -> 
     out = np.empty((n, geo.channels, points), np.float32)
     filters = w.reshape(geo.groups, geo.ocg, geo.icg, taps).transpose(0, 3, 2, 1)
     filters = filters.reshape(geo.groups, taps * geo.icg, geo.ocg)
-    base = [
-        ((np.arange(o) * s - p).astype(np.float32), (np.arange(k) * d).astype(np.float32))
-        for o, s, p, k, d in zip(geo.out, geo.stride, geo.pad, geo.kernel, geo.dilate, strict=True)
-    ]
-    ys = np.repeat(base[0][0], geo.out[1])[:, None] + np.repeat(base[0][1], geo.kernel[1])
-    xs = np.tile(base[1][0], geo.out[0])[:, None] + np.tile(base[1][1], geo.kernel[0])
+    ys, xs = tap_positions(geo)
     step = max(1, _CHUNK // max(1, taps * channels))
     part = channels // parts
     for i in range(n):
@@ -248,6 +253,17 @@ def deformable_conv(c: Call, x: Array, w: Array, offset: Array, mask: Array) -> 
                 block = cols[:, :, g * geo.icg : (g + 1) * geo.icg].reshape(len(cols), -1)
                 out[i, g * geo.ocg : (g + 1) * geo.ocg, here] = (block @ filters[g]).T
     return out.reshape(n, geo.channels, *geo.out)
+
+
+def tap_positions(geo: Geometry) -> tuple[Array, Array]:
+    """Return the row and the column of every tap of every window, float32 [points, taps]."""
+    base = [
+        ((np.arange(o) * s - p).astype(np.float32), (np.arange(k) * d).astype(np.float32))
+        for o, s, p, k, d in zip(geo.out, geo.stride, geo.pad, geo.kernel, geo.dilate, strict=True)
+    ]
+    ys = np.repeat(base[0][0], geo.out[1])[:, None] + np.repeat(base[0][1], geo.kernel[1])
+    xs = np.tile(base[1][0], geo.out[0])[:, None] + np.tile(base[1][1], geo.kernel[0])
+    return ys, xs
 
 
 def _bilinear(image: Array, h: Array, w: Array, size: tuple[int, ...]) -> Array:

@@ -211,7 +211,7 @@ def _rows(shape: tuple[int, ...], x: Array, y: Array) -> tuple[Array, Array, int
     return x, y, None
 
 
-def _spread(x: Array, out: Array) -> Array:
+def _spread(x: Array, out: Array) -> Array | np.float32:
     return x if x.size > 1 else filled(float(x.reshape(-1)[0]), out)
 
 

@@ -11,14 +11,30 @@ from __future__ import annotations
 from ..catalog import CATALOG, types
 from ..elemwise.formulas import Formula
 from ..op import Trait
-from . import attention, basic, convolution, images, local, norm, pooling, recurrent
+from . import (
+    attention,
+    basic,
+    convolution,
+    gradients,
+    gradients_images,
+    gradients_sequences,
+    gradients_windows,
+    images,
+    local,
+    norm,
+    pooling,
+    recurrent,
+)
 
 __all__ = ["FORMULAS", "MOVING"]
 
 
 _MODULES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (attention, basic, convolution, images, local, norm, pooling, recurrent)
+    for module in (
+        *(attention, basic, convolution, gradients, gradients_images, gradients_sequences),
+        *(gradients_windows, images, local, norm, pooling, recurrent),
+    )
 }
 
 

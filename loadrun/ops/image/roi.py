@@ -12,7 +12,7 @@ from ...graph.dtypes import Array, DType, plain
 from ...graph.params import DeformablePSROIPooling, Format, ROIAlign, ROIAlignMode, ROIPooling, ROIPoolingMode
 from ..registry import Call, Shape, ShapeCall, kernel
 
-__all__: list[str] = []
+__all__ = ["align_centres", "images_of", "pooled_lengths", "pooled_samples", "pooling_bins"]
 
 _LOWEST = np.finfo(np.float32).min
 _CHUNK = 1 << 20
@@ -28,7 +28,7 @@ def _check(x: Shape, rois: Shape) -> None:
         raise ValueError(f"regions must be [M, 5], found {list(rois)}")
 
 
-def _images(rois: Array, count: int) -> Array:
+def images_of(rois: Array, count: int) -> Array:
     """Return the image number of every region."""
     number = rois[:, 0]
     if not ((number > -1) & (number < count)).all():
@@ -99,6 +99,15 @@ def _centres(start: Array, end: Array, pooled: int, samples: int) -> Array:
     return start[:, None, None] + bins[:, None, None] * at
 
 
+def align_centres(p: ROIAlign, rois: Array) -> tuple[Array, Array]:
+    """Return the rows and the columns of the samples in every bin, each [M, pooled, samples]."""
+    scaled = rois[:, 1:] * np.float32(p.spatial_scale) - np.float32(p.offset)
+    return (
+        _centres(scaled[:, 1], scaled[:, 3], p.pooled_height, p.sample_height),
+        _centres(scaled[:, 0], scaled[:, 2], p.pooled_width, p.sample_width),
+    )
+
+
 def _lerp_sample(pixels: Array, base: Array, h: Array, w: Array, size: tuple[int, int]) -> Array:
     """Sample bilinearly, neighbours outside being 0: along the row first, then between the rows.
 
@@ -139,10 +148,8 @@ def roi_align(c: Call, x: Array, rois: Array) -> tuple[Array, Array]:
     p = c.get(ROIAlign)
     m, channels, ph, pw = shape = _align_size(p, x.shape, rois.shape)
     size = (x.shape[2], x.shape[3])
-    images = _images(rois, x.shape[0])
-    scaled = rois[:, 1:] * np.float32(p.spatial_scale) - np.float32(p.offset)
-    hs = _centres(scaled[:, 1], scaled[:, 3], ph, p.sample_height)
-    ws = _centres(scaled[:, 0], scaled[:, 2], pw, p.sample_width)
+    images = images_of(rois, x.shape[0])
+    hs, ws = align_centres(p, rois)
     pixels = _pixel_rows(x)
     out = np.zeros(shape, np.float32)
     index = np.zeros(shape, np.int32)
@@ -201,6 +208,15 @@ def _bins(start: Array, end: Array, pooled: int, size: int) -> tuple[Array, Arra
     return np.clip(lo, 0, size), np.clip(hi, 0, size)
 
 
+def pooling_bins(
+    p: ROIPooling, rois: Array, pooled: Shape, size: Shape
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Return the first and past-the-last row, and column, of every bin, each [M, pooled]."""
+    corners = _round_away(rois[:, 1:] * np.float32(p.scale))
+    rows, cols = (_bins(corners[:, i], corners[:, i + 2], pooled[1 - i], size[1 - i]) for i in (1, 0))
+    return rows, cols
+
+
 @kernel("ROIPooling", dtype=_dtypes("Int32"), shape=_pooling_shape)
 def roi_pooling(c: Call, x: Array, rois: Array, out_shape: Array) -> tuple[Array, Array]:
     """Take the maximum or average over the whole pixels of every bin, 0 for an empty bin.
@@ -210,10 +226,8 @@ def roi_pooling(c: Call, x: Array, rois: Array, out_shape: Array) -> tuple[Array
     """
     p = c.get(ROIPooling)
     m, _, ph, pw = shape = _pooling_size(x.shape, rois.shape, [int(v) for v in out_shape.reshape(-1)])
-    corners = _round_away(rois[:, 1:] * np.float32(p.scale))
-    tops, bottoms = _bins(corners[:, 1], corners[:, 3], ph, x.shape[2])
-    lefts, rights = _bins(corners[:, 0], corners[:, 2], pw, x.shape[3])
-    images = _images(rois, x.shape[0])
+    (tops, bottoms), (lefts, rights) = pooling_bins(p, rois, (ph, pw), x.shape[2:])
+    images = images_of(rois, x.shape[0])
     largest = p.mode == ROIPoolingMode.MAX
     out = np.zeros(shape, np.float32)
     index = np.full(shape, -1 if largest else 0, np.int32)
@@ -310,6 +324,41 @@ def _shifts(p: DeformablePSROIPooling, trans: Array, m: int) -> tuple[Array, Arr
     return taken[:, 0], taken[:, 1]
 
 
+def _region(p: DeformablePSROIPooling, rois: Array) -> tuple[Array, Array]:
+    """Return the left top corner and the size of every region, (x, y) each."""
+    whole = _round_away(rois[:, 1:])
+    scale, half = np.float32(p.spatial_scale), np.float32(0.5)
+    start = whole[:, :2].astype(np.float32) * scale - half
+    return start, np.maximum((whole[:, 2:] + 1).astype(np.float32) * scale - half - start, np.float32(0.1))
+
+
+def pooled_lengths(p: DeformablePSROIPooling, rois: Array) -> Array:
+    """Return width and height of every region, [M, 2], which displacements of its bins are measured in."""
+    return _region(p, rois)[1]
+
+
+def pooled_samples(
+    p: DeformablePSROIPooling, rois: Array, trans: Array, size: Shape, here: slice = slice(None)
+) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield rows, columns and whether they are inside for each sample of a bin, [M, PH, PW], of the regions `here`."""
+    (start, length), (height, width) = _region(p, rois[here]), size
+    shift_x, shift_y = (shift[here] for shift in _shifts(p, trans, len(rois)))
+    step_x, step_y = length[:, 0] / np.float32(p.pooled_w), length[:, 1] / np.float32(p.pooled_h)
+    count = np.float32(p.sample_per_part)
+    left = np.arange(p.pooled_w, dtype=np.float32) * step_x[:, None] + start[:, :1]
+    top = np.arange(p.pooled_h, dtype=np.float32) * step_y[:, None] + start[:, 1:]
+    left = left[:, None, :] + shift_x * length[:, :1, None]
+    top = top[:, :, None] + shift_y * length[:, 1:, None]
+    for k in range(p.sample_per_part**2):
+        row, col = divmod(k, p.sample_per_part)
+        w = left + np.float32(col) * (step_x / count)[:, None, None]
+        h = top + np.float32(row) * (step_y / count)[:, None, None]
+        inside = (w >= -0.5) & (w <= width - 0.5) & (h >= -0.5) & (h <= height - 0.5)
+        w = np.clip(np.where(inside, w, np.float32(0)), 0, np.float32(width - 1))
+        h = np.clip(np.where(inside, h, np.float32(0)), 0, np.float32(height - 1))
+        yield h, w, inside
+
+
 def _corner_sample(pixels: Array, base: Array, h: Array, w: Array, width: int) -> Array:
     """Sample bilinearly between the floor and the ceiling of a position inside the feature map."""
     h1, h2, w1, w2 = (v.astype(np.int64) for v in (np.floor(h), np.ceil(h), np.floor(w), np.ceil(w)))
@@ -336,18 +385,7 @@ def deformable_ps_roi_pooling(c: Call, x: Array, rois: Array, trans: Array) -> t
     p = c.get(DeformablePSROIPooling)
     m, channels, ph, pw = shape = _deformable_size(p, x.shape, rois.shape, trans.shape)
     height, width = x.shape[2:]
-    images = _images(rois, x.shape[0])
-    shift_x, shift_y = _shifts(p, trans, m)
-    whole = _round_away(rois[:, 1:])
-    scale, half = np.float32(p.spatial_scale), np.float32(0.5)
-    start = whole[:, :2].astype(np.float32) * scale - half
-    length = np.maximum((whole[:, 2:] + 1).astype(np.float32) * scale - half - start, np.float32(0.1))
-    step_x, step_y = length[:, 0] / np.float32(pw), length[:, 1] / np.float32(ph)
-    count = np.float32(p.sample_per_part)
-    left = np.arange(pw, dtype=np.float32) * step_x[:, None] + start[:, :1]
-    top = np.arange(ph, dtype=np.float32) * step_y[:, None] + start[:, 1:]
-    left = left[:, None, :] + shift_x * length[:, :1, None]
-    top = top[:, :, None] + shift_y * length[:, 1:, None]
+    images = images_of(rois, x.shape[0])
     out, number = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     if not out.size or not x.size:
         return out, number
@@ -356,13 +394,7 @@ def deformable_ps_roi_pooling(c: Call, x: Array, rois: Array, trans: Array) -> t
         total = np.zeros((here.stop - here.start, ph, pw, channels), np.float32)
         found = np.zeros(total.shape[:3], np.float32)
         base = (images[here] * (height * width))[:, None, None]
-        for k in range(p.sample_per_part**2):
-            row, col = divmod(k, p.sample_per_part)
-            w = left[here] + np.float32(col) * (step_x[here] / count)[:, None, None]
-            h = top[here] + np.float32(row) * (step_y[here] / count)[:, None, None]
-            inside = (w >= -0.5) & (w <= width - 0.5) & (h >= -0.5) & (h <= height - 0.5)
-            w = np.clip(np.where(inside, w, np.float32(0)), 0, np.float32(width - 1))
-            h = np.clip(np.where(inside, h, np.float32(0)), 0, np.float32(height - 1))
+        for h, w, inside in pooled_samples(p, rois, trans, (height, width), here):
             total += np.where(inside[..., None], _corner_sample(pixels, base, h, w, width), np.float32(0))
             found += inside
         total /= np.maximum(found, 1)[..., None]

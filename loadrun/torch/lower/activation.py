@@ -10,7 +10,7 @@ import numpy as np
 from ...build import emit as e
 from ...build import nn as F
 from ...build.layers import activation as build
-from ...build.layers.norm import per_channel
+from ...build.layers.sizes import per_channel
 from ...tensors import Tensor
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten

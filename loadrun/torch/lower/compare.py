@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...build import emit
 from ..call import FxCall
 from ..registry import aten
 from ..values import arr, ten
@@ -46,7 +47,7 @@ def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _bounded(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A number beyond an integer dtype as the next one that fits; no integer of it lies between them."""
+    """Return a number beyond an integer dtype as the next one that fits: no integer of it lies between."""
     if type(value) is int and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return max(int(limits.min), min(int(limits.max), value))
@@ -66,7 +67,7 @@ def _tested(function: Callable[..., Any]) -> Callable[..., Any]:
         return (
             function(x)
             if np.dtype(x.dtype).kind == "f" or function is np.signbit
-            else function(arr(x, "float32"))
+            else function(arr(emit.real(ten(x))))
         )
 
     return lowered

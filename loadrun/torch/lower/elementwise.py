@@ -355,11 +355,11 @@ def real(call: FxCall, x: Any) -> Any:
 def angle(call: FxCall, x: Any) -> Any:
     """Return pi for negative numbers, else 0."""
     x = arr(x, call.dtype)
-    return np.where(np.isnan(x), x, np.where(x < 0, np.float32(np.pi), np.float32(0)))
+    return np.where(np.isnan(x), x, np.where(x < 0, np.pi, 0.0).astype(call.dtype))
 
 
 @aten("aten.special_ndtr.default")
 def ndtr(call: FxCall, x: Any) -> Any:
     """Compute the normal distribution function."""
-    scaled = arr(x, call.dtype) * np.float32(-(0.5**0.5))
+    scaled = arr(x, call.dtype) * -(0.5**0.5)
     return 0.5 * arr(e.elem(_M.ERFC, ten(scaled)))

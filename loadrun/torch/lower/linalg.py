@@ -234,4 +234,4 @@ def cdist(call: FxCall, a: Any, b: Any, p: float = 2.0, *_: Any) -> Any:
         return np.sqrt(np.sum(far * far, axis=-1))
     if p == float("inf"):
         return np.max(far, axis=-1)
-    return np.power(np.sum(np.power(far, np.float32(p)), axis=-1), np.float32(1 / p))
+    return np.power(np.sum(np.power(far, p), axis=-1), 1 / p)

@@ -164,8 +164,8 @@ def moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> t
     count: Any = 1
     for axis in axes:
         count = count * x.shape[axis]
-    divisor = arr(count, "float32") - np.float32(correction)
-    variance = total / np.maximum(divisor, np.float32(0)).astype(call.dtype)
+    divisor = arr(count, call.dtype) - correction
+    variance = total / np.maximum(divisor, 0)
     plain = np.mean(x, axis=axes, keepdims=keepdim and ndim > 0)
     return plain, variance
 

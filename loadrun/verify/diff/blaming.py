@@ -10,7 +10,7 @@ from .changes import Constant, changes
 from .matching import Matching, is_constant
 from .measuring import Distance
 
-__all__ = ["SuspectVar", "blame", "with_counterpart"]
+__all__ = ["SuspectVar", "blame", "unexplained", "with_counterpart"]
 
 _MOST = 64
 """Suspects among which the one is looked for that explains most."""
@@ -52,32 +52,19 @@ class SuspectVar:
         return self.var.owner
 
 
-def with_counterpart(
-    graph: Graph,
-    rows: list[SuspectVar],
-    matching: Matching,
-    constants: Sequence[Constant],
-    ends: set[int],
-) -> list[SuspectVar]:
+def with_counterpart(graph: Graph, rows: list[SuspectVar], certain: set[int]) -> list[SuspectVar]:
     """Drop rows that differ without effect, where their partner was another value and not a wrong one.
 
     An optimized graph computes the same by other intermediate values: a factor that comes later, a batch norm in the
-    weights. A value counts where a difference that it has reaches an output, or ends in an operator that is the same on
-    both sides: that one hides it.
+    weights. A value counts where a difference that it has reaches one that is certain.
 
     Args:
         graph: the model under suspicion.
         rows: what was compared.
-        matching: the partners.
-        constants: those that differ.
-        ends: ids of the model's outputs, and of what could not be computed on one of the sides.
+        certain: ids of values that count: the model's outputs, what could not be computed on one of the sides, and
+            values whose partner cannot be another value (`unexplained`).
     """
     state = {r.var.id: r for r in rows}
-    hidden = _hidden(graph, state, matching, {c.var.id for c in constants})
-    weights = {
-        c.var.id for c in constants if (c.var.shape is None or len(c.var.shape) > 1) and not c.is_scaled
-    }
-    hidden.update(r.var.id for r in rows if any(v.id in weights for v in r.opr.inputs))
     matters: set[int] = set()
     dropped: set[int] = set()
     for opr in reversed(graph.oprs):
@@ -85,12 +72,9 @@ def with_counterpart(
             row = state.get(var.id)
             if row is not None and row.agrees:
                 continue
-            if row is None:
-                if var.id in matters or var.id in ends:
-                    matters.update(v.id for v in opr.inputs)
-            elif _is_size(row) or not (var.id in ends or var.id in matters or var.id in hidden):
+            if row is not None and (_is_size(row) or not (var.id in certain or var.id in matters)):
                 dropped.add(var.id)
-            else:
+            elif row is not None or var.id in matters or var.id in certain:
                 matters.update(v.id for v in opr.inputs)
     return [r for r in rows if r.var.id not in dropped]
 
@@ -102,9 +86,26 @@ def _is_size(row: SuspectVar) -> bool:
     return integer and row.how in ("place", "value")
 
 
-def _hidden(graph: Graph, state: Mapping[int, SuspectVar], matching: Matching, changed: set[int]) -> set[int]:
-    """List values that differ and are read by an operator, the same on both sides, whose result agrees."""
-    hidden: set[int] = set()
+def unexplained(
+    graph: Graph, rows: Sequence[SuspectVar], matching: Matching, constants: Sequence[Constant]
+) -> set[int]:
+    """List values that differ for no reason that an optimization has.
+
+    Those are the ones that an operator reads which is the same on both sides and gives values that agree, since it
+    hides the difference, and those computed with a weight that differs by more than a factor for each channel.
+
+    Args:
+        graph: the model under suspicion.
+        rows: what was compared.
+        matching: the partners.
+        constants: those that differ.
+    """
+    state = {r.var.id: r for r in rows}
+    changed = {c.var.id for c in constants}
+    weights = {
+        c.var.id for c in constants if (c.var.shape is None or len(c.var.shape) > 1) and not c.is_scaled
+    }
+    certain = {r.var.id for r in rows if not r.agrees and any(v.id in weights for v in r.opr.inputs)}
     for opr in graph.oprs:
         off = [v.id for v in opr.inputs if v.id in state and not state[v.id].agrees]
         row = state.get(opr.outputs[0].id) if off and opr.outputs else None
@@ -116,8 +117,8 @@ def _hidden(graph: Graph, state: Mapping[int, SuspectVar], matching: Matching, c
             matching.pairs.get(x.id) is y and x.id not in changed
             for x, y in zip(opr.inputs, other.inputs, strict=False)
         ):
-            hidden.update(off)
-    return hidden
+            certain.update(off)
+    return certain
 
 
 def blame(
@@ -161,15 +162,20 @@ def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVa
     partner = matching.pairs[row.var.id].owner
     said = () if row.how == "value" else tuple(changes(row.opr, partner, matching))
     reads = any(v.id in differing for o in (row.opr, *row.between) for v in o.inputs)
-    return replace(row, changes=said, is_changed=bool(said) or reads)
+    # Files of other formats may hold the same in other parameters.
+    return replace(row, changes=said, is_changed=(bool(said) and matching.alike) or reads)
 
 
 def _beginning(
     root: SuspectVar, state: Mapping[int, SuspectVar], matching: Matching, differing: set[int]
 ) -> SuspectVar | None:
-    """Find the first operator that differs by itself and that a difference within the tolerance comes from."""
+    """Find the first operator that differs by itself and that a difference within the tolerance comes from.
+
+    Where there is none, it is the first whose integers differ: those of floats do for their order of summation alone.
+    """
     todo, seen = [root.opr, *root.between], {root.opr.id}
     first: SuspectVar | None = None
+    integer: SuspectVar | None = None
     while todo:
         for var in todo.pop().inputs:
             row = state.get(var.id)
@@ -180,7 +186,10 @@ def _beginning(
             if row is not None and (first is None or var.id < first.var.id):
                 told = _told(row, matching, differing)
                 first = told if told.is_changed else first
-    return first
+            quantized = row is not None and var.dtype is not None and var.dtype.is_quantized
+            if quantized and (integer is None or var.id < integer.var.id):
+                integer = row
+    return first or integer
 
 
 def _is_equal(row: SuspectVar) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...graph import Graph, Opr, Var
-from ...graph.dtypes import Array
+from ...graph.dtypes import Array, DType
 from ...graph.params import Record
 from .matching import Matching, is_constant
 
@@ -97,8 +97,9 @@ def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
     """
     swapped = list(_other_inputs(opr, other, matching))
     if opr.title != other.title:
-        # Operators of other types are lowered otherwise, unless they read the same.
-        if not swapped and len(opr.inputs) == len(other.inputs):
+        # Other operators stand for the same in files of other formats, or where they read something else.
+        same = matching.alike or opr.type == other.type
+        if same and not swapped and len(opr.inputs) == len(other.inputs):
             yield f"{opr.title} against {other.title}"
         return
     for one, two in zip(opr.params, other.params, strict=False):
@@ -108,14 +109,20 @@ def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
         if is_constant(x) and is_constant(y):
             yield from _other_tensor(x, y)
     for x, y in zip(opr.outputs, other.outputs, strict=False):
-        if x.dtype is not None and y.dtype is not None and x.dtype != y.dtype:
+        if (
+            x.dtype is not None
+            and y.dtype is not None
+            and x.dtype != y.dtype
+            and not _is_stored(x.dtype, y.dtype)
+        ):
             yield f"{x.dtype} against {y.dtype}"
     yield from swapped
 
 
 def _other_fields(one: Record, two: Record) -> Iterator[str]:
     """Say which fields differ, sizes along the axes together."""
-    names = [n for (n, x), (_, y) in zip(one.pairs(), two.pairs(), strict=True) if x != y]
+    fields = zip(one.pairs(), two.pairs(), strict=True)
+    names = [n for (n, x), (_, y) in fields if x != y and not _is_stored(x, y)]
     for name in dict.fromkeys(_stem(n) for n in names):
         group = [n for n, _ in one.pairs() if _stem(n) == name]
         x, y = ([_shown(getattr(r, n)) for n in group] for r in (one, two))
@@ -123,6 +130,11 @@ def _other_fields(one: Record, two: Record) -> Iterator[str]:
             yield f"{name} {x[0]} against {y[0]}"
         else:
             yield f"{name} ({', '.join(x)}) against ({', '.join(y)})"
+
+
+def _is_stored(x: object, y: object) -> bool:
+    """Tell whether one dtype is the integers that the other one stores: ONNX keeps no scale in a type."""
+    return isinstance(x, DType) and isinstance(y, DType) and x.is_quantized != y.is_quantized and x.np == y.np
 
 
 def _stem(name: str) -> str:
@@ -150,5 +162,5 @@ def _other_inputs(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
     if len(wrong) == 2 and partners[wrong[0]] is other.inputs[wrong[1]]:
         yield f"inputs {wrong[0]} and {wrong[1]} are swapped"
         return
-    for i in wrong:
+    for i in wrong if matching.alike else ():
         yield f"input {i} is {opr.inputs[i].label!r} against {other.inputs[i].label!r}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..pack.capture import MAXERR, embed
 from .matching import is_constant, match
 from .running import FileSide, GraphSide, taken
 
-__all__ = ["extract", "fails_alone"]
+__all__ = ["as_testcase", "extract", "fails_alone", "own_values", "reference_values"]
 
 
 def extract(
@@ -55,30 +55,59 @@ def extract(
     infer_dtypes(graph.needed(opr.outputs))
     inside = {v.id for o in (*before, opr) for v in o.outputs}
     border = {v.id: v for o in (*before, opr) for v in o.inputs if v.id not in inside and not is_constant(v)}
-    known = _reference(graph, [*border.values(), *opr.outputs], against, feeds, seed)
+    known = reference_values(graph, [*border.values(), *opr.outputs], against, feeds, seed)
     targets = [v for v in opr.outputs if v.id in known]
     if not targets:
         raise UsageError("the reference has no value for the operator's outputs")
-    own = _own_values(graph, list(border.values()), feeds, seed)
-    names: dict[int, str] = {}
-    arrays: dict[str, Array] = {}
-    for number, var in border.items():
+    own = own_values(graph, list(border.values()), feeds, seed)
+    for number in border:
         value = known.get(number)
         if value is None or (number in own and value.shape != own[number].shape):
-            value = own.get(number)
-        if value is None:
+            # The reference has another layout.
+            known.update({number: own[number]} if number in own else {})
+    return as_testcase(graph, border.values(), targets, known, maxerr=maxerr)
+
+
+def as_testcase(
+    graph: Graph,
+    border: Iterable[Var],
+    targets: Sequence[Var],
+    values: Mapping[int, Array],
+    *,
+    maxerr: float = MAXERR,
+) -> Bundle:
+    """Make a bundle of what lies between some variables, with values for them as its testcase.
+
+    Args:
+        graph: the model, whose dtypes are inferred.
+        border: the variables that become inputs.
+        targets: the variables that are checked.
+        values: arrays by id for all of them, in storage form.
+        maxerr: tolerance of the checks, by MegEngine's measure.
+
+    Raises:
+        UsageError: a variable has no value.
+    """
+    names: dict[int, str] = {}
+    arrays: dict[str, Array] = {}
+    for var in border:
+        if var.id not in values:
             raise UsageError(f"nothing has a value for the operator's input {var.label!r}")
         name = var.name or f"input{len(names)}"
-        names[number] = name = f"{name}.{len(names)}" if name in arrays else name
-        arrays[name] = value
-        var.shape = value.shape
+        names[var.id] = name = f"{name}.{len(names)}" if name in arrays else name
+        arrays[name] = values[var.id]
     alone, copies = excerpt(graph, targets, names)
+    for var in alone.inputs:
+        var.shape = arrays[var.name or ""].shape
+        var.owner.tensors[0].shape = var.shape
     for var in targets:
-        copies[var.id].name = var.name or f"output{var.index}"
-    expects = {f"{copies[v.id].name}:expect": known[v.id] for v in targets}
+        copies[var.id].name = var.name or f"output{var.id}"
+    expects = {f"{copies[v.id].name}:expect": values[v.id] for v in targets}
     kinds = {v.name or "": v.owner.tensors[0].dtype for v in alone.inputs}
     kinds |= {f"{copies[v.id].name}:expect": v.dtype for v in targets if v.dtype is not None}
-    return embed(Bundle(alone), [Testcase({**arrays, **expects}, kinds)], maxerr=maxerr)
+    used = {v.name for v in alone.inputs}
+    inputs = {n: a for n, a in arrays.items() if n in used}
+    return embed(Bundle(alone), [Testcase({**inputs, **expects}, kinds)], maxerr=maxerr)
 
 
 def fails_alone(bundle: Bundle) -> bool:
@@ -86,17 +115,21 @@ def fails_alone(bundle: Bundle) -> bool:
     return Runner(bundle).replay_one(0).verdict is not Verdict.PASS
 
 
-def _own_values(
+def own_values(
     graph: Graph, variables: Sequence[Var], feeds: Mapping[str, Array], seed: int
 ) -> dict[int, Array]:
     """Compute values in the model itself, as far as it goes."""
     wanted = {v.id for v in variables}
     run = GraphSide(graph, seed).values(feeds)
-    fed = {v.id: feeds[n] for v in variables if (n := v.name or "") in feeds and not v.owner.inputs}
-    return fed | {v.id: _stored(a, v.dtype, v) for v, a in run if v.id in wanted}
+    fed = _fed(variables, feeds)
+    return fed | {v.id: stored_as(a, v.dtype, v) for v, a in run if v.id in wanted}
 
 
-def _stored(value: Array, dtype: DType | None, var: Var) -> Array:
+def _fed(variables: Sequence[Var], feeds: Mapping[str, Array]) -> dict[int, Array]:
+    return {v.id: feeds[v.name] for v in variables if v.name and v.name in feeds and not v.owner.inputs}
+
+
+def stored_as(value: Array, dtype: DType | None, var: Var) -> Array:
     """Give numbers in the storage dtype of a variable.
 
     Args:
@@ -114,7 +147,7 @@ def _stored(value: Array, dtype: DType | None, var: Var) -> Array:
         return value.astype(mine.np)
 
 
-def _reference(
+def reference_values(
     graph: Graph,
     wanted: Sequence[Var],
     against: Graph | FileSide | str,
@@ -122,15 +155,15 @@ def _reference(
     seed: int,
 ) -> dict[int, Array]:
     """Compute values in the reference, in storage form, by the model's variable ids."""
-    fed = {v.id: feeds[n] for v in wanted if (n := v.name or "") in feeds and not v.owner.inputs}
+    fed = _fed(wanted, feeds)
     if isinstance(against, FileSide):
         asked = [(v, against.value(v, feeds)) for v in wanted if v.id not in fed]
-        return fed | {v.id: _stored(a, v.dtype, v) for v, a in asked if a is not None}
+        return fed | {v.id: stored_as(a, v.dtype, v) for v, a in asked if a is not None}
     if isinstance(against, Graph):
         pairs = match(graph, against).pairs
         mine = {pairs[v.id].id: v for v in wanted if v.id in pairs}
         run = GraphSide(against, seed).values(feeds)
-        return fed | {mine[v.id].id: _stored(a, v.dtype, mine[v.id]) for v, a in run if v.id in mine}
+        return fed | {mine[v.id].id: stored_as(a, v.dtype, mine[v.id]) for v, a in run if v.id in mine}
     targets = [v for v in wanted if v.id not in fed]
     engine = (
         WideEngine(graph, targets, seed=seed)

@@ -6,7 +6,7 @@ import os
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ class DiffOptions(ModelOptions, DataOptions):
 
     Attributes:
         dump: which dump of a file that holds several, from 1.
-        testcase: which testcase's inputs are taken where no data is given.
+        testcase: which testcase's inputs are taken where no data is given; None takes all of them in turn, up to the
+            first on which something differs.
         tolerance: how far a value may be off, relative to the largest value of its tensor.
         bisect: whether an engine is asked for one intermediate value in each run, and what is left halved each time.
         check_finite: whether the model runs alone and operators are named that make NaN or infinity.
@@ -51,7 +52,7 @@ class DiffOptions(ModelOptions, DataOptions):
     """
 
     dump: int | None = None
-    testcase: int = 0
+    testcase: int | None = None
     tolerance: float = TOLERANCE
     bisect: bool = False
     check_finite: bool = False
@@ -151,7 +152,7 @@ def diff_files(
 
     >>> found = diff_files("fixtures/nets/mlp.mge", options=DiffOptions(tolerance=1e-4))
     >>> found.agree, found.ran_on
-    (True, 'testcase 0')
+    (True, 'testcases 0 to 2')
     """
     options = (options or DiffOptions()).without_pipes()
     options.check_data()
@@ -160,18 +161,41 @@ def diff_files(
     against_onnx = name.lower().endswith(".onnx")
     alone = against_onnx and os.fspath(model).lower().endswith(".mge")
     bundle = load_dump(model, options.dump, native=True, **({} if alone else options.read))
-    feeds, ran_on = _feeds(options, bundle, model, warn)
+    compared = _compared(options, bundle, model, name, options.testcase or 0, warn)
+    count = len(bundle.testcases)
+    alone = isinstance(compared._other, StoredValues) and not zipfile.is_zipfile(os.path.expanduser(name))
+    if options.testcase is not None or options.input_data is not None or count < 2 or alone:
+        return compared
+    if compared.differences is None or not compared.agree:
+        return compared
+    for number in range(1, count):
+        other = _compared(options, bundle, model, name, number, lambda _: None)
+        if not other.agree:
+            return other
+    return replace(compared, ran_on=f"testcases 0 to {count - 1}")
+
+
+def _compared(
+    options: DiffOptions,
+    bundle: Bundle,
+    model: str | os.PathLike[str],
+    against: str,
+    testcase: int,
+    warn: Callable[[str], None],
+) -> FileDifferences:
+    """Compare on one testcase, or on the user's data."""
+    feeds, ran_on = _feeds(options, bundle, model, testcase, warn)
     bundle = bundle.for_data(feeds)
     graph = _expressible(bundle, warn)
     seed = options.seed
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
         return FileDifferences(None, None, findings, ran_on, graph, None, feeds, seed)
-    named = _other(name, options.testcase, options.read if against_onnx else {}, feeds, warn)
-    other = _side(bundle, graph, named)
+    read = options.read if against.lower().endswith(".onnx") else {}
+    other = _side(bundle, graph, _other(against, testcase, read, feeds, bundle, warn))
     if not options.bisect:
-        found = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
-        return FileDifferences(found, None, None, ran_on, graph, other, feeds, seed)
+        differences = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
+        return FileDifferences(differences, None, None, ran_on, graph, other, feeds, seed)
     if not isinstance(other, (str, FileSide)):
         raise UsageError("--bisect searches with an engine: name one with --against, such as onnxruntime")
     halved = bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed)
@@ -179,7 +203,11 @@ def diff_files(
 
 
 def _feeds(
-    options: DiffOptions, bundle: Bundle, model: str | os.PathLike[str], warn: Callable[[str], None]
+    options: DiffOptions,
+    bundle: Bundle,
+    model: str | os.PathLike[str],
+    chosen: int,
+    warn: Callable[[str], None],
 ) -> tuple[Mapping[str, Array], str]:
     """Choose the inputs of the run, the user's data, a testcase or random numbers, and say which."""
     if options.input_data is not None:
@@ -187,7 +215,7 @@ def _feeds(
         if case is None:
             raise InputError("--input gives no data")
         return fit_inputs(bundle, case), "on the data given"
-    count, chosen = len(bundle.testcases), options.testcase
+    count = len(bundle.testcases)
     if not count:
         return random_inputs(bundle, options.seed), f"on random inputs, seed {options.seed}"
     if chosen >= count:
@@ -210,6 +238,7 @@ def _other(
     testcase: int,
     read: Mapping[str, Any],
     feeds: Mapping[str, Array],
+    bundle: Bundle,
     warn: Callable[[str], None],
 ) -> Graph | StoredValues | str:
     """Read the reference, for the sizes of the data.
@@ -223,7 +252,7 @@ def _other(
     if path.is_dir() or path.suffix in (".npz", ".npy"):
         return read_values(path)
     if zipfile.is_zipfile(path):
-        return _results(read_saved(path), testcase, str(path))
+        return _results(read_saved(path), testcase, str(path), bundle, warn)
     return _expressible(load(one_file(against), native=True, **read).for_data(feeds), warn)
 
 
@@ -249,15 +278,29 @@ def _side(
     return other if source is None else FileSide(graph, source, str(other))
 
 
-def _results(saved: list[SavedFile], testcase: int, path: str) -> StoredValues:
+def _results(
+    saved: list[SavedFile], testcase: int, path: str, bundle: Bundle, warn: Callable[[str], None]
+) -> StoredValues:
     """Take a testcase's outputs from a file of `--save-results`."""
+    expects = bundle.testcases[testcase].expects if testcase < len(bundle.testcases) else {}
     for file in saved:
         for i in range(len(file)):
-            if file.about(i)["testcase"] in (testcase, None):
-                found = []
-                for about, _, got in file.outputs(i):
-                    dtype = DType(about["dtype"], float(about["scale"]), int(about["zero_point"]))
-                    if got is not None:
-                        found.append((about["name"], real(got, dtype)))
-                return StoredValues(found)
+            if file.about(i)["testcase"] not in (testcase, None):
+                continue
+            values = []
+            for about, expected, got in file.outputs(i):
+                dtype = DType(about["dtype"], float(about["scale"]), int(about["zero_point"]))
+                known = expects.get(about["name"])
+                if expected is not None and known is not None and not _are_equal(expected, known):
+                    warn(
+                        f"{path} holds results of {file.path}, whose testcase {testcase} expects other values of "
+                        f"{about['name']!r}: they are of another model or of other inputs"
+                    )
+                if got is not None:
+                    values.append((about["name"], real(got, dtype)))
+            return StoredValues(values)
     raise UsageError(f"{path} holds no results of testcase {testcase}")
+
+
+def _are_equal(x: Array, y: Array) -> bool:
+    return x.shape == y.shape and bool(((x == y) | ((x != x) & (y != y))).all())

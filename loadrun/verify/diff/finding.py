@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from ...base.errors import UsageError
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
-from .blaming import SuspectVar, blame, with_counterpart
+from .blaming import SuspectVar, blame, unexplained, with_counterpart
 from .changes import Constant, changed_constants
 from .matching import Matching, is_constant, match
 from .measuring import Sketch, agree, distance, real, sketch, sketches_agree
@@ -138,7 +139,8 @@ def between(
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
     if alike:
         lost = set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
-        rows = with_counterpart(graph, rows, matching, constants, outputs | lost)
+        certain = unexplained(graph, rows, matching, constants)
+        rows = with_counterpart(graph, rows, certain | outputs | lost)
     roots = blame(graph, rows, matching if alike else None, constants) or _stopped_alone(side)
     total = len([*graph.vars()])
     lonely = len(computed(graph)) - len(rows) if alike else 0
@@ -248,22 +250,25 @@ def _with_stored(
     graph: Graph, stored: StoredValues, feeds: Mapping[str, Array], tolerance: float, seed: int
 ) -> Differences:
     rows = []
-    for var, actual in GraphSide(graph, seed).values(feeds):
+    modules = stored.modules(graph)
+    side = GraphSide(graph, seed)
+    for var, actual in side.values(feeds):
         if var.owner.tensors:
             continue
         expected = stored.of(var)
-        if expected is not None:
+        if expected is None and var.id in modules:
+            name = modules[var.id]
+            rows.append(_row(var, actual, stored.named(name), name, "module", tolerance))
+        elif expected is not None:
             rows.append(_row(var, actual, expected, var.label, "name", tolerance))
     if not rows:
         raise UsageError(
             f"none of the {len(stored)} stored values has the name of a variable; "
             f"they are called {', '.join(stored.names()[:5])}"
         )
-    return Differences(
-        rows,
-        [],
-        blame(graph, rows, None, []),
-        {"name": len(rows)},
-        len([*graph.vars()]),
-        {v.id for v in graph.outputs},
-    )
+    outputs = {v.id for v in graph.outputs}
+    # Where operators were folded, the last one that is left of a module need not give what the module gives.
+    rows = with_counterpart(graph, rows, outputs | {r.var.id for r in rows if r.how != "module"})
+    matched = dict(Counter(r.how for r in rows))
+    stops: tuple[list[Stop], list[Stop]] = (side.stops, [])
+    return Differences(rows, [], blame(graph, rows, None, []), matched, len([*graph.vars()]), outputs, stops)

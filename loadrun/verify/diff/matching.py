@@ -23,11 +23,14 @@ class Matching:
     Attributes:
         pairs: id in the first graph -> variable of the second one.
         how: id in the first graph -> "name", "structure", "place" or "value".
+        taken: ids of the second graph's variables that have a partner.
+        alike: whether both graphs come from files of one format, so that equal models have equal operators.
     """
 
     pairs: dict[int, Var] = field(default_factory=dict)
     how: dict[int, str] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
+    alike: bool = True
 
     def add(self, a: Var, b: Var, how: str) -> bool:
         """Pair two variables, if neither has a partner yet."""
@@ -67,7 +70,7 @@ def match(a: Graph, b: Graph) -> Matching:
     >>> len(found.pairs) == len([*graph.vars()]), found.pairs[graph.outputs[0].id] is graph.outputs[0]
     (True, True)
     """
-    m = Matching()
+    m = Matching(alike=a.magic.startswith("ONNX") == b.magic.startswith("ONNX"))
     _inputs(m, a, b)
     _constants(m, a, b)
     if _have_names_in_common(a, b):

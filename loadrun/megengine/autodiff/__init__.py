@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .absent import listed, refusing
-from .function import Function
+from ..absent import listed, refusing
+from ..function import Function
 
 __all__ = ["Function", *listed(__name__)]
 

@@ -1,6 +1,6 @@
 """MegEngine's ``jit``: tracing functions, and what tracing takes."""
 
-from ..tracing import (
+from ...tracing import (
     DTRConfig,
     GraphOptimizationConfig,
     SublinearMemoryConfig,
