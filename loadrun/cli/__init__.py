@@ -40,16 +40,8 @@ COMMANDS = {
     "completion": "complete commands in bash, zsh or fish; the manual page",
 }
 JOBS = {
-<<<<<<< HEAD
-    "Check models": ("run", "verify", "diff", "audit"),
-    "Make files": ("pack", "accept", "unpack", "convert"),
-||||||| 9b16ac79
-    "Check models": ("run", "verify", "diff", "audit"),
-    "Make files": ("pack", "unpack", "convert"),
-=======
     "Check models": ("run", "verify", "diff", "reduce", "blame-pass", "audit"),
-    "Make files": ("pack", "unpack", "convert", "share"),
->>>>>>> main
+    "Make files": ("pack", "accept", "unpack", "convert", "share"),
     "Time models": ("bench",),
     "Look at files and reports": ("info", "judge", "compare", "report"),
 }
