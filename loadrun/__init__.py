@@ -1,8 +1,8 @@
 """loadrun: replay, verify, benchmark and explain models with embedded testcases."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .base.registry import lazy
 from .base.version import __version__
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .replay.profiling import profile_file
     from .replay.replaying import Replay, replay_files
     from .report.changes import CompareOptions, compare_reports
+    from .report.history import report_history
     from .runner import Result, Runner, Verdict, random_inputs, run
     from .tensors import Parameter, Tensor, tensor
     from .testcase import Bundle, Testcase
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .verify.pack.verifying import VerifyOptions, verify_files
     from .verify.reduce import ReduceOptions, reduce_file
     from .verify.saved import JudgeOptions, judge_results
+    from .verify.share import ShareOptions, share_file
 
 __all__ = [
     "AuditOptions",
@@ -60,6 +62,7 @@ __all__ = [
     "Result",
     "RunOptions",
     "Runner",
+    "ShareOptions",
     "SpecError",
     "Tensor",
     "Testcase",
@@ -87,8 +90,10 @@ __all__ = [
     "reduce_file",
     "register_engine",
     "replay_files",
+    "report_history",
     "run",
     "save",
+    "share_file",
     "tensor",
     "trace",
     "trace_module",
@@ -127,8 +132,11 @@ _LATER = {
     "bench_files": "verify.bench.files",
     "CompareOptions": "report.changes",
     "compare_reports": "report.changes",
+    "report_history": "report.history",
     "ConvertOptions": "onnx.converting",
     "convert_file": "onnx.converting",
+    "ShareOptions": "verify.share",
+    "share_file": "verify.share",
     "BlamePassOptions": "verify.blame_pass",
     "blame_pass": "verify.blame_pass",
     "ReduceOptions": "verify.reduce",
@@ -157,44 +165,15 @@ _LATER = {
     "trace": "tracing",
     "trace_module": "tracing",
 }
-_PACKAGES = frozenset(
-    [
-        "arrays",
-        "base",
-        "build",
-        "compare",
-        "dump",
-        "engines",
-        "graph",
-        "inputs",
-        "inputspec",
-        "jit",
-        "megengine",
-        "onnx",
-        "ops",
-        "passes",
-        "replay",
-        "report",
-        "runner",
-        "runtimes",
-        "tensors",
-        "testcase",
-        "testing",
-        "torch",
-        "tracing",
-        "verify",
-    ]
+_PACKAGES = """
+arrays base build compare dump engines graph inputs inputspec jit megengine onnx ops passes replay report runner
+runtimes tensors testcase testing torch tracing verify
+"""
+__getattr__ = lazy(
+    __name__, {n: f".{home}" for n, home in _LATER.items()} | dict.fromkeys(_PACKAGES.split(), ".")
 )
-
-
-def __getattr__(name: str) -> object:
-    if name in _PACKAGES:
-        return import_module(f".{name}", __name__)
-    if name in _LATER:
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """List the names that are there, those included that are loaded when they are first asked for."""
-    return sorted({*globals(), *_PACKAGES, *_LATER} - {"import_module", "TYPE_CHECKING"})
+    return sorted({*globals(), *_PACKAGES.split(), *_LATER} - {"lazy", "TYPE_CHECKING"})

@@ -30,6 +30,7 @@ RECORDS: dict[str, tuple[type, ...]] = {
     "compare": (loadrun.CompareOptions,),
     "diff": (loadrun.DiffOptions,),
     "reduce": (loadrun.ReduceOptions,),
+    "share": (loadrun.ShareOptions,),
     "blame-pass": (loadrun.BlamePassOptions,),
     "bench": (loadrun.BenchOptions, loadrun.ProfileOptions),
     "convert": (loadrun.ConvertOptions,),

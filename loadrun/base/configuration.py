@@ -129,14 +129,18 @@ def find_configuration(start: str | os.PathLike[str] = ".") -> Configuration | N
         FormatError: it is wrong.
         UsageError: this Python cannot read TOML.
     """
-    folder, inner = os.path.realpath(start), ""
-    while folder != inner:
-        for path in (os.path.join(folder, name) for name in (_OWN, _SHARED)):
-            shared = path.endswith(_SHARED)
-            if os.path.isfile(path) and (not shared or b"[tool.loadrun" in contents(path, "a configuration")):
+    folder = os.path.realpath(start)
+    while True:
+        for name in (_OWN, _SHARED):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and (
+                name == _OWN or b"[tool.loadrun" in contents(path, "a configuration")
+            ):
                 return read_configuration(path)
-        folder, inner = os.path.dirname(folder), folder
-    return None
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
 
 
 def read_configuration(path: str | os.PathLike[str]) -> Configuration:

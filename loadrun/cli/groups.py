@@ -21,6 +21,7 @@ __all__ = [
     "add_limit_options",
     "model_files",
     "progress",
+    "seconds",
     "seed",
     "target",
     "whole",
@@ -127,7 +128,7 @@ def add_limit_options(p: argparse._ActionsContainer, what: str) -> None:
     Args:
         what: what ``--timeout`` does, for the help.
     """
-    p.add_argument("--timeout", metavar="SECONDS", type=_seconds, help=what)
+    p.add_argument("--timeout", metavar="SECONDS", type=seconds, help=what)
     p.add_argument(
         "--max-memory",
         metavar="BYTES",
@@ -136,7 +137,8 @@ def add_limit_options(p: argparse._ActionsContainer, what: str) -> None:
     )
 
 
-def _seconds(value: str) -> float:
+def seconds(value: str) -> float:
+    """Read a duration."""
     try:
         number = float(value)
     except ValueError:

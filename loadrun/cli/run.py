@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TextIO
@@ -70,6 +71,11 @@ def parser() -> Parser:
     )
     checks.add_argument(
         "--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3"
+    )
+    checks.add_argument(
+        "--fail-on-weak",
+        action="store_true",
+        help="a check that could not fail on the testcases (zeros would pass as well) is not compared: exit with 3",
     )
     checks.add_argument(
         "--explain",
@@ -248,6 +254,7 @@ def main(argv: list[str]) -> int:
         engines=all_chosen(args.engine, args.strict_engine, args.cache),
         policies=parse_all(args.check or ()),
         optimize=optimizations(vars(args)),
+        command=shlex.join(["loadrun", *argv]),
         configuration=_configuration(args.config, args.no_config, args.engine is not None),
         **model_options(args.input_shape, args.constant),
     )
@@ -306,8 +313,9 @@ class _RunDisplay:
 
     def _judge(self, file: FileResult, spots: list[str]) -> None:
         """Note what is told of a file at the end."""
-        if self.quiet and file.damage:
-            print(clean(file.path, 200), *map(text.warning, file.damage), sep="\n", file=self.out)
+        told = [*file.damage, *(w for w in file.weak if w not in file.missed)]
+        if self.quiet and told:
+            print(clean(file.path, 200), *map(text.warning, told), sep="\n", file=self.out)
         if file.good:
             return
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]

@@ -211,6 +211,7 @@ class FileResult:
         entrants: the engines by name, where several run side by side.
         expected: why it is expected to fail, None where it is expected to pass.
         flaky: how many times it did not pass before it did.
+        weak: of which checks nothing follows: they could not fail on the testcases.
 
     >>> import loadrun
     >>> found = FileResult("fixtures/nets/mlp.mge")
@@ -239,6 +240,7 @@ class FileResult:
     entrants: dict[str, EngineResults] = field(default_factory=dict)
     expected: str | None = None
     flaky: int = 0
+    weak: list[str] = field(default_factory=list)
     verdicts: set[Verdict] = field(default_factory=set, repr=False)
 
     def add(self, result: Result) -> None:

@@ -343,7 +343,7 @@ class _Evaluation:
             return self._call(node)
         raise TypeError(f"{type(node).__name__} is refused")
 
-    def _builtin(self, name: str, value: Any) -> Any:
+    def _builtin(self, name: str, value: object) -> object:
         bound("where", [value], {}, self.budget)
         return _BUILTINS[name](value)
 

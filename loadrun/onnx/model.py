@@ -341,7 +341,9 @@ class _Walk:
                 self._insert(node, by_name)
             except UnsupportedOprError as e:
                 refused.append((e.opr or node, e))
-                lost.update(by_name[o.name].outputs[0].id for o in node.outputs if o.name in by_name)
+                # What reads its results is looked at, too.
+                made = [by_name[o.name].outputs[0].id for o in node.outputs if o.name in by_name]
+                w.names.update((i, w.fresh("lost")) for i in made)
 
     def _doc(self, opr: Opr) -> str:
         """Return what the nodes of an operator say of it."""

@@ -95,7 +95,7 @@ class ExportSource:
         given = [x.shape for x in _values(outputs)]
         if given != shapes:
             raise UsageError(
-                f"example_outputs has the shapes {', '.join(str([*s]) for s in given) or 'of nothing'}, the model's are "
+                f"example_outputs has the shapes {', '.join(str([*s]) for s in given)}, but the model's outputs "
                 f"{', '.join(str([*s]) for s in shapes)}"
             )
 
@@ -167,7 +167,7 @@ def _arguments(args: object, kwargs: object) -> tuple[tuple[Any, ...], dict[str,
     return args, named
 
 
-def _array(value: Any) -> Array:
+def _array(value: object) -> Array:
     value = value.detach() if hasattr(value, "detach") else value
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 

@@ -100,9 +100,15 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Warned:
-    """Something deserves a look."""
+    """Something deserves a look.
+
+    Attributes:
+        text: a sentence.
+        weak: whether it says of a check that it could not fail on the testcases.
+    """
 
     text: str
+    weak: bool = False
 
 
 @dataclass(frozen=True)

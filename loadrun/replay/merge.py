@@ -170,5 +170,5 @@ class FileState:
                 self._watch.merge(event.watch)
         if len(self.runs) == 1 and not self._waiting:
             for text in self._watch.warnings() if self._watch is not None else ():
-                yield Warned(text)
+                yield Warned(text, weak=True)
             yield Closed()

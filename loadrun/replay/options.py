@@ -82,6 +82,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
     Attributes:
         output: a folder in which every output is saved as ``[FILE.]TESTCASE.OUTPUT.npy``.
         no_check: whether a file with nothing to compare is as good as one that passes.
+        fail_on_weak: whether a check that could not fail on the testcases counts as not compared.
         jobs: processes that files and testcases are shared among; None for this process alone.
         dask: address of a Dask scheduler, ``tcp://HOST:PORT`` or a file, whose workers do the work.
         dask_files: how they get files: ``path``, ``send``, or ``auto``: by name where they are there.
@@ -105,6 +106,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
         resume: whether files that `json_lines` tells of already are left as they are there.
         shard: number of this part of the files, from 1, and how many parts there are.
         retries: how many times a file that does not pass is replayed again.
+        command: the command line, for reports.
 
     Raises:
         UsageError: options exclude each other.
@@ -117,6 +119,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
 
     output: PathName | None = None
     no_check: bool = False
+    fail_on_weak: bool = False
     jobs: int | None = None
     dask: str | None = None
     dask_files: str = "auto"
@@ -141,6 +144,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
     resume: bool = False
     shard: tuple[int, int] | None = None
     retries: int = 0
+    command: str | None = None
 
     def __post_init__(self) -> None:
         self.check_data()

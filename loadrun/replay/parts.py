@@ -132,7 +132,8 @@ class PartReplayer:
                 for result in results:
                     yield self._found(result, feeds, digest, task)
             if part.start == 0 and stop == total:
-                yield from (Warned(text) for text in [*said, *watch.warnings()])
+                yield from (Warned(text) for text in said)
+                yield from (Warned(text, weak=True) for text in watch.warnings())
                 watch = None
             if task.explain and failing is not None:
                 from .explaining import explained  # for start-up

@@ -114,7 +114,12 @@ class ReplayedDump(CountedResults):
         for event in self._events:
             if isinstance(event, Warned):
                 assert isinstance(self.file.warnings, Warnings)
-                self.file.warnings.add(event.text)
+                if event.weak:
+                    self.file.weak.append(event.text)
+                if event.weak and self._run.options.fail_on_weak:
+                    self.file.missed = (*self.file.missed, event.text)
+                else:
+                    self.file.warnings.add(event.text)
             elif isinstance(event, Replayed):
                 if event.feeds is not None and len(self._run.files) == 1:
                     self._run.fed.append(event.feeds)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -148,6 +150,9 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: Selection) -> Itera
         from ..verify.bench.environment import environment  # for start-up
 
         about = {
+            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "host": platform.node(),
+            **({"command": options.command} if options.command is not None else {}),
             "environment": environment(),
             "engine": ",".join(map(str, options.engines)),
             "seed": options.seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +39,7 @@ class _Counts:
 
     def attributes(self) -> str:
         return (
-            f'tests="{self.tests}" failures="{self.failures}" errors="{self.errors}" skipped="{self.skipped}" '
-            f'time="{self.time:.6f}"'
+            f'tests="{self.tests}" failures="{self.failures}" errors="{self.errors}" time="{self.time:.6f}"'
         )
 
 
@@ -122,9 +122,11 @@ class JUnitWriter:
         out = self._suites
         made = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
         name = quoteattr(self._path)
-        out.write(
-            f'  <testsuite name={name} timestamp="{made}" hostname="localhost" {self._counts.attributes()}>\n'
+        where = (
+            f'timestamp="{made}" hostname={quoteattr(clean(platform.node() or "localhost", 200))} file={name}'
         )
+        counts = f'{self._counts.attributes()} skipped="{self._counts.skipped}"'
+        out.write(f"  <testsuite name={name} {where} {counts}>\n")
         out.write("    <properties>\n")
         for key, value in _flat({**self._about, **self._facts, "load_seconds": file.load_seconds}):
             shown = quoteattr(clean(str(value), 500))
@@ -164,7 +166,7 @@ class JUnitWriter:
         counts.errors += kind == "error"
         counts.skipped += kind == "skipped"
         counts.time += seconds
-        head = f'    <testcase name={quoteattr(name)} classname={quoteattr(self._path)} time="{seconds:.6f}"'
+        head = f'    <testcase name={quoteattr(name)} classname={quoteattr(_class(self._path))} time="{seconds:.6f}"'
         if not kind:
             self._cases.write(f"{head}/>\n")
             return
@@ -173,6 +175,16 @@ class JUnitWriter:
             said += f' type="{kind}"'
         body = _xml_text(text.splitlines())
         self._cases.write(f"{head}>\n      <{kind} {said}>{body}</{kind}>\n    </testcase>\n")
+
+
+def _class(path: str) -> str:
+    """Return the name of a class for a file; servers take what stands before the last dot for its package.
+
+    >>> _class("fixtures/nets/mlp.v1.mge")
+    'fixtures.nets.mlp_v1_mge'
+    """
+    parts = (part for part in path.replace("\\", "/").split("/") if part not in ("", ".", ".."))
+    return ".".join(part.replace(".", "_") for part in parts)
 
 
 def _spool() -> IO[str]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.fx.experimental._config
@@ -24,7 +24,7 @@ from .registry import lowering_of
 __all__ = [
     "NO_COMPLEX",
     "LoweringProblem",
-    "Whole",
+    "Selecting",
     "callable_of",
     "changes_buffers",
     "export",
@@ -69,23 +69,23 @@ def export(
     kwargs: Mapping[str, Any],
     dynamic_shapes: Any,
     follow_one: bool = False,
-    whole: Whole | None = None,
+    selection: Selecting | None = None,
 ) -> Any:
     """Export a module as a program without in-place operators.
 
     Args:
         module, args, kwargs, dynamic_shapes: what `torch.export.export` takes.
         follow_one: whether a dynamic size may be 1 in the example, which torch else takes for fixed.
-        whole: which operators are not to be decomposed.
+        selection: which operators are not to be decomposed.
 
     Raises:
         TraceError: torch cannot export it; the text is torch's own.
     """
     with quiet():
         if follow_one and (program := _following_one(module, args, kwargs, dynamic_shapes)) is not None:
-            return functional(program, whole)
+            return functional(program, selection)
         try:
-            return functional(_exported(module, args, kwargs, dynamic_shapes), whole)
+            return functional(_exported(module, args, kwargs, dynamic_shapes), selection)
         except Exception as error:
             where = getattr(module, "place", "")
             raise TraceError(
@@ -99,20 +99,35 @@ def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], sha
     return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 
-Whole = Callable[[Any], bool]
-"""Whether a node's operator stays as it is, although nothing lowers it."""
+class Selecting(Protocol):
+    """Which operators of a program stay as they are, although nothing lowers them."""
+
+    fallback: bool
+    """Whether those are that no decomposition makes of others that are lowered."""
+
+    def whole(self, node: Any) -> bool:
+        """Tell whether a node's operator does in any case."""
 
 
-def functional(program: Any, whole: Whole | None = None) -> Any:
+def functional(program: Any, selection: Selecting | None = None) -> Any:
     """Remove in-place operators from an exported program, and those that only their decompositions lower.
 
     Args:
         program: the program.
-        whole: which operators are not to be decomposed.
+        selection: which operators are not to be decomposed.
     """
     if writes(program):
         program = program.run_decompositions({})
-    return _decomposed(program, whole)
+    if selection is None:
+        return _decomposed(program, frozenset())
+    kept = frozenset(name_of_target(n.target) for n in _nodes(program) if selection.whole(n))
+    found = _decomposed(program, kept)
+    if selection.fallback:
+        # An operator that is made of what has no lowering either keeps its own name.
+        left = {str(n.meta.get("original_aten")) for n in _nodes(found) if is_missing(n)}
+        if left - {str(n.target) for n in _nodes(found)}:
+            return _decomposed(program, kept | left)
+    return found
 
 
 def writes(program: Any) -> bool:
@@ -176,11 +191,11 @@ def _module_title(module: Any) -> str:
     return kind if kind is not None else f"the module {type(module).__name__}"
 
 
-def _decomposed(program: Any, whole: Whole | None = None) -> Any:
+def _decomposed(program: Any, kept: frozenset[str]) -> Any:
     """Decompose the operators that have no lowering but that torch can express by others."""
-    kept = {n.target for n in _nodes(program) if whole is not None and whole(n)}
-    missing = {n.target for n in _nodes(program) if is_missing(n)} - kept
-    table = {t: f for t, f in _decompositions().items() if not any(_lowered(t)) and t not in kept}
+    missing = {name_of_target(n.target) for n in _nodes(program) if is_missing(n)} - kept
+    rules = _decompositions().items()
+    table = {t: f for t, f in rules if not any(_lowered(t)) and name_of_target(t) not in kept}
     # Views that torch composes of others are in no table: any run takes them apart.
     found = program.run_decompositions(table) if missing else program
     found = _complex_decomposed(found)

@@ -294,7 +294,7 @@ class _Reader:
         for label, leaf in zip(self._labels(), self.flat, strict=True):
             fake = self.traced.signature.fakes().get(label)
             for axis in _axes(self.wanted, label, leaf):
-                if isinstance(fake, torch.Tensor) and not isinstance(fake.shape[axis], torch.SymInt):
+                if isinstance(fake, torch.Tensor) and not _differs(fake.shape[axis]):
                     return f"axis {axis} of {label!r}"
         return ""
 
@@ -364,7 +364,7 @@ class _Reader:
         names: dict[str, str] = {}
         for name, fake in self.traced.signature.graph_inputs():
             for axis, n in enumerate(getattr(fake, "shape", ())):
-                if isinstance(n, torch.SymInt):
+                if _differs(n):
                     symbol = str(n.node.expr)
                     tied[name, axis] = symbol
                     if self._open(n):
@@ -415,6 +415,11 @@ def _axes(wanted: Mapping[str, Any], label: str, leaf: Any) -> list[int]:
     ]:
         raise UsageError(f"{label!r} has {leaf.ndim} axes, dynamic sizes are asked for axis {odd[0]!r}")
     return [a % leaf.ndim for a in axes]
+
+
+def _differs(size: Any) -> bool:
+    """Tell whether torch left a size open; one that it found to be fixed may still be a symbol."""
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
 def _static(dim: Any) -> bool:

@@ -47,6 +47,8 @@ _FORMATS = {
     2: torch.channels_last,
     3: torch.channels_last_3d,
 }
+_ENDLESS = 2**63 - 1
+"""The number of steps of a loop that has only a condition."""
 _NUMBERED: dict[str, Mapping[int, Any]] = {"dtype": _DTYPES, "layout": _LAYOUTS, "memory_format": _FORMATS}
 """Arguments that scripts give as numbers, and what torch takes in Python."""
 
@@ -266,8 +268,9 @@ class _Run:
         count = len(first)
 
         def goes_on(i: Any, flag: Any, *rest: Any) -> Any:
-            least = rest[len(state)] if isinstance(most, torch.Tensor) else most
-            return torch.logical_and(i < least, flag)
+            if not isinstance(most, torch.Tensor) and most >= _ENDLESS:
+                return flag.clone()
+            return torch.logical_and(i < (rest[len(state)] if isinstance(most, torch.Tensor) else most), flag)
 
         def step(i: Any, flag: Any, *rest: Any) -> Any:
             given = rest[len(state) + isinstance(most, torch.Tensor) :]

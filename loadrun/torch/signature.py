@@ -71,13 +71,14 @@ class Signature:
             bound = self.parameters.bind(*args, **kwargs)
         except TypeError:
             return args, kwargs
+        passed = set(bound.arguments)
         bound.apply_defaults()
         given = {**bound.arguments}
         kinds = {p.kind for p in self.parameters.parameters.values()}
         if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             return args, kwargs
         places, rest = list(given)[:count], list(given)[count:]
-        left = {n: given[n] for n in rest if n in names or n in kwargs}
+        left = {n: given[n] for n in rest if n in names or n in passed}
         return tuple(given[n] for n in places), left
 
     def numbers(self) -> dict[str, Any]:

@@ -216,18 +216,22 @@ class Traced(ModuleAttributes, Dumps):
             the graph's results for the example.
         """
         module = as_module(self.module)
-        whole = None if self.selection is None else self.selection.whole
         args, kwargs = _distinct((args, dict(kwargs)))
         with torch.no_grad():
             if self._exported is not None:
                 with quiet():
-                    program = functional(self._exported, whole)
+                    program = functional(self._exported, self.selection)
             else:
                 shapes = _every_size(module, args, kwargs) if self._dynamic is True else self._dynamic
                 if callable(shapes):
                     shapes = shapes(module, args, kwargs)
                 program = export(
-                    module, args, kwargs, shapes, follow_one=self._dynamic is not None, whole=whole
+                    module,
+                    args,
+                    kwargs,
+                    shapes,
+                    follow_one=self._dynamic is not None,
+                    selection=self.selection,
                 )
         nodes = [n for n in program.graph_module.graph.nodes if n.op == "call_function"]
         self.left_out = {n.name: n for n in nodes if self.selection is not None and self.selection.chosen(n)}

@@ -252,7 +252,7 @@ def _tool(search: _Search, package: str, path: str, feeds: Mapping[str, Array]) 
     tool: Any = import_module(package)
     model = onnx.load(path)
 
-    def outputs(changed: Any) -> _Outputs:
+    def outputs(changed: object) -> _Outputs:
         with tempfile.TemporaryDirectory() as folder:
             file = str(Path(folder) / "changed.onnx")
             onnx.save(changed, file)

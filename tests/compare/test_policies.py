@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.runner import own_errors
 from loadrun.verify.pack.capture import capture, embed
+from tests.support.small_models import unary
 
 F32, I32 = DType("Float32"), DType("Int32")
 
@@ -389,3 +391,19 @@ def test_impostors_are_measured_by_the_files_own_rule(
     watch = ImpostorWatch({"y": 1000.0}, errors={"y": None})
     watch.add("y", truth)
     assert watch.warnings() == [], "what cannot be measured is not judged"
+
+
+@pytest.mark.parametrize("jobs", [[], ["-j", "2"]])
+def test_weak_checks_are_told_and_may_fail(
+    jobs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "tiny.mge"
+    cases = [{"x": np.array([[1e-6, 2e-6, 3e-6]], "f4") * k} for k in (1, 2, 3)]
+    bundle = Bundle(unary())
+    loadrun.save(embed(bundle, [capture(bundle, case) for case in cases], warn=lambda _: None), path)
+    assert main([str(path), "-q", *jobs]) == 0
+    assert "could not fail on these testcases: zeros" in capsys.readouterr().out
+    report = tmp_path / "r.json"
+    assert main([str(path), "-q", "--fail-on-weak", "--json", str(report), *jobs]) == 3
+    assert "could not fail on these testcases: zeros" in capsys.readouterr().out
+    assert json.loads(report.read_text())["files"][0]["verdict"] == "not compared"
