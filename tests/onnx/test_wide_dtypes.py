@@ -11,6 +11,7 @@ import pytest
 
 import loadrun
 from loadrun.base.errors import UsageError
+from loadrun.cli import main
 from loadrun.dump.options import DumpOptions
 from loadrun.testcase import Testcase
 from loadrun.verify.pack.options import PackOptions
@@ -315,3 +316,13 @@ def test_inputs_that_nothing_reads() -> None:
     x = np.array([1, -2], "f4")
     for feeds in ({"x": x}, {"x": x, "idle": x}):
         assert loadrun.Runner(bundle).run(feeds)["y"].tolist() == [-1, 2]
+
+
+def test_a_model_and_its_narrowed_file_are_compared(tmp_path: Path) -> None:
+    """Each gets the other's inputs in its own dtype."""
+    data = onnx(node("Mul", ["x", "x"], ["m"]), node("Softmax", ["m"], ["y"]), x=X)
+    (tmp_path / "m.onnx").write_bytes(data)
+    packed(data, X, tmp_path / "m.mge")
+    names = [str(tmp_path / n) for n in ("m.onnx", "m.mge")]
+    for one, other in (names, names[::-1]):
+        assert main(["diff", one, "--against", other]) == 0
