@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -74,7 +75,8 @@ def export(
     """Export a module as a program without in-place operators.
 
     Args:
-        module, args, kwargs, dynamic_shapes: what `torch.export.export` takes.
+        module, args, kwargs, dynamic_shapes: what `torch.export.export` takes; a function of the other three gives
+            the shapes.
         follow_one: whether a dynamic size may be 1 in the example, which torch else takes for fixed.
         selection: which operators are not to be decomposed.
 
@@ -82,10 +84,13 @@ def export(
         TraceError: torch cannot export it; the text is torch's own.
     """
     with quiet():
-        if follow_one and (program := _following_one(module, args, kwargs, dynamic_shapes)) is not None:
-            return functional(program, selection)
+        if follow_one:
+            program = _following_one(module, args, kwargs, dynamic_shapes, selection)
+            if program is not None:
+                return program
         try:
-            return functional(_exported(module, args, kwargs, dynamic_shapes), selection)
+            shapes = _shapes(dynamic_shapes, module, args, kwargs)
+            return functional(_exported(module, args, kwargs, shapes), selection)
         except Exception as error:
             where = getattr(module, "place", "")
             raise TraceError(
@@ -144,20 +149,102 @@ def _writes(node: Any) -> bool:
     return node.target._schema.is_mutable or any(training) or "instance_norm" in str(node.target)
 
 
-def _following_one(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
+def _following_one(
+    module: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    shapes: Any,
+    selection: Selecting | None,
+) -> Any:
     """Export with a batch of one as a dynamic size; None if torch cannot."""
-    leaves = torch.utils._pytree.tree_leaves((args, dict(kwargs)))
-    if all(x.ndim == 0 or x.shape[0] != 1 for x in leaves if isinstance(x, torch.Tensor)):
+    leaves = [x for x in _leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.ndim]
+    ones = {i for x in leaves for i in (0, 1) if i < x.ndim and x.shape[i] == 1}
+    if not ones:
         return None
     config = torch.fx.experimental._config
-    if not hasattr(config, "backed_size_oblivious"):
-        return None
+    # A batch of one stands in front; or after the steps, as in states that have the layers in front.
+    more = _many(args, kwargs, min(ones))
+    states = any(x.shape[:2] == (1, 1) for x in leaves[1:])
+    if states and not _runs(module, *more):
+        more = _many(args, kwargs, 0, 1)
+    if 0 in ones and hasattr(config, "backed_size_oblivious"):
+        with suppress(Exception):
+            with config.patch(backed_size_oblivious=True):
+                program = _exported(module, args, kwargs, _shapes(shapes, module, args, kwargs))
+            program = functional(program, selection)
+            if _holds(program, *more) or not _runs(module, *more):
+                return program
+    # The module tells one from many: then it is exported for many, if that holds for one as well.
+    with suppress(Exception):
+        program = functional(_exported(module, *more, _shapes(shapes, module, *more)), selection)
+        if _holds(program, args, kwargs) and _agrees(program, module, args, kwargs):
+            return program
+    return None
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [*torch.utils._pytree.tree_leaves(value)]
+
+
+def _shapes(shapes: Any, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return shapes(module, args, kwargs) if callable(shapes) else shapes
+
+
+def _many(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], axis: int, others: int | None = None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Repeat a batch of one three times.
+
+    Args:
+        args, kwargs: the arguments.
+        axis: the axis of the batch.
+        others: that of all tensors but the first, `axis` by default.
+    """
+    first = next(x for x in _leaves((args, kwargs)) if isinstance(x, torch.Tensor))
+
+    def repeated(leaf: Any) -> Any:
+        at = axis if leaf is first or others is None else others
+        if not isinstance(leaf, torch.Tensor) or leaf.ndim <= at or leaf.shape[at] != 1:
+            return leaf
+        return leaf.repeat_interleave(3, at)
+
+    found: tuple[tuple[Any, ...], dict[str, Any]] = torch.utils._pytree.tree_map(
+        repeated, (args, dict(kwargs))
+    )
+    return found
+
+
+def _holds(program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the sizes of arguments are among those for which a program was exported."""
+    fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
+    leaves = _leaves((args, kwargs))
+    tensors = zip(leaves, fakes[len(fakes) - len(leaves) :], strict=True)
+    for value, fake in tensors:
+        if isinstance(value, torch.Tensor) and any(
+            isinstance(n, int) and n != m for n, m in zip(fake.shape, value.shape, strict=True)
+        ):
+            return False
     try:
-        with config.patch(backed_size_oblivious=True):
-            return _exported(module, args, kwargs, shapes)
+        getattr(program.module(), "_guards_fn", lambda *_: None)(*leaves)
+    except AssertionError:
+        return False
+    return True
+
+
+def _runs(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a module takes arguments."""
+    try:
+        module(*args, **kwargs)
     except Exception:
-        # The module tells one from many; then it is exported for one.
-        return None
+        return False
+    return True
+
+
+def _agrees(program: Any, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a program gives the shapes that the module gives."""
+    pairs = (_leaves(f(*args, **kwargs)) for f in (program.module(), module))
+    shapes = [[getattr(x, "shape", ()) for x in leaves] for leaves in pairs]
+    return shapes[0] == shapes[1]
 
 
 def callable_of(program: Any) -> Callable[..., Any]:
@@ -176,10 +263,15 @@ def changes_buffers(program: Any) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress the warnings in which torch speaks of its own internals."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """Suppress the warnings and logs in which torch speaks of its own internals."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _first_lines(error: Exception) -> str:

@@ -390,3 +390,53 @@ def test_what_the_example_does_not_show_is_found_at_another_size(monkeypatch):
 
     with pytest.raises(TraceError, match=r"the graph differs from torch for sizes of \[6\]: output"):
         loadrun.torch.trace(lambda x: torch.erfinv(x), torch.zeros(5), dynamic_shapes=True)
+
+
+class ConvNext(nn.Module):
+    """The block of convnext: a normalization of the last axis between permutations."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+        self.norm, self.wide = nn.LayerNorm(4), nn.Linear(4, 8)
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(self.wide(self.norm(self.conv(x).permute(0, 2, 3, 1)))).mean((1, 2))
+
+
+OF_ONE = {
+    "LSTM": (nn.LSTM(4, 5, batch_first=True), (1, 6, 4), (3, 6, 4)),
+    "LSTM, steps first": (nn.LSTM(4, 5), (6, 1, 4), (6, 3, 4)),
+    "GRUCell": (nn.GRUCell(4, 5), (1, 4), (3, 4)),
+    "encoder": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (1, 5, 8), (3, 7, 8)),
+    "convnext": (ConvNext(), (1, 4, 8, 8), (3, 4, 9, 7)),
+    "cross entropy": (lambda x: torch.nn.functional.cross_entropy(x, x * 2), (1, 5), (3, 5)),
+}
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_a_batch_of_one_stays_free(name):
+    function, one, many = OF_ONE[name]
+    function = function.eval() if isinstance(function, nn.Module) else function
+    traced = loadrun.torch.trace(function, torch.rand(one), dynamic_shapes=True)
+    for size in (one, many):
+        x = torch.rand(size)
+        found, want = (torch.utils._pytree.tree_leaves(f(x)) for f in (traced, function))
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_allclose(a.detach(), b.detach(), 1e-4, 1e-5)
+
+
+def test_a_state_is_followed_beside_a_batch_of_one():
+    net = nn.LSTM(4, 5, batch_first=True)
+    traced = loadrun.torch.trace(
+        net, (torch.rand(1, 6, 4), (torch.rand(1, 1, 5), torch.rand(1, 1, 5))), dynamic_shapes=True
+    )
+    x, state = torch.rand(3, 6, 4), (torch.rand(1, 3, 5), torch.rand(1, 3, 5))
+    np.testing.assert_allclose(traced(x, state)[0], net(x, state)[0].detach(), 1e-4, 1e-5)
+
+
+def test_a_squeezed_batch_of_one_is_traced_for_one():
+    traced = loadrun.torch.trace(lambda x: x.squeeze(0) * 2, torch.ones(1, 3), dynamic_shapes=True)
+    assert traced(torch.ones(1, 5)).tolist() == [2.0] * 5
+    with pytest.raises(InputError, match="traced for"):
+        traced(torch.ones(2, 5))
