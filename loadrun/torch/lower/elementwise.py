@@ -62,6 +62,19 @@ _SAME: dict[str, Callable[..., Any]] = {
     "square": np.square,
     "bitwise_not": np.invert,
 }
+
+
+def _hypot(x: Any, y: Any) -> Any:
+    """Return the length of the hypotenuse, infinite beside NaN where one side is infinite, as IEEE 754 has it."""
+    endless = (np.absolute(x) == np.inf) | (np.absolute(y) == np.inf)
+    return np.where(endless, arr(np.inf, x.dtype), np.hypot(x, y))
+
+
+def _heaviside(x: Any, y: Any) -> Any:
+    """Return 0 below zero and of NaN, 1 above, the second number at zero."""
+    return np.where(x == 0, y, arr(x > 0, x.dtype))
+
+
 _BINARY: dict[str, Callable[..., Any]] = {
     "aten.mul.Tensor": np.multiply,
     "aten.mul.Scalar": np.multiply,
@@ -71,7 +84,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "aten.fmod.Tensor": np.fmod,
     "aten.fmod.Scalar": np.fmod,
     "aten.atan2.default": np.arctan2,
-    "aten.hypot.default": np.hypot,
+    "aten.hypot.default": _hypot,
     "aten.maximum.default": np.maximum,
     "aten.minimum.default": np.minimum,
     "aten.fmax.default": np.fmax,
@@ -80,7 +93,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "aten.logaddexp2.default": np.logaddexp2,
     "aten.copysign.Tensor": np.copysign,
     "aten.copysign.Scalar": np.copysign,
-    "aten.heaviside.default": np.heaviside,
+    "aten.heaviside.default": _heaviside,
     "aten.bitwise_and.Tensor": np.bitwise_and,
     "aten.bitwise_and.Scalar": np.bitwise_and,
     "aten.bitwise_or.Tensor": np.bitwise_or,

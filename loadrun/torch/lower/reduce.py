@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...build import emit as e
 from ..call import FxCall, axes_of, axis_of
 from ..registry import aten
 from ..values import arr, ten
@@ -253,7 +254,29 @@ def cumsum(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
 @aten("aten.cumprod.default")
 def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
     """Compute the running product."""
-    return _running(call, np.cumprod, arr(x, call.dtype), dim)
+    x = arr(x, call.dtype)
+    if _counted(call, dim):
+        return _running(call, np.cumprod, x, dim)
+    axis = axis_of(dim, len(call.given(0)))
+    before, spread, _ = _before(x, axis)
+    return np.moveaxis(np.prod(np.where(before, spread, arr(1, call.dtype)), axis=-1), -1, axis)
+
+
+def _counted(call: FxCall, dim: int) -> bool:
+    """Whether the length of an axis is a number, so that a result can be computed in a number of steps."""
+    shape = call.given(0)
+    return not shape or isinstance(shape[axis_of(dim, len(shape))], int)
+
+
+def _before(x: Any, axis: int) -> tuple[Any, Any, Any]:
+    """Pair the elements of an axis of any length: which is not after which, (n, n), and the elements, (..., 1, n).
+
+    Returns:
+        both, and the numbers of the elements.
+    """
+    x = np.moveaxis(x, axis, -1)
+    number = arr(e.arange(ten(x).shape[-1]), "int32")
+    return number[None, :] <= number[:, None], x[..., None, :], number
 
 
 @aten("aten.logcumsumexp.default")
@@ -280,6 +303,8 @@ def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
         return x, np.zeros_like(arr(x, "int32"))
     axis = axis_of(dim, len(shape))
     largest = "cummax" in str(call.node.target)
+    if not _counted(call, dim):
+        return _extremes(call, x, axis, largest)
     count = call.static(shape[axis : axis + 1], "the axis of a running extreme")[0]
     if x.dtype == np.bool_:
         x = arr(x, "int32")
@@ -298,3 +323,22 @@ def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
         values.append(np.where(better, now, values[-1]))
         places.append(np.where(better, np.full_like(places[-1], i), places[-1]))
     return ten(np.concatenate(values, axis=axis), call.dtype), ten(np.concatenate(places, axis=axis), "int32")
+
+
+def _extremes(call: FxCall, x: Any, axis: int, largest: bool) -> Any:
+    """Compute running extreme values and their last indices along an axis of any length; NaN is the most extreme."""
+    x = x if np.dtype(x.dtype).kind == "f" else arr(x, "int64")
+    x = x if largest else -x if np.dtype(x.dtype).kind == "f" else ~x
+    before, spread, number = _before(x, axis)
+    least = -np.inf if np.dtype(x.dtype).kind == "f" else np.iinfo(np.int64).min
+    values = np.max(np.where(before, spread, arr(least, x.dtype)), axis=-1)
+    nan = arr(spread != spread, "int32")
+    undefined = np.max(np.where(before, nan, np.int32(0)), axis=-1) > 0
+    hit = np.where(undefined[..., None], nan > 0, spread == values[..., None])
+    places = np.max(np.where(before & hit, number, np.int32(0)), axis=-1)
+    if np.dtype(x.dtype).kind == "f":
+        values = np.where(undefined, arr(np.nan, x.dtype), values if largest else -values)
+    else:
+        values = values if largest else ~values
+    values, places = (np.moveaxis(v, -1, axis) for v in (values, places))
+    return ten(values, call.dtype), ten(places, "int32")
