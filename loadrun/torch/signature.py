@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import OrderedDict, namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -48,15 +49,16 @@ class Signature:
             InputError: another structure than that of the traced call.
         """
         spec = self.program.call_spec.in_spec
-        child = spec.child if hasattr(spec, "child") else spec.children_specs.__getitem__
-        count, names = child(0).num_children, child(1).context
+        places, named = _children(spec)
+        count, names = places.num_children, named.context
         args, kwargs = self._as_traced(tuple(args), kwargs, count, names)
         ordered = {k: kwargs[k] for k in names if k in kwargs}
         extra = [k for k in kwargs if k not in ordered]
-        found, given = pytree.tree_flatten((args, ordered))
-        if extra or given != spec:
+        found = _flattened((args, ordered), spec)
+        if extra or found is None:
             raise InputError(
-                f"the arguments differ in structure from those of the traced call: expected {spec}, found {given}"
+                "the arguments differ in structure from those of the traced call: expected "
+                f"{_outline(spec)}, found {_outline(pytree.tree_structure((args, ordered)))}"
                 + (f" and {', '.join(extra)}" if extra else "")
             )
         return found
@@ -197,6 +199,46 @@ class Signature:
         for key, value, fake in self.inputs(flat):
             if isinstance(fake, torch.Tensor):
                 _check_tensor(key, value, fake)
+
+
+def _children(spec: Any) -> list[Any]:
+    child = spec.child if hasattr(spec, "child") else spec.children_specs.__getitem__
+    return [child(i) for i in range(spec.num_children)]
+
+
+def _flattened(value: Any, spec: Any) -> list[Any] | None:
+    """Flatten nested arguments as others were; a list stands for a tuple, names may have another order.
+
+    Returns:
+        the leaves, or None where the structure is another one.
+    """
+    children = _children(spec)
+    if spec.is_leaf():
+        return [value] if pytree.tree_structure(value).is_leaf() else None
+    if spec.type in (list, tuple, namedtuple):
+        parts = list(value) if isinstance(value, (list, tuple)) else None
+    elif spec.type in (dict, OrderedDict):
+        parts = [value[k] for k in spec.context if k in value] if isinstance(value, Mapping) else None
+        parts = parts if parts is not None and len(parts) == len(value) else None
+    else:
+        found, structure = pytree.tree_flatten(value)
+        return found if structure == spec else None
+    if parts is None or len(parts) != len(children):
+        return None
+    found = []
+    for part, child in zip(parts, children, strict=True):
+        inner = _flattened(part, child)
+        if inner is None:
+            return None
+        found += inner
+    return found
+
+
+def _outline(spec: Any) -> str:
+    """Write the structure of arguments, ``*`` for each leaf."""
+    args, kwargs = pytree.tree_unflatten(["*"] * spec.num_leaves, spec)
+    shown = ", ".join([*map(str, args), *(f"{k}={v}" for k, v in kwargs.items())])
+    return "(" + shown.replace("'*'", "*") + ")"
 
 
 def _is_constant(spec: Any) -> bool:

@@ -440,3 +440,18 @@ def test_a_squeezed_batch_of_one_is_traced_for_one():
     assert traced(torch.ones(1, 5)).tolist() == [2.0] * 5
     with pytest.raises(InputError, match="traced for"):
         traced(torch.ones(2, 5))
+
+
+def test_arguments_in_another_form():
+    def function(x, states, named=None):
+        return x + states[0] * states[1] + named["a"] - named["b"]
+
+    x, a, b = torch.rand(3, 2)
+    want = (x + a * b + a - b).tolist()
+    traced = loadrun.torch.trace(function, [x, (a, b), {"a": a, "b": b}])
+    assert traced(x, [a, b], {"b": b, "a": a}).tolist() == want
+    assert traced(named={"a": a, "b": b}, states=(a, b), x=x).tolist() == want
+    with pytest.raises(InputError, match=r"expected \(\*, \(\*, \*\), .*, found \(\*, \[\*, \*, \*\]"):
+        traced(x, [a, b, b], {"a": a, "b": b})
+    with pytest.raises(InputError, match="differ in structure"):
+        traced(x, a, {"a": a, "b": b})
