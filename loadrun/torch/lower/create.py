@@ -153,6 +153,42 @@ def logspace(call: FxCall, start: Any, end: Any, steps: int, base: float = 10.0,
         return ten(arr(np.power(base, np.linspace(start, end, steps)).astype(call.dtype), call.dtype))
 
 
+def _blackman(at: Any) -> Any:
+    return 0.42 - 0.5 * np.cos(2 * np.pi * at) + 0.08 * np.cos(4 * np.pi * at)
+
+
+def _hamming(at: Any, alpha: float = 0.54, beta: float = 0.46) -> Any:
+    return alpha - beta * np.cos(2 * np.pi * at)
+
+
+def _kaiser(at: Any, beta: float = 12.0) -> Any:
+    return np.i0(beta * np.sqrt(np.maximum(1 - (2 * at - 1) ** 2, 0))) / np.i0(beta)
+
+
+_WINDOWS: dict[str, Any] = {
+    "hamming": _hamming,
+    "blackman": _blackman,
+    "bartlett": lambda at: 1 - np.abs(2 * at - 1),
+    "kaiser": _kaiser,
+}
+
+
+def _windowed(formula: Any) -> Any:
+    def lowered(call: FxCall, length: int, periodic: bool = True, *rest: float, **_: Any) -> Any:
+        count = call.static([length], "the length of a window")[0]
+        at = np.arange(count) / max(count if periodic else count - 1, 1)
+        values = formula(at, *rest) if count != 1 else np.ones(1)
+        return ten(arr(values.astype(call.dtype), call.dtype))
+
+    return lowered
+
+
+_OWN_OVERLOADS = {"hamming": ("periodic_alpha", "periodic_alpha_beta"), "kaiser": ("beta",)}
+for _name, _formula in _WINDOWS.items():
+    for _overload in ("default", "periodic", *_OWN_OVERLOADS.get(_name, ())):
+        aten(f"aten.{_name}_window.{_overload}")(_windowed(_formula))
+
+
 @aten("aten.eye.default", "aten.eye.m")
 def eye(call: FxCall, n: int, m: Any = None, **_: Any) -> Any:
     """Return ones on the diagonal."""
@@ -176,7 +212,9 @@ def diag_embed(call: FxCall, x: Any, offset: int = 0, dim1: int = -2, dim2: int 
     result = arr(x)
     shape = call.shape
     one, two = dim1 % len(shape), dim2 % len(shape)
-    size = call.static([shape[one]], "the size of a diagonal")[0]
+    if not isinstance(shape[one], int):
+        return np.moveaxis(_diagonals(call, result, offset), (-2, -1), (one, two))
+    size = shape[one]
     mask = np.eye(size, k=offset, dtype=bool)
     held = size - abs(offset)
     if not held:
@@ -184,3 +222,12 @@ def diag_embed(call: FxCall, x: Any, offset: int = 0, dim1: int = -2, dim2: int 
     places = np.clip(np.arange(size) + min(offset, 0), 0, held - 1).astype(np.int32)
     spread = np.take(result, places, axis=-1)[..., None]
     return np.moveaxis(np.where(mask, spread, np.zeros_like(spread)), (-2, -1), (one, two))
+
+
+def _diagonals(call: FxCall, x: Any, offset: int) -> Any:
+    """Build matrices with vectors of any length as diagonals."""
+    count = ten(x).shape[-1]
+    number = arr(e.arange(count + abs(offset)), "int32")
+    place = np.minimum(np.maximum(number + min(offset, 0), 0), arr(count, "int32") - 1)
+    spread = np.take(x, place, axis=-1)[..., None]
+    return np.where(number[:, None] + offset == number, spread, arr(0, call.dtype))

@@ -86,6 +86,19 @@ def embedding(call: FxCall, weight: Any, index: Any, *_: Any) -> Any:
     return np.take(arr(weight), arr(index, "int32"), axis=0)
 
 
+@aten("aten.embedding_renorm.default")
+def embedding_renorm(call: FxCall, weight: Any, index: Any, max_norm: float, norm_type: float) -> Any:
+    """Scale rows of a table down to a norm; all of them, where only rows that the indices name are read."""
+    readers = {str(u.target) for u in call.node.users if u.op == "call_function"}
+    if not all("embedding" in name for name in readers):
+        raise UnsupportedCallError(
+            "a table with max_norm that something else reads; give each a table of its own"
+        )
+    rows = arr(weight, call.dtype)
+    size = np.linalg.norm(rows, norm_type, axis=1, keepdims=True)
+    return np.where(size > max_norm, rows * (max_norm / (size + 1e-7)), rows)
+
+
 @aten(
     "aten.embedding_bag.default",
     "aten.embedding_bag.padding_idx",

@@ -115,6 +115,16 @@ def repeat_interleave(call: FxCall, x: Any, repeats: Any, dim: Any = None, outpu
     return np.repeat(result, int(repeats), axis=dim)
 
 
+@aten("aten.repeat_interleave.Tensor")
+def repeated_places(call: FxCall, repeats: Any, output_size: Any = None) -> Any:
+    """Return the index of every element as often as it is to be repeated; the length follows the data."""
+    if call.given(0) == (0,):
+        return ten(arr(np.zeros(0), call.dtype))
+    ends = np.cumsum(arr(repeats, "int32"), axis=0)
+    total = as_size(ten(ends[-1]) if output_size is None else output_size)
+    return arr(np.sum(arr(arr(e.arange(total))[:, None] >= ends, "int32"), axis=1), call.dtype)
+
+
 @aten("aten.block_diag.default")
 def block_diag(call: FxCall, xs: Any) -> Any:
     """Place matrices along a diagonal."""

@@ -24,13 +24,13 @@ def _drawn(shape: Any, normal: bool = False) -> Any:
     return arr(drawn) if sizes else arr(e.reshape(ten(drawn), ()))
 
 
-@aten("aten.rand.default", "aten.rand_like.default")
+@aten("aten.rand.default", "aten.rand.generator", "aten.rand_like.default")
 def rand(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
     """Draw uniformly between 0 and 1."""
     return ten(_drawn(shape), call.dtype)
 
 
-@aten("aten.randn.default", "aten.randn_like.default")
+@aten("aten.randn.default", "aten.randn.generator", "aten.randn_like.default")
 def randn(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
     """Draw from the normal distribution."""
     return ten(_drawn(shape, True), call.dtype)
@@ -68,7 +68,14 @@ def exponential(call: FxCall, x: Any, rate: float = 1.0, **_: Any) -> Any:
     return ten(-np.log(1 - _drawn(x)) / np.float32(rate), call.dtype)
 
 
-@aten("aten.randint.low", "aten.randint.default", "aten.randint_like.default", "aten.randint_like.low_dtype")
+@aten(
+    "aten.randint.low",
+    "aten.randint.default",
+    "aten.randint.generator",
+    "aten.randint.low_generator",
+    "aten.randint_like.default",
+    "aten.randint_like.low_dtype",
+)
 def randint(call: FxCall, *args: Any, **__: Any) -> Any:
     """Draw integers in a range."""
     like = "_like" in str(call.node.target)
@@ -101,7 +108,7 @@ def multinomial(call: FxCall, x: Any, count: int, replacement: bool = False, **_
     return arr(np.argsort(late, axis=-1)[..., :count], call.dtype)
 
 
-@aten("aten.randperm.default")
+@aten("aten.randperm.default", "aten.randperm.generator")
 def randperm(call: FxCall, n: Any, **_: Any) -> Any:
     """Return the integers below n in random order."""
     size = as_size(n)

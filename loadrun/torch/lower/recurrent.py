@@ -1,4 +1,4 @@
-"""Recurrent layers: LSTM and RNN as MegEngine's operators, GRU step by step."""
+"""Recurrent layers: LSTM and RNN as MegEngine's operators, GRU and projections step by step."""
 
 from __future__ import annotations
 
@@ -23,13 +23,9 @@ _Weights = Sequence[Sequence[Any]]
 
 
 def _cells(params: Sequence[Any], biased: bool, layers: int, both: bool) -> list[list[Tensor]]:
-    """Group the weights of every layer and direction: input, hidden, and the two biases if any."""
+    """Group the weights of every layer and direction: input, hidden, the two biases and the projection if any."""
     count = layers * (2 if both else 1)
     each = len(params) // count
-    if each > (4 if biased else 2):
-        raise UnsupportedCallError(
-            "proj_size, which MegEngine's CPU does not support; use a linear layer after the states"
-        )
     return [[ten(p) for p in params[i * each : (i + 1) * each]] for i in range(count)]
 
 
@@ -72,6 +68,10 @@ def lstm(
     _checked(dropout, train)
     single, x, h, c = _laid_out(call, batch_first, x, *states)
     cells = _cells(params, biased, layers, both)
+    if len(cells[0]) > (4 if biased else 2):
+        length = _length(call, batch_first, single, "an LSTM with projections")
+        y, *states = _unrolled(x, (h, c), cells, 2 if both else 1, length, _projected_step)
+        return _given_back(y, states, single, batch_first)
     hidden = int(static_shape(cells[0][1])[1])
     y, *states = build.layers(x, (h, c), _flat(cells), hidden, count=layers, both=both, biased=biased)
     return _given_back(y, states, single, batch_first)
@@ -124,32 +124,70 @@ def gru(
     """Unroll a gated recurrent unit: MegEngine has none, so every step is in the graph."""
     _checked(dropout, train)
     single, x, h = _laid_out(call, batch_first, x, state)
+    length = _length(call, batch_first, single, "a GRU")
+    cells = _cells(params, biased, layers, both)
+    y, last = _unrolled(x, (h,), cells, 2 if both else 1, length, _gru_next)
+    return _given_back(y, (last,), single, batch_first)
+
+
+def _length(call: FxCall, batch_first: bool, single: bool, what: str) -> int:
     shape = call.given(0)
     places = shape[1:2] if batch_first and not single else shape[:1]
-    length = call.static(places, "the number of steps of a GRU")[0]
-    cells = _cells(params, biased, layers, both)
-    directions = 2 if both else 1
-    layer, last = arr(x), []
+    return call.static(places, f"the number of steps of {what}")[0]
+
+
+def _unrolled(
+    x: Tensor,
+    states: Sequence[Tensor],
+    cells: _Weights,
+    directions: int,
+    length: int,
+    step: Callable[[Any, Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor]],
+) -> list[Tensor]:
+    """Record every step of all layers.
+
+    Args:
+        x: (steps, N, features).
+        states: (layers * directions, N, ...) each.
+        cells: the weights of each layer and direction.
+        directions: 2 if every layer goes through the steps backwards, too.
+        length: the number of steps.
+        step: the next states of the gates that the input adds to, the states, and the weights but that of the input.
+
+    Returns:
+        the first state at every step, of both directions side by side, then the last states.
+    """
+    layer = x
+    last: list[list[Tensor]] = [[] for _ in states]
     for first in range(0, len(cells), directions):
         outs = []
         for d in range(directions):
-            order = range(length - 1, -1, -1) if d else range(length)
-            found = _gru_run(layer, ten(arr(h)[first + d]), cells[first + d], order)
-            last.append(e.add_axes(ten(found[order[-1]]), [0]))
-            outs.append(e.concat([e.add_axes(ten(found[t]), [0]) for t in range(length)], 0))
-        layer = arr(e.concat(outs, 2))
-    return _given_back(ten(layer), (e.concat(last, 0),), single, batch_first)
+            weight, *rest = cells[first + d]
+            fed = arr(F.linear(layer, weight, rest[1] if len(rest) > 2 else None))
+            now: Sequence[Tensor] = [ten(arr(s)[first + d]) for s in states]
+            kept: dict[int, Tensor] = {}
+            for t in range(length - 1, -1, -1) if d else range(length):
+                now = step(fed[t], now, rest)
+                kept[t] = e.add_axes(now[0], [0])
+            for held, value in zip(last, now, strict=True):
+                held.append(e.add_axes(ten(value), [0]))
+            outs.append(e.concat([kept[t] for t in range(length)], 0))
+        layer = e.concat(outs, 2)
+    return [layer, *(e.concat(held, 0) for held in last)]
 
 
-def _gru_run(x: Any, h: Tensor, cell: Sequence[Tensor], order: Sequence[int]) -> dict[int, Tensor]:
-    """Compute the state at every step."""
-    weight, *rest = cell
-    fed = arr(F.linear(ten(x), weight, rest[1] if len(rest) > 1 else None))
-    result = {}
-    for t in order:
-        h = _gru_step(fed[t], h, rest)
-        result[t] = h
-    return result
+def _gru_next(fed: Any, states: Sequence[Tensor], rest: Sequence[Tensor]) -> list[Tensor]:
+    return [_gru_step(fed, states[0], rest)]
+
+
+def _projected_step(fed: Any, states: Sequence[Tensor], rest: Sequence[Tensor]) -> list[Tensor]:
+    """Compute the new states of an LSTM from the input's gates (N, 4 * hidden): input, forget, cell, output."""
+    h, c = states
+    gates = fed + arr(F.linear(h, rest[0], rest[2] if len(rest) > 2 else None))
+    n = int(static_shape(rest[-1])[1])
+    i, f, g, o = (ten(gates[..., k * n : (k + 1) * n]) for k in range(4))
+    new = arr(F.sigmoid(f)) * arr(c) + arr(F.sigmoid(i)) * arr(F.tanh(g))
+    return [F.linear(ten(arr(F.sigmoid(o)) * np.tanh(new)), rest[-1], None), ten(new)]
 
 
 def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:

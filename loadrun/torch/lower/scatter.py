@@ -65,6 +65,10 @@ def diagonal_scatter(call: FxCall, x: Any, source: Any, offset: int = 0, dim1: i
     ndim = len(call.given(0))
     one, two = axis_of(dim1, ndim), axis_of(dim2, ndim)
     result = np.moveaxis(_copied(x, call.dtype), (one, two), (ndim - 2, ndim - 1))
+    if not all(isinstance(call.given(0)[a], int) for a in (one, two)):
+        return np.moveaxis(
+            _on_diagonal(call, result, arr(source, call.dtype), offset), (ndim - 2, ndim - 1), (one, two)
+        )
     rows, columns = call.static([call.given(0)[one], call.given(0)[two]], "the size of a diagonal")
     mask = np.eye(rows, columns, k=offset, dtype=bool)
     count = int(mask.sum())
@@ -73,6 +77,15 @@ def diagonal_scatter(call: FxCall, x: Any, source: Any, offset: int = 0, dim1: i
         return result
     spread = np.take(arr(source, call.dtype), first, axis=-1)[..., None]
     return np.moveaxis(np.where(mask, spread, result), (ndim - 2, ndim - 1), (one, two))
+
+
+def _on_diagonal(call: FxCall, x: Any, source: Any, offset: int) -> Any:
+    """Replace the diagonal of matrices of any size."""
+    height, width = ten(x).shape[-2:]
+    row, column = arr(e.arange(height)), arr(e.arange(width))
+    place = np.minimum(np.maximum(row + min(offset, 0), 0), arr(ten(source).shape[-1], "int32") - 1)
+    spread = np.take(source, place, axis=-1)[..., None]
+    return np.where(row[:, None] + offset == column, spread, x)
 
 
 @aten(
