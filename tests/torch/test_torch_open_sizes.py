@@ -94,3 +94,18 @@ def test_an_lstm_with_projections(options):
 def test_a_generator_draws():
     traced = loadrun.torch.trace(lambda x: x + torch.randn(50, generator=torch.Generator()), torch.zeros(50))
     assert 0.5 < float(traced(torch.zeros(50)).std()) < 1.5
+
+
+def test_unpooling_of_any_size():
+    def pooled(x):
+        return F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2, output_size=x.shape[2:])
+
+    compare(pooled, (torch.rand(1, 3, 6, 7),), (torch.rand(2, 3, 9, 10),))
+
+
+def test_attention_with_heads_of_any_size():
+    compare(
+        lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+        (torch.rand(1, 2, 5, 4),),
+        (torch.rand(3, 2, 7, 6),),
+    )

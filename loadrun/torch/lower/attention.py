@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...build import emit as e
 from ...build.layers.attention import attended, causal_bias, mask_bias, shared_heads
 from ...tensors.access import dtype_of
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
-from ..values import ten
+from ..values import arr, ten
 
 __all__: list[str] = []
 
@@ -34,8 +36,10 @@ def attention(
     if enable_gqa:
         heads, fewer = call.static([call.given(0)[-3], call.given(1)[-3]], "the number of heads")
         k, v = shared_heads(k, heads // fewer), shared_heads(v, heads // fewer)
-    if scale is None:
-        scale = float(call.static(call.given(0)[-1:], "the size of a head")[0]) ** -0.5
+    if scale is None and not isinstance(call.given(0)[-1], int):
+        q, scale = ten(arr(q) / np.sqrt(arr(arr(q).shape[-1], dtype_of(q).np))), 1.0
+    elif scale is None:
+        scale = float(call.given(0)[-1]) ** -0.5
     bias = causal_bias(q, k) if causal else None
     # A query that a mask of truth values lets see nothing gives zeros in torch.
     boolean = mask is not None and not call.fakes[3].dtype.is_floating_point

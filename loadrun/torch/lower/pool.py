@@ -10,8 +10,10 @@ from ...build import emit as e
 from ...build.layers import pooling as build
 from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor
+from ...tensors.sizes import product_of
 from ..call import FxCall
 from ..registry import aten
+from ..sizes import as_size
 from ..values import arr, ten
 from .conv import many
 
@@ -222,14 +224,10 @@ def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
 def max_unpool(call: FxCall, x: Any, indices: Any, output_size: Any, *_: Any) -> Any:
     """Put values back to the positions that they had before pooling."""
     n = _dimensions(call)
-    shape = call.shape
-    outer = len(shape) - n
-    sizes = call.static(shape[outer:], "unpooling")
-    rows = call.static(shape[:outer], "unpooling")
-    size = int(np.prod(sizes))
-    lead = int(np.prod(rows))
-    flat = arr(x).reshape((lead, -1))
-    places = arr(indices, "int32").reshape((lead, -1))
-    target = np.zeros_like(flat[:, :1]) + arr(np.zeros((1, size)), call.dtype)
-    np.put_along_axis(target, places, flat, axis=1)
+    values = ten(x)
+    shape = [*values.shape[: values.ndim - n], *map(as_size, output_size)]
+    lead, size = (product_of(shape[cut]) for cut in (slice(None, -n), slice(-n, None)))
+    flat, places = (e.reshape(v, (lead, -1)) for v in (values, ten(indices, "int32")))
+    target = arr(e.full(ten(0, call.dtype), [lead, size]))
+    np.put_along_axis(target, arr(places), arr(flat), axis=1)
     return target.reshape(shape)
