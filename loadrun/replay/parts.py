@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.errors import LoadRunError, UsageError
 from ..base.failures import failure
-from ..base.files import contents
+from ..base.files import contents, nothing_there
 from ..compare.policy import require_compared
 from ..compare.recorded import header
 from ..compare.vacuity import ImpostorWatch
@@ -67,7 +67,7 @@ class PartReplayer:
         except Exception as e:
             found = failure(e)
             yield Opened(task.path)
-            yield Closed(found.message, found.fault)
+            yield Closed(nothing_there(task.path) or found.message, found.fault)
             return
         for i, bundle in enumerate(self._bundles):
             name = task.path if i == 0 else f"{task.path} (dump {i + 1})"

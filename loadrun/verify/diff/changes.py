@@ -1,4 +1,4 @@
-"""What differs between two matched operators before anything is computed: parameters, dtypes, constants, inputs."""
+"""Differences of two matched operators before anything is computed: parameters, dtypes, constants, inputs."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TOLERANCE = 1e-4
 
 @dataclass(eq=False)
 class Differences:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         rows: all compared variables in execution order.
@@ -54,12 +54,12 @@ class Differences:
 
     @property
     def agree(self) -> bool:
-        """Whether everything that was compared agrees, and something was."""
+        """Tell whether everything that was compared agrees, and something was."""
         return bool(self.rows) and self.first is None and not self.roots and not any(self.stops)
 
     @property
     def outputs_agree(self) -> bool:
-        """Whether all outputs were compared and agree."""
+        """Tell whether all outputs were compared and agree."""
         return self.outputs <= {r.var.id for r in self.rows if r.agrees}
 
     def causes(self, row: SuspectVar) -> list[ChangedConstant]:
