@@ -1,8 +1,8 @@
 """loadrun: replay, verify, benchmark and explain models with embedded testcases."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .base.registry import lazy
 from .base.version import __version__
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .tensors import Parameter, Tensor, tensor
     from .testcase import Bundle, Testcase
     from .tracing import trace, trace_module
+    from .verify.accepting import AcceptOptions, accept_files
     from .verify.against import check
     from .verify.audit import AuditOptions, audit_files
     from .verify.bench.files import BenchOptions, bench_files
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from .verify.pack.verifying import VerifyOptions, verify_files
     from .verify.reduce import ReduceOptions, reduce_file
     from .verify.saved import JudgeOptions, judge_results
+    from .verify.share import ShareOptions, share_file
 
 __all__ = [
+    "AcceptOptions",
     "AuditOptions",
     "BenchOptions",
     "BlamePassOptions",
@@ -61,6 +64,7 @@ __all__ = [
     "Result",
     "RunOptions",
     "Runner",
+    "ShareOptions",
     "SpecError",
     "Tensor",
     "Testcase",
@@ -69,6 +73,7 @@ __all__ = [
     "Verdict",
     "VerifyOptions",
     "__version__",
+    "accept_files",
     "audit_files",
     "bench_files",
     "blame_pass",
@@ -91,6 +96,7 @@ __all__ = [
     "report_history",
     "run",
     "save",
+    "share_file",
     "tensor",
     "trace",
     "trace_module",
@@ -123,7 +129,9 @@ _LATER = {
     "register_engine": "engines",
     "run": "runner",
     "save": "dump",
+    "AcceptOptions": "verify.accepting",
     "AuditOptions": "verify.audit",
+    "accept_files": "verify.accepting",
     "audit_files": "verify.audit",
     "BenchOptions": "verify.bench.files",
     "bench_files": "verify.bench.files",
@@ -132,6 +140,8 @@ _LATER = {
     "report_history": "report.history",
     "ConvertOptions": "onnx.converting",
     "convert_file": "onnx.converting",
+    "ShareOptions": "verify.share",
+    "share_file": "verify.share",
     "BlamePassOptions": "verify.blame_pass",
     "blame_pass": "verify.blame_pass",
     "ReduceOptions": "verify.reduce",
@@ -160,44 +170,15 @@ _LATER = {
     "trace": "tracing",
     "trace_module": "tracing",
 }
-_PACKAGES = frozenset(
-    [
-        "arrays",
-        "base",
-        "build",
-        "compare",
-        "dump",
-        "engines",
-        "graph",
-        "inputs",
-        "inputspec",
-        "jit",
-        "megengine",
-        "onnx",
-        "ops",
-        "passes",
-        "replay",
-        "report",
-        "runner",
-        "runtimes",
-        "tensors",
-        "testcase",
-        "testing",
-        "torch",
-        "tracing",
-        "verify",
-    ]
+_PACKAGES = """
+arrays base build compare dump engines graph inputs inputspec jit megengine onnx ops passes replay report runner
+runtimes tensors testcase testing torch tracing verify
+"""
+__getattr__ = lazy(
+    __name__, {n: f".{home}" for n, home in _LATER.items()} | dict.fromkeys(_PACKAGES.split(), ".")
 )
-
-
-def __getattr__(name: str) -> object:
-    if name in _PACKAGES:
-        return import_module(f".{name}", __name__)
-    if name in _LATER:
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """List the names that are there, those included that are loaded when they are first asked for."""
-    return sorted({*globals(), *_PACKAGES, *_LATER} - {"import_module", "TYPE_CHECKING"})
+    return sorted({*globals(), *_PACKAGES.split(), *_LATER} - {"lazy", "TYPE_CHECKING"})

@@ -38,15 +38,18 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         package: the package's ``__name__``.
-        homes: the module of every name, relative to the package.
+        homes: the module of every name, relative to the package; "." for a name that is a module of the package itself.
 
-    >>> lazy("loadrun.base", {"clean": ".text"})("clean").__module__
-    'loadrun.base.text'
+    >>> find = lazy("loadrun.base", {"clean": ".text", "files": "."})
+    >>> find("clean").__module__, find("files").__name__
+    ('loadrun.base.text', 'loadrun.base.files')
     """
 
     def found(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if homes[name] == ".":
+            return import_module(f".{name}", package)
         return getattr(import_module(homes[name], package), name)
 
     return found

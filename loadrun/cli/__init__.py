@@ -25,11 +25,13 @@ COMMANDS = {
     "pack": "embed input data and outputs in a model",
     "unpack": "take a packed file apart",
     "audit": "see what the checks of a file catch",
+    "accept": "expect what a model computes now, with a reason",
     "judge": "judge saved results with other tolerances",
     "compare": "what changed between two reports",
     "report": "reports of several runs side by side",
     "diff": "find where two runs first diverge",
     "reduce": "find the smallest part of a model that still fails",
+    "share": "write a failing model that others may see",
     "blame-pass": "find the optimization that makes outputs diverge",
     "verify": "check a packed file against its digests and replay it",
     "bench": "time models and compare them",
@@ -39,7 +41,7 @@ COMMANDS = {
 }
 JOBS = {
     "Check models": ("run", "verify", "diff", "reduce", "blame-pass", "audit"),
-    "Make files": ("pack", "unpack", "convert"),
+    "Make files": ("pack", "accept", "unpack", "convert", "share"),
     "Time models": ("bench",),
     "Look at files and reports": ("info", "judge", "compare", "report"),
 }

@@ -12,7 +12,7 @@ from .groups import Parser, seed, target, whole
 from .inputs import add_dump_option, add_input_options
 from .models import add_model_options, model_options
 
-__all__ = ["main"]
+__all__ = ["add_failure_options", "main"]
 
 
 def parser() -> Parser:
@@ -28,6 +28,15 @@ def parser() -> Parser:
     p.add_argument(
         "-o", "--output", metavar="FILE", type=target, required=True, help="the file to write, .mge or .onnx"
     )
+    add_failure_options(p)
+    p.add_argument(
+        "--runs", metavar="N", type=whole, default=60, help="candidates to try at most (default 60)"
+    )
+    return p
+
+
+def add_failure_options(p: Parser) -> None:
+    """Add what says what failing means."""
     how = p.add_mutually_exclusive_group(required=True)
     how.add_argument(
         "--fails",
@@ -53,9 +62,6 @@ def parser() -> Parser:
         help="tolerance of the candidates' checks (default 1e-4)",
     )
     p.add_argument(
-        "--runs", metavar="N", type=whole, default=60, help="candidates to try at most (default 60)"
-    )
-    p.add_argument(
         "--timeout",
         metavar="S",
         type=float,
@@ -74,7 +80,6 @@ def parser() -> Parser:
         "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
     )
     add_model_options(p)
-    return p
 
 
 def main(argv: list[str]) -> int:

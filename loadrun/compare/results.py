@@ -162,7 +162,7 @@ class Result:
 
     @property
     def is_left_out(self) -> bool:
-        """Whether one of several engines cannot run the model, so that the others are judged alone."""
+        """Tell whether one of several engines cannot run the model, so that the others are judged alone."""
         return self.choice is not None and not self.outputs and self.verdict is Verdict.NOT_COMPARED
 
     def standing(self, out: OutputResult) -> Verdict | None:

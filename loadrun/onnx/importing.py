@@ -19,7 +19,7 @@ from ..tensors.apply import type_cvt
 from ..tensors.naming import scope as named_part
 from ..tensors.session import exact_arithmetic, suspended, use
 from ..testcase import EXPECT
-from ..tracing.recorder import TraceRecorder
+from ..tracing.recorder import TraceRecorder, loses_float64
 from . import exact
 from .call import NodeCall, NodeLowering, Result, find
 from .lowering.parts import of_length
@@ -492,9 +492,10 @@ class Importer:
             except (BudgetError, MemoryError):
                 # It stays in the graph, and is computed when that runs.
                 self.note(_BEYOND)
-        before = len(self.session.recording.graph.oprs)
+        oprs = self.session.recording.graph.oprs
+        before = len(oprs)
         settled = self._settled(found.run(call), call, found)
-        if self.session.lossy(before) and any(isinstance(v, Value) and v.kind == DOUBLE for v in settled):
+        if loses_float64(oprs[before:]) and any(isinstance(v, Value) and v.kind == DOUBLE for v in settled):
             self.note(f"{call.op} of double is computed in float32")
         return settled
 

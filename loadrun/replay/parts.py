@@ -35,6 +35,8 @@ __all__ = ["PartReplayer"]
 _PICTURES = 20
 """Failing outputs of one part that are drawn."""
 
+_FAILING = (Verdict.FAIL, Verdict.ERROR)
+
 
 class PartReplayer:
     """Replays tasks one after another; the file of the last one stays open for its further parts.
@@ -127,7 +129,7 @@ class PartReplayer:
                 said.clear()
                 watch.results(results[0])
                 if failing is None:
-                    failing = next(((r, feeds) for r in results if r.verdict is Verdict.FAIL), None)
+                    failing = next(((r, feeds) for r in results if r.verdict in _FAILING), None)
                 digest = _digest(feeds) if task.facts else None
                 for result in results:
                     yield self._found(result, feeds, digest, task)

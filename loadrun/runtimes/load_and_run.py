@@ -72,7 +72,9 @@ class LoadAndRun:
     def about(self) -> About:
         """Describe what executes, and how it computes; the version is known after the first run."""
         operators = sum(not o.tensors for o in self._whole.oprs)
-        return About("load_and_run", self._version or "?", "float32", self._tool, operators=operators)
+        return About(
+            "load_and_run", self._version or "?", self._whole.arithmetic, self._tool, operators=operators
+        )
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Write the dump."""

@@ -104,7 +104,7 @@ class MegEngine:
         """Describe what executes, and how it computes."""
         version = _versions.get(self._python, "")
         operators = sum(not o.tensors for o in self._whole.oprs)
-        return About("megengine", version, "float32", self._python, operators=operators)
+        return About("megengine", version, self._whole.arithmetic, self._python, operators=operators)
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Load the model.

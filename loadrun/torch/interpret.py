@@ -29,7 +29,7 @@ from ..tensors.access import (
     variable_of,
 )
 from ..tensors.naming import scope
-from ..tracing.recorder import TraceRecorder
+from ..tracing.recorder import loses_float64
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
 from .exporting import NO_COMPLEX, WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
@@ -204,19 +204,15 @@ class Interpreter:
                 raise UnsupportedCallError(NO_COMPLEX if complex else "no lowering")
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
-                session = active()
-                first = len(session.recording.graph.oprs) if isinstance(session, TraceRecorder) else 0
                 rounds = name.split(".")[1] not in _MOVES
-                result = lowering.function(call, *args, **kwargs)
-                fake = call.fake[0] if isinstance(call.fake, (list, tuple)) and call.fake else call.fake
-                wide = getattr(fake, "dtype", None) in (torch.float64, torch.complex128)
-                if wide and isinstance(session, TraceRecorder) and session.lossy(first):
+                found = lowering.function(call, *args, **kwargs)
+                if loses_float64(r.opr for r in entries[before:]) and _is_wide(call.fake):
                     self.coarse.setdefault(name)
-                result = _settled(result, call.fake, rounds)
+                found = _settled(found, call.fake, rounds)
             if top:
-                self.types[node.name] = {e.opr.type for e in entries[before:]}
-                self._place(node, [e.opr.name or "" for e in entries[before:]])
-            return result
+                self.types[node.name] = {r.opr.type for r in entries[before:]}
+                self._place(node, [r.opr.name or "" for r in entries[before:]])
+            return found
         except UnsupportedCallError as error:
             why = str(error)
         except UnsupportedError:
@@ -305,6 +301,11 @@ def _attribute(module: Any, target: str) -> Any:
     for part in target.split("."):
         found = getattr(found, part)
     return constants(found, target) if isinstance(found, torch.Tensor) else found
+
+
+def _is_wide(fake: Any) -> bool:
+    first = fake[0] if isinstance(fake, (list, tuple)) and fake else fake
+    return getattr(first, "dtype", None) in (torch.float64, torch.complex128)
 
 
 _MOVES = frozenset(

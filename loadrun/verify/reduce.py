@@ -7,7 +7,8 @@ import re
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,13 +27,13 @@ from ..runner import Runner
 from ..testcase import Bundle
 from .diff.extracting import own_values, reference_values
 from .diff.matching import match
-from .diff.reducing import Reduced, reduce_graph
+from .diff.reducing import Judge, Reduced, reduce_graph
 
-__all__ = ["ReduceOptions", "feeds_to_try", "reduce_file"]
+__all__ = ["FailureOptions", "ReduceOptions", "feeds_to_try", "reduce_file"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReduceOptions(ModelOptions, DataOptions):
+class FailureOptions(ModelOptions, DataOptions):
     """Say what failing means; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
@@ -43,7 +44,6 @@ class ReduceOptions(ModelOptions, DataOptions):
         dump: which dump of a file that holds several, from 1.
         testcase: which testcase's inputs are taken; None takes the first that fails.
         maxerr: tolerance of the candidates' checks, by MegEngine's measure.
-        runs: how many candidates are tried at most.
         timeout: seconds that one run of `fails` may take; one that takes longer fails with the reason that it does.
     """
 
@@ -53,8 +53,45 @@ class ReduceOptions(ModelOptions, DataOptions):
     dump: int | None = None
     testcase: int | None = None
     maxerr: float = 1e-4
-    runs: int = 60
     timeout: float = 60.0
+
+    def check(self) -> None:
+        """Check that one thing says what failing means.
+
+        Raises:
+            UsageError: nothing does, or two do.
+        """
+        if (self.fails is None) == (self.against is None):
+            raise UsageError("say what failing means: --fails CMD or --against OTHER, one of them")
+
+    @property
+    def engine(self) -> str | None:
+        """The engine that the model is held against, None where it is something else."""
+        name = self.against
+        if name is None or name == "float64" or os.path.exists(name):
+            return None
+        return name if name.partition(":")[0] in engine_names() else None
+
+    @contextmanager
+    def judge(self, target: str | os.PathLike[str]) -> Iterator[Judge]:
+        """Give what judges candidates, files of the target's kind where a command does."""
+        if self.fails is None:
+            yield _Replay(self.engine or "reference", self.seed)
+            return
+        with tempfile.TemporaryDirectory(prefix="loadrun-") as folder:
+            path = Path(folder) / f"candidate{Path(target).suffix or '.mge'}"
+            yield _Command(self.fails, self.message, self.timeout, path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReduceOptions(FailureOptions):
+    """Say what failing means and how long to search; the options of `FailureOptions` are among these.
+
+    Attributes:
+        runs: how many candidates are tried at most.
+    """
+
+    runs: int = 60
 
 
 def reduce_file(
@@ -88,8 +125,7 @@ def reduce_file(
     >>> found.total, found.operators <= 2, found.reason
     (16, True, 'values differ')
     """
-    if (options.fails is None) == (options.against is None):
-        raise UsageError("say what failing means: --fails CMD or --against OTHER, one of them")
+    options.check()
     bundle = load_dump(model, options.dump, **options.read)
     last: UsageError | None = None
     for feeds in feeds_to_try(options, options.testcase, bundle, warn):
@@ -127,28 +163,17 @@ def _reduced(
     done: Callable[[int, int], None],
 ) -> Reduced:
     graph = bare(bundle)
-    seed = options.seed
-    everything = {v.id for v in graph.vars()}
-    against = options.against
     search = partial(reduce_graph, graph, maxerr=options.maxerr, runs=options.runs, done=done)
-    own = partial(own_values, graph, feeds=feeds, seed=seed)
-    if against is None:
-        assert options.fails is not None
-        suffix = Path(target).suffix or ".mge"
-        with tempfile.TemporaryDirectory(prefix="loadrun-reduce-") as folder:
-            judge = _Command(
-                options.fails, options.message, options.timeout, Path(folder) / f"candidate{suffix}"
-            )
-            return search(own, everything, judge)
-    if not os.path.exists(against) and against.partition(":")[0] in engine_names() and against != "float64":
-        return search(own, everything, _Replay(against, seed))
-    reference: Graph | str = against
-    known = everything
-    if against != "float64":
-        reference = bare(load(one_file(against)).for_data(feeds))
-        known = set(match(graph, reference).pairs)
-    good = partial(reference_values, graph, against=reference, feeds=feeds, seed=seed)
-    return search(good, known, _Replay("reference", seed))
+    known = {v.id for v in graph.vars()}
+    good = partial(own_values, graph, feeds=feeds, seed=options.seed)
+    if options.against is not None and options.engine is None:
+        reference: Graph | str = options.against
+        if options.against != "float64":
+            reference = bare(load(one_file(options.against)).for_data(feeds))
+            known = set(match(graph, reference).pairs)
+        good = partial(reference_values, graph, against=reference, feeds=feeds, seed=options.seed)
+    with options.judge(target) as judge:
+        return search(good, known, judge)
 
 
 class _Replay:
