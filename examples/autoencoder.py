@@ -25,15 +25,15 @@ class AutoEncoder(M.Module):
         self.up = M.ConvTranspose2d(4, 1, 4, stride=4)
 
     def encode(self, image: loadrun.Tensor) -> loadrun.Tensor:
-        """The code of every image."""
+        """Return the code of every image."""
         return F.matmul(F.flatten(F.relu(self.down(image)), 1), self.weight, transpose_b=True)
 
     def decode(self, code: loadrun.Tensor) -> loadrun.Tensor:
-        """The image of every code."""
+        """Return the image of every code."""
         return F.sigmoid(self.up(F.matmul(code, self.weight).reshape(code.shape[0], 4, 4, 4)))
 
     def forward(self, image: loadrun.Tensor) -> loadrun.Tensor:
-        """The image after both."""
+        """Return the image after both."""
         return self.decode(self.encode(image))
 
 

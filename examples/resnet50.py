@@ -40,7 +40,7 @@ class Bottleneck(M.Module):
             self.downsample = M.Sequential(conv, M.BatchNorm2d(outputs))
 
     def forward(self, x: loadrun.Tensor) -> loadrun.Tensor:
-        """The block's output."""
+        """Return the block's output."""
         y = F.relu(self.bn1(self.conv1(x)))
         y = F.relu(self.bn2(self.conv2(y)))
         return F.relu(self.bn3(self.conv3(y)) + self.downsample(x))
@@ -104,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _drawn(folder: Path) -> str:
-    """A picture of a few shapes."""
+    """Draw a picture of a few shapes."""
     image = np.full((300, 400, 3), 220, np.uint8)
     cv2.circle(image, (200, 150), 90, (60, 120, 200), -1)
     cv2.rectangle(image, (20, 30), (120, 90), (200, 80, 40), -1)

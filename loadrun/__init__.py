@@ -1,8 +1,8 @@
 """loadrun: replay, verify, benchmark and explain models with embedded testcases."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .base.registry import lazy
 from .base.version import __version__
 
 if TYPE_CHECKING:
@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from .replay.profiling import profile_file
     from .replay.replaying import Replay, replay_files
     from .report.changes import CompareOptions, compare_reports
+    from .report.history import report_history
     from .runner import Result, Runner, Verdict, random_inputs, run
     from .tensors import Parameter, Tensor, tensor
     from .testcase import Bundle, Testcase
     from .tracing import trace, trace_module
+    from .verify.accepting import AcceptOptions, accept_files
     from .verify.against import check
     from .verify.audit import AuditOptions, audit_files
     from .verify.bench.files import BenchOptions, bench_files
+    from .verify.blame_pass import BlamePassOptions, blame_pass
     from .verify.diff.files import DiffOptions, diff_files
     from .verify.pack.describing import describe_engine, describe_files
     from .verify.pack.files import pack_file
@@ -31,11 +34,15 @@ if TYPE_CHECKING:
     from .verify.pack.packing import Packer
     from .verify.pack.unpacking import UnpackOptions, unpack_file
     from .verify.pack.verifying import VerifyOptions, verify_files
+    from .verify.reduce import ReduceOptions, reduce_file
     from .verify.saved import JudgeOptions, judge_results
+    from .verify.share import ShareOptions, share_file
 
 __all__ = [
+    "AcceptOptions",
     "AuditOptions",
     "BenchOptions",
+    "BlamePassOptions",
     "Bundle",
     "CompareOptions",
     "ConvertOptions",
@@ -52,10 +59,12 @@ __all__ = [
     "Packer",
     "Parameter",
     "ProfileOptions",
+    "ReduceOptions",
     "Replay",
     "Result",
     "RunOptions",
     "Runner",
+    "ShareOptions",
     "SpecError",
     "Tensor",
     "Testcase",
@@ -64,8 +73,10 @@ __all__ = [
     "Verdict",
     "VerifyOptions",
     "__version__",
+    "accept_files",
     "audit_files",
     "bench_files",
+    "blame_pass",
     "check",
     "compare_reports",
     "convert_file",
@@ -79,10 +90,13 @@ __all__ = [
     "pack_file",
     "profile_file",
     "random_inputs",
+    "reduce_file",
     "register_engine",
     "replay_files",
+    "report_history",
     "run",
     "save",
+    "share_file",
     "tensor",
     "trace",
     "trace_module",
@@ -115,14 +129,23 @@ _LATER = {
     "register_engine": "engines",
     "run": "runner",
     "save": "dump",
+    "AcceptOptions": "verify.accepting",
     "AuditOptions": "verify.audit",
+    "accept_files": "verify.accepting",
     "audit_files": "verify.audit",
     "BenchOptions": "verify.bench.files",
     "bench_files": "verify.bench.files",
     "CompareOptions": "report.changes",
     "compare_reports": "report.changes",
+    "report_history": "report.history",
     "ConvertOptions": "onnx.converting",
     "convert_file": "onnx.converting",
+    "ShareOptions": "verify.share",
+    "share_file": "verify.share",
+    "BlamePassOptions": "verify.blame_pass",
+    "blame_pass": "verify.blame_pass",
+    "ReduceOptions": "verify.reduce",
+    "reduce_file": "verify.reduce",
     "DiffOptions": "verify.diff.files",
     "diff_files": "verify.diff.files",
     "DumpOptions": "dump.options",
@@ -147,43 +170,15 @@ _LATER = {
     "trace": "tracing",
     "trace_module": "tracing",
 }
-_PACKAGES = frozenset(
-    [
-        "arrays",
-        "base",
-        "build",
-        "compare",
-        "dump",
-        "engines",
-        "graph",
-        "inputs",
-        "inputspec",
-        "megengine",
-        "onnx",
-        "ops",
-        "passes",
-        "replay",
-        "report",
-        "runner",
-        "runtimes",
-        "tensors",
-        "testcase",
-        "testing",
-        "torch",
-        "tracing",
-        "verify",
-    ]
+_PACKAGES = """
+arrays base build compare dump engines graph inputs inputspec jit megengine onnx ops passes replay report runner
+runtimes tensors testcase testing torch tracing verify
+"""
+__getattr__ = lazy(
+    __name__, {n: f".{home}" for n, home in _LATER.items()} | dict.fromkeys(_PACKAGES.split(), ".")
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f".{name}", __name__)
-    if name in _LATER:
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """List the names that are there, those included that are loaded when they are first asked for."""
-    return sorted({*globals(), *_PACKAGES, *_LATER} - {"import_module", "Any", "TYPE_CHECKING"})
+    return sorted({*globals(), *_PACKAGES.split(), *_LATER} - {"lazy", "TYPE_CHECKING"})

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from .base.about import About
 from .base.errors import (
@@ -39,13 +39,16 @@ from .engines import (
     make_ready,
     runs_file,
 )
-from .engines.file_replay import FileReplay, file_errors, own_inputs
+from .engines.executed import Executed, Profiling
 from .graph import Graph, Var
 from .graph.dtypes import Array, DType, dtype_of
 from .inputs.feeds import fit_inputs, random_inputs
 from .ops.infer import infer_dtypes
 from .passes.checks import GET, Cone, Origins, compared, cone, formula, two_sided
 from .testcase import EXPECT, Bundle, Check, FileValue, Testcase
+
+if TYPE_CHECKING:
+    from .engines.file_replay import FileReplay
 
 __all__ = [
     "FileResult",
@@ -166,6 +169,8 @@ class Runner:
         """The model's own file on the engine, where the engine runs such files and the graph is that of the file."""
         source = file_of(self.bundle, self.engine)
         if source is not None:
+            from .engines.file_replay import FileReplay  # for start-up
+
             self.bundle.require_unchanged()
             return FileReplay(source, make_file_engine(self.engine, source), self.policies, self.loosened)
         if self.bundle.refusal is not None:
@@ -174,7 +179,11 @@ class Runner:
 
     def inputs_of(self, testcase: Testcase) -> Mapping[str, FileValue]:
         """Return the inputs of a testcase in the form that `run` passes on without change."""
-        return own_inputs(testcase) if self._native is not None else testcase.inputs
+        if self._native is None:
+            return testcase.inputs
+        from .engines.file_replay import own_inputs  # for start-up
+
+        return own_inputs(testcase)
 
     @property
     def about(self) -> About:
@@ -355,6 +364,14 @@ class Runner:
             self._others.popitem(last=False)
         return found
 
+    def executed(self) -> list[Executed] | None:
+        """Return what operators took in the last `run`, by the engine's own profiler; None where it has none.
+
+        The engine must be a `loadrun.engines.Choice` with ``profile=True``.
+        """
+        engine = self._native.engine if self._native is not None else self._last._model
+        return engine.executed() if isinstance(engine, Profiling) else None
+
     def _outputs_engine(self) -> Engine:
         """Return the engine for the outputs alone, made on first use."""
         if self._model is None:
@@ -386,6 +403,8 @@ def own_errors(
     """
     found: dict[str, Callable[[Array, Array], float] | None] = {}
     if bundle.file is not None and len(bundle.testcases):
+        from .engines.file_replay import file_errors  # for start-up
+
         return file_errors(bundle.file, bundle.testcases[0])
     for check in bundle.checks:
         if formula(check) is Formula.OTHER:

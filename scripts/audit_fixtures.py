@@ -16,18 +16,20 @@ from loadrun.base.errors import LoadRunError
 from loadrun.compare.vacuity import ImpostorWatch
 from loadrun.dump import load_all
 from loadrun.runner import Runner, own_errors
-from loadrun.verify.audit import audit
+from loadrun.verify.audit import NO_CHECK, audit
+from loadrun.verify.audit_mutants import EXPECTED
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"
 TARGET = ROOT / "docs" / "audit.md"
-MUTANTS = 4
-"""At most that many of each kind for a file."""
+MUTANTS = 12
+"""Weight elements that are made wrong in a file."""
 HEAD = f"""# What the checks of the fixtures catch
 
-Every fixture was replayed with weights negated, set to zero and permuted, some inputs moved by one and testcases
-swapped (`loadrun audit --mutants {MUTANTS}`). A mutant counts for an output that it changes by more than rounding does;
-its check catches it when it fails. This page is written by `scripts/audit_fixtures.py`.
+Every fixture was replayed with single elements of weights made wrong, and with testcases whose expected values are
+wrong, whose inputs are moved by one, or that have the inputs of another (`loadrun audit --mutants {MUTANTS}`). A wrong
+weight element that changes no output is not caught: weights that testcases do not reach, kernels whose edges meet
+padding alone, outputs that round the change away. This page is written by `scripts/audit_fixtures.py`.
 """
 
 
@@ -45,17 +47,21 @@ def examined(path: Path) -> list[dict[str, Any]]:
         try:
             for result in runner.replay():
                 watch.results(result)
-            scores = audit(bundle, mutants=MUTANTS)
+            scores = audit(bundle, mutants=MUTANTS).scores
         except LoadRunError as e:
             found.append({"output": "", "error": str(e).splitlines()[0]})
             continue
         vacuous = watch.found()
         for s in scores:
+            if s.reason == NO_CHECK:
+                continue
             found.append(
                 {
                     "output": s.output,
                     "caught": sum(s.caught.values()),
                     "missed": s.passed,
+                    "unmoved": s.unmoved,
+                    "moved": bool(set(s.caught) - {EXPECTED}),
                     "reason": s.reason,
                     "impostors": vacuous.get(s.output, []),
                 }
@@ -89,13 +95,13 @@ def page(found: dict[str, list[dict[str, Any]]]) -> str:
     checks = {name: [c for c in rows if "error" not in c] for name, rows in found.items()}
     every = [c for rows in checks.values() for c in rows]
     compared = [c for c in every if not c["reason"]]
-    reached = [c for c in compared if c["caught"] or c["missed"]]
-    caught, missed = sum(c["caught"] for c in reached), sum(sum(c["missed"].values()) for c in reached)
-    whole = sum(not c["missed"] for c in reached)
+    reached = [c for c in compared if c["moved"] or c["missed"]]
+    caught, missed = sum(c["caught"] for c in reached), sum(missed_of(c) for c in reached)
+    whole = sum(not missed_of(c) for c in reached)
     lines = [
         HEAD,
         f"{len(found)} files, {len(every)} checks. {len(compared)} of them compare; mutants reached {len(reached)}.",
-        f"Of {caught + missed} mutants that changed an output {caught} were caught "
+        f"Of {caught + missed} mutants {caught} were caught "
         f"({100 * caught / (caught + missed):.1f} %); {whole} checks caught all that reached them.",
         "",
         "| fixtures | files | checks | reached | mutants | caught | catch all |",
@@ -106,8 +112,8 @@ def page(found: dict[str, list[dict[str, Any]]]) -> str:
     for name, rows in checks.items():
         groups[folder(name)] += rows
     for group, rows in sorted(groups.items()):
-        there = [c for c in rows if not c["reason"] and (c["caught"] or c["missed"])]
-        good, bad = sum(c["caught"] for c in there), sum(sum(c["missed"].values()) for c in there)
+        there = [c for c in rows if not c["reason"] and (c["moved"] or c["missed"])]
+        good, bad = sum(c["caught"] for c in there), sum(missed_of(c) for c in there)
         score = f"{100 * good / (good + bad):.1f} %" if good + bad else "-"
         cells = (
             group,
@@ -116,11 +122,16 @@ def page(found: dict[str, list[dict[str, Any]]]) -> str:
             len(there),
             good + bad,
             score,
-            sum(not c["missed"] for c in there),
+            sum(not missed_of(c) for c in there),
         )
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     lines += ["", *listed(checks)]
     return "\n".join(lines) + "\n"
+
+
+def missed_of(check: dict[str, Any]) -> int:
+    """Count the mutants that a check does not catch."""
+    return sum(check["missed"].values()) + sum(check["unmoved"].values())
 
 
 def listed(checks: dict[str, list[dict[str, Any]]]) -> list[str]:
@@ -131,15 +142,15 @@ def listed(checks: dict[str, list[dict[str, Any]]]) -> list[str]:
             place = f"`{name}` {c['output']}"
             if c["reason"]:
                 silent.append(f"- {place}: {c['reason']}")
-            elif c["missed"] and not c["caught"]:
+            elif c["missed"] and not c["moved"]:
                 what = ", ".join(f"{n} {kind}" for kind, n in sorted(c["missed"].items()))
                 blind.append(f"- {place}: {what}")
-            elif not c["caught"]:
+            elif not c["moved"]:
                 unmoved.append(f"- {place}")
             elif c["impostors"]:
                 impostors.append(f"- {place}: {', '.join(c['impostors'])}")
     return [
-        "## Checks that catch none of the mutants that reach them",
+        "## Checks that catch no wrong weight and no wrong input",
         "",
         *(blind or ["None."]),
         "",

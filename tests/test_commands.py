@@ -26,9 +26,13 @@ RECORDS: dict[str, tuple[type, ...]] = {
     "unpack": (loadrun.UnpackOptions,),
     "verify": (loadrun.VerifyOptions,),
     "audit": (loadrun.AuditOptions,),
+    "accept": (loadrun.AcceptOptions,),
     "judge": (loadrun.JudgeOptions,),
     "compare": (loadrun.CompareOptions,),
     "diff": (loadrun.DiffOptions,),
+    "reduce": (loadrun.ReduceOptions,),
+    "share": (loadrun.ShareOptions,),
+    "blame-pass": (loadrun.BlamePassOptions,),
     "bench": (loadrun.BenchOptions, loadrun.ProfileOptions),
     "convert": (loadrun.ConvertOptions,),
     "info": (loadrun.ModelOptions,),
@@ -46,6 +50,8 @@ SPELLED = {
     "discard_var_name": "keep_var_name",
     "output_strip_info": "strip_info_file",
     "optimize_for_inference": "passes",
+    "config": "configuration",
+    "no_config": "configuration",
 }
 """Options that stand in a record under another name; an engine of its own is a `Choice` there."""
 CALLED = {"files", "model", "file", "old", "new", "source", "target", "against", "output", "engine"}

@@ -134,7 +134,7 @@ def test_lists_of_deviations_are_up_to_date() -> None:
     }
     assert set(ACCEPTED) <= refused_there
     assert set(REFUSED) <= taken_there
-    assert len(rows) >= 240
+    assert len(rows) == 250
 
 
 @pytest.fixture(scope="module")

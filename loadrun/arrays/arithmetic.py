@@ -60,7 +60,7 @@ def fmod(x: Tensor, y: Tensor) -> Tensor:
     """Return the remainder with the dividend's sign."""
     if is_float(x):
         return elem(M.MOD, x, y)
-    if access.dtype_of(x).name == "Uint8":
+    if access.dtype_of(x).np.kind == "u":
         return elem(M.MOD, x, y)
     return elem(M.MUL, elem(M.MOD, elem(M.ABS, x), elem(M.ABS, y)), elem(M.SIGN, x))
 
@@ -158,7 +158,7 @@ def positive(x: Tensor) -> Tensor:
 @ufunc("absolute", "fabs")
 def absolute(x: Tensor) -> Tensor:
     """Return the absolute value."""
-    return x if is_bool(x) or access.dtype_of(x).name == "Uint8" else elem(M.ABS, x)
+    return x if is_bool(x) or access.dtype_of(x).np.kind == "u" else elem(M.ABS, x)
 
 
 @ufunc("sign")
@@ -179,7 +179,7 @@ def reciprocal(x: Tensor) -> Tensor:
     if is_float(x):
         return elem(M.TRUE_DIV, number(1, x), x)
     ones = elem(M.EQ, x, number(1, x))
-    return ones if access.dtype_of(x).name == "Uint8" else elem(M.SUB, ones, elem(M.EQ, x, number(-1, x)))
+    return ones if access.dtype_of(x).np.kind == "u" else elem(M.SUB, ones, elem(M.EQ, x, number(-1, x)))
 
 
 # Extremes
@@ -300,8 +300,8 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
     if not is_float(x):
         if decimals >= 0 or dtype_of(a).kind == "b":
             return x
-        unit = number(10.0**-decimals, e.cast(x, "float32"))
-        wide = e.cast(x, "float32")
+        unit = number(10.0**-decimals, e.real(x))
+        wide = e.real(x)
         return e.cast(elem(M.MUL, rint(elem(M.TRUE_DIV, wide, unit)), unit), access.dtype_of(x))
     if decimals == 0:
         return rint(x)

@@ -30,7 +30,7 @@ def _as_float(a: Any) -> Tensor:
     x = operand(a)
     if dtype_of(x).name == "Float16":
         raise TypeError("array type float16 is unsupported in linalg")
-    return e.cast(x, "float32")
+    return e.real(x)
 
 
 def _square(a: Any) -> Tensor:
@@ -124,7 +124,7 @@ def _determinant(x: Tensor) -> Tensor:
         size = elem(M.ABS, column)
         chosen = apply1("Argmax", P.Axis(axis=ndim - 2), inputs=[size], scalar=False)
         rows = e.add_axes(e.arange(int(e.sizes(x)[-2])), [1])
-        mask = e.cast(elem(M.EQ, rows, chosen), "float32")
+        mask = e.real(elem(M.EQ, rows, chosen))
         top = e.subtensor(x, [(ndim - 2, None, 1, None, None)])
         best = summed(elem(M.MUL, mask, x), [ndim - 2], True)
         pivot = e.subtensor(best, [(ndim - 2, None, None, None, 0), (ndim - 1, None, None, None, 0)])
@@ -241,7 +241,7 @@ def _matrix_norm(x: Tensor, order: Any, rows: int, columns: int, keepdims: Any) 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Tensor:
     """Return the norm of vectors or matrices."""
     y = operand(x)
-    y = y if e.is_float(y) else e.cast(y, "float32")
+    y = y if e.is_float(y) else e.real(y)
     ndim = len(e.sizes(y))
     if axis is None:
         if ord is None or (ord in ("f", "fro") and ndim == 2) or (ord == 2 and ndim == 1):
@@ -266,7 +266,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Te
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: Any = False, ord: Any = 2) -> Tensor:
     """Return the norm over axes as vectors."""
     y = operand(x)
-    y = y if e.is_float(y) else e.cast(y, "float32")
+    y = y if e.is_float(y) else e.real(y)
     axes = axes_of(axis, len(e.sizes(y)))
     return _vector_norm(y, ord, axes, keepdims)
 

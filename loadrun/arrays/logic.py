@@ -172,7 +172,8 @@ def invert(x: Tensor) -> Tensor:
     """Return every bit inverted."""
     if is_bool(x):
         return logical_not(x)
-    return elem(M.SUB, number(255 if dtype_of(x).name == "Uint8" else -1, x), x)
+    kind = dtype_of(x).np
+    return elem(M.SUB, number(int(np.iinfo(kind).max) if kind.kind == "u" else -1, x), x)
 
 
 def _low_bits(x: Tensor, y: Tensor) -> Tensor | None:
@@ -194,11 +195,11 @@ def _and(x: Tensor, y: Tensor) -> Tensor:
     if result is not None:
         return e.broadcast(result, e.broadcast_shape([x, y]))
     width = 8 * dtype_of(x).np.itemsize
-    places = const(np.arange(width, dtype=np.int32))
-    two = const(np.int32(2))
+    common = dtype_of(e.whole(x))
+    places, two = const(np.arange(width), common), const(np.asarray(2), common)
 
     def planes(v: Tensor) -> Tensor:
-        wide = e.cast(v, "int32")
+        wide = e.whole(v)
         return elem(M.MOD, elem(M.SHR, e.add_axes(wide, [len(e.sizes(v))]), places), two)
 
     bits = elem(M.SHL, elem(M.MUL, planes(x), planes(y)), places)
@@ -231,13 +232,17 @@ def bitwise_xor(x: Tensor, y: Tensor) -> Tensor:
 def left_shift(x: Tensor, y: Tensor) -> Tensor:
     """Return bits moved up; 0 where by 32 or more."""
     shifted = elem(M.SHL, x, y)
-    value = known(y)
-    if value is not None and value.max(initial=0) < 32:
+    value, width = known(y), max(8 * dtype_of(x).np.itemsize, 32)
+    if value is not None and value.max(initial=0) < width:
         return shifted
-    return elem(M.COND_LT_MOV, y, number(32, y), shifted)
+    return elem(M.COND_LT_MOV, y, number(width, y), shifted)
 
 
 @ufunc("right_shift")
 def right_shift(x: Tensor, y: Tensor) -> Tensor:
     """Return bits moved down; the sign stays."""
-    return elem(M.SHR, x, elem(M.MIN, y, number(31, y)))
+    width = max(8 * dtype_of(x).np.itemsize, 32)
+    moved = elem(M.SHR, x, elem(M.MIN, y, number(width - 1, y)))
+    # The highest bit of these counts for a number.
+    unsigned = dtype_of(x).is_wide and dtype_of(x).np.kind == "u"
+    return elem(M.COND_LT_MOV, y, number(width, y), moved) if unsigned else moved

@@ -10,6 +10,7 @@ import numpy as np
 from ..build import emit as e
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, static_shape
+from ..tensors.session import keeps_wide
 from ..tensors.source import refused
 from .promotion import list_as_tensor, loop, narrow, operand, weak
 from .registry import UFUNCS, name_of
@@ -50,7 +51,7 @@ _NUMBERS = (bool, int, float)
 
 def _key(target: np.ufunc, values: Sequence[Any]) -> Any:
     """Return what the plan of a call follows from; None where that is more than dtypes, shapes and numbers."""
-    key: list[Any] = [target]
+    key: list[Any] = [target, keeps_wide()]
     # Shapes only where they are checked, since reading one may mean computing it.
     shaped = target.nin > 1 and target.signature is None
     for v in values:

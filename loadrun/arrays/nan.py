@@ -30,12 +30,12 @@ def _replaced(a: Any, value: float) -> Tensor:
 
 def _as_float(a: Any, dtype: Any = None) -> Tensor:
     x = operand(a, dtype)
-    return x if is_float(x) else e.cast(x, "float32")
+    return x if is_float(x) else e.real(x)
 
 
 def _count_numbers(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
     """Return how many values along axes are numbers."""
-    return summed(e.cast(e.logical_not(e.is_nan(x)), "float32"), axes, keepdims)
+    return summed(e.real(e.logical_not(e.is_nan(x))), axes, keepdims)
 
 
 @lowers("nansum")
@@ -129,7 +129,7 @@ def nanmean(
     x = _as_float(a, dtype)
     if where is not True:
         x = e.where(operand(where, np.bool_), x, number(np.nan, x))
-    wide = e.cast(x, "float32")
+    wide = e.real(x)
     axes = axes_of(axis, len(e.sizes(x)))
     total = summed(_replaced(wide, 0), axes, keepdims)
     return e.cast(elem(M.TRUE_DIV, total, _count_numbers(wide, axes, keepdims)), dtype_of(x))
@@ -140,7 +140,7 @@ def _sorted_rows(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
     x = _as_float(a)
     # MegEngine's sort puts NaN anywhere.
     y, _, axes = rows_of(_replaced(x, np.inf), axis)
-    count = _count_numbers(e.cast(x, "float32"), axes, False)
+    count = _count_numbers(e.real(x), axes, False)
     return y, e.add_axes(count, [len(e.sizes(y)) - 1]), axes
 
 
@@ -210,7 +210,7 @@ def nanpercentile(
 def _nan_variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any) -> tuple[Tensor, Tensor]:
     """Return the variance in float32, and a tensor of the dtype that it shall have."""
     x = _as_float(a, dtype)
-    wide = e.cast(x, "float32")
+    wide = e.real(x)
     axes = axes_of(axis, len(e.sizes(x)))
     middle = elem(M.TRUE_DIV, summed(_replaced(wide, 0), axes, True), _count_numbers(wide, axes, True))
     squares = elem(M.SQUARE, elem(M.SUB, wide, middle))

@@ -18,6 +18,7 @@ from ..build.emit import cast
 from ..tensors import Tensor, TracedBool, TracedNumber, access, const
 from ..tensors.access import recorded
 from ..tensors.dtypes import graph_dtype
+from ..tensors.session import keeps_wide
 from ..tensors.source import refused
 
 __all__ = [
@@ -48,11 +49,11 @@ def narrow(dtype: Any) -> DT:
     >>> narrow("float64"), narrow(np.uint32), narrow(bool)
     (dtype('float32'), dtype('int32'), dtype('bool'))
     """
-    return _narrow(np.dtype(dtype))
+    return _narrow(np.dtype(dtype), keeps_wide())
 
 
 @lru_cache(maxsize=256)
-def _narrow(found: DT) -> DT:
+def _narrow(found: DT, wide: bool) -> DT:
     if found.kind == "f" and found.itemsize > 8:
         return np.dtype(np.float32)
     if found.kind not in "biuf":
@@ -90,22 +91,35 @@ def common(values: Sequence[Any]) -> DT:
     >>> common([np.zeros(2, "i4"), 1.5]), common([np.zeros(2, "f2"), 3]), common([np.zeros(2, "u1"), np.int8(1)])
     (dtype('float64'), dtype('float16'), dtype('int16'))
     """
-    strong = tuple([dtype_of(v) for v in values if not weak(v)])
-    ranks = [
-        2 if isinstance(v, float) else 0 if isinstance(v, (bool, TracedBool)) else 1
-        for v in values
-        if weak(v)
-    ]
-    return _common(strong, max(ranks, default=0))
+    wide = keeps_wide()
+    lax = [weak(v) or (wide and _default(v)) for v in values]
+    strong = tuple([dtype_of(v) for v, w in zip(values, lax, strict=True) if not w])
+    ranks = [_rank(v) for v, w in zip(values, lax, strict=True) if w]
+    return _common(strong, max(ranks, default=0), wide)
+
+
+def _default(value: Any) -> bool:
+    """Tell whether an array or a number of numpy has a dtype that Python's numbers have there."""
+    return not isinstance(value, Tensor) and getattr(value, "dtype", None) in _OF_NUMBERS[1:]
+
+
+def _rank(value: Any) -> int:
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if isinstance(value, float) or kind == "f":
+        return 2
+    return 0 if isinstance(value, (bool, TracedBool)) else 1
 
 
 @lru_cache(maxsize=4096)
-def _common(strong: tuple[DT, ...], top: int) -> DT:
+def _common(strong: tuple[DT, ...], top: int, wide: bool) -> DT:
     if not strong:
         return _OF_NUMBERS[top]
     result = np.result_type(*strong)
     # A kind that the graph lacks, like complex, is refused when it is narrowed.
-    return _OF_NUMBERS[top] if top > _RANK.get(result.kind, 3) else result
+    if top <= _RANK.get(result.kind, 3):
+        return result
+    # Beside tensors of integers PyTorch makes float32 of a number.
+    return np.dtype(np.float32) if wide and top == 2 else _OF_NUMBERS[top]
 
 
 @lru_cache(maxsize=4096)
@@ -146,9 +160,10 @@ def operand(value: Any, dtype: Any = None) -> Tensor:
         if not limits.min <= int(value) <= limits.max:
             raise OverflowError(f"Python integer {value} out of bounds for {np.dtype(dtype)}")
     array = np.asarray(value)
-    want = narrow(array.dtype if dtype is None else dtype)
+    own = array.dtype if array.dtype != np.float64 else np.float32
+    want = narrow(own if dtype is None else dtype)
     with np.errstate(all="ignore"):
-        return const(array.astype(want) if array.dtype != want else array)
+        return const(array.astype(want) if array.dtype != want else array, want)
 
 
 def stacked(value: Any, dtype: Any = None) -> Tensor:

@@ -60,7 +60,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
 
 def _as_float(a: Any) -> Tensor:
     x = operand(a)
-    return x if e.is_float(x) else e.cast(x, "float32")
+    return x if e.is_float(x) else e.real(x)
 
 
 @lowers("gradient")
@@ -157,7 +157,7 @@ def _sliding(a: Tensor, v: Tensor, mode: str) -> Tensor:
 def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     """Convolve two vectors."""
     kind = narrow(common([a, v]))
-    x, y = (e.cast(as_vector(operand(u, kind)), "float32") for u in (a, v))
+    x, y = (e.real(as_vector(operand(u, kind))) for u in (a, v))
     if e.sizes(y)[0] > e.sizes(x)[0]:
         x, y = y, x
     result = _sliding(x, e.subtensor(y, [(0, None, None, -1, None)]), mode)
@@ -173,7 +173,7 @@ def _like_sums(found: Tensor, kind: Any) -> Tensor:
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
     """Return sums of products of two vectors, one moved along the other."""
     kind = narrow(common([a, v]))
-    x, y = (e.cast(as_vector(operand(u, kind)), "float32") for u in (a, v))
+    x, y = (e.real(as_vector(operand(u, kind))) for u in (a, v))
     if e.sizes(y)[0] <= e.sizes(x)[0]:
         return _like_sums(_sliding(x, y, mode), kind)
     turned = _sliding(y, x, mode)

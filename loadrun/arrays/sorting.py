@@ -28,11 +28,10 @@ _LT, _LEQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
 def _sorted_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return values and positions in ascending order along the last axis."""
     rows = e.reshape(x, (-1, x.shape[-1])) if len(e.sizes(x)) != 2 else x
-    wide = "float32" if e.is_float(x) else "int32"
     values, places = apply(
         "Argsort",
         P.Argsort(order=P.ArgsortOrder.ASCENDING),
-        inputs=[e.cast(rows, wide)],
+        inputs=[e.real(rows) if e.is_float(x) else e.whole(rows)],
         n=2,
         scalar=False,
     )
@@ -93,7 +92,7 @@ def lexsort(keys: Any, axis: int = -1) -> Tensor:
 def rows_of(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
     """Sort floats with the reduced axes joined as the last one; give their maximum and the axes, too."""
     x = operand(a)
-    x = x if e.is_float(x) else e.cast(x, "float32")
+    x = x if e.is_float(x) else e.real(x)
     x = as_vector(x)
     ndim = len(e.sizes(x))
     axes = axes_of(axis, ndim)
@@ -197,7 +196,7 @@ def percentile(
 ) -> Tensor:
     """Do `quantile` with hundredths."""
     if isinstance(q, Tensor):
-        q = elem(M.TRUE_DIV, e.cast(q, "float32"), e.number(100, e.cast(q, "float32")))
+        q = elem(M.TRUE_DIV, e.real(q), e.number(100, e.real(q)))
     else:
         q = np.true_divide(q, 100)
     return quantile(a, q, axis, None, False, method, keepdims, weights=weights, interpolation=interpolation)

@@ -70,7 +70,7 @@ def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Tensor, Tensor]:
     """Return how many values lie between edges; numbers next to an edge are judged in float32."""
-    x = e.flat(e.cast(operand(a), "float32"))
+    x = e.flat(e.real(operand(a)))
     edges = _edges(x, bins, range)
     n = e.sizes(edges)[0] - 1
     below = counted_below(edges, x, "right")
@@ -84,7 +84,7 @@ def histogram(
     w = None if weights is None else e.flat(operand(weights, np.float32))
     result = e.subtensor(_counts(place, n + 1, w), [(0, None, n, None, None)])
     if density:
-        wide = e.cast(result, "float32")
+        wide = e.real(result)
         width = elem(
             M.SUB,
             e.subtensor(edges, [(0, 1, None, None, None)]),

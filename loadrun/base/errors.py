@@ -6,6 +6,7 @@ Each also subclasses the builtin that a caller would reach for by habit, so that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 __all__ = [
@@ -86,7 +87,13 @@ class OutOfMemoryError(EngineError, MemoryError):
 
 
 class UnsupportedError(EngineError):
-    """A graph holds an operator that no numpy kernel can stand for (a vendor runtime, a custom operator)."""
+    """A graph holds an operator that no numpy kernel can stand for (a vendor runtime, a custom operator).
+
+    Attributes:
+        expressible: gives the graph of what can be expressed of the file, None where nothing is known of it.
+    """
+
+    expressible: Callable[[], object] | None = None
 
 
 class TraceWarning(UserWarning):

@@ -110,7 +110,7 @@ def get_logger(
     return logger
 
 
-def set_log_file(fout: Any, mode: str = "a") -> None:
+def set_log_file(fout: object, mode: str = "a") -> None:
     """Let all messages go to a file as well.
 
     Args:

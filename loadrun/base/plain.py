@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, overload
 
 __all__ = ["plain"]
 
 
-def plain(value: Any) -> Any:
+@overload
+def plain(value: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+@overload
+def plain(value: object) -> object: ...
+
+
+def plain(value: object) -> object:
     """Return data that JSON can hold: non-finite floats become the strings "nan", "inf" and "-inf".
 
     >>> plain({"a": (1, float("nan"))})
@@ -20,9 +28,9 @@ def plain(value: Any) -> Any:
     # The abstract-class checks below are slow; nearly everything is one of these.
     if kind is str or kind is int or kind is bool or value is None:
         return value
-    if kind is dict:
+    if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
-    if kind is list or kind is tuple:
+    if isinstance(value, (list, tuple)):
         return [plain(v) for v in value]
     if isinstance(value, (str, int)):
         return value

@@ -7,7 +7,6 @@ points do: ``"module:attribute"``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, TypeVar, overload
 
@@ -19,7 +18,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def resolve(path: str) -> Any:
+def resolve(path: str) -> Any:  # noqa: ANN401 - anything can be named
     """Import what ``"module:attribute"`` names, or a module where there is no colon.
 
     Raises:
@@ -39,15 +38,18 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         package: the package's ``__name__``.
-        homes: the module of every name, relative to the package.
+        homes: the module of every name, relative to the package; "." for a name that is a module of the package itself.
 
-    >>> lazy("loadrun.base", {"clean": ".text"})("clean").__module__
-    'loadrun.base.text'
+    >>> find = lazy("loadrun.base", {"clean": ".text", "files": "."})
+    >>> find("clean").__module__, find("files").__name__
+    ('loadrun.base.text', 'loadrun.base.files')
     """
 
-    def found(name: str) -> Any:
+    def found(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if homes[name] == ".":
+            return import_module(f".{name}", package)
         return getattr(import_module(homes[name], package), name)
 
     return found
@@ -127,6 +129,8 @@ class Registry(MutableMapping[K, V]):
 
     def __getitem__(self, name: K) -> V:
         if not self._find(name):
+            from difflib import get_close_matches  # for start-up
+
             near = get_close_matches(str(name), map(str, self), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise KeyError(f"no {self.what} is registered as {name!r}{hint}")

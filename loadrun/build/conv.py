@@ -9,8 +9,9 @@ from typing import Any
 
 from ..graph import params as P
 from ..graph.dtypes import DType
-from ..tensors import Tensor, TensorLike, apply1, as_tensor, convert, shape_tensor
+from ..tensors import Tensor, TensorLike, apply1, as_tensor, shape_tensor
 from ..tensors.access import dtype_of
+from ..tensors.promotion import convert
 from ..tensors.switches import SWITCHES
 from .geometry import Mode, Sizes, member, pair, require, sizes, triple
 

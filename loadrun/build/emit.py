@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 
@@ -72,6 +72,7 @@ __all__ = [
     "mean",
     "number",
     "permute",
+    "real",
     "reduce",
     "relu",
     "reshape",
@@ -82,6 +83,7 @@ __all__ = [
     "subtensor",
     "summed",
     "where",
+    "whole",
     "with_nan_of",
 ]
 
@@ -170,7 +172,7 @@ def compare(mode: P.ElemwiseMultiTypeMode, *xs: Tensor) -> Tensor:
     return apply1("ElemwiseMultiType", P.ElemwiseMultiType(mode=mode), inputs=xs, output_dtype=_BOOL)
 
 
-def cast(x: Tensor, dtype: Any) -> Tensor:
+def cast(x: Tensor, dtype: object) -> Tensor:
     """Return the values in another dtype of the graph; unchanged where they have it."""
     want = dtype if isinstance(dtype, DType) else graph_dtype(dtype)
     if want == dtype_of(x):
@@ -179,6 +181,16 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
     if value is not None and not (dtype_of(x).is_float and not want.is_float) and want.name != "BFloat16":
         return from_stored(value.astype(want.np), want, is_scalar(x), const=True)
     return type_cvt(x, want)
+
+
+def real(x: Tensor) -> Tensor:
+    """Return the values in the float dtype that they are computed in: float64 where they have 64 bits, else float32."""
+    return cast(x, plain("Float64" if dtype_of(x).is_wide else "Float32"))
+
+
+def whole(x: Tensor) -> Tensor:
+    """Return the values as whole numbers of at least 32 bits: int32, or the wider type that they have."""
+    return x if dtype_of(x).is_wide and not is_float(x) else cast(x, _INT)
 
 
 def number(value: float, x: Tensor) -> Tensor:
@@ -196,7 +208,7 @@ def _scalar_constant(value: float, negative: bool, dtype: DType) -> Tensor:
     return const(np.asarray(value), dtype)
 
 
-def like(value: Any, x: Tensor) -> Tensor:
+def like(value: object, x: Tensor) -> Tensor:
     """Return a constant array, or a size, in the dtype of `x`."""
     if isinstance(value, TracedNumber) and (result := recorded(value)) is not None:
         return cast(result, dtype_of(x))
@@ -392,7 +404,7 @@ def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
     return xs[0] if len(xs) == 1 else apply1("Concat", P.Axis(axis=axis), inputs=xs, scalar=False)
 
 
-def arange(n: int, dtype: Any = "int32") -> Tensor:
+def arange(n: int, dtype: object = "int32") -> Tensor:
     """Return the numbers from 0 to n-1; made in the graph where the size is symbolic."""
     if not isinstance(n, TracedInt) or recorded(n) is None:
         pay(12 * int(n))
@@ -432,14 +444,14 @@ def reduce(
     return drop_axes(x, axes)
 
 
-def summed(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
+def summed(x: Tensor, axes: Sequence[int], keepdims: object = False) -> Tensor:
     """Return the sum over axes in the tensor's own dtype; float16 is summed in float32, as numpy does."""
     return kept(reduce(x, P.ReduceMode.SUM, axes, half_sums(x)), axes, keepdims)
 
 
 def mean(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the mean over axes, which stay; of float16 summed in float32."""
-    return cast(kept(reduce(cast(x, plain("Float32")), P.ReduceMode.MEAN, axes), axes, True), dtype_of(x))
+    return cast(kept(reduce(real(x), P.ReduceMode.MEAN, axes), axes, True), dtype_of(x))
 
 
 def half_sums(x: Tensor) -> P.ReduceDataType:
@@ -447,7 +459,7 @@ def half_sums(x: Tensor) -> P.ReduceDataType:
     return P.ReduceDataType.FLOAT_O16xC32 if dtype_of(x).name == "Float16" else P.ReduceDataType.DEFAULT
 
 
-def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
+def kept(x: Tensor, axes: Sequence[int], keepdims: object) -> Tensor:
     """Return a reduced tensor with the reduced axes back, where they are to be kept."""
     return add_axes(x, axes) if keepdims else x
 
@@ -455,9 +467,9 @@ def kept(x: Tensor, axes: Sequence[int], keepdims: Any) -> Tensor:
 # Indexing
 
 
-def _scalar_index(value: Any) -> Tensor:
+def _scalar_index(value: Tensor | SupportsInt) -> Tensor:
     if isinstance(value, Tensor):
-        return as_vector(cast(value, _INT))
+        return as_vector(whole(value))
     if isinstance(value, TracedInt) and (result := recorded(value)) is not None:
         return as_vector(result)
     return const(np.asarray([int(value)], np.int32))
@@ -489,7 +501,7 @@ def set_subtensor(x: Tensor, value: Tensor, index: Sequence[Index]) -> Tensor:
 def gather(x: Tensor, index: Sequence[tuple[int, Tensor]]) -> Tensor:
     """Index as numpy does by int32 tensors on some axes, which broadcast together."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
-    ids = [cast(i, _INT) for _, i in index]
+    ids = [whole(i) for _, i in index]
     result = apply1("IndexingMultiAxisVec", param, inputs=[x, *(as_vector(i) for i in ids)], scalar=False)
     if all(is_scalar(i) for i in ids):
         axes = [a for a, _ in index]
@@ -502,7 +514,7 @@ def scatter(x: Tensor, value: Tensor, index: Sequence[tuple[int, Tensor]], add: 
     """Return `x` with what `gather` reads replaced, or added to; the value has exactly that shape."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
     name = "IndexingIncrMultiAxisVec" if add else "IndexingSetMultiAxisVec"
-    ids = [as_vector(cast(i, _INT)) for _, i in index]
+    ids = [as_vector(whole(i)) for _, i in index]
     return apply1(name, param, inputs=[x, as_vector(value), *ids], scalar=False)
 
 

@@ -16,7 +16,7 @@ __all__ = ["multiply", "product"]
 def multiply(a: Tensor, b: Tensor) -> Tensor:
     """Return matrices, or stacks of one shape, of one dtype."""
     kind = dtype_of(a).name
-    if kind in ("Float32", "Float16"):
+    if kind in ("Float32", "Float16") or dtype_of(a).is_wide:
         return _operator(a, b)
     if kind == "Bool":
         result = _operator(e.cast(a, "int8"), e.cast(b, "int8"))

@@ -9,8 +9,9 @@ length (Bluestein). Matrices are computed in float64, in the graph where the len
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -107,14 +108,14 @@ def real_of_half(x: Pair, length: int, bins: int, *, power: float = 1.0) -> Tens
     return e.reshape(y, (*lead, length))
 
 
-def _total(sizes: Any) -> Any:
-    total: Any = 1
+def _total(sizes: Iterable[int]) -> int:
+    total = 1
     for n in sizes:
         total = total * n
     return total
 
 
-def _each(x: Pair, shape: Any) -> Pair:
+def _each(x: Pair, shape: Sequence[int]) -> Pair:
     return Pair(e.reshape(x.real, shape), None if x.imag is None else e.reshape(x.imag, shape))
 
 
@@ -139,7 +140,7 @@ def _matrix(n: int, bins: int, inverse: bool, scale: float) -> tuple[Array, Arra
     return cos, sin
 
 
-def _symbolic_waves(rows: Any, columns: Any, period: Any, inverse: bool, power: float) -> Waves:
+def _symbolic_waves(rows: int, columns: int, period: int, inverse: bool, power: float) -> Waves:
     """Compute the same for a symbolic period, as values of the graph."""
     n = _number(period)
     down, across = e.reshape(e.arange(rows), (rows, 1)), e.reshape(e.arange(columns), (1, columns))
@@ -154,7 +155,7 @@ def _symbolic_waves(rows: Any, columns: Any, period: Any, inverse: bool, power: 
     return cos, sin
 
 
-def _number(size: Any) -> Tensor:
+def _number(size: int) -> Tensor:
     found = recorded(size) if isinstance(size, TracedInt) else None
     return e.cast(const(np.int32(int(size))) if found is None else found, "float32")
 
@@ -165,7 +166,7 @@ def _twice_over(place: Tensor, n: Tensor) -> Tensor:
     return e.cast(e.elem(_M.MOD, twice, e.cast(n, "int32")), "float32")
 
 
-def _weights(bins: Any, length: Any) -> Tensor:
+def _weights(bins: int, length: int) -> Tensor:
     """Return how often each frequency of half a spectrum counts: once where it is its own mirror image, else twice."""
     rest = _twice_over(e.arange(bins), _number(length))
     return e.elem(_M.ADD, e.elem(_M.MIN, rest, e.number(1, rest)), e.number(1, rest))

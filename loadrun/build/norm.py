@@ -221,7 +221,7 @@ def batch_norm(
     momentum: float = 0.9,
     eps: float = 1e-5,
     inplace: bool = True,
-) -> Any:
+) -> Any:  # noqa: ANN401 - a triple where it gives the new statistics, too
     """Normalize every channel by statistics that were gathered, or by those of the batch.
 
     Args:

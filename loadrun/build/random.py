@@ -6,14 +6,14 @@ traced function the random operators themselves are recorded, so that each call,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from ..graph import params as P
 from ..graph.params import DTypeEnum
 from ..ops.rng import Stream, drawing_from
-from ..tensors import Tensor, active, apply, as_tensor, shape_tensor
+from ..tensors import ShapeLike, Tensor, TensorLike, active, apply, as_tensor, shape_tensor
 from ..tensors.access import as_vector, dtype_of, named_device
 from ..tensors.apply import seed as _start
 from ..tensors.device import Device, get_default_device, placed
@@ -64,7 +64,9 @@ def _broadcast_sizes(tensors: list[Tensor]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _parameters(name: str, size: Any, place: Device | None, **values: Any) -> list[Tensor]:
+def _parameters(
+    name: str, size: ShapeLike | None, place: Device | None, **values: float | Tensor
+) -> list[Tensor]:
     """Return the parameters of a distribution as float tensors of the wanted shape.
 
     Raises:
@@ -106,7 +108,9 @@ class RNG:
         self._stream = None if seed is None else Stream(seed)
         self._trace = None if active() is None else ref(active())
 
-    def _draw(self, type: str, kind: Any, inputs: list[Tensor], n: int = 1, **values: Any) -> Tensor:
+    def _draw(
+        self, type: str, kind: Callable[..., P.Record], inputs: list[Tensor], n: int = 1, **values: float
+    ) -> Tensor:
         param = kind(seed=(self._seed + _place_in_trace()) % (1 << 64), **values)
         if self._stream is not None:
             # A source created inside a traced function gives the same numbers in every call.
@@ -114,7 +118,7 @@ class RNG:
             param = drawing_from(self._stream.next() if inside else self._stream, param)
         return apply(type, param, inputs=inputs, n=n, scalar=False, place=self._place)[0]
 
-    def uniform(self, low: float = 0, high: float = 1, size: Any = None) -> Tensor:
+    def uniform(self, low: float = 0, high: float = 1, size: ShapeLike | None = None) -> Tensor:
         """Return numbers spread evenly between `low` and `high`.
 
         Args:
@@ -133,7 +137,7 @@ class RNG:
         found = self._draw("UniformRNGV1", P.UniformRNG, [shape_tensor((1,) if size is None else size)])
         return found if low == 0 and high == 1 else low + (high - low) * found
 
-    def normal(self, mean: float = 0, std: float = 1, size: Any = None) -> Tensor:
+    def normal(self, mean: float = 0, std: float = 1, size: ShapeLike | None = None) -> Tensor:
         """Draw normally distributed numbers.
 
         Args:
@@ -147,7 +151,9 @@ class RNG:
         shape = shape_tensor((1,) if size is None else size)
         return self._draw("GaussianRNGV1", P.GaussianRNG, [shape], mean=float(mean), std=float(std))
 
-    def gamma(self, shape: Any, scale: Any = 1, size: Any = None) -> Tensor:
+    def gamma(
+        self, shape: float | Tensor, scale: float | Tensor = 1, size: ShapeLike | None = None
+    ) -> Tensor:
         """Draw gamma distributed numbers.
 
         Args:
@@ -164,7 +170,7 @@ class RNG:
         inputs = _parameters("Gamma", size, self._place, shape=shape, scale=scale)
         return self._draw("GammaRNG", P.GammaRNG, inputs)
 
-    def beta(self, alpha: Any, beta: Any, size: Any = None) -> Tensor:
+    def beta(self, alpha: float | Tensor, beta: float | Tensor, size: ShapeLike | None = None) -> Tensor:
         """Draw beta distributed numbers; the arguments are as those of `gamma`.
 
         >>> 0 <= RNG(seed=1).beta(2, 1).item() <= 1
@@ -174,7 +180,7 @@ class RNG:
             "BetaRNG", P.BetaRNG, _parameters("Beta", size, self._place, alpha=alpha, beta=beta)
         )
 
-    def poisson(self, lam: Any, size: Any = None) -> Tensor:
+    def poisson(self, lam: float | Tensor, size: ShapeLike | None = None) -> Tensor:
         """Draw Poisson distributed whole numbers (as floats) of the mean `lam`; the arguments are as those of `gamma`.
 
         >>> RNG(seed=1).poisson(2.0, size=(1, 3)).shape
@@ -182,7 +188,7 @@ class RNG:
         """
         return self._draw("PoissonRNG", P.PoissonRNG, _parameters("Poisson", size, self._place, lam=lam))
 
-    def exponential(self, rate: Any = 1.0, size: Any = None) -> Tensor:
+    def exponential(self, rate: float | Tensor = 1.0, size: ShapeLike | None = None) -> Tensor:
         """Draw exponentially distributed numbers of the mean ``1 / rate``; the arguments are as those of `gamma`.
 
         >>> RNG(seed=1).exponential(0.5, size=4).shape
@@ -191,7 +197,7 @@ class RNG:
         inputs = _parameters("Exponential", size, self._place, rate=rate)
         return self._draw("ExponentialRNG", P.ExponentialRNG, inputs)
 
-    def multinomial(self, input: Any, num_samples: int, replacement: bool | None = False) -> Tensor:
+    def multinomial(self, input: TensorLike, num_samples: int, replacement: bool | None = False) -> Tensor:
         """Return positions drawn by weight.
 
         Args:
@@ -232,7 +238,7 @@ class RNG:
         )
         return found.reshape(-1) if weights.ndim == 1 else found
 
-    def permutation(self, n: int | Tensor, *, dtype: Any = "int32") -> Tensor:
+    def permutation(self, n: int | Tensor, *, dtype: object = "int32") -> Tensor:
         """Return the numbers from 0 to ``n - 1`` in random order, or a copy of a tensor with its rows in random order.
 
         Args:

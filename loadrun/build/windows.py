@@ -11,7 +11,6 @@ from ..graph import params as P
 from ..graph.dtypes import Array
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, const, shape_tensor
 from ..tensors.access import as_vector, is_scalar
-from ..tensors.products import matmul
 from ..tensors.shaping import squeeze, transpose
 from .conv import plus, window
 from .geometry import Sizes, pair, require, sizes
@@ -46,6 +45,8 @@ def linear(
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), Tensor([0.5, 0.5, 0])).tolist()
     [[1.5, 2.5, 3.0]]
     """
+    from ..tensors.products import matmul  # for start-up
+
     return plus(matmul(inp, weight, transpose_b=True, compute_mode=compute_mode), bias)
 
 

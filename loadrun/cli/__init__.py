@@ -25,9 +25,14 @@ COMMANDS = {
     "pack": "embed input data and outputs in a model",
     "unpack": "take a packed file apart",
     "audit": "see what the checks of a file catch",
+    "accept": "expect what a model computes now, with a reason",
     "judge": "judge saved results with other tolerances",
     "compare": "what changed between two reports",
+    "report": "reports of several runs side by side",
     "diff": "find where two runs first diverge",
+    "reduce": "find the smallest part of a model that still fails",
+    "share": "write a failing model that others may see",
+    "blame-pass": "find the optimization that makes outputs diverge",
     "verify": "check a packed file against its digests and replay it",
     "bench": "time models and compare them",
     "load_and_run": "MegEngine's tool: its flags, its lines, its files",
@@ -35,10 +40,10 @@ COMMANDS = {
     "completion": "complete commands in bash, zsh or fish; the manual page",
 }
 JOBS = {
-    "Check models": ("run", "verify", "diff", "audit"),
-    "Make files": ("pack", "unpack", "convert"),
+    "Check models": ("run", "verify", "diff", "reduce", "blame-pass", "audit"),
+    "Make files": ("pack", "accept", "unpack", "convert", "share"),
     "Time models": ("bench",),
-    "Look at files and reports": ("info", "judge", "compare"),
+    "Look at files and reports": ("info", "judge", "compare", "report"),
 }
 """The commands by what they are for; those that are not named here come last."""
 
@@ -86,7 +91,7 @@ def _run(name: str, args: list[str], ready: Callable[[], object] | None) -> int:
     """Run one command; whatever goes wrong becomes a message and an exit code."""
     try:
         # A literal choice of modules: no name from outside reaches the import.
-        command = import_module(f"{__package__}.{name}")
+        command = import_module(f"{__package__}.{name.replace('-', '_')}")
         if ready is not None:
             ready()
         code = int(command.main(args))

@@ -7,9 +7,10 @@ import sys
 from ..base.text import clean
 from ..engines import Choice
 from ..report.text import error, table
-from ..verify.audit import AuditOptions, Score, audit_files
+from ..verify.audit import NO_CHECK, AuditOptions, FileAudit, Score, audit_files
+from ..verify.audit_mutants import CASE_KINDS, ELEMENT
 from .engines import add_engine_options
-from .groups import Parser, model_files, seed
+from .groups import Parser, model_files, seconds, seed
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -21,14 +22,22 @@ def parser() -> Parser:
     """Add the options of `loadrun audit`."""
     p = Parser(
         prog="loadrun audit",
-        description="Replay files with weights negated, set to zero and permuted, inputs moved by one and testcases "
-        "swapped, and tell how many of the changes that reach an output its check catches.",
-        epilog="Exit codes: 0 every check that a mutant reached caught one, 1 one caught none, 2 a file cannot be read "
-        "or run, 3 no mutant reached a check, or a check does not pass without any.",
+        description="Replay files with single elements of weights made wrong, and with single testcases changed, and "
+        "tell how many of these mutants the checks catch. The score of a file is how likely one wrong element is "
+        "caught, times the share of testcase mutants that are.",
+        epilog="Exit codes: 0 every check caught a mutant, 1 one caught none or a score is 0, 2 a file cannot be read "
+        "or run, 3 there is no check, or one does not pass without any change.",
     )
     p.add_argument("files", nargs="+", metavar="FILE.mge")
     p.add_argument(
-        "--mutants", metavar="N", type=int, default=20, help="at most N of each kind for a file (20)"
+        "--mutants", metavar="N", type=int, default=60, help="how many weight elements are made wrong (60)"
+    )
+    p.add_argument(
+        "--budget",
+        metavar="SECONDS",
+        type=seconds,
+        default=60.0,
+        help="try no more mutants of a file after that (60)",
     )
     p.add_argument("--seed", type=seed, default=0, help="seed that draws the weights (default 0)")
     add_engine_options(p)
@@ -37,7 +46,7 @@ def parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    """Audit the files; 1 when a check caught nothing."""
+    """Audit the files; 1 where a check caught nothing."""
     p = parser()
     args = p.parse_args(argv)
     options = p.record(
@@ -53,25 +62,54 @@ def main(argv: list[str]) -> int:
     if scores:
         print(table([_row(path, s) for path, s in found.scores], _HEADERS, right=(2, 3, 4)))
         print()
-    silent = sum(s.reason is not None for s in scores)
-    whole = sum(bool(s.mutants) and not s.passed and s.reason is None for s in scores)
-    nothing = sum(bool(s.mutants) and not s.caught for s in scores)
+    for path, audited in found.files:
+        for line in _about(path, audited):
+            print(line)
+    silent = sum(s.reason not in (None, NO_CHECK) for s in scores)
     outputs = f"{len(scores)} output{'s' * (len(scores) != 1)}"
-    without = f", {silent} that do not pass without any" if silent else ""
-    print(f"{outputs}, {whole} with a check that catches every mutant, {nothing} that catch none{without}")
+    without = f", {silent} that do not pass without any change" if silent else ""
+    values = [a.whole.value for _, a in found.files if a.whole.value is not None]
+    lowest = f"lowest score {_percent(min(values))}" if values else "no score"
+    print(f"{len(found.files)} file{'s' * (len(found.files) != 1)}, {outputs}: {lowest}{without}")
     return found.exit_code
 
 
+def _about(path: str, audited: FileAudit) -> list[str]:
+    """Describe the score of a file in a line, and what lowers it in one each."""
+    whole = audited.whole
+    if whole.value is None or whole.interval is None:
+        why = (
+            "no mutant was tried in the time there was"
+            if audited.cut
+            else "there are no checks with testcases"
+        )
+        return [f"{clean(path, 200)}: no score, {why}"]
+    low, high = whole.interval
+    caught, count = whole.caught_of((ELEMENT,))
+    sure = "" if low == high else f" ({_percent(low)[:-2]} to {_percent(high)} with 95 % confidence)"
+    right, cases = whole.caught_of(CASE_KINDS)
+    tested = f"{audited.testcases} testcase{'s' * (audited.testcases != 1)}"
+    lines = [
+        f"{clean(path, 200)}: score {_percent(whole.value)}{sure}",
+        f"  {caught} of {count} wrong weight elements caught, drawn from {whole.elements}; "
+        f"{right} of {cases} mutants of {tested} caught" + ("; the time was up" if audited.cut else ""),
+    ]
+    return lines + [f"  {clean(said, 300)}" for said in audited.findings]
+
+
+def _percent(share: float) -> str:
+    """Show a share in whole percent, 100 only where it is all."""
+    return f"{min(round(100 * share), 99) if share < 1 else 100} %"
+
+
 def _row(path: str, s: Score) -> tuple[str, ...]:
-    missed = ", ".join(f"{n} {what}" for what, n in s.passed.items())
-    if s.reason:
-        missed = f"({s.reason}) {missed}"
-    score = "-" if s.value is None else f"{100 * s.value:.0f} %"
+    missed = [f"{n} {what} passed" for what, n in s.passed.items()]
+    missed += [f"{n} {what} changed nothing" for what, n in s.unmoved.items()]
     return (
         clean(path),
         clean(s.output),
         str(s.mutants),
         str(sum(s.caught.values())),
-        score,
-        clean(missed, 160),
+        "-" if s.value is None else _percent(s.value),
+        clean(f"({s.reason}) " * bool(s.reason) + ", ".join(missed), 160),
     )

@@ -8,11 +8,11 @@ import sys
 
 from ..base.files import check_targets, replacing
 from ..base.text import clean
-from ..engines import split_engines
 from ..replay.options import ProfileOptions
 from ..replay.profiling import profile_file
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons
 from ..verify.bench.files import BenchOptions, bench_files
+from .engines import engine_list
 from .groups import Parser, model_files, seed, whole
 from .models import add_model_options, model_options
 from .observe import add_profile_options
@@ -25,12 +25,12 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun bench",
         description="Time models: loading, the first run, the steady state. Several models take turns.",
-        epilog="Exit codes: 0 measured; 1 a check failed, or slower than --max-slowdown allows; 2 a bad file or "
-        "bad usage; 3 the baseline lacks a model.",
+        epilog="Exit codes: 0 measured; 1 a check failed, or slower than --max-slowdown allows; 2 a bad file (the "
+        "others are measured) or bad usage; 3 the baseline lacks a model.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     p.add_argument(
-        "--engine", type=split_engines, default=["reference"], metavar="X,Y", help="engines to compare"
+        "--engine", type=engine_list, default=["reference"], metavar="X,Y", help="engines to compare"
     )
     p.add_argument(
         "--threads", type=_numbers, default=[None], metavar="1,2", help="numbers of threads to compare"
@@ -41,6 +41,13 @@ def parser() -> Parser:
         default=[None],
         metavar="1,8",
         help="batches to compare: axis 0 of the inputs of one testcase",
+    )
+    p.add_argument(
+        "--streams",
+        type=_counts,
+        default=[1],
+        metavar="1,4",
+        help="passes at once, each with an engine and its part of the threads: passes a second (default 1)",
     )
     p.add_argument(
         "--testcase", type=whole, metavar="N", help="run this testcase alone (default: all in turn)"
@@ -88,6 +95,10 @@ def main(argv: list[str]) -> int:
     written = {"--json": args.json, "--html": args.html, "--save-baseline": args.save_baseline}
     check_targets({**written, "--profile": args.profile, "--perfetto": args.perfetto}, files)
     found = bench_files(files, options, done=_progress)
+    for failed in found.failures:
+        print(f"error: {clean(failed.message, 500)}", file=sys.stderr)
+    if not found.measurements:
+        return found.exit_code
     print(benchmark_table(found.measurements), file=out)
     for line in comparisons(found.measurements):
         print(line, file=out)
@@ -100,6 +111,7 @@ def main(argv: list[str]) -> int:
         testcase=args.testcase,
         seed=args.seed,
         read=options,
+        engine=found.measurements[0].subject.engine,
     )
     for target in filter(None, (args.json, args.save_baseline)):
         _write(target, json.dumps(benchmark_json(found.measurements, found.warnings)))
@@ -133,6 +145,13 @@ def _numbers(text: str) -> list[int | None]:
     if not all(p.isascii() and p.isdigit() and int(p) for p in parts):
         raise argparse.ArgumentTypeError(f"expected whole numbers such as 1,2, found {text!r}")
     return [int(p) for p in parts]
+
+
+def _counts(text: str) -> list[int | None]:
+    found = _numbers(text)
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"expected numbers of at least 1 such as 1,4, found {text!r}")
+    return found
 
 
 def _seconds(text: str) -> float:

@@ -14,10 +14,11 @@ def parser() -> Parser:
     """Add the options of `loadrun compare`."""
     p = Parser(
         prog="loadrun compare",
-        description="Compare two reports that `loadrun --json` wrote: what newly fails, is mended, has a greater error "
-        "or another tolerance, was fed other inputs, is another model or is slower.",
-        epilog="Exit codes: 0 nothing is for the worse, 1 something newly fails, is missing or has a greater "
-        "tolerance, or a report is of a run that was cut, 2 bad usage, 3 the reports have no output in common.",
+        description="Compare two reports of `loadrun --json`, or of `loadrun bench --json`: what newly fails, is "
+        "mended, has a greater error or another tolerance, was fed other inputs, is another model or is slower.",
+        epilog="Exit codes: 0 nothing is for the worse, 1 something newly fails, is missing, has a greater "
+        "tolerance or is slower (bench), or a report is of a run that was cut, 2 bad usage, "
+        "3 the reports have no output in common.",
     )
     p.add_argument("old", metavar="OLD.json")
     p.add_argument("new", metavar="NEW.json")
@@ -25,7 +26,10 @@ def parser() -> Parser:
         "--growth", metavar="X", type=float, default=2.0, help="report errors that are X times larger (2)"
     )
     p.add_argument(
-        "--slower", metavar="X", type=float, default=1.5, help="report runs that take X times longer (1.5)"
+        "--slower",
+        metavar="X",
+        type=float,
+        help="report runs that take X times longer (1.5; 1.1 for reports of bench, where that fails)",
     )
     return p
 
@@ -39,7 +43,6 @@ def main(argv: list[str]) -> int:
         rows = [(c.kind, *map(clean, (c.file, c.testcase, c.output, c.before, c.now))) for c in found.changes]
         print(table(rows, ("change", "file", "testcase", "output", "before", "now"), right=(2,)))
         print()
-    print(
-        f"{found.common} outputs in both reports, {len(found.changes)} changes, {found.bad} of them for the worse"
-    )
+    both = f"{found.common} {found.things} in both reports"
+    print(f"{both}, {len(found.changes)} changes, {found.bad} of them for the worse")
     return found.exit_code

@@ -9,7 +9,7 @@ from ..base.errors import UsageError
 from ..base.text import clean
 from ..compare.codes import EXIT_PASS
 from ..onnx.converting import Converted, ConvertOptions, convert_file
-from ..onnx.exporting import Exported
+from ..onnx.exported import Exported
 from ..report.text import table
 from .groups import Parser, target
 from .inputs import add_dump_option
@@ -30,6 +30,12 @@ def parser() -> Parser:
     p.add_argument("target", metavar="B", type=target, help="the file to write")
     p.add_argument(
         "--format", choices=("FBS_V2", "FBS"), help="version of a .mge file (default that of A, or FBS_V2)"
+    )
+    p.add_argument(
+        "--narrow",
+        action="store_true",
+        help="for a .mge file: "
+        "int64 and the like become int32 and float64 float32 even where that changes values; the record says so",
     )
     add_dump_option(p)
     add_model_options(p)

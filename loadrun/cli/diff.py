@@ -43,7 +43,10 @@ def parser() -> Parser:
     add_dump_option(p)
     add_input_options(p, "--input")
     p.add_argument(
-        "--testcase", metavar="N", type=whole, default=0, help="which testcase's inputs to take (default 0)"
+        "--testcase",
+        metavar="N",
+        type=whole,
+        help="which testcase's inputs to take (default: each, up to the first on which something differs)",
     )
     p.add_argument(
         "--tolerance",

@@ -13,7 +13,7 @@ from ..engines.registry import NAMES
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["add_engine_options", "all_chosen"]
+__all__ = ["add_engine_options", "all_chosen", "engine_list"]
 
 
 def add_engine_options(
@@ -31,7 +31,7 @@ def add_engine_options(
         g.add_argument(
             "--engine",
             metavar="NAME[,NAME...]",
-            type=_engines,
+            type=engine_list,
             action="append",
             help=f"{what}; several, with commas or repeated, are compared",
         )
@@ -75,7 +75,8 @@ def _engine(text: str) -> str:
         raise argparse.ArgumentTypeError(str(e)) from None
 
 
-def _engines(text: str) -> list[str]:
+def engine_list(text: str) -> list[str]:
+    """Read names of engines with commas between them."""
     try:
         return split_engines(text)
     except UsageError as e:

@@ -21,6 +21,7 @@ __all__ = [
     "add_limit_options",
     "model_files",
     "progress",
+    "seconds",
     "seed",
     "target",
     "whole",
@@ -52,7 +53,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **kwargs)
         self._given: list[str] = []
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    # The argparse of a type checker has overloads here, with types of its own.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # noqa: ANN401
         """Parse as argparse does, and keep the arguments for the hints of errors."""
         self._given = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)
@@ -126,7 +128,7 @@ def add_limit_options(p: argparse._ActionsContainer, what: str) -> None:
     Args:
         what: what ``--timeout`` does, for the help.
     """
-    p.add_argument("--timeout", metavar="SECONDS", type=_seconds, help=what)
+    p.add_argument("--timeout", metavar="SECONDS", type=seconds, help=what)
     p.add_argument(
         "--max-memory",
         metavar="BYTES",
@@ -135,7 +137,8 @@ def add_limit_options(p: argparse._ActionsContainer, what: str) -> None:
     )
 
 
-def _seconds(value: str) -> float:
+def seconds(value: str) -> float:
+    """Read a duration."""
     try:
         number = float(value)
     except ValueError:

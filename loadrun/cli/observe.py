@@ -20,7 +20,9 @@ def add_observing_options(p: Parser) -> None:
         _add(changed, name, action="store_true", help=by_name(name).what)
     _add(changed, "batch_size", metavar="N", type=whole, help="repeat or cut testcases along axis 0")
     _add(changed, "threads", metavar="N", type=whole, help="use this many threads (default: all processors)")
-    seen = p.add_argument_group("what operators do (the first file, run once more on the reference engine)")
+    seen = p.add_argument_group(
+        "what operators do (the first file, run once more; values on the reference engine)"
+    )
     _add(seen, "io_dump", metavar="FILE", help="print every variable of every testcase")
     _add(
         seen,

@@ -185,6 +185,11 @@ def _file_options(p: Parser) -> None:
     )
     g.add_argument("--user-info", metavar="TEXT", help="text to store as metadata")
     g.add_argument("--no-metadata", action="store_true", help="leave the metadata out")
+    g.add_argument(
+        "--narrow",
+        action="store_true",
+        help="int64 and the like become int32 and float64 float32 even where that changes values; the record says so",
+    )
     g.add_argument("--append", action="store_true", help="put the dump behind what OUT.mge holds")
     g.add_argument("--strip-info-file", metavar="FILE", help="JSON file for the operators and dtypes in use")
     g.add_argument(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TextIO
 
+from ..base.configuration import Configuration, find_configuration, read_configuration
 from ..base.text import clean
 from ..compare.policy import parse_all
 from ..replay.options import RunOptions
@@ -71,11 +73,17 @@ def parser() -> Parser:
         "--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3"
     )
     checks.add_argument(
+        "--fail-on-weak",
+        action="store_true",
+        help="a check that could not fail on the testcases (zeros would pass as well) is not compared: exit with 3",
+    )
+    checks.add_argument(
         "--explain",
         action="store_true",
         help="run the first failing testcase beside float64, or an engine that fails beside the reference engine, and "
         "say where they part",
     )
+    _add_choosing_options(p)
     _add_running_options(p)
     add_engine_options(p, several=True)
     add_model_options(p)
@@ -94,7 +102,7 @@ def parser() -> Parser:
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        help="colours; auto (the default): on a terminal, unless NO_COLOR is set",
+        help="colours; auto (the default): on a terminal or with FORCE_COLOR, unless NO_COLOR is set",
     )
     return p
 
@@ -131,6 +139,72 @@ def _add_running_options(p: Parser) -> None:
         "--warmup-iter", metavar="N", type=whole, default=1, help="untimed runs before them (default 1)"
     )
     add_copy_option(running)
+
+
+def _add_choosing_options(p: Parser) -> None:
+    """Add what says which files and testcases are run."""
+    group = p.add_argument_group("which files are run")
+    group.add_argument(
+        "-k", dest="keyword", metavar="WORDS", help='files with words in their names: "resnet and not quant"'
+    )
+    group.add_argument(
+        "--testcase", dest="testcases", metavar="0,3-5", type=_numbers, help="replay these testcases alone"
+    )
+    group.add_argument(
+        "--last-failed",
+        metavar="REPORT",
+        help="files that did not pass in a report of --json or --json-lines",
+    )
+    group.add_argument(
+        "--resume",
+        action="store_true",
+        help="leave out files that the report of --json-lines tells of already, and go on with it",
+    )
+    group.add_argument("--shard", metavar="I/N", type=_shard, help="every N-th file, beginning with the I-th")
+    group.add_argument(
+        "--retries",
+        metavar="N",
+        type=whole,
+        default=0,
+        help="run a file that does not pass up to N times again; one that passes then is told as flaky",
+    )
+    group.add_argument(
+        "--config",
+        metavar="FILE",
+        help="what a project says of its files (default: loadrun.toml or tool.loadrun in pyproject.toml, from here up)",
+    )
+    group.add_argument("--no-config", action="store_true", help="look at no such file")
+
+
+def _configuration(file: str | None, none: bool, engines: bool) -> Configuration | None:
+    """Read the configuration; engines that the command names take the place of configured ones."""
+    if none:
+        return None
+    found = find_configuration() if file is None else read_configuration(file)
+    return found.without_engines() if found is not None and engines else found
+
+
+def _shard(text: str) -> tuple[int, int]:
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal()):
+        raise argparse.ArgumentTypeError(f"expected I/N such as 1/4, found {text!r}")
+    return int(number), int(count)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Read numbers and ranges.
+
+    >>> _numbers("0,3-5")
+    (0, 3, 4, 5)
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        ends = first, last if dash else first
+        if not all(n.isascii() and n.isdigit() and len(n) < 9 for n in ends):
+            raise argparse.ArgumentTypeError(f"expected numbers of testcases such as 0,3-5, found {text!r}")
+        found += range(int(ends[0]), int(ends[1]) + 1)
+    return tuple(dict.fromkeys(found))
 
 
 def _add_report_options(p: Parser) -> None:
@@ -180,6 +254,8 @@ def main(argv: list[str]) -> int:
         engines=all_chosen(args.engine, args.strict_engine, args.cache),
         policies=parse_all(args.check or ()),
         optimize=optimizations(vars(args)),
+        command=shlex.join(["loadrun", *argv]),
+        configuration=_configuration(args.config, args.no_config, args.engine is not None),
         **model_options(args.input_shape, args.constant),
     )
     out = sys.stderr if "-" in (options.json, options.json_lines) else sys.stdout
@@ -222,6 +298,8 @@ class _RunDisplay:
         if dump.timing is not None and out is not None:
             print(f"  {text.timing_line(dump.timing)}", file=out)
         if dump.explanation or out is not None:
+            if self.quiet and dump.reason:
+                print(clean(file.path, 200), file=self.out)
             for line in dump.reason:
                 print(f"  {line}", file=out or self.out)
         if out is not None and not self._many:
@@ -237,13 +315,14 @@ class _RunDisplay:
 
     def _judge(self, file: FileResult, spots: list[str]) -> None:
         """Note what is told of a file at the end."""
-        if self.quiet and file.damage:
-            print(clean(file.path, 200), *map(text.warning, file.damage), sep="\n", file=self.out)
+        told = [*file.damage, *(w for w in file.weak if w not in file.missed)]
+        if self.quiet and told:
+            print(clean(file.path, 200), *map(text.warning, told), sep="\n", file=self.out)
         if file.good:
             return
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
         if file.message:
-            said.append(clean(file.message.splitlines()[0], 300))
+            said.append(clean(" ".join(line.strip() for line in file.message.splitlines()), 500))
         said += file.missed
         if file.verdict is Verdict.NOT_COMPARED and not file.passed:
             said.append("nothing was compared")
@@ -261,11 +340,13 @@ class _RunDisplay:
         left = len(run.paths) - run.done
         if self._failing and run.options.fail_fast and left > 0:
             print(f"{left} more files were not run (--fail-fast)", file=self.out)
+        for path, why in run.skipped.items():
+            print(f"skipped: {clean(path, 200)}: {clean(why, 200)}", file=self.out)
         print(text.summary(run.files), file=self.out)
 
 
 def _note(result: Result, spots: list[str]) -> None:
-    """Where a result fails or was not compared, in few words."""
+    """Say in few words where a result fails or was not compared."""
     case = "" if result.index is None else f"testcase {result.index}"
     if result.choice is not None:
         case = f"{case} {clean(result.choice, 60)}".lstrip()

@@ -157,7 +157,7 @@ class FileProgress:
         self.testcase(0, 0)
 
     def testcase(self, done: int, total: int) -> None:
-        """A testcase of the present file was done."""
+        """Count a testcase of the present file."""
         now = time.monotonic()
         if not sys.stderr.isatty() or now - self._started < 1 or now - self._last < 0.2:
             return
@@ -165,7 +165,7 @@ class FileProgress:
         print(f"\r\x1b[K{self.line(now - self._started, done, total)}", end="", file=sys.stderr, flush=True)
 
     def line(self, seconds: float, done: int, total: int) -> str:
-        """How far it is.
+        """Return how far it is.
 
         >>> progress = FileProgress(10)
         >>> progress.done, progress.bad = 4, 1

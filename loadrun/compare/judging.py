@@ -19,7 +19,7 @@ from .results import OutputResult, Verdict
 __all__ = ["ABSURD", "NARROW", "Criteria", "blind", "judge", "policy_for"]
 
 ABSURD = "its tolerance"
-"""What the reasons begin with that are about a tolerance, not about the file's check itself."""
+"""Prefix of the reasons that are about a tolerance, not about the file's check itself."""
 NARROW = {"Float16": 2.0**-10, "BFloat16": 2.0**-7}
 """Floats narrower than float32, and the machine epsilon of each."""
 _LOOSER = 4
@@ -118,10 +118,13 @@ def judge(
     if not get.size:
         return replace(shown, error=0.0, reason="the value has no elements")
     error = _judged_error(criteria, found, expect, get, own)
-    if not passes(error, tolerance):
+    shared, beyond = _shared(criteria, shown, expect, get)
+    if not passes(error, tolerance) and (shared is None or shown.by_file):
         notes = _wrapped(criteria, own, tolerance)
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
     notes = tuple(criteria.policy.violations(found, expect, get) if expect.shape == get.shape else ())
+    if shared is False:
+        notes = (beyond, *notes)
     if notes:
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
     covered = min(tolerance, math.inf if criteria.policy.covering is None else criteria.policy.covering)
@@ -130,12 +133,34 @@ def judge(
         reason = _contradicted(criteria, error, found, expect, get)
     if reason is not None:
         return replace(shown, error=error, reason=reason)
-    if criteria.policy.nan_equal and (found.expected_nan or found.expected_inf):
-        # MegEngine's check never passes there.
+    around = criteria.policy.nan_equal and (found.expected_nan or found.expected_inf)
+    if around or (shared and not passes(error, criteria.maxerr)):
+        # MegEngine's check does not pass there.
         shown = replace(shown, loosened=criteria.maxerr if looser is None else looser)
-    if found.off_by:
-        notes = (f"off by {found.off_by}: the check's tolerance is relative and lets integers drift",)
-    return replace(shown, verdict=Verdict.PASS, error=error, notes=notes)
+    return replace(
+        shown, verdict=Verdict.PASS, error=error, notes=_remarks(criteria, beyond, found, expect, get)
+    )
+
+
+def _remarks(
+    criteria: Criteria, beyond: str, found: Comparison, expect: Array, get: Array
+) -> tuple[str, ...]:
+    """Note what deserves a look although it passes."""
+    notes = [beyond] if beyond else []
+    if found.off_by and not beyond:
+        notes.append(f"off by {found.off_by}: the check's tolerance is relative and lets integers drift")
+    return (*notes, *(criteria.policy.notes(expect, get) if found.same_shape else ()))
+
+
+def _shared(criteria: Criteria, shown: OutputResult, expect: Array, get: Array) -> tuple[bool | None, str]:
+    """Tell whether few enough elements are beyond the tolerances, and how many; None where all must be within."""
+    share = criteria.policy.fraction
+    if share is None or expect.shape != get.shape:
+        return None, ""
+    # An error graph of the file's own gives one number for all elements.
+    beyond = criteria.policy.beyond(expect, get, math.inf if shown.by_file else criteria.tolerance)
+    said = f"{beyond} of {get.size} values are beyond the tolerance; fraction<={share:g} is {beyond / get.size:.3g}"
+    return beyond <= share * get.size, said if beyond else ""
 
 
 def _judged_error(

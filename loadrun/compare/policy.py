@@ -1,7 +1,9 @@
 """Policies: what an output must meet beyond the check that its file carries.
 
 A policy is written as ``prob: cosine>=0.9999, top1=1``: the name of an output, a colon, and terms that all must hold.
-Without a name it is for every output that has none of its own.
+Without a name it is for every output that has none of its own. Two terms let more through, within what they say, and
+what passes by them is said: ``fraction`` (or ``ppm``) is the share of elements that may be beyond the tolerance,
+``near_tie`` how far apart the elements may be that a ``top1`` or ``top5`` finds swapped.
 """
 
 from __future__ import annotations
@@ -15,16 +17,20 @@ import numpy as np
 
 from ..base.errors import UsageError
 from ..graph.dtypes import Array
-from . import Comparison
+from . import Comparison, errors
+from .rows import TopAgreement, divergence, top_agreement
 
 __all__ = ["Policy", "parse", "parse_all", "require_compared"]
 
-_AT_MOST = ("max_abs", "max_rel", "mean_abs", "ulp", "off_by")
-_AT_LEAST = ("cosine", "top1", "snr")
+_AT_MOST = ("max_abs", "max_rel", "mean_abs", "ulp", "off_by", "kl")
+_AT_LEAST = ("cosine", "snr", "snr_db")
+_SINGLE = ("rtol", "atol", "maxerr", "near_tie")
+_SHARES = {"fraction": 1.0, "ppm": 1e6}
+_TOP = re.compile(r"top([1-9]\d{0,3})", re.A)
 _TERM = re.compile(r"\s*(\w+)\s*(>=|<=|=)\s*(\S+)\s*", re.A)
 _KNOWN = (
-    "exact, maxerr<=X, rtol=X, atol=X, nan=equal, cosine>=X, top1>=X, snr>=X (dB), max_abs<=X, max_rel<=X, "
-    "mean_abs<=X, ulp<=N, off_by<=N"
+    "exact, maxerr<=X, rtol=X, atol=X, nan=equal, fraction<=X, ppm<=N, cosine>=X, top1>=X, top5>=X (any number), "
+    "near_tie<=X, snr_db>=X, kl<=X, max_abs<=X, max_rel<=X, mean_abs<=X, ulp<=N, off_by<=N"
 )
 
 
@@ -39,8 +45,10 @@ class Policy:
             that was asked for.
         rtol, atol: ``|expected - got| <= atol + rtol * |expected|`` for every element; one alone has the other 0.
         nan_equal: NaN agrees with NaN, and an infinity with the same one.
-        most: upper bounds of metrics of `Comparison`.
-        least: lower bounds of its metrics.
+        most: upper bounds of metrics of `Comparison`, and of ``kl``.
+        least: lower bounds of its metrics, and of the share of rows with the same k largest elements.
+        fraction: share of the elements that may be beyond the tolerances of single elements.
+        near_tie: how much smaller than expected the elements may be that come to be among the k largest.
     """
 
     text: str = ""
@@ -51,6 +59,8 @@ class Policy:
     nan_equal: bool = False
     most: Mapping[str, float] = field(default_factory=dict)
     least: Mapping[str, float] = field(default_factory=dict)
+    fraction: float | None = None
+    near_tie: float | None = None
 
     @property
     def covering(self) -> float | None:
@@ -84,28 +94,70 @@ class Policy:
         ['off_by<=3 does not hold: off_by is 4']
         """
         broken = []
-        if self.exact and not (found.equal if self.nan_equal else found.mismatches == 0):
-            broken.append(f"exact does not hold: {found.mismatches} of {found.size} values differ")
-        if self.rtol is not None or self.atol is not None:
-            outside = self._outside(expect, get)
+        if self.fraction is None:
+            if self.exact and not (found.equal if self.nan_equal else found.mismatches == 0):
+                broken.append(f"exact does not hold: {found.mismatches} of {found.size} values differ")
+            outside = found.size - int(np.count_nonzero(self._within(expect, get)))
             if outside:
                 limits = ", ".join(
                     f"{n}={getattr(self, n):g}" for n in ("rtol", "atol") if getattr(self, n) is not None
                 )
                 broken.append(f"{limits} does not hold for {outside} of {found.size} values")
         for name, limit in self.most.items():
-            broken += _bound(name, "<=", limit, getattr(found, name))
+            value = divergence(expect, get) if name == "kl" else getattr(found, name)
+            broken += _bound(name, "<=", limit, value)
         for name, limit in self.least.items():
-            broken += _bound(name, ">=", limit, found.snr_db if name == "snr" else getattr(found, name))
+            top = self._top(name, expect, get)
+            metric = getattr(found, "snr_db" if name == "snr" else name, None)
+            broken += _bound(name, ">=", limit, metric if top is None else top.share)
         return broken
 
-    def _outside(self, expect: Array, get: Array) -> int:
+    def beyond(self, expect: Array, get: Array, tolerance: float) -> int:
+        """Count the elements that a tolerance of MegEngine's measure, or one of the policy for elements, refuses.
+
+        >>> e, g = np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 3.5, 4])
+        >>> parse("fraction<=0.25").beyond(e, g, 1e-4)
+        1
+        """
+        # The file's tolerance is rounded to float32.
+        within = (errors(expect, get) <= tolerance * (1 + 1e-6)) | (self.nan_equal & _alike(expect, get))
+        within &= self._within(expect, get)
+        if self.exact:
+            within &= (expect == get) | (self.nan_equal & _alike(expect, get))
+        return int(within.size - np.count_nonzero(within))
+
+    def notes(self, expect: Array, get: Array) -> list[str]:
+        """List what passed by `near_tie`, a sentence for each term."""
+        found = []
+        for name in self.least:
+            top = self._top(name, expect, get)
+            if top is not None and top.swapped:
+                tie = f"near_tie<={self.near_tie:g}"
+                found.append(
+                    f"{name}: {top.swapped} of {top.rows} rows swap elements that nearly tie ({tie})"
+                )
+        return found
+
+    def _top(self, name: str, expect: Array, get: Array) -> TopAgreement | None:
+        """Compare the largest elements of rows; None for other terms, and where there are no such rows."""
+        k = _TOP.fullmatch(name)
+        return None if k is None else top_agreement(expect, get, int(k[1]), self.near_tie)
+
+    def _within(self, expect: Array, get: Array) -> Array:
+        """Tell of every element whether it is within `rtol` and `atol`; all are where neither is given."""
+        if self.rtol is None and self.atol is None:
+            return np.ones(expect.shape, bool)
         with np.errstate(all="ignore"):
             e, g = expect.astype(np.float64), get.astype(np.float64)
-            within = np.abs(e - g) <= (self.atol or 0.0) + (self.rtol or 0.0) * np.abs(e)
-            if self.nan_equal:
-                within |= (e == g) | (np.isnan(e) & np.isnan(g))
-        return int(within.size - np.count_nonzero(within))
+            within: Array = np.abs(e - g) <= (self.atol or 0.0) + (self.rtol or 0.0) * np.abs(e)
+        return within | _alike(expect, get) if self.nan_equal else within
+
+
+def _alike(expect: Array, get: Array) -> Array:
+    """Tell which elements are the same, NaN and infinities among them."""
+    with np.errstate(all="ignore"):
+        same: Array = (expect == get) | ((expect != expect) & (get != get))
+    return same
 
 
 def _bound(name: str, sign: str, limit: float, value: float | None) -> list[str]:
@@ -129,24 +181,33 @@ def parse(text: str) -> Policy:
     most: dict[str, float] = {}
     least: dict[str, float] = {}
     for term in text.split(","):
-        if term.strip() == "exact":
-            exact = True
-            continue
         found = _TERM.fullmatch(term)
-        if found is None:
-            raise UsageError(f"a policy consists of {_KNOWN}; found {term.strip()!r}")
-        name, sign, value = found.groups()
-        if (name, sign, value) == ("nan", "=", "equal"):
+        name, sign, value = found.groups() if found else (term.strip(), "", "")
+        if name == "exact" and not sign:
+            exact = True
+        elif (name, sign, value) == ("nan", "=", "equal"):
             nan_equal = True
-        elif name in ("rtol", "atol", "maxerr") and sign != ">=":
+        elif name in _SHARES and sign in ("<=", "="):
+            single["fraction"] = min(single.get("fraction", 1.0), _share(term, value, _SHARES[name]))
+        elif name in _SINGLE and sign in ("<=", "="):
             single[name] = _bound_of(term, value)
-        elif name in _AT_MOST and sign != ">=":
+        elif name in _AT_MOST and sign in ("<=", "="):
             most[name] = _bound_of(term, value)
-        elif name in _AT_LEAST and sign != "<=":
+        elif (name in _AT_LEAST or _TOP.fullmatch(name)) and sign in (">=", "="):
             least[name] = _bound_of(term, value)
         else:
             raise UsageError(f"a policy consists of {_KNOWN}; found {term.strip()!r}")
+    if "near_tie" in single and not any(map(_TOP.fullmatch, least)):
+        raise UsageError(f"near_tie is about the largest elements; add top1=1 or top5=1 to {text.strip()!r}")
     return Policy(text.strip(), exact, nan_equal=nan_equal, most=most, least=least, **single)
+
+
+def _share(term: str, value: str, whole: float) -> float:
+    """Read a share of the elements, given as so many of a whole."""
+    share = _bound_of(term, value) / whole
+    if share >= 1:
+        raise UsageError(f"{term.strip()!r} lets every value pass; a share of elements is below 1")
+    return share
 
 
 def _bound_of(term: str, value: str) -> float:

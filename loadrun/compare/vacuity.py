@@ -90,6 +90,11 @@ class ImpostorWatch:
         own = self.errors.get(name)
         if own is not None:
             return passes(own(expect, whole), self.maxerr[name])
+        policy = self.policies.get(name) or Policy()
+        if policy.fraction is not None:
+            if policy.beyond(expect, whole, self.maxerr[name]) > policy.fraction * expect.size:
+                return False
+            return not policy.violations(compare(expect, whole), expect, whole)
         if expect.size > _SAMPLE:
             places = np.linspace(0, expect.size - 1, _SAMPLE).astype(np.intp)
             at = np.unravel_index(places, expect.shape)
@@ -97,8 +102,7 @@ class ImpostorWatch:
                 return False
         if not passes(float(assert_equal_error(expect, whole)), self.maxerr[name]):
             return False
-        policy = self.policies.get(name)
-        return policy is None or not policy.violations(compare(expect, whole), expect, whole)
+        return not policy.violations(compare(expect, whole), expect, whole)
 
     def before(self, expects: Mapping[str, Array]) -> None:
         """Take the expected values of the testcase that another watch saw last, to compare the next ones with."""

@@ -7,6 +7,7 @@ import os
 from array import array
 from collections.abc import Mapping, Sequence
 from struct import unpack_from
+from types import ModuleType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from ..base.errors import FormatError, UsageError
@@ -15,10 +16,6 @@ from ..base.registry import resolve
 from ..compare.recorded import header, record_at, record_damage
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
-from . import v1, v2
-from .history import release
-from .record import input_order
-from .repeated import Reader
 
 __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
 
@@ -145,7 +142,7 @@ def _is_onnx(data: memoryview, path: str) -> bool:
     return (path.lower().endswith(".onnx") and len(data) > 0) or _looks_like_onnx(data)
 
 
-def _load_onnx(*args: Any, **options: Any) -> Bundle:
+def _load_onnx(*args: object, **options: Any) -> Bundle:
     """Read an ONNX model; see `loadrun.onnx.loading.load_model`."""
     load_model = resolve("loadrun.onnx.loading:load_model")
     try:
@@ -172,7 +169,10 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
             found = record_at(data[end:])
             if found is not None and (owner := _owner(found, bundles)) is not None:
                 owner.record, owner.damage = found, _damage_in(found)
+                from .record import input_order, narrowings  # for start-up
+
                 owner.graph.input_order = input_order(found)
+                owner.warnings += narrowings(found)
                 end += len(found)
                 continue
             if _kind(data[end:]) is None:
@@ -259,7 +259,7 @@ def _kind(data: memoryview) -> str | None:
         return "container"
     if head[:4] == b"MGBC" and not any(head[4:8]):
         return "v1"
-    if head[8:12] == v2.IDENTIFIER:
+    if head[8:12] == b"mgv2":
         return "v2"
     return "v1" if head[:4] == b"MGBS" else None
 
@@ -288,6 +288,8 @@ def _read_version(data: memoryview, base: int, path: str) -> Bundle:
         edges.append(pos)
     bundle = _finish(Bundle(graph, path=path, size=pos, is_container=True))
     names = [v.name or "" for v in graph.inputs]
+    from .repeated import Reader  # for start-up
+
     reader = Reader()
 
     def read(i: int) -> Testcase:
@@ -316,6 +318,8 @@ def _finish(bundle: Bundle) -> Bundle:
             )
         seen.add(var.name)
     if graph.mge_version > _KNOWN_MGE_VERSION:
+        from .history import release  # for start-up
+
         bundle.warnings.append(
             f"written by MegEngine {release(graph.mge_version)}, newer than any known release"
         )
@@ -325,12 +329,13 @@ def _finish(bundle: Bundle) -> Bundle:
 
 
 def _graph(data: memoryview, base: int) -> Graph:
-    reader = v2 if _require_kind(data, base) == "v2" else v1
+    reader = _reader(data, base)
     # Reading makes many objects and no garbage, so a collection in between only costs time.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return reader.read(data, base)
+        graph: Graph = reader.read(data, base)
+        return graph
     finally:
         if collecting:
             gc.enable()
@@ -342,7 +347,18 @@ def stored_tensors(data: memoryview) -> list[StoredTensor]:
 
 
 def _size(data: memoryview, base: int) -> int:
-    return (v2 if _require_kind(data, base) == "v2" else v1).size(data, base)
+    return int(_reader(data, base).size(data, base))
+
+
+def _reader(data: memoryview, base: int) -> ModuleType:
+    """Import the reader of the version; a replay needs one of them, or none."""
+    if _require_kind(data, base) == "v2":
+        from . import v2  # for start-up
+
+        return v2
+    from . import v1  # for start-up
+
+    return v1
 
 
 def _require_kind(data: memoryview, base: int) -> str:

@@ -134,7 +134,7 @@ class Builder:
 def _layout(
     n_slots: int, kept: tuple[tuple[int, str], ...], end: int
 ) -> tuple[Struct, int, bytes, list[tuple[int, int]], int]:
-    """How a table with these fields lies in front of `end` bytes, counted modulo the widest alignment.
+    """Lay out a table with these fields in front of `end` bytes, counted modulo the widest alignment.
 
     Returns:
         Its layout: first the way to its vtable, then the fields from the last to the first. Its size and vtable.

@@ -7,7 +7,7 @@ or number for something else; here the release that the file names decides. Rele
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any
 
 from ..graph.params import (
@@ -73,7 +73,7 @@ def upgrade(kind: type[Record], values: dict[str, Any]) -> Record:
     return kind(**values)
 
 
-def member(enum: type[Any], raw: int, mge_version: int) -> Any:
+def member(enum: type[Any], raw: int, mge_version: int) -> IntEnum | IntFlag:
     """Return the enum member that a number stood for in that release.
 
     Raises:
@@ -96,7 +96,7 @@ def member(enum: type[Any], raw: int, mge_version: int) -> Any:
         raise ValueError(f"value {raw} is unknown; this loadrun knows {listed}") from None
 
 
-def number(value: Any, mge_version: int) -> int:
+def number(value: IntEnum | IntFlag, mge_version: int) -> int:
     """Return the number that an enum member had in that release: the inverse of `member`.
 
     Raises:
@@ -131,7 +131,7 @@ def _names(enum: type[Any], mge_version: int) -> tuple[str, ...] | None:
     return None
 
 
-def _enum_member(enum: type[IntEnum], names: tuple[str, ...], raw: int) -> Any:
+def _enum_member(enum: type[IntEnum], names: tuple[str, ...], raw: int) -> IntEnum:
     if raw >= len(names):
         raise ValueError(f"value {raw} is unknown; this release had 0 to {len(names) - 1}")
     if names[raw] not in enum.__members__:

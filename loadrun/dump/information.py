@@ -36,7 +36,7 @@ def _name_of(kind: type) -> tuple[str, str] | None:
     return ("megengine.module", kind.__name__) if getattr(modules, kind.__name__, None) is kind else None
 
 
-def information(value: Any) -> bytes:
+def information(value: object) -> bytes:
     """Return ``user_info`` as a dump keeps it: a pickle in MegEngine's terms where these suffice."""
     try:
         return pickled(value, _name_of)
@@ -66,7 +66,7 @@ def _chose(options: InferenceOptions, flag: str) -> bool:
     return bool(getattr(options, name) == getattr(with_it, name))
 
 
-def _user_info(raw: bytes | None) -> Any:
+def _user_info(raw: bytes | None) -> object:
     if raw is None:
         return None
     try:

@@ -50,6 +50,8 @@ class DumpOptions:
         strip_info_file: a JSON file, or an open one, that gets the operator types, dtypes and modes in use.
         append_json: whether that file's lists are extended instead of replaced.
         append: whether the dump is put behind what the file holds.
+        narrow: whether int64 and the like become int32, and float64 float32, even where that changes values; the
+            record says so. Without it writing is refused there.
 
     >>> DumpOptions(dump_format="FBS", keep_var_name=0).keep_opr_name is None
     True
@@ -68,6 +70,7 @@ class DumpOptions:
     strip_info_file: str | os.PathLike[str] | TextIO | None = None
     append_json: bool = False
     append: bool = False
+    narrow: bool = False
 
     def __post_init__(self) -> None:
         if self.dump_format not in (None, *FORMATS):
@@ -99,6 +102,7 @@ class DumpOptions:
             strip_info_file=self.strip_info_file,
             append_json=self.append_json,
             append=self.append,
+            narrow=self.narrow,
         )
         if self == unchanged:
             return graph

@@ -28,6 +28,7 @@ __all__ = [
     "input_order",
     "intermediates_at",
     "moved",
+    "narrowings",
     "numbered",
     "tensor_digest",
 ]
@@ -41,6 +42,22 @@ def input_order(record: memoryview) -> tuple[str, ...]:
         # What is wrong with a record is for `verify` to say.
         return ()
     return tuple(n for n in found if isinstance(n, str)) if isinstance(found, list) else ()
+
+
+def narrowings(record: memoryview) -> list[str]:
+    """Return what a record says of dtypes that were narrowed although that changes values, as sentences."""
+    try:
+        found = header(record).get("narrowed")
+    except FormatError:
+        return []
+    if (
+        not isinstance(found, dict)
+        or found.get("asked") is not True
+        or not isinstance(found.get("dtypes"), dict)
+    ):
+        return []
+    pairs = ", ".join(f"{wide} as {narrow}" for wide, narrow in found["dtypes"].items())
+    return [f"narrowed when it was written, as --narrow asks: {pairs}; values may not be those of the model"]
 
 
 def intermediates_at(record: object, testcase: int) -> list[list[float | None]] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from math import isfinite
 from struct import Struct
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from ..graph.dtypes import DType, plain
 from ..graph.params import AxisDesc, DTypeEnum, DTypeScalar, IndexItem, Record, RecordField
@@ -79,7 +79,7 @@ def _is_flat(code: int) -> bool:
     return not any(f.wire.startswith("[") for f in Record.by_code[code].fields())
 
 
-def _field(t: Table, slot: int, f: RecordField, kind: type[Record], mge_version: int) -> Any:
+def _field(t: Table, slot: int, f: RecordField, kind: type[Record], mge_version: int) -> object:
     if f.enum is not None:
         raw = t.integer(slot, f.wire, int(f.default))
         try:
@@ -99,7 +99,7 @@ def _field(t: Table, slot: int, f: RecordField, kind: type[Record], mge_version:
 
 
 def read_params(t: Table, slots: tuple[int, int, int, int], mge_version: int) -> tuple[Record, ...]:
-    """All parameter records of an operator; `slots` are tag, table, additional tags, additional tables."""
+    """Read all parameter records of an operator; `slots` are tag, table, additional tags, additional tables."""
     found = []
     code = t.integer(slots[0], "ubyte")
     first = t.table(slots[1])

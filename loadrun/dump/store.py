@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from struct import pack
-from typing import Any, BinaryIO
+from typing import IO, BinaryIO
 
 from ..base.errors import FormatError, UsageError
 from ..base.files import replacing, temporary
@@ -15,6 +16,7 @@ from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, Testcase
 from .appending import ExistingFile
 from .container import MAGIC, stored_tensors
+from .narrowing import Narrowing
 from .options import DumpOptions, DumpResult, summary, update_strip_info
 from .record import RecordWriter, moved, numbered
 from .repeated import RepeatedWriter
@@ -63,12 +65,25 @@ def save(
             raise FormatError(f"format {format!r} is unknown; known are 'FBS_V2' and 'FBS'")
         options = DumpOptions(**{**vars(options), "dump_format": format})
     bundle = source.lasting() if isinstance(source, Bundle) else Bundle(source)
+    narrowing = Narrowing.of(bundle.graph, options.narrow)
+    extra: dict[str, object] = {}
+    if narrowing is not None:
+        cases = bundle.testcases if testcases is None else testcases
+        held = narrowing.sized(cases) if isinstance(cases, Sequence) else narrowing.cases(cases)
+        bundle = replace(bundle, graph=narrowing.written)
+        if testcases is None:
+            bundle.testcases = held  # type: ignore[assignment]
+        else:
+            testcases = held
+        extra = narrowing.record
     graph = options.apply(bundle.graph)
     before = ExistingFile.of(target) if options.append else None
     with _opened(target, options.append and before is None, beside=inspect is not None) as file:
         for dump in before.dumps if before is not None else ():
             file.file.write(dump)
-        content_hash, count = _write(file, bundle, graph, options.format_of(bundle.graph), testcases, before)
+        content_hash, count = _write(
+            file, bundle, graph, options.format_of(bundle.graph), testcases, before, extra
+        )
         if inspect is not None and os.path.isfile(file.file.name):
             file.file.flush()
             inspect(file.file.name)
@@ -80,7 +95,7 @@ def save(
 class _Counted:
     """A file to write to that counts the bytes."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self.file = file
         self.total = 0
         self.tell: Callable[[], int] = file.tell
@@ -106,10 +121,11 @@ def _write(
     kind: str,
     testcases: Iterable[Testcase] | None,
     before: ExistingFile | None,
+    extra: Mapping[str, object],
 ) -> tuple[int, int]:
     """Write container, testcases and records; return the graph's hash and the number of testcases."""
     cases: Iterable[Testcase] = bundle.testcases if testcases is None else testcases
-    announced = len(cases) if isinstance(cases, Sized) else None
+    announced = len(cases) if isinstance(cases, Sequence) else None
     container = bundle.is_container or testcases is not None or bool(announced)
     count_at = file.tell() + len(MAGIC) if announced is None else 0
     if container:
@@ -121,7 +137,7 @@ def _write(
     data, content_hash = dump_and_hash(graph, format=kind)
     file.write(data)
     del data
-    with _record(bundle, graph, before, kept=testcases is None) as record:
+    with _record(bundle, graph, before, extra, kept=testcases is None) as record:
         count = _write_testcases(file, cases, graph, kind, record)
         if container and announced is None:
             file.patch(count_at, pack("<I", count))
@@ -140,11 +156,11 @@ def _write(
 
 @contextmanager
 def _record(
-    bundle: Bundle, graph: Graph, before: ExistingFile | None, *, kept: bool
+    bundle: Bundle, graph: Graph, before: ExistingFile | None, extra: Mapping[str, object], *, kept: bool
 ) -> Iterator[RecordWriter | None]:
     """Return what writes a new record, None where there is nothing to say or the bundle has one that is kept."""
     number = {} if before is None else {"dump": len(before.dumps)}
-    order = _order(graph)
+    order = {**_order(graph), **extra}
     about = bundle.record
     if order and not isinstance(about, Mapping) and not (kept and about is not None):
         about = {"record": 1}

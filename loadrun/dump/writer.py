@@ -24,7 +24,7 @@ _EMPTY_USER_INFO = b"\x80\x04N."
 
 
 def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
-    """One graph as the bytes of a plain dump.
+    """Write a graph as the bytes of a plain dump.
 
     >>> from loadrun.graph.dtypes import DType
     >>> from loadrun.dump import loads
@@ -71,7 +71,7 @@ def testcase_tensors(testcase: Testcase, names: Iterable[str]) -> list[StoredTen
 
 
 def testcase_graph(testcase: Testcase, names: Iterable[str]) -> Graph:
-    """The graph that stores one testcase; see `testcase_tensors`."""
+    """Build the graph that stores one testcase; see `testcase_tensors`."""
     return tensors_graph(testcase_tensors(testcase, names))
 
 

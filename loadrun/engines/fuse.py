@@ -245,6 +245,8 @@ def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]
         return []
     # What MAX and MIN make of NaN depends on the place in the whole array; only scalars work block by block.
     mode = s.call.opr.get(Elemwise).mode
+    if s.call.opr.exact:
+        return sources
     limits = mode in _BY_PLACE and sorted(sources) == [_BLOCK, _SCALAR] and prod(shape) > 1
     return [] if mode in _BY_PLACE and not limits else sources
 
@@ -253,7 +255,7 @@ def _append(items: list[_FusedStep], opr: Opr, placed: Sequence[tuple[str, int]]
     """Add an elementwise operator whose inputs come from there."""
     func, swapped = float_step(opr)
     mode = opr.get(Elemwise).mode
-    if mode not in _BY_PLACE:
+    if mode not in _BY_PLACE or opr.exact:
         items.append(_FusedStep(func, tuple(reversed(placed) if swapped else placed)))
         return
     limit = _maximum if mode is ElemwiseMode.MAX else _minimum

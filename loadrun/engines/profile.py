@@ -134,7 +134,7 @@ class _Timed:
         self.profile = profile
         self.flops = flops
 
-    def __call__(self, c: Call, *args: Array) -> Any:
+    def __call__(self, c: Call, *args: Array) -> object:
         start = perf_counter()
         kern = perf_counter()
         result = self.kernel(c, *args)

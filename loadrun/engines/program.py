@@ -18,6 +18,7 @@ from ..graph.dtypes import Array, DType, round_bfloat16
 from ..ops.catalog import types
 from ..ops.control import Branches
 from ..ops.infer import Inference, describe, misfit
+from ..ops.kernels import kernel_of
 from ..ops.op import Trait
 from ..ops.registry import Binder, Bound, Call, Kernel, ShapeCall, implementation
 
@@ -123,7 +124,7 @@ def make_step(opr: Opr, constant: Collection[int], branches: Branches) -> Step:
     )
     guard = branches.guard.get(opr.id)
     return Step(
-        implementation(opr.type).kernel,
+        kernel_of(call),
         call,
         tuple(v.id for v in inputs),
         tuple(v.id for v in opr.outputs),

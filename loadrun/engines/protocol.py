@@ -94,6 +94,7 @@ class Choice:
         spec: the name, with an argument after a colon where the engine takes one.
         strict: refuse what the engine cannot run, instead of leaving it to the reference engine.
         cache: a folder that keeps converted models.
+        profile: let the runtime's own profiler watch the runs; see `loadrun.engines.executed.Profiling`.
 
     >>> str(Choice("openvino:bf16", strict=True))
     'openvino:bf16'
@@ -102,6 +103,7 @@ class Choice:
     spec: str
     strict: bool = False
     cache: Path | None = None
+    profile: bool = False
 
     def __str__(self) -> str:
         return self.spec
@@ -115,12 +117,14 @@ class Setup(NamedTuple):
         seed: seed of the random operators.
         strict: refuse what the engine cannot run, instead of leaving it to the reference engine.
         cache: a folder that keeps converted models.
+        profile: let the runtime's own profiler watch the runs; an engine that has none need not look at it.
     """
 
     argument: str = ""
     seed: int = 0
     strict: bool = False
     cache: Path | None = None
+    profile: bool = False
 
 
 class FileFactory(Protocol):

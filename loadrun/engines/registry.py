@@ -24,6 +24,7 @@ __all__ = [
     "check_engine",
     "engine_names",
     "file_of",
+    "known_elsewhere",
     "make_engine",
     "make_file_engine",
     "make_ready",
@@ -101,6 +102,16 @@ def engine_names() -> list[str]:
     return [*NAMES, *sorted(others)]
 
 
+def known_elsewhere(engine: str) -> bool:
+    """Tell whether another process knows an engine: one that only this program registered is not known there.
+
+    >>> known_elsewhere("onnxruntime:CPU"), known_elsewhere("nobody")
+    (True, False)
+    """
+    name = engine.partition(":")[0]
+    return name in NAMES or any(e.name == name for e in _entry_points())
+
+
 def _entry_points() -> Iterable[EntryPoint]:
     from importlib.metadata import entry_points  # for start-up: it reads about every installed package
 
@@ -166,7 +177,7 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
     """
     chosen = check_engine(engine)
     name, _, argument = chosen.spec.partition(":")
-    factory, setup = _factory(name), Setup(argument, seed, chosen.strict, chosen.cache)
+    factory, setup = _factory(name), Setup(argument, seed, chosen.strict, chosen.cache, chosen.profile)
     if name in NAMES:
         return factory(graph, targets, setup)
     with blamed(name, "to take the model"):
@@ -198,7 +209,9 @@ def make_file_engine(engine: str | Choice, source: SourceFile) -> FileEngine:
     """
     chosen = check_engine(engine)
     name, _, argument = chosen.spec.partition(":")
-    return _FILE_ENGINES[name](source, Setup(argument, strict=chosen.strict, cache=chosen.cache))
+    return _FILE_ENGINES[name](
+        source, Setup(argument, strict=chosen.strict, cache=chosen.cache, profile=chosen.profile)
+    )
 
 
 def make_ready(engine: Engine, feeds: Mapping[str, Array]) -> None:

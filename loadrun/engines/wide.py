@@ -21,10 +21,10 @@ from ..base.version import __version__
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType
 from ..ops.control import find_branches
+from ..ops.formulas import FORMULAS, MOVING
 from ..ops.infer import describe, infer_dtypes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Call, Shape, ShapeCall, implementation
-from .formulas import FORMULAS, MOVING
 from .program import ABSENT, Step, make_step, mark_dying, run_step
 
 __all__ = ["Float64Engine", "WideEngine"]

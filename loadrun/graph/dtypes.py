@@ -19,7 +19,18 @@ import numpy as np
 from ..base.errors import FormatError, InputError
 from .params import DTypeEnum
 
-__all__ = ["Array", "DType", "array_dtype", "decode", "dtype_of", "encode", "nbytes", "odd", "round_bfloat16"]
+__all__ = [
+    "Array",
+    "DType",
+    "array_dtype",
+    "decode",
+    "dtype_of",
+    "encode",
+    "nbytes",
+    "numpy_array",
+    "odd",
+    "round_bfloat16",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -48,11 +59,14 @@ _STORAGE: dict[str, tuple[str, int, tuple[int, int] | None]] = {
     "QuantizedS1": ("i1", 8, (0, 1)),
     "Complex64": ("c8", 64, None),
 }
-_OTHERS = {
+_WIDE = {
     "Int64": ("i8", 64, None),
     "Uint32": ("u4", 32, None),
     "Uint64": ("u8", 64, None),
     "Float64": ("f8", 64, None),
+}
+"""Types of graphs that come from ONNX, PyTorch or numpy; narrowed where a .mge file is written."""
+_OTHERS = {
     "String": ("O", 0, None),
     **{f"Float8{n}": ("f4", 8, None) for n in ("E4M3FN", "E4M3FNUZ", "E5M2", "E5M2FNUZ", "E8M0")},
     "Float4E2M1": ("f4", 4, None),
@@ -62,7 +76,7 @@ _OTHERS = {
     "Uint2": ("u1", 2, None),
 }
 """Types of values that other runtimes give for files of their own; no graph and no dump has them."""
-_STORAGE |= _OTHERS
+_STORAGE |= _WIDE | _OTHERS
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,13 @@ class DType:
 
     @property
     def code(self) -> int:
-        """The `DTypeEnum` number of the type."""
+        """The `DTypeEnum` number of the type.
+
+        Raises:
+            FormatError: a .mge file has no such type.
+        """
+        if self.name not in DTypeEnum.__members__:
+            raise FormatError(f"a .mge file cannot hold {self.spelling}")
         return int(DTypeEnum[self.name])
 
     @cached_property
@@ -108,7 +128,16 @@ class DType:
     @cached_property
     def is_float(self) -> bool:
         """True if values are floating-point numbers."""
-        return self.name in ("Float32", "Float16", "BFloat16")
+        return self.name in ("Float32", "Float16", "BFloat16", "Float64")
+
+    @cached_property
+    def is_wide(self) -> bool:
+        """True for the types that ONNX, PyTorch and numpy have and a .mge file cannot hold.
+
+        >>> DType("Int64").is_wide, DType("Int32").is_wide
+        (True, False)
+        """
+        return self.name in _WIDE
 
     @cached_property
     def is_odd(self) -> bool:
@@ -183,6 +212,7 @@ _PLAIN = {
         "Int32": "i4",
         "Bool": "?",
         "Complex64": "c8",
+        **{n: kind for n, (kind, _, _) in _WIDE.items()},
     }.items()
 }
 
@@ -191,7 +221,7 @@ def dtype_of(array: Array) -> DType:
     """Return the plain dtype that stores a numpy array without change.
 
     Raises:
-        ValueError: MegEngine has no such type (float64 and int64 for instance).
+        ValueError: graphs have no such type (complex128 and text for instance).
 
     >>> dtype_of(np.zeros(3, "f2"))
     DType(name='Float16', scale=0.0, zero_point=0)
@@ -200,14 +230,8 @@ def dtype_of(array: Array) -> DType:
         return _PLAIN[array.dtype.newbyteorder("=")]
     except KeyError:
         raise ValueError(
-            f"MegEngine has no dtype for numpy {array.dtype}; convert to one of {', '.join(map(str, _PLAIN))}"
+            f"graphs have no dtype for numpy {array.dtype}; convert to one of {', '.join(map(str, _PLAIN))}"
         ) from None
-
-
-_OF_FILES = {
-    np.dtype(t): DType(n) for t, n in (("i8", "Int64"), ("u4", "Uint32"), ("u8", "Uint64"), ("f8", "Float64"))
-}
-"""Types that files of others have and MegEngine lacks, by how numpy holds them."""
 
 
 def is_dtype_name(name: str) -> bool:
@@ -216,9 +240,7 @@ def is_dtype_name(name: str) -> bool:
     >>> is_dtype_name("Float32"), is_dtype_name("Int64"), is_dtype_name("Float3")
     (True, True, False)
     """
-    return (
-        name in DTypeEnum.__members__ or name == "String" or any(d.name == name for d in _OF_FILES.values())
-    )
+    return name in DTypeEnum.__members__ or name == "String" or name in _WIDE
 
 
 def array_dtype(value: Array) -> DType:
@@ -229,7 +251,23 @@ def array_dtype(value: Array) -> DType:
     """
     if value.dtype.kind in "OUS":
         return DType("String")
-    return _OF_FILES.get(value.dtype) or dtype_of(value)
+    return dtype_of(value)
+
+
+def numpy_array(value: object) -> Array:
+    """Return an array; one of ml_dtypes, which numpy alone cannot compute with, in the numpy dtype that holds it.
+
+    bfloat16 and floats of 8 and 4 bits become float32, integers of 4 and 2 bits those of 8; no value changes.
+
+    >>> numpy_array([1, 2]).tolist()
+    [1, 2]
+    """
+    array = np.asarray(value)
+    name = array.dtype.name
+    if name == "bfloat16" or name.startswith(("float8_", "float4_", "float6_")):
+        return array.astype(np.float32)
+    held = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8, "uint2": np.uint8}.get(name)
+    return array if held is None else array.astype(held)
 
 
 def nbytes(shape: tuple[int, ...], dtype: DType) -> int:

@@ -104,7 +104,12 @@ class Var:
 
 @dataclass(eq=False)
 class Opr:
-    """An operator: its registered type name, parameter records, inputs, outputs and stored tensors."""
+    """An operator: its registered type name, parameter records, inputs, outputs and stored tensors.
+
+    Attributes:
+        number: its place in the file that the graph was made of, None where that is its `id`.
+        exact: whether it is computed as its definition says, see `Graph.exact`.
+    """
 
     type: str
     params: tuple[Record, ...] = ()
@@ -118,6 +123,8 @@ class Opr:
     blobs: list[bytes] = field(default_factory=list)
     version: int | None = None
     id: int = 0
+    number: int | None = None
+    exact: bool = False
 
     @property
     def param(self) -> Record:
@@ -150,6 +157,8 @@ class Opr:
             blobs=list(self.blobs),
             version=self.version,
             id=id,
+            number=self.number,
+            exact=self.exact,
         )
 
     @property
@@ -189,6 +198,9 @@ class Graph:
         metadata: the metadata table, None when the file has none.
         format: "FBS_V2" or "FBS" (version 1).
         input_order: names of inputs in the order of the function or file that the graph was made of.
+        exact: whether operators that are added are computed as their definitions say: integers wrap, NaN is kept,
+            float16 and bfloat16 round once per operator, ties to even, as in ONNX Runtime and PyTorch. Else they are
+            computed as MegEngine's kernels for x86 compute them, to the bit.
     """
 
     oprs: list[Opr] = field(default_factory=list)
@@ -204,6 +216,7 @@ class Graph:
     nr_shared_tensor: int = 0
     has_middle_tensors: bool = True
     input_order: tuple[str, ...] = ()
+    exact: bool = False
 
     def add(
         self,
@@ -229,7 +242,9 @@ class Graph:
         >>> [o.type for o in g.oprs], y.label
         (['Host2DeviceCopy', 'Elemwise'], 'y')
         """
-        opr = Opr(type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype)
+        opr = Opr(
+            type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype, exact=self.exact
+        )
         opr.comp_node = list(comp_node)
         opr.id = len(self.oprs)
         given = [*names]

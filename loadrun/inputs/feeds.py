@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.errors import InputError, UsageError
 from ..graph import StoredTensor
-from ..graph.dtypes import Array
+from ..graph.dtypes import Array, numpy_array
 from ..testcase import EXPECT, Bundle
 
 __all__ = ["DataOptions", "ModelOptions", "fit_inputs", "random_inputs"]
@@ -191,8 +191,12 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise InputError(f"the model has no input {unknown[0]!r}; its inputs are {names}")
     fed: dict[str, Array] = {}
     for name, given in inputs.items():
-        fed[name] = _fitted(name, np.asarray(given), known[name].owner.tensors[0])
+        fed[name] = _fitted(name, numpy_array(given), known[name].owner.tensors[0])
     missing = [v.name for v in bundle.inputs if v.name not in fed and v.owner.tensors[0].data is None]
+    if missing and bundle.refusal is None and len(missing) <= len(bundle.fed) - len(fed):
+        # What nothing reads may be fed, and need not.
+        read = {id(o) for o in bundle.graph.needed()}
+        missing = [v.name for v in bundle.inputs if v.name in missing and id(v.owner) in read]
     if missing:
         raise InputError(
             f"no value was given for the input {missing[0]!r}; given: {', '.join(fed) or 'none'}"

@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -270,7 +271,7 @@ def _depth(raw: bytes) -> tuple[int, bool]:
     return (int(head[1]).bit_length() if head else 0), False
 
 
-def _cv2(why: str) -> Any:
+def _cv2(why: str) -> ModuleType:
     """Import OpenCV, which images alone need.
 
     Raises:
@@ -306,7 +307,7 @@ def _decoded(raw: bytes, kind: str, path: str) -> Array:
 
 
 @contextmanager
-def _quiet(cv2: Any) -> Iterator[None]:
+def _quiet(cv2: ModuleType) -> Iterator[None]:
     """Silence OpenCV's log: it would write to standard error by itself, with bytes of the file."""
     known = getattr(getattr(cv2, "utils", None), "logging", None)
     before = known.getLogLevel() if known is not None else 0

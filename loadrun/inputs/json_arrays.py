@@ -49,7 +49,7 @@ def json_arrays(text: str) -> dict[str, Array]:
     return found
 
 
-def _array(name: str, shape: Any, kind: Any, scanner: _JsonScanner, raw: tuple[int, int]) -> Array:
+def _array(name: str, shape: object, kind: object, scanner: _JsonScanner, raw: tuple[int, int]) -> Array:
     if not isinstance(shape, list) or len(shape) > 32 or any(type(n) is not int or n < 0 for n in shape):
         raise InputError(f"{name!r:.80}: the shape must be a list of whole numbers, found {shape!r:.80}")
     if not isinstance(kind, str) or kind not in _TYPES:
@@ -120,7 +120,7 @@ class _JsonScanner:
             self.at += 1
         self.expect("}")
 
-    def value(self) -> Any:
+    def value(self) -> object:
         """Read any small value."""
         self.peek()
         try:

@@ -300,7 +300,7 @@ class _Evaluation:
         self.data = data
         self.budget = Budget(data)
 
-    def value(self, node: ast.AST) -> Any:
+    def value(self, node: ast.AST) -> object:
         """Evaluate a node; while its operands are evaluated, those that are there stay alive."""
         alive = self.budget.alive
         try:
@@ -314,7 +314,7 @@ class _Evaluation:
             reason = str(e).strip() or type(e).__name__
             raise InputError(str(self.expression.error(reason[:200], self.expression.at(node)))) from None
 
-    def _evaluate(self, node: ast.AST) -> Any:
+    def _evaluate(self, node: ast.AST) -> object:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
@@ -334,7 +334,8 @@ class _Evaluation:
         if isinstance(node, ast.IfExp):
             return self.value(node.body if self.value(node.test) else node.orelse)
         if isinstance(node, ast.Subscript):
-            value, index = self.value(node.value), self.value(node.slice)
+            value: Any = self.value(node.value)
+            index = self.value(node.slice)
             if isinstance(value, (np.ndarray, np.generic)):
                 index_bound(value.shape, index, self.budget)
             return value[index]
@@ -342,11 +343,11 @@ class _Evaluation:
             return self._call(node)
         raise TypeError(f"{type(node).__name__} is refused")
 
-    def _builtin(self, name: str, value: Any) -> Any:
+    def _builtin(self, name: str, value: object) -> object:
         bound("where", [value], {}, self.budget)
         return _BUILTINS[name](value)
 
-    def _operation(self, node: ast.UnaryOp | ast.BinOp | ast.Compare) -> Any:
+    def _operation(self, node: ast.UnaryOp | ast.BinOp | ast.Compare) -> object:
         if isinstance(node, ast.UnaryOp):
             return _unary(type(node.op), self.value(node.operand), self.budget)
         if isinstance(node, ast.BinOp):
@@ -356,7 +357,7 @@ class _Evaluation:
         one, two = as_numpy_1([one, two])
         return _COMPARE[type(node.ops[0])](one, two)
 
-    def _logical(self, node: ast.BoolOp) -> Any:
+    def _logical(self, node: ast.BoolOp) -> object:
         found: Any = None
         for item in node.values:
             found = self.value(item)
@@ -364,7 +365,7 @@ class _Evaluation:
                 break
         return found
 
-    def _attribute(self, node: ast.Attribute) -> Any:
+    def _attribute(self, node: ast.Attribute) -> object:
         if _is_np(node.value):
             return _CONSTANTS[node.attr] if node.attr in _CONSTANTS else getattr(np, node.attr)
         value = self.value(node.value)
@@ -372,13 +373,13 @@ class _Evaluation:
             raise TypeError(f"a {type(value).__name__} has no .{node.attr}")
         return getattr(value, node.attr)
 
-    def _call(self, node: ast.Call) -> Any:
+    def _call(self, node: ast.Call) -> object:
         func = node.func
         if isinstance(func, ast.Name):
             return self._builtin(func.id, self.value(node.args[0]))
         assert isinstance(func, ast.Attribute)
-        args = [self.value(a) for a in node.args]
-        named = {k.arg or "": self.value(k.value) for k in node.keywords}
+        args: list[Any] = [self.value(a) for a in node.args]
+        named: dict[str, Any] = {k.arg or "": self.value(k.value) for k in node.keywords}
         if _is_linalg(func.value):
             bound("norm", args, named, self.budget)
             return np.linalg.norm(*args, **named)
@@ -430,7 +431,7 @@ def _is_np(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "np"
 
 
-def _sane(value: Any) -> None:
+def _sane(value: object) -> None:
     """Require a number, an array of numbers, or a tuple, list or slice of such."""
     if isinstance(value, (np.ndarray, np.generic)):
         if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
@@ -444,18 +445,18 @@ def _sane(value: Any) -> None:
         raise ValueError("this number is too large")
 
 
-def _operand(value: Any) -> Any:
+def _operand(value: object) -> object:
     if not isinstance(value, (int, float, np.ndarray, np.generic)):
         raise TypeError(f"arithmetic takes numbers and arrays, not {type(value).__name__}")
     return value
 
 
-def _unary(op: type[ast.unaryop], value: Any, budget: Budget) -> Any:
+def _unary(op: type[ast.unaryop], value: object, budget: Budget) -> object:
     bound("where", [value], {}, budget)
     return _UNARY[op](_operand(value))
 
 
-def _binary(op: type[ast.operator], one: Any, two: Any, budget: Budget) -> Any:
+def _binary(op: type[ast.operator], one: object, two: object, budget: Budget) -> object:
     if op is ast.Mult and isinstance(one, list) and type(two) is int:
         if max(len(one), 1) * two > _MAX_LIST or total(one) * max(two, 0) > MAX_ELEMENTS:
             raise ValueError(f"a list of {len(one) * two} parts is too long")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -54,7 +54,7 @@ METHODS = frozenset(_METHOD.split())
 """Methods of arrays that can be called."""
 
 
-def total(value: Any) -> int:
+def total(value: object) -> int:
     """Count the numbers in an array, or in nested lists of arrays and numbers."""
     if isinstance(value, (tuple, list)):
         return sum(map(total, value))
@@ -94,12 +94,12 @@ class Budget:
                 f"the values of the expression would take more than {self.most_alive} bytes at once"
             )
 
-    def keep(self, alive: int, value: Any, *, new: bool) -> None:
+    def keep(self, alive: int, value: object, *, new: bool) -> None:
         """Note that a node is evaluated: its value alone is added to the `alive` bytes before it."""
         self.alive = alive + (_bytes(value) if new else 0)
 
 
-def _bytes(value: Any) -> int:
+def _bytes(value: object) -> int:
     if isinstance(value, (tuple, list)):
         return 64 + sum(map(_bytes, value))
     return int(value.nbytes) if isinstance(value, np.ndarray) else 64
@@ -138,7 +138,7 @@ def _limit(size: int) -> None:
         raise ValueError(f"the result would have {shown} elements; at most {MAX_ELEMENTS} are allowed")
 
 
-def _sized(value: Any) -> bool:
+def _sized(value: object) -> bool:
     return isinstance(value, (np.ndarray, list, tuple))
 
 
@@ -149,7 +149,7 @@ class _Arguments:
         self.args = args
         self.named = named
 
-    def get(self, index: int, *names: str, default: Any = None) -> Any:
+    def get(self, index: int, *names: str, default: object = None) -> Any:  # noqa: ANN401 - whatever the expression says
         """Return an argument by its place or its names."""
         for n in names:
             if n in self.named:
@@ -195,8 +195,8 @@ def _quantiles(given: _Arguments) -> int:
     return given.first * total(given.get(1, "q", default=0)) if given.args else 0
 
 
-def _element_count(shape: Any) -> int:
-    axes = np.ravel(shape).tolist() if isinstance(shape, (tuple, list, np.ndarray)) else [shape]
+def _element_count(shape: object) -> int:
+    axes: list[Any] = np.ravel(shape).tolist() if isinstance(shape, (tuple, list, np.ndarray)) else [shape]
     sizes = [operator.index(n) for n in axes]
     if any(n < 0 for n in sizes):
         raise ValueError(f"an axis of {min(sizes)} elements")
@@ -215,7 +215,7 @@ def _steps(args: list[Any], named: dict[str, Any]) -> int:
     return max(0, math.ceil(count))
 
 
-def _taken(args: list[Any], indices: Any, axis: Any) -> int:
+def _taken(args: list[Any], indices: object, axis: SupportsIndex | None) -> int:
     if axis is None:
         return total(indices)
     shape = np.shape(args[0])
@@ -259,7 +259,7 @@ def _contracted(args: Sequence[Any]) -> tuple[int, int]:
     return math.prod(sizes[c] for c in kept), math.prod(sizes.values())
 
 
-def _padded(args: list[Any], width: Any) -> int:
+def _padded(args: list[Any], width: object) -> int:
     shape = np.shape(args[0])
     widths = np.broadcast_to(np.asarray(width, np.int64), (len(shape), 2)).tolist()
     if any(n > _MAX_PAD for pair in widths for n in pair):
@@ -267,7 +267,7 @@ def _padded(args: list[Any], width: Any) -> int:
     return math.prod(n + sum(pair) for n, pair in zip(shape, widths, strict=True))
 
 
-def index_bound(shape: tuple[int, ...], index: Any, budget: Budget) -> None:
+def index_bound(shape: tuple[int, ...], index: object, budget: Budget) -> None:
     """Check that indexing an array of that shape by arrays or lists of numbers does not give too much.
 
     Raises:
@@ -297,7 +297,7 @@ def index_bound(shape: tuple[int, ...], index: Any, budget: Budget) -> None:
         budget.spend(_ELEMENT * size)
 
 
-def _mask(item: Any) -> bool:
+def _mask(item: object) -> bool:
     return isinstance(item, np.ndarray) and item.dtype.kind == "b"
 
 

@@ -144,7 +144,7 @@ def _renumbered(extra: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[st
 
 
 def memory_json(plan: ExecutionPlan) -> dict[str, Any]:
-    """When each piece of memory is needed and where it would lie, planned as if nothing were written in place.
+    """Plan when each piece of memory is needed and where it would lie, as if nothing were written in place.
 
     Views take no piece of their own. Times count executed operators, addresses bytes; weights and inputs, which stay,
     come last.

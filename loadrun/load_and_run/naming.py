@@ -81,7 +81,7 @@ def compiled(graph: Graph, before: Numbering) -> Numbering:
 
 
 def host_inputs(opr: Opr) -> frozenset[int]:
-    """Which inputs an operator wants on the host: sizes and places, and inputs of which it looks at the shape alone."""
+    """List the inputs an operator wants on the host: sizes, places, and those of which it reads the shape alone."""
     cls = CATALOG[opr.type].class_name
     if cls in _LAST_HOST:
         return frozenset((len(opr.inputs) - 1,))

@@ -144,7 +144,7 @@ class LoadAndRunSession:
         return bundle
 
     def _subline(self, bundle: Bundle, case: Testcase) -> Verdict:
-        """One copy of the model: warm up, time, and what comes after it."""
+        """Run one copy of the model: warm up, time, and what comes after it."""
         log = self.log
         runner = ObservedRunner(bundle, profile=bool(self._profile()))
         copy = _Copy(runner, case, checked=bool(len(bundle.testcases)))

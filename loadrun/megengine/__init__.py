@@ -4,8 +4,9 @@
 Nothing else of loadrun needs this package.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..base.registry import lazy
 
 if TYPE_CHECKING:
     from ..tensors import Parameter, Tensor, tensor
@@ -51,30 +52,11 @@ _LATER = {
         ".device",
     ),
 }
-_MODULES = frozenset(
-    [
-        "amp",
-        "autodiff",
-        "config",
-        "core",
-        "data",
-        "device",
-        "distributed",
-        "dtr",
-        "functional",
-        "hub",
-        "jit",
-        "logger",
-        "module",
-        "optimizer",
-        "quantization",
-        "random",
-        "serialization",
-        "tools",
-        "traced_module",
-        "utils",
-    ]
-)
+_MODULES = """
+amp autodiff config core data device distributed dtr functional hub jit logger module optimizer quantization random
+serialization tools traced_module utils
+"""
+__getattr__ = lazy(__name__, _LATER | dict.fromkeys(_MODULES.split(), "."))
 
 
 def _sync() -> None:
@@ -84,14 +66,6 @@ def _sync() -> None:
 _full_sync = _sync
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
-    if name in _LATER:
-        return getattr(import_module(_LATER[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def __dir__() -> list[str]:
     """List the names that are there, those included that are loaded when they are first asked for."""
-    return sorted({*globals(), *_MODULES, *_LATER} - {"import_module", "Any", "TYPE_CHECKING"})
+    return sorted({*globals(), *_MODULES.split(), *_LATER} - {"lazy", "TYPE_CHECKING"})

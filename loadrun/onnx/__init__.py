@@ -6,19 +6,23 @@ from ..base.registry import lazy
 
 if TYPE_CHECKING:
     from ..dump import load
-    from .exporting import Exported, OperatorExportTypes, TrainingMode, export
+    from .exported import Exported
+    from .exporting import export
     from .loading import load_model
+    from .options import OperatorExportTypes, TrainingMode
     from .sizes import Dim
 
 __all__ = ["Dim", "Exported", "OperatorExportTypes", "TrainingMode", "export", "load", "load_model"]
 
-# The two halves need nothing of each other.
+# Reading and writing do not import each other.
 __getattr__ = lazy(
     __name__,
     {
         "Dim": ".sizes",
         "load": "..dump",
         "load_model": ".loading",
-        **dict.fromkeys(("Exported", "OperatorExportTypes", "TrainingMode", "export"), ".exporting"),
+        "Exported": ".exported",
+        "export": ".exporting",
+        **dict.fromkeys(("OperatorExportTypes", "TrainingMode"), ".options"),
     },
 )

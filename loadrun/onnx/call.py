@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from ..base.registry import Registry
-from ..build.emit import subtensor
+from ..build.emit import cast, subtensor
 from ..graph.dtypes import Array
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, session_of
 from ..tensors.session import active
 from ..tensors.sizes import TracedInt
+from .lowering import HOMES
 from .messages import AttributeProto, GraphProto, TensorProto
 from .scope import Bound, Scope
 from .tensors import ExternalData
@@ -22,14 +23,14 @@ __all__ = ["LOWERINGS", "NodeCall", "NodeLowering", "Result", "find", "lower"]
 Outcome = Tensor | Bound | Unheld
 """One output of a lowering."""
 Result = Outcome | tuple[Outcome, ...]
-"""What a lowering returns."""
+"""The result of a lowering."""
 Lower = Callable[["NodeCall"], Result]
 LowerT = TypeVar("LowerT", bound=Lower)
 CONTRIB = "com.microsoft"
 
 
 class NodeLowering:
-    """How one operator is lowered.
+    """The lowering of one operator.
 
     Attributes:
         run: the function.
@@ -43,34 +44,9 @@ class NodeLowering:
         self.foldable = foldable
 
 
-_FAMILIES = (
-    *(
-        "elementwise",
-        "shapes",
-        "convolution",
-        "pooling",
-        "linalg",
-        "norms",
-        "reductions",
-        "indexing",
-        "padding",
-    ),
-    *(
-        "quantization",
-        "resizing",
-        "recurrent",
-        "control",
-        "functions",
-        "attention",
-        "sequences",
-        "randomness",
-    ),
-    *("sampling", "losses", "signal", "detection", "transformers", "contrib", "contrib_quantized", "text"),
-    *("traditional", "trees", "svm", "ngrams", "training"),
-)
-"""What nets are made of comes first: a model imports families up to the last one that it needs."""
 LOWERINGS: Registry[tuple[str, str], NodeLowering] = Registry(
-    "lowering of ONNX", (f"{__package__}.lowering.{family}" for family in _FAMILIES)
+    "lowering of ONNX",
+    {key: f"{__package__}.lowering.{family}" for key, family in HOMES.items()},
 )
 """Lowerings by the domain and the name of an operator."""
 
@@ -82,7 +58,7 @@ def lower(*names: str, domain: str = "", like: int = 0, foldable: bool = True) -
         names: the operators.
         domain: their domain.
         like: which input's type the outputs have.
-        foldable: False for what is random or looks at more than its inputs' values.
+        foldable: False for operators that are random or use more than their inputs' values.
     """
 
     def register(run: LowerT) -> LowerT:
@@ -99,7 +75,7 @@ def find(domain: str, op: str) -> NodeLowering | None:
 
 
 class NodeReader(Protocol):
-    """What a lowering may ask of the import that its node belongs to.
+    """The importer, as far as lowerings use it.
 
     Attributes:
         external: the bytes that the model keeps in files of their own.
@@ -139,7 +115,7 @@ class NodeCall:
         op: the operator.
         opset: the version of its domain that the file imports.
         inputs: values, sequences, or None for those left out.
-        wanted: for every output whether somebody reads it.
+        wanted: for every output, whether anything reads it.
         opsets: versions by domain, for its subgraphs.
         given: attributes of the function around, for its subgraphs.
     """
@@ -209,7 +185,7 @@ class NodeCall:
             what: what the input is, for the error.
 
         Raises:
-            UnsupportedNodeError: it is not known; the text says how to make it.
+            UnsupportedNodeError: it is not known; the text says how to provide it.
         """
         value = self.value(i)
         found = value.constant()
@@ -222,7 +198,7 @@ class NodeCall:
                 f'constants={{"{name}": ...}}' if name else "constants={...} of the input that it comes from"
             )
             raise UnsupportedNodeError(
-                f"its {what} must be known when the model is loaded, but data decide it; give it as {hint}"
+                f"its {what} must be known when the model is loaded, but it depends on data;  give it as {hint}"
             )
         return found
 
@@ -307,13 +283,11 @@ def _followed(value: Value) -> list[int]:
         return []
     tensor, known = value.stored, value.supposed()
     session = active()
-    if (
-        known is None
-        or session is None
-        or session_of(tensor) is not session
-        or dtype_of(tensor).name != "Int32"
-    ):
+    if known is None or session is None or session_of(tensor) is not session:
         return []
+    if dtype_of(tensor).name not in ("Int32", "Int64"):
+        return []
+    tensor = cast(tensor, "int32")
 
     def entry(x: Tensor, k: int) -> Tensor:
         return subtensor(x, [(0, None, None, None, k)])

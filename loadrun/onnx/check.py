@@ -1,11 +1,11 @@
-"""Judging a written model: onnx.checker, then ONNX Runtime against loadrun's reference engine.
+"""Verification of a written model: onnx.checker, then ONNX Runtime compared with loadrun's reference engine.
 
-Both packages are extras; only what is written here passes through them, never a file from outside.
+Both packages are extras; only models written here pass through them, never a file from outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Protocol
@@ -46,7 +46,7 @@ _TOLERANCE = {ElemType.FLOAT: 1e-4, ElemType.FLOAT16: 1e-2}
 
 @dataclass(frozen=True)
 class Verification:
-    """One output at one set of sizes: MegEngine's error measure, and how many quanta a quantized one is off."""
+    """One output at one set of sizes: MegEngine's error measure, and the error of a quantized one in quanta."""
 
     sizes: str
     output: str
@@ -61,7 +61,7 @@ def available() -> bool:
 
 def _missing() -> list[str]:
     specs = {name: find_spec(name) for name in ("onnx", "onnxruntime")}
-    # A folder of that name on the path is found as a package without a file.
+    # A folder of that name on the path counts as a namespace package, which has no file.
     return [name for name, spec in specs.items() if spec is None or spec.origin is None]
 
 
@@ -143,7 +143,8 @@ def verify(source: ExportSource, written: WrittenModel, data: bytes | str) -> li
     engine = ReferenceEngine(source.graph, list(source.outputs.values()))
     random = _random_outputs(source)
     found = []
-    for sizes in _chosen(written.sizes):
+    # What stands beside the graph is not run by the reference engine.
+    for sizes in () if source.inserted else _chosen(written.sizes):
         feeds = _feeds(written, source.examples, sizes)
         found += _compare(source, written, session, engine, feeds, random)
     _by_position(source, written, session, engine, random)
@@ -163,7 +164,7 @@ def _by_position(
         EngineError: an output differs from that of the source called with the same values in its own order.
     """
     names = [i.name for i in session.get_inputs()]
-    feeds = [source.examples[i.name] for i in source.inputs]
+    feeds = [_as_declared(source.scalars, i.name, source.examples[i.name]) for i in source.inputs]
     weights = {t.name: t.value for t in written.weights if t.value is not None and t.name in names}
     try:
         got = session.run(None, {**weights, **dict(zip(names, feeds, strict=False))})
@@ -175,7 +176,8 @@ def _by_position(
         expected = engine.run({n: source.examples[n] for n in engine.inputs})
     if len(got) != len(expected):
         raise EngineError(f"ONNX Runtime gives {len(got)} outputs, the source {len(expected)}")
-    for (name, var), want, value in zip(source.outputs.items(), expected, got, strict=True):
+    results = {n: v for n, v in source.outputs.items() if n not in source.reads}
+    for (name, var), want, value in zip(results.items(), expected, got, strict=True):
         if name in random or (var.dtype is not None and var.dtype.is_quantized):
             continue
         if want.size != value.size:
@@ -213,13 +215,24 @@ def run_session(
         EngineError: the runtime fails.
     """
     wanted = {i.name for i in session.get_inputs()}
-    given = {written.inputs[n]: v for n, v in feeds.items() if written.inputs.get(n) in wanted}
+    given = {
+        written.inputs[n]: _as_declared(written.scalars, n, v)
+        for n, v in feeds.items()
+        if written.inputs.get(n) in wanted
+    }
     given |= {n: v for n, v in (weights or {}).items() if n in wanted}
     try:
         values = session.run(list(written.outputs.values()), given)
     except Exception as e:
         raise EngineError(f"ONNX Runtime fails: {e}") from e
-    return dict(zip(written.outputs, values, strict=True))
+    return {
+        n: v.reshape(1) if n in written.scalars else v for n, v in zip(written.outputs, values, strict=True)
+    }
+
+
+def _as_declared(scalars: Collection[str], name: str, value: Array) -> Array:
+    """Return a value of the graph as the model takes it: one without axes is a vector in the graph."""
+    return value.reshape(()) if name in scalars else value
 
 
 def _compare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..build import emit as e
 from ..graph import params as P
 from ..tensors import Tensor, apply1, const
-from ..tensors.access import as_vector
+from ..tensors.access import as_vector, dtype_of
 from .values import BF16
 
 __all__ = ["ATOL", "BRAIN_RTOL", "RTOL", "check", "check_within"]
@@ -27,24 +27,24 @@ def check(expect: Tensor, get: Tensor, kind: int, rtol: float = RTOL, atol: floa
         rtol: how much may differ in proportion to the expected value.
         atol: how much may differ anyway.
     """
-    # MegEngine's operator wants its three inputs of one dtype; what float32 rounds is far below the tolerance.
-    a, b = (e.cast(as_vector(v), "float32") for v in (expect, get))
+    # MegEngine's operator wants its three inputs of one dtype; what that rounds is far below the tolerance.
+    a, b = (e.real(as_vector(v)) for v in (expect, get))
     if kind == BF16:
         rtol = max(rtol, BRAIN_RTOL)
     missing = e.elem(_M.AND, e.is_nan(a), e.is_nan(b))
     same = e.elem(_M.OR, e.compare(_T.EQ, a, b), missing)
     difference = e.elem(_M.ABS, e.elem(_M.SUB, a, b))
     allowed = e.elem(
-        _M.ADD, e.elem(_M.MUL, const(rtol, "float32"), e.elem(_M.ABS, a)), const(atol, "float32")
+        _M.ADD, e.elem(_M.MUL, const(rtol, dtype_of(a)), e.elem(_M.ABS, a)), const(atol, dtype_of(a))
     )
-    ratio = e.where(same, const(0.0, "float32"), e.elem(_M.TRUE_DIV, difference, allowed))
+    ratio = e.where(same, const(0.0, dtype_of(a)), e.elem(_M.TRUE_DIV, difference, allowed))
     worst = apply1(
         "ReduceV2", P.Reduce(mode=P.ReduceMode.MAX), inputs=[ratio, as_vector(const(1))], scalar=False
     )
     sizes = [apply1("GetVarShapeV1", P.OptionalAxisV1(), inputs=[v], scalar=False) for v in (a, b)]
     other = e.logical_not(e.compare(_T.EQ, *sizes))
-    shaped = as_vector(e.reduce(e.cast(other, "float32"), P.ReduceMode.MAX, [0]))
-    err = e.elem(_M.ADD, worst, e.elem(_M.MUL, shaped, const(1e30, "float32")))
+    shaped = as_vector(e.reduce(e.cast(other, dtype_of(a)), P.ReduceMode.MAX, [0]))
+    err = e.elem(_M.ADD, worst, e.elem(_M.MUL, shaped, const(1e30, dtype_of(a))))
     param = P.AssertEqual(maxerr=1.0, verbose=False)
     return apply1("AssertEqual", param, inputs=[a, b, err], scalar=False)
 
@@ -57,10 +57,10 @@ def check_within(expect: Tensor, get: Tensor, maxerr: float) -> Tensor:
         get: what the graph computes.
         maxerr: its tolerance.
     """
-    a, b = (e.cast(as_vector(v), "float32") for v in (expect, get))
+    a, b = (e.real(as_vector(v)) for v in (expect, get))
     top = e.elem(_M.ABS, e.elem(_M.SUB, a, b))
     least = e.elem(_M.MIN, e.elem(_M.ABS, a), e.elem(_M.ABS, b))
-    ratio = e.elem(_M.TRUE_DIV, top, e.elem(_M.MAX, least, const(1.0, "float32")))
+    ratio = e.elem(_M.TRUE_DIV, top, e.elem(_M.MAX, least, const(1.0, dtype_of(a))))
     worst = P.Reduce(mode=P.ReduceMode.MAX)
     err = apply1("ReduceV2", worst, inputs=[ratio, as_vector(const(1))], scalar=False)
     param = P.AssertEqual(maxerr=maxerr, verbose=False)

@@ -1,4 +1,4 @@
-"""Values of the types that numpy lacks, to and from the bytes that runtimes hold them in."""
+"""Values of types that numpy lacks, to and from the bytes in which runtimes store them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model in another format, by the endings of the names."""
+"""Conversion of a model to another format, by file extension."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ..base.files import one_file
 from ..base.text import clean
 from ..dump import save
 from ..dump.choosing import load_dump
-from ..dump.options import DumpResult
+from ..dump.options import DumpOptions, DumpResult
 from ..inputs.feeds import ModelOptions
-from .exporting import Exported, export
+from .exported import Exported
+from .exporting import export
 
 __all__ = ["ConvertOptions", "Converted", "convert_file"]
 
@@ -32,6 +33,7 @@ class ConvertOptions(ModelOptions):
             in which the testcases differ.
         external_data: whether weights go to a file of their own.
         verify: whether what was written is checked with onnx.checker, and ONNX Runtime compared with loadrun.
+        narrow: for a .mge file, see `loadrun.dump.options.DumpOptions`.
     """
 
     dump: int | None = None
@@ -40,11 +42,12 @@ class ConvertOptions(ModelOptions):
     dynamic: Mapping[str, Mapping[int, str]] | None = None
     external_data: bool = False
     verify: bool = False
+    narrow: bool = False
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written; one of the two is there.
+    """The result of a conversion; one of the two is set.
 
     Attributes:
         dump: the counts of a .mge file.
@@ -86,11 +89,11 @@ def convert_file(
         raise UsageError(f"--{given[0].replace('_', '-')} is for writing .onnx files")
     if ending == ".onnx" and was == ".onnx":
         raise UsageError("A is an ONNX model already; B must end in .mge")
-    if ending == ".onnx" and options.format:
-        raise UsageError("--format is for writing .mge files")
+    if ending == ".onnx" and (options.format or options.narrow):
+        raise UsageError(f"--{'format' if options.format else 'narrow'} is for writing .mge files")
     bundle = load_dump(path, options.dump, **options.read)
     if ending == ".mge":
-        return Converted(dump=save(bundle, target, format=options.format))
+        return Converted(dump=save(bundle, target, DumpOptions(narrow=options.narrow), format=options.format))
     made = export(
         bundle,
         f=target,

@@ -38,7 +38,7 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
         expects = {
             n: e
             for n, e in case.expects.items()
-            if n in written.outputs and ranks[written.outputs[n]] in (None, e.ndim)
+            if n in written.outputs and (n in source.scalars or ranks[written.outputs[n]] in (None, e.ndim))
         }
         missing = [n for n in written.outputs if n not in expects]
         if missing:
@@ -49,13 +49,14 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
         target = model.parent / f"{set_name(model.stem)}{count}"
         target.mkdir(parents=True, exist_ok=True)
         for k, (name, new) in enumerate(written.inputs.items()):
-            _write(target / f"input_{k}.pb", new, inputs[name])
+            value = inputs[name]
+            _write(target / f"input_{k}.pb", new, value.reshape(()) if name in source.scalars else value)
         for k, (name, new) in enumerate(written.outputs.items()):
             dtype = source.outputs[name].dtype
             value = expects[name]
             if dtype is not None and not dtype.is_quantized and value.dtype != dtype.np:
                 value = value.astype(dtype.np)
-            _write(target / f"output_{k}.pb", new, value)
+            _write(target / f"output_{k}.pb", new, value.reshape(()) if name in source.scalars else value)
         if source.limits:
             with replacing(target / FILE) as file:
                 file.write(written.model.metadata[KEY].encode())
@@ -91,7 +92,7 @@ def _fits(source: ExportSource, written: WrittenModel, inputs: dict[str, Array])
     declared = {v.name: v.shape for v in written.model.graph.inputs}
     for name, value in inputs.items():
         shape = declared[written.inputs[name]]
-        if shape is None:
+        if shape is None or name in source.scalars:
             continue
         if len(shape) != value.ndim or any(
             isinstance(n, int) and n != m for n, m in zip(shape, value.shape, strict=True)

@@ -1,4 +1,4 @@
-"""Writing ONNX's protobuf messages, without the onnx package.
+"""Encoding of ONNX's protobuf messages, without the onnx package.
 
 Each class below is one message; `encode` turns a model into pieces of bytes whose concatenation is the file, so that
 weights are never copied. Fields are written in the order of their numbers, repeated numbers one by one, as the
@@ -45,6 +45,8 @@ class ElemType(IntEnum):
     BOOL = 9
     FLOAT16 = 10
     DOUBLE = 11
+    UINT32 = 12
+    UINT64 = 13
     COMPLEX64 = 14
 
     @property
@@ -73,6 +75,8 @@ _NUMPY = {
     ElemType.BOOL: "b1",
     ElemType.FLOAT16: "f2",
     ElemType.DOUBLE: "f8",
+    ElemType.UINT32: "u4",
+    ElemType.UINT64: "u8",
     ElemType.COMPLEX64: "c8",
 }
 _ELEM = {text: elem for elem, text in _NUMPY.items()}
@@ -80,7 +84,7 @@ _ELEM = {text: elem for elem, text in _NUMPY.items()}
 
 @dataclass(eq=False)
 class TensorMessage:
-    """A TensorProto: a constant of shape `dims`, or where it stands in another file.
+    """A TensorProto: a constant of shape `dims`, or a reference to another file.
 
     Attributes:
         value: the elements; None for one whose bytes are elsewhere.

@@ -1,7 +1,7 @@
 """Arithmetic on a few integers: exact, and symbolic where they are sizes of tensors.
 
-ONNX computes shapes with operators on int64 tensors. Done in Python, on object arrays of ints and `TracedInt`, they do
-not overflow, and what is constant is known where MegEngine wants a parameter.
+ONNX computes shapes with operators on int64 tensors. Computed in Python, on object arrays of ints and `TracedInt`,
+they do not overflow, and constants are known where MegEngine wants a parameter.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _modulo(call: NodeCall, given: list[Array]) -> Array | None:
 def _extreme(largest: bool) -> Rule:
     def one(a: int, b: int) -> int | None:
         if isinstance(a, TracedInt) or isinstance(b, TracedInt):
-            # A size is never negative, which decides what exporters ask most.
+            # A size is never negative, which settles most comparisons that exporters write.
             other, size = (b, a) if isinstance(a, TracedInt) else (a, b)
             if isinstance(other, TracedInt) or int(other) > 0:
                 return None

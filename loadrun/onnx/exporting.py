@@ -2,197 +2,137 @@
 
 from __future__ import annotations
 
+import cProfile
+import io
 import os
+import pstats
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
-
-from tabulate import tabulate
+from typing import Any
 
 from ..base.errors import UsageError
 from ..base.files import replacing
-from .check import Verification, verify
+from .check import check_model, verify
 from .datasets import write_data_sets
-from .encode import TensorMessage, encode, raw_bytes
+from .exported import Exported
+from .inserted import rename
 from .limits import KEY, text_of
 from .model import Request, WrittenModel, write
+from .options import (
+    ExportOptions,
+    OperatorExportTypes,
+    Target,
+    TrainingMode,
+    check_names,
+    check_opsets,
+    check_target,
+    option,
+)
 from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
 from .source import Exportable, ExportSource, read_source
 
-__all__ = ["Exported", "OperatorExportTypes", "TrainingMode", "export"]
-
-_ALIGNMENT = 4096
-_SMALL = 1024
-"""Weights below this many bytes stay in the model when the others go to another file."""
-_LIMIT = 2**31 - 1
-"""Protobuf messages are smaller than this."""
-_Target = str | os.PathLike[str] | BinaryIO | None
-
-
-class TrainingMode(IntEnum):
-    """What `training` may be."""
-
-    EVAL = 0
-    PRESERVE = 1
-    TRAINING = 2
-
-
-class OperatorExportTypes(IntEnum):
-    """What `operator_export_type` may be."""
-
-    ONNX = 0
-    ONNX_ATEN = 1
-    ONNX_ATEN_FALLBACK = 2
-    ONNX_FALLTHROUGH = 3
-
-
-@dataclass(eq=False)
-class Exported:
-    """An exported model.
-
-    Attributes:
-        opset_version: version of ONNX's operators.
-        input_names, output_names: names in the model.
-        approximated: what is not exactly what the model does, by where it occurs first.
-        verification: what `verify=True` compared.
-        test_data_sets: how many testcases were written beside the file.
-    """
-
-    written: WrittenModel
-    source: ExportSource
-    verification: list[Verification] = field(default_factory=list)
-    test_data_sets: int = 0
-
-    @property
-    def opset_version(self) -> int:
-        """Version of ONNX's operators."""
-        return self.written.opset
-
-    @property
-    def input_names(self) -> list[str]:
-        """Names of the inputs in the model."""
-        return list(self.written.inputs.values())
-
-    @property
-    def output_names(self) -> list[str]:
-        """Names of the outputs in the model."""
-        return list(self.written.outputs.values())
-
-    @property
-    def approximated(self) -> dict[str, str]:
-        """What is not exactly what the model does, by where it occurs first."""
-        return self.written.approximated
-
-    @property
-    def data(self) -> bytes:
-        """The model as one serialized ModelProto.
-
-        Raises:
-            UsageError: it is 2 GiB or more; save it with `external_data`.
-        """
-        return b"".join(self._pieces())
-
-    def _pieces(self) -> list[bytes | memoryview]:
-        """Encode the model in pieces, with weights left where they lie in memory."""
-        pieces = encode(self.written.model)
-        size = sum(map(len, pieces))
-        if size > _LIMIT:
-            raise UsageError(
-                f"the model takes {size} bytes, a protobuf message at most {_LIMIT}: use external_data=True"
-            )
-        return pieces
-
-    @property
-    def report(self) -> str:
-        """What was written: inputs, outputs, operators, approximations, what was verified."""
-        return _report(self)
-
-    def save(self, f: str | os.PathLike[str] | BinaryIO, *, external_data: bool = False) -> None:
-        """Write the model to a path or an open binary file.
-
-        Args:
-            external_data: weights of 1 KiB and more go to ``<name>.data`` beside the path.
-
-        Raises:
-            UsageError: external data without a path, or a model of 2 GiB or more without external data.
-        """
-        if not isinstance(f, (str, os.PathLike)):
-            if external_data:
-                raise UsageError("external_data=True needs a path: the weights are written beside it")
-            f.writelines(self._pieces())
-            return
-        path = Path(f)
-        if external_data:
-            _save_external(self.written, path)
-            return
-        pieces = self._pieces()
-        with replacing(path) as file:
-            file.writelines(pieces)
+__all__ = ["export"]
 
 
 def export(
     model: Exportable,
     args: object = (),
-    f: _Target = None,
-    *,
-    kwargs: Mapping[str, Any] | None = None,
+    f: Target = None,
     export_params: bool = True,
     verbose: bool | None = None,
-    training: int = TrainingMode.EVAL,
+    training: object = TrainingMode.EVAL,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
-    operator_export_type: int = OperatorExportTypes.ONNX,
+    operator_export_type: object = None,
     opset_version: int | None = None,
+    _retain_param_name: bool | None = None,
     do_constant_folding: bool = True,
+    example_outputs: object = None,
+    strip_doc_string: bool | None = None,
     dynamic_axes: DynamicAxes | None = None,
-    dynamic_shapes: DynamicShapes | None = None,
-    keep_initializers_as_inputs: bool = False,
+    keep_initializers_as_inputs: bool | None = None,
     custom_opsets: Mapping[str, int] | None = None,
-    export_modules_as_functions: bool = False,
+    enable_onnx_checker: bool | None = None,
+    use_external_data_format: bool | None = None,
+    *,
+    aten: bool = False,
+    export_raw_ir: bool = False,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamo: bool = True,
     external_data: bool = False,
+    dynamic_shapes: DynamicShapes | None = None,
+    custom_translation_table: Mapping[Any, Any] | None = None,
     report: bool = False,
+    optimize: bool = True,
     verify: bool = False,
+    profile: bool = False,
+    dump_exported_program: bool = False,
+    artifacts_dir: str | os.PathLike[str] | None = None,
+    export_modules_as_functions: bool = False,
+    autograd_inlining: bool = True,
 ) -> Exported:
     """Write a model as ONNX.
 
+    The parameters are those of ``torch.onnx.export``: by position those of torch 1.10, by name those of later versions,
+    too. `_retain_param_name`, `dynamo` and `autograd_inlining` make no difference.
+
     Args:
-        model: the path of a .mge file, a Bundle, a Graph, a traced function, a module or a function.
+        model: a torch module, script, exported program or function of torch tensors; the path of a .mge or .pt2 file, a
+            Bundle, a Graph; what `trace` and `trace_module` return; a module or function of loadrun's or of numpy.
         args: example values: a tuple, one value, or a tuple whose last entry is a dict of keyword arguments (an empty
-            dict behind it protects a real one). A file needs none; values for it go by the order of `Bundle.inputs`, or
-            by name.
+            dict after it protects a real one). What is no tensor is a constant of the model. A file needs none; values
+            for it go by the order of `Bundle.inputs`, or by name.
         f: a path or an open binary file; None only returns the model.
-        kwargs: example keyword arguments.
-        export_params: False leaves the weights' values out; they become inputs of the model, behind its own.
-        verbose: print the report, and let every node say which operator it comes from (its doc string).
-        training: EVAL traces a module in eval mode and puts it back; PRESERVE leaves it as it is. TRAINING is an error:
-            graphs for training are not written.
-        input_names: names for the first inputs, in order; more names than inputs are an error.
+        export_params: False leaves the weights' values out; they become inputs of the model, after its own.
+        verbose: print the report, and let every node say which operator it comes from (its doc string), of torch
+            modules with the source line.
+        training: EVAL traces a module in eval mode and puts it back; PRESERVE leaves it as it is. TRAINING traces a
+            torch module in training mode, in which ONNX's Dropout and BatchNormalization have their training form.
+        input_names: names for the inputs, in order, and further ones for the weights.
         output_names: names for the first outputs; more names than outputs are an error.
-        operator_export_type: only ONNX; an operator without a translation is an error, not a foreign node.
+        operator_export_type: what to do with an operator of torch that ONNX does not have. None and ONNX: an error.
+            ONNX_FALLTHROUGH: a node of its own name and domain; ONNX_ATEN_FALLBACK: a node ``ATen`` of the domain
+            ``org.pytorch.aten``, both with a warning. ONNX_ATEN: all operators are such nodes.
         opset_version: 7 to 26; an error names every operator that needs a later one. None takes 18, or the first later
             one that has all operators.
         do_constant_folding: compute what follows from constants alone; False writes it as nodes, except sizes.
+        example_outputs: what the model gives for `args`; an error where the shapes are others.
+        strip_doc_string: False writes the doc strings of `verbose` without printing.
         dynamic_axes: {name: {axis: name of the size}} or {name: [axes]} for inputs and outputs. Unknown names are
-            errors, and the dict stays as it is. Left out, the axes are dynamic in which a file's testcases differ.
-        dynamic_shapes: the same as {input: {axis: Dim, name or None}}, or a list with an entry for every input.
-        keep_initializers_as_inputs: list the weights as inputs, too, whose values are their defaults.
-        custom_opsets: versions of other domains to declare.
-        export_modules_as_functions: only False: graphs hold no modules.
-        external_data: write weights to ``<f>.data``; needed from 2 GiB on.
-        report: write what `Exported.report` says as a Markdown file beside the path, its ending ``.md``.
+            errors, and the dict stays as it is. Left out, the axes are dynamic in which a file's testcases differ, or
+            which a trace leaves open.
+        keep_initializers_as_inputs: list the weights as inputs, too, whose values are their defaults. None does so for
+            an `operator_export_type` other than ONNX, and opsets below 9 in any case.
+        custom_opsets: versions of other domains; 1 for those that are not named.
+        enable_onnx_checker: let onnx.checker judge the model.
+        use_external_data_format: the same as `external_data`.
+        aten, export_raw_ir: older names of ONNX_ATEN and ONNX_FALLTHROUGH.
+        kwargs: example keyword arguments.
+        external_data: write weights to ``<f>.data``, as is done unasked from 2 GiB on.
+        dynamic_shapes: the same as `dynamic_axes` as {input: {axis: Dim, name or None}}, or a list with an entry for
+            every input.
+        custom_translation_table: functions in ONNX Script that write operators of torch, by operator
+            (``torch.ops.aten.gelu.default``).
+        report: write what `Exported.report` says as a Markdown file, its name that of `f` with the ending ``.md``.
+        optimize: simplify the graph of a torch module before it is written.
         verify: check the model with onnx.checker and compare ONNX Runtime with the reference engine, at the example's
             sizes and at another where axes are dynamic, and with what was given, called with the example, taking
             inputs and outputs by position.
+        profile: write where the time of the export went, as text with the ending ``.profile.txt``.
+        dump_exported_program: write torch's program of a module, with the ending ``.pt2``.
+        artifacts_dir: the folder of these three; by default that of `f`.
+        export_modules_as_functions: only False: graphs hold no modules.
 
     Returns:
-        the model. Testcases of a file are written beside the path as ``NAME.test_data_set_N``.
+        the model. Testcases of a file, and for a torch module the example with torch's results, are written beside the
+        path as ``NAME.test_data_set_N``.
 
     Raises:
         UsageError: parameters that contradict each other or cannot do what they ask for.
         UnsupportedError: operators that ONNX cannot express; all of them with their names and reasons.
-        EngineError: `verify` found a difference.
+        EngineError: `verify` found a difference, or `enable_onnx_checker` a fault.
 
     >>> import io, numpy as np, loadrun.onnx
     >>> file = io.BytesIO()
@@ -201,120 +141,193 @@ def export(
     >>> made.input_names, made.opset_version, len(file.getvalue()) == len(made.data)
     (['x'], 18, True)
     """
-    _check_options(
-        training, operator_export_type, export_modules_as_functions, custom_opsets, external_data, report, f
+    if export_modules_as_functions:
+        raise UsageError("export_modules_as_functions is False: graphs hold no modules")
+    if opset_version is not None and (not isinstance(opset_version, int) or isinstance(opset_version, bool)):
+        raise UsageError(f"opset_version is a number, found {opset_version!r}")
+    kind = OperatorExportTypes.ONNX_FALLTHROUGH if export_raw_ir else OperatorExportTypes.ONNX
+    kind = OperatorExportTypes.ONNX_ATEN if aten else kind
+    if operator_export_type is not None:
+        kind = option("operator_export_type", OperatorExportTypes, operator_export_type)
+    external = bool(external_data or use_external_data_format)
+    check_target(f, external, report or profile or dump_exported_program)
+    weights_are_inputs = _weights_are_inputs(keep_initializers_as_inputs, kind, opset_version)
+    options = ExportOptions(
+        option("training", TrainingMode, training),
+        kind,
+        do_constant_folding,
+        optimize,
+        check_names("input", input_names),
+        dynamic_axes,
+        dynamic_shapes,
+        dict(custom_translation_table or {}),
+        not (export_params and do_constant_folding) or weights_are_inputs,
     )
-    source = read_source(model, args, kwargs, training == TrainingMode.EVAL)
-    if do_constant_folding:
-        _fold(source)
     how = {
         "opset": opset_version,
         "export_params": export_params,
-        "weights_are_inputs": keep_initializers_as_inputs,
-        "docs": bool(verbose),
-        "opsets": dict(custom_opsets or {}),
+        "weights_are_inputs": weights_are_inputs,
+        "docs": bool(verbose) or strip_doc_string is False,
+        "opsets": check_opsets(custom_opsets),
     }
-    written = _written(source, input_names, output_names, dynamic_axes, dynamic_shapes, how)
-    made = Exported(written, source)
-    _finish(made, f, external_data, verify, export_params)
-    if report and isinstance(f, (str, os.PathLike)):
-        with replacing(Path(f).with_suffix(".md")) as text:
-            text.write((made.report + "\n").encode())
+    watch = cProfile.Profile() if profile else None
+    if watch is not None:
+        watch.enable()
+    source = read_source(model, args, kwargs, options)
+    if len(options.input_names) > len(source.inputs) and not options.weights:
+        source = read_source(model, args, kwargs, replace(options, weights=True))
+    source.expect(example_outputs)
+    if do_constant_folding:
+        _fold(source)
+    made = Exported(_written(source, options, check_names("output", output_names), how), source)
+    _finish(made, f, external, verify, export_params)
+    if watch is not None:
+        watch.disable()
+    if enable_onnx_checker:
+        check_model(
+            b"" if external or made.is_large else made.data, str(f) if external or made.is_large else None
+        )
+    folder = None if artifacts_dir is None else Path(artifacts_dir)
+    _write_artifacts(made, f, folder, report, watch, dump_exported_program)
     if verbose:
         print(made.report)
     return made
 
 
+def _weights_are_inputs(given: bool | None, kind: OperatorExportTypes, opset: int | None) -> bool:
+    if opset is not None and opset < 9:
+        return True
+    return kind is not OperatorExportTypes.ONNX if given is None else bool(given)
+
+
 def _written(
-    source: ExportSource,
-    input_names: Sequence[str] | None,
-    output_names: Sequence[str] | None,
-    dynamic_axes: DynamicAxes | None,
-    dynamic_shapes: DynamicShapes | None,
-    how: Mapping[str, Any],
+    source: ExportSource, options: ExportOptions, output_names: Sequence[str], how: Mapping[str, Any]
 ) -> WrittenModel:
     """Settle names and sizes, and translate."""
-    renamed = _names("input", [i.name for i in source.inputs], input_names)
-    ends = _names("output", list(source.outputs), output_names)
-    inputs, outputs = dynamic_sizes(source, dynamic_axes, dynamic_shapes, renamed, ends)
+    results = {n: v for n, v in source.outputs.items() if n not in source.reads}
+    surplus = options.input_names[len(source.inputs) :]
+    renamed = _names("input", [i.name for i in source.inputs], options.input_names[: len(source.inputs)])
+    ends = _names("output", list(results), output_names)
+    shapes = options.shapes if source.shapes is None else source.shapes
+    inputs, outputs = dynamic_sizes(source, options.axes, shapes, renamed, ends)
     others: list[dict[str, tuple[int, ...]]] = []
-    if dynamic_axes is None and dynamic_shapes is None:
+    if options.axes is None and options.shapes is None:
         inputs, others = sizes_of_testcases(source)
+        inputs = {**{n: dict(axes) for n, axes in source.sizes.items()}, **inputs}
     request = Request(
         source.graph,
         [(i.name, renamed[i.name], i.dtype, i.shape) for i in source.inputs],
-        {ends[n]: v for n, v in source.outputs.items()},
+        {ends[n]: v for n, v in results.items()},
         source.examples,
         inputs,
         {ends[n]: axes for n, axes in outputs.items()},
         others,
+        inserted=source.inserted,
+        reads={n: source.outputs[n] for n in source.reads},
+        tied=source.tied,
+        scalars={ends.get(n, n) for n in source.scalars},
+        parameters=source.parameters,
+        places=source.places,
         **how,
     )
     written = write(request)
     written.outputs = {old: written.outputs[new] for old, new in ends.items()}
+    written.scalars = source.scalars
+    _name_weights(source, written, surplus)
     if source.limits:
         limits = {written.outputs[n]: said for n, said in source.limits.items() if n in written.outputs}
         written.model.metadata = {**written.model.metadata, KEY: text_of(limits)}
     return written
 
 
-def _finish(made: Exported, f: _Target, external_data: bool, judged: bool, whole: bool) -> None:
-    """Save, verify, and write the testcases."""
-    if f is not None:
-        made.save(f, external_data=external_data)
-    if judged:
-        made.verification = verify(made.source, made.written, str(f) if external_data else made.data)
-    if isinstance(f, (str, os.PathLike)) and len(made.source.testcases) and whole:
-        made.test_data_sets = write_data_sets(Path(f), made.source, made.written)
+def _name_weights(source: ExportSource, written: WrittenModel, names: Sequence[str]) -> None:
+    """Put the weights into the module's order, and give them names.
 
-
-def _check_options(
-    training: int,
-    kind: int,
-    functions: bool,
-    opsets: Mapping[str, int] | None,
-    external: bool,
-    report: bool,
-    f: _Target,
-) -> None:
-    mode = getattr(training, "value", training)
-    if mode not in (TrainingMode.EVAL, TrainingMode.PRESERVE):
-        raise UsageError("training is EVAL or PRESERVE: graphs for training are not written")
-    if getattr(kind, "value", kind) != OperatorExportTypes.ONNX:
+    Raises:
+        UsageError: there are more names than weights, or one that something else has.
+    """
+    graph = written.model.graph
+    place = {n: i for i, n in enumerate(source.weights)}
+    written.weights.sort(key=lambda t: place.get(t.name.partition(":")[0], len(place)))
+    listed = {t.name for t in written.weights}
+    own = [v for v in graph.inputs if v.name not in listed]
+    ranked = {t.name: i for i, t in enumerate(written.weights)}
+    graph.inputs = own + sorted((v for v in graph.inputs if v.name in listed), key=lambda v: ranked[v.name])
+    if len(names) > len(written.weights):
         raise UsageError(
-            "operator_export_type is ONNX: operators without a translation are errors, not foreign nodes"
+            f"input_names has {len(names)} names more than the model has inputs "
+            f"({', '.join(written.inputs.values())}), for {len(written.weights)} weights "
+            f"({', '.join(t.name for t in written.weights[:8])}); there is nothing else to name"
         )
-    if functions:
-        raise UsageError("export_modules_as_functions is False: graphs hold no modules")
-    for domain, version in (opsets or {}).items():
-        if domain in ("", "ai.onnx"):
-            raise UsageError("custom_opsets is for other domains; give ONNX's own version as opset_version")
-        if not isinstance(version, int) or version < 1:
-            raise UsageError(f"the version of domain {domain!r} is a positive number, found {version!r}")
-    path = isinstance(f, (str, os.PathLike))
-    if external and not path:
-        raise UsageError("external_data=True needs a path: the weights are written beside it")
-    if report and not path:
-        raise UsageError("report=True needs a path to write beside; Exported.report has the text")
+    new = {t.name: n for t, n in zip(written.weights, names, strict=False) if n}
+    taken = {v.name for v in [*own, *graph.outputs]} | (listed - set(new))
+    doubled = [n for i, n in enumerate(new.values()) if n in taken or n in [*new.values()][:i]]
+    if doubled:
+        raise UsageError(f"input_names has {doubled[0]!r} for a weight, which is the name of another value")
+    rename(graph, new)
+    for tensor in written.weights:
+        tensor.name = new.get(tensor.name, tensor.name)
 
 
-def _names(kind: str, found: Sequence[str], given: Sequence[str] | None) -> dict[str, str]:
+def _finish(made: Exported, f: Target, external: bool, judged: bool, whole: bool) -> None:
+    """Save, verify, and write the testcases."""
+    path = Path(f) if isinstance(f, (str, os.PathLike)) else None
+    beside = path is not None and (external or made.is_large)
+    if f is not None:
+        if beside and not external:
+            warnings.warn(f"the weights take more than 2 GiB: they are written to {path}.data", stacklevel=3)
+        made.save(f, external_data=external)
+    if judged:
+        made.verification = verify(made.source, made.written, str(path) if beside else made.data)
+    if path is not None and len(made.source.testcases) and whole:
+        made.test_data_sets = write_data_sets(path, made.source, made.written)
+
+
+def _write_artifacts(
+    made: Exported,
+    f: Target,
+    folder: Path | None,
+    report: bool,
+    watch: cProfile.Profile | None,
+    program: bool,
+) -> None:
+    """Write the files that tell of the export.
+
+    Raises:
+        UsageError: there is no such folder, or no program of torch's.
+    """
+    if not (report or watch is not None or program) or not isinstance(f, (str, os.PathLike)):
+        return
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"artifacts_dir is the folder {folder}, which does not exist")
+    path = Path(f) if folder is None else folder / Path(f).name
+    if report:
+        with replacing(path.with_suffix(".md")) as text:
+            text.write((made.report + "\n").encode())
+    if watch is not None:
+        lines = io.StringIO()
+        pstats.Stats(watch, stream=lines).sort_stats("cumulative").print_stats(40)
+        with replacing(path.with_suffix(".profile.txt")) as text:
+            text.write(lines.getvalue().encode())
+    if program:
+        if made.source.save_program is None:
+            raise UsageError("dump_exported_program=True is for torch modules")
+        with replacing(path.with_suffix(".pt2")) as file:
+            made.source.save_program(file)
+
+
+def _names(kind: str, found: Sequence[str], given: Sequence[str]) -> dict[str, str]:
     """Map old names to new ones.
 
     Raises:
         UsageError: more names than there are, or one name twice.
     """
-    if given is None:
-        return {n: n for n in found}
-    if isinstance(given, str):
-        raise UsageError(f"{kind}_names is a list of names, found the text {given!r}")
-    wanted = list(given)
-    if len(wanted) > len(found):
+    if len(given) > len(found):
         raise UsageError(
-            f"{kind}_names has {len(wanted)} names for {len(found)} {kind}s ({', '.join(found)}); "
+            f"{kind}_names has {len(given)} names for {len(found)} {kind}s ({', '.join(found)}); "
             "there is nothing else to name"
         )
-    names = {old: wanted[i] if i < len(wanted) and wanted[i] else old for i, old in enumerate(found)}
+    names = {old: given[i] if i < len(given) and given[i] else old for i, old in enumerate(found)}
     doubled = sorted({n for n in names.values() if list(names.values()).count(n) > 1})
     if doubled:
         raise UsageError(f"two {kind}s cannot have the name {', '.join(map(repr, doubled))}")
@@ -322,7 +335,7 @@ def _names(kind: str, found: Sequence[str], given: Sequence[str] | None) -> dict
 
 
 def _fold(source: ExportSource) -> None:
-    """Compute what follows from constants alone."""
+    """Fold constants."""
     from ..passes.cleanup.fold import fold_constants  # for start-up
 
     wanted = list(source.outputs)
@@ -332,59 +345,3 @@ def _fold(source: ExportSource) -> None:
         return
     source.graph = fold_constants(whole)
     source.outputs = dict(zip(wanted, source.graph.outputs, strict=True))
-
-
-def _save_external(written: WrittenModel, path: Path) -> None:
-    """Save the weights in a file of their own, each at a multiple of the page size."""
-    graph = written.model.graph
-    stored = graph.initializers
-    name = f"{path.name}.data"
-    moved: list[TensorMessage] = []
-    with replacing(path.parent / name) as file:
-        offset = 0
-        for tensor in stored:
-            if tensor.value is None or tensor.nbytes < _SMALL:
-                moved.append(tensor)
-                continue
-            gap = -offset % _ALIGNMENT
-            file.write(b"\0" * gap)
-            offset += gap
-            file.write(raw_bytes(tensor))
-            moved.append(
-                TensorMessage(tensor.name, tensor.elem, tensor.dims, None, (name, offset, tensor.nbytes))
-            )
-            offset += tensor.nbytes
-    graph.initializers = moved
-    try:
-        pieces = encode(written.model)
-    finally:
-        graph.initializers = stored
-    with replacing(path) as file:
-        for piece in pieces:
-            file.write(piece)
-
-
-# The report
-
-
-def _report(made: Exported) -> str:
-    written, graph = made.written, made.written.model.graph
-    lines = [
-        f"ONNX opset {written.opset}, {len(graph.nodes)} nodes, {len(graph.initializers)} stored tensors",
-        "",
-    ]
-    rows = [
-        (kind, v.name, v.elem.name.lower(), "x".join("?" if n is None else str(n) for n in v.shape or ()))
-        for kind, values in (("input", graph.inputs), ("output", graph.outputs))
-        for v in values
-    ]
-    lines.append(tabulate(rows, ("", "name", "dtype", "shape"), "github"))
-    counted = sorted(written.operators.items())
-    lines += ["", tabulate(counted, ("operator", "count"), "github")]
-    if written.approximated:
-        notes = [(text, where) for text, where in written.approximated.items()]
-        lines += ["", tabulate(notes, ("approximated", "first at"), "github")]
-    if made.verification:
-        compared = [(v.output, v.sizes, f"{v.error:.3g}", v.quanta) for v in made.verification]
-        lines += ["", tabulate(compared, ("verified", "at", "error", "quanta"), "github")]
-    return "\n".join(lines)

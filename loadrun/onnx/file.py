@@ -1,4 +1,4 @@
-"""An ONNX file as it is, for runtimes that run it without a translation; and the rule by which its data is judged."""
+"""An ONNX file for runtimes that run it without a translation, and the rule by which its outputs are compared."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class OnnxFile:
     """See `loadrun.testcase.SourceFile`.
 
     Attributes:
-        tolerances: those of outputs that are judged by MegEngine's formula instead of ONNX's rule, by name.
+        tolerances: those of outputs compared by MegEngine's formula instead of ONNX's rule, by name.
     """
 
     location: str | bytes
@@ -88,8 +88,8 @@ class OnnxFile:
     def asking(self, names: Sequence[str]) -> OnnxFile:
         """See `loadrun.testcase.SourceFile.asking`.
 
-        Protobuf merges a message that comes twice, so the further outputs stand behind the file as a graph of nothing
-        else: not a byte of the file is another.
+        Protobuf merges a message that comes twice, so further outputs are appended to the file as a graph of nothing
+        else: no byte of the file changes.
         """
         where, folder = self.location, self.folder
         if isinstance(where, str):

@@ -9,20 +9,19 @@ import numpy as np
 
 from ..base.errors import FormatError, LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Var
-from ..graph.dtypes import Array
+from ..graph.dtypes import Array, numpy_array
 from ..ops.budget import BudgetError, FoldingBudget, limited
 from ..passes.cleanup.loadable import make_loadable
-from ..passes.cleanup.stable import stabilize
 from ..passes.copies import subgraph
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
 from ..tensors.apply import type_cvt
-from ..tensors.session import suspended, use
+from ..tensors.naming import scope as named_part
+from ..tensors.session import exact_arithmetic, suspended, use
 from ..testcase import EXPECT
-from ..tracing.recorder import TraceRecorder
+from ..tracing.recorder import TraceRecorder, loses_float64
 from . import exact
 from .call import NodeCall, NodeLowering, Result, find
-from .checks import check, check_within
 from .lowering.parts import of_length
 from .messages import (
     AttributeProto,
@@ -40,6 +39,7 @@ from .scope import Bound, DeclaredInput, Given, Scope, StandIn
 from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense, kind_name, texts
 from .values import (
     ABSENT,
+    DOUBLE,
     INT64,
     Absent,
     Items,
@@ -56,37 +56,37 @@ __all__ = ["Importer"]
 _MOST_NODES = 100_000
 _DEPTH = 16
 _BEYOND = (
-    "parts of the model depend on no input and take more than is computed while a file of its size is loaded; they are "
+    "parts of the model depend on no input but are too expensive to fold while loading a file of its size; they are "
     "computed when it runs"
 )
 _BLOCKED = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 """Domains of layouts that ONNX Runtime chooses for one processor."""
 _WHY = {
-    ("", "ImageDecoder"): "unpacks pictures, which no operator of MegEngine's does; it takes them as arrays",
-    ("", "RegexFullMatch"): "runs a pattern of the file over text, which is not done; MegEngine has no text",
-    ("ai.onnx.preview.training", "Gradient"): "trains, which dumps do not",
+    ("", "ImageDecoder"): "decodes images, which no operator of MegEngine does; feed them as arrays",
+    ("", "RegexFullMatch"): "matches a regular expression on text, which MegEngine does not support",
+    ("ai.onnx.preview.training", "Gradient"): "trains the model, which dumps cannot do",
 }
-"""Why operators of the standard are refused that have a reason of their own."""
+"""Reasons for standard operators that are refused for a reason of their own."""
 
 
 class Importer:
-    """Makes a graph of a model.
+    """Builds a graph from a model.
 
     Args:
         model: the model.
         external: where tensors outside the file are.
         input_shapes: shapes by input name.
         constants: values of inputs that are to be constants.
-        examples: values of inputs, by which sizes are known that data decide.
+        examples: values of inputs, from which data-dependent sizes are known.
         expected: values of outputs; those that have one get a check.
         maxerr: tolerances of MegEngine's formula by output name, for checks that are not by ONNX's own rule.
-        stand_in: sizes for what neither the file nor an argument gives.
+        stand_in: sizes to assume where neither the file nor an argument gives them.
         fixed: axes of inputs, by name, that may have no other size than now.
-        budget: what may be computed meanwhile, None for whatever the file asks for.
+        budget: the limit for constant folding, None for no limit.
 
     Attributes:
         assumed: whether such a size was needed.
-        recorded: the graph as lowerings recorded it, before what makes it fit for MegEngine's loader.
+        recorded: the graph as lowerings recorded it, before the passes that make it loadable by MegEngine.
     """
 
     def __init__(
@@ -119,6 +119,7 @@ class Importer:
         self.inputs: dict[str, DeclaredInput] = {}
         self.outputs: dict[str, Value] = {}
         self.session = TraceRecorder("lazy", fixed=True, symbolic_shape=True)
+        self.session.recording.graph.exact = True
         self.open_sizes = False
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._unheld: dict[str, str] = {}
@@ -152,7 +153,7 @@ class Importer:
             todo += var.owner.inputs
         return found
 
-    # The whole
+    # Whole graph
 
     def graph(self) -> Graph:
         """Lower the nodes to a graph.
@@ -161,7 +162,7 @@ class Importer:
             UnsupportedError: nodes or inputs cannot be expressed; the text lists all of them.
             FormatError: the graph contradicts itself.
         """
-        with limited(self.budget):
+        with limited(self.budget), exact_arithmetic():
             return self._graph()
 
     def _graph(self) -> Graph:
@@ -177,15 +178,25 @@ class Importer:
             lines = "\n".join(f"  {p}" for p in self.problems)
             count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"
             sizes = f"\n{self.about_sizes()}" if self.assumed else ""
-            raise UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
+            error = UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
+            error.expressible = self._expressible
+            raise error
         return self._finish(found)
+
+    def _expressible(self) -> Graph:
+        """Make a graph of what can be expressed: the last values with a name are its outputs."""
+        whole = self.session.recording.graph
+        read = {v.id for o in whole.oprs for v in o.inputs}
+        ends = [v for o in whole.oprs if o.inputs for v in o.outputs if v.name and v.id not in read]
+        with limited(self.budget):
+            return make_loadable(subgraph(whole, ends)[0])
 
     def about_sizes(self) -> str:
         """Say which shapes were assumed where the file leaves sizes open."""
         taken = [f"{n} {list(d.shape)}" for n, d in self.inputs.items() if d.assumed]
         more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
         return (
-            f"the file leaves sizes open, and these were taken: {', '.join(taken[:5])}{more}; data or input_shapes "
+            f"the file leaves sizes open, and these were assumed: {', '.join(taken[:5])}{more}; data or input_shapes "
             "(--input-shape) give others"
         )
 
@@ -223,13 +234,13 @@ class Importer:
             except ValueError:
                 raise UnsupportedNodeError(f"has the shape {list(declared.shape)}") from None
         else:
-            example = checked(example, declared.kind, f"input {info.name!r}")
+            example = checked(example, declared.kind)
         outside = from_stored(example.reshape(declared.shape or (1,)), dtype, not declared.shape)
         made = self.session.argument(info.name, outside)
         for axis in self.fixed.get(info.name, ()):
             size = declared.shape[axis]
             made = of_length(
-                made, axis, f"this file holds for size {size} of axis {axis} of {info.name!r} alone"
+                made, axis, f"this file is valid only for size {size} of axis {axis} of {info.name!r}"
             )
         scope.names[info.name] = Value(declared.kind, made)
         self.inputs[info.name] = declared
@@ -264,7 +275,7 @@ class Importer:
         if len(text) == len(proto.outputs):
             return set()
         for name in sorted(text):
-            self.note(f"output {name!r} holds text, of which MegEngine has none, so it is left out")
+            self.note(f"output {name!r} holds text, which MegEngine does not support, so it is left out")
         return text
 
     def _end(self, proto: GraphProto, scope: Scope, left: set[str]) -> list[tuple[str, Value]]:
@@ -274,7 +285,7 @@ class Importer:
                 continue
             known, value = scope.find(info.name)
             if not known:
-                raise FormatError(f"nothing makes the graph's output {info.name!r}")
+                raise FormatError(f"no node computes the graph's output {info.name!r}")
             if isinstance(value, list):
                 found += self._items_out(info.name, value)
             elif isinstance(value, Absent):
@@ -298,7 +309,9 @@ class Importer:
     def _items_out(self, name: str, items: Items) -> list[tuple[str, Value]]:
         """Split a sequence into outputs of their own."""
         if not items:
-            self.problems.setdefault(f"output {name!r} is an empty sequence, of which MegEngine has none")
+            self.problems.setdefault(
+                f"output {name!r} is an empty sequence, which MegEngine does not support"
+            )
         else:
             self.note(
                 f"output {name!r} is a sequence; its values are the outputs {name}.0 to {name}.{len(items) - 1}"
@@ -322,7 +335,7 @@ class Importer:
                 end.name = None
                 ends.append(end)
         self.recorded = subgraph(whole, ends)[0]
-        graph = make_loadable(stabilize(self.recorded))
+        graph = make_loadable(self.recorded)
         for i, (name, _) in enumerate(found):
             var = graph.outputs[i]
             if i in checked_ends:
@@ -334,12 +347,15 @@ class Importer:
         left = {v.name for v in graph.inputs}
         for name in self.inputs:
             if name not in left:
-                self.note(f"no output depends on the input {name!r}, so it is left out")
+                unread = next(v for v in whole.inputs if v.name == name)
+                graph.add("Host2DeviceCopy", *unread.owner.params, names=[name], tensors=unread.owner.tensors)
         return graph
 
     def _checked(self, name: str, value: Value) -> Var:
         """Compare an output with its expected value, an input of the graph, as ONNX's backend tests do."""
-        held = checked(self.expected[name], value.kind, f"the expected value of {name!r}")
+        from .checks import check, check_within  # for start-up
+
+        held = checked(self.expected[name], value.kind)
         scalar = held.ndim == 0
         outside = from_stored(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
         expect = self.session.argument(name + EXPECT, outside)
@@ -364,7 +380,7 @@ class Importer:
         for i, node in enumerate(nodes):
             for name in node.outputs:
                 if name and name in made:
-                    raise FormatError(f"two nodes make {name!r}")
+                    raise FormatError(f"two nodes compute {name!r}")
                 made.add(name)
             if needed is None or i in needed:
                 self._node(node, scope, opsets, given)
@@ -398,7 +414,7 @@ class Importer:
         for name in node.inputs:
             known, value = scope.find(name) if name else (True, None)
             if not known:
-                raise FormatError(f"node {title_of(node)} reads {name!r}, which nothing before it makes")
+                raise FormatError(f"node {title_of(node)} reads {name!r}, which no node before it computes")
             if name and value is None:
                 if name in self._unheld:
                     self._refuse(node, f"reads {name!r}, which {self._unheld[name]}")
@@ -416,7 +432,9 @@ class Importer:
     ) -> Sequence[Bound | Unheld] | None:
         """Lower a node to its results, or None if it is refused."""
         try:
-            return self._results(node, inputs, scope, opsets, given)
+            # Messages name operators after the node that they come from.
+            with named_part(node.name or next((n for n in node.outputs if n), node.op)):
+                return self._results(node, inputs, scope, opsets, given)
         except FormatError:
             raise
         except (LoadRunError, UnsupportedTensorTypeError) as e:
@@ -424,7 +442,7 @@ class Importer:
         except RecursionError:
             raise FormatError("the graph is nested too deeply") from None
         except MemoryError as e:
-            self._refuse(node, f"its inputs {_shown(inputs)} ask for more memory than there is ({e})")
+            self._refuse(node, f"its inputs {_shown(inputs)} need more memory than there is ({e})")
         except Exception as e:
             self._refuse(node, f"its inputs {_shown(inputs)} do not fit ({type(e).__name__}: {e})")
         return None
@@ -474,7 +492,12 @@ class Importer:
             except (BudgetError, MemoryError):
                 # It stays in the graph, and is computed when that runs.
                 self.note(_BEYOND)
-        return self._settled(found.run(call), call, found)
+        oprs = self.session.recording.graph.oprs
+        before = len(oprs)
+        settled = self._settled(found.run(call), call, found)
+        if loses_float64(oprs[before:]) and any(isinstance(v, Value) and v.kind == DOUBLE for v in settled):
+            self.note(f"{call.op} of double is computed in float32")
+        return settled
 
     def _settled(self, results: Result, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
         """Convert the results to values in the types that the graph has for them."""
@@ -488,14 +511,14 @@ class Importer:
             value = r if isinstance(r, Value) else Value(_elem_type_of(r, like), r)
             if value.lowered is not None and value.array is None:
                 if len(stored_shape(value.lowered)) > 7:
-                    raise UnsupportedNodeError("gives more than MegEngine's 7 axes")
+                    raise UnsupportedNodeError("has a result with more than MegEngine's 7 axes")
                 want = graph_type(value.kind)
                 if dtype_of(value.lowered) != want:
                     value = Value(value.kind, type_cvt(value.lowered, want))
             settled.append(value)
         return settled
 
-    # What lies in other things
+    # Functions and subgraphs
 
     def _inline(
         self, function: FunctionProto, inputs: list[Given], attributes: Mapping[str, AttributeProto]
@@ -520,12 +543,12 @@ class Importer:
         self._depth += 1
         if self._depth > _DEPTH:
             self._depth -= 1
-            raise FormatError(f"{what} lies in itself, or deeper than {_DEPTH}")
+            raise FormatError(f"{what} is nested in itself, or deeper than {_DEPTH}")
 
     def _out(self, scope: Scope, name: str) -> Bound:
         known, value = scope.find(name)
         if not known:
-            raise FormatError(f"nothing makes the output {name!r}")
+            raise FormatError(f"no node computes the output {name!r}")
         if value is None:
             raise UnsupportedNodeError(f"{name!r} inside it cannot be expressed")
         return value
@@ -542,7 +565,7 @@ class Importer:
         for value in self._run(graph, [], Scope(call.scope, mark), call):
             if not isinstance(value, Value):
                 raise UnsupportedNodeError(
-                    "a branch gives a sequence or an optional value and data choose it"
+                    "a branch that depends on data gives a sequence or an optional value"
                 )
             found.append(mark(value) if value.constant() is not None else value)
         return found
@@ -598,7 +621,7 @@ def _constant_input(name: str, kind: TypeProto | None, value: object) -> Bound:
 
 def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: object) -> Value:
     """Convert an input to a constant; one number takes the rank that the file declares."""
-    value = np.asarray(given)
+    value = numpy_array(given)
     elem = tensor.elem if tensor is not None else INT64
     rank = len(tensor.shape.dims) if tensor is not None and tensor.shape is not None else value.ndim
     if elem == STRING and value.dtype.kind in "UO":

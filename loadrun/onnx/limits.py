@@ -25,7 +25,7 @@ FILE = "checks.json"
 """The file in a folder of test data that says the same, for models that lost their metadata."""
 _LARGEST = 1 << 24
 _HALF = 1 + 2.0**-9
-"""What float16 may round in the error of a check that is computed in it."""
+"""The rounding allowed in the error of a check that is computed in float16."""
 Limits = Mapping[str, Mapping[str, Any]]
 
 
@@ -47,7 +47,7 @@ def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
         kind, dtype = formula(check), bundle.outputs[check.name].dtype
         quantized = dtype is not None and dtype.is_quantized
         if not quantized and not (kind is Formula.OTHER and check.maxerr >= 1):
-            # NaN and negative tolerances let nothing pass, and of those that JSON holds 0 is the next to that.
+            # NaN and negative tolerances let nothing pass; 0 is the closest that JSON can hold.
             said["maxerr"] = max(0.0, check.maxerr) * (_HALF if kind is Formula.NARROW else 1)
         if check.name in policies:
             said["check"] = policies[check.name].text
@@ -93,7 +93,7 @@ def _parsed(where: str, text: str) -> dict[str, dict[str, Any]]:
         data = None
     good = isinstance(data, dict) and all(isinstance(said, dict) and _fits(said) for said in data.values())
     if not good:
-        raise FormatError(f"{where} does not say what outputs must fulfil, as loadrun writes it")
+        raise FormatError(f"{where} is no record of checks as loadrun writes it")
     return dict(data or {})
 
 

@@ -1,4 +1,4 @@
-"""The messages of an ONNX file as light records; what tensors hold stays where it lies.
+"""The messages of an ONNX file as light records; tensors are views of the file.
 
 Field numbers are those of onnx.proto. Unknown fields are skipped, as protobuf does.
 """
@@ -40,7 +40,7 @@ M = TypeVar("M", bound="Message")
 
 
 class MessageField(NamedTuple):
-    """Where a field of a message goes."""
+    """The target of a message's field."""
 
     name: str
     kind: Any
@@ -97,7 +97,7 @@ class TensorProto(Message):
 
 @dataclass(slots=True)
 class SparseTensorProto(Message):
-    """Values and where they stand."""
+    """Values and their positions."""
 
     values: TensorProto | None = None
     indices: TensorProto | None = None
@@ -159,7 +159,7 @@ class ContainerTypeProto(Message):
 
 @dataclass(slots=True)
 class MapTypeProto(Message):
-    """A map's type, of which nothing but its being a map matters."""
+    """A map's type; its fields do not matter."""
 
 
 TypeProto.FIELDS = {
@@ -324,7 +324,7 @@ class ModelProto(Message):
 
 
 class _Count:
-    """How many messages a file may still hold: each takes far more memory than the two bytes that say it is there."""
+    """The number of messages that a file may still hold: each takes far more memory than its two bytes in the file."""
 
     def __init__(self, size: int) -> None:
         self.left = _MESSAGES + size // _BYTES_EACH
@@ -344,7 +344,7 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0, count:
         FormatError: the bytes are no such message, or of nothing but empty ones.
     """
     if depth > _DEPTH:
-        raise FormatError(f"messages lie in each other deeper than {_DEPTH}", offset=base)
+        raise FormatError(f"messages are nested deeper than {_DEPTH}", offset=base)
     count = count or _Count(len(data))
     count.left -= 1
     if count.left < 0:
@@ -391,7 +391,7 @@ def _decoded_field(
 
 
 def _numbers(rows: list[Array], kind: str, wire: int, value: int | memoryview, where: int) -> None:
-    """Append a field of numbers, which may be packed or stand one by one."""
+    """Append a field of numbers, which may be packed or separate."""
     if isinstance(value, memoryview):
         if kind == "varints":
             rows.append(packed_varints(value, where))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from ..base.errors import LoadRunError, UnsupportedError, UsageError
 from ..base.version import __version__
@@ -15,9 +17,11 @@ from ..ops.catalog import select
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
-from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
+from .encode import ModelMessage, TensorMessage, ValueMessage
+from .inserted import InsertedNode
+from .named import domains, keep_names, merge_ends
 from .writing import TRANSLATIONS
-from .writing.emitter import UnsupportedOprError, free_names
+from .writing.emitter import UnsupportedOprError
 from .writing.writer import OnnxWriter, elem_of
 
 __all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "WrittenModel", "ir_version", "refusals", "write"]
@@ -38,17 +42,18 @@ def ir_version(opset: int) -> int:
 
 @dataclass(eq=False)
 class WrittenModel:
-    """An ONNX model and what is known of how it came to be.
+    """An ONNX model and the facts of its export.
 
     Attributes:
         model: the model.
         opset: version of ONNX's operators.
         inputs: name in the graph and in the model, of every input in order.
         outputs: the same of every output.
-        approximated: what is not exactly what the operators do, and where that is first the case.
+        approximated: deviations from the operators, and where each occurs first.
         operators: how many operators of each type were written.
         sizes: shapes of the inputs that were found to fit: the example's first.
         weights: the parameters among the initializers.
+        scalars: names in the graph of the inputs and outputs without axes.
     """
 
     model: ModelMessage
@@ -59,11 +64,12 @@ class WrittenModel:
     operators: dict[str, int]
     sizes: Sequence[Mapping[str, Shape]]
     weights: list[TensorMessage]
+    scalars: Collection[str] = ()
 
 
 @dataclass(eq=False)
 class Request:
-    """What to write, and how.
+    """A model to write, and the options.
 
     Attributes:
         graph: a graph without checks.
@@ -79,6 +85,14 @@ class Request:
         weights_are_inputs: whether weights are listed as inputs as well.
         docs: whether nodes say which operator they come from.
         opsets: versions of other domains.
+        inserted: nodes beside the graph's operators, each behind those whose results it reads.
+        reads: what they read.
+        tied: names of sizes that are one and the same whatever `dynamic` calls them, by input name and axis.
+        symbols: further sizes that may change, with what they are in the example.
+        resized: shapes of inputs that follow from sizes, see `InsertedOutput`.
+        scalars: inputs and outputs without axes, which the graph holds as vectors of one element.
+        parameters: weights that the graph has as inputs, by name.
+        places: source lines by the names of operators, for `docs`.
     """
 
     graph: Graph
@@ -93,6 +107,14 @@ class Request:
     weights_are_inputs: bool = False
     docs: bool = False
     opsets: Mapping[str, int] = field(default_factory=dict)
+    inserted: Sequence[InsertedNode] = ()
+    reads: Mapping[str, Var] = field(default_factory=dict)
+    tied: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    resized: Mapping[str, Callable[[Mapping[str, int]], Shape]] = field(default_factory=dict)
+    scalars: Collection[str] = ()
+    parameters: Mapping[str, Array] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 def write(request: Request) -> WrittenModel:
@@ -108,7 +130,7 @@ def write(request: Request) -> WrittenModel:
             f"opset_version is {OLDEST_OPSET} to {NEWEST_OPSET}, found {opset}; older runtimes take 7 to 9, "
             "today's take all"
         )
-    oprs = request.graph.needed(request.outputs.values())
+    oprs = request.graph.needed([*request.outputs.values(), *request.reads.values()])
     infer_dtypes(oprs)
     plan = _KnownShapes(request, oprs)
     version = DEFAULT_OPSET if opset is None else opset
@@ -125,8 +147,8 @@ def write(request: Request) -> WrittenModel:
     return walk.finish(plan)
 
 
-def _listed(refused: Sequence[tuple[Opr, UnsupportedOprError]]) -> str:
-    lines = [f"{describe(opr)}: {why}" for opr, why in refused]
+def _listed(refused: Sequence[tuple[Opr | InsertedNode, UnsupportedOprError]]) -> str:
+    lines = [f"{o.where if isinstance(o, InsertedNode) else describe(o)}: {why}" for o, why in refused]
     count = f"{len(lines)} operator{'s' * (len(lines) > 1)}"
     return f"{count} cannot be written as ONNX:\n" + "\n".join(f"  {line}" for line in lines)
 
@@ -153,7 +175,7 @@ def refusals(
 
 
 class _KnownShapes:
-    """What is known of shapes: for the example's sizes, and for other ones where axes are dynamic.
+    """Inferred shapes: for the example's sizes, and for other ones where axes are dynamic.
 
     Attributes:
         sizes: the inputs' shapes, one dict for each entry of `known`.
@@ -162,11 +184,14 @@ class _KnownShapes:
     def __init__(self, request: Request, oprs: list[Opr]) -> None:
         self.graph, self.oprs = request.graph, oprs
         self.example, self.dynamic = request.example, request.dynamic
-        self.ends = list(request.outputs.values())
+        self.request = request
+        self.ends = [*request.outputs.values(), *request.reads.values()]
         self.first = {name: shape for name, _, _, shape in request.inputs}
+        self.first |= {o.name: o.shape for node in request.inserted for o in node.outputs}
+        self.first |= {n: v.shape or (1,) for n, v in request.parameters.items()}
         self.sizes = [self.first]
         self.known = [infer_shapes(self.graph, oprs, self.first)]
-        if any(request.dynamic.values()):
+        if any(request.dynamic.values()) or request.symbols:
             self._add_others(request.other_sizes)
         self.observed = self._observe()
 
@@ -200,16 +225,20 @@ class _KnownShapes:
         self._check(why)
 
     def _changed(self, change: Callable[[int, int], int]) -> dict[str, Shape]:
-        """Return the example's shapes with other numbers for named sizes."""
-        numbers: dict[str, int] = {}
+        """Change the numbers of the sizes that have names in the example's shapes."""
+        request = self.request
+        numbers = {name: change(n, i) for i, (name, n) in enumerate(request.symbols.items())}
         sizes = dict(self.first)
         for name, axes in self.dynamic.items():
             shape = list(self.first[name])
-            for axis, symbol in axes.items():
+            for axis, named in axes.items():
+                symbol = request.tied.get((name, axis), named)
                 if symbol not in numbers:
                     numbers[symbol] = change(shape[axis], len(numbers))
                 shape[axis] = numbers[symbol]
             sizes[name] = tuple(shape)
+        sizes |= {name: resized(numbers) for name, resized in request.resized.items()}
+        sizes |= {o.name: o.resized(numbers) for node in request.inserted for o in node.outputs}
         return sizes
 
     def _check(self, why: LoadRunError | None) -> None:
@@ -232,7 +261,7 @@ class _KnownShapes:
             found.update((v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown)
 
         engine = ReferenceEngine(self.graph, self.ends)
-        # Values at random may lie outside what an operator takes; what was seen until then is known.
+        # Random values may be out of an operator's range; shapes observed before that are valid.
         with suppress(LoadRunError):
             engine.run({n: v for n, v in self.example.items() if n in engine.inputs}, see)
         return found
@@ -257,23 +286,12 @@ class _Walk:
             for var in opr.inputs:
                 writer.readers.setdefault(var.id, []).append(opr)
 
-    def run(self) -> list[tuple[Opr, UnsupportedOprError]]:
+    def run(self) -> list[tuple[Opr | InsertedNode, UnsupportedOprError]]:
         """Write all operators; which ones cannot be, and why."""
-        refused: list[tuple[Opr, UnsupportedOprError]] = []
+        refused: list[tuple[Opr | InsertedNode, UnsupportedOprError]] = []
         lost: set[int] = set()
         w = self.w
-        by_name = {o.outputs[0].name or "": o for o in self.oprs if o.type == "Host2DeviceCopy"}
-        for name, new, dtype, _ in self.request.inputs:
-            self.inputs[name] = w.claim(new)
-            opr = by_name.get(name)
-            if opr is None:
-                continue
-            w.names[opr.outputs[0].id] = self.inputs[name]
-            try:
-                elem_of(dtype)
-            except UnsupportedOprError as e:
-                refused.append((opr, e))
-                lost.add(opr.outputs[0].id)
+        self._name_inputs(refused, lost)
         for opr in self.oprs:
             self.operators[opr.title] = self.operators.get(opr.title, 0) + (opr.type not in _STORED)
             if (
@@ -288,13 +306,66 @@ class _Walk:
                 lost.update(v.id for v in opr.outputs)
                 if opr.type in TRANSLATIONS:
                     continue
-            w.doc = describe(opr) if self.request.docs else ""
+            w.doc = self._doc(opr)
             try:
                 w.translate(opr)
             except UnsupportedOprError as e:
                 refused.append((e.opr or opr, e))
                 lost.update(v.id for v in opr.outputs)
         return refused
+
+    def _name_inputs(
+        self, refused: list[tuple[Opr | InsertedNode, UnsupportedOprError]], lost: set[int]
+    ) -> None:
+        """Name the graph's inputs: the model's, its weights, and what inserted nodes give, which are written here."""
+        w = self.w
+        by_name = {o.outputs[0].name or "": o for o in self.oprs if o.type == "Host2DeviceCopy"}
+        for name, new, dtype, _ in self.request.inputs:
+            self.inputs[name] = w.claim(new)
+            opr = by_name.get(name)
+            if opr is None:
+                continue
+            own = self.inputs[name]
+            w.names[opr.outputs[0].id] = w.reshape(own, [1]) if name in self.request.scalars else own
+            try:
+                elem_of(dtype)
+            except UnsupportedOprError as e:
+                refused.append((opr, e))
+                lost.add(opr.outputs[0].id)
+        for name, value in self.request.parameters.items():
+            made = w.const(value, name)
+            w.params.add(made)
+            if name in by_name:
+                w.names[by_name[name].outputs[0].id] = made if value.ndim else w.reshape(made, [1])
+        for node in self.request.inserted:
+            try:
+                self._insert(node, by_name)
+            except UnsupportedOprError as e:
+                refused.append((e.opr or node, e))
+                # What reads its results is looked at, too.
+                gone = [by_name[o.name].outputs[0].id for o in node.outputs if o.name in by_name]
+                w.names.update((i, w.fresh("lost")) for i in gone)
+
+    def _doc(self, opr: Opr) -> str:
+        """Return what the nodes of an operator say of it."""
+        if not self.request.docs:
+            return ""
+        place = self.request.places.get(opr.name or "", "")
+        return f"{describe(opr)}, in {place}" if place else describe(opr)
+
+    def _insert(self, node: InsertedNode, by_name: Mapping[str, Opr]) -> None:
+        """Write an inserted node behind what it reads.
+
+        Raises:
+            UnsupportedOprError: it, or an operator before it, cannot be written.
+        """
+        w, read = self.w, [self.request.reads[n] for n in node.inputs]
+        w.translate_for(read)
+        w.doc = node.where if self.request.docs else ""
+        made = node.write(w, [w.name(v) for v in read])
+        for output, name in zip(node.outputs, made, strict=True):
+            if name and output.name in by_name:
+                w.names[by_name[output.name].outputs[0].id] = name
 
     def survey(self) -> list[tuple[Opr, UnsupportedOprError]]:
         """Write all operators; those that cannot be written become inputs of the others."""
@@ -325,23 +396,28 @@ class _Walk:
         for name, var in request.outputs.items():
             own = named[name] = w.claim(name)
             try:
-                w.ops("Identity", w.name(var), out=[own])
+                if name in request.scalars:
+                    w.ops("Reshape", w.name(var), w.const(np.zeros(0, np.int64)), out=[own])
+                else:
+                    w.ops("Identity", w.name(var), out=[own])
             except UnsupportedOprError as e:
                 raise UnsupportedError(f"output {name!r} cannot be written as ONNX: {e}") from None
-            outputs.append(ValueMessage(own, elem_of(w.dtype(var)), self._output_shape(name, var)))
+            sizes = () if name in request.scalars else self._output_shape(name, var)
+            outputs.append(ValueMessage(own, elem_of(w.dtype(var)), sizes))
         inputs = []
         for name, _, dtype, shape in request.inputs:
             axes = request.dynamic.get(name, {})
-            sized = tuple(axes.get(i, n) for i, n in enumerate(shape))
+            sized = () if name in request.scalars else tuple(axes.get(i, n) for i, n in enumerate(shape))
             inputs.append(ValueMessage(self.inputs[name], elem_of(dtype), sized))
         graph = w.graph("main_graph", inputs, outputs)
-        _merge_ends(graph)
+        merge_ends(graph)
+        keep_names(graph, {w.names[v.id]: v.name for v in self._named() if v.id in w.names}, w)
         weights = [t for t in graph.initializers if t.name in w.params]
         if request.weights_are_inputs or not request.export_params:
             graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in weights]
         if not request.export_params:
             graph.initializers = [t for t in graph.initializers if t.name not in w.params]
-        opsets = dict(request.opsets)
+        opsets = {**dict.fromkeys(domains(graph), 1), **request.opsets}
         model = ModelMessage(
             graph, {"": w.opset, **opsets}, ir_version(w.opset), producer_version=__version__
         )
@@ -354,7 +430,12 @@ class _Walk:
             {k: n for k, n in sorted(self.operators.items()) if n},
             plan.sizes,
             weights,
+            request.scalars,
         )
+
+    def _named(self) -> Iterator[Var]:
+        """Yield the variables that operators compute and that have a name, the last one first."""
+        return (v for o in reversed(self.oprs) if o.inputs for v in o.outputs if v.name)
 
     def _output_shape(self, name: str, var: Var) -> tuple[int | str | None, ...] | None:
         try:
@@ -388,40 +469,3 @@ class _Walk:
                     if [s[i] if s is not None else None for s in shapes] == sizes:
                         found.setdefault(i, symbol)
         return found
-
-
-def _merge_ends(graph: GraphMessage) -> None:
-    """Let outputs' names stand at the nodes that make them, where nothing else has a claim to those."""
-    makers = {name: node for node in graph.nodes for name in node.outputs}
-    uses: dict[str, int] = {}
-    for node in graph.nodes:
-        for name in node.inputs:
-            uses[name] = uses.get(name, 0) + 1
-    ends = {v.name for v in graph.outputs}
-    inner = {name for node in graph.nodes for name in _captured(node.attributes.values())}
-    kept, renamed = [], {}
-    for node in graph.nodes:
-        source = node.inputs[0] if node.inputs else ""
-        if (
-            node.op_type == "Identity"
-            and node.outputs[0] in ends
-            and source in makers
-            and source not in ends
-            and source not in renamed
-            and source not in inner
-        ):
-            renamed[source] = node.outputs[0]
-        else:
-            kept.append(node)
-    for node in kept:
-        node.inputs = [renamed.get(n, n) for n in node.inputs]
-        node.outputs = [renamed.get(n, n) for n in node.outputs]
-    graph.nodes = kept
-
-
-def _captured(attributes: Iterable[object]) -> set[str]:
-    found: set[str] = set()
-    for value in attributes:
-        if isinstance(value, GraphMessage):
-            found |= free_names(value)
-    return found

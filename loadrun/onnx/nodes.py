@@ -13,7 +13,7 @@ def nodes_needed(graph: GraphProto, left: Collection[str] = ()) -> set[int]:
     """Return the places of the nodes that the graph's outputs depend on.
 
     Args:
-        left: outputs that are not asked for.
+        left: outputs that are not requested.
     """
     wanted = {o.name for o in graph.outputs if o.name not in left}
     needed = set()
@@ -31,7 +31,7 @@ def attributes_of(node: NodeProto, given: Mapping[str, AttributeProto]) -> dict[
     """Return the attributes of a node by name.
 
     Args:
-        given: those of the function's call that the node is part of, to which its own may refer.
+        given: those of the surrounding function's call, to which the node's own may refer.
     """
     found = {}
     for a in node.attributes:

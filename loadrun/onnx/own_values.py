@@ -18,7 +18,7 @@ __all__ = ["parsed", "tensor_value"]
 
 @dataclass
 class SequenceProto(Message):
-    """Values one behind the other, all of one kind."""
+    """A sequence of values, all of one kind."""
 
     tensors: list[TensorProto] = field(default_factory=list)
     sequences: list[SequenceProto] = field(default_factory=list)
@@ -82,7 +82,7 @@ def parsed(data: memoryview, kind: TypeProto | None, folder: Path) -> FileValue:
     if kind is not None and kind.map is not None:
         return _map(parse(MapProto, data), external)
     if kind is not None and kind.optional is not None:
-        # ONNX's own tests store an element that is there without anything around it, too.
+        # ONNX's own tests also store a present element without the wrapping message.
         try:
             return _optional(parse(OptionalProto, data), external)
         except FormatError:

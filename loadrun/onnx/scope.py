@@ -1,4 +1,4 @@
-"""Names of a graph and its subgraphs, and what a model says of its inputs."""
+"""Names of a graph and its subgraphs, and the declared inputs of a model."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .values import Absent, Items, UnsupportedNodeError, Value, graph_type
 __all__ = ["Bound", "DeclaredInput", "Given", "Scope", "StandIn", "axis_of", "declared_shape"]
 
 Bound = Value | Items | Absent | None
-"""What a name stands for: None for an input that is left out, `Absent` for an optional value without an element."""
+"""The value of a name: None for an input that is left out, `Absent` for an optional value without an element."""
 
 Given = Value | Items | None
-"""What a node reads: None for what is left out or has no element."""
+"""An input of a node: None if it is left out or has no element."""
 
 
 class Scope:
-    """Names and what they stand for; a subgraph's scope lies in the one around it.
+    """Names and their values; a subgraph's scope is nested in the outer one.
 
     Args:
         outer: the scope around.
-        mark: called with what is found outside, for a branch that must take it in.
+        mark: called with values from the outer scope, for a branch that must capture them.
     """
 
     def __init__(self, outer: Scope | None = None, mark: Callable[[Value], Value] | None = None) -> None:
@@ -74,13 +74,13 @@ def axis_of(info: ValueInfoProto, axis: int) -> tuple[int | None, str]:
 
 
 class StandIn:
-    """Sizes to make a graph with where nobody says any: of the first axes, and of the others.
+    """Sizes to assume where none are given: of the first axes, and of the others.
 
     Args:
-        infos: the model's inputs; a name that is also that of an axis behind the first has the size of those.
+        infos: the model's inputs; a first axis that shares its name with a later axis has the size of those.
 
     Attributes:
-        first, other: the sizes; both are 1 where nothing else is said.
+        first, other: the sizes; 1 by default.
     """
 
     def __init__(self, infos: Sequence[ValueInfoProto] = (), first: int = 1, other: int = 1) -> None:
@@ -114,15 +114,15 @@ class DeclaredInput:
         tensor = info.type.tensor if info.type else None
         hint = f"give its value as constants={{{info.name!r}: ...}}"
         if tensor is not None and tensor.elem == STRING:
-            raise UnsupportedNodeError(f"is text, of which MegEngine has none; {hint}")
+            raise UnsupportedNodeError(f"is text, which MegEngine does not support; {hint}")
         if tensor is None:
-            raise UnsupportedNodeError(f"is {_container(info)}, of which MegEngine has none; {hint}")
+            raise UnsupportedNodeError(f"is {_container(info)}, which MegEngine does not support; {hint}")
         self.name = info.name
         self.kind = tensor.elem
         graph_type(self.kind)
         dims = tensor.shape.dims if tensor.shape is not None else None
         self.declared = declared_shape(info)
-        # What convolutions move over: the batch alone is open in most files.
+        # Convolutions slide over the other axes: in most files the batch alone is open.
         self.open_sizes = self.declared is None or any(not n for n in self.declared[1:])
         self.assumed = shape is None and (self.declared is None or None in self.declared)
         if shape is not None:
@@ -135,4 +135,4 @@ class DeclaredInput:
             axes = [axis_of(info, i) for i in range(len(dims))]
             self.shape = tuple(stand_in.of(name, i) if n is None else n for i, (n, name) in enumerate(axes))
         if len(self.shape) > 7:
-            raise UnsupportedNodeError(f"has {len(self.shape)} axes, MegEngine knows 7")
+            raise UnsupportedNodeError(f"has {len(self.shape)} axes, MegEngine supports 7")

@@ -1,4 +1,4 @@
-"""Floating-point types of 8 and 4 bits: which numbers their codes stand for. Tensors of them are held in float32."""
+"""Floating-point types of 8 and 4 bits: the numbers that their codes encode. Tensors of them are stored in float32."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["E8M0", "FLOAT4", "SMALL_FLOATS", "FloatFormat", "decoded"]
 
 
 class FloatFormat(NamedTuple):
-    """How the bits of a type are laid out.
+    """The bit layout of a type.
 
     Attributes:
         exponent: how many bits the exponent has.
         mantissa: how many the mantissa has.
-        bias: what the exponent's code is more than the exponent.
+        bias: the exponent's code minus the exponent.
         infinite: whether it has infinities.
         signed_zero: whether it has a negative zero; where not, its code is the one NaN.
         largest: the largest number.

@@ -1,4 +1,4 @@
-"""What can be exported, as one thing: a graph, its inputs in order, example values and testcases."""
+"""The common form of everything that can be exported: a graph, its inputs, example values and testcases."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..base.errors import UnsupportedError, UsageError
+from ..base.registry import resolve
 from ..graph import Graph, Var
 from ..graph.dtypes import Array, DType
 from ..testcase import Bundle, Testcase
+from ..tracing.modules import TracedModule
+from ..tracing.torch_door import is_torch_source
+from .inserted import InsertedNode
+from .options import ExportOptions, TrainingMode
 
 if TYPE_CHECKING:
-    from ..tracing.dumping import Dumps
     from ..tracing.recording import Recording
     from ..tracing.traced import Traced
 
@@ -38,7 +42,7 @@ class Input:
 
 @dataclass(eq=False)
 class ExportSource:
-    """What is exported.
+    """A model to export.
 
     Attributes:
         graph: the model without checks.
@@ -46,10 +50,19 @@ class ExportSource:
         outputs: the outputs by name.
         examples: example values by input name, where there are any.
         testcases: testcases that the file has, with expected values by output name.
-        limits: what the file's checks ask of the outputs, see `loadrun.onnx.limits`.
+        limits: the file's checks of the outputs, see `loadrun.onnx.limits`.
         named_outputs: whether the outputs' names were chosen by the model (a file, a dict).
         called: what was given, called with the examples as they were given: the values of the outputs in order. None
             for files and graphs, which have no order but that of their inputs here.
+        inserted: nodes beside the graph's operators; what they read stands among the outputs, too.
+        sizes: names of the sizes that may differ, by input and axis, where nothing else is said.
+        tied: names of sizes that are one and the same, by input and axis.
+        weights: names of the parameters in the order of the module.
+        scalars: inputs and outputs without axes.
+        shapes: `dynamic_shapes` by input, where it was given in the structure of nested arguments.
+        parameters: weights that are inputs of the graph, and constants of the model, by name.
+        places: source lines by the names of operators.
+        save_program: writes torch's program of a module into a file.
     """
 
     graph: Graph
@@ -60,10 +73,40 @@ class ExportSource:
     named_outputs: bool = False
     limits: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     called: Callable[[], list[Array]] | None = None
+    inserted: Sequence[InsertedNode] = ()
+    sizes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    tied: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    weights: Sequence[str] = ()
+    scalars: frozenset[str] = frozenset()
+    shapes: Any = None
+    parameters: Mapping[str, Array] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    save_program: Callable[[Any], None] | None = None
+
+    def expect(self, outputs: object) -> None:
+        """Refuse example outputs that are not what the model gives: other shapes, or another number of them.
+
+        Raises:
+            UsageError: they are not.
+        """
+        if outputs is None or self.called is None:
+            return
+        shapes = [x.shape for x in self.called()]
+        given = [x.shape for x in _values(outputs)]
+        if given != shapes:
+            raise UsageError(
+                f"example_outputs has the shapes {', '.join(str([*s]) for s in given)}, but the model's outputs "
+                f"{', '.join(str([*s]) for s in shapes)}"
+            )
+
+    @property
+    def reads(self) -> list[str]:
+        """The outputs that inserted nodes read; they are none of the model."""
+        return [name for node in self.inserted for name in node.inputs]
 
 
 def read_source(
-    model: Exportable, args: object, kwargs: Mapping[str, Any] | None, eval_mode: bool
+    model: Exportable, args: object, kwargs: Mapping[str, Any] | None, options: ExportOptions
 ) -> ExportSource:
     """Make a graph of anything that can be exported.
 
@@ -72,12 +115,27 @@ def read_source(
         args: example values in torch's three forms: a tuple, one value, or a tuple that ends in a dict of keyword
             arguments.
         kwargs: example keyword arguments.
-        eval_mode: whether a module is traced in eval mode (and put back afterwards).
+        options: the mode in which a module is traced, and what becomes of torch's operators.
 
     Raises:
         UsageError: examples that do not fit, or something that cannot be exported.
     """
     positional, named = _arguments(args, kwargs)
+    if isinstance(model, TracedModule):
+        if len(model.methods) != 1:
+            raise UsageError(
+                f"name the method to export, such as model.{next(iter(model.methods))}: "
+                f"traced are {', '.join(model.methods)}"
+            )
+        model = next(iter(model.methods.values()))
+    if is_torch_source(model, (*positional, *named.values())):
+        read: Callable[..., ExportSource] = resolve("loadrun.torch.onnx_source:read")
+        return read(model, positional, named, options)
+    if options.training == TrainingMode.TRAINING or options.fallback or options.table:
+        raise UsageError(
+            "training=TRAINING, operator_export_type and custom_translation_table are for torch modules, found "
+            f"{type(model).__name__}"
+        )
     if isinstance(model, (str, os.PathLike)):
         from ..dump import load  # for start-up
 
@@ -86,14 +144,16 @@ def read_source(
         model = Bundle(model)
     if isinstance(model, Bundle):
         return _of_bundle(model, positional, named)
-    return _of_callable(model, positional, named, eval_mode)
+    return _of_callable(model, positional, named, options.training == TrainingMode.EVAL)
 
 
-def _arguments(args: object, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(args: object, kwargs: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if args is None:
         args = ()
     if not isinstance(args, tuple):
         args = tuple(args) if isinstance(args, list) else (args,)
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise UsageError(f"kwargs is a dict of keyword arguments, found {type(kwargs).__name__}")
     named = dict(kwargs or {})
     if args and isinstance(args[-1], dict):
         extra = args[-1]
@@ -101,13 +161,14 @@ def _arguments(args: object, kwargs: Mapping[str, Any] | None) -> tuple[tuple[An
             return args, named
         doubled = sorted(set(extra) & set(named))
         if doubled:
-            raise UsageError(f"{', '.join(doubled)} stand in kwargs and in the dict that ends args")
+            raise UsageError(f"{', '.join(doubled)} are both in kwargs and in the dict that ends args")
         named = {**extra, **named}
         args = args[:-1]
     return args, named
 
 
 def _array(value: object) -> Array:
+    value = value.detach() if hasattr(value, "detach") else value
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
@@ -196,25 +257,9 @@ def _of_callable(
     model: object, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
 ) -> ExportSource:
     from ..tracing import Traced  # for start-up
-    from ..tracing.dumping import Dumps  # for start-up
-    from ..tracing.modules import TracedModule  # for start-up
 
-    if isinstance(model, TracedModule):
-        if len(model.methods) != 1:
-            raise UsageError(
-                f"name the method to export, such as model.{next(iter(model.methods))}: "
-                f"traced are {', '.join(model.methods)}"
-            )
-        model = next(iter(model.methods.values()))
     if isinstance(model, Traced):
         return _of_trace(model, positional, named)
-    if isinstance(model, Dumps):
-        return _of_foreign(model, positional, named)
-    kind = type(model).__mro__
-    if any(k.__module__.partition(".")[0] == "torch" for k in kind if k is not object):
-        raise UsageError(
-            f"{type(model).__name__} is torch's own; export it with torch.onnx.export, which writes the same format"
-        )
     if not callable(model):
         raise UsageError(
             "what can be exported is a path, a Bundle, a trace, a module or a function, "
@@ -281,23 +326,6 @@ def _values(result: object) -> list[Array]:
     return [
         _array(v) for _, v in leaves(result) if isinstance(v, (Tensor, np.ndarray)) or hasattr(v, "numpy")
     ]
-
-
-def _of_foreign(traced: Dumps, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
-    """Convert the recording of a trace of another framework's module."""
-    from ..tracing.structure import leaves  # for start-up
-
-    if traced.recording is None:
-        if not positional and not named:
-            raise UsageError(
-                "the module has not been traced yet: call the trace, or give example values in args"
-            )
-        traced(*positional, **named)
-    flat = tuple(v for _, v in leaves(positional) if hasattr(v, "shape"))
-    source = _of_bundle(Bundle(traced.graph()), flat, named)
-    if positional or named:
-        source.called = lambda: _values(traced(*positional, **named))
-    return source
 
 
 def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""One graph for each set of sizes: an ONNX model is read anew for the sizes that it is fed.
+"""One graph for each set of sizes: an ONNX model is read again for each set of input sizes.
 
 MegEngine's operators take as parameters what ONNX computes from sizes (pads, axes, numbers of steps), and what a
 lowering decides from a size holds for that size. So a graph is only ever run at the sizes that it was made for.
@@ -33,18 +33,18 @@ from .values import graph_type
 __all__ = ["OnnxModel", "UnsizedBundle"]
 
 _KEPT = 16
-"""Graphs that are kept, those that were needed last."""
+"""The number of graphs that are kept, the most recently used ones."""
 _STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
-"""Sizes that are tried where nobody gives any: of first axes, and of the others."""
+"""Sizes that are tried where none are given: of first axes, and of the others."""
 _Key = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class UnsizedBundle(Bundle):
-    """A model of which no graph can be made until sizes are known; its inputs are what the file says of them.
+    """A model without a graph until sizes are known; its inputs are those that the file declares.
 
     Args:
         inputs: the inputs; those with open sizes have no shape.
-        why: what is said where the graph is asked for.
+        why: the error when the graph is accessed.
         path, size: as in `Bundle`.
     """
 
@@ -55,7 +55,7 @@ class UnsizedBundle(Bundle):
 
     @property
     def graph(self) -> Graph:
-        """There is none.
+        """Always an error: there is no graph.
 
         Raises:
             UnsupportedError: always; the text says how sizes are given.
@@ -95,11 +95,11 @@ def _is_number(value: FileValue) -> TypeGuard[Array]:
 
 
 class OnnxModel:
-    """An ONNX model, and the graphs that were made of it.
+    """An ONNX model, and the graphs built from it.
 
     Args:
         model: what the file holds.
-        path, file, data: its name, where it lies if it does, and its bytes.
+        path, file, data: its name, its path if it is a file, and its bytes.
         input_shapes: shapes by input name, for the first graph.
         constants: values of inputs that are constants.
         test_data: where its data sets are, if not beside it.
@@ -130,11 +130,11 @@ class OnnxModel:
         outputs = {o.name: o for o in model.graph.outputs}
         sets = find_sets(file, test_data, names, list(outputs))
         self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
-        # What is stored of an output that is no tensor, as a map, cannot be compared with what stands for it.
+        # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.
         held = {n: v for n, v in sets[0].own(self._types).items() if _is_number(v)} if sets else {}
         examples = {n: v for n, v in held.items() if not n.endswith(EXPECT)}
         expected = {n.removesuffix(EXPECT): v for n, v in held.items() if n.endswith(EXPECT)}
-        # Data for another model than the one that is asked for, or data that are not tensors, say nothing about it.
+        # Data for another model, or data that are not tensors, say nothing about this one.
         others = any(tuple(s) != examples[n].shape for n, s in input_shapes.items() if n in examples)
         others = others or bool(set(constants) & set(names))
         self._own_sets: list[DataSet] = [] if others else sets
@@ -164,7 +164,9 @@ class OnnxModel:
         except EngineError as e:
             if not self._native:
                 raise
-            return self._unread(" ".join(str(e).split()))
+            bundle = self._unread(" ".join(str(e).split()))
+            bundle.expressible = getattr(e, "expressible", None)
+            return bundle
 
     def _first_sized(self) -> Bundle:
         refused: list[tuple[Importer, UnsupportedError]] = []
@@ -230,7 +232,7 @@ class OnnxModel:
         axes = self._open_axes(shapes)
         if not axes:
             return graph
-        # Expected values have the sizes of this graph; those of others are not known.
+        # Expected values have the sizes of this graph; those at other sizes are unknown.
         alone = self._recorded(shapes) if expected else recorded
         if self._same_at(alone, shapes, [a for places in axes for a in places]):
             return graph
@@ -327,7 +329,7 @@ class OnnxModel:
             )
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
         text = (
-            "no graph can be made before the sizes are known that the file leaves open: feed the model, or give "
+            "no graph can be built before the sizes that the file leaves open are known:  feed the model, or give "
             f"input_shapes (--input-shape); at sizes of 1, {why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}

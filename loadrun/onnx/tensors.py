@@ -1,6 +1,6 @@
 """The values of stored tensors as numpy arrays, views of the file where its bytes are numpy's.
 
-Types that numpy lacks are held in ones that it has: bfloat16 and floats of 8 and 4 bits in float32, 4-bit and 2-bit
+Types that numpy lacks are stored in ones that it has: bfloat16 and floats of 8 and 4 bits in float32, 4-bit and 2-bit
 integers in 8-bit ones. Strings are of no use to a graph of MegEngine's operators and are refused.
 """
 
@@ -133,7 +133,7 @@ class ExternalData:
         """Return the bytes of a tensor that lies outside.
 
         Raises:
-            FormatError: the place is none inside the folder, or the file is too short.
+            FormatError: the path is not inside the folder, or the file is too short.
         """
         said = {e.key: e.value for e in tensor.external}
         data = self._file(said.get("location", ""), tensor.name)
@@ -218,19 +218,19 @@ def _shaped(found: Array, name: str, dims: Sequence[int]) -> Array:
     """Reshape an array to as many elements.
 
     Raises:
-        FormatError: no array has that shape, as one of no elements may say.
+        FormatError: no array can have that shape, even one of no elements.
     """
     try:
         return found.reshape(dims)
     except (ValueError, OverflowError):
-        raise FormatError(f"tensor {name!r} has the shape {list(dims)}, which no array has") from None
+        raise FormatError(f"tensor {name!r} has the shape {list(dims)}, which no array can have") from None
 
 
 def texts(tensor: TensorProto) -> Array:
     """Return the text of a stored tensor as Python strings.
 
     Raises:
-        FormatError: there is more or less of it than its shape says.
+        FormatError: the number of strings does not match its shape.
     """
     found = np.array([bytes(s).decode("utf-8", "replace") for s in tensor.strings], object)
     if any(d < 0 for d in tensor.dims) or len(tensor.dims) > 64 or found.size != prod(tensor.dims):

@@ -14,7 +14,6 @@ from ..base.files import contents
 from ..graph.dtypes import Array, DType
 from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase
 from .messages import TensorProto, TypeProto, parse
-from .own_values import parsed, tensor_value
 from .tensors import ExternalData, UnsupportedTensorTypeError, kind_name
 from .values import UnsupportedNodeError, checked, graph_type
 
@@ -47,6 +46,8 @@ class DataSet:
 
         What has no file is left out, and so are complex numbers.
         """
+        from .own_values import parsed, tensor_value  # for start-up
+
         files = {**self._inputs, **{n + EXPECT: p for n, p in self._outputs.items()}}
         found: dict[str, FileValue] = {}
         for name, path in files.items():
@@ -68,10 +69,30 @@ class DataSet:
                 raise
         return found
 
+    def gaps(self) -> dict[str, str]:
+        """Say of outputs without a file, where others have one, that theirs is missing."""
+        there = [p.is_file() for p in self._outputs.values()]
+        if not any(there) or all(there):
+            return {}
+        return {
+            name: f"its expected value is missing: {self.folder.name} has no {path.name}"
+            for name, path in self._outputs.items()
+            if not path.is_file()
+        }
+
     def surplus(self) -> list[str]:
         """List the files of outputs that the model does not have."""
         found = [re.fullmatch(r"output_(\d+)\.pb", p.name) for p in self.folder.glob("output_*.pb")]
         return sorted(m.group() for m in found if m is not None and int(m.group(1)) >= self._count)
+
+
+def _misshapen(value: Array, kind: TypeProto | None) -> str:
+    """Say how an expected value differs from an output of no axes, or of one, which a graph holds alike."""
+    shape = kind.tensor.shape if kind is not None and kind.tensor is not None else None
+    rank = None if shape is None else len(shape.dims)
+    if rank is None or value.size != 1 or value.ndim == rank or max(value.ndim, rank) > 1:
+        return ""
+    return f"its expected value has shape {list(value.shape)}, where the model has {rank} axes"
 
 
 def _bytes(path: Path) -> memoryview:
@@ -145,7 +166,7 @@ def testcases(
         own = one.own(types)
         arrays: dict[str, Array] = {}
         dtypes: dict[str, DType] = {}
-        faults = dict.fromkeys(one.surplus(), "the model has no such output")
+        faults = dict.fromkeys(one.surplus(), "the model has no such output") | one.gaps()
         for name, kind in kinds.items():
             value = own.get(name)
             if not isinstance(value, np.ndarray) or value.dtype == object:
@@ -155,8 +176,10 @@ def testcases(
                 if not name.endswith(EXPECT):
                     raise InputError(f"the data of the input {name!r} in {one.folder} {said}")
                 faults[name[: -len(EXPECT)]] = f"its expected value {said}"
+            elif name.endswith(EXPECT) and (fault := _misshapen(value, types.get(name[: -len(EXPECT)]))):
+                faults[name[: -len(EXPECT)]] = fault
             try:
-                arrays[name] = np.atleast_1d(checked(value, kind, name))
+                arrays[name] = np.atleast_1d(checked(value, kind))
                 dtypes[name] = graph_type(kind)
             except UnsupportedNodeError as e:
                 if not native:

@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes for an ONNX file as it is, beside the graph that was built from it."""
+"""ONNX Runtime's results for an ONNX file, beside the graph that was built from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a name of an ONNX graph stands for while it becomes a graph of MegEngine's operators.
+"""The values of names of an ONNX graph while it becomes a graph of MegEngine's operators.
 
 A `Value` is a tensor of the growing graph, a constant in ONNX's own type, or a few sizes that remember their
 origin. The last two stay what they are as long as possible: so int64 arithmetic on shapes is exact, and an axis, a pad
@@ -45,6 +45,8 @@ __all__ = [
     "INT64",
     "UINT8",
     "UINT16",
+    "UINT32",
+    "UINT64",
     "Absent",
     "Items",
     "Unheld",
@@ -64,12 +66,12 @@ _GRAPH = {
     UINT16: "Uint16",
     INT16: "Int16",
     INT32: "Int32",
-    INT64: "Int32",
+    INT64: "Int64",
     BOOL: "Bool",
     HALF: "Float16",
-    DOUBLE: "Float32",
-    UINT32: "Int32",
-    UINT64: "Int32",
+    DOUBLE: "Float64",
+    UINT32: "Uint32",
+    UINT64: "Uint64",
     BF16: "BFloat16",
     21: "Uint8",
     22: "Int8",
@@ -88,10 +90,13 @@ _KINDS = {
     "Bool": BOOL,
     "Float16": HALF,
     "BFloat16": BF16,
+    "Int64": INT64,
+    "Float64": DOUBLE,
+    "Uint32": UINT32,
+    "Uint64": UINT64,
 }
 _EXACT = frozenset((INT32, INT64, BOOL))
 _FEW = 4096
-_LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 
 
 class UnsupportedNodeError(EngineError):
@@ -99,14 +104,14 @@ class UnsupportedNodeError(EngineError):
 
 
 class Absent:
-    """What an optional value without an element is bound to."""
+    """The value of an optional without an element."""
 
 
 ABSENT = Absent()
 
 
 class Unheld:
-    """What stands for an output of a node that no tensor of MegEngine's can hold; the others may be read.
+    """A node's output that no tensor of MegEngine's can hold; its other outputs may be read.
 
     Attributes:
         reason: why, in words that follow the output's name.
@@ -142,20 +147,9 @@ def kind_of(tensor: Tensor) -> int:
     return _KINDS[dtype_of(tensor).name]
 
 
-def checked(array: Array, kind: int, name: str) -> Array:
-    """Convert an array to the type that the graph has for it.
-
-    Raises:
-        UnsupportedNodeError: an integer does not fit 32 bits.
-    """
+def checked(array: Array, kind: int) -> Array:
+    """Convert an array to the type that the graph has for it."""
     want = graph_type(kind).np
-    if kind in (INT64, UINT32, UINT64) and array.size and array.dtype.itemsize >= 4:
-        low, high = int(array.min()), int(array.max())
-        if low < _LOWEST or high > _HIGHEST:
-            worst = high if high > _HIGHEST else low
-            raise UnsupportedNodeError(
-                f"{name or 'a constant'} holds {worst}, which MegEngine's 32-bit integers cannot"
-            )
     with np.errstate(all="ignore"):
         return array.astype(want, copy=False)
 
@@ -214,14 +208,14 @@ class Value:
     def _constant_tensor(self) -> Tensor:
         assert self.array is not None
         if any(n > 1 and not step for n, step in zip(self.array.shape, self.array.strides, strict=True)):
-            # Numbers that are repeated take no memory before they are stored.
+            # Broadcast numbers take no memory until they are stored.
             nbytes = self.array.size * graph_type(self.kind).np.itemsize
             if any(self.array.strides) or active() is None:
                 pay(nbytes)
             elif not affordable(nbytes):
                 one = Value(self.kind, array=self.array[(0,) * self.array.ndim])
                 return broadcast(one.stored, self.array.shape)
-        held = np.ascontiguousarray(checked(self.array, self.kind, self.name))
+        held = np.ascontiguousarray(checked(self.array, self.kind))
         scalar = self.array.ndim == 0
         made = from_stored(held.reshape(1) if scalar else held, graph_type(self.kind), scalar, const=True)
         if self.array.size > 1 and self.kind not in (INT64, BOOL):

@@ -225,8 +225,8 @@ def _index_dtype(first: int) -> Callable[[Opr, tuple[DType, ...]], Sequence[DTyp
                     next(rest, None)
             if item.idx:
                 found = next(rest, None)
-                if found is not None and found.name != "Int32":
-                    raise ValueError(f"the index of axis {item.axis} must be Int32, found {found}")
+                if found is not None and found.name not in ("Int32", "Int64"):
+                    raise ValueError(f"the index of axis {item.axis} must be Int32 or Int64, found {found}")
         return (inputs[0],)
 
     return rule
@@ -475,7 +475,7 @@ def _remap(src: Shape, table: Shape) -> Shape:
 
 
 def _remap_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    if inputs[0].name not in ("Float32", "Int32") or inputs[1].name != "Int32":
+    if inputs[0].name not in ("Float32", "Int32") or inputs[1].name not in ("Int32", "Int64"):
         raise ValueError(
             f"expected a Float32 or Int32 tensor and an Int32 map, found {inputs[0]}, {inputs[1]}"
         )

@@ -13,6 +13,7 @@ from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType
 from .catalog import types
 from .control import find_branches
+from .kernels import kernel_of
 from .op import Trait
 from .registry import Call, OpImpl, Shape, ShapeCall, UnknownShape, implementation
 
@@ -26,7 +27,8 @@ _INFERRED, _SHAPE_ONLY = types(Trait.INFERRED), types(Trait.SHAPE_ONLY)
 def describe(opr: Opr) -> str:
     """Name an operator with its place in the file, for messages: ``ConvolutionV2 'conv1' (operator 7)``."""
     name = opr.name or next((v.name for v in opr.outputs if v.name), None)
-    return f"{opr.type} {name!r} (operator {opr.id})" if name else f"{opr.type} (operator {opr.id})"
+    number = opr.id if opr.number is None else opr.number
+    return f"{opr.type} {name!r} (operator {number})" if name else f"{opr.type} (operator {number})"
 
 
 def infer_dtypes(oprs: Iterable[Opr]) -> None:
@@ -179,7 +181,7 @@ def _value(
     call = Call(opr, ins, outs)
     try:
         with np.errstate(all="ignore"):
-            result = implementation(opr.type).kernel(call, *args)
+            result = kernel_of(call)(call, *args)
     except Exception:
         # A value that cannot be computed yet is no error here; the run will report it.
         return

@@ -20,7 +20,6 @@ from .numeric.chunks import in_rows
 from .numeric.half import rounded, stored
 from .numeric.intmul import int_matmul, largest
 from .numeric.parallel import matmul
-from .numeric.svd import decompose
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 
 __all__: list[str] = []
@@ -35,7 +34,7 @@ def _product_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     scale = float(np.float32(a.scale) * np.float32(b.scale))
     batched = opr.type != "MatrixMulV2"
     allowed: tuple[DType, ...]
-    if a.is_float:
+    if a.is_float or a.is_wide:
         allowed = (a,)
     elif a.name == "Int8":
         allowed = (plain("Int32"), plain("Int16"))
@@ -226,8 +225,6 @@ def _prepared(c: Call, i: int, x: Array) -> Array:
 def _multiply(c: Call, p: MatrixMul, a: Array, b: Array) -> Array:
     dtype = c.inputs[0]
     if dtype.is_float:
-        if p.compute_mode == MatrixMulComputeMode.FLOAT32 and dtype.name == "Float32":
-            raise ValueError("compute mode FLOAT32 is for float16 and bfloat16")
         if dtype.name == "Float32":
             return matmul(a, b)
         if p.compute_mode == MatrixMulComputeMode.FLOAT32:
@@ -377,6 +374,8 @@ def svd(c: Call, x: Array) -> tuple[Array, ...]:
     if x.ndim < 2:
         raise ValueError(f"SVD takes matrices, found shape {list(x.shape)}")
     p = c.get(SVD)
+    from .numeric.svd import decompose  # for start-up
+
     return decompose(x, p.full_matrices, p.compute_uv)
 
 

@@ -47,6 +47,7 @@ class Trait(Flag):
         DATA_SHAPED: MegEngine does not know the shape of its result before it runs.
         PACKED: MegEngine's layout passes convert it: data, filter, then bias and residual if there are any.
         COUNTED: its outputs are numbered in names even where there is one.
+        GENERIC: its kernel computes in the dtype of its arrays, whichever that is.
     """
 
     NONE = 0
@@ -78,6 +79,7 @@ class Trait(Flag):
     DATA_SHAPED = auto()
     PACKED = auto()
     COUNTED = auto()
+    GENERIC = auto()
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +99,7 @@ class Op:
         after_1_13_0: whether MegEngine 1.13.0 does not know it yet.
         cls: the name of MegEngine's C++ class, "" where that is the registered name.
         traits: see `Trait`.
-        wide: the float64 formula as "module.function" of `loadrun.engines.formulas`, "" where there is none.
+        wide: the float64 formula as "module.function" of `loadrun.ops.formulas`, "" where there is none.
         float32_inputs: inputs that stay float32 when a graph is converted to float16.
         all_outputs: how many outputs MegEngine's operator has, where a file may name fewer; else 0.
         title: what MegEngine's binding calls it, "" where that is the registered name without a version.

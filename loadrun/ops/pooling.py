@@ -38,7 +38,7 @@ _ADAPTIVE = (Format.NCHW, Format.NHWC, Format.NCHW44, Format.NCHW88)
 _DTYPES = frozenset(
     {
         *("Float32", "Float16", "BFloat16", "Int8", "QuantizedS8", "Quantized8Asymm", "QuantizedS32"),
-        *("QuantizedS4", "Quantized4Asymm"),
+        *("QuantizedS4", "Quantized4Asymm", "Float64"),
     }
 )
 _BFLOAT16_LOWEST = -3.3895313892515355e38
@@ -172,7 +172,12 @@ def _half_away(total: Array, count: Array | np.float32) -> Array:
 
 
 def pool(
-    x: Array, dtype: DType, mode: PoolingMode, axes: tuple[int, int], windows: tuple[Window, Window]
+    x: Array,
+    dtype: DType,
+    mode: PoolingMode,
+    axes: tuple[int, int],
+    windows: tuple[Window, Window],
+    exact: bool = False,
 ) -> Array:
     """Take the maximum or average of the windows along two axes.
 
@@ -185,6 +190,7 @@ def pool(
     Args:
         x: array of the storage dtype of `dtype`.
         axes: the row axis and the column axis.
+        exact: whether the maximum may be minus infinity.
 
     Raises:
         ValueError: a window of MAX or AVERAGE_COUNT_EXCLUDE_PADDING that holds padding only.
@@ -195,7 +201,7 @@ def pool(
     [[[[5.0, 7.0], [13.0, 15.0]]]]
     """
     if mode == PoolingMode.MAX:
-        return _pool_max(x, dtype, axes, windows)
+        return _pool_max(x, dtype, axes, windows, exact)
     exclude = mode == PoolingMode.AVERAGE_COUNT_EXCLUDE_PADDING
     if exclude and any(w.empty for w in windows):
         raise ValueError(_outside(windows))
@@ -224,9 +230,13 @@ def pool(
     return np.clip(_half_away(total, count), low, high).astype(dtype.np)
 
 
-def _pool_max(x: Array, dtype: DType, axes: tuple[int, int], windows: tuple[Window, Window]) -> Array:
+def _pool_max(
+    x: Array, dtype: DType, axes: tuple[int, int], windows: tuple[Window, Window], exact: bool
+) -> Array:
     lowest: float
-    if dtype.name == "BFloat16":
+    if exact and dtype.is_float:
+        lowest = -np.inf
+    elif dtype.name == "BFloat16":
         lowest = _BFLOAT16_LOWEST
     else:
         lowest = float(np.finfo(x.dtype).min) if dtype.is_float else int(np.iinfo(x.dtype).min)
@@ -236,7 +246,7 @@ def _pool_max(x: Array, dtype: DType, axes: tuple[int, int], windows: tuple[Wind
         if not small:
             raise ValueError(_outside(windows))
     out = _maximum(x, axes, windows, lowest)
-    if dtype.is_float:
+    if dtype.is_float and not exact:
         out = np.maximum(out, x.dtype.type(lowest), out=out if out.base is None and out is not x else None)
     return out
 
@@ -327,7 +337,7 @@ def pooling(c: Call, x: Array) -> Array:
     """Pool [N, C, H, W], or the layout that the parameter `format` names."""
     p = c.get(Pooling)
     axes, windows = _windows(p, x.shape)
-    return pool(x, c.inputs[0], p.mode, axes, windows)
+    return pool(x, c.inputs[0], p.mode, axes, windows, c.opr.exact)
 
 
 def _adapt(p: AdaptivePooling, shape: Shape, want: Sequence[int]) -> tuple[tuple[int, int], list[Window]]:
@@ -388,4 +398,4 @@ def adaptive_pooling(c: Call, x: Array, out_shape: Array) -> Array:
     """Pool to the size in the second input, int32 [OH, OW] or [size]."""
     p = c.get(AdaptivePooling)
     axes, (rows, cols) = _adapt(p, x.shape, [int(v) for v in out_shape.reshape(-1)])
-    return pool(x, c.inputs[0], p.mode, axes, (rows, cols))
+    return pool(x, c.inputs[0], p.mode, axes, (rows, cols), c.opr.exact)

@@ -33,9 +33,9 @@ class Weights(NamedTuple):
 
 
 def _dtypes(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    if inputs[0].name not in ("Float32", "Float16") or any(d != inputs[0] for d in inputs):
+    if inputs[0].name not in ("Float32", "Float16", "Float64") or any(d != inputs[0] for d in inputs):
         raise ValueError(
-            f"the inputs must all be Float32 or all Float16, found {', '.join(map(str, inputs))}"
+            f"the inputs must all be Float32, all Float16 or all Float64, found {', '.join(map(str, inputs))}"
         )
     return (inputs[0],) * len(opr.outputs)
 

@@ -71,13 +71,17 @@ def _arg_shape(s: ShapeCall) -> Sequence[Shape | None]:
 def argmax(c: Call, x: Array) -> Array:
     """Return the position of the largest (smallest) element along an axis, which stays with size 1.
 
-    As in MegEngine elements compare as float32, the first of equal ones wins, and the last NaN before all others.
+    The first of equal elements wins, and NaN before all others. As in MegEngine elements compare as float32, and the
+    last NaN wins, in graphs that are not exact.
 
     Raises:
         ValueError: a negative or too large axis, or one of size 0.
     """
     axis = c.get(P.Axis).axis
     _arg(axis, x.shape)
+    if c.opr.exact:
+        best = x.argmax(axis) if c.opr.type == "Argmax" else x.argmin(axis)
+        return np.expand_dims(best, axis).astype(np.int32)
     # The worst infinity counts as the worst finite number.
     limit = np.finfo(np.float32).max
     y = x.astype(np.float32, copy=False)

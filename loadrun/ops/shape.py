@@ -86,7 +86,7 @@ def first_input(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (inputs[0],) * len(opr.outputs)
 
 
-def c_cast(value: float, dtype: np.dtype[Any]) -> Any:
+def c_cast(value: float, dtype: np.dtype[Any]) -> np.generic:
     """Convert a float32 number to an integer as C does: fractions are cut off, numbers out of range wrap.
 
     >>> int(c_cast(-1.5, np.dtype("u1")))
@@ -94,7 +94,7 @@ def c_cast(value: float, dtype: np.dtype[Any]) -> Any:
     """
     if dtype.kind in "iu":
         whole = int(value) if np.isfinite(value) else 0
-        return np.array(whole & (2 ** (8 * dtype.itemsize) - 1), f"u{dtype.itemsize}").view(dtype)[()]
+        return np.uint64(whole & (2 ** (8 * dtype.itemsize) - 1)).astype(dtype)
     return dtype.type(value)
 
 

@@ -13,7 +13,7 @@ from .numeric.half import round_half
 from .numeric.quant import HIGHEST, LOWEST, dequantize, quantize, quantizer, reals, requantize, requantizer
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 
-__all__ = ["convert"]
+__all__ = ["convert", "exactly"]
 
 _UNUSABLE = ("Byte", "IntB1", "IntB2", "IntB4", "Complex64")
 _SHORT = 8
@@ -53,7 +53,37 @@ def convert(x: Array, source: DType, target: DType) -> Array:
         return quantize(x, target, overflow=LOWEST if source.name == "Float32" else HIGHEST)
     if source.is_quantized:
         x = dequantize(x, source)
+    if source.is_wide or target.is_wide:
+        return exactly(x, target.np)
     return _plain(x, target.np)
+
+
+def exactly(x: Array, want: np.dtype[np.generic]) -> Array:
+    """Convert numbers as ONNX Runtime and PyTorch do on x86.
+
+    Integers wrap. Floats are cut to whole numbers; NaN and what lies outside of int64 (of int32 for int32) becomes the
+    least number of the type, and of narrower types the low bits of that of int32. float16 rounds ties to even.
+
+    >>> exactly(np.array([3e9, -1.5, np.nan]), np.dtype("i8")).tolist()
+    [3000000000, -1, -9223372036854775808]
+    >>> exactly(np.array([3e9, -1.5], "f4"), np.dtype("i4")).tolist()
+    [-2147483648, -1]
+    """
+    if x.dtype == want:
+        return x
+    if want.kind == "b":
+        return x != 0
+    if x.dtype.kind != "f" or want.kind not in "iu":
+        with np.errstate(all="ignore"):
+            return x.astype(want)
+    # Outside of the type the C cast is undefined; written out so that all machines give what x86 gives.
+    through, limit = (np.int64, 2.0**63) if want.itemsize == 8 or want == np.uint32 else (np.int32, 2.0**31)
+    real = x.astype(np.float64, copy=False)
+    if want == np.uint64:
+        high = real >= limit
+        low = np.where(np.abs(real - limit * high) < limit, real - limit * high, -limit).astype(np.int64)
+        return np.asarray(low.view(np.uint64) + high.astype(np.uint64) * np.uint64(2**63))
+    return np.where(np.abs(real) < limit, np.trunc(real), -limit).astype(through).astype(want)
 
 
 def _plain(x: Array, want: np.dtype[np.generic]) -> Array:
@@ -100,4 +130,8 @@ def _quantized(shape: Shape, source: DType, target: DType) -> Callable[[Array], 
 @kernel("TypeCvtV2", dtype=_target, bind=_bind)
 def type_cvt(c: Call, x: Array) -> Array:
     """Convert the input to the parameter's dtype."""
-    return convert(x, c.inputs[0], c.outputs[0])
+    source, target = c.inputs[0], c.outputs[0]
+    if c.opr.exact and not source.is_quantized and not target.is_quantized and target.bits >= 8:
+        # bfloat16 is rounded by whoever runs the kernel.
+        return exactly(x, target.np)
+    return convert(x, source, target)

@@ -9,8 +9,9 @@ from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType
 from ..ops.budget import pay_operator
 from ..ops.catalog import CATALOG, types
+from ..ops.kernels import kernel_of
 from ..ops.op import Trait
-from ..ops.registry import Call, implementation
+from ..ops.registry import Call
 
 __all__ = ["Constants", "dtype_of", "is_pure", "is_stored"]
 
@@ -118,7 +119,6 @@ class Constants:
         return float(first)
 
     def _execute(self, opr: Opr) -> bool:
-        impl = implementation(opr.type)
         call = Call(
             opr,
             tuple(dtype_of(v) for v in opr.inputs),
@@ -129,7 +129,7 @@ class Constants:
             arrays = [self._values[v.id] for v in opr.inputs]
             pay_operator(opr, call.inputs, call.outputs, arrays)
             with np.errstate(all="ignore"):
-                found = impl.kernel(call, *arrays)
+                found = kernel_of(call)(call, *arrays)
         except Exception:
             # What cannot be computed stays in the graph; running it reports why.
             return False

@@ -68,7 +68,8 @@ def subgraph(
 def bare(bundle: Bundle) -> Graph:
     """Return the model alone: without checks, expected values and what computes the errors.
 
-    Outputs keep their order and get the names that the checks have for them: optimization renames variables.
+    Outputs keep their order and get the names that the checks have for them: optimization renames variables. Messages
+    call operators by their numbers in the bundle.
 
     Raises:
         UsageError: the model computes something from an input that is named like an expected value.
@@ -80,7 +81,7 @@ def bare(bundle: Bundle) -> Graph:
     """
     outputs = bundle.outputs
     if not bundle.checks:
-        graph, _ = subgraph(bundle.graph, bundle.graph.outputs)
+        graph, known = subgraph(bundle.graph, bundle.graph.outputs)
     else:
         graph, known = subgraph(bundle.graph, outputs.values())
         named: set[int] = set()
@@ -91,6 +92,9 @@ def bare(bundle: Bundle) -> Graph:
             elif var.id not in named:
                 known[var.id].name = name
             named.add(var.id)
+    for opr in bundle.graph.oprs:
+        if opr.outputs and opr.outputs[0].id in known:
+            known[opr.outputs[0].id].owner.number = opr.id if opr.number is None else opr.number
     for var in graph.inputs:
         if (var.name or "").endswith(EXPECT):
             raise UsageError(

@@ -29,7 +29,7 @@ from .knowledge import has_same_ends, is_settled, remembered, renumber, settle
 __all__ = ["EMPTY", "Pass", "Rewriter", "each", "repeat"]
 
 Pass = Callable[[Graph], Graph]
-"""What a pass is: a function that leaves its argument as it is and gives another graph of the same outputs."""
+"""The type of a pass: a function that leaves its argument as it is and gives another graph of the same outputs."""
 
 _SHAPE_ONLY = types(Trait.SHAPE_ONLY)
 _SHORT = 64
@@ -201,7 +201,9 @@ class Rewriter:
         if self._stands:
             raise _Grows
         comp_node = list(like.comp_node) if like is not None else []
-        opr = Opr(type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype)
+        opr = Opr(
+            type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype, exact=self.new.exact
+        )
         opr.comp_node = comp_node
         if like is not None:
             opr.priority = like.priority

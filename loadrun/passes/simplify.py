@@ -81,7 +81,9 @@ def simplify(
         raise UsageError(f"the level of simplification is 0 to 3, found {level}")
     if level == 0:
         return graph
-    graph = stabilize(fold_constants(graph))
+    graph = fold_constants(graph)
+    # Simplified where it is written: NaN and infinities follow the definitions until then.
+    graph = graph if graph.exact else stabilize(graph)
     if level == 1:
         return graph
     graph = _repeat(graph, _SIMPLIFY)

@@ -87,7 +87,7 @@ class Cluster:
             raise
 
     def _checked(self, address: str) -> int:
-        """How many tasks the cluster runs at once, after a look at what its workers have."""
+        """Return how many tasks the cluster runs at once, by the threads of its workers."""
         self._client.wait_for_workers(1, timeout=_CONNECT)
         try:
             found = set(self._client.run(_version).values())
@@ -147,7 +147,8 @@ class Cluster:
         task = run.part.task
         if self.files == "send" and task.path not in self._sent and not self._send(run):
             return
-        left = None if self.timeout is None else max(0.1, self.timeout - run.state.seconds())
+        limit = run.part.task.timeout or self.timeout
+        left = None if limit is None else max(0.1, limit - run.state.seconds())
         mark = _mark(task.path) if self.files == "auto" else None
         future = self._client.submit(_replayed, run.part, self._sent.get(task.path), mark, left, pure=False)
         self._runs[future] = run
@@ -186,7 +187,8 @@ class Cluster:
             if isinstance(event, Opened):
                 run.state.opened(event)
         run.finish(seconds)
-        late = self.timeout is not None and run.state.seconds() > self.timeout
+        limit = run.part.task.timeout or self.timeout
+        late = limit is not None and run.state.seconds() > limit
         if any(isinstance(e, Closed) and e.ended for e in found) or late:
             run.state.stop()
 
@@ -248,7 +250,7 @@ class _ThreadWorker:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def store(self, sent: _Sent) -> str:
-        """Where a file that was sent lies now."""
+        """Return the path of a file that was sent."""
         path = self.folder / f"{blake2b(sent.data, digest_size=16).hexdigest()}{Path(sent.name).suffix}"
         if path not in self.names:
             while len(self.names) >= _KEPT:

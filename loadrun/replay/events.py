@@ -27,12 +27,14 @@ class Task(ReplayOptions):
         facts: whether digests and environment of the file are asked for.
         pictures: whether failing outputs are drawn.
         feeds: whether results come with what was fed.
+        timeout: seconds that the file may take, None for those of the run.
     """
 
     path: str
     facts: bool = field(default=False, kw_only=True)
     pictures: bool = field(default=False, kw_only=True)
     feeds: bool = field(default=False, kw_only=True)
+    timeout: float | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,15 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Warned:
-    """Something deserves a look."""
+    """Something deserves a look.
+
+    Attributes:
+        text: a sentence.
+        weak: whether it says of a check that it could not fail on the testcases.
+    """
 
     text: str
+    weak: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,7 @@ class Closed:
         timing: further runs that were timed.
         turns: seconds of such runs by engine, where several run side by side.
         watch: what the expected values of a part showed.
+        flaky: how many times the file did not pass before it did.
     """
 
     message: str | None = None
@@ -129,6 +138,7 @@ class Closed:
     timing: Timing | None = None
     turns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     watch: ImpostorWatch | None = None
+    flaky: int = 0
 
 
 Event = Opened | Replayed | Warned | Explained | Closed

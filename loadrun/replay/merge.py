@@ -61,7 +61,7 @@ class Run:
         self.finished = True
 
     def seconds(self) -> float:
-        """How long the worker has been at it, without the time that it had to wait."""
+        """Return how long the worker has been at it, without the time that it had to wait."""
         if self.finished or self.begun is None:
             return self._took
         now = time.monotonic()
@@ -121,7 +121,7 @@ class FileState:
         self._waiting.clear()
 
     def seconds(self) -> float:
-        """How long workers have been at it, all parts together."""
+        """Return how long workers have been at it, all parts together."""
         return self._spent + sum(r.seconds() for r in self.runs)
 
     def ready(self) -> Iterator[Event]:
@@ -170,5 +170,5 @@ class FileState:
                 self._watch.merge(event.watch)
         if len(self.runs) == 1 and not self._waiting:
             for text in self._watch.warnings() if self._watch is not None else ():
-                yield Warned(text)
+                yield Warned(text, weak=True)
             yield Closed()

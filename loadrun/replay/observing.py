@@ -10,6 +10,7 @@ from typing import TextIO
 from ..base.files import replacing
 from ..base.text import clean
 from ..dump import load
+from ..engines import runs_file
 from ..graph.dtypes import Array
 from ..inputs.feeds import random_inputs
 from ..load_and_run.dumps import BinaryDump, OutputDump, TextDump
@@ -30,7 +31,7 @@ __all__ = ["observe"]
 def observe(
     path: str, options: RunOptions, out: TextIO, fed: Sequence[Mapping[str, Array]] = ()
 ) -> str | None:
-    """Run a file once more on the reference engine and look at what its operators do.
+    """Run a file once more and look at what its operators do: times on the engine, values on the reference engine.
 
     Args:
         path: the file.
@@ -44,9 +45,14 @@ def observe(
     Raises:
         LoadRunError: the model cannot be read or executed, or a folder does not exist.
     """
-    bundle = prepared(load(path, copy=options.copy, **options.read), options.optimize, options.batch_size)
+    engine = options.engines[0]
+    bundle = prepared(
+        load(path, copy=options.copy, native=runs_file(engine), **options.read),
+        options.optimize,
+        options.batch_size,
+    )
     cases = [Testcase(dict(feeds)) for feeds in fed] or _cases(bundle, options.seed)
-    write_profiles(options, bundle.for_data(cases[0].arrays), cases[0].inputs, out, seed=options.seed)
+    write_profiles(options, bundle, cases[0].inputs, out, seed=options.seed, engine=engine)
     if not options.watched:
         return None
     _watched(options, bundle, cases, out)
@@ -61,7 +67,7 @@ def _cases(bundle: Bundle, seed: int) -> list[Testcase]:
 
 
 def _wrong(path: str, options: RunOptions, bundle: Bundle, cases: list[Testcase]) -> Iterator[str]:
-    """Where values that are not finite or out of range begin, testcase by testcase."""
+    """Find where values that are not finite or out of range begin, testcase by testcase."""
     for i, case in enumerate(cases):
         model = bare(bundle.for_data(case.arrays))
         found = watch(model, case.inputs, limit=options.range, seed=options.seed)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..base.configuration import Configuration
 from ..base.errors import UsageError
 from ..compare.policy import Policy
 from ..engines import Choice
@@ -32,6 +33,7 @@ class ReplayOptions(ModelOptions, DataOptions):
             `loadrun.passes.inference.optimize_for_inference`, or ``optimize_for_inference`` for none of them.
         batch_size: items of axis 0 that testcases are repeated or cut to.
         values: whether results keep the values of their outputs.
+        testcases: numbers of the testcases that are replayed, None for all.
     """
 
     engines: tuple[str | Choice, ...] = ("reference",)
@@ -44,6 +46,7 @@ class ReplayOptions(ModelOptions, DataOptions):
     optimize: tuple[str, ...] = ()
     batch_size: int | None = None
     values: bool = False
+    testcases: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
     Attributes:
         output: a folder in which every output is saved as ``[FILE.]TESTCASE.OUTPUT.npy``.
         no_check: whether a file with nothing to compare is as good as one that passes.
+        fail_on_weak: whether a check that could not fail on the testcases counts as not compared.
         jobs: processes that files and testcases are shared among; None for this process alone.
         dask: address of a Dask scheduler, ``tcp://HOST:PORT`` or a file, whose workers do the work.
         dask_files: how they get files: ``path``, ``send``, or ``auto``: by name where they are there.
@@ -95,6 +99,14 @@ class RunOptions(ReplayOptions, ProfileOptions):
         check_finite: whether NaN and infinity fail, and the operators are named at which they begin.
         range: the greatest absolute value that does not fail.
         model_info: whether inputs and outputs are printed as a table.
+        configuration: what a project says of its files; see `loadrun.base.configuration.find_configuration`. Its
+            engines and time limits take the place of those here, its policies stand below them.
+        keyword: words that names of files must have, as ``-k`` takes them.
+        last_failed: a report; only files that did not pass there are replayed.
+        resume: whether files that `json_lines` tells of already are left as they are there.
+        shard: number of this part of the files, from 1, and how many parts there are.
+        retries: how many times a file that does not pass is replayed again.
+        command: the command line, for reports.
 
     Raises:
         UsageError: options exclude each other.
@@ -107,6 +119,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
 
     output: PathName | None = None
     no_check: bool = False
+    fail_on_weak: bool = False
     jobs: int | None = None
     dask: str | None = None
     dask_files: str = "auto"
@@ -125,9 +138,22 @@ class RunOptions(ReplayOptions, ProfileOptions):
     check_finite: bool = False
     range: float | None = None
     model_info: bool = False
+    configuration: Configuration | None = None
+    keyword: str | None = None
+    last_failed: PathName | None = None
+    resume: bool = False
+    shard: tuple[int, int] | None = None
+    retries: int = 0
+    command: str | None = None
 
     def __post_init__(self) -> None:
         self.check_data()
+        if self.shard is not None and not 1 <= self.shard[0] <= self.shard[1]:
+            raise UsageError(f"--shard takes I/N, from 1/N to N/N; found {self.shard[0]}/{self.shard[1]}")
+        if self.resume and (self.json_lines is None or self.json_lines == "-"):
+            raise UsageError("--resume goes on with the report that --json-lines FILE names; name it")
+        if self.resume and any(x is not None for x in (self.json, self.junit, self.html, self.save_results)):
+            raise UsageError("--resume goes on with JSON lines alone; leave out the other reports")
         if self.threads == 0:
             raise UsageError("--threads takes a number of at least 1, found 0")
         if self.iter and (self.jobs or 1) > 1:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.errors import LoadRunError, UsageError
 from ..base.failures import failure
-from ..base.files import contents
+from ..base.files import contents, nothing_there
 from ..compare.policy import require_compared
 from ..compare.recorded import header
 from ..compare.vacuity import ImpostorWatch
@@ -34,6 +34,8 @@ __all__ = ["PartReplayer"]
 
 _PICTURES = 20
 """Failing outputs of one part that are drawn."""
+
+_FAILING = (Verdict.FAIL, Verdict.ERROR)
 
 
 class PartReplayer:
@@ -65,7 +67,7 @@ class PartReplayer:
         except Exception as e:
             found = failure(e)
             yield Opened(task.path)
-            yield Closed(found.message, found.fault)
+            yield Closed(nothing_there(task.path) or found.message, found.fault)
             return
         for i, bundle in enumerate(self._bundles):
             name = task.path if i == 0 else f"{task.path} (dump {i + 1})"
@@ -102,6 +104,7 @@ class PartReplayer:
         failing: tuple[Result, dict[str, Array]] | None = None
         opened = False
         try:
+            _require_testcases(task, total)
             bundle = self._sized(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
             many = total if task.input_data is None else _count_cases(task.input_data)
@@ -126,12 +129,13 @@ class PartReplayer:
                 said.clear()
                 watch.results(results[0])
                 if failing is None:
-                    failing = next(((r, feeds) for r in results if r.verdict is Verdict.FAIL), None)
+                    failing = next(((r, feeds) for r in results if r.verdict in _FAILING), None)
                 digest = _digest(feeds) if task.facts else None
                 for result in results:
                     yield self._found(result, feeds, digest, task)
             if part.start == 0 and stop == total:
-                yield from (Warned(text) for text in [*said, *watch.warnings()])
+                yield from (Warned(text) for text in said)
+                yield from (Warned(text, weak=True) for text in watch.warnings())
                 watch = None
             if task.explain and failing is not None:
                 from .explaining import explained  # for start-up
@@ -201,6 +205,8 @@ class PartReplayer:
             yield (runner.run(feeds),) if beside is None else beside.run(feeds, None), feeds
         else:
             for i in range(part.start, stop):
+                if task.testcases is not None and i not in task.testcases:
+                    continue
                 arrays: dict[str, Array] = {}
                 try:
                     case = bundle.testcases[i]
@@ -235,6 +241,12 @@ class PartReplayer:
                 result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs)
             )
         return Replayed(result, shapes, digest, pictures, feeds if task.feeds else None)
+
+
+def _require_testcases(task: Task, total: int) -> None:
+    absent = [i for i in task.testcases or () if i >= total]
+    if absent:
+        raise UsageError(f"{task.path}: there is no testcase {absent[0]}; the file has {total}")
 
 
 def _count_cases(specs: Sequence[str]) -> int:

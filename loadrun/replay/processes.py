@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -15,11 +12,11 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+from ..base.pipes import receive, send, start
 from ..compare.results import Verdict
-from ..ops.numeric.parallel import threads
+from ..ops.numeric.parallel import thread_environment, threads
 from .events import Closed, Event, Opened, Task
 from .merge import FileState, Run
-from .wire import receive, send
 from .worker import READY
 
 __all__ = ["Pool", "Worker"]
@@ -27,20 +24,14 @@ __all__ = ["Pool", "Worker"]
 _HELD = 4 << 20
 """Bytes of events that wait for their turn, a part; a worker that has more waits."""
 _TICK = 0.1
-_BOOT = "import sys; sys.path[:] = {path!r}; from loadrun.replay.worker import main; main({parent})"
+_MODULE = "loadrun.replay.worker"
 
 
 class Worker:
     """One process, and the thread that reads what it sends."""
 
     def __init__(self, inbox: queue.SimpleQueue[Any], threads_each: int) -> None:
-        env = dict(os.environ)
-        for name in ("OMP", "OPENBLAS", "MKL", "BLIS", "VECLIB_MAXIMUM"):
-            env[f"{name}_NUM_THREADS"] = str(threads_each)
-        boot = _BOOT.format(path=[os.path.abspath(p) for p in sys.path if p], parent=os.getpid())
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", boot], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
-        )
+        self.process = start(_MODULE, thread_environment(threads_each))
         self.run: Run | None = None
         self.ready = False
         self.dead = False
@@ -92,7 +83,7 @@ class Worker:
                     continue
 
     def died_of(self) -> str:
-        """How the process ended, in words."""
+        """Say how the process ended."""
         code = self.process.wait()
         if code >= 0:
             return f"the process that ran it ended with exit code {code}"
@@ -230,13 +221,14 @@ class Pool:
 
     def _late(self) -> None:
         """End workers whose file takes too long."""
-        if self.timeout is None:
-            return
         for worker in list(self._workers):
             run = worker.run
-            if run is None or run.finished or run.state.seconds() <= self.timeout:
+            if run is None or run.finished:
+                continue
+            limit = run.part.task.timeout or self.timeout
+            if limit is None or run.state.seconds() <= limit:
                 continue
             self._workers.remove(worker)
             worker.kill()
-            said = f"it took longer than {self.timeout:g} s (--timeout)"
+            said = f"it took longer than {limit:g} s (--timeout)"
             self._end(run, Closed(said, ended=Verdict.TIMEOUT))

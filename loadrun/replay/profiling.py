@@ -5,23 +5,35 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import TextIO
+from dataclasses import replace
+from typing import Any, TextIO
+
+import numpy as np
 
 from ..base.files import replacing
+from ..base.text import clean
 from ..dump import load
+from ..engines import Choice, check_engine, runs_file
+from ..engines.executed import profile_data
 from ..engines.reference import ReferenceEngine
-from ..graph.dtypes import Array
 from ..inputs.feeds import ModelOptions, random_inputs
 from ..report.profile import cost_table, memory_table, trace_events
-from ..testcase import Bundle
-from ..verify.bench.running import peak_memory
+from ..runner import Runner
+from ..testcase import Bundle, FileValue
+from ..verify.bench.ready import peak_memory
 from .options import ProfileOptions
 
 __all__ = ["profile_file", "write_profiles"]
 
 
 def write_profiles(
-    options: ProfileOptions, bundle: Bundle, feeds: Mapping[str, Array], out: TextIO, *, seed: int = 0
+    options: ProfileOptions,
+    bundle: Bundle,
+    feeds: Mapping[str, FileValue],
+    out: TextIO,
+    *,
+    seed: int = 0,
+    engine: str | Choice = "reference",
 ) -> None:
     """Run a model twice and write what its operators took the second time.
 
@@ -29,8 +41,10 @@ def write_profiles(
         options: the files to write and the tables to print.
         bundle: the model.
         feeds: arrays by input name.
-        out: where tables go.
+        out: where tables go, below a line that names the model and what executed it.
         seed: seed of random operators.
+        engine: what executes the model. The peak of memory is that of the reference engine in any case, and so are the
+            times where the engine has no profiler of its own.
 
     Raises:
         LoadRunError: it cannot be run.
@@ -38,25 +52,49 @@ def write_profiles(
     >>> import sys, loadrun
     >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
     >>> write_profiles(ProfileOptions(memory=True), bundle, bundle.testcases[0].inputs, sys.stdout)
+    memory of mlp.mge on the reference engine
     peak: 224 B of intermediate values, after layers.1.MatrixMul (MatrixMulV2)
     alive                             shape      bytes
     --------------------------------  -------  -------
     TANH (Elemwise)                   1x32       128 B
     layers.1.MatrixMul (MatrixMulV2)  1x24        96 B
     """
+    model = clean(os.path.basename(bundle.path) or "the model", 80)
     if options.profile or options.perfetto or options.top:
-        engine = ReferenceEngine(bundle.graph, list(bundle.outputs.values()), seed=seed, profile=True)
-        engine.run(feeds)
-        engine.run(feeds)
-        profile = engine.get_profile()
+        profile, name = _measured(bundle, feeds, seed, engine)
         if options.profile:
             _write(options.profile, profile)
         if options.perfetto:
-            _write(options.perfetto, trace_events(profile, os.path.basename(bundle.path)))
+            _write(options.perfetto, trace_events(profile, f"{model} on {name}"))
         if options.top:
+            print(f"operators of {model} on {name}, one run", file=out)
             print(cost_table(profile, options.by, options.top), file=out)
     if options.memory:
-        print(memory_table(peak_memory(bundle, feeds, seed)), file=out)
+        arrays = {n: v for n, v in feeds.items() if isinstance(v, np.ndarray)}
+        print(f"memory of {model} on the reference engine", file=out)
+        print(memory_table(peak_memory(bundle.for_data(arrays), arrays, seed)), file=out)
+
+
+def _measured(
+    bundle: Bundle, feeds: Mapping[str, FileValue], seed: int, engine: str | Choice
+) -> tuple[dict[str, Any], str]:
+    """Return the profile of a second run, and what executed it."""
+    chosen = replace(check_engine(engine), profile=True)
+    why = ""
+    if chosen.spec != "reference":
+        runner = Runner(bundle, chosen, seed=seed)
+        runner.run(feeds)
+        runner.run(feeds)
+        executed = runner.executed()
+        if executed is not None:
+            return profile_data(executed), runner.about.text
+        why = f" ({clean(chosen.spec, 40)} has no profiler)"
+    arrays = {n: v for n, v in feeds.items() if isinstance(v, np.ndarray)}
+    sized = bundle.for_data(arrays)
+    own = ReferenceEngine(sized.graph, list(sized.outputs.values()), seed=seed, profile=True)
+    own.run(arrays)
+    own.run(arrays)
+    return own.get_profile(), f"the reference engine{why}"
 
 
 def profile_file(
@@ -67,6 +105,7 @@ def profile_file(
     testcase: int | None = None,
     seed: int = 0,
     read: ModelOptions | None = None,
+    engine: str | Choice = "reference",
 ) -> None:
     """Profile a model on one of its testcases, or on random data where it has none; see `write_profiles`.
 
@@ -77,6 +116,7 @@ def profile_file(
         testcase: which testcase, default the first.
         seed: seed of random data and random operators.
         read: what an ONNX model leaves open.
+        engine: what executes it.
 
     Raises:
         LoadRunError: it cannot be read or run.
@@ -86,10 +126,10 @@ def profile_file(
     """
     if not options.profiled:
         return
-    bundle = load(path, **(read or ModelOptions()).read)
+    bundle = load(path, native=runs_file(engine), **(read or ModelOptions()).read)
     cases = bundle.testcases
     feeds = cases[testcase or 0].inputs if len(cases) else random_inputs(bundle, seed)
-    write_profiles(options, bundle.for_data(feeds), feeds, out, seed=seed)
+    write_profiles(options, bundle, feeds, out, seed=seed, engine=engine)
 
 
 def _write(target: str, content: object) -> None:

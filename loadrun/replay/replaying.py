@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import fields, replace
 from itertools import groupby
 from types import TracebackType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from ..base.configuration import FileRule
 from ..base.failures import EXIT_ERROR, Warnings
 from ..base.files import files_of
 from ..base.limits import memory_limited
 from ..base.text import clean
-from ..compare.codes import EXIT_FAIL, exit_code
+from ..compare.codes import EXIT_FAIL, EXIT_PASS, exit_code
 from ..compare.counting import CountedResults
-from ..compare.results import FileResult, Result
-from ..engines import baseline_for
+from ..compare.policy import parse_all
+from ..compare.results import FileResult, Result, Verdict
+from ..engines import Choice, baseline_for, check_engine
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
 from .events import Closed, Event, Explained, Opened, Replayed, Task, Warned
 from .options import ReplayOptions, RunOptions
 from .reporting import Sinks, sinks
+from .selecting import selected
 from .serial import serial
 
 if TYPE_CHECKING:
@@ -48,7 +51,8 @@ class ReplayedDump(CountedResults):
     def __init__(self, path: str, opened: Opened, events: Iterator[Event], run: Replay) -> None:
         self.path = path
         self.total = opened.total
-        warnings = Warnings(opened.warnings)
+        rule = run.rule(path)
+        warnings = Warnings([*opened.warnings, *rule.notes])
         file = FileResult(
             opened.name,
             warnings=warnings,
@@ -56,6 +60,7 @@ class ReplayedDump(CountedResults):
             missed=opened.missed,
             free=run.options.no_check,
             load_seconds=opened.load_seconds,
+            expected=rule.xfail,
         )
         super().__init__(file, self._raw(), self._report)
         self.timing: Timing | None = None
@@ -86,19 +91,35 @@ class ReplayedDump(CountedResults):
     def reason(self) -> tuple[str, ...]:
         """What a report says of the first testcase that fails: why it does so, or how to find that out."""
         if self.file.first is None:
-            return ()
+            return self.explanation
         return self.explanation or (f"where it began: {self.command}",)
 
     def _report(self, bare: Result) -> None:
         assert self._last is not None
         self._run.reports.add(self.path, self._last, bare)
 
+    def _expect(self) -> None:
+        """Say where the file did not do what was expected of it, or only at last."""
+        assert isinstance(self.file.warnings, Warnings)
+        if self.file.flaky:
+            times = "once" if self.file.flaky == 1 else f"{self.file.flaky} times"
+            self.file.warnings.add(f"flaky: it did not pass {times} before it did")
+        if self.file.expected is not None:
+            said = f"expected to fail: {self.file.expected}"
+            passes = self.file.verdict is Verdict.PASS
+            self.file.warnings.add(f"it passes, but was {said}; take out its entry" if passes else said)
+
     def _raw(self) -> Iterator[Result]:
         """Its results; what else comes up is noted."""
         for event in self._events:
             if isinstance(event, Warned):
                 assert isinstance(self.file.warnings, Warnings)
-                self.file.warnings.add(event.text)
+                if event.weak:
+                    self.file.weak.append(event.text)
+                if event.weak and self._run.options.fail_on_weak:
+                    self.file.missed = (*self.file.missed, event.text)
+                else:
+                    self.file.warnings.add(event.text)
             elif isinstance(event, Replayed):
                 if event.feeds is not None and len(self._run.files) == 1:
                     self._run.fed.append(event.feeds)
@@ -110,6 +131,8 @@ class ReplayedDump(CountedResults):
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
                 self.file.ended, self.timing = event.ended, event.timing
+                self.file.flaky = event.flaky
+                self._expect()
                 for name, seconds in event.turns.items():
                     self.file.entrants[name].seconds[:] = seconds
                 return
@@ -126,8 +149,9 @@ class Replay:
 
     Attributes:
         options: how they are replayed.
-        paths: the files.
-        files: what was found of each dump, in order.
+        paths: the files that are replayed.
+        skipped: those that the configuration leaves out, with the reason.
+        files: what was found of each dump, in order; first what the report that is resumed says.
         done: how many files were replayed.
         fed: what the first dump ran on, where operators are looked at and data was given.
         wrong: what `observe` found of values that are not finite or out of range.
@@ -147,8 +171,10 @@ class Replay:
 
     def __init__(self, files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None) -> None:
         self.options = (options or RunOptions()).without_pipes()
-        self.paths = tuple(files_of([os.fspath(f) for f in files]))
-        self.files: list[FileResult] = []
+        self._selection = selected(files_of([os.fspath(f) for f in files]), self.options)
+        self.paths = tuple(self._selection.paths)
+        self.skipped = self._selection.skipped
+        self.files: list[FileResult] = self._selection.done
         self.done = 0
         self.fed: list[Mapping[str, Array]] = []
         self.wrong: str | None = None
@@ -160,7 +186,7 @@ class Replay:
             if self.options.threads is not None:
                 stack.callback(set_threads, threads())
                 set_threads(self.options.threads)
-            self.reports = stack.enter_context(sinks(self.options, self.paths))
+            self.reports = stack.enter_context(sinks(self.options, self.paths, self._selection))
             self._events = stack.enter_context(self._source())
             self._stack = stack.pop_all()
         return self
@@ -193,13 +219,17 @@ class Replay:
             if self.options.fail_fast and not passed:
                 return
 
+    def rule(self, path: str) -> FileRule:
+        """Return what is configured for a file."""
+        return self._selection.rules[path]
+
     @property
     def exit_code(self) -> int:
         """What `loadrun` exits with: 0 when at least one check was made and all passed."""
         if not self.files:
-            return EXIT_ERROR
+            return EXIT_PASS if self.skipped or self.options.shard else EXIT_ERROR
         fault = any(f.fault for f in self.files)
-        code = exit_code((f.verdict for f in self.files), no_check=self.options.no_check, fault=fault)
+        code = exit_code((f.outcome for f in self.files), no_check=self.options.no_check, fault=fault)
         return code or (EXIT_FAIL if self.wrong is not None else code)
 
     def observe(self, out: TextIO) -> str | None:
@@ -221,11 +251,25 @@ class Replay:
         """Open what replays the files."""
         options = self.options
         tasks = list(self._tasks())
+        if not options.retries:
+            return self._replaying(tasks)
+        return self._retrying(tasks)
+
+    @contextmanager
+    def _retrying(self, tasks: Sequence[Task]) -> Iterator[Events]:
+        with self._replaying(tasks) as events:
+            from .retrying import retrying  # for start-up
+
+            yield retrying(events, self._replaying, self.options.retries)
+
+    def _replaying(self, tasks: Sequence[Task]) -> AbstractContextManager[Events]:
+        options = self.options
         if options.dask is not None:
             from .dask import Cluster  # for start-up
 
             return Cluster(options.dask, options.timeout, options.dask_files).replaying(tasks)
-        if (options.jobs or 1) == 1 and options.timeout is None:
+        limited = options.timeout is not None or any(t.timeout for t in tasks)
+        if (options.jobs or 1) == 1 and not limited:
             return closing(serial(tasks))  # type: ignore[type-var]
         from .processes import Pool  # for start-up
 
@@ -239,9 +283,18 @@ class Replay:
         # Operators are looked at in the first file alone, on what it was fed, so that data is loaded once.
         looked = options.input_data is not None and options.observed
         for i, path in enumerate(self.paths):
+            rule = self._selection.rules[path]
+            own: dict[str, Any] = {}
+            if rule.engines:
+                first = options.engines[0]
+                like = first if isinstance(first, Choice) else Choice("reference")
+                own["engines"] = tuple(replace(like, spec=check_engine(e).spec) for e in rule.engines)
+            if rule.check:
+                own["policies"] = {**parse_all(rule.check), **options.policies}
             yield Task(
                 path,
-                **common,
+                **{**common, **own},
+                timeout=rule.timeout,
                 facts=options.reported,
                 pictures=options.html is not None,
                 feeds=looked and i == 0,

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..base.errors import UsageError
 from ..base.files import FileNames, check_targets, growing, replacing, text_file
 from ..base.version import __version__
 from ..runner import FileResult, Result
 from .events import Replayed
 from .options import PathName, RunOptions
+from .selecting import ChosenFiles
 
 if TYPE_CHECKING:
     from ..report.html import HtmlWriter
@@ -34,7 +38,7 @@ class ReportWriter(Protocol):
         """Begin a file."""
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
 
     def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file."""
@@ -120,12 +124,13 @@ class Sinks:
 
 
 @contextmanager
-def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
+def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Iterator[Sinks]:
     """Open the reports that the options ask for; left early, JSON lines say so and the others do not appear.
 
     Args:
         options: what is asked for.
         files: the models.
+        chosen: what the configuration leaves out, and what the report that is resumed tells of.
 
     Raises:
         UsageError: two reports, or a report and a file that is read, are the same file.
@@ -145,9 +150,13 @@ def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
         from ..verify.bench.environment import environment  # for start-up
 
         about = {
+            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "host": platform.node(),
+            **({"command": options.command} if options.command is not None else {}),
             "environment": environment(),
             "engine": ",".join(map(str, options.engines)),
             "seed": options.seed,
+            **({"skipped": chosen.skipped} if chosen.skipped else {}),
         }
     with ExitStack() as stack:
         writers: list[ReportWriter] = []
@@ -158,22 +167,27 @@ def sinks(options: RunOptions, files: Sequence[str]) -> Iterator[Sinks]:
             file = sys.stdout if whole == "-" else stack.enter_context(text_file(whole))
             writers.append(JsonWriter(file, __version__, about))
         if lines is not None:
-            writers.append(stack.enter_context(_lines(lines, about)))
+            writers.append(stack.enter_context(_lines(lines, about, chosen.recorded)))
         if options.junit is not None:
             from ..report.junit import JUnitWriter  # for start-up
 
-            writers.append(JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about))
+            junit = JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about)
+            stack.callback(junit.discard)
+            writers.append(junit)
         if options.html is not None:
             from ..report.html import HtmlWriter  # for start-up
 
             drawing = HtmlWriter(stack.enter_context(text_file(options.html, "utf-8")), about)
+            stack.callback(drawing.discard)
             writers.append(drawing)
         saved = stack.enter_context(_results_file(options.save_results))
         yield Sinks(writers, drawing, saved, options.output, len(files) > 1)
 
 
 @contextmanager
-def _lines(target: str, about: Mapping[str, Any]) -> Iterator[LineWriter]:
+def _lines(
+    target: str, about: Mapping[str, Any], recorded: Sequence[Mapping[str, Any]]
+) -> Iterator[LineWriter]:
     """Open a report of JSON lines that says when it was interrupted."""
     from ..report.json import LineWriter  # for start-up
 
@@ -185,6 +199,7 @@ def _lines(target: str, about: Mapping[str, Any]) -> Iterator[LineWriter]:
             file = stack.enter_context(io.TextIOWrapper(raw, encoding="ascii", newline="\n"))
         writer = LineWriter(file, __version__, about)
         try:
+            writer.copy(recorded)
             yield writer
         except BaseException as e:
             writer.interrupted("the run was ended by a signal" if _ended(e) else f"{type(e).__name__}: {e}")
@@ -203,6 +218,11 @@ def _results_file(target: PathName | None) -> Iterator[ResultWriter | None]:
         return
     from ..verify.saved import ResultWriter  # for start-up
 
+    if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+        raise UsageError(
+            f"--save-results {os.fspath(target)}: results are an archive, expected a regular file to write, "
+            "found a device or a pipe"
+        )
     with replacing(target) as raw:
         writer = ResultWriter(raw)
         try:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import queue
-import signal
-import sys
 import threading
 from typing import IO
 
+from ..base.pipes import receive, send, serve
 from ..compare.results import Verdict
 from .events import Closed, TaskPart
 from .parts import PartReplayer
-from .wire import receive, send
 
 __all__ = ["READY", "main"]
 
 READY = "ready"
 """The first message: all is imported, from here on time counts."""
-
-_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of Linux."""
 
 
 def main(parent: int) -> None:
@@ -30,13 +24,9 @@ def main(parent: int) -> None:
     Args:
         parent: its process id.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with(parent)
-    events = os.fdopen(os.dup(1), "wb")
-    # What a library prints goes where messages go, and not between the events.
-    os.dup2(2, 1)
+    source, events = serve(parent)
     parts: queue.Queue[TaskPart] = queue.Queue()
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, parts), daemon=True).start()
+    threading.Thread(target=_listen, args=(source, parts), daemon=True).start()
     replayer = PartReplayer()
     send(events, READY)
     while True:
@@ -60,15 +50,3 @@ def _listen(pipe: IO[bytes], parts: queue.Queue[TaskPart]) -> None:
         except EOFError:
             os._exit(0)
         parts.put(part)
-
-
-def _die_with(parent: int) -> None:
-    """Ask Linux to kill this process when its parent dies, for the time in which no Python code runs here."""
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
-    except (OSError, AttributeError):
-        return
-    if os.getppid() != parent:
-        os._exit(0)

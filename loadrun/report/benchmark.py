@@ -9,7 +9,7 @@ from ..base.text import clean
 from ..verify.bench.baseline import VERSION
 from ..verify.bench.comparing import Ratio, paired_ratio
 from ..verify.bench.environment import environment
-from ..verify.bench.running import Measurement, Subject
+from ..verify.bench.measurement import Measurement, Subject
 from ..verify.bench.timing import needed
 from .profile import bytes_text
 from .text import table
@@ -23,18 +23,19 @@ __all__ = [
 ]
 
 _PERCENTILES = (50, 90, 99)
+_NEVER = 1 << 30
 
 
 def benchmark_table(found: Sequence[Measurement]) -> str:
-    """One line for each subject; times are milliseconds of one pass through all testcases."""
-    text = table(rows(found), columns(), range(1, 11))
+    """Return a line for each subject; times are milliseconds of one pass through all testcases."""
+    text = table(rows(found), columns(), range(1, 12))
     return text + "".join(f"\n{line}" for line in _refused(found))
 
 
 def columns() -> tuple[str, ...]:
     """Return what the cells of a row are."""
     head = ("model", "testcases", "load ms", "first ms", "p50 ms", "p90 ms", "p99 ms")
-    return (*head, "cpu ms", "GFLOP/s", "memory", "passes", "checks")
+    return (*head, "passes/s", "cpu ms", "GFLOP/s", "memory", "passes", "checks")
 
 
 def rows(found: Sequence[Measurement]) -> list[tuple[object, ...]]:
@@ -56,7 +57,7 @@ def _rest(m: Measurement) -> list[str]:
     cpu = sum(m.processor) / len(m.processor)
     memory = "-" if m.memory is None else bytes_text(m.memory + m.weights)
     rate = "-" if m.rate is None else f"{m.rate / 1e9:.2f}"
-    return [_ms(cpu), rate, memory, str(len(m.wall)), m.verdict.value]
+    return [f"{m.throughput:.4g}", _ms(cpu), rate, memory, str(len(m.wall)), m.verdict.value]
 
 
 def _ms(seconds: float | None) -> str:
@@ -65,7 +66,7 @@ def _ms(seconds: float | None) -> str:
 
 def _refused(found: Sequence[Measurement]) -> list[str]:
     """Why percentiles are left out."""
-    least = min(len(m.wall) for m in found)
+    least = min((len(m.wall) for m in found), default=_NEVER)
     missing = [p for p in _PERCENTILES if least < needed(p)]
     return [
         f"p{p} takes {needed(p)} passes, there are {least}: a longer --min-time gives them" for p in missing
@@ -73,12 +74,17 @@ def _refused(found: Sequence[Measurement]) -> list[str]:
 
 
 def comparisons(found: Sequence[Measurement]) -> list[str]:
-    """Every subject beside the first, whose passes it took turns with."""
+    """Compare every subject with the first, whose passes it alternated with."""
     subjects = [m.subject for m in found]
     return [
-        paired_ratio(found[0].wall, m.wall).text(_label(m.subject, subjects), _label(subjects[0], subjects))
-        for m in found[1:]
+        _paired(found, m).text(_label(m.subject, subjects), _label(subjects[0], subjects)) for m in found[1:]
     ]
+
+
+def _paired(found: Sequence[Measurement], m: Measurement) -> Ratio:
+    """Return how fast one is beside the first: by its passes, where streams are compared by passes a second."""
+    streams = any(each.subject.streams > 1 for each in found)
+    return paired_ratio(found[0].paces(whole=streams), m.paces(whole=streams))
 
 
 def benchmark_json(found: Sequence[Measurement], warnings: Sequence[str]) -> dict[str, Any]:
@@ -89,9 +95,7 @@ def benchmark_json(found: Sequence[Measurement], warnings: Sequence[str]) -> dic
         "warnings": list(warnings),
         "subjects": [_subject(m) for m in found],
         "comparisons": [
-            {"base": 0, "subject": i, **_ratio(paired_ratio(found[0].wall, m.wall))}
-            for i, m in enumerate(found)
-            if i
+            {"base": 0, "subject": i, **_ratio(_paired(found, m))} for i, m in enumerate(found) if i
         ],
     }
 
@@ -115,6 +119,9 @@ def _subject(m: Measurement) -> dict[str, Any]:
         "wall_seconds": m.wall,
         "processor_seconds": m.processor,
         "testcase_seconds": m.each,
+        "round_passes": m.rounds,
+        "round_seconds": m.spans,
+        "passes_per_second": m.throughput,
         "operations": m.flops,
         "operations_per_second": m.rate,
         "peak_bytes": m.memory,

@@ -7,7 +7,7 @@ from html import escape
 
 from ..base.text import clean
 from ..verify.bench.environment import environment
-from ..verify.bench.running import Measurement
+from ..verify.bench.measurement import Measurement
 from .benchmark import columns, comparisons, rows
 from .html import pairs
 from .page import FOOT, HEAD

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
 
 from ..base import schema
 from ..base.errors import FormatError
 from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
+from .benchmark_changes import benchmark_changes, common_subjects
 from .reading import load_report
 
 __all__ = ["Change", "CompareOptions", "ReportChanges", "changes", "compare_reports", "same_checks"]
@@ -18,6 +21,8 @@ _ORDER = (
     *("smaller tolerance", "other inputs", "other model", "slower"),
 )
 _BAD = ("fail", "error", "timeout", "crash")
+_FEW = 9
+"""Testcases that tell how much chance is in their times."""
 Key = tuple[str, str, str]
 
 
@@ -67,7 +72,7 @@ class Change:
     @property
     def bad(self) -> bool:
         """Whether something holds no longer."""
-        return self.kind in ("cut", "newly failing", "missing", "greater tolerance")
+        return self.kind in ("cut", "newly failing", "missing", "greater tolerance", "slowdown")
 
 
 def changes(old: object, new: object, *, growth: float = 2.0, slower: float = 1.5) -> list[Change]:
@@ -98,7 +103,7 @@ def changes(old: object, new: object, *, growth: float = 2.0, slower: float = 1.
 
 
 def same_checks(old: object, new: object) -> int:
-    """How many outputs both reports tell of."""
+    """Count the outputs that both reports tell of."""
     return len(_Report(old).outputs.keys() & _Report(new).outputs.keys())
 
 
@@ -108,11 +113,12 @@ class CompareOptions:
 
     Attributes:
         growth: how many times an error must be greater.
-        slower: how many times longer a testcase must take, and a millisecond at least.
+        slower: how many times longer a testcase must take, and a millisecond at least, 1.5 by default; in reports of
+            `loadrun bench`, how many times longer a pass must take, 1.1 by default.
     """
 
     growth: float = 2.0
-    slower: float = 1.5
+    slower: float | None = None
 
 
 @dataclass(frozen=True)
@@ -122,10 +128,12 @@ class ReportChanges:
     Attributes:
         changes: each of them, worst kind first.
         common: how many outputs both reports tell of.
+        things: what is counted so, "outputs", or "measurements" of a benchmark.
     """
 
     changes: list[Change]
     common: int
+    things: str = "outputs"
 
     @property
     def bad(self) -> int:
@@ -143,7 +151,7 @@ class ReportChanges:
 def compare_reports(
     old: str | os.PathLike[str], new: str | os.PathLike[str], options: CompareOptions | None = None
 ) -> ReportChanges:
-    """Compare two reports that ``loadrun --json`` wrote: what changed, and whether it is for the worse.
+    """Compare two reports that ``loadrun --json`` (or both ``loadrun bench --json``) wrote: what is for the worse.
 
     Args:
         old, new: the files.
@@ -163,7 +171,14 @@ def compare_reports(
     """
     options = options or CompareOptions()
     before, now = load_report(old), load_report(new)
-    found = changes(before, now, growth=options.growth, slower=options.slower)
+    kinds = [isinstance(x, dict) and "benchmark" in x for x in (before, now)]
+    if any(kinds):
+        if not all(kinds):
+            raise FormatError("one report is of `loadrun bench`, the other of `loadrun --json`")
+        told = benchmark_changes(before, now, options.slower or 1.1)
+        measured = [Change(*each) for each in told]
+        return ReportChanges(measured, common_subjects(before, now), "measurements")
+    found = changes(before, now, growth=options.growth, slower=options.slower or 1.5)
     return ReportChanges(found, same_checks(before, now))
 
 
@@ -249,7 +264,22 @@ def _asked(before: _Report, now: _Report) -> Iterator[Change]:
 
 
 def _times(before: _Report, now: _Report, slower: float) -> Iterator[Change]:
+    """Tell of testcases that take longer by more than chance makes testcases of these two reports differ."""
+    limit = max(slower, _spread(before, now))
     for key, seconds in before.seconds.items():
         later = now.seconds.get(key)
-        if later is not None and later > slower * seconds and later - seconds > 1e-3:
+        if later is not None and later > limit * seconds and later - seconds > 1e-3:
             yield Change("slower", *key, f"{seconds * 1e3:.2f} ms", f"{later * 1e3:.2f} ms")
+
+
+def _spread(before: _Report, now: _Report) -> float:
+    """Return the factor that times of equal testcases differ by, as the reports show it; 1 where they are few.
+
+    It is three deviations of the ratios about their median, so that it stays 1 where all are slower alike.
+    """
+    both = [(before.seconds[k], now.seconds[k]) for k in before.seconds.keys() & now.seconds.keys()]
+    ratios = [math.log(b / a) for a, b in both if a and b]
+    if len(ratios) < _FEW:
+        return 1.0
+    middle = median(ratios)
+    return math.exp(3 * 1.4826 * median(abs(r - middle) for r in ratios))

@@ -15,6 +15,17 @@ __all__ = ["as_json", "bisected", "changes", "differences", "findings"]
 
 def differences(found: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
     """Say what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
+    yield from _compared(found, everything, rows)
+    for side, stops in zip(("the model", "the reference"), found.stops, strict=True):
+        yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
+    if found.agree:
+        yield _agreement(found)
+        yield from _without_effect(found, rows)
+        return
+    yield from _blamed(found, rows)
+
+
+def _compared(found: Differences, everything: bool, rows: int) -> Iterator[str]:
     counted = ", ".join(f"{n} by {how}" for how, n in sorted(found.matched.items()))
     matched = sum(found.matched.values())
     yield f"{len(found.rows)} values compared; {matched} of {found.total} variables matched ({counted})"
@@ -30,16 +41,15 @@ def differences(found: Differences, *, everything: bool = False, rows: int = 12)
     if left > 0:
         yield f"... and {left} more that do not agree (--all shows them)"
     yield ""
+
+
+def _blamed(found: Differences, rows: int) -> Iterator[str]:
     first = found.first
-    if first is None:
-        yield "all of them agree"
-        yield from (_constant(c) for c in found.constants[:rows])
-        return
-    yield f"first to diverge: {clean(describe(first.opr), 200)}{_worst(first)}"
+    if first is not None:
+        yield f"first to diverge: {clean(describe(first.opr), 200)}{_worst(first)}"
     for root in found.roots[:rows]:
         causes = found.causes(root)
-        why = "its inputs agree, its output does not" if not causes else "it reads what differs"
-        yield f"to blame: {clean(describe(root.opr), 200)}: {why}"
+        yield f"to blame: {clean(describe(root.opr), 200)}: {_why(root, bool(causes))}"
         for cause in causes:
             yield f"  {_constant(cause)}"
         if root.between:
@@ -52,6 +62,38 @@ def differences(found: Differences, *, everything: bool = False, rows: int = 12)
     for constant in found.constants:
         if constant.var.id not in blamed:
             yield _constant(constant)
+
+
+def _without_effect(found: Differences, rows: int) -> Iterator[str]:
+    """Say which constants differ although the outputs agree: those of folded operators, and others."""
+    folded = sum(c.is_scaled for c in found.constants)
+    if folded:
+        # A bias beside them takes in what batch norm adds.
+        yield f"{folded} weight{'s' * (folded > 1)} times a factor for each channel: batch norm is folded"
+    others = [c for c in found.constants if not c.is_scaled and (c.is_weight or not folded)]
+    if others:
+        yield "what differs has no effect on these inputs:"
+    yield from (_constant(c) for c in others[:rows])
+
+
+def _agreement(found: Differences) -> str:
+    lonely = found.lonely
+    if not lonely or not found.outputs_agree:
+        return "all of them agree"
+    values = "inner value has" if lonely == 1 else "inner values have"
+    return f"outputs agree; {lonely} {values} no counterpart"
+
+
+def _why(root: SuspectVar, reads: bool) -> str:
+    if root.changes:
+        return clean("; ".join(root.changes), 500)
+    if reads:
+        return "it reads what differs"
+    if root.is_stop:
+        return "its inputs agree, and it can run on one side only"
+    if root.distance is None:
+        return f"its inputs agree, its shape is {list(root.shapes[0])} against {list(root.shapes[1])}"
+    return "its inputs agree, its output does not"
 
 
 def _chosen(found: Differences, rows: int) -> list[SuspectVar]:
@@ -78,8 +120,8 @@ def _cells(row: SuspectVar, found: Differences) -> list[str]:
     return [
         clean(row.opr.title, 40),
         clean(row.var.label, 40),
-        shape_text(row.shapes[0]),
-        "other size" if d is None else f"{d.relative:.3g}",
+        shape_text(row.shapes[0]) if row.shapes else "",
+        "stops" if row.is_stop else "other size" if d is None else f"{d.relative:.3g}",
         "" if d is None else f"{d.absolute:.3g}",
         row.how,
         verdict,
@@ -88,9 +130,17 @@ def _cells(row: SuspectVar, found: Differences) -> list[str]:
 
 def _worst(row: SuspectVar) -> str:
     d = row.distance
+    if row.is_stop:
+        return ", which can run on one side only"
     if d is None:
         return f": shape {list(row.shapes[0])} against {list(row.shapes[1])}"
-    return f", worst at {list(d.index)}: {d.found:.9g} against {d.expected:.9g}"
+    worst = f", worst at {list(d.index)}: {d.found:.9g} against {d.expected:.9g}"
+    if d.size < 2:
+        return worst
+    return (
+        f"{worst}; {d.count} of {d.size} values exceed the tolerance, the largest absolute difference is "
+        f"{d.absolute:.3g}, the largest relative one {d.elementwise:.3g} at {list(d.at)}"
+    )
 
 
 def _constant(c: Constant) -> str:
@@ -151,6 +201,9 @@ def as_json(found: Differences) -> dict[str, Any]:
         "agree": found.agree,
         "first": None if found.first is None else found.first.var.label,
         "roots": [r.var.label for r in found.roots],
+        "changes": {r.var.label: list(r.changes) for r in found.roots if r.changes},
+        "stops": [[s.why for s in stops] for stops in found.stops],
+        "without_counterpart": found.lonely,
         "constants": [
             {
                 "name": c.var.label,
@@ -169,13 +222,15 @@ def as_json(found: Differences) -> dict[str, Any]:
                 "variable": r.var.label,
                 "against": r.label,
                 "matched_by": r.how,
-                "shape": list(r.shapes[0]),
+                "shape": list(r.shapes[0]) if r.shapes else None,
                 "agrees": r.agrees,
                 "to_blame": r.var.id in roots,
                 "relative": None if r.distance is None else _json_number(r.distance.relative),
                 "absolute": None if r.distance is None else _json_number(r.distance.absolute),
                 "error": None if r.distance is None else _json_number(r.distance.error),
                 "index": None if r.distance is None else list(r.distance.index),
+                "count": None if r.distance is None else r.distance.count,
+                "size": None if r.distance is None else r.distance.size,
             }
             for r in found.rows
         ],

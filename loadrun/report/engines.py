@@ -28,7 +28,7 @@ def islands(about: About) -> Iterator[str]:
 
 
 def entrants_lines(entrants: Sequence[EngineResults]) -> Iterator[str]:
-    """One line for each engine: what ran, its verdict, its time, and its distance from the first engine."""
+    """Return a line for each engine: what ran, its verdict, its time, and its distance from the first engine."""
     if not entrants:
         return
     first = entrants[0]

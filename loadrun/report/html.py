@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: no scripts, no fonts, no pictures from elsewhere."""
+"""A report as one HTML page that needs nothing else: no fonts, pictures or scripts from elsewhere."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HtmlWriter:
     ...     page.add(result)
     >>> page.end(found)
     >>> page.close(0)
-    >>> text.getvalue().count("<tr class=pass>")
+    >>> text.getvalue().count("<tr class=pass")
     4
     """
 
@@ -69,6 +69,7 @@ class HtmlWriter:
         self._case = ""
         self._limits: dict[str, float | None] = {}
         self._worst = 0.0
+        self._seconds = 0.0
 
     def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
         """Begin a file; its results follow."""
@@ -76,11 +77,12 @@ class HtmlWriter:
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
         self._case = "-" if result.index is None else str(result.index)
         if result.choice is not None:
             self._case += f" {clean(result.choice, 60)}"
         self._times.add(result.seconds)
+        self._seconds += result.seconds
         self._limits = {o.name: o.maxerr for o in result.outputs}
         if result.verdict is Verdict.ERROR:
             self._row(Verdict.ERROR, [self._case, "", "", "", "", "", "error", ""], result.message or "")
@@ -164,25 +166,44 @@ class HtmlWriter:
         used = f"{100 * self._worst:.3g} %" if self._worst <= 1 else f"{self._worst:.4g} times"
         cells = [file.verdict.value, f'<a href="#f{number}">{name}</a>', str(file.testcases), checks]
         cells.append(used if file.passed + file.failed else "")
-        return f"<tr class={_class(file.verdict)}>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
+        cells.append(f"{(file.load_seconds + self._seconds) * 1e3:.1f}")
+        values = (
+            "",
+            "",
+            file.testcases,
+            file.failed or -file.passed,
+            self._worst,
+            file.load_seconds + self._seconds,
+        )
+        inside = "".join(
+            f'<td data-value="{v}">{c}</td>' if v != "" else f"<td>{c}</td>"
+            for c, v in zip(cells, values, strict=True)
+        )
+        return f'<tr class={_class(file.verdict)} data-part="f{number}">{inside}</tr>'
 
     def close(self, exit_code: int) -> None:
         """End the page; the file stays open."""
         out = self.file
         out.write(HEAD)
-        good = exit_code == 0
+        # Where nothing was compared, a run that was allowed not to compare is no success either.
+        good = exit_code == 0 and any(f.passed for f in self._found)
         out.write(f"<p class='total {'pass' if good else 'fail'}'>{escape(summary(self._found))}</p>\n")
         out.write(
-            "<table class=overview><thead><tr><th>verdict</th><th>file</th><th>testcases</th><th>checks (failed)</th>"
-            "<th>largest error, of its tolerance</th></tr></thead><tbody>\n"
+            "<div class=wide><table class=overview><thead><tr><th>verdict</th><th>file</th><th>testcases</th>"
+            "<th>checks (failed)</th>"
+            "<th>largest error, of its tolerance</th><th>ms</th></tr></thead><tbody>\n"
         )
         out.write("\n".join(row for _, row in sorted(self._index, key=lambda pair: pair[0])))
-        out.write("</tbody></table>\n<h2>Files</h2>\n")
+        out.write("</tbody></table></div>\n<h2>Files</h2>\n")
         self._sections.seek(0)
         while part := self._sections.read(1 << 16):
             out.write(part)
         out.write(f"<h2>Environment</h2>{pairs({**self._about, 'exit_code': exit_code})}")
         out.write(FOOT)
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop what was not written."""
         self._sections.close()
 
 

@@ -20,6 +20,13 @@ VERSION = 2
 """Version of the layout; it grows when a field changes its meaning or goes away."""
 
 
+_ENDS = (
+    *("verdict", "message", "warnings", "load_seconds", "engine", "engines", "explanation", "timing"),
+    *("expected_failure", "flaky"),
+)
+"""Members that `file_end` writes."""
+
+
 def dumps(data: object) -> str:
     """JSON text, ASCII only, indented."""
     return json.dumps(plain(data), indent=1, allow_nan=False)
@@ -68,7 +75,7 @@ class JsonWriter:
         self._next, self._comma = ",\n", "\n"
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file; values of outputs are left out."""
+        """Take a result of the file; values of outputs are left out."""
         self.file.write(self._comma + "    " + _line({**result_data(result), **(extra or {})}))
         self._comma = ",\n"
 
@@ -110,12 +117,21 @@ class LineWriter:
         self._write("file", {"file": file.path, **(facts or {})})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
         self._write("result", {**result_data(result), **(extra or {})})
 
     def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file with what its results come to."""
         self._write("file_end", {"file": file.path, **file_end(file, timing, explanation)})
+
+    def copy(self, files: Sequence[Mapping[str, Any]]) -> None:
+        """Write files again that another report of lines told of, as `loadrun.report.reading` gives them."""
+        for entry in files:
+            facts = {k: v for k, v in entry.items() if k not in (*_ENDS, "testcases")}
+            self._write("file", facts)
+            for result in entry["testcases"]:
+                self._write("result", result)
+            self._write("file_end", {"file": entry["file"], **{k: entry[k] for k in _ENDS if k in entry}})
 
     def close(self, exit_code: int) -> None:
         """End the report; the file stays open."""
@@ -139,6 +155,10 @@ def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]
         # Which of them ran is said one by one.
         rest["engine"] = None
         rest["engines"] = [_entrant(e) for e in file.entrants.values()]
+    if file.expected is not None:
+        rest["expected_failure"] = file.expected
+    if file.flaky:
+        rest["flaky"] = file.flaky
     if explanation:
         rest["explanation"] = list(explanation)
     if timing is not None:
@@ -154,7 +174,7 @@ def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]
 
 
 def about_data(about: About) -> dict[str, Any]:
-    """Which engine ran, how it computes, and what the reference engine did in its place."""
+    """Say which engine ran, how it computes, and what the reference engine did in its place."""
     return {
         "engine": about.engine,
         "version": about.version,
@@ -168,7 +188,7 @@ def about_data(about: About) -> dict[str, Any]:
 
 
 def _entrant(e: EngineResults) -> dict[str, Any]:
-    """One of several engines of a file."""
+    """Describe one of several engines of a file."""
     return {
         "name": e.choice,
         **({} if e.about is None else about_data(e.about)),
@@ -180,7 +200,7 @@ def _entrant(e: EngineResults) -> dict[str, Any]:
 
 
 def result_data(r: Result) -> dict[str, Any]:
-    """One result."""
+    """Describe a result."""
     beside: dict[str, Any] = {}
     if r.choice is not None:
         beside = {"engine": r.choice, "apart": {n: _metrics(c) for n, c in r.apart.items()}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +39,7 @@ class _Counts:
 
     def attributes(self) -> str:
         return (
-            f'tests="{self.tests}" failures="{self.failures}" errors="{self.errors}" skipped="{self.skipped}" '
-            f'time="{self.time:.6f}"'
+            f'tests="{self.tests}" failures="{self.failures}" errors="{self.errors}" time="{self.time:.6f}"'
         )
 
 
@@ -71,6 +71,7 @@ class JUnitWriter:
         self._suites: IO[str] = _spool()
         self._cases: IO[str] = _spool()
         self._path, self._silent = "", "failure"
+        self._expected: str | None = None
         self._facts: dict[str, Any] = {}
 
     def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
@@ -81,10 +82,11 @@ class JUnitWriter:
         self._path = clean(file.path, 500)
         # What CI servers count as a failure is what exit codes count as one.
         self._silent = "skipped" if file.free else "failure"
+        self._expected = file.expected
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """One result of the file."""
+        """Take a result of the file."""
         case = "run" if result.index is None else str(result.index)
         if result.choice is not None:
             case += f"::{clean(result.choice, 60)}"
@@ -120,9 +122,11 @@ class JUnitWriter:
         out = self._suites
         made = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
         name = quoteattr(self._path)
-        out.write(
-            f'  <testsuite name={name} timestamp="{made}" hostname="localhost" {self._counts.attributes()}>\n'
+        where = (
+            f'timestamp="{made}" hostname={quoteattr(clean(platform.node() or "localhost", 200))} file={name}'
         )
+        counts = f'{self._counts.attributes()} skipped="{self._counts.skipped}"'
+        out.write(f"  <testsuite name={name} {where} {counts}>\n")
         out.write("    <properties>\n")
         for key, value in _flat({**self._about, **self._facts, "load_seconds": file.load_seconds}):
             shown = quoteattr(clean(str(value), 500))
@@ -146,17 +150,23 @@ class JUnitWriter:
         while part := self._suites.read(1 << 16):
             self.file.write(part)
         self.file.write("</testsuites>\n")
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop what was not written."""
         self._suites.close()
         self._cases.close()
 
     def _case(self, name: str, seconds: float, kind: str = "", message: str = "", text: str = "") -> None:
         counts = self._counts
+        if kind in ("failure", "error") and self._expected is not None:
+            kind, message = "skipped", f"expected to fail: {self._expected}: {message}"
         counts.tests += 1
         counts.failures += kind == "failure"
         counts.errors += kind == "error"
         counts.skipped += kind == "skipped"
         counts.time += seconds
-        head = f'    <testcase name={quoteattr(name)} classname={quoteattr(self._path)} time="{seconds:.6f}"'
+        head = f'    <testcase name={quoteattr(name)} classname={quoteattr(_class(self._path))} time="{seconds:.6f}"'
         if not kind:
             self._cases.write(f"{head}/>\n")
             return
@@ -165,6 +175,16 @@ class JUnitWriter:
             said += f' type="{kind}"'
         body = _xml_text(text.splitlines())
         self._cases.write(f"{head}>\n      <{kind} {said}>{body}</{kind}>\n    </testcase>\n")
+
+
+def _class(path: str) -> str:
+    """Return the name of a class for a file; servers take what stands before the last dot for its package.
+
+    >>> _class("fixtures/nets/mlp.v1.mge")
+    'fixtures.nets.mlp_v1_mge'
+    """
+    parts = (part for part in path.replace("\\", "/").split("/") if part not in ("", ".", ".."))
+    return ".".join(part.replace(".", "_") for part in parts)
 
 
 def _spool() -> IO[str]:

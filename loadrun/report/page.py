@@ -1,12 +1,72 @@
 """What stands around every HTML report."""
 
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+
 __all__ = ["FOOT", "HEAD"]
+
+_SCRIPT = """
+"use strict";
+for (const table of document.querySelectorAll("table.overview")) {
+  const body = table.tBodies[0], bar = document.createElement("div"), find = document.createElement("input");
+  const rows = [...body.rows], shown = document.createElement("span"), hidden = new Set();
+  const name = row => row.className;
+  const show = () => {
+    let count = 0;
+    for (const row of rows) {
+      const wanted = !hidden.has(name(row)) && row.textContent.toLowerCase().includes(find.value.toLowerCase());
+      row.hidden = !wanted;
+      count += wanted;
+      const part = document.getElementById(row.dataset.part);
+      if (part) part.hidden = !wanted;
+    }
+    shown.textContent = count + " of " + rows.length;
+  };
+  bar.className = "bar";
+  find.type = "search";
+  find.placeholder = "search";
+  find.setAttribute("aria-label", "search files");
+  find.addEventListener("input", show);
+  bar.append(find);
+  for (const kind of new Set(rows.map(name))) {
+    const label = document.createElement("label"), box = document.createElement("input");
+    box.type = "checkbox";
+    box.checked = true;
+    box.addEventListener("change", () => { box.checked ? hidden.delete(kind) : hidden.add(kind); show(); });
+    label.append(box, kind.replace("-", " "));
+    bar.append(label);
+  }
+  bar.append(shown);
+  table.before(bar);
+  [...table.tHead.rows[0].cells].forEach((head, at) => {
+    let down = true;
+    head.tabIndex = 0;
+    head.title = "sort";
+    const sort = () => {
+      down = !down;
+      const value = row => { const c = row.cells[at]; return c.dataset.value ? +c.dataset.value : c.textContent; };
+      const less = (a, b) => { const x = value(a), y = value(b); return x < y ? -1 : x > y ? 1 : 0; };
+      rows.sort((a, b) => down ? less(a, b) : less(b, a));
+      body.append(...rows);
+    };
+    head.addEventListener("click", sort);
+    head.addEventListener("keydown", e => { if (e.key === "Enter") sort(); });
+  });
+  show();
+}
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));
+"""
+"""Search, filter and sort the overview; a page is whole without it. The policy below lets no other script run."""
+_HASH = b64encode(sha256(_SCRIPT.encode()).digest()).decode()
 
 HEAD = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'sha256-HASH';
+  style-src 'unsafe-inline'; img-src data:">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>loadrun report</title>
 <style>
@@ -47,11 +107,21 @@ figure { margin: .3rem 0; } figcaption { color: var(--soft); font-size: .82rem; 
 svg { max-width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; }
 svg .axis { stroke: var(--line); } svg .bars rect { fill: var(--mark); } svg .dots circle { fill: var(--mark); }
 svg .limit { stroke: var(--fail); stroke-width: 1.5; stroke-dasharray: 4 3; }
+.bar { display: flex; flex-wrap: wrap; gap: .4rem .9rem; align-items: center; margin: .6rem 0 .2rem;
+  color: var(--soft); }
+.bar input[type=search] { font: inherit; padding: .2rem .5rem; min-width: 12rem; flex: 0 1 20rem; }
+.overview th { cursor: pointer; } .wide { overflow-x: auto; } td { overflow-wrap: anywhere; }
+@media (max-width: 40rem) { body { padding: .6rem; } th, td { padding: .2rem .35rem; }
+  dl { grid-template-columns: 1fr; }
+  .overview th:nth-child(3), .overview td:nth-child(3), .overview th:nth-child(5), .overview td:nth-child(5)
+  { display: none; } }
+@media print { .bar { display: none; } details { border: 0; padding: 0; break-inside: auto; } a { color: inherit; }
+  tr, figure { break-inside: avoid; } body { max-width: none; font-size: 11px; } }
 svg .map { image-rendering: pixelated; } svg .worst { fill: none; stroke: var(--front); stroke-width: 2; }
 </style>
 </head>
 <body>
 <h1>loadrun report</h1>
-"""
+""".replace("HASH", _HASH)
 
-FOOT = "</body>\n</html>\n"
+FOOT = f"<script>{_SCRIPT}</script>\n</body>\n</html>\n"

@@ -11,7 +11,7 @@ from html import escape
 
 from ..verify.pictures import Picture
 
-__all__ = ["Series", "error_map", "histogram", "times"]
+__all__ = ["Series", "error_map", "histogram", "history_line", "times"]
 
 _WIDE, _HIGH = 360, 120
 _LEFT, _BOTTOM, _TOP = 44, 18, 8
@@ -66,7 +66,7 @@ def times(series: Series, of: str = "testcases") -> str:
 
 
 def histogram(found: Picture, tolerance: float | None) -> str:
-    """How many elements have an error of which decade, on a logarithmic scale, with the tolerance as a line."""
+    """Draw how many elements have an error of which decade, on a logarithmic scale, with the tolerance as a line."""
     top = math.log10(max(found.counts, default=0) + 1) or 1.0
     step = (_WIDE - _LEFT - 8) / max(1, len(found.counts))
     bars = []
@@ -97,7 +97,7 @@ def histogram(found: Picture, tolerance: float | None) -> str:
 
 
 def error_map(found: Picture) -> str:
-    """Where the errors are: rows are all axes but the last, columns the last one; the worst cell has a frame."""
+    """Draw where the errors are: rows are all axes but the last, columns the last one; the worst cell has a frame."""
     if not found.cells:
         return ""
     rows, columns = len(found.cells), len(found.cells[0])
@@ -170,3 +170,24 @@ def _png(pixels: Sequence[Sequence[tuple[int, int, int, int]]]) -> bytes:
 
     parts = (chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(rows, 9)), chunk(b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def history_line(values: Sequence[float | None], of: str = "") -> str:
+    """Numbers from run to run as a small line, the last one in words; gaps where there is none.
+
+    >>> history_line([1.0, None, 0.5]).count("<circle")
+    2
+    """
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    top = max(known, default=0.0) or 1.0
+    step = 120 / max(1, len(values) - 1)
+    dots = [
+        (4 + i * step, 28 - 24 * v / top) for i, v in enumerate(values) if v is not None and math.isfinite(v)
+    ]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in dots)
+    marks = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2"/>' for x, y in dots)
+    last = next((v for v in reversed(values) if v is not None), None)
+    said = "-" if last is None else f"{last:.3g}"
+    title = f"<title>{escape(of)}</title>" if of else ""
+    drawn = f'<polyline points="{line}" fill="none" stroke="var(--mark)"/><g class="dots">{marks}</g>'
+    return f'<svg width="128" height="32" viewBox="0 0 128 32" role="img">{title}{drawn}</svg> {said}'

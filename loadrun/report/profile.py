@@ -76,7 +76,8 @@ def _group(said: Mapping[str, Any], by: str) -> str:
     depth = int(by.partition(":")[2] or 1)
     fused = [one["name"] for one in said["extra"].get("fused", ())]
     plain = (fused[-1] if fused else name).partition("(")[0].partition("[")[0]
-    parts = plain.split(".")
+    # ONNX files of torch have names such as /layer1/conv/Conv.
+    parts = plain.strip("/").split("/") if plain.startswith("/") else plain.split(".")
     # The last part names the operator itself.
     return ".".join(parts[: min(depth, len(parts) - 1)]) or "(no module)"
 
@@ -92,7 +93,7 @@ def cost_table(profile: Mapping[str, Any], by: str = "type", most: int = _SHOWN)
             f"{c.seconds * 1e3:.3f}",
             f"{c.seconds / total:.1%}",
             f"{c.flops / c.seconds / 1e9:.2f}" if c.flops and c.seconds else "-",
-            bytes_text(c.nbytes),
+            bytes_text(c.nbytes) if c.nbytes else "-",
         )
         for c in rows[:most]
     ]

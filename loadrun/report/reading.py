@@ -14,7 +14,7 @@ __all__ = ["load_report", "read_report"]
 _LARGEST = 1 << 30
 
 
-def load_report(path: str | os.PathLike[str]) -> object:
+def load_report(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a report from a file; see `read_report`.
 
     Raises:
@@ -26,7 +26,7 @@ def load_report(path: str | os.PathLike[str]) -> object:
     return read_report(contents(path, "a report"), os.fspath(path))
 
 
-def read_report(data: bytes, name: str) -> object:
+def read_report(data: bytes, name: str) -> dict[str, Any]:
     """Read a report as data, JSON lines put together as if they had been written as one.
 
     Args:
@@ -52,9 +52,14 @@ def read_report(data: bytes, name: str) -> object:
     if isinstance(begin, dict) and begin.get("type") == "start":
         return _together(data, begin)
     try:
-        return json.loads(data)
+        report = json.loads(data)
     except (ValueError, RecursionError):
         raise FormatError(f"{name} is no JSON text") from None
+    if not isinstance(report, dict):
+        raise FormatError(
+            f"{name} holds a JSON {type(report).__name__}, expected the object that `loadrun --json` writes"
+        )
+    return report
 
 
 def _together(data: bytes, begin: dict[str, Any]) -> dict[str, Any]:

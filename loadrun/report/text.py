@@ -80,12 +80,14 @@ _BESIDE = (
     "dtype",
     "max error",
     "tolerance",
+    "max abs",
     "from first",
+    "abs from first",
     "verdict",
     "ms",
 )
-"""The columns where several engines run side by side."""
-_RIGHT = ("testcase", "max error", "tolerance", "from first", "ms")
+"""The columns where several engines run side by side; an error is relative for numbers beyond 1, "abs" in units."""
+_RIGHT = ("testcase", "max error", "tolerance", "max abs", "from first", "abs from first", "ms")
 _WORDS = {
     "pass": Verdict.PASS,
     "FAIL": Verdict.FAIL,
@@ -174,6 +176,8 @@ def _cells(case: str, out: OutputResult, result: Result, ms: str) -> dict[str, s
         "dtype": out.dtype.text,
         "max error": _error_text(out.error),
         "tolerance": _error_text(out.maxerr),
+        "max abs": "-" if out.comparison is None else _error_text(out.comparison.max_abs),
+        "abs from first": "" if apart is None else _error_text(apart.max_abs),
         "from first": "" if apart is None else _error_text(apart.max_error),
         "verdict": verdict,
         "ms": ms,
@@ -197,9 +201,11 @@ def _notes(where: str, out: OutputResult) -> list[str]:
 
 
 def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
-    """One line for a file among many: verdict, name, what was checked, seconds of loading and running it."""
+    """Return the line of a file among many: verdict, name, what was checked, seconds of loading and running it."""
     verdict = file.verdict
     word = verdict.value if verdict in (Verdict.PASS, Verdict.NOT_COMPARED) else verdict.value.upper()
+    if file.outcome is not verdict:
+        word = "xfail"
     parts = [f"{file.failed} of {_count(file.passed + file.failed, 'check')} failed"] if file.failed else []
     if not parts:
         parts = [
@@ -212,7 +218,7 @@ def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
 
 
 def timing_line(timing: Timing) -> str:
-    """One line of statistics, in milliseconds."""
+    """Return a line of statistics, in milliseconds."""
     parts = [f"{len(timing.samples)} runs after {timing.warmup} warm-up"]
     parts += [
         f"median {timing.median * 1e3:.3f} ms",
@@ -228,7 +234,7 @@ def timing_line(timing: Timing) -> str:
 
 
 def summary(files: Sequence[FileResult]) -> str:
-    """One line over all files."""
+    """Return the line over all files."""
     passed, failed = sum(f.passed for f in files), sum(f.failed for f in files)
     errors = sum(f.errors + bool(f.message and f.ended is None) for f in files)
     silent = [f for f in files if f.verdict is Verdict.NOT_COMPARED]
@@ -245,6 +251,10 @@ def summary(files: Sequence[FileResult]) -> str:
         parts.append(f"{_count(len(silent) - part, 'file')} with nothing compared")
     if part:
         parts.append(f"{_count(part, 'file')} not compared in full")
+    if n := sum(f.outcome is not f.verdict for f in files):
+        parts.append(_count(n, "expected failure"))
+    if n := sum(f.flaky > 0 for f in files):
+        parts.append(f"{n} flaky")
     return ", ".join(parts)
 
 

@@ -18,6 +18,7 @@ from ..base.files import replacing
 from ..engines import Engine, Setup
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
+from ..ops.numeric.parallel import threads
 from ..verify.diff.stored import read_binary_dump
 from .process import clipped, run_tool, signal_name
 from .whole import WholeDump
@@ -71,7 +72,9 @@ class LoadAndRun:
     def about(self) -> About:
         """Describe what executes, and how it computes; the version is known after the first run."""
         operators = sum(not o.tensors for o in self._whole.oprs)
-        return About("load_and_run", self._version or "?", "float32", self._tool, operators=operators)
+        return About(
+            "load_and_run", self._version or "?", self._whole.arithmetic, self._tool, operators=operators
+        )
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Write the dump."""
@@ -100,7 +103,8 @@ class LoadAndRun:
         assert self._folder is not None
         out = folder / "out"
         out.mkdir()
-        command = [self._tool, str(self._folder / "model.mge"), "--cpu", "--iter", "1", "--warmup_iter", "0"]
+        command = [self._tool, str(self._folder / "model.mge"), "--iter", "1", "--warmup_iter", "0"]
+        command += ["--cpu"] if threads() == 1 else ["--multithread", str(threads())]
         command += ["--bin_out_dump", str(out)]
         if feeds:
             command += ["--input", ";".join(f"{n}:{folder / n}.npy" for n in feeds)]

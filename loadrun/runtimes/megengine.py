@@ -17,6 +17,7 @@ from ..base.errors import EngineError, UsageError
 from ..engines import Engine, Setup
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
+from ..ops.numeric.parallel import threads
 from .process import MessageProcess
 from .whole import WholeDump
 
@@ -24,7 +25,7 @@ __all__ = ["MegEngine", "make_engine"]
 
 _SCRIPT = Path(__file__).with_name("megengine_worker.py")
 _numbers = count()
-_workers: dict[str, MessageProcess] = {}
+_workers: dict[tuple[str, int], MessageProcess] = {}
 _versions: dict[str, str] = {}
 
 
@@ -46,12 +47,12 @@ def _python(named: str) -> str:
 
 
 def _worker(python: str) -> MessageProcess:
-    """Return the process of a Python: one for all models, a new one when it died.
+    """Return the process of a Python: one for all models, a new one when it died or is to use other threads.
 
     Raises:
         UsageError: that Python has no MegEngine.
     """
-    worker = _workers.get(python)
+    worker = _workers.get((python, threads()))
     if worker is None or not worker.alive:
         worker = MessageProcess([python, str(_SCRIPT)], "MegEngine")
         try:
@@ -59,7 +60,7 @@ def _worker(python: str) -> MessageProcess:
         except EngineError as e:
             worker.close()
             raise UsageError(f"{python} cannot run MegEngine: {e}") from e
-        _workers[python] = worker
+        _workers[python, threads()] = worker
     return worker
 
 
@@ -103,7 +104,7 @@ class MegEngine:
         """Describe what executes, and how it computes."""
         version = _versions.get(self._python, "")
         operators = sum(not o.tensors for o in self._whole.oprs)
-        return About("megengine", version, "float32", self._python, operators=operators)
+        return About("megengine", version, self._whole.arithmetic, self._python, operators=operators)
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Load the model.

@@ -71,7 +71,7 @@ class Model:
         return found
 
 
-def variable(output: Any) -> Any:
+def variable(output: object) -> object:
     """Return the graph's variable behind what nodes list as their outputs, which differs between versions."""
     return getattr(output, "_node", output)
 

@@ -91,7 +91,8 @@ def _cast(name: str, array: Array, want: np.dtype[Any]) -> Array:
 
 def _zeros(name: str, source: SourceFile, ports: Ports, feeds: Mapping[str, FileValue]) -> Array:
     shape = [n for n in ports.shapes.get(name, ("",)) if isinstance(n, int)]
-    needed = any(v.name == name for v in source.graph.inputs)
+    read = {id(o) for o in source.graph.needed()} if source.graph.outputs else None
+    needed = any(v.name == name and (read is None or id(v.owner) in read) for v in source.graph.inputs)
     if needed or name not in ports.dtypes or len(shape) != len(ports.shapes[name]):
         raise InputError(f"no value was given for the input {name!r}; given: {', '.join(feeds) or 'none'}")
     return np.zeros(shape, ports.dtypes[name])

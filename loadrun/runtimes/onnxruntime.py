@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import numpy as np
 
 from ..base.about import About
 from ..base.errors import EngineError, UnsupportedError, UsageError
+from ..base.files import contents
 from ..engines import NATIVE, Engine, Setup
+from ..engines.executed import Executed
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..onnx.codes import CODED, from_codes, to_codes
@@ -18,9 +22,13 @@ from ..onnx.tensors import HELD, NAMES
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
 from .native import Ports, fitted, refused
+from .onnxruntime_profile import profiled_nodes
 from .options import EngineOptions, choice, number
 from .runtime import NotTaken, missing
 from .translated import Translated
+
+if TYPE_CHECKING:
+    import onnxruntime  # optional
 
 __all__ = ["OnnxRuntime", "OnnxRuntimeFile", "make_engine", "open_file"]
 
@@ -35,7 +43,8 @@ _LEVELS = {
 }
 _SWITCHES = {"mem_pattern": "enable_mem_pattern", "arena": "enable_cpu_mem_arena"}
 _KNOWN = (
-    "opt=disable|basic|extended|all, intra_op=N, inter_op=N, mode=sequential|parallel, mem_pattern=0|1, arena=0|1, "
+    "opt=disable|basic|extended|all, disable=NAME+NAME of optimizers, "
+    "intra_op=N, inter_op=N, mode=sequential|parallel, mem_pattern=0|1, arena=0|1, "
     "library=PATH of custom operators, ep.KEY=VALUE for the provider, and the runtime's own keys, which have a dot"
 )
 _KINDS = {f"tensor({name})": kind for kind, name in NAMES.items()}
@@ -43,12 +52,12 @@ _KINDS = {f"tensor({name})": kind for kind, name in NAMES.items()}
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     """ONNX Runtime for a graph; the argument holds execution providers and options, see `OnnxRuntime`."""
-    return Translated(OnnxRuntime(setup.argument), graph, targets, setup)
+    return Translated(OnnxRuntime(setup.argument, profile=setup.profile), graph, targets, setup)
 
 
 def open_file(source: SourceFile, setup: Setup) -> OnnxRuntimeFile:
     """ONNX Runtime for an ONNX file as it is; the argument is that of `make_engine`."""
-    return OnnxRuntimeFile(OnnxRuntime(setup.argument), source)
+    return OnnxRuntimeFile(OnnxRuntime(setup.argument, profile=setup.profile), source)
 
 
 class OnnxRuntime:
@@ -57,6 +66,7 @@ class OnnxRuntime:
     Args:
         argument: execution providers (by default that of the processor) by their whole names or without
             ``ExecutionProvider``, and options ``key=value``, with colons between them.
+        profile: let the runtime's profiler watch all runs.
 
     Raises:
         UsageError: onnxruntime is not installed, has no such provider, or no such option.
@@ -66,7 +76,7 @@ class OnnxRuntime:
     arithmetic = "float32"
     opset = 20
 
-    def __init__(self, argument: str = "") -> None:
+    def __init__(self, argument: str = "", *, profile: bool = False) -> None:
         try:
             import onnxruntime  # optional
         except ImportError as e:
@@ -76,18 +86,24 @@ class OnnxRuntime:
         self.provider = ", ".join(self.providers)
         self.version = str(onnxruntime.__version__)
         self._package: Any = onnxruntime
+        self._profiles = tempfile.TemporaryDirectory(prefix="loadrun-") if profile else None
+        if self._profiles is not None:
+            finalize(self, self._profiles.cleanup)
         self.settings()
 
-    def settings(self) -> Any:
+    def settings(self) -> onnxruntime.SessionOptions:
         """Return the options of a session."""
         made = self._package.SessionOptions()
         made.log_severity_level = _FATAL
         made.intra_op_num_threads = threads()
+        if self._profiles is not None:
+            made.enable_profiling = True
+            made.profile_file_prefix = f"{self._profiles.name}/session"
         for key, value in self.options.values.items():
             self._set(made, key, value)
         return made
 
-    def _set(self, made: Any, key: str, value: str) -> None:
+    def _set(self, made: onnxruntime.SessionOptions, key: str, value: str) -> None:
         if key == "opt":
             level = _LEVELS[choice(key, value, _LEVELS)]
             made.graph_optimization_level = getattr(self._package.GraphOptimizationLevel, level)
@@ -103,15 +119,20 @@ class OnnxRuntime:
                 made.register_custom_ops_library(value)
             except Exception as e:
                 raise UsageError(f"the library {value} cannot be loaded: {_first_line(e)}") from None
-        elif key.startswith("ep."):
-            # Given with the provider.
+        elif key == "disable" or key.startswith("ep."):
+            # Given with the session and the provider.
             return
         elif "." in key:
             made.add_session_config_entry(key, value)
         else:
             raise UsageError(f"the engine onnxruntime has no option {key!r}; it has {_KNOWN}")
 
-    def session(self, model: str | bytes, settings: Any, defaults: Mapping[str, str] | None = None) -> Any:
+    def session(
+        self,
+        model: str | bytes,
+        settings: onnxruntime.SessionOptions,
+        defaults: Mapping[str, str] | None = None,
+    ) -> onnxruntime.InferenceSession:
         """Open a session of a model: its path or its bytes.
 
         Raises:
@@ -120,8 +141,10 @@ class OnnxRuntime:
         own = {k[3:]: v for k, v in self.options.values.items() if k.startswith("ep.")}
         first = {**(defaults or {}), **own}
         providers = [(p, first if i == 0 else {}) for i, p in enumerate(self.providers)]
+        left_out = self.options.values.get("disable")
+        more = {} if left_out is None else {"disabled_optimizers": left_out.split("+")}
         try:
-            return self._package.InferenceSession(model, settings, providers=providers)
+            return self._package.InferenceSession(model, settings, providers=providers, **more)
         except Exception as e:
             raise NotTaken(_first_line(e)) from e
 
@@ -135,19 +158,18 @@ class OnnxRuntime:
         exact = {"CUDAExecutionProvider": {"use_tf32": "0"}}.get(self.providers[0], {})
         return _OnnxRuntimeSession(self.session(model, settings, exact), inputs, outputs)
 
-    def held(self, array: Array, kind: int) -> Any:
+    def held(self, array: Array, kind: int) -> onnxruntime.OrtValue:
         """Make the runtime's value for one of a type that numpy lacks."""
         made = self._package.OrtValue.ortvalue_from_numpy_with_onnx_type
         return made(to_codes(array, kind), kind)
 
-    def value(self, array: Any) -> Any:
+    def value(self, array: object) -> onnxruntime.OrtValue:
         """Make the runtime's value for anything that a session takes."""
         kind = self._package.OrtValue
         if isinstance(array, kind):
             return array
-        if array.dtype.kind in "OUS":
-            return kind.ortvalue_from_numpy(np.asarray(array, object))
-        return kind.ortvalue_from_numpy(np.asarray(array, order="C"))
+        value = np.asarray(array, order="C")
+        return kind.ortvalue_from_numpy(value.astype(object) if value.dtype.kind in "US" else value)
 
 
 def _providers(available: Sequence[str], words: Sequence[str]) -> list[str]:
@@ -169,9 +191,30 @@ def _providers(available: Sequence[str], words: Sequence[str]) -> list[str]:
     return found
 
 
-class _OnnxRuntimeSession:
-    def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        self._session, self._inputs, self._outputs = session, list(inputs), list(outputs)
+class _Profiled:
+    """A session that was made for profiling, if it was.
+
+    Args:
+        session: the runtime's.
+    """
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+        self._executed: list[Executed] | None = None
+
+    def executed(self) -> list[Executed]:
+        """Return what operators took in the last run; the session's profiler ends with this."""
+        if self._executed is None:
+            self._executed = profiled_nodes(contents(self._session.end_profiling(), "a profile"))
+        return self._executed
+
+
+class _OnnxRuntimeSession(_Profiled):
+    def __init__(
+        self, session: onnxruntime.InferenceSession, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None:
+        super().__init__(session)
+        self._inputs, self._outputs = list(inputs), list(outputs)
 
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
         """Execute; contiguous arrays are not copied."""
@@ -184,7 +227,7 @@ class _OnnxRuntimeSession:
         return found
 
 
-class OnnxRuntimeFile:
+class OnnxRuntimeFile(_Profiled):
     """An ONNX file as it is, with the runtime's own optimizations; see `loadrun.engines.FileEngine`.
 
     Args:
@@ -201,7 +244,7 @@ class OnnxRuntimeFile:
             settings = runtime.settings()
             if source.folder is not None:
                 settings.add_session_config_entry(_FOLDER, source.folder)
-            self._session = runtime.session(source.location, settings)
+            super().__init__(runtime.session(source.location, settings))
         except NotTaken as e:
             raise UnsupportedError(refused("onnxruntime", source, e)) from e
         inputs = self._session.get_inputs()
@@ -242,7 +285,7 @@ class OnnxRuntimeFile:
         except Exception as e:
             raise EngineError(f"onnxruntime fails: {_first_line(e)}") from e
 
-    def _read(self, name: str, value: Any) -> FileValue:
+    def _read(self, name: str, value: onnxruntime.OrtValue) -> FileValue:
         """Read an output of any type."""
         kind = self._made.get(name)
         if kind is None:

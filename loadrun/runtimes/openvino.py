@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..base.about import About
 from ..base.errors import EngineError, UnsupportedError, UsageError
 from ..engines import NATIVE, Engine, Setup
+from ..engines.executed import Executed
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import threads
@@ -21,6 +22,9 @@ from .options import EngineOptions
 from .runtime import NotTaken, missing
 from .translated import Translated
 
+if TYPE_CHECKING:
+    import openvino  # optional
+
 __all__ = ["OpenVINO", "OpenVINOFile", "make_engine", "open_file"]
 
 _PRECISIONS = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
@@ -28,7 +32,7 @@ _PRECISIONS = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     """OpenVINO for a graph; the argument is a precision and options, see `OpenVINO`."""
-    runtime = OpenVINO(setup.argument)
+    runtime = OpenVINO(setup.argument, profile=setup.profile)
     # Integer kernels that it makes of quantized operators round elsewhere than the model says.
     runtime.switch_off("LP_TRANSFORMS_MODE")
     return Translated(runtime, graph, targets, setup)
@@ -36,7 +40,7 @@ def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
 
 def open_file(source: SourceFile, setup: Setup) -> OpenVINOFile:
     """OpenVINO for an ONNX file as it is; the argument is that of `make_engine`."""
-    return OpenVINOFile(OpenVINO(setup.argument), source)
+    return OpenVINOFile(OpenVINO(setup.argument, profile=setup.profile), source)
 
 
 class OpenVINO:
@@ -48,6 +52,7 @@ class OpenVINO:
     Args:
         argument: the precision of its arithmetic, f32 (default), bf16 or f16, and properties ``KEY=VALUE``, with colons
             between them.
+        profile: let the runtime measure its operators.
 
     Raises:
         UsageError: openvino is not installed, or there is no such precision.
@@ -57,7 +62,7 @@ class OpenVINO:
     provider = "CPU"
     opset = 20
 
-    def __init__(self, argument: str = "") -> None:
+    def __init__(self, argument: str = "", *, profile: bool = False) -> None:
         self.options = EngineOptions.of(argument)
         precision = ":".join(self.options.words)
         wanted = precision.lower() or "f32"
@@ -75,6 +80,7 @@ class OpenVINO:
             "EXECUTION_MODE_HINT": "ACCURACY" if wanted == "f32" else "PERFORMANCE",
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": str(threads()),
+            **({"PERF_COUNT": "YES"} if profile else {}),
             **self.options.values,
         }
 
@@ -83,7 +89,7 @@ class OpenVINO:
         with suppress(Exception):
             self._core.set_property("CPU", {name: "OFF"})
 
-    def compiled(self, model: str | bytes) -> Any:
+    def compiled(self, model: str | bytes) -> openvino.CompiledModel:
         """Compile a model: its path or its bytes.
 
         Raises:
@@ -104,9 +110,33 @@ class OpenVINO:
             raise NotTaken(_short(e)) from e
 
 
-class _OpenVINOSession:
-    def __init__(self, compiled: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+class _Requested:
+    """A compiled model with its request.
+
+    Args:
+        compiled: the runtime's.
+    """
+
+    def __init__(self, compiled: openvino.CompiledModel) -> None:
         self._request = compiled.create_infer_request()
+
+    def executed(self) -> list[Executed]:
+        """Return what operators took in the last run; the runtime tells durations, which are lined up here."""
+        found: list[Executed] = []
+        at = 0.0
+        for info in self._request.profiling_info:
+            seconds = info.real_time.total_seconds()
+            if seconds:
+                found.append(Executed(info.node_name, info.node_type, at, seconds))
+                at += seconds
+        return found
+
+
+class _OpenVINOSession(_Requested):
+    def __init__(
+        self, compiled: openvino.CompiledModel, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None:
+        super().__init__(compiled)
         self._inputs = [compiled.input(n) for n in inputs]
         self._outputs = [compiled.output(n) for n in outputs]
 
@@ -119,7 +149,7 @@ class _OpenVINOSession:
             raise EngineError(f"openvino fails: {_short(e)}") from e
 
 
-class OpenVINOFile:
+class OpenVINOFile(_Requested):
     """An ONNX file as it is, with the runtime's own optimizations; see `loadrun.engines.FileEngine`.
 
     Args:
@@ -136,7 +166,7 @@ class OpenVINOFile:
             compiled = runtime.compiled(source.location)
         except NotTaken as e:
             raise UnsupportedError(refused("openvino", source, e)) from e
-        self._request = compiled.create_infer_request()
+        super().__init__(compiled)
         self._inputs = {_name(p, source.inputs): p for p in compiled.inputs}
         self._outputs = {_name(p, source.outputs): p for p in compiled.outputs}
         types = {n: p.get_element_type() for n, p in self._inputs.items()}
@@ -172,7 +202,7 @@ class OpenVINOFile:
             raise EngineError(f"openvino fails: {_short(e)}") from e
 
 
-def _name(port: Any, known: Collection[str]) -> str:
+def _name(port: openvino.ConstOutput, known: Collection[str]) -> str:
     """Return the name of a port in the file; a compiled model may have several for one."""
     names = port.get_names()
     return next((n for n in known if n in names), port.get_any_name())

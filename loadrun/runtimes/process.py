@@ -20,6 +20,7 @@ import numpy as np
 
 from ..base.errors import EngineError, UsageError
 from ..graph.dtypes import Array
+from ..ops.numeric.parallel import thread_environment, threads
 
 __all__ = ["MessageProcess", "clipped", "run_tool", "signal_name"]
 
@@ -42,7 +43,9 @@ class MessageProcess:
         self.owner = os.getpid()
         self._open = ExitStack()
         self._said = self._open.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+        environment = {
+            k: v for k, v in thread_environment(threads()).items() if k not in ("PYTHONPATH", "PYTHONHOME")
+        }
         try:
             self._process = subprocess.Popen(
                 list(command),
@@ -138,6 +141,7 @@ def run_tool(command: Sequence[str], what: str) -> tuple[int, str]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,
+            env=thread_environment(threads()),
         )
     except OSError as e:
         raise UsageError(f"{what} cannot be started: {command[0]}: {e.strerror or e}") from e

@@ -10,12 +10,14 @@ import numpy as np
 
 from ..base.errors import EngineError, LoadRunError, UsageError
 from ..engines import TRANSLATED, Engine, FileEngine, Setup
+from ..engines.executed import Executed
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..onnx.messages import AttributeProto, GraphProto, NodeProto, read_model
 from ..onnx.tensors import array
 from ..testcase import SourceFile
 from .runtime import NotTaken, missing
+from .torch_running import TorchProfile, torch_threads
 from .translated import Translated
 
 __all__ = ["Torch", "make_engine", "open_file"]
@@ -26,7 +28,7 @@ _FLOAT, _INT, _TEXT, _TENSOR, _GRAPH, _FLOATS, _INTS, _TEXTS = 1, 2, 3, 4, 5, 6,
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     """PyTorch on the processor."""
     _check_argument(setup)
-    return Translated(Torch(), graph, targets, setup)
+    return Translated(Torch(profile=setup.profile), graph, targets, setup)
 
 
 def open_file(source: SourceFile, setup: Setup) -> FileEngine:
@@ -34,7 +36,7 @@ def open_file(source: SourceFile, setup: Setup) -> FileEngine:
     _check_argument(setup)
     from .torch_program import TorchProgram  # optional
 
-    return TorchProgram(source)
+    return TorchProgram(source, profile=setup.profile)
 
 
 def _check_argument(setup: Setup) -> None:
@@ -56,18 +58,19 @@ class Torch:
     arithmetic = "float32"
     opset = 20
 
-    def __init__(self) -> None:
+    def __init__(self, *, profile: bool = False) -> None:
         try:
             import torch  # optional
         except ImportError as e:
             raise missing("torch", "torch", e) from None
         self.version = str(torch.__version__)
+        self._profile = profile
 
     def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> _TorchSession:
         """Prepare a model; see `Runtime.load`."""
         read = read_model(memoryview(model))
         assert read.graph is not None
-        return _TorchSession(_Block(read.graph), inputs, outputs)
+        return _TorchSession(_Block(read.graph), inputs, outputs, profile=self._profile)
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ class _Block:
 
 
 def _if(branches: Mapping[str, _Block]) -> Callable[..., Any]:
-    def call(values: dict[str, Any], taken: Any) -> list[Any]:
+    def call(values: dict[str, Any], taken: object) -> list[Any]:
         return branches["then_branch" if bool(taken) else "else_branch"].run(dict(values))
 
     return call
@@ -155,7 +158,7 @@ def _owned(value: Array) -> Array:
     return found if found.flags.writeable else found.copy()
 
 
-def _attribute(a: AttributeProto) -> Any:
+def _attribute(a: AttributeProto) -> object:
     """Return the value of an attribute."""
     if a.type == _TENSOR and a.t is not None:
         return np.array(array(a.t))
@@ -168,9 +171,16 @@ def _attribute(a: AttributeProto) -> Any:
 
 
 class _TorchSession:
-    def __init__(self, block: _Block, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def __init__(
+        self, block: _Block, inputs: Sequence[str], outputs: Sequence[str], *, profile: bool = False
+    ) -> None:
+        self._profile = TorchProfile(profile)
         self._block, self._inputs, self._outputs = block, list(inputs), list(outputs)
         self._order = [block.outputs.index(n) for n in self._outputs]
+
+    def executed(self) -> list[Executed]:
+        """Return what operators took in the last run."""
+        return self._profile.executed()
 
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
         """Execute; contiguous inputs are not copied."""
@@ -182,7 +192,7 @@ class _TorchSession:
         )
         torch.use_deterministic_algorithms(True)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), torch_threads(), self._profile:
                 given = {n: torch.from_numpy(_owned(a)) for n, a in zip(self._inputs, inputs, strict=True)}
                 found = self._block.run(given)
                 return [found[i].contiguous().numpy() for i in self._order]

@@ -11,11 +11,14 @@ import torch
 from ..base.about import About
 from ..base.errors import EngineError
 from ..engines import NATIVE
+from ..engines.executed import Executed
 from ..testcase import FileValue, SourceFile
-from ..torch.program import ProgramFile, arguments, callable_of, changes_buffers, run_program
+from ..torch.exporting import callable_of, changes_buffers
+from ..torch.program import ProgramFile, arguments, run_program
 from ..torch.signature import Signature
 from ..torch.values import narrow
 from .native import Ports, fitted
+from .torch_running import TorchProfile, torch_threads
 
 __all__ = ["TorchProgram"]
 
@@ -27,9 +30,11 @@ class TorchProgram:
 
     Args:
         source: what a .pt2 file holds.
+        profile: let torch's profiler watch the runs.
     """
 
-    def __init__(self, source: SourceFile) -> None:
+    def __init__(self, source: SourceFile, *, profile: bool = False) -> None:
+        self._profile = TorchProfile(profile)
         if not isinstance(source, ProgramFile):
             raise EngineError(f"torch runs .pt2 files as they are, found {source.format}")
         self._source = source
@@ -54,4 +59,9 @@ class TorchProgram:
     def run(self, given: Mapping[str, Any]) -> Mapping[str, FileValue]:
         """See `FileEngine.run`; a program that changes its buffers begins anew each time."""
         module = callable_of(self._source.program) if self._changes else self._module
-        return run_program(module, self._signature, given["args"], given["kwargs"])
+        with torch_threads(), self._profile:
+            return run_program(module, self._signature, given["args"], given["kwargs"])
+
+    def executed(self) -> list[Executed]:
+        """Return what operators took in the last run."""
+        return self._profile.executed()

@@ -8,6 +8,7 @@ so they are the same whatever executes the rest.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from ..base.errors import EngineError, LoadRunError, UnsupportedError
 from ..base.version import __version__
 from ..dump.record import graph_digest
 from ..engines import TRANSLATED, Setup
+from ..engines.executed import Executed, Profiling, executed_of
 from ..engines.feeding import checked_feeds, constant_ids, graph_inputs
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Opr, Var
@@ -92,6 +94,7 @@ class Translated:
         self._islands: tuple[Island, ...] = ()
         self._cache = None if setup.cache is None else Cache(setup.cache)
         self._identity: str | None = None
+        self._run: list[tuple[float, object]] = []
 
     @property
     def inputs(self) -> dict[str, Var]:
@@ -145,6 +148,17 @@ class Translated:
         for part in program.parts:
             if part.piece.native and all(v.id in values for v in part.piece.inputs):
                 self._session(part, program, [values[v.id] for v in part.piece.inputs])
+
+    def executed(self) -> list[Executed]:
+        """Return what operators took in the last run; those of islands by the reference engine."""
+        found: list[Executed] = []
+        for start, ran in self._run:
+            if isinstance(ran, ReferenceEngine):
+                own = [e._replace(lane="reference engine") for e in executed_of(ran.get_profile())]
+            else:
+                own = ran.executed() if isinstance(ran, Profiling) else []
+            found += [e._replace(start=e.start + start) for e in own]
+        return found
 
     # Values
 
@@ -257,12 +271,17 @@ class Translated:
         values = dict(given)
         rng = np.random.default_rng(self.setup.seed)
         self._islands = program.islands
+        self._run, began = [], time.perf_counter()
         for part in program.parts:
+            start = time.perf_counter() - began
             read = [values[v.id] for v in part.piece.inputs]
             if part.piece.native:
                 found = self._native(part, program, read)
             else:
                 found = self._island(part, program, read, rng)
+            if self.setup.profile:
+                ran = self._session(part, program, read) if part.piece.native else part.engine
+                self._run.append((start, ran))
             for var, array in zip(part.piece.outputs, found, strict=True):
                 values[var.id] = array
         return [self._value(v, program, values) for v in self.targets]
@@ -287,7 +306,9 @@ class Translated:
     ) -> list[Array]:
         if part.engine is None:
             graph = self._part_graph(part.piece, program)
-            part.engine = ReferenceEngine(graph, graph.outputs, seed=self.setup.seed)
+            part.engine = ReferenceEngine(
+                graph, graph.outputs, seed=self.setup.seed, profile=self.setup.profile
+            )
         feeds = {_in(v): a for v, a in zip(part.piece.inputs, given, strict=True)}
         wanted = part.engine.inputs
         return part.engine.run({n: a for n, a in feeds.items() if n in wanted}, rng=rng)

@@ -7,30 +7,43 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.errors import EngineError
+from ..base.errors import EngineError, InputError
 from ..dump import save
 from ..engines.feeding import checked_feeds, fed_value, graph_inputs
 from ..graph import Graph, Var
-from ..graph.dtypes import Array
+from ..graph.dtypes import Array, DType, dtype_of
 from ..ops.infer import infer_dtypes
 from ..passes.copies import subgraph
+from ..passes.narrowing import narrow_array, narrow_dtype, narrowed, wide_dtypes
 
 __all__ = ["WholeDump"]
+
+_WIDE = tuple(map(np.dtype, ("f8", "i8", "u4", "u8")))
 
 
 class WholeDump:
     """Writes the dump, and knows which targets it computes: those that are neither inputs nor stored.
 
     Inputs are called ``in0``, ``in1`` ... in the dump and outputs ``out0``, ``out1`` ...: names of models may hold
-    what a command line or a file name cannot.
+    what a command line or a file name cannot. Dtypes that MegEngine lacks are narrowed there, and results widened.
 
     Args:
         graph: the graph.
         targets: the variables to compute.
+
+    Attributes:
+        arithmetic: in which dtypes MegEngine computes.
     """
 
     def __init__(self, graph: Graph, targets: Sequence[Var]) -> None:
+        self._wanted = [v.dtype for v in targets]
         self.targets = list(targets)
+        self.arithmetic = "float32"
+        if graph.exact:
+            pairs = [(DType(n), narrow_dtype(DType(n))) for n in wide_dtypes(graph)]
+            self.arithmetic = ", ".join(["float32", *(f"{a.spelling} as {b.spelling}" for a, b in pairs)])
+            graph, known = narrowed(graph)
+            self.targets = [known[v.id] for v in targets]
         self.oprs = graph.needed(self.targets)
         infer_dtypes(self.oprs)
         self.inputs = graph_inputs(self.oprs)
@@ -60,7 +73,7 @@ class WholeDump:
         Raises:
             InputError: one is missing or of another dtype.
         """
-        values = checked_feeds(self.inputs, feeds)
+        values = checked_feeds(self.inputs, {n: self._narrow(n, a) for n, a in feeds.items()})
         return {new: np.ascontiguousarray(values[self.inputs[name].id]) for name, new in self.names.items()}
 
     def results(self, found: Sequence[Array], feeds: Mapping[str, Array], what: str) -> list[Array]:
@@ -75,10 +88,31 @@ class WholeDump:
             if array.dtype != want:
                 raise EngineError(f"{what} gives {array.dtype} for {var.label!r}, which is {var.dtype}")
             values[var.id] = array
-        return [values[v.id] if v.id in values else self._kept(v, feeds) for v in self.targets]
+        outs = [values[v.id] if v.id in values else self._kept(v, feeds) for v in self.targets]
+        return [
+            a if d is None or not d.is_wide else a.astype(d.np)
+            for a, d in zip(outs, self._wanted, strict=True)
+        ]
+
+    def _narrow(self, name: str, array: Array) -> Array:
+        """Return what is fed to an input in MegEngine's dtype.
+
+        Raises:
+            InputError: an integer does not fit.
+        """
+        var = self.inputs.get(name)
+        if var is None or array.dtype == var.owner.tensors[0].dtype.np or array.dtype not in _WIDE:
+            return array
+        made = narrow_array(array, dtype_of(array))
+        if made.dtype.kind == "i" and not np.array_equal(made, array):
+            raise InputError(
+                f"input {name!r} holds integers that do not fit int32, which MegEngine has for them"
+            )
+        return made
 
     def _kept(self, var: Var, feeds: Mapping[str, Array]) -> Array:
         """Return a target that is an input or stored."""
         if var.owner.type == "Host2DeviceCopy":
-            return fed_value(var.name or "", var, feeds)
+            name = var.name or ""
+            return fed_value(name, var, {name: self._narrow(name, feeds[name])} if name in feeds else feeds)
         return var.owner.tensors[var.index].value()

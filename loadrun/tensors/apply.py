@@ -11,24 +11,25 @@ import numpy as np
 
 from ..base.errors import EngineError, LoadRunError
 from ..graph import Opr, Var
-from ..graph.dtypes import Array, DType, round_bfloat16
+from ..graph.dtypes import Array, DType, plain, round_bfloat16
 from ..graph.params import Elemwise, ElemwiseMode, Record
 from ..ops.budget import pay_operator
 from ..ops.catalog import TypeParam, types
+from ..ops.kernels import kernel_of
 from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, implementation
 from . import formats
-from .complex_pairs import COMPLEX, as_pair, paired, unrecordable
 from .device import Device, device_of
 from .device import in_use as devices_in_use
-from .session import active
-from .settings import adapted, in_force
+from .session import active, is_exact
+from .switches import SWITCHES
 from .value import Session, Tensor
 
 __all__ = ["apply", "apply1", "elemwise_param", "execute", "generator", "seed", "type_cvt"]
 
-_MOVES_PAIRS = types(Trait.COMPLEX)
+_MOVES_PAIRS, _RANDOM = types(Trait.COMPLEX), types(Trait.RANDOM)
+_COMPLEX = plain("Complex64")
 _KEEPS_SCALARS = types(Trait.ELEMENTWISE | Trait.FORWARDS)
 
 
@@ -76,7 +77,9 @@ def apply(
         EngineError: the operator does not take these inputs; the text says what was found and expected.
         DeviceMixtureError: the inputs are on different devices.
     """
-    if in_force():
+    if SWITCHES.change_operators():
+        from .settings import adapted  # for start-up
+
         params, inputs = adapted(type, params, inputs)
     if scalar is None:
         scalar = type in _KEEPS_SCALARS and bool(inputs) and False not in [x._scalar for x in inputs]
@@ -120,13 +123,15 @@ def _on_pairs(type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]) -
     Raises:
         TraceError: no such operator, or it brings complex numbers and others together.
     """
+    from .complex_pairs import as_pair, paired, unrecordable  # for start-up
+
     among = inputs if type == "Concat" else inputs[:1]
-    found = [x for x in inputs if x._dtype == COMPLEX]
+    found = [x for x in inputs if x._dtype == _COMPLEX]
     if type not in _MOVES_PAIRS or len(found) != len(among):
         raise unrecordable(f"some as inputs of {type}")
-    pairs = [as_pair(x) if x._dtype == COMPLEX else (x, x) for x in inputs]
+    pairs = [as_pair(x) if x._dtype == _COMPLEX else (x, x) for x in inputs]
     real, imag = (apply1(type, *params, inputs=part) for part in zip(*pairs, strict=True))
-    return paired(real, imag, COMPLEX)
+    return paired(real, imag, _COMPLEX)
 
 
 def apply1(
@@ -163,13 +168,18 @@ class _Prepared(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _prepared(
-    type: str, params: tuple[Record, ...], dtypes: tuple[DType, ...], n: int, output_dtype: DType | None
+    type: str,
+    params: tuple[Record, ...],
+    dtypes: tuple[DType, ...],
+    n: int,
+    output_dtype: DType | None,
+    exact: bool,
 ) -> _Prepared:
-    impl = implementation(type)
-    opr = Opr(type, params, output_dtype=output_dtype)
+    opr = Opr(type, params, output_dtype=output_dtype, exact=exact)
     opr.inputs = [Var(i, opr, 0, dtype=d) for i, d in enumerate(dtypes)]
     opr.outputs = [Var(len(dtypes) + i, opr, i) for i in range(n)]
-    return _Prepared(opr, impl.kernel, tuple(impl.dtype(opr, dtypes)), {})
+    outs = tuple(implementation(type).dtype(opr, dtypes))
+    return _Prepared(opr, kernel_of(Call(opr, dtypes, outs)), outs, {})
 
 
 def execute(
@@ -183,9 +193,9 @@ def execute(
     """Run an operator's kernel once; returns the output arrays and their dtypes."""
     dtypes = tuple([x._dtype for x in inputs])
     try:
-        opr, kernel, outs, memo = _prepared(type, params, dtypes, n, output_dtype)
+        opr, kernel, outs, memo = _prepared(type, params, dtypes, n, output_dtype, is_exact())
         pay_operator(opr, dtypes, outs, arrays)
-        call = Call(opr, dtypes, outs, memo=memo, rng=generator())
+        call = Call(opr, dtypes, outs, memo=memo, rng=generator() if type in _RANDOM else None)
         with np.errstate(all="ignore"), blas_serial():
             result: Any = kernel(call, *arrays)
     except LoadRunError as e:

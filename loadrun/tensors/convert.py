@@ -33,6 +33,9 @@ def const(array: Array | Any, dtype: Any = None) -> Tensor:
 
 
 def _converted(array: Array | Any, want: DType | None) -> tuple[Array, DType]:
+    if want is not None and want.is_wide:
+        with np.errstate(all="ignore"):
+            return np.asarray(array).astype(want.np), want
     value, kind = narrowed(np.asarray(array))
     if want is None:
         return value, kind

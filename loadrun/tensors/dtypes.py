@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..graph.dtypes import Array, DType, plain
+from .session import keeps_wide
 from .source import here, shown
 
 __all__ = ["DTypeLike", "graph_dtype", "narrowed", "numpy_dtype"]
@@ -38,8 +39,13 @@ _NAMES = {
 }
 
 
+_WIDE = {"f8": plain("Float64"), "i8": plain("Int64"), "u4": plain("Uint32"), "u8": plain("Uint64")}
+
+
 def graph_dtype(dtype: Any) -> DType:
     """Return the graph's type for a numpy dtype, a dtype name, a Python type, or a `DType`.
+
+    Types that MegEngine lacks are narrowed, except while a model of PyTorch is read.
 
     Raises:
         TypeError: there is none; the text lists what there is.
@@ -54,7 +60,8 @@ def graph_dtype(dtype: Any) -> DType:
     result = np.dtype(dtype)
     meta = result.metadata and result.metadata.get("mgb_dtype")
     if not meta:
-        return _graph_dtype(result)
+        wide = keeps_wide() and _WIDE.get(f"{result.kind}{result.itemsize}")
+        return wide or _graph_dtype(result)
     return DType(str(meta["name"]), float(meta.get("scale", 0.0)), int(meta.get("zero_point", 0)))
 
 
@@ -90,7 +97,8 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
 def narrowed(array: Array) -> tuple[Array, DType]:
     """Return an array in a type that the graph has, and that type."""
-    dtype = graph_dtype(array.dtype)
+    # A float64 array of which nothing else is said is what Python's numbers gave.
+    dtype = _graph_dtype(array.dtype) if array.dtype == np.float64 else graph_dtype(array.dtype)
     if dtype.name == "BFloat16" or array.dtype == dtype.np:
         return array, dtype
     with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base.errors import EngineError
 from ..graph import params as P
-from ..graph.dtypes import DType, plain
+from ..graph.dtypes import DType, dtype_of, plain
 from ..ops.elemwise.modes import promote
 from ..ops.elemwise.table import ModeTrait, modes
 from .apply import apply1, elemwise_param
@@ -44,7 +44,14 @@ def _widest(types: Sequence[DType]) -> DType:
     for t in types:
         if t.is_quantized:
             return t
-    return reduce(lambda a, b: a if a == b else graph_dtype(np.promote_types(a.np, b.np)), types)
+    return reduce(_pair, types)
+
+
+def _pair(a: DType, b: DType) -> DType:
+    if a == b:
+        return a
+    both = np.promote_types(a.np, b.np)
+    return dtype_of(np.empty(0, both)) if a.is_wide or b.is_wide else graph_dtype(both)
 
 
 def common_dtype(values: Sequence[Any]) -> DType | None:

@@ -15,7 +15,7 @@ from ..graph.dtypes import Array, DType
 from ..graph.params import Record
 from ..ops.registry import Shape
 
-__all__ = ["SessionOf", "active", "suspended", "use"]
+__all__ = ["SessionOf", "active", "exact_arithmetic", "is_exact", "keeps_wide", "suspended", "use"]
 
 T = TypeVar("T")
 
@@ -75,6 +75,8 @@ class SessionOf(Protocol[T]):
 
 class _Local(threading.local):
     session: SessionOf[Any] | None = None
+    exact: bool = False
+    wide: bool = False
 
 
 _local = _Local()
@@ -94,6 +96,31 @@ def use(session: SessionOf[Any] | None) -> Iterator[None]:
     finally:
         # A generator may outlive the trace in which it began.
         _local.session = None if before is not None and before.ended else before
+
+
+def is_exact() -> bool:
+    """Tell whether operators of this thread that run at once are computed as definitions say (`Graph.exact`)."""
+    return _local.exact
+
+
+def keeps_wide() -> bool:
+    """Tell whether float64, int64 and unsigned integers that are asked for by name stay what they are."""
+    return _local.wide
+
+
+@contextmanager
+def exact_arithmetic(wide: bool = False) -> Iterator[None]:
+    """Compute operators inside as their definitions say, not as MegEngine's kernels do.
+
+    Args:
+        wide: whether dtypes of numpy that MegEngine lacks are kept.
+    """
+    before = _local.exact, _local.wide
+    _local.exact, _local.wide = True, wide
+    try:
+        yield
+    finally:
+        _local.exact, _local.wide = before
 
 
 @contextmanager

@@ -13,15 +13,10 @@ from ..ops.op import Trait
 from .switches import SWITCHES
 from .value import Tensor
 
-__all__ = ["adapted", "in_force"]
+__all__ = ["adapted"]
 
 _LOW, _HIGH, _LOW_DATA = types(Trait.LOW), types(Trait.HIGH), types(Trait.LOW_DATA)
 _HIGH_MODES = modes(ModeTrait.HIGH)
-
-
-def in_force() -> bool:
-    """Tell whether any operator might be changed."""
-    return SWITCHES.autocast or SWITCHES.compute_mode != "default"
 
 
 def adapted(

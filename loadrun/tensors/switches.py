@@ -47,6 +47,10 @@ class Switches:
     async_level: int = 2
     disable_memory_forwarding: bool = False
 
+    def change_operators(self) -> bool:
+        """Tell whether any operator might be changed before it is applied."""
+        return self.autocast or self.compute_mode != "default"
+
     def replaced(self, **values: Any) -> dict[str, Any]:
         """Set some of the settings; returns what they were before."""
         if "async_level" in values:

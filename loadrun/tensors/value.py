@@ -1,18 +1,18 @@
 """`Tensor`: a value that Python code handles, computed at once or recorded by a trace.
 
-Its state and its interface are here. The functions behind its methods take tensors themselves, so the package attaches
-them last.
+Its state and its interface are here. The functions behind its methods take tensors themselves, so they are found by
+name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
-from types import ModuleType
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+from ..base.registry import resolve
 from ..graph import Var
 from ..graph import params as P
 from ..graph.dtypes import Array, DType
@@ -20,38 +20,42 @@ from . import formats
 from .device import Device, check_place, default_device, placed
 from .dtypes import graph_dtype, numpy_dtype
 from .protocols import lowering
-from .qparams import create_qparams
 from .session import SessionOf, active
 
-__all__ = ["Bound", "DeviceTensor", "Parameter", "Session", "Tensor", "attach", "tensor"]
+__all__ = ["Bound", "DeviceTensor", "Parameter", "Session", "Tensor", "tensor"]
 
 T = TypeVar("T", bound="Tensor")
 _M = P.ElemwiseMode
 
 
-class Bound:
-    """The functions behind a tensor's methods, which `attach` sets."""
+_BEHIND = {
+    "apply1": "apply:apply1",
+    "check_kept": "construct:check_kept",
+    "elemwise": "promotion:elemwise",
+    "fill": "construct:fill",
+    "getitem": "indexing:getitem",
+    "matmul": "products:matmul",
+    "product_of": "sizes:product_of",
+    "reducing": "reducing",
+    "setitem": "indexing:setitem",
+    "shape_of": "sizes:shape_of",
+    "shaping": "shaping",
+    "type_cvt": "apply:type_cvt",
+}
 
-    apply1: Callable[..., Any]
-    check_kept: Callable[..., None]
-    elemwise: Callable[..., Any]
-    fill: Callable[..., None]
-    getitem: Callable[..., Any]
-    matmul: Callable[..., Any]
-    product_of: Callable[..., int]
-    reducing: ModuleType
-    setitem: Callable[..., Any]
-    shape_of: Callable[..., tuple[int, ...]]
-    shaping: ModuleType
-    type_cvt: Callable[..., Any]
+
+class Bound:
+    """The functions behind a tensor's methods, imported when they are first called."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _BEHIND:
+            raise AttributeError(f"nothing behind a tensor's methods is called {name!r}")
+        function = resolve(f"{__package__}.{_BEHIND[name]}")
+        setattr(self, name, function)
+        return function
 
 
 _bound = Bound()
-
-
-def attach(**functions: Any) -> None:
-    """Set the functions behind a tensor's methods, by the names of `Bound`."""
-    vars(_bound).update(functions)
 
 
 _OPERATORS: dict[np.ufunc, str] = {
@@ -319,6 +323,8 @@ class Tensor:
     def qparams(self) -> Any:
         """Quantization parameters attached to the value."""
         if self._qparams is None:
+            from .qparams import create_qparams  # for start-up
+
             self._qparams = create_qparams()
         return self._qparams
 

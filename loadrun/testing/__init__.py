@@ -4,8 +4,9 @@
 a module of its own because it needs the package hypothesis. `loadrun.testing.plugin` is the plugin for pytest.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ..base.registry import lazy
 
 if TYPE_CHECKING:
     from .builder import GraphBuilder, random_feeds
@@ -14,18 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["GraphBuilder", "assert_close", "operator_graph", "random_feeds", "run_operator"]
 
-
-_HOMES = {
-    "GraphBuilder": "builder",
-    "assert_close": "closeness",
-    "operator_graph": "operators",
-    "random_feeds": "builder",
-    "run_operator": "operators",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        # For start-up: pytest imports this package in every run.
-        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# For start-up: pytest imports this package in every run.
+__getattr__ = lazy(
+    __name__,
+    {
+        "GraphBuilder": ".builder",
+        "assert_close": ".closeness",
+        "operator_graph": ".operators",
+        "random_feeds": ".builder",
+        "run_operator": ".operators",
+    },
+)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
-from ..graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from ..graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy, Record
 
 __all__ = ["GraphBuilder", "random_feeds"]
 
@@ -52,7 +52,9 @@ class GraphBuilder:
         which = ElemwiseMode[mode] if isinstance(mode, str) else mode
         return self.add("Elemwise", Elemwise(mode=which), inputs=inputs, name=name)
 
-    def add(self, type: str, *params: Any, inputs: Sequence[Var], name: str | None = None, **how: Any) -> Var:
+    def add(
+        self, type: str, *params: Record, inputs: Sequence[Var], name: str | None = None, **how: Any
+    ) -> Var:
         """Any operator; its first output."""
         return self.graph.add(type, *params, inputs=inputs, names=[name], **how)[0]
 

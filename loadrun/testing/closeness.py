@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def assert_close(
             raise AssertionError(msg(text) if callable(msg) else text)
 
 
-def _pairs(actual: Any, expected: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+def _pairs(actual: object, expected: object, place: str) -> Iterator[tuple[str, Any, Any]]:
     """Arrays to compare and where they are; a text instead of the first for containers that do not fit."""
     if isinstance(actual, Mapping) and isinstance(expected, Mapping):
         if actual.keys() != expected.keys():
@@ -84,7 +84,7 @@ def _pairs(actual: Any, expected: Any, place: str) -> Iterator[tuple[str, Any, A
         yield place, np.asarray(actual), np.asarray(expected)
 
 
-def _holds_arrays(value: object) -> bool:
+def _holds_arrays(value: object) -> TypeGuard[Sequence[object]]:
     """Tell whether a list or tuple holds arrays; one of numbers is an array itself."""
     return isinstance(value, (list, tuple)) and any(
         hasattr(v, "shape") or isinstance(v, Mapping) for v in value
@@ -105,7 +105,7 @@ def _difference(
 
 
 def _nonfinite(x: Array, y: Array) -> Iterator[str]:
-    """How many values are NaN or infinite, where any is."""
+    """Say how many values are NaN or infinite, where any is."""
     if "f" not in x.dtype.kind + y.dtype.kind:
         return
     counts = [(int(np.isnan(a).sum()), int(np.isinf(a).sum())) for a in (x, y)]

@@ -10,26 +10,32 @@ of which nothing is expected is skipped where another one of its testcase is com
 
 Options of pytest's configuration: ``loadrun_engine`` (or ``--loadrun-engine``), ``loadrun_seed``, the list
 ``loadrun_models`` of patterns for the files that are collected, whatever the command line says, and the lists
-``loadrun_skip`` and ``loadrun_xfail`` of patterns for names of tests, each with a reason behind ``#``.
+``loadrun_skip`` and ``loadrun_xfail`` of patterns for names of tests, each with a reason behind ``#``. What
+`loadrun.toml` or ``tool.loadrun`` in `pyproject.toml` says of files (docs/howto-ci.md) holds here as for `loadrun run`;
+``--loadrun-timeout`` and time limits there take a POSIX system.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from _pytest._code.code import TerminalRepr
+
+    from ..base.configuration import Configuration, FileRule
     from ..runner import OutputResult, Result, Runner
     from ..testcase import Bundle
 
 __all__ = ["CheckFailed", "ModelFile"]
 
 
+_CONFIGURATION: pytest.StashKey[Configuration | None] = pytest.StashKey()
 _NAMED = "loadrun_named"
 """Key under which a worker is told whether the command line names files or folders."""
 
@@ -42,6 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("loadrun", "models with testcases")
     group.addoption("--loadrun-engine", metavar="NAME", help="what executes models (default: reference)")
+    group.addoption(
+        "--loadrun-timeout",
+        metavar="SECONDS",
+        type=float,
+        help="fail a testcase of a model that takes longer",
+    )
     parser.addini("loadrun_engine", "what executes models", default="reference")
     parser.addini("loadrun_seed", "seed of random operators", default="0")
     parser.addini(
@@ -77,7 +89,9 @@ def _wanted(path: Path, parent: pytest.Collector) -> bool:
         return _has_arguments(parent.config)
     root = parent.config.rootpath
     name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
-    return any(_matches(name, p) for p in patterns)
+    from ..base.configuration import matches  # for start-up
+
+    return any(matches(name, p) for p in patterns)
 
 
 def _has_arguments(config: pytest.Config) -> bool:
@@ -90,7 +104,7 @@ def _has_arguments(config: pytest.Config) -> bool:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
+def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - of pytest-xdist, which is optional
     """Tell a worker of pytest-xdist, which is always started with paths, whether the command line has some."""
     node.workerinput[_NAMED] = _has_arguments(node.config)
 
@@ -103,27 +117,32 @@ class _OpenModel:
         self.runners: list[Runner] = []
         self.result: tuple[Any, Result | BaseException] | None = None
 
-    def runner(self, path: Path, dump: int, engine: str, seed: int) -> Runner:
+    def runner(self, path: Path, dump: int, engine: str, seed: int, rule: FileRule) -> Runner:
         """Return the runner of a dump of a file."""
         if self.key != (path, engine, seed):
+            from ..compare.policy import parse_all  # for start-up
             from ..dump import load_all  # for start-up
             from ..engines import runs_file  # for start-up
             from ..runner import Runner  # for start-up
 
             self.key, self.runners, self.result = None, [], None
             bundles = load_all(path, native=runs_file(engine))
-            self.runners = [Runner(b, engine, seed=seed) for b in bundles]
+            policies = parse_all(rule.check)
+            self.runners = [Runner(b, engine, seed=seed, policies=policies) for b in bundles]
             self.key = path, engine, seed
         return self.runners[dump]
 
-    def run(self, path: Path, dump: int, index: int | None, engine: str, seed: int) -> Result:
+    def run(self, path: Path, dump: int, index: int | None, engine: str, seed: int, rule: FileRule) -> Result:
         """Return the result of a testcase, which its outputs share."""
         key = path, dump, index, engine, seed
         if self.result is None or self.result[0] != key:
-            runner = self.runner(path, dump, engine, seed)
+            from ..base.limits import time_limited  # for start-up
+
             found: Result | BaseException
             try:
-                found = runner.run() if index is None else runner.replay_one(index)
+                with time_limited(rule.timeout):
+                    runner = self.runner(path, dump, engine, seed, rule)
+                    found = runner.run() if index is None else runner.replay_one(index)
             except Exception as e:
                 found = e
             self.result = key, found
@@ -136,23 +155,41 @@ class _OpenModel:
 _open = _OpenModel()
 
 
-def _engine(config: pytest.Config) -> str:
-    """Return the engine that options and configuration name."""
-    return str(config.getoption("--loadrun-engine") or config.getini("loadrun_engine"))
+def _engine(config: pytest.Config, path: Path) -> str:
+    """Return the engine that options and configuration name; of several that a project names, the first."""
+    own = _rule(config, path).engines
+    return str(config.getoption("--loadrun-engine") or (own[0] if own else config.getini("loadrun_engine")))
+
+
+def _rule(config: pytest.Config, path: Path) -> FileRule:
+    """Return what the project's configuration says of a file, with the time limit of the command line."""
+    from ..base.configuration import FileRule, find_configuration  # for start-up
+
+    if _CONFIGURATION not in config.stash:
+        config.stash[_CONFIGURATION] = find_configuration(config.rootpath)
+    found = config.stash[_CONFIGURATION]
+    rule = FileRule() if found is None else found.of(path)
+    limit = config.getoption("--loadrun-timeout")
+    return rule if limit is None else replace(rule, timeout=limit)
 
 
 class ModelFile(pytest.File):
     """A file with a model and its testcases."""
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
-        """One collector a testcase, and a test that fails for what no testcase tells of."""
+        """Yield a collector for each testcase, and a test that fails for what no testcase tells of."""
         from ..base.errors import LoadRunError  # for start-up
         from ..base.text import clean  # for start-up
         from ..dump import load_all  # for start-up
         from ..engines import runs_file  # for start-up
 
+        rule = _rule(self.config, self.path)
+        for note in rule.notes:
+            self.warn(pytest.PytestWarning(f"{self.name}: {clean(note, 500)}"))
+        if rule.skip is not None:
+            pytest.skip(rule.skip)
         try:
-            bundles = load_all(self.path, native=runs_file(_engine(self.config)))
+            bundles = load_all(self.path, native=runs_file(_engine(self.config, self.path)))
         except LoadRunError as e:
             raise self.CollectError(str(e)) from None
         for i, bundle in enumerate(bundles):
@@ -197,7 +234,7 @@ class ModelCase(pytest.Collector):
     outputs: tuple[str, ...]
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One test an output."""
+        """Yield a test for each output."""
         from ..base.text import clean  # for start-up
 
         for output in self.outputs or ("run",):
@@ -209,13 +246,18 @@ class ModelCase(pytest.Collector):
     def result(self) -> Result:
         """Run it and return the result."""
         seed = int(self.config.getini("loadrun_seed"))
-        return _open.run(self.path, self.dump, self.index, _engine(self.config), seed)
+        engine, rule = _engine(self.config, self.path), _rule(self.config, self.path)
+        return _open.run(self.path, self.dump, self.index, engine, seed, rule)
 
 
 class ModelTest(pytest.Item):
     """A test of a model, with what is the same for all of them."""
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+    def repr_failure(
+        self,
+        excinfo: pytest.ExceptionInfo[BaseException],
+        style: Any = None,  # noqa: ANN401 - of a type of pytest's own
+    ) -> str | TerminalRepr:
         """Show a failing check by what was compared, anything else by its traceback."""
         from ..base.errors import LoadRunError  # for start-up
 
@@ -241,7 +283,7 @@ class ModelMissed(ModelTest):
         raise CheckFailed("not compared: " + "; ".join(self.missed))
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it is, for headings."""
+        """Return the place for headings."""
         return self.path, 0, f"{self.path.name}, {self.name}"
 
 
@@ -291,30 +333,20 @@ class ModelOutput(ModelTest):
         return "\n".join(lines)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it is, for headings."""
+        """Return the place for headings."""
         case = self.parent.name if self.parent is not None else ""
         return self.path, 0, f"{self.path.name}, testcase {case}, output {self.name}"
 
 
 def _mark(item: pytest.Item) -> None:
     """Mark what the configuration lists."""
+    from ..base.configuration import matches  # for start-up
+
+    expected = _rule(item.config, item.path).xfail
+    if expected is not None:
+        item.add_marker(pytest.mark.xfail(reason=expected, strict=False))
     for name, mark in (("skip", pytest.mark.skip), ("xfail", pytest.mark.xfail)):
         for line in item.config.getini(f"loadrun_{name}"):
             pattern, _, reason = line.partition("#")
-            if _matches(item.nodeid, pattern.strip()):
+            if matches(item.nodeid, pattern.strip()):
                 item.add_marker(mark(reason=reason.strip() or f"listed in loadrun_{name}"))
-
-
-def _matches(nodeid: str, pattern: str) -> bool:
-    """Tell whether a pattern is for a test: for its whole name, or its end from the name of a folder or file on.
-
-    >>> name = "models/net/m077.mge::1::logits"
-    >>> [_matches(name, p) for p in ("m077.mge", "m0*.mge::1::*", "net/*::logits", "77.mge", "*")]
-    [True, True, True, False, True]
-    """
-    path, colons, rest = nodeid.partition("::")
-    names = path.split("/")
-    ends = ["/".join(names[i:]) for i in range(len(names))]
-    return bool(pattern) and any(
-        fnmatchcase(end + colons + rest, p) for end in ends for p in (pattern, f"{pattern}::*")
-    )

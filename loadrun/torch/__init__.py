@@ -30,21 +30,23 @@ def trace(
 
     The module is exported by `torch.export.export(strict=False)` as it is: call ``.eval()`` first. What the recorded
     graph computes is compared with what torch computes (`Traced.differences`): for the example, and where sizes are
-    dynamic at others as well. Sizes of 1 are refused later where torch treats them differently. Dumps hold torch's
+    dynamic, at others as well. Sizes of 1 are refused later where torch treats them differently. Dumps hold torch's
     results.
 
     Args:
-        module: a `torch.nn.Module`, a method of one, or a function of torch tensors.
-        args: example arguments, a tuple; one tensor alone stands for itself. None: the first call is the example.
+        module: a `torch.nn.Module`, a method of one, a `ScriptModule` or `ScriptFunction`, an `ExportedProgram`, or
+            a function of torch tensors.
+        args: example arguments, a tuple or list; one tensor alone stands for itself. None: the first call is the
+            example, or that which an exported program brings.
         kwargs: example keyword arguments.
         dynamic_shapes: which sizes may differ later, as `torch.export.export` takes it; True lets torch find out for
             all sizes. None fixes them all.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
-        check: False only warns where the graph gives something else than torch.
+        check: False only warns if the graph differs from torch.
 
     Raises:
         UsageError: torch is not installed.
-        TraceError: torch cannot export the module, or the graph gives something else than torch.
+        TraceError: torch cannot export the module, or the graph differs from torch.
         UnsupportedError: operators have no counterpart; the text names all of them, each with the module's path and
             the source line.
 
@@ -58,8 +60,10 @@ def trace(
     from .traced import Traced  # for start-up
 
     found = Traced(module, dynamic_shapes, opt_level, check=check)
+    if isinstance(module, torch.export.ExportedProgram) and args is None and kwargs is None:
+        args, kwargs = module.example_inputs or (None, None)
     if args is not None or kwargs is not None:
-        given = args if isinstance(args, tuple) else () if args is None else (args,)
+        given = tuple(args) if isinstance(args, (tuple, list)) else () if args is None else (args,)
         given, named = torch.utils._pytree.tree_map(_as_torch, (given, dict(kwargs or {})))
         found.record(given, named)
     return found

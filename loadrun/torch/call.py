@@ -1,4 +1,4 @@
-"""What a lowering is told of the node that it stands for."""
+"""The context of a lowering: the node that it replaces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FxCall:
         named: its keyword arguments alike.
 
     Attributes:
-        fake: what torch knows of the result: a fake tensor, or a tuple of them.
+        fake: torch's fake value of the result: a fake tensor, or a tuple of them.
     """
 
     def __init__(self, node: Any, fakes: Sequence[Any], named: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class FxCall:
         """Require sizes that are numbers, because an operator of MegEngine has them as parameters.
 
         Raises:
-            UnsupportedCallError: one of them follows an input.
+            UnsupportedCallError: one of them is symbolic.
         """
         numbers = [n.node.maybe_as_int() if isinstance(n, torch.SymInt) else n for n in sizes]
         if any(not isinstance(n, int) or isinstance(n, TracedNumber) for n in numbers):

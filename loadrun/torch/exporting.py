@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import warnings
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.fx.experimental._config
@@ -23,8 +24,12 @@ from .registry import lowering_of
 __all__ = [
     "NO_COMPLEX",
     "LoweringProblem",
+    "Selecting",
+    "callable_of",
+    "changes_buffers",
     "export",
     "functional",
+    "is_missing",
     "name_of_target",
     "place_of",
     "quiet",
@@ -40,7 +45,7 @@ _WAY_OUT = (
     "outside"
 )
 
-NO_COMPLEX = "it is lowered for real numbers alone; take complex ones apart with torch.view_as_real"
+NO_COMPLEX = "it is lowered for real numbers only; split complex ones with torch.view_as_real"
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class LoweringProblem:
 
     Attributes:
         target: torch's name of it.
-        why: what about it is not supported, empty where there is no lowering at all.
+        why: the unsupported aspect, empty where there is no lowering at all.
         place: module path and source line.
     """
 
@@ -64,37 +69,66 @@ def export(
     kwargs: Mapping[str, Any],
     dynamic_shapes: Any,
     follow_one: bool = False,
+    selection: Selecting | None = None,
 ) -> Any:
     """Export a module as a program without in-place operators.
 
     Args:
         module, args, kwargs, dynamic_shapes: what `torch.export.export` takes.
         follow_one: whether a dynamic size may be 1 in the example, which torch else takes for fixed.
+        selection: which operators are not to be decomposed.
 
     Raises:
         TraceError: torch cannot export it; the text is torch's own.
     """
     with quiet():
         if follow_one and (program := _following_one(module, args, kwargs, dynamic_shapes)) is not None:
-            return program
+            return functional(program, selection)
         try:
-            return _exported(module, args, kwargs, dynamic_shapes)
+            return functional(_exported(module, args, kwargs, dynamic_shapes), selection)
         except Exception as error:
+            where = getattr(module, "place", "")
             raise TraceError(
                 f"torch cannot export {_module_title(module)}: {_first_lines(error)}\n"
-                "  a branch on a value needs torch.cond, a call that cannot be traced has to move out of the module"
+                + (f"  in {where}\n" if where else "")
+                + "  a branch on a value needs torch.cond, a call that cannot be traced has to move out of the module"
             ) from error
 
 
 def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    return functional(torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False))
+    return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 
-def functional(program: Any) -> Any:
-    """Remove in-place operators from an exported program, and those that only their decompositions lower."""
+class Selecting(Protocol):
+    """Which operators of a program stay as they are, although nothing lowers them."""
+
+    @property
+    def fallback(self) -> bool:
+        """Whether those are that no decomposition makes of others that are lowered."""
+
+    def whole(self, node: Any) -> bool:
+        """Tell whether a node's operator does in any case."""
+
+
+def functional(program: Any, selection: Selecting | None = None) -> Any:
+    """Remove in-place operators from an exported program, and those that only their decompositions lower.
+
+    Args:
+        program: the program.
+        selection: which operators are not to be decomposed.
+    """
     if writes(program):
         program = program.run_decompositions({})
-    return _decomposed(program)
+    if selection is None:
+        return _decomposed(program, frozenset())
+    kept = frozenset(name_of_target(n.target) for n in _nodes(program) if selection.whole(n))
+    found = _decomposed(program, kept)
+    if selection.fallback:
+        # An operator that is made of what has no lowering either keeps its own name.
+        left = {str(n.meta.get("original_aten")) for n in _nodes(found) if is_missing(n)}
+        if left - {str(n.target) for n in _nodes(found)}:
+            return _decomposed(program, kept | left)
+    return found
 
 
 def writes(program: Any) -> bool:
@@ -126,6 +160,20 @@ def _following_one(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
         return None
 
 
+def callable_of(program: Any) -> Callable[..., Any]:
+    """Make a module that runs a program, with buffers of its own where a run changes them."""
+    with quiet():
+        found: Callable[..., Any] = program.module()
+        return copy.deepcopy(found) if changes_buffers(program) else found
+
+
+def changes_buffers(program: Any) -> bool:
+    """Whether a run of a program may change what the next one reads."""
+    kinds = torch.export.graph_signature.OutputKind
+    listed = any(s.kind == kinds.BUFFER_MUTATION for s in program.graph_signature.output_specs)
+    return listed or (bool(program.graph_signature.buffers) and writes(program))
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Suppress the warnings in which torch speaks of its own internals."""
@@ -144,10 +192,11 @@ def _module_title(module: Any) -> str:
     return kind if kind is not None else f"the module {type(module).__name__}"
 
 
-def _decomposed(program: Any) -> Any:
-    """Decompose the operators of a program that have no lowering but that torch can express by others."""
-    missing = {n.target for n in _nodes(program) if _is_missing(n)}
-    table = {t: f for t, f in _decompositions().items() if not any(_lowered(t))}
+def _decomposed(program: Any, kept: frozenset[str]) -> Any:
+    """Decompose the operators that have no lowering but that torch can express by others."""
+    missing = {name_of_target(n.target) for n in _nodes(program) if is_missing(n)} - kept
+    rules = _decompositions().items()
+    table = {t: f for t, f in rules if not any(_lowered(t)) and name_of_target(t) not in kept}
     # Views that torch composes of others are in no table: any run takes them apart.
     found = program.run_decompositions(table) if missing else program
     found = _complex_decomposed(found)
@@ -172,8 +221,8 @@ def _name_parts(module: Any) -> None:
 
 
 def _complex_decomposed(program: Any) -> Any:
-    """Decompose operators on complex numbers whose lowering takes real numbers only."""
-    missing = {n.target for n in _nodes(program) if _is_missing(n)}
+    """Do the same for operators that have a lowering for real numbers only."""
+    missing = {n.target for n in _nodes(program) if is_missing(n)}
     table = {
         t: _for_complex(f)
         for t, f in _decompositions().items()
@@ -225,6 +274,19 @@ def _nodes(program: Any) -> Iterator[Any]:
                 yield node
 
 
+def _called(node: Any) -> Iterator[Any]:
+    """Yield the nodes of the graphs that a higher-order operator calls."""
+    for arg in node.args:
+        held = (
+            getattr(node.graph.owning_module, str(arg.target), None)
+            if isinstance(arg, torch.fx.Node)
+            else None
+        )
+        if isinstance(held, torch.fx.GraphModule):
+            for module in held.modules():
+                yield from module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
+
+
 def name_of_target(target: Any) -> str:
     """Return torch's name of an operator: ``aten.relu.default``."""
     if isinstance(target, torch._ops.OpOverload):
@@ -242,7 +304,7 @@ WRAPPERS = {
     "checkpoint",
     "tag_activation_checkpoint",
 }
-"""Higher-order operators that only call a graph, whose arguments stand last."""
+"""Higher-order operators that only call a graph, whose arguments come last."""
 
 
 _CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten._assert_scalar.default"}
@@ -259,7 +321,8 @@ def is_control(node: Any) -> bool:
     return target.name() == "cond" or target.name() in WRAPPERS
 
 
-def _is_missing(node: Any) -> bool:
+def is_missing(node: Any) -> bool:
+    """Whether nothing lowers what a node calls."""
     from .sizes import is_size_operator  # for start-up
 
     if is_control(node):
@@ -269,11 +332,17 @@ def _is_missing(node: Any) -> bool:
     return lowering_of(name_of_target(node.target), touches_complex(node)) is None
 
 
-def unsupported(program: Any) -> list[LoweringProblem]:
-    """List every operator of a program that has no lowering."""
+def unsupported(program: Any, left_out: Mapping[str, Any] | None = None) -> list[LoweringProblem]:
+    """Every operator of a program that has no lowering.
+
+    Args:
+        program: the program.
+        left_out: nodes that are not lowered, by name, with what they call.
+    """
     found: dict[tuple[Any, ...], LoweringProblem] = {}
+    inside = {id(n) for node in (left_out or {}).values() for n in [node, *_called(node)]}
     for node in _nodes(program):
-        if _is_missing(node):
+        if is_missing(node) and id(node) not in inside:
             # What a decomposition is made of tells a user less than the operator that was decomposed.
             target = name_of_target(node.meta.get("original_aten") or node.target)
             known = touches_complex(node) and lowering_of(target) is not None
@@ -283,7 +352,7 @@ def unsupported(program: Any) -> list[LoweringProblem]:
 
 
 _PACKAGES = tuple(str(folder) + os.sep for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
-"""Where torch and loadrun lie; a model may lie in a folder of the same name."""
+"""The folders of torch and loadrun; a model may be in a folder of the same name."""
 
 
 def place_of(node: Any) -> str:

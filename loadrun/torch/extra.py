@@ -1,4 +1,4 @@
-"""torch itself, which is imported when it is needed."""
+"""The torch package, imported when it is needed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Reading an exported graph node by node: each becomes what its lowering records."""
+"""Reading an exported graph node by node: each is recorded by its lowering."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,22 @@ from torch.utils import _pytree as pytree
 
 from ..arrays.array import Array
 from ..base.errors import LoadRunError, UnsupportedError
+from ..build import emit as e
 from ..graph import Var
-from ..tensors import Tensor
-from ..tensors.access import is_scalar, recorded_variable, snapshot, variable_of
+from ..graph.dtypes import Array as NDArray
+from ..graph.dtypes import array_dtype, plain
+from ..tensors import Tensor, TracedNumber, active
+from ..tensors.access import (
+    dtype_of,
+    is_scalar,
+    recorded_variable,
+    snapshot,
+    stored,
+    tensor_name,
+    variable_of,
+)
 from ..tensors.naming import scope
+from ..tracing.recorder import loses_float64
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
 from .exporting import NO_COMPLEX, WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
@@ -23,7 +37,22 @@ from .registry import UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator
 from .values import arr, narrow, ten
 
-__all__ = ["Interpreter"]
+__all__ = ["Constant", "Interpreter", "Port"]
+
+
+@dataclass(frozen=True)
+class Port:
+    """The place of a graph's value among the arguments of a node that is not recorded."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant among the arguments of a node that is not recorded: its value, and the parameter's name."""
+
+    value: NDArray
+    name: str
 
 
 class Interpreter:
@@ -32,17 +61,36 @@ class Interpreter:
     Args:
         program: an exported program without in-place operators.
         module: what it was made of, for messages.
+        left_out: nodes that are not recorded, by name: what they give are inputs of the graph, what they read are
+            outputs.
+        root: the graph to record, the program's own by default.
 
     Attributes:
+        read: the values that every node in `left_out` reads.
+        arguments: its positional and named arguments, with a `Port` in the place of each of these values.
+        failed: nodes that could not be lowered.
+        types: the operators that each node is recorded as.
+        places: source lines by the names of operators, "" for a name that several have.
         variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes; of a
             complex value both parts.
+        coarse: operators that give float64 and are computed in float32.
     """
 
-    def __init__(self, program: Any, module: Any) -> None:
+    def __init__(
+        self, program: Any, module: Any, left_out: Mapping[str, Any] | None = None, root: Any = None
+    ) -> None:
         self.program = program
+        self.root = program.graph_module if root is None else root
         self.module = module
+        self.left_out = dict(left_out or {})
+        self.read: dict[str, list[Tensor]] = {}
+        self.arguments: dict[str, tuple[Any, Any]] = {}
+        self.failed: list[str] = []
+        self.types: dict[str, set[str]] = {}
+        self.places: dict[str, str] = {}
         self.constants = _constants(program)
         self.problems: list[LoweringProblem] = []
+        self.coarse: dict[str, None] = {}
         self.variables: dict[str, tuple[Var, bool]] = {}
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
@@ -52,20 +100,33 @@ class Interpreter:
             inputs: a tensor (or number) by placeholder name of each user input.
 
         Returns:
-            what the output node lists.
+            the values that the output node lists.
 
         Raises:
             UnsupportedError: operators cannot be lowered with these arguments; the text names them all.
         """
-        self.problems = []
         given = {**{n: t for n, t in self.constants.items() if n not in inputs}, **inputs}
-        graph = self.program.graph_module.graph
+        graph = self.root.graph
         # Tokens, which order effects, hold nothing.
         feeds = [given.get(n.name) for n in graph.nodes if n.op == "placeholder"]
-        found = self._graph(self.program.graph_module, feeds, top=True)
+        return self.run_graph(feeds, inputs)
+
+    def run_graph(self, feeds: Sequence[Any], results: Mapping[str, Any]) -> list[Any]:
+        """Record the graph.
+
+        Args:
+            feeds: values of its placeholders.
+            results: what the nodes that are left out give, by name.
+
+        Raises:
+            UnsupportedError: see `run`.
+        """
+        self.problems, self.failed = [], []
+        self._results = {n: results[n] for n in self.left_out}
+        found = self._graph(self.root, feeds, top=True)
         if self.problems:
             raise refusal(self.module, self.problems)
-        return list(found)
+        return list(found) if isinstance(found, (list, tuple)) else [found]
 
     def _graph(self, module: Any, feeds: Sequence[Any], top: bool = False) -> Any:
         env: dict[Any, Any] = {}
@@ -77,8 +138,10 @@ class Interpreter:
                 env[node] = _attribute(module, node.target)
             elif node.op == "output":
                 return _mapped(node.args[0], env)
+            elif top and node.name in self.left_out:
+                env[node] = self._leave_out(node, env)
             else:
-                env[node] = self._node(node, env)
+                env[node] = self._node(node, env, top)
             if top:
                 self._keep(node.name, env.get(node))
         return None
@@ -90,9 +153,46 @@ class Interpreter:
         elif isinstance(found, Tensor) and variable_of(found) is not None:
             self.variables[name] = recorded_variable(found), is_scalar(found)
 
-    def _node(self, node: Any, env: Mapping[Any, Any]) -> Any:
+    def _leave_out(self, node: Any, env: Mapping[Any, Any]) -> Any:
+        """Keep what a node reads; its results are inputs of the graph."""
+        values: list[Tensor] = []
+
+        def port(leaf: Any) -> Any:
+            if isinstance(leaf, Complex):
+                raise UnsupportedError(
+                    f"{name_of_target(node.target)} of complex numbers, in {place_of(node)}"
+                )
+            if isinstance(leaf, TracedNumber):
+                leaf = ten(leaf)
+            if not isinstance(leaf, Tensor):
+                return leaf
+            if variable_of(leaf) is None:
+                value = stored(leaf)
+                return Constant(value.reshape(()) if is_scalar(leaf) else value, tensor_name(leaf) or "")
+            values.append(leaf)
+            return Port(len(values) - 1)
+
+        mapped = _mapped((node.args, dict(node.kwargs)), env)
+        self.arguments[node.name] = pytree.tree_map(port, mapped)
+        self.read[node.name] = values
+        return self._results[node.name]
+
+    def _place(self, node: Any, names: Sequence[str]) -> None:
+        """Keep the source line of operators that no other line has under these names."""
+        place = place_of(node)
+        for name in names:
+            self.places[name] = place if self.places.setdefault(name, place) == place else ""
+
+    def read_by(self, name: str) -> tuple[list[str], list[Tensor]]:
+        """Return the values that a node reads which is left out, and names for them."""
+        values = self.read[name]
+        return [f"{name}:in{i}" for i in range(len(values))], values
+
+    def _node(self, node: Any, env: Mapping[Any, Any], top: bool = False) -> Any:
         args, kwargs = _mapped(node.args, env), _mapped(dict(node.kwargs), env)
         name = name_of_target(node.target)
+        entries = getattr(getattr(active(), "recording", None), "entries", [])
+        before = len(entries)
         try:
             if isinstance(node.target, torch._ops.HigherOrderOperator):
                 return self._higher(node, name, args, kwargs)
@@ -104,7 +204,15 @@ class Interpreter:
                 raise UnsupportedCallError(NO_COMPLEX if complex else "no lowering")
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
-                return _settled(lowering.function(call, *args, **kwargs))
+                rounds = name.split(".")[1] not in _MOVES
+                found = lowering.function(call, *args, **kwargs)
+                if loses_float64(r.opr for r in entries[before:]) and _is_wide(call.fake):
+                    self.coarse.setdefault(name)
+                found = _settled(found, call.fake, rounds)
+            if top:
+                self.types[node.name] = {r.opr.type for r in entries[before:]}
+                self._place(node, [r.opr.name or "" for r in entries[before:]])
+            return found
         except UnsupportedCallError as error:
             why = str(error)
         except UnsupportedError:
@@ -112,6 +220,7 @@ class Interpreter:
         except LoadRunError as error:
             why = str(error).partition("\n")[0]
         self.problems.append(LoweringProblem(name, why, place_of(node)))
+        self.failed += [node.name] if top else []
         return _stand_in(node.meta.get("val"))
 
     def _higher(self, node: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -194,15 +303,78 @@ def _attribute(module: Any, target: str) -> Any:
     return constants(found, target) if isinstance(found, torch.Tensor) else found
 
 
-def _settled(value: Any) -> Any:
-    """Return results as plain tensors."""
+def _is_wide(fake: Any) -> bool:
+    first = fake[0] if isinstance(fake, (list, tuple)) and fake else fake
+    return getattr(first, "dtype", None) in (torch.float64, torch.complex128)
+
+
+_MOVES = frozenset(
+    (
+        *("view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze"),
+        *(
+            "slice",
+            "select",
+            "cat",
+            "stack",
+            "clone",
+            "alias",
+            "detach",
+            "split",
+            "split_with_sizes",
+            "unbind",
+        ),
+        *(
+            "index",
+            "index_select",
+            "gather",
+            "flip",
+            "roll",
+            "repeat",
+            "contiguous",
+            "lift_fresh_copy",
+            "embedding",
+        ),
+    )
+)
+"""Operators whose results need no rounding, since they only move numbers."""
+
+
+def _settled(value: Any, fake: Any, rounds: bool) -> Any:
+    """Return results as plain tensors of the dtypes that torch gives them.
+
+    Args:
+        fake: what torch knows of them.
+        rounds: whether bfloat16 is rounded.
+    """
     if isinstance(value, Array):
-        return snapshot(value)
+        value = snapshot(value)
     if isinstance(value, Complex):
-        return value.settled()
+        value = value.settled()
+        if not isinstance(fake, torch.Tensor):
+            return value
+        real, imaginary = (
+            v if v is None else _as_torch(v, fake, False) for v in (value.real, value.imaginary)
+        )
+        return Complex(real, imaginary)
     if isinstance(value, (list, tuple)):
-        return tuple(_settled(v) for v in value)
-    return value
+        fakes = fake if isinstance(fake, (list, tuple)) else [None] * len(value)
+        return tuple(_settled(v, f, rounds) for v, f in zip_longest(value, fakes[: len(value)]))
+    return (
+        _as_torch(value, fake, rounds)
+        if isinstance(value, Tensor) and isinstance(fake, torch.Tensor)
+        else value
+    )
+
+
+def _as_torch(x: Tensor, fake: torch.Tensor, rounds: bool) -> Tensor:
+    """Return a result in torch's dtype; bfloat16 is held as float32 that was rounded to it."""
+    try:
+        want = array_dtype(np.empty(0, narrow(fake.dtype)))
+    except UnsupportedCallError:
+        return x
+    if fake.dtype is torch.bfloat16 and rounds:
+        x = e.cast(x, plain("BFloat16"))
+    return x if dtype_of(x) == want or e.is_bool(x) != (want.name == "Bool") else e.cast(x, want)
 
 
 def _stand_in(fake: Any) -> Any:

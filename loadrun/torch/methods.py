@@ -1,20 +1,20 @@
-"""Several methods of one torch module, traced and checked: what `torch.jit.trace_module` does."""
+"""Several methods of one torch module, traced and checked, as `torch.jit.trace_module` does."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from ..base.errors import InputError, TraceError, UsageError
+from ..base.errors import InputError, LoadRunError, TraceError, UsageError, UsageTypeError
 from ..tracing.checking import error_between
-from ..tracing.modules import TracedModule, _call_form
+from ..tracing.modules import TracedModule, _call_form, checked_inputs
 from .complex import parts
 from .exporting import name_of_target, place_of
-from .modules import as_module, as_torch, owner_of
+from .left_out import node_values
+from .modules import ModuleAttributes, as_module, as_torch, is_torch_program, owner_of
 from .traced import Traced
 from .values import ndarray
 
@@ -34,69 +34,84 @@ _HARMLESS = frozenset(
         "optimize",
     )
 )
-_CHECKING = ("check_trace", "check_inputs", "check_tolerance", "strict", "example_inputs_is_kwarg")
+
+
+class TracedTorchModule(ModuleAttributes, TracedModule):
+    """Traced methods of a torch module, with its submodules, parameters and buffers."""
+
+    def __getattr__(self, name: str) -> Any:
+        methods = self.__dict__.get("methods", {})
+        return methods[name] if name in methods else super().__getattr__(name)
+
+    @property
+    def code(self) -> str:
+        """What torch exported of ``forward``, or of the only method, as Python code."""
+        found: str = self.methods[self._main()].code
+        return found
 
 
 def traced_method(
-    module: Callable[..., Any], example: Any, symbolic: bool, opt_level: int, options: Mapping[str, Any]
+    module: Callable[..., Any],
+    example: Any,
+    checks: tuple[bool, Any, float, bool, bool],
+    symbolic: bool,
+    opt_level: int,
+    options: Mapping[str, Any],
 ) -> Any:
     """Trace one method, with the arguments of `torch.jit.trace`.
 
     Raises:
-        TypeError: an option that neither `loadrun.tracing.trace` nor `torch.jit.trace` has.
+        UsageTypeError: an option that neither `loadrun.tracing.trace` nor `torch.jit.trace` has.
     """
-    unknown = set(options) - _HARMLESS - {*_CHECKING, "example_kwarg_inputs"}
+    unknown = set(options) - _HARMLESS
     if unknown:
-        raise TypeError(f"trace of a torch module takes no {', '.join(sorted(unknown))}")
-    if example is None and "example_kwarg_inputs" not in options:
-        return Traced(module, True if symbolic else None, opt_level)
+        raise UsageTypeError(f"trace of a torch module takes no {', '.join(sorted(unknown))}")
+    if example is None:
+        found = Traced(module, True if symbolic else None, opt_level)
+        program = isinstance(module, torch.export.ExportedProgram) and module.example_inputs
+        if program:
+            found.record(*program)
+        return found
     name = getattr(module, "__name__", "forward") if not isinstance(module, torch.nn.Module) else "forward"
     owner = owner_of(module)
-    if not isinstance(owner, torch.nn.Module):
+    if isinstance(module, torch.export.ExportedProgram) or (is_torch_program(module) and owner is module):
+        name = "forward"
+    elif not isinstance(owner, torch.nn.Module):
         owner, name = as_module(module), "forward"
-    given: dict[str, Any] = {k: options[k] for k in _CHECKING if k in options}
-    if "example_kwarg_inputs" in options:
-        example, given["example_inputs_is_kwarg"] = options["example_kwarg_inputs"], True
-    if given.get("check_inputs") is not None:
-        given["check_inputs"] = [{name: v} for v in given["check_inputs"]]
-    found = traced_methods(
-        owner,
-        {name: example},
-        given.get("check_trace", True),
-        given.get("check_inputs"),
-        given.get("check_tolerance", 1e-5),
-        given.get("strict", True),
-        given.get("example_inputs_is_kwarg", False),
-        opt_level,
-        symbolic,
-    )
-    return found.methods[name]
+    check_trace, check_inputs, tolerance, strict, by_keyword = checks
+    if check_inputs is not None and isinstance(check_inputs, Iterable):
+        check_inputs = [{name: v} for v in check_inputs]
+    inputs = {name: example}
+    cases = checked_inputs(check_inputs, inputs, tolerance)
+    return traced_methods(
+        owner, inputs, check_trace, cases, tolerance, strict, by_keyword, opt_level, symbolic
+    ).methods[name]
 
 
 def traced_methods(
     mod: Any,
     inputs: Mapping[str, Any],
     check_trace: bool,
-    check_inputs: Iterable[Mapping[str, Any]] | None,
+    check_inputs: Iterable[Mapping[str, Any]],
     tolerance: float,
     strict: bool,
     by_keyword: bool,
     opt_level: int,
     symbolic: bool = True,
-) -> TracedModule:
+) -> TracedTorchModule:
     """Trace methods of a torch module, and check them on these and on further inputs.
 
     Raises:
         UsageError: there is no such method.
-        TraceError: a method cannot be exported, or its graph computes something else than torch does.
+        TraceError: a method cannot be exported, or its graph differs from torch.
     """
     methods: dict[str, Any] = {}
     for name, example in inputs.items():
-        function = getattr(mod, name, None)
-        if not callable(function):
+        function = mod if name == "forward" and is_torch_program(mod) else getattr(mod, name, None)
+        if not callable(function) and function is not mod:
             raise UsageError(f"{type(mod).__name__} has no method {name!r}")
         args, kwargs = _arguments(name, example, by_keyword)
-        # `check_method` compares, where that is asked for.
+        # `_check` compares, where that is asked for.
         method = Traced(function, True if symbolic else None, opt_level, check=None)
         outputs = method.record(args, kwargs)
         if strict and isinstance(outputs, (list, dict)):
@@ -105,13 +120,28 @@ def traced_methods(
                 "that; return a tuple, or pass strict=False"
             )
         methods[name] = method
-    for given in (inputs, *(check_inputs or ())) if check_trace else ():
+    for given in (inputs, *check_inputs) if check_trace else ():
         for name, example in given.items():
-            if name not in methods:
-                raise UsageError(f"check_inputs names {name!r}, which is not traced")
             args, kwargs = _arguments(name, example, by_keyword)
+            methods[name] = _holding(methods[name], args, kwargs)
             _check(mod, name, methods[name], args, kwargs, tolerance)
-    return TracedModule(mod, methods)
+    return TracedTorchModule(mod, methods)
+
+
+def _holding(method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced:
+    """Find a trace that holds for these arguments: this one, or a new one with these as its example.
+
+    Torch takes some sizes of an example for fixed, such as an output of one element.
+    """
+    if method._dynamic is not True or method.holds(method.signature.leaves(args, kwargs)):
+        return method
+    found = Traced(method.module, True, method.options.opt_level, check=None)
+    try:
+        found.record(args, kwargs)
+    except LoadRunError:
+        return method
+    found.others = [method, *method.others]
+    return found
 
 
 def _arguments(name: str, example: Any, by_keyword: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -126,11 +156,11 @@ def _check(
     """Compare a method's graph with torch.
 
     Raises:
-        TraceError: they differ; the text says how much, where it began and why that is likely so.
+        TraceError: they differ; the text says by how much, where the difference begins and its likely cause.
     """
     try:
         flat = method.signature.leaves(args, kwargs)
-        method.check(flat)
+        method = method.holding(flat)
         found = method._run(flat)
     except InputError as error:
         raise TraceError(f"{name}: the traced graph does not run on these inputs: {error}") from error
@@ -151,36 +181,12 @@ def _check(
         )
 
 
-class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
-    """Torch's own values of every node of an exported graph."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__(module)
-        self.seen: dict[str, Any] = {}
-
-    def run_node(self, n: Any) -> Any:
-        """Run a node and keep what it gave."""
-        found = self.seen[n.name] = super().run_node(n)
-        return found
-
-
 def _first_difference(method: Traced, flat: list[Any], tolerance: float) -> str:
     """Find the first node of the exported graph whose value differs."""
-    program = method.program
-    users = iter(copy.deepcopy(flat))
-    feeds = []
-    for spec in program.graph_signature.input_specs:
-        if spec.target is None:
-            feeds.append(next(users))
-        else:
-            held = program.state_dict.get(spec.target)
-            feeds.append(held if held is not None else program.constants[spec.target])
-    watch = _NodeValues(program.graph_module)
-    with torch.no_grad():
-        watch.run(*feeds)
+    program, seen = method.program, node_values(method.program, flat)
     values = method.values_of(flat)
     for node in program.graph_module.graph.nodes:
-        want = watch.seen.get(node.name)
+        want = seen.get(node.name)
         if node.op != "call_function" or not isinstance(want, torch.Tensor):
             continue
         errors = [

@@ -1,4 +1,4 @@
-"""Functions and methods as torch modules, and arrays as torch tensors: what a trace is given, in the form of torch."""
+"""A trace's arguments in torch's form: functions and methods as modules, arrays as tensors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,68 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..base.errors import UsageError
 from ..tensors import Tensor
+from .script import Scripted, is_script
 
-__all__ = ["as_module", "as_torch", "owner_of"]
+__all__ = ["ModuleAttributes", "as_module", "as_torch", "is_torch_program", "owner_of"]
+
+_READ = frozenset(
+    [
+        "state_dict",
+        "parameters",
+        "named_parameters",
+        "buffers",
+        "named_buffers",
+        "children",
+        "named_children",
+        "modules",
+        "named_modules",
+        "get_parameter",
+        "get_buffer",
+        "get_submodule",
+        "training",
+    ]
+)
+_SAME = frozenset(["eval", "train", "cpu", "float", "requires_grad_", "zero_grad", "to"])
+"""Methods of a module that change nothing of what a trace computes."""
+_FIXED = frozenset(["half", "double", "bfloat16", "cuda", "xpu", "to_empty", "type", "load_state_dict"])
+
+
+class ModuleAttributes:
+    """What a trace has of its module: submodules, parameters, buffers, and the methods that tell of them."""
+
+    original: Any
+
+    def __getattr__(self, name: str) -> Any:
+        owner = self.__dict__.get("original")
+        if not isinstance(owner, torch.nn.Module):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name in _READ or any(name in own for own in (owner._parameters, owner._buffers, owner._modules)):
+            return getattr(owner, name)
+        if name in _SAME or name in _FIXED:
+            return lambda *args, **kwargs: self._moved(owner, name, args, kwargs)
+        raise AttributeError(
+            f"the trace of {type(owner).__name__} has no attribute {name!r}: neither a traced method nor a submodule, "
+            "parameter or buffer"
+        )
+
+    def _moved(self, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Do what leaves the trace as it is, such as `eval`, to the module.
+
+        Raises:
+            UsageError: the graph, whose weights are constants, would not follow.
+        """
+        kinds = {p.dtype for p in owner.parameters()}
+        wanted = [*args, *kwargs.values()] if name == "to" else []
+        other = any(isinstance(v, torch.dtype) and kinds - {v} for v in wanted)
+        away = any(isinstance(v, (str, torch.device)) and torch.device(v).type != "cpu" for v in wanted)
+        if name in _FIXED or other or away or (name == "float" and kinds - {torch.float32}):
+            raise UsageError(
+                f"{name}() does not change a trace, whose weights are constants: change the module and trace it anew"
+            )
+        getattr(owner, name)(*args, **kwargs)
+        return self
 
 
 class _Function(torch.nn.Module):  # type: ignore[misc]
@@ -40,15 +99,31 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
         return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
 
 
+def is_torch_program(value: Any) -> bool:
+    """Whether a value is what torch makes of a module: a script, or an exported program."""
+    return is_script(value) or isinstance(value, torch.export.ExportedProgram)
+
+
 def owner_of(function: Any) -> Any:
     """Return the module of a method, or the value itself."""
     return getattr(function, "__self__", function)
 
 
 def as_module(function: Any) -> Any:
-    """Wrap a method or function as a module; a module stays."""
+    """Return a module, or a method, function or script as one.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if is_script(function):
+        return Scripted(function)
     if isinstance(function, torch.nn.Module):
         return function
+    if not callable(function):
+        raise UsageError(
+            "what torch traces is a module, a method of one, a script, an exported program or a function, found "
+            f"{type(function).__name__} {function!r:.60}"
+        )
     if getattr(function, "__name__", "") == "forward" and isinstance(owner_of(function), torch.nn.Module):
         return owner_of(function)
     return _Function(function)

@@ -1,7 +1,7 @@
-"""A trace held against torch where sizes may differ: at the example's sizes, at others, and at 1.
+"""Comparison of a trace with torch where sizes may differ: at the example's sizes, at others, and at 1.
 
-A rule that asks whether a size is 1 (a squeeze, a branch, a mean of one) answers for the example. Where torch gives
-something else at 1, the trace takes no 1 there, in calls and in dumps.
+A rule that tests whether a size is 1 (a squeeze, a branch, a mean of one) is decided by the example. Where torch gives
+another result at 1, the trace refuses 1 there, in calls and in dumps.
 """
 
 from __future__ import annotations
@@ -26,23 +26,33 @@ __all__ = [
     "never_one",
     "open_sizes",
     "refuse_one",
+    "runs_at",
 ]
 
 _LIMITS = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
 _LIMIT = 1e-3
-"""The error from which on a result is not torch's, of all dtypes but those of `_LIMITS`."""
+"""The error above which a result differs from torch's, for all dtypes but those of `_LIMITS`."""
 
 
 def draws_numbers(program: Any) -> bool:
-    """Tell whether a program draws random numbers, so that no two runs agree."""
-    seeded = torch.Tag.nondeterministic_seeded
-    return any(
-        isinstance(n.target, torch._ops.OpOverload) and seeded in n.target.tags for n in program.graph.nodes
-    )
+    """Whether a program draws random numbers, so that no two runs agree."""
+    return any(isinstance(n.target, torch._ops.OpOverload) and _draws(n) for n in program.graph.nodes)
+
+
+def _draws(node: Any) -> bool:
+    """Whether a call draws random numbers; dropout outside of training does not."""
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    schema = node.target._schema
+    given = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    given |= dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
+    rate = given.get("p", given.get("dropout_p", given.get("dropout")))
+    trained = given.get("train", given.get("training", True))
+    return not (trained is False or rate == 0)
 
 
 class Trace(Protocol):
-    """A traced torch module, as far as it is compared with torch."""
+    """The part of a traced torch module that is compared with torch."""
 
     signature: Signature
     _example: list[Any]
@@ -80,7 +90,7 @@ def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
             if n != value.shape[axis]:
                 value = value.index_select(axis, torch.arange(n) % max(value.shape[axis], 1))
         if value.is_floating_point() and value.numel() and bool((value == value.flatten()[0]).all()):
-            # Of zeros alone, or ones, many functions are the same.
+            # Many functions agree on all zeros or all ones.
             value = value + torch.linspace(0.25, 0.75, value.numel()).reshape(value.shape).to(value.dtype)
         found.append(value)
     return found
@@ -105,8 +115,20 @@ def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
     try:
         return differing_outputs(traced, traced._run(flat), truth)
     except (InputError, EngineError):
-        # Nothing is wrong in silence there.
+        # The graph refuses these sizes, so nothing is silently wrong.
         return {}
+
+
+def runs_at(traced: Trace, sizes: Mapping[Any, int]) -> bool:
+    """Whether both torch and the graph run at some sizes, and agree there."""
+    found = _at(traced, sizes)
+    if found is None or found:
+        return False
+    try:
+        traced._run(_resized(traced, sizes))
+    except (InputError, EngineError):
+        return False
+    return True
 
 
 def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:
@@ -139,7 +161,7 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
     """Refuse a size of 1 in the arguments of a call.
 
     Raises:
-        InputError: there is one where it may not be.
+        InputError: a size is 1 that may not be.
     """
     for name, value, fake in traced.signature.inputs(flat):
         for axis in _axes(fake, symbols):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import os
@@ -24,7 +23,7 @@ from ..graph.params import Host2DeviceCopy
 from ..testcase import EXPECT, Bundle, FileValue, Testcase
 from ..verify.pack.capture import MAXERR, embed
 from .complex import parts
-from .exporting import quiet, writes
+from .exporting import callable_of, quiet
 from .signature import Signature
 from .traced import Traced
 from .values import of_numpy
@@ -32,15 +31,14 @@ from .values import of_numpy
 __all__ = [
     "ProgramFile",
     "arguments",
-    "callable_of",
-    "changes_buffers",
     "load_program",
+    "recorded_cases",
     "run_program",
     "save",
 ]
 
 _PLACE, _FORMAT = "loadrun/", 1
-"""Not below ``extra/``: what stands there is text to torch."""
+"""Not below ``extra/``: torch reads files there as text."""
 
 
 @dataclass(eq=False)
@@ -147,20 +145,6 @@ def own_values(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str,
     return {**found, **{n + EXPECT: v for n, v in got.items()}}
 
 
-def callable_of(program: Any) -> Callable[..., Any]:
-    """Return a module that runs a program, with buffers of its own if a run changes them."""
-    with quiet():
-        found: Callable[..., Any] = program.module()
-        return copy.deepcopy(found) if changes_buffers(program) else found
-
-
-def changes_buffers(program: Any) -> bool:
-    """Tell whether a run of a program may change what the next one reads."""
-    kinds = torch.export.graph_signature.OutputKind
-    listed = any(s.kind == kinds.BUFFER_MUTATION for s in program.graph_signature.output_specs)
-    return listed or (bool(program.graph_signature.buffers) and writes(program))
-
-
 def run_program(
     module: Callable[..., Any], signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Array]:
@@ -260,6 +244,24 @@ def _recorded(file: Any) -> tuple[list[dict[str, Array]], dict[str, float]] | No
             return cases, {str(n): float(x) for n, x in about["maxerr"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise FormatError(f"the testcases in it are damaged: {type(e).__name__}: {e}") from e
+
+
+def recorded_cases(path: Any) -> tuple[Any, list[Mapping[str, Array]] | None]:
+    """Read the program of a .pt2 file, and the inputs and expected values that were saved with it, if there are any.
+
+    Raises:
+        FormatError: it is no such file.
+    """
+    name = os.fspath(path)
+    try:
+        with quiet():
+            program = torch.export.load(name)
+        kept = _recorded(name)
+    except LoadRunError:
+        raise
+    except Exception as e:
+        raise FormatError(f"torch cannot read the program: {str(e)[:300]}", path=name) from e
+    return program, None if kept is None else [*kept[0]]
 
 
 def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle:

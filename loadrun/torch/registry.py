@@ -1,4 +1,4 @@
-"""Which lowering stands for which operator of torch's exported graphs."""
+"""The registry of lowerings for operators of torch's exported graphs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class OperatorLowering:
 
     Attributes:
         function: takes the `FxCall` and the operator's arguments, with tensors in place of torch's.
-        family: the file or the folder that it stands in, or "yours" for one that a user registered.
+        family: its file or folder, or "yours" for one that a user registered.
     """
 
     function: Callable[..., Any]
@@ -71,14 +71,14 @@ _HOMES = [f"{__package__}.lower.{family}" for family in FAMILIES]
 _TABLE: Registry[str, OperatorLowering] = Registry("lowering of torch", _HOMES)
 _COMPLEX: Registry[str, OperatorLowering] = Registry("lowering of torch on complex numbers", _HOMES)
 _YOURS: dict[tuple[str, bool], OperatorLowering] = {}
-"""What users registered, which goes before loadrun's own."""
+"""Lowerings registered by users, which take precedence over loadrun's own."""
 
 
 def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
     """Register a lowering for operators by torch's names, overload included.
 
-    The function gets a `FxCall` (what is known of the node) and then the operator's own arguments; tensors among them
-    are loadrun's, sizes that follow the input are ints that remember where they come from. It computes with
+    The function gets a `FxCall` (the node's context) and then the operator's own arguments; tensors among them
+    are loadrun's, dynamic sizes are symbolic ints. It computes with
     `loadrun.build` or numpy and returns a tensor, or a tuple where the operator returns one. A lowering of a
     custom operator is registered in the same way.
 

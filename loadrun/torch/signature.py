@@ -1,7 +1,8 @@
-"""The signature of an exported program: a call as its caller has it, and as the lists of tensors of its graph."""
+"""The signature of an exported program: calls in the caller's form, and as the graph's lists of tensors."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.utils import _pytree as pytree
 from ..base.errors import InputError
 from ..graph.dtypes import Array
 from ..tensors import Tensor, TracedNumber
+from ..tensors.session import exact_arithmetic
 from .complex import Complex, of_parts, parts
 from .registry import UnsupportedCallError
 from .values import ndarray, of_numpy, ten
@@ -20,17 +22,19 @@ __all__ = ["Signature"]
 
 
 class Signature:
-    """Between nested arguments and results, as callers have them, and the graph's lists of tensors.
+    """Conversion between callers' nested arguments and results and the graph's lists of tensors.
 
     A leaf is a tensor or a number in nested arguments. Leaves that are not tensors are constants of the program; a
     complex one is two tensors of the graph.
 
     Args:
         program: what torch exported.
+        parameters: the parameters of the traced function, by which a call in another form is understood.
     """
 
-    def __init__(self, program: Any) -> None:
+    def __init__(self, program: Any, parameters: inspect.Signature | None = None) -> None:
         self.program = program
+        self.parameters = parameters
 
     def user_inputs(self) -> list[Any]:
         """Return the specifications of the caller's arguments, in order."""
@@ -44,16 +48,38 @@ class Signature:
             InputError: another structure than that of the traced call.
         """
         spec = self.program.call_spec.in_spec
-        names = spec.child(1).context if hasattr(spec, "child") else spec.children_specs[1].context
+        child = spec.child if hasattr(spec, "child") else spec.children_specs.__getitem__
+        count, names = child(0).num_children, child(1).context
+        args, kwargs = self._as_traced(tuple(args), kwargs, count, names)
         ordered = {k: kwargs[k] for k in names if k in kwargs}
         extra = [k for k in kwargs if k not in ordered]
-        found, given = pytree.tree_flatten((tuple(args), ordered))
+        found, given = pytree.tree_flatten((args, ordered))
         if extra or given != spec:
             raise InputError(
-                f"the traced call had arguments of another structure: {spec}, found {given}"
+                f"the arguments differ in structure from those of the traced call: expected {spec}, found {given}"
                 + (f" and {', '.join(extra)}" if extra else "")
             )
         return found
+
+    def _as_traced(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], count: int, names: Sequence[str]
+    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        """Arguments by place and by name as the traced call had them, where they can be given so."""
+        if self.parameters is None or (len(args) == count and set(kwargs) == set(names)):
+            return args, kwargs
+        try:
+            bound = self.parameters.bind(*args, **kwargs)
+        except TypeError:
+            return args, kwargs
+        passed = set(bound.arguments)
+        bound.apply_defaults()
+        given = {**bound.arguments}
+        kinds = {p.kind for p in self.parameters.parameters.values()}
+        if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+            return args, kwargs
+        places, rest = list(given)[:count], list(given)[count:]
+        left = {n: given[n] for n in rest if n in names or n in passed}
+        return tuple(given[n] for n in places), left
 
     def numbers(self) -> dict[str, Any]:
         """Return the arguments that are not tensors, with their values when the module was traced."""
@@ -92,7 +118,9 @@ class Signature:
             if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
                 _check_tensor(name, value, fake)
                 try:
-                    found += [Tensor(ndarray(part), name=key) for key, part in parts(name, value)]
+                    with exact_arithmetic(wide=True):
+                        arrays = [(key, ndarray(part)) for key, part in parts(name, value)]
+                        found += [Tensor(a, a.dtype, name=key) for key, a in arrays]
                 except UnsupportedCallError as error:
                     raise InputError(f"argument {name!r}: {error}") from error
             elif isinstance(fake, torch.SymInt):
@@ -100,7 +128,7 @@ class Signature:
             elif hasattr(spec.arg, "value") and value != spec.arg.value:
                 raise InputError(
                     f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
-                    "what is not a tensor is a constant of the graph; trace anew"
+                    "what is not a tensor is a constant of the graph; trace again"
                 )
         return found
 
@@ -167,7 +195,7 @@ class Signature:
             InputError: another dtype, or another size where it is fixed.
         """
         for key, value, fake in self.inputs(flat):
-            if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
+            if isinstance(fake, torch.Tensor):
                 _check_tensor(key, value, fake)
 
 
@@ -184,7 +212,11 @@ def _label(path: Sequence[Any]) -> str:
     return f"output_{found}" if found[0].isdigit() else found
 
 
-def _check_tensor(name: str, value: torch.Tensor, fake: torch.Tensor) -> None:
+def _check_tensor(name: str, value: Any, fake: torch.Tensor) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise InputError(
+            f"argument {name!r} is a tensor of {fake.dtype}, found {type(value).__name__} {value!r:.40}"
+        )
     if value.dtype != fake.dtype:
         raise InputError(
             f"argument {name!r} is {value.dtype}, but it was {fake.dtype} when the module was traced"

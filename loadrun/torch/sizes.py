@@ -195,7 +195,7 @@ def computed(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute the result of a call on sizes.
 
     Raises:
-        UnsupportedCallError: it does not take a size that follows the input.
+        UnsupportedCallError: it does not take a symbolic size.
     """
     if target is operator.getitem:
         return args[0][args[1]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import threading
 import warnings
@@ -10,49 +9,62 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..base.errors import EngineError, InputError, TraceError, TraceWarning
+from ..base.errors import InputError, TraceError, TraceWarning, UnsupportedError
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
-from ..testcase import EXPECT, Bundle, Testcase
+from ..tensors.session import exact_arithmetic
+from ..testcase import Bundle
 from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
 from ..tracing.evaluate import Evaluator
-from ..tracing.naming import input_names
 from ..tracing.options import TraceOptions
 from ..tracing.traced import Traced as Recording
 from ..verify.pack.capture import Recorder
-from .complex import of_parts, parts
-from .exporting import export, functional, name_of_target, quiet, refusal, submodules, unsupported
+from .complex import of_parts
+from .exporting import (
+    callable_of,
+    export,
+    functional,
+    name_of_target,
+    quiet,
+    refusal,
+    submodules,
+    unsupported,
+)
 from .interpret import Interpreter
-from .modules import as_module, as_torch, owner_of
+from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
+from .modules import ModuleAttributes, as_module, as_torch, owner_of
 from .other_sizes import at_another_size, differing_outputs, draws_numbers, guarded, never_one, refuse_one
 from .registry import DATA_SIZED, UnsupportedCallError
 from .signature import Signature
-from .values import ndarray, of_numpy
+from .truth import TorchRecorder, outputs_of
 
 __all__ = ["Traced"]
 
 
-class Traced(Dumps):
+class Traced(ModuleAttributes, Dumps):
     """A traced torch module: calls run its graph, `dump` writes it.
 
     Args:
-        module: a module, a method of one, or a function of torch tensors.
+        module: a module, a method of one, a script, an exported program, or a function of torch tensors.
         dynamic_shapes: which sizes may differ in later calls, see `loadrun.torch.trace`.
         opt_level: how far the graph is simplified, see `loadrun.tracing.trace`.
-        program: what torch exported of the module before, with its dynamic shapes.
+        program: an earlier export of the module, with its dynamic shapes.
         check: whether a graph that differs from torch is refused; False only warns, None does neither.
+        selection: which nodes of the program are left out of the graph, to stand beside it in an ONNX model.
 
     Attributes:
+        left_out: these nodes, by name.
+        weights: path and value of the parameters that are inputs of the graph, by the program's names for them.
         module: what is traced.
         program: torch's exported program, once it is traced.
         signature: its arguments and results.
         notes: what is not as in torch: narrowed dtypes, buffers that the module changes.
+        others: traces of the same for sizes for which this one does not hold.
         differences: the largest error between torch's outputs and the reference engine's, by output name; of the
             traced example, and of all testcases of the latest `dump`.
     """
@@ -65,7 +77,10 @@ class Traced(Dumps):
         *,
         program: Any = None,
         check: bool | None = True,
+        selection: Selection | None = None,
     ) -> None:
+        if isinstance(module, torch.export.ExportedProgram):
+            program, module = module, callable_of(module)
         self.module = module
         self._exported = program
         self._checks = check
@@ -75,9 +90,13 @@ class Traced(Dumps):
         self.signature: Any = None
         self.notes: list[str] = []
         self.differences: dict[str, float] = {}
+        self.others: list[Traced] = []
+        self.selection = selection
+        self.left_out: dict[str, Any] = {}
+        self.weights: dict[str, tuple[str, Any]] = {}
         self._dynamic = dynamic_shapes
         self.options = TraceOptions(
-            symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level
+            symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level, exact=True
         )
         self._inner: Any = None
         self._example: list[Any] = []
@@ -89,7 +108,7 @@ class Traced(Dumps):
         self._interpreter: Any = None
         self._lock = threading.RLock()
 
-    # What dumps look at
+    # For dumps
 
     @property
     def recording(self) -> Any:
@@ -98,12 +117,12 @@ class Traced(Dumps):
 
     @property
     def outputs(self) -> Any:
-        """What the recorded function returned; None before the first call."""
+        """The results of the recorded function; None before the first call."""
         return None if self._inner is None else self._inner.outputs
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """What torch computes: the module itself."""
+        """The code to compare with: the module itself."""
         return self.module
 
     @property
@@ -134,7 +153,7 @@ class Traced(Dumps):
         return super().dump(file, **{"keep_param_name": True, **options})
 
     def _truth(self, model: Bundle) -> Recorder:
-        return _TorchRecorder(model, self)
+        return TorchRecorder(model, self)
 
     # Calls
 
@@ -152,30 +171,77 @@ class Traced(Dumps):
             if self.program is None:
                 return self.record(args, kwargs)
             flat = self.signature.leaves(args, kwargs)
+            held = self.holding(flat)
+            return held.signature.rebuilt(held._run(flat))
+
+    def holding(self, flat: Sequence[Any]) -> Traced:
+        """Return the trace that takes these arguments: this one, or one of `others`.
+
+        Raises:
+            InputError: none does.
+        """
+        try:
             self.check(flat)
-            return self.signature.rebuilt(self._run(flat))
+        except InputError:
+            for other in self.others:
+                if other.holds(flat):
+                    return other
+            raise
+        return self
+
+    def holds(self, flat: Sequence[Any]) -> bool:
+        """Whether the trace takes these arguments."""
+        try:
+            self.check(flat)
+        except InputError:
+            return False
+        return True
+
+    @property
+    def code(self) -> str:
+        """What torch exported, as Python code; empty before the first call."""
+        return "" if self.program is None else str(self.program.graph_module.code)
+
+    def save(self, file: Any, **options: Any) -> Any:
+        """Write the graph as a .mge file, which `dump` does as well."""
+        return self.dump(file, **options)
 
     def record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Export and record the module on an example, and compare what the reference engine gives with torch's.
 
         Returns:
-            what the graph computes for the example.
+            the graph's results for the example.
         """
         module = as_module(self.module)
+        args, kwargs = _distinct((args, dict(kwargs)))
         with torch.no_grad():
             if self._exported is not None:
                 with quiet():
-                    program = functional(self._exported)
+                    program = functional(self._exported, self.selection)
             else:
                 shapes = _every_size(module, args, kwargs) if self._dynamic is True else self._dynamic
-                program = export(module, args, kwargs, shapes, follow_one=self._dynamic is True)
-        problems = unsupported(program)
+                if callable(shapes):
+                    shapes = shapes(module, args, kwargs)
+                program = export(
+                    module,
+                    args,
+                    kwargs,
+                    shapes,
+                    follow_one=self._dynamic is not None,
+                    selection=self.selection,
+                )
+        nodes = [n for n in program.graph_module.graph.nodes if n.op == "call_function"]
+        self.left_out = {n.name: n for n in nodes if self.selection is not None and self.selection.chosen(n)}
+        self.weights = weights_of(program) if self.selection is not None and self.selection.weights else {}
+        problems = unsupported(program, self.left_out)
         if problems:
             raise refusal(module, problems)
         self.program = program
-        self.signature = Signature(program)
+        self.signature = Signature(program, _parameters(module))
         try:
             outputs = self._recorded(module, args, kwargs)
+            if self._left_out_besides(nodes):
+                outputs = self._recorded(module, args, kwargs)
         except BaseException:
             self.program = self._inner = None
             raise
@@ -189,6 +255,14 @@ class Traced(Dumps):
             self.program = self._inner = None
             raise
         return self.signature.rebuilt(outputs)
+
+    def _left_out_besides(self, nodes: Sequence[Any]) -> bool:
+        """Leave out the nodes whose operators turn out to have no counterpart; whether there are any."""
+        refused = self.selection.refused if self.selection is not None else lambda types: False
+        types = self._interpreter.types
+        more = {n.name: n for n in nodes if refused(types.get(n.name, ()))}
+        self.left_out |= more
+        return bool(more)
 
     def _hold(
         self,
@@ -213,7 +287,7 @@ class Traced(Dumps):
         if not errors:
             self._never_one = never_one(self)
         if self._never_one:
-            # Recorded anew, with inputs that refuse a 1.
+            # Record again, with inputs that refuse a 1.
             self._recorded(module, args, kwargs)
 
     def _report(self, errors: Mapping[str, float], where: str) -> None:
@@ -221,11 +295,11 @@ class Traced(Dumps):
             return
         worst = ", ".join(f"{n} ({e:.3g})" for n, e in [*errors.items()][:3])
         text = (
-            f"the graph does not give what torch gives for {where}: {worst}, the error of MegEngine's measure; "
+            f"the graph differs from torch for {where}: {worst}, the error of MegEngine's measure; "
             f"{'; '.join(self.notes) or 'an operator may be lowered wrongly'}"
         )
         if self._checks:
-            raise TraceError(f"{text}; check=False takes it nevertheless")
+            raise TraceError(f"{text}; check=False accepts it anyway")
         warnings.warn(text, TraceWarning, stacklevel=6)
 
     def check(self, flat: Sequence[Any]) -> None:
@@ -246,12 +320,23 @@ class Traced(Dumps):
         except AssertionError as error:
             raise InputError(
                 f"the traced module does not hold for these sizes: {str(error).strip()[:300]}\n  when torch exported "
-                "it, the code took this for granted (a size as a number in Python, or a dynamic axis of size 1)"
+                "it, the code assumed fixed sizes (a size as a number in Python, or a dynamic axis of size 1)"
             ) from error
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
-        found = self._inner(*self.signature.feeds(flat))
-        return [x.numpy() for x in (found.values() if self._by_key else found)]
+        found = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
+        values = [x.numpy() for x in (found.values() if self._by_key else found)]
+        return values[: len(self._keys)]
+
+    def _results(self, flat: Sequence[Any]) -> list[Tensor]:
+        """Return what torch gives for the nodes that are left out, under the names of the graph's inputs."""
+        if not self.left_out:
+            return []
+        return results_of(self.left_out, node_values(self.program, flat))
+
+    def weight_feeds(self) -> list[Tensor]:
+        """Return the weights that are inputs of the graph."""
+        return named_tensors((path, value) for path, value in self.weights.values())
 
     def values_of(self, flat: Sequence[Any]) -> dict[str, Array]:
         """Map the exported graph's nodes, by name, to their recorded values for the leaves of a call's arguments."""
@@ -266,32 +351,44 @@ class Traced(Dumps):
         }
 
     def _recorded(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        interpreter = self._interpreter = Interpreter(self.program, module)
+        interpreter = self._interpreter = Interpreter(self.program, module, self.left_out)
         self._keys = self.signature.output_names()
 
-        self._by_key = isinstance(self.signature.nested(range(len(self.signature.user_outputs()))), dict)
+        several = isinstance(self.signature.nested(range(len(self.signature.user_outputs()))), dict)
+        self._by_key = several or bool(self.left_out)
 
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
-            given = {
-                name: guarded(of_parts(fake, waiting), fake, self._never_one)
-                for name, fake in self.signature.graph_inputs()
-            }
-            found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
-            return dict(zip(self._keys, found, strict=True)) if self._by_key else tuple(found)
+            with exact_arithmetic(wide=True):
+                given = {
+                    name: guarded(of_parts(fake, waiting), fake, self._never_one)
+                    for name, fake in self.signature.graph_inputs()
+                }
+                given |= given_results(self.left_out, waiting)
+                given |= {name: next(waiting) for name in self.weights}
+                found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
+            named = dict(zip(self._keys, found, strict=True))
+            named |= {key: v for n in self.left_out for key, v in zip(*interpreter.read_by(n), strict=True)}
+            return named if self._by_key else tuple(found)
 
         self._symbolic = any(_is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
         self._inner = Recording(function, replace(self.options, symbolic_shape=self._symbolic))
         try:
             return self._run(self.signature.leaves(args, kwargs))
+        except UnsupportedError:
+            failed = [n for n in interpreter.failed if n not in self.left_out]
+            if self.selection is None or not self.selection.fallback or not failed:
+                raise
+            self.left_out |= {n.name: n for n in self.program.graph_module.graph.nodes if n.name in failed}
+            return self._recorded(module, args, kwargs)
         except UnsupportedCallError as error:
             raise TraceError(str(error)) from error
 
-    # What torch computes
+    # Results of torch
 
     def truth(self, flat: Sequence[Any]) -> list[Array]:
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
-        return _outputs_of(self, flat)
+        return outputs_of(self, flat)
 
     def compare(self, found: Sequence[Array], truth: Sequence[Array]) -> None:
         """Keep the largest error of every output."""
@@ -310,13 +407,10 @@ class Traced(Dumps):
                 wide.setdefault(fake.dtype, []).append(spec.target or spec.arg.name)
         for dtype, names in wide.items():
             self.notes.append(f"{str(dtype)[6:]} is {_NARROWED[dtype]} in the graph: {', '.join(names)}")
-        lossy = [d for d in wide if d not in (torch.int64, torch.complex64)]
-        if lossy:
-            warnings.warn(
-                f"{', '.join(str(d)[6:] for d in lossy)} is computed as float32, so that results differ by rounding",
-                TraceWarning,
-                stacklevel=5,
-            )
+        coarse = ", ".join(self._interpreter.coarse)
+        if coarse:
+            self.notes.append(f"computed in float32 although it gives float64: {coarse}")
+            warnings.warn(f"float64 is computed in float32 by {coarse}", TraceWarning, stacklevel=5)
         kinds = torch.export.graph_signature.OutputKind
         changed = [
             s.target for s in self.program.graph_signature.output_specs if s.kind == kinds.BUFFER_MUTATION
@@ -334,12 +428,30 @@ class Traced(Dumps):
 
 
 _NARROWED = {
-    torch.int64: "int32",
-    torch.float64: "float32",
-    torch.bfloat16: "float32",
+    torch.bfloat16: "float32, rounded to bfloat16 after each operator",
     torch.complex64: "two tensors of float32",
-    torch.complex128: "two tensors of float32",
+    torch.complex128: "two tensors of float64",
 }
+
+
+def _distinct(values: Any) -> Any:
+    """Arguments of which none is another: torch takes one tensor for one argument, however often it stands there."""
+    seen: set[int] = set()
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.clone()
+
+    return pytree.tree_map(own, values)
+
+
+def _parameters(module: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(module.forward)
+    except ValueError:
+        return None
 
 
 def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -368,92 +480,3 @@ def _is_dynamic(node: Any) -> bool:
 
     known = node.op != "call_function" or name_of_target(node.target) not in DATA_SIZED
     return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
-
-
-# What torch computes
-
-
-def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
-    """Return torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.
-
-    Raises:
-        EngineError: the module failed, or returned another structure than when it was traced.
-    """
-    function = traced.module
-    given = [copy.deepcopy(v) for v in flat]
-    if any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs):
-        # A call that changes buffers must not show in the next one.
-        with quiet():
-            owner = copy.deepcopy(traced.original)
-        function = owner if function is traced.original else getattr(owner, function.__name__)
-    args, kwargs = pytree.tree_unflatten(given, traced.program.call_spec.in_spec)
-    try:
-        with torch.no_grad(), quiet():
-            outputs = function(*args, **kwargs)
-    except Exception as error:
-        raise EngineError(f"torch: {type(error).__name__}: {str(error).strip()[:300]}") from error
-    leaves, spec = pytree.tree_flatten(outputs)
-    if len(leaves) != len(traced.signature.user_outputs()):
-        raise EngineError(
-            f"torch returned {spec}, but {traced.program.call_spec.out_spec} when it was traced"
-        )
-    found = []
-    for leaf, held in zip(leaves, traced.signature.user_outputs(), strict=True):
-        if hasattr(held.arg, "value"):
-            continue
-        try:
-            value = leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
-            found += [ndarray(part) for _, part in parts("", value)]
-        except UnsupportedCallError as error:
-            raise EngineError(f"torch's result: {error}") from error
-    return found
-
-
-class _TorchRecorder(Recorder):
-    """Captures testcases whose expected values are torch's, and keeps how far the reference engine is off."""
-
-    def __init__(self, model: Bundle, traced: Traced) -> None:
-        super().__init__(model)
-        self.traced = traced
-        self.provenance["engine"] = "torch"
-        self.provenance["torch"] = str(torch.__version__)
-        self.names = input_names(traced.recording, traced._names)
-
-    def capture(self, inputs: Mapping[str, Array]) -> Testcase:
-        """Run the module, and the model beside it."""
-        flat = self._arguments(inputs)
-        self.traced.check(flat)
-        case = super().capture(inputs)
-        truth = self.traced.truth(flat)
-        arrays = dict(case.arrays)
-        errors: dict[str, float] = {}
-        for (key, name), value in zip(self._outputs(), truth, strict=True):
-            held = arrays[name + EXPECT]
-            stored = np.asarray(value).astype(held.dtype).reshape(value.shape or (1,))
-            errors[name] = error_between(stored, held)
-            self.traced.differences[key] = max(errors[name], self.traced.differences.get(key, 0.0))
-            arrays[name + EXPECT] = stored
-        about = {**case.provenance, "reference_error": {k: float(f"{v:.3g}") for k, v in errors.items()}}
-        return Testcase(arrays, case.dtypes, about)
-
-    def _outputs(self) -> list[tuple[str, str]]:
-        """Pair the output names of the trace with those of the model."""
-        return list(zip(self.traced._keys, self.bundle.outputs, strict=True))
-
-    def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:
-        """Build the leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
-        places = {key: f"arg_{i}" for i, key in enumerate(self.traced.signature.input_names())}
-        flat = []
-        for name, example, fake in self.traced.signature.inputs(self.traced._example):
-            keys = parts(name, example)
-            given = [inputs.get(self.names.get(places.get(key, ""), "")) for key, _ in keys]
-            found = [v if g is None else _like(g, v) for g, (_, v) in zip(given, keys, strict=True)]
-            flat.append(torch.complex(*found).to(fake.dtype) if len(found) == 2 else found[0])
-        return flat
-
-
-def _like(value: Array, example: Any) -> Any:
-    """Convert an input of the graph to the type that the module takes there."""
-    if not isinstance(example, torch.Tensor):
-        return int(value.reshape(-1)[0])
-    return of_numpy(value.reshape(()) if example.ndim == 0 else value, example.dtype)

@@ -1,4 +1,4 @@
-"""Values of torch as loadrun's: dtypes narrowed, tensors shared, and what lowerings compute with."""
+"""Conversion of torch's values to loadrun's: dtypes, shared tensors, operands of lowerings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from ..arrays.array import Array
 from ..build import emit as e
 from ..graph.dtypes import Array as NDArray
-from ..graph.dtypes import plain
+from ..graph.dtypes import array_dtype, plain
 from ..tensors import Tensor, TracedNumber, const
 from ..tensors.access import dtype_of, from_stored, recorded, set_name, snapshot
 from ..tensors.dtypes import graph_dtype
@@ -19,12 +19,14 @@ from .registry import UnsupportedCallError
 __all__ = ["INT_MAX", "arr", "constant", "narrow", "ndarray", "of_numpy", "plain_number", "ten"]
 
 INT_MAX = 2**31 - 1
-_NARROW = {
-    torch.float64: "float32",
+_HELD = {
+    torch.float64: "float64",
     torch.bfloat16: "float32",
     torch.float32: "float32",
     torch.float16: "float16",
-    torch.int64: "int32",
+    torch.int64: "int64",
+    torch.uint64: "uint64",
+    torch.uint32: "uint32",
     torch.int32: "int32",
     torch.int16: "int16",
     torch.int8: "int8",
@@ -35,36 +37,32 @@ _NARROW = {
     torch.quint8: "float32",
     torch.qint32: "float32",
     # A complex tensor is two tensors: its real and its imaginary part.
-    torch.complex128: "float32",
+    torch.complex128: "float64",
     torch.complex64: "float32",
     torch.complex32: "float16",
 }
 
 
 def narrow(dtype: torch.dtype) -> np.dtype[Any]:
-    """Return the graph's dtype for one of torch; for a complex one, that of both parts.
+    """Return the dtype in which the graph computes one of torch; of a complex one, that of both parts.
 
     Raises:
-        UnsupportedCallError: there is none (8-bit floats, unsigned integers of more than 8 bits).
+        UnsupportedCallError: there is none (8-bit floats, uint16).
 
     >>> import torch
-    >>> narrow(torch.int64), narrow(torch.float64)
-    (dtype('int32'), dtype('float32'))
+    >>> narrow(torch.int64), narrow(torch.bfloat16)
+    (dtype('int64'), dtype('float32'))
     """
-    found = _NARROW.get(dtype)
+    found = _HELD.get(dtype)
     if found is None:
         raise UnsupportedCallError(
-            f"{dtype} has no operators in MegEngine; compute in float32, float16, int32, int16, int8, uint8 or bool"
+            f"{dtype} has no operators in a graph; compute in float32, int64, int32, int16, int8, uint8 or bool"
         )
     return np.dtype(found)
 
 
 def ndarray(x: torch.Tensor) -> NDArray:
-    """Copy the values of a torch tensor to an ndarray of the graph's dtype.
-
-    Raises:
-        UnsupportedCallError: an integer does not fit the narrower dtype.
-    """
+    """Copy the values of a torch tensor to an ndarray of the graph's dtype."""
     want = narrow(x.dtype)
     x = x.detach().cpu().resolve_conj().resolve_neg()
     if x.layout is not torch.strided:
@@ -72,12 +70,6 @@ def ndarray(x: torch.Tensor) -> NDArray:
     if x.dtype is torch.bfloat16:
         x = x.float()
     found: NDArray = x.contiguous().numpy()
-    if found.dtype.kind == "i" and found.dtype.itemsize > want.itemsize and found.size:
-        low, high = int(found.min()), int(found.max())
-        if low < -INT_MAX - 1 or high > INT_MAX:
-            raise UnsupportedCallError(
-                f"integers from {low} to {high} do not fit int32, the largest integers of MegEngine"
-            )
     with np.errstate(all="ignore"):
         return np.array(found, want, order="C")
 
@@ -86,7 +78,7 @@ def constant(x: torch.Tensor, name: str = "") -> Tensor:
     """Turn a torch tensor into a constant of the graph."""
     value = ndarray(x)
     scalar = value.ndim == 0
-    found = from_stored(value.reshape(1) if scalar else value, graph_dtype(value.dtype), scalar, const=True)
+    found = from_stored(value.reshape(1) if scalar else value, array_dtype(value), scalar, const=True)
     set_name(found, name)
     return found
 
@@ -100,14 +92,12 @@ def plain_number(value: Any) -> Any:
     """Convert a Python number to one that the graph can hold.
 
     Raises:
-        UnsupportedCallError: an integer beyond int32, or a complex number.
+        UnsupportedCallError: an integer beyond 64 bits, or a complex number.
     """
     if isinstance(value, complex):
         raise UnsupportedCallError("complex numbers have no operators in MegEngine")
-    if type(value) is int and not -INT_MAX - 1 <= value <= INT_MAX:
-        raise UnsupportedCallError(
-            f"the integer {value} does not fit int32, the largest integers of MegEngine"
-        )
+    if type(value) is int and not -(2**63) <= value < 2**64:
+        raise UnsupportedCallError(f"the integer {value} has more than 64 bits")
     return value
 
 
@@ -123,7 +113,8 @@ def ten(value: Any, dtype: Any = None) -> Tensor:
             return found if dtype is None else _cast(found, dtype)
     value = plain_number(value)
     if dtype is None:
-        dtype = "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"
+        whole = "int32" if isinstance(value, int) and -INT_MAX - 1 <= value <= INT_MAX else "int64"
+        dtype = "bool" if isinstance(value, bool) else whole if isinstance(value, int) else "float32"
     kind = np.dtype(dtype)
     with np.errstate(all="ignore"):
         return const(np.asarray(value).astype(kind), kind)

@@ -176,7 +176,7 @@ class Slot:
 
 
 def slotted(given: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with slots in the places of their tensors, which are not kept."""
+    """Return the arguments with slots in place of their tensors, which are not kept."""
 
     def slot(leaf: Any) -> Any:
         if not isinstance(leaf, Argument):

@@ -55,7 +55,7 @@ __all__ = ["called", "execute", "record", "replay"]
 
 
 def _arguments(session: TraceRecorder | ReplaySession, given: CallArguments) -> dict[int, Tensor]:
-    """The tensors that stand for a call's arguments inside the function."""
+    """Make the tensors that stand for a call's arguments inside the function."""
     inside = {}
     for a in given.tensors:
         inside[id(a)] = made = session.argument(a.name, a.tensor)
@@ -86,13 +86,13 @@ def called(function: Callable[..., Any], given: CallArguments, inside: Mapping[i
 
 
 def _raised(e: Exception) -> Place:
-    """The innermost line of Python code that an exception came from."""
+    """Return the innermost line of Python code that an exception came from."""
     last = traceback.extract_tb(e.__traceback__)[-1]
     return last.filename, last.lineno or 0
 
 
 def _settled(leaf: Any) -> Any:
-    """An output as it is when the function returns: sizes are values of the graph, views have read their base."""
+    """Settle an output when the function returns: sizes become values of the graph, views read their base."""
     if isinstance(leaf, (GeneratorType, CoroutineType, AsyncGeneratorType)):
         if isinstance(leaf, CoroutineType):
             leaf.close()
@@ -123,6 +123,7 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
         alone=options.fixed or options.without_host,
     )
     recording = recorder.recording
+    recording.graph.exact = options.exact
     inside = _arguments(recorder, given)
     try:
         with use(recorder):

@@ -117,7 +117,7 @@ def _call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> An
 
 
 def arrays_of(outputs: Any) -> list[tuple[tuple[Any, ...], Array]]:
-    """The arrays that a function returned, with their places."""
+    """Return the arrays that a function returned, with their places."""
     return [
         (p, x.numpy() if isinstance(x, Tensor) else np.asarray(x))
         for p, x in leaves(outputs)

@@ -183,7 +183,7 @@ def run(
 
 
 def _failing(recording: Recording, feeds: Mapping[str, Array]) -> RecordedOpr | None:
-    """The first recorded operator that cannot be computed; the compiled graph may have others in their place."""
+    """Find the first recorded operator that cannot be computed; the compiled graph may have others in their place."""
     evaluator = fed(recording, feeds)
     for entry in recording.entries:
         try:

@@ -52,13 +52,13 @@ class Dumps(ABC):
         """What the first call returned, as variables of the recording; None before it."""
 
     def _truth(self, model: Bundle) -> Recorder:
-        """Captures testcases of a model; ground truth is what the recorded graph computes."""
+        """Capture testcases of a model; ground truth is what the recorded graph computes."""
         return Recorder(model)
 
     def _checked(
         self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
     ) -> Recorder:
-        """Captures testcases as `_truth` does and, where there is a Python function, runs it beside the graph.
+        """Capture testcases as `_truth` does and, where there is a Python function, run it beside the graph.
 
         Args:
             model: the model.
@@ -116,7 +116,7 @@ class Dumps(ABC):
             var = known.get(recording.args[old].id)
             if var is not None:
                 var.name = var.owner.tensors[0].name = new
-        graph = make_loadable(as_made(graph, self.options.opt_level))
+        graph = make_loadable(as_made(graph, 0 if graph.exact else self.options.opt_level))
         name_outputs(graph, names)
         make_names_unique(graph)
         graph.has_middle_tensors = True

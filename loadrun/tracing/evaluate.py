@@ -8,13 +8,16 @@ from ..engines.program import execute, make_step
 from ..graph import Opr, Var
 from ..graph.dtypes import Array
 from ..ops.budget import pay_operator, unlimited
+from ..ops.catalog import types
 from ..ops.control import Branches
 from ..ops.numeric.parallel import blas_serial
+from ..ops.op import Trait
 from ..tensors.apply import generator
 
 __all__ = ["Evaluator"]
 
 _NO_BRANCHES = Branches()
+_RANDOM = types(Trait.RANDOM)
 
 
 class Evaluator:
@@ -33,13 +36,15 @@ class Evaluator:
         if found is not None:
             return found
         steps = [make_step(o, (), _NO_BRANCHES) for o in self._missing(var)]
+        # numpy.random is a package of its own, which takes time to import.
+        rng = generator() if any(s.call.opr.type in _RANDOM for s in steps) else None
         with np.errstate(all="ignore"), blas_serial():
             if unlimited():
-                execute(steps, self.values, generator())
+                execute(steps, self.values, rng)
             for step in () if unlimited() else steps:
                 opr, arrays = step.call.opr, [self.values[v] for v in step.needs]
                 pay_operator(opr, step.call.inputs, step.call.outputs, arrays)
-                execute([step], self.values, generator())
+                execute([step], self.values, rng)
         return self.values[var.id]
 
     def _missing(self, var: Var) -> list[Opr]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..base.errors import FormatError, InputError, TraceError, UsageError
+from ..base.errors import FormatError, InputError, TraceError, UsageError, UsageTypeError
 from ..base.files import contents, replacing
 from ..dump import load
 from ..dump.options import DumpResult
 from ..engines.reference import ReferenceEngine
-from ..graph import Var
+from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..tensors.value import Tensor
 from .checking import check_method, fresh
@@ -85,8 +85,29 @@ class TracedModule:
         for name in ("forward", "__call__"):
             if name in self.methods:
                 return self.methods[name](*args, **kwargs)
-        raise TypeError(
+        raise UsageTypeError(
             f"neither forward nor __call__ was traced; traced methods are {', '.join(self.methods)}"
+        )
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of ``forward``, or of the only method; its text lists the operators."""
+        found: Graph = getattr(self, self._main()).graph()
+        return found
+
+    @property
+    def code(self) -> str:
+        """The operators of ``forward``, or of the only method, as text."""
+        return str(self.graph)
+
+    def _main(self) -> str:
+        for name in ("forward", "__call__"):
+            if name in self.methods:
+                return name
+        if len(self.methods) == 1:
+            return next(iter(self.methods))
+        raise UsageError(
+            f"name the method, such as .{next(iter(self.methods))}: traced are {', '.join(self.methods)}"
         )
 
     def dump(self, file: Any, method: str | None = None, **options: Any) -> DumpResult:
@@ -146,21 +167,32 @@ class TracedModule:
 def trace_module(
     mod: Any,
     inputs: Mapping[str, Any],
+    optimize: Any = None,
     check_trace: bool = True,
     check_inputs: Iterable[Mapping[str, Any]] | None = None,
     check_tolerance: float = 1e-5,
     strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = None,
     example_inputs_is_kwarg: bool = False,
+    _store_inputs: bool = True,
     *,
     opt_level: int = 2,
 ) -> TracedModule:
     """Trace methods of an object on example inputs, and check that the graphs compute what Python does.
 
+    The parameters are those of ``torch.jit.trace_module`` in its order; `optimize` and those that begin with an
+    underscore make no difference here.
+
     Args:
-        mod: any object whose methods compute with numpy, MegEngine's functions or modules; or a torch module.
-        inputs: example inputs by method name: a tensor or ndarray, or a tuple of arguments.
+        mod: any object whose methods compute with numpy, MegEngine's functions or modules; or a torch module or
+            script, whose submodules, parameters and buffers the result has as well.
+        inputs: example inputs by method name: a tensor or ndarray, or a tuple or list of arguments.
+        optimize: ignored, as in torch.
         check_trace: run the original and the graph on the example and on `check_inputs`, and compare.
-        check_inputs: further inputs of the same form, for instance of other batch sizes.
+        check_inputs: further inputs of the same form, for instance of other batch sizes; a torch module is traced
+            anew for sizes for which the first trace does not hold.
         check_tolerance: the largest error ``|a - b| / max(1, min(|a|, |b|))`` that counts as equal.
         strict: refuse lists and dicts as outputs, which callers may change; tuples and tensors pass.
         example_inputs_is_kwarg: the inputs of a method are a dict of keyword arguments.
@@ -187,6 +219,7 @@ def trace_module(
             'inputs maps method names to example inputs, such as {"forward": x}, found '
             f"{type(inputs).__name__} {inputs!r:.60}"
         )
+    check_inputs = checked_inputs(check_inputs, inputs, check_tolerance)
     if is_torch_callable(mod):
         traced: TracedModule = traced_torch_module(
             mod,
@@ -213,10 +246,8 @@ def trace_module(
         _check_outputs(name, outputs, strict)
         methods[name] = method
     if check_trace:
-        for given in (inputs, *(check_inputs or ())):
+        for given in (inputs, *check_inputs):
             for name, example in given.items():
-                if name not in methods:
-                    raise UsageError(f"check_inputs names {name!r}, which is not traced")
                 args, kwargs = _call_form(name, example, example_inputs_is_kwarg)
                 check_method(mod, name, methods[name], args, kwargs, check_tolerance)
     return TracedModule(mod, methods)
@@ -229,7 +260,34 @@ def _call_form(name: str, example: Any, by_keyword: bool) -> tuple[tuple[Any, ..
                 f"example_inputs_is_kwarg: the inputs of {name!r} are a dict, found {type(example).__name__}"
             )
         return (), dict(example)
-    return (tuple(example) if isinstance(example, tuple) else (example,)), {}
+    return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
+
+
+def checked_inputs(given: Any, inputs: Mapping[str, Any], tolerance: float) -> Iterator[Mapping[str, Any]]:
+    """Return `check_inputs`, which may make one after the other, as dicts that name traced methods.
+
+    Raises:
+        UsageError: it is something else, or the tolerance is no number from 0 on.
+    """
+    if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < float("inf"):
+        raise UsageError(f"check_tolerance is a number from 0 on, found {tolerance!r}")
+    if isinstance(given, Mapping):
+        given = [given]
+    if given is not None and not isinstance(given, Iterable):
+        raise UsageError(f"check_inputs is a list of dicts as inputs is one, found {type(given).__name__}")
+    return _cases(given or (), inputs)
+
+
+def _cases(given: Iterable[Any], inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for case in given:
+        if not isinstance(case, Mapping):
+            raise UsageError(
+                f"check_inputs is a list of dicts as inputs is one, found {type(case).__name__} in it"
+            )
+        for name in case:
+            if name not in inputs:
+                raise UsageError(f"check_inputs names {name!r}, which is not traced")
+        yield case
 
 
 def _check_outputs(name: str, outputs: Any, strict: bool) -> None:

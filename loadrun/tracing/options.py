@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
-from .config import GraphOptimizationConfig
+if TYPE_CHECKING:
+    from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
+    from .config import GraphOptimizationConfig
 
 __all__ = ["Mode", "TraceOptions"]
 
@@ -19,6 +20,7 @@ class TraceOptions:
     """What `trace` was told; its docstring says what each option means.
 
     Attributes:
+        exact: operators are computed as their definitions say, see `loadrun.graph.Graph`.
         live: tensors from outside are asked for their value in every call without Python code, and by every dump.
 
     Raises:
@@ -40,6 +42,7 @@ class TraceOptions:
     without_host: bool = False
     imperative: bool = False
     live: bool = False
+    exact: bool = False
 
     def __post_init__(self) -> None:
         if self.opt_level not in (0, 1, 2, 3):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..base.errors import EngineError, TraceError
-from ..graph import StoredTensor, Var
-from ..graph.dtypes import Array, DType
+from ..graph import Opr, StoredTensor, Var
+from ..graph.dtypes import Array, DType, plain
 from ..graph.params import Host2DeviceCopy, Record
 from ..ops.infer import follow, infer_dtypes
 from ..ops.registry import Shape, implementation
@@ -34,7 +34,15 @@ from .recording import Capture, RecordedInput, RecordedOpr, Recording, constant,
 from .session import RunningTrace
 from .watching import FreezeWarnings
 
-__all__ = ["TraceRecorder"]
+__all__ = ["TraceRecorder", "loses_float64"]
+
+
+def loses_float64(oprs: Iterable[Opr]) -> bool:
+    """Tell whether some of the operators round float64 numbers to float32."""
+    wide, narrow = plain("Float64"), plain("Float32")
+    return any(
+        o.type == "TypeCvtV2" and o.inputs[0].dtype == wide and o.outputs[0].dtype == narrow for o in oprs
+    )
 
 
 class TraceRecorder(RunningTrace):

@@ -27,7 +27,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 def rebuilt(
     value: Any, change: Callable[[Any], Any], whole: tuple[type, Callable[[Any], Any]] | None = None
 ) -> Any:
-    """The structure with every leaf changed, and values of the type `whole[0]` changed as a whole by `whole[1]`.
+    """Return the structure with every leaf changed, and values of type `whole[0]` changed as a whole by `whole[1]`.
 
     >>> rebuilt({"a": (1, [2])}, lambda x: -x)
     {'a': (-1, [-2])}

@@ -2,53 +2,104 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..base.registry import resolve
+from .structure import leaves
 
-__all__ = ["is_torch_call", "is_torch_callable", "traced_torch", "traced_torch_module"]
+__all__ = ["is_torch_call", "is_torch_callable", "is_torch_source", "traced_torch", "traced_torch_module"]
 
 
 def is_torch_callable(value: Any) -> bool:
-    """Whether a value is a torch module or a method of one; False where nothing has imported torch.
+    """Whether a value is a torch module, a method of one, a script or an exported program.
+
+    False where nothing has imported torch.
 
     >>> is_torch_callable(print)
     False
     """
-    kind = getattr(getattr(sys.modules.get("torch"), "nn", None), "Module", None)
-    return kind is not None and isinstance(getattr(value, "__self__", value), kind)
+    torch = sys.modules.get("torch")
+    kind = getattr(getattr(torch, "nn", None), "Module", None)
+    if kind is None:
+        return False
+    owner = getattr(value, "__self__", value)
+    if isinstance(owner, kind):
+        return True
+    of_torch = type(value).__module__.partition(".")[0] == "torch"
+    return of_torch and bool(resolve("loadrun.torch.modules:is_torch_program")(value))
 
 
 def is_torch_call(args: tuple[Any, ...]) -> bool:
-    """Whether positional arguments of `trace` are a torch module, or a function and torch tensors as its example."""
+    """Tell whether arguments of `trace` are a torch module, or a function and torch tensors as its example."""
     if len(args) == 1:
         return is_torch_callable(args[0])
     kind = getattr(sys.modules.get("torch"), "Tensor", None)
-    examples = args[1] if len(args) > 1 and isinstance(args[1], tuple) else args[1:]
+    examples = args[1] if len(args) > 1 and isinstance(args[1], (tuple, list)) else args[1:]
     return kind is not None and (is_torch_callable(args[0]) or any(isinstance(x, kind) for x in examples))
+
+
+def is_torch_source(value: Any, examples: Iterable[Any]) -> bool:
+    """Whether a value is exported by `loadrun.torch`: what torch calls, a trace of it, a .pt2 file, or a function.
+
+    Args:
+        value: what is to be exported.
+        examples: the example arguments; torch tensors among them say that a function is one of torch tensors.
+    """
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value).endswith(".pt2")
+    if is_torch_callable(value):
+        return True
+    torch = sys.modules.get("torch")
+    if torch is None or not callable(value):
+        return False
+    if type(value).__module__ == "loadrun.torch.traced":
+        return True
+    return any(isinstance(leaf, torch.Tensor) for _, leaf in leaves([*examples]))
 
 
 def traced_torch(
     module: Callable[..., Any],
     example_inputs: Any = None,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Iterable[Any] | None = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = None,
+    example_kwarg_inputs: Mapping[str, Any] | None = None,
+    _store_inputs: bool = True,
     *,
+    example_inputs_is_kwarg: bool = False,
     symbolic_shape: bool = True,
     opt_level: int = 2,
     **options: Any,
 ) -> Any:
-    """`trace` of a torch module: `loadrun.torch.trace` with sizes that may differ.
+    """`trace` of a torch module: `loadrun.torch.trace` with sizes that may differ, by `torch.jit.trace`'s parameters.
 
     Args:
-        module: the module, or a method of one.
-        example_inputs: what `torch.jit.trace` takes: a tensor, or a tuple of arguments; None: the first call decides.
+        module: the module, a method of one, a script, or an exported program.
+        example_inputs: a tensor, or a tuple or list of arguments; None: the first call decides.
+        optimize: ignored, as in torch, and so are the parameters that begin with an underscore.
+        check_trace, check_inputs, check_tolerance, strict: as in `trace_module`.
+        example_kwarg_inputs: example arguments by name, instead of `example_inputs`.
+        example_inputs_is_kwarg: whether `example_inputs` and `check_inputs` are arguments by name.
         symbolic_shape: whether sizes are values of the graph.
         opt_level: how far the graph is simplified.
-        options: those of `trace` that make no difference here, and those of `torch.jit.trace` that `trace_module` has.
+        options: those of `trace` that make no difference here.
     """
+    by_keyword = example_inputs_is_kwarg or example_kwarg_inputs is not None
     return resolve("loadrun.torch.methods:traced_method")(
-        module, example_inputs, symbolic_shape, opt_level, options
+        module,
+        example_inputs if example_kwarg_inputs is None else example_kwarg_inputs,
+        (check_trace, check_inputs, check_tolerance, strict, by_keyword),
+        symbolic_shape,
+        opt_level,
+        options,
     )
 
 

@@ -155,7 +155,7 @@ class Traced(Dumps):
     def _checked(
         self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
     ) -> Recorder:
-        """Captures testcases of a model and runs the Python function beside it."""
+        """Capture testcases of a model and run the Python function beside it."""
         return CheckedRecorder(model, self, names, maxerr)
 
     def get_profile(self) -> dict[str, Any]:

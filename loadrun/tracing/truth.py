@@ -63,7 +63,7 @@ class CheckedRecorder(Recorder):
         return case
 
     def _difference(self, case: Testcase) -> str | None:
-        """What the function gives otherwise than the graph; None for nothing."""
+        """Say where the function's results differ from the graph's; None where they do not."""
         compiled = self.traced.compiled
         assert compiled is not None
         if compiled.call is None:
@@ -85,7 +85,7 @@ class CheckedRecorder(Recorder):
         return None
 
     def _called(self, args: Any, kwargs: Any) -> list[tuple[tuple[Any, ...], Array]]:
-        """What the function returns for ndarrays or, where it needs loadrun's arrays, for such."""
+        """Call the function with ndarrays or, where it needs loadrun's arrays, with those."""
         with np.errstate(all="ignore"):
             try:
                 return arrays_of(self.traced.__wrapped__(*fresh(args), **fresh(kwargs)))
@@ -94,12 +94,12 @@ class CheckedRecorder(Recorder):
                 return arrays_of(self.traced.__wrapped__(*given[0], **given[1]))
 
     def _limit(self, name: str, got: Array) -> float:
-        """The tolerance of an output, no less than what rounding does in its dtype."""
+        """Return the tolerance of an output, no less than the rounding error of its dtype."""
         least = 16 * float(np.finfo(got.dtype).eps) if got.dtype.kind == "f" else 0.0
         return max(float(self.maxerr.get(name, self.maxerr.get("", 1e-4))), least)
 
     def _explained(self, name: str, error: float, limit: float, wide: bool, args: Any, kwargs: Any) -> str:
-        """How much an output differs and why that is likely so; `wide`: the function gives it in 64 bits."""
+        """Say how much an output differs and the likely reason; `wide`: the function gives it in 64 bits."""
         said = (
             f"{name!r} differs by {error:.3g} (tolerance {limit:g}) between the Python function and the graph"
         )

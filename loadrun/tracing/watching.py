@@ -35,7 +35,7 @@ class GlobalDraws:
             self._last = 0
 
     def again(self) -> bool:
-        """Whether they were drawn since the last question; False where that cannot be told."""
+        """Tell whether they were drawn since the last call; False where that cannot be told."""
         if self._position is None:
             return False
         before, self._last = self._last, self._position.value
@@ -61,7 +61,7 @@ class FreezeWarnings:
         self._said: set[tuple[Place, str]] = set()
 
     def became(self, kind: str) -> None:
-        """A value that depends on the inputs became a Python number of a kind."""
+        """Take note that a value that depends on the inputs became a Python number of a kind."""
         if self._wanted:
             self._warn(
                 f"a Python {kind}",
@@ -71,7 +71,7 @@ class FreezeWarnings:
             )
 
     def operator(self) -> None:
-        """An operator was recorded."""
+        """Take note that an operator was recorded."""
         if self._draws is not None and self._draws.again():
             self._warn(
                 "random numbers",

@@ -41,6 +41,7 @@ class FileArguments:
         dump_format: "FBS_V2" (default) or "FBS".
         model_version: version number of FBS_V2 files.
         compat_older_version: "8.14" for that release's header and operator ids.
+        narrow: write int64 as int32 and float64 as float32 even where that changes values; see `DumpOptions`.
 
     >>> FileArguments(keep_opr_name=True).file.dump_format
     'FBS_V2'
@@ -56,6 +57,7 @@ class FileArguments:
     dump_format: str | None = None
     model_version: int = 2
     compat_older_version: str | None = None
+    narrow: bool = False
 
     @property
     def file(self) -> DumpOptions:

@@ -138,7 +138,11 @@ def _result(
     return Result(index, tuple(outs), Verdict.of_outputs(outs), seconds)
 
 
-def _caller(function: Any, inputs: list[str], outputs: list[str]) -> _Call:
+def _caller(
+    function: Any,  # noqa: ANN401 - a session, a module, or anything that can be called
+    inputs: list[str],
+    outputs: list[str],
+) -> _Call:
     """Make what calls a function with inputs by name, and gives its outputs by name."""
     if not callable(function) and hasattr(function, "run") and hasattr(function, "get_inputs"):
         named = {v.name for v in function.get_inputs()}
@@ -166,11 +170,11 @@ def _caller(function: Any, inputs: list[str], outputs: list[str]) -> _Call:
     return call
 
 
-def _applied(function: Any, names: list[str], values: list[Any], keywords: bool) -> Any:
+def _applied(function: Callable[..., object], names: list[str], values: list[Any], keywords: bool) -> object:
     return function(**dict(zip(names, values, strict=True))) if keywords else function(*values)
 
 
-def _keywords(function: Any, names: list[str]) -> bool:
+def _keywords(function: Callable[..., object], names: list[str]) -> bool:
     """Tell whether every input is the name of a parameter."""
     try:
         parameters = inspect.signature(function).parameters
@@ -179,7 +183,7 @@ def _keywords(function: Any, names: list[str]) -> bool:
     return all(n in parameters and parameters[n].kind is not inspect.Parameter.POSITIONAL_ONLY for n in names)
 
 
-def _by_output_name(values: Any, outputs: list[str]) -> dict[str, Array]:
+def _by_output_name(values: object, outputs: list[str]) -> dict[str, Array]:
     """Return a function's results by output name."""
     if isinstance(values, Mapping):
         return {str(n): _array(v) for n, v in values.items()}
@@ -190,7 +194,7 @@ def _by_output_name(values: Any, outputs: list[str]) -> dict[str, Array]:
     return {n: _array(v) for n, v in zip(outputs, values, strict=True)}
 
 
-def _array(value: Any) -> Array:
+def _array(value: object) -> Array:
     """Convert a value to an array of a dtype that a graph has: 64 bits become 32 where that keeps integers."""
     value = value.detach().cpu() if hasattr(value, "detach") else value
     array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,90 +20,301 @@ from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..compare.results import Result, Verdict
 from ..dump import load_all
 from ..engines import Choice
-from ..graph import Graph, Opr, StoredTensor
-from ..graph.dtypes import Array, DType, encode
+from ..graph import Graph
+from ..graph.dtypes import Array
 from ..inputs.feeds import ModelOptions
-from ..passes.checks import Origins
-from ..passes.copies import subgraph
 from ..runner import Runner
-from ..testcase import EXPECT, Bundle, Testcase
+from ..testcase import Bundle, Testcase
+from .audit_findings import Walk, equal_testcases, lifeless_inputs, saturated_outputs
+from .audit_mutants import CASE_KINDS, ELEMENT, EXPECTED, Weight, case_mutants, drawn, mutant, weights
 
-__all__ = ["Audit", "AuditOptions", "Score", "audit", "audit_files"]
+__all__ = ["NO_CHECK", "Audit", "AuditOptions", "FileAudit", "Score", "audit", "audit_files"]
 
-_FEW = 2
-"""Testcases that a mutant is tried on."""
+NO_CHECK = "no check"
+"""The reason of an output of which nothing is expected."""
+_MOST_CASES = 16
+"""Testcases that mutants are tried on; of more, as many at equal distances."""
+_Z = 1.959964
+"""Deviations from the mean of a normal distribution between which 95 % of it lie."""
+Counts = dict[str, int]
+T = TypeVar("T")
 
 
 @dataclass
 class Score:
-    """How an output's check did.
+    """How the check of an output, or those of a file together, did.
 
     Attributes:
-        output: name of the output.
-        caught: mutants that changed the output and failed, by what was done.
-        passed: those that changed the output by more than rounding does and passed all the same.
+        output: name of the output, empty for the file.
+        caught: mutants that failed, by what was changed.
+        passed: those that changed the output and passed all the same.
+        unmoved: those that changed nothing although they should have: weights that no testcase reaches, testcases that
+            repeat another.
         reason: why the check compared nothing in the first place.
+        elements: how many weight elements there are to draw from.
     """
 
     output: str
-    caught: dict[str, int] = field(default_factory=dict)
-    passed: dict[str, int] = field(default_factory=dict)
+    caught: Counts = field(default_factory=dict)
+    passed: Counts = field(default_factory=dict)
+    unmoved: Counts = field(default_factory=dict)
     reason: str | None = None
+    elements: int = 0
 
     @property
     def mutants(self) -> int:
-        """How many mutants changed the output."""
-        return sum(self.caught.values()) + sum(self.passed.values())
+        """How many mutants there were."""
+        return sum(sum(found.values()) for found in (self.caught, self.passed, self.unmoved))
 
     @property
     def value(self) -> float | None:
-        """The share of them that was caught, None where none changed the output."""
-        return sum(self.caught.values()) / self.mutants if self.mutants else None
+        """The share of wrong weight elements that is caught, times that of testcase mutants; None without mutants.
+
+        None for a file, too, where there was no time for its weights.
+        """
+        if not self.output and self.elements and not self.caught_of((ELEMENT,))[1]:
+            return None
+        shares = [self.caught_of(kinds) for kinds in ((ELEMENT,), CASE_KINDS)]
+        counted = [caught / drawn for caught, drawn in shares if drawn]
+        return math.prod(counted) if counted else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where the score lies with 95 % confidence, since weight elements are a sample (Wilson's interval)."""
+        caught, count = self.caught_of((ELEMENT,))
+        value = self.value
+        if value is None or not count or count >= self.elements:
+            return None if value is None else (value, value)
+        right, cases = self.caught_of(CASE_KINDS)
+        low, high = _wilson(caught, count)
+        rest = right / cases if cases else 1.0
+        return low * rest, high * rest
+
+    def caught_of(self, kinds: Sequence[str]) -> tuple[int, int]:
+        """Count the mutants of some kinds that were caught, and all of them."""
+        caught = sum(self.caught.get(k, 0) for k in kinds)
+        return caught, caught + sum(found.get(k, 0) for found in (self.passed, self.unmoved) for k in kinds)
+
+    def add(self, kind: str, outcome: bool | None) -> None:
+        """Count a mutant: caught or not, None where it changed nothing."""
+        counts = self.unmoved if outcome is None else self.caught if outcome else self.passed
+        counts[kind] = counts.get(kind, 0) + 1
+
+
+def _wilson(caught: int, count: int) -> tuple[float, float]:
+    """Return the interval of a share that was found in a sample.
+
+    >>> [round(x, 3) for x in _wilson(13, 60)]
+    [0.131, 0.336]
+    """
+    middle = (caught + _Z * _Z / 2) / (count + _Z * _Z)
+    half = _Z * math.sqrt(caught * (count - caught) / count + _Z * _Z / 4) / (count + _Z * _Z)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@dataclass
+class FileAudit:
+    """The audit of one dump.
+
+    Attributes:
+        scores: one for every output; those without check caught nothing.
+        whole: that of all checks together: a mutant is caught where one of them fails.
+        findings: what lowers the score, a sentence each.
+        testcases: how many testcases mutants were tried on.
+        cut: whether the time budget ended before all mutants were tried.
+    """
+
+    scores: list[Score] = field(default_factory=list)
+    whole: Score = field(default_factory=lambda: Score(""))
+    findings: list[str] = field(default_factory=list)
+    testcases: int = 0
+    cut: bool = False
 
 
 def audit(
-    bundle: Bundle, *, mutants: int = 20, seed: int = 0, engine: str | Choice = "reference"
-) -> list[Score]:
+    bundle: Bundle,
+    *,
+    mutants: int = 60,
+    seed: int = 0,
+    engine: str | Choice = "reference",
+    budget: float | None = None,
+) -> FileAudit:
     """Try mutants of a file on its own checks.
 
-    Weights are negated, set to zero and permuted, one stored tensor at a time; some numbers of inputs are moved by one;
-    inputs of two testcases of equal shapes change places, so that each meets the other's expected values. A mutant
-    counts for an output whose value it changes in more than the last bits.
+    Single elements of weights are made wrong, drawn from all elements alike; one that changes no output is missed as
+    much as one that passes. In single testcases an element of every expected value is made wrong, numbers of inputs are
+    moved by one, and the inputs of another testcase are fed.
 
     Args:
         bundle: a file with checks and testcases.
-        mutants: at most that many of each kind; which weights, is drawn.
+        mutants: how many weight elements, and testcases at most.
         seed: seed of the draw and of random operators.
         engine: name of the engine.
+        budget: seconds after which no further mutant is tried.
 
     Returns:
-        a score for every check.
+        the score of the file and of every output, and what lowers it.
 
     >>> import loadrun
-    >>> [(s.output, s.value) for s in audit(loadrun.load("fixtures/nets/mlp.mge"), mutants=3)]
-    [('out', 1.0)]
+    >>> found = audit(loadrun.load("fixtures/nets/mlp.mge"), mutants=9)
+    >>> [(s.output, s.value) for s in found.scores], found.whole.value
+    ([('out', 1.0)], 1.0)
     """
-    scores = {c.name: Score(c.name) for c in bundle.checks}
-    cases = [bundle.testcases[i] for i in range(min(_FEW, len(bundle.testcases)))]
-    if not scores or not cases:
-        return list(scores.values())
+    total = len(bundle.testcases)
+    places = np.linspace(0, total - 1, min(total, _MOST_CASES, max(1, mutants))).astype(int)
+    cases = [bundle.testcases[i] for i in places.tolist()] if total else []
+    if not bundle.checks or not cases:
+        return FileAudit()
     # A mutant is one graph: where a model has one for each set of sizes, it is run at those of the first testcase.
     bundle = bundle.for_data(cases[0].arrays)
     cases = [case for case in cases if bundle.for_data(case.arrays) is bundle]
     # The file itself, which some engines run, is no graph.
     bundle = replace(bundle, source=None, sized=None)
-    runner = Runner(bundle, engine, seed=seed)
-    truth = [runner.check(case) for case in cases]
-    for result in truth:
-        for out in result.outputs:
-            if out.verdict is not Verdict.PASS and out.name in scores:
-                scores[out.name].reason = out.reason or out.verdict.value
-    for what, graph in _models(bundle.graph, mutants, seed):
-        other = Runner(_with(bundle, graph), engine, seed=seed)
-        _note(scores, what, truth, cases, other.check)
-    for what, changed in _inputs(cases, seed):
-        _note(scores, what, truth, changed, runner.check)
-    return list(scores.values())
+    return _Trial(bundle, cases, engine, seed, budget).run(mutants)
+
+
+class _Trial:
+    """Runs mutants of one dump and counts what becomes of them."""
+
+    def __init__(
+        self, bundle: Bundle, cases: list[Testcase], engine: str | Choice, seed: int, budget: float | None
+    ) -> None:
+        self.bundle, self.cases, self.engine, self.seed = bundle, cases, engine, seed
+        self.started = time.monotonic()
+        self.budget = budget
+        self.runner = Runner(bundle, engine, seed=seed)
+        self.truth = [self.runner.check(case) for case in cases]
+        self.checked = {c.name for c in bundle.checks}
+        self.scores = {name: Score(name) for name in bundle.outputs}
+        self.found = FileAudit(list(self.scores.values()), testcases=len(cases))
+        for result in self.truth:
+            for out in result.outputs:
+                if out.name in self.scores and out.verdict is not Verdict.PASS:
+                    self.scores[out.name].reason = out.reason or (
+                        out.verdict.value if out.name in self.checked else NO_CHECK
+                    )
+
+    def run(self, mutants: int) -> FileAudit:
+        """Try all mutants, as far as time allows."""
+        rng = np.random.default_rng(self.seed)
+        tensors = weights(self.bundle)
+        for score in (*self.found.scores, self.found.whole):
+            score.elements = sum(w.size for w in tensors if not score.output or score.output in w.outputs)
+        # Half of the time is for the weights, whatever testcases take.
+        for changed in self._timely(case_mutants(self.cases, rng), 0.5):
+            self._testcase(changed.kind, changed.index, changed.case)
+        tried = []
+        for weight, element in self._timely(drawn(tensors, mutants, rng), 1.0):
+            graph = mutant(self.bundle.graph, weight, element)
+            if graph is not None:
+                tried.append((weight, element, self._weight(weight, graph)))
+        self._findings(tried)
+        return self.found
+
+    def _timely(self, items: Iterable[T], share: float) -> Iterator[T]:
+        """Pass on what there is time for."""
+        for item in items:
+            if self.budget is not None and time.monotonic() - self.started > share * self.budget:
+                self.found.cut = True
+                return
+            yield item
+
+    def _testcase(self, kind: str, index: int, case: Testcase | None) -> None:
+        """Try the mutant of a testcase on all outputs."""
+        if case is None:
+            for score in (*self.found.scores, self.found.whole):
+                score.add(kind, None)
+            return
+        changed = _changed(self.truth[index], self.runner, case)
+        if changed is None:
+            return
+        for name, (moved, failed) in changed.items():
+            if moved or kind == EXPECTED:
+                self.scores[name].add(kind, failed)
+        if kind == EXPECTED:
+            for _, failed in changed.values():
+                self.found.whole.add(kind, failed)
+        elif any(moved for moved, _ in changed.values()):
+            self.found.whole.add(kind, any(failed for _, failed in changed.values()))
+
+    def _weight(self, weight: Weight, graph: Graph) -> bool:
+        """Try a wrong weight on the testcases until every output that depends on it failed; tell if one changed."""
+        bundle = copy(self.bundle)
+        bundle.graph = graph
+        runner = Runner(bundle, self.engine, seed=self.seed)
+        ran = False
+        outcomes: dict[str, bool | None] = dict.fromkeys(weight.outputs)
+        for right, case in zip(self.truth, self.cases, strict=True):
+            changed = _changed(right, runner, case) or {}
+            ran |= bool(changed)
+            for name in weight.outputs & changed.keys():
+                moved, failed = changed[name]
+                if moved:
+                    outcomes[name] = outcomes[name] or failed
+            if all(outcomes[n] for n in weight.outputs & self.checked):
+                break
+        if not ran:
+            # It is no test of a check.
+            return True
+        for name, outcome in outcomes.items():
+            self.scores[name].add(ELEMENT, outcome)
+        known = [x for x in outcomes.values() if x is not None]
+        self.found.whole.add(ELEMENT, any(known) if known else None)
+        return bool(known)
+
+    def _findings(self, tried: list[tuple[Weight, int, bool]]) -> None:
+        """Say what lowers the scores, given the elements that were tried and whether they changed an output."""
+        found = self.found.findings
+        drawn_of = Counter(w.label for w, _, _ in tried)
+        silent = Counter(w.label for w, _, moved in tried if not moved)
+        found += [f"output {n!r} has no check" for n in self.scores if n not in self.checked]
+        found += [*equal_testcases(self.cases), *lifeless_inputs(self.cases)]
+        values: dict[str, list[Array]] = {n: [] for n in self.scores}
+        for result in self.truth:
+            for out in result.outputs:
+                if out.name in values and out.value is not None:
+                    values[out.name].append(out.value)
+        found += saturated_outputs(values)
+        found += [
+            f"{count} of {drawn_of[label]} elements drawn of {label} change no output in any testcase"
+            for label, count in silent.most_common()
+        ]
+        try:
+            walk = Walk(self.bundle, self._timely(self.cases, 1.0))
+        except LoadRunError:
+            # What only another engine runs has no values to look at.
+            return
+        found += walk.dead_channels()
+        outside = sum(walk.only_padding(w, element) for w, element, moved in tried if not moved)
+        if outside:
+            caught, count = self.found.whole.caught_of((ELEMENT,))
+            found.append(
+                f"{outside} of {count} elements drawn meet padding alone, which larger inputs would not leave so; of "
+                f"the others {caught} of {count - outside} are caught"
+            )
+
+
+def _changed(right: Result, runner: Runner, case: Testcase) -> dict[str, tuple[bool, bool]] | None:
+    """Run a mutant: of every output whether it is another one than before, and whether its check fails.
+
+    None for one that does not run at all, which is no test of a check.
+    """
+    try:
+        result = runner.check(case)
+    except LoadRunError:
+        return None
+    before = {o.name: o.value for o in right.outputs}
+    return {
+        o.name: (not _same(before[o.name], o.value), o.verdict is Verdict.FAIL)
+        for o in result.outputs
+        if o.name in before
+    }
+
+
+def _same(old: Array | None, new: Array | None) -> bool:
+    if old is None or new is None:
+        return old is new
+    return old.shape == new.shape and (np.array_equal(old, new) or old.tobytes() == new.tobytes())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +322,14 @@ class AuditOptions(ModelOptions):
     """Say how files are audited; the options of `ModelOptions` are among these.
 
     Attributes:
-        mutants: at most that many of each kind for a file.
+        mutants: how many weight elements of a file are made wrong.
+        budget: seconds after which no further mutant of a file is tried.
         seed: seed of the draw and of random operators.
         engine: what executes the models.
     """
 
-    mutants: int = 20
+    mutants: int = 60
+    budget: float = 60.0
     seed: int = 0
     engine: str | Choice = "reference"
 
@@ -122,23 +339,29 @@ class Audit:
     """The mutants that the checks of files caught, and those that they missed.
 
     Attributes:
-        scores: pairs of a file and the score of one of its checks.
+        files: pairs of a file and the audit of one of its dumps.
         failures: pairs of a file and why it could not be read or run.
     """
 
-    scores: list[tuple[str, Score]] = field(default_factory=list)
+    files: list[tuple[str, FileAudit]] = field(default_factory=list)
     failures: list[tuple[str, Failure]] = field(default_factory=list)
 
     @property
+    def scores(self) -> list[tuple[str, Score]]:
+        """List pairs of a file and the score of one of its outputs."""
+        return [(path, s) for path, found in self.files for s in found.scores]
+
+    @property
     def exit_code(self) -> int:
-        """Return the exit code of `loadrun audit`: 0 when every check passes and caught one mutant."""
+        """Return the exit code of `loadrun audit`: 0 when every check passes, caught a mutant, and no score is 0."""
         if self.failures:
             return max(f.code for _, f in self.failures)
-        reached = [s for _, s in self.scores if s.mutants]
-        if any(not s.caught for s in reached):
+        checked = [s for _, s in self.scores if s.reason != NO_CHECK]
+        if any(s.mutants and not s.caught for s in checked) or any(f.whole.value == 0 for _, f in self.files):
             return EXIT_FAIL
-        silent = any(s.reason is not None for _, s in self.scores)
-        return EXIT_PASS if reached and not silent else EXIT_NOT_COMPARED
+        silent = any(s.reason is not None for s in checked)
+        scored = any(s.mutants for s in checked) and all(f.whole.value is not None for _, f in self.files)
+        return EXIT_PASS if scored and not silent else EXIT_NOT_COMPARED
 
 
 def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions | None = None) -> Audit:
@@ -146,12 +369,12 @@ def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions |
 
     Args:
         files: names, patterns and folders.
-        options: how many mutants.
+        options: how many mutants, and how long.
 
     Raises:
         InputError: a file does not exist.
 
-    >>> found = audit_files(["fixtures/nets/mlp.mge"], AuditOptions(mutants=3))
+    >>> found = audit_files(["fixtures/nets/mlp.mge"], AuditOptions(mutants=9))
     >>> [(path, s.output, s.value) for path, s in found.scores], found.exit_code
     ([('fixtures/nets/mlp.mge', 'out', 1.0)], 0)
     """
@@ -159,141 +382,14 @@ def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions |
     for path in files_of([os.fspath(f) for f in files]):
         try:
             for bundle in load_all(path, **options.read):
-                how = {"mutants": max(1, options.mutants), "seed": options.seed}
-                found.scores += [(path, s) for s in audit(bundle, **how, engine=options.engine)]
+                done = audit(
+                    bundle,
+                    mutants=max(1, options.mutants),
+                    seed=options.seed,
+                    engine=options.engine,
+                    budget=options.budget,
+                )
+                found.files.append((path, done))
         except Exception as e:
             found.failures.append((path, failure(e)))
     return found
-
-
-def _note(
-    scores: Mapping[str, Score],
-    what: str,
-    truth: list[Result],
-    cases: list[Testcase],
-    check: Callable[[Testcase], Result],
-) -> None:
-    """Run a mutant and count it for the outputs that it changes."""
-    changed: dict[str, bool] = {}
-    for right, case in zip(truth, cases, strict=True):
-        try:
-            found = check(case)
-        except LoadRunError:
-            # A mutant that does not run at all is no test of a check.
-            continue
-        before = {o.name: o for o in right.outputs}
-        for out in found.outputs:
-            old = before.get(out.name)
-            if out.name in scores and old is not None and _differs(old.value, out.value):
-                changed[out.name] = changed.get(out.name, False) or out.verdict is Verdict.FAIL
-    for name, failed in changed.items():
-        counts = scores[name].caught if failed else scores[name].passed
-        counts[what] = counts.get(what, 0) + 1
-
-
-def _differs(old: Array | None, new: Array | None) -> bool:
-    """Tell whether a value is another one, by more than rounding."""
-    if old is None or new is None or old.shape != new.shape:
-        return old is not new
-    if old.dtype.kind not in "f":
-        return not np.array_equal(old, new)
-    with np.errstate(all="ignore"):
-        a, b = old.astype(np.float64), new.astype(np.float64)
-        near = np.abs(a - b) <= max(1e-5, 8 * np.finfo(old.dtype).eps) * np.maximum(
-            np.abs(a), np.abs(b)
-        ) + 1e-12 * np.nanmax(np.abs(a), initial=0)
-        return bool((~(near | (np.isnan(a) & np.isnan(b)) | (a == b))).any())
-
-
-def _models(graph: Graph, most: int, seed: int) -> Iterator[tuple[str, Graph]]:
-    """Yield copies of a graph with one stored tensor changed."""
-    rng = np.random.default_rng(seed)
-    places = [(opr, i) for opr in _model(graph) for i, t in enumerate(opr.tensors) if _is_weight(t)]
-    for what, change in _CHANGES.items():
-        order = rng.permutation(len(places))[:most]
-        for k in sorted(order.tolist()):
-            opr, i = places[k]
-            tensor = opr.tensors[i]
-            new = change(tensor.value(), tensor.dtype, rng)
-            if new is None:
-                continue
-            made, known = subgraph(graph, graph.outputs)
-            twin = known[opr.outputs[0].id].owner
-            twin.tensors[i] = copy(tensor)
-            twin.tensors[i].data = encode(new, tensor.dtype)
-            yield what, made
-
-
-def _model(graph: Graph) -> list[Opr]:
-    """List the operators with stored tensors that a model is made of, without what only computes errors."""
-    origins = Origins(graph)
-    used: set[int] = set()
-    for opr in graph.oprs:
-        if opr.type != "AssertEqual" and not any(id(v) in origins.expected for v in opr.inputs):
-            used.update(id(v) for v in opr.inputs)
-    return [o for o in graph.oprs if o.type != "Host2DeviceCopy" and any(id(v) in used for v in o.outputs)]
-
-
-def _is_weight(tensor: StoredTensor) -> bool:
-    """Tell whether a stored tensor is numbers that a model multiplies with, not a shape or an index."""
-    return (
-        tensor.data is not None
-        and (tensor.dtype.is_float or tensor.dtype.is_quantized)
-        and tensor.shape != ()
-    )
-
-
-def _negated(value: Array, dtype: DType, rng: np.random.Generator) -> Array | None:
-    wide = value.astype(np.float64)
-    new = 2 * float(dtype.zero_point) - wide if dtype.is_asymmetric else -wide
-    if value.dtype.kind in "iu":
-        new = np.clip(new, np.iinfo(value.dtype).min, np.iinfo(value.dtype).max)
-    return new.astype(value.dtype)
-
-
-def _zeroed(value: Array, dtype: DType, rng: np.random.Generator) -> Array | None:
-    return np.full_like(value, dtype.zero_point if dtype.is_asymmetric else 0)
-
-
-def _permuted(value: Array, dtype: DType, rng: np.random.Generator) -> Array | None:
-    return rng.permutation(value.reshape(-1)).reshape(value.shape) if value.size > 1 else None
-
-
-_CHANGES: dict[str, Callable[[Array, DType, np.random.Generator], Array | None]] = {
-    "weights negated": _negated,
-    "weights zero": _zeroed,
-    "weights permuted": _permuted,
-}
-
-
-def _with(bundle: Bundle, graph: Graph) -> Bundle:
-    made = copy(bundle)
-    made.graph = graph
-    return made
-
-
-def _inputs(cases: list[Testcase], seed: int) -> Iterator[tuple[str, list[Testcase]]]:
-    """Testcases with inputs moved by one, and with those of another testcase."""
-    rng = np.random.default_rng(seed)
-    for name in cases[0].inputs:
-        moved = []
-        for case in cases:
-            value = case.arrays[name]
-            # All of them moved alike is nothing to a softmax or a normalization.
-            some = rng.integers(0, 2, value.size).astype(bool)
-            some[:1], some[1:2] = True, False
-            some = some.reshape(value.shape)
-            new = value ^ some if value.dtype.kind == "b" else value + some.astype(value.dtype)
-            moved.append(Testcase({**case.arrays, name: new}, case.dtypes))
-        yield "inputs moved by one", moved
-    if len(cases) == 2:
-        first, second = cases
-        if {n: a.shape for n, a in first.arrays.items()} == {n: a.shape for n, a in second.arrays.items()}:
-            swapped = [
-                Testcase(
-                    {n: (a if n.endswith(EXPECT) else other.arrays[n]) for n, a in own.arrays.items()},
-                    own.dtypes,
-                )
-                for own, other in ((first, second), (second, first))
-            ]
-            yield "testcases swapped", swapped

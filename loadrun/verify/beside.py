@@ -133,7 +133,7 @@ class EngineComparison:
 
 
 def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Comparison]:
-    """How far outputs are from the first engine's."""
+    """Measure how far outputs are from the first engine's."""
     found: dict[str, Comparison] = {}
     for out in result.outputs:
         other = first.get(out.name)

@@ -80,7 +80,7 @@ def picture(expect: Array, get: Array) -> Picture:
 
 
 def _grid(plane: Array) -> tuple[Array, Array]:
-    """Where the cells of a map begin, along rows and columns."""
+    """Return where the cells of a map begin, along rows and columns."""
     starts = [
         np.unique(np.linspace(0, n, min(n, _CELLS), endpoint=False).astype(np.intp)) for n in plane.shape
     ]

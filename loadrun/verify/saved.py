@@ -58,7 +58,7 @@ class ResultWriter:
         self._zip.writestr(f"{self._file}/file.json", json.dumps(path))
 
     def add(self, result: Result) -> None:
-        """One result, with the values of its outputs."""
+        """Add a result, with the values of its outputs."""
         place = f"{self._file}/{self._count}"
         self._count += 1
         outputs = []
@@ -174,7 +174,7 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
                 raise KeyError("format")
             limit = max(1 << 20, os.path.getsize(name))
 
-            def text(entry: str) -> Any:
+            def text(entry: str) -> object:
                 if sizes[entry] > limit:
                     raise FormatError(f"{name}: {entry} would take {sizes[entry]} bytes")
                 return json.loads(archive.read(entry))

@@ -1,4 +1,5 @@
-"""Fuzzing what comes from outside: dumps, checkpoints, ONNX models, input files, expressions, specifications, lists.
+"""Fuzzing what comes from outside: dumps, checkpoints, ONNX models, input files, expressions, specifications, lists,
+command lines.
 
     python -m tests.attacks.fuzz [--seconds 60] [--seed 0] [--save DIR] [KIND ...]
 
@@ -42,6 +43,7 @@ from loadrun.inputs.lists import count_cases
 from loadrun.inputs.loading import load_cases
 from loadrun.inputs.transform import TransformExpression
 from tests.attacks.bending import bent, bent_message, words
+from tests.attacks.commands import command, take_command
 from tests.attacks.execute import run
 from tests.attacks.input_attacks import chunk, png
 from tests.attacks.mutate import Seed, examine
@@ -430,6 +432,7 @@ KINDS: dict[str, Kind] = {
     "specification": Kind(specification, take_specification, ".txt"),
     "onnx": Kind(onnx_model, take_onnx, ".onnx"),
     "list": Kind(list_file, take_list_file, ".txt"),
+    "command": Kind(command, take_command, ".json"),
 }
 
 
@@ -447,7 +450,7 @@ def judge(kind: str, data: bytes) -> str:
         end = "refused"
     except Exception as e:
         place = traceback.extract_tb(e.__traceback__)[-1]
-        return f"{type(e).__name__} at {Path(place.filename).name}:{place.lineno}: {str(e)[:200]}"
+        return f"{type(e).__name__} at {Path(place.filename).name}:{place.lineno}: {str(e)[:3000]}"
     seconds = time.process_time() - start
     return end if seconds < SLOW else f"{seconds:.1f} seconds"
 

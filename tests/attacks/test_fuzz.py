@@ -10,7 +10,7 @@ import pytest
 
 from tests.attacks.fuzz import KEPT, KINDS, fuzz, judge
 
-COUNT = {"dump": 150, "run": 60, "list": 60, "file": 200}
+COUNT = {"dump": 150, "run": 60, "list": 60, "file": 200, "command": 60}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -75,7 +75,6 @@ def test_an_option_of_several_beginnings_gets_no_hint(capsys: pytest.CaptureFixt
     "typed",
     [
         [MLP, "-q", "--json", str(FULL)],
-        [MLP, "-q", "--save-results", str(FULL)],
         ["pack", MLP, "-d", "#ones", "-o", str(FULL)],
         ["diff", MLP, "--json", str(FULL)],
     ],

@@ -1,10 +1,13 @@
-"""What a plain replay imports: modules that it does not use stay away, however many options and rooms there are."""
+"""What a plain replay imports: modules that it does not use stay away, however many options and packages there are."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
+import pytest
 from tabulate import tabulate
 
 import loadrun
@@ -78,3 +81,46 @@ def test_rows_are_those_of_tabulate() -> None:
     align = ["right" if h in ("testcase", "max error", "tolerance", "ms") else "left" for h in headers]
     want = tabulate(rows[2:], headers, tablefmt="simple", colalign=align, disable_numparse=True)
     assert Rows().block(results) == want
+
+
+COUNT = """
+import sys
+from loadrun.cli import main
+main([{file!r}, "--quiet"])
+print(*sorted(sys.modules))
+"""
+
+
+def assert_few_modules(file: str, most: int) -> None:
+    """Assert that at most so many modules of loadrun are imported for a file, and no needless ones of numpy."""
+    code = COUNT.format(file=file)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = ran.stdout.split()
+    assert len([m for m in modules if m.split(".")[0] == "loadrun"]) <= most
+    # numpy 1 imports these at once.
+    if int(np.__version__.split(".")[0]) >= 2:
+        assert not {"numpy.testing", "numpy.f2py", "numpy.ma"} & set(modules)
+
+
+def test_a_replay_imports_few_modules() -> None:
+    assert_few_modules(PLAIN, 111)
+
+
+def test_an_onnx_file_imports_the_families_that_it_needs(tmp_path: Path) -> None:
+    """A convolution, an activation and a product: no family of other operators, and none of numpy's functions."""
+    onnx = pytest.importorskip("onnx")
+    make, rng = onnx.helper, np.random.default_rng(0)
+    weights = {"w": (4, 3, 3, 3), "b": (4,), "m": (10, 144), "c": (10,)}
+    stored = [onnx.numpy_helper.from_array(rng.random(s, np.float32), n) for n, s in weights.items()]
+    nodes = [
+        make.make_node("Conv", ["x", "w", "b"], ["conv"]),
+        make.make_node("Relu", ["conv"], ["relu"]),
+        make.make_node("Flatten", ["relu"], ["flat"]),
+        make.make_node("Gemm", ["flat", "m", "c"], ["y"], transB=1),
+    ]
+    x = make.make_tensor_value_info("x", 1, [1, 3, 8, 8])
+    y = make.make_tensor_value_info("y", 1, [1, 10])
+    graph = make.make_graph(nodes, "small", [x], [y], stored)
+    opset = make.make_opsetid("", 17)
+    onnx.save(make.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "small.onnx")
+    assert_few_modules(str(tmp_path / "small.onnx"), 181)

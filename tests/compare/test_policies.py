@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.runner import own_errors
 from loadrun.verify.pack.capture import capture, embed
+from tests.support.small_models import unary
 
 F32, I32 = DType("Float32"), DType("Int32")
 
@@ -56,6 +58,19 @@ def model(path: Path, dtype: DType = F32) -> Path:
         ("snr>=20.1", [10, 0], [9, 0], ["snr>=20.1 does not hold: snr is 20"]),
         ("max_abs<=0.4", [10, 0], [9.5, 0], ["max_abs<=0.4 does not hold: max_abs is 0.5"]),
         ("ulp<=1", [1, 2], [np.nextafter(np.float32(1), np.float32(2)), 2], []),
+        ("snr_db>=20.1", [10, 0], [9, 0], ["snr_db>=20.1 does not hold: snr_db is 20"]),
+        # 0.5 ln(0.5 / 0.25) + 0.5 ln(0.5 / 0.75) = 0.5 ln 2 + 0.5 ln (2/3)
+        ("kl<=0.1439", [0.5, 0.5], [0.25, 0.75], []),
+        ("kl<=0.1438", [0.5, 0.5], [0.25, 0.75], ["kl<=0.1438 does not hold: kl is 0.143841"]),
+        # the same two distributions as logits: ln(1/4) = -1.386, ln(3/4) = -0.288
+        ("kl<=0.1438", [5, 5], [-1.3862944, -0.2876821], ["kl<=0.1438 does not hold: kl is 0.143841"]),
+        ("kl<=9", [0.5, 0.5], [0, 1], ["kl<=9 does not hold: kl is inf"]),
+        ("kl<=1", [5], [5], ["kl<=1 does not hold: values of this dtype and shape have no kl"]),
+        ("top2=1", [3, 2, 1], [2, 3, 1], []),
+        ("top2=1", [3, 2, 1], [3, 1, 2], ["top2>=1 does not hold: top2 is 0"]),
+        ("top2=1, near_tie<=1", [3, 2, 1], [3, 1, 2], []),
+        ("top1=1, near_tie<=0.1", [0.5, 0.4], [0.4, 0.5], []),
+        ("top1=1, near_tie<=0.09", [0.5, 0.4], [0.4, 0.5], ["top1>=1 does not hold: top1 is 0"]),
         (
             "off_by<=1",
             [1, 2],
@@ -70,11 +85,71 @@ def test_terms(terms: str, expect: list[float], got: list[float], broken: list[s
 
 
 @pytest.mark.parametrize(
-    "text", ["", "equal", "rtol>=1", "cosine<=1", "rtol=x", "rtol=nan", "rtol=-1", "nan=1", "top1", "exact=1"]
+    "text",
+    [
+        *("", "equal", "rtol>=1", "cosine<=1", "rtol=x", "rtol=nan", "rtol=-1", "nan=1", "top1", "exact=1"),
+        *(
+            "fraction<=1",
+            "ppm<=1000000",
+            "fraction<=-1",
+            "fraction>=0.1",
+            "near_tie<=0.1",
+            "top0=1",
+        ),
+        *("kl>=1", "snr_db<=3"),
+    ],
 )
 def test_terms_that_mean_nothing(text: str) -> None:
     with pytest.raises(UsageError):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("terms", "maxerr", "expect", "got", "verdict", "note"),
+    [
+        # One of four is off by 1, which is 1/4 of the elements.
+        ("fraction<=0.25", 1e-4, [1, 2, 3, 4], [1, 2, 3, 5], "pass", "1 of 4 values are beyond"),
+        ("fraction<=0.2", 1e-4, [1, 2, 3, 4], [1, 2, 3, 5], "fail", "fraction<=0.2 is 0.25"),
+        ("ppm<=250000", 1e-4, [1, 2, 3, 4], [1, 2, 3, 5], "pass", "fraction<=0.25 is 0.25"),
+        ("ppm<=249999", 1e-4, [1, 2, 3, 4], [1, 2, 3, 5], "fail", "1 of 4 values"),
+        ("fraction<=0.25", 1e-4, [1, 2, 3, 4], [1, 2, 3, 4], "pass", None),
+        ("fraction<=0.25", 1e-4, [1, 2, 3, 4], [1, 2, 3, np.nan], "pass", "1 of 4 values"),
+        # The file's tolerance of 1 refuses none of them, rtol two.
+        ("rtol=0.1, fraction<=0.25", 1.0, [1, 2, 3, 4], [1, 2.5, 3.5, 4], "fail", "2 of 4 values"),
+        ("rtol=0.1, fraction<=0.5", 1.0, [1, 2, 3, 4], [1, 2.5, 3.5, 4], "pass", "2 of 4 values"),
+        ("exact, fraction<=0.25", 1.0, [1, 2, 3, 4], [1, 2, 3.5, 4], "pass", "1 of 4 values"),
+        ("fraction<=0.25, max_abs<=0.5", 1e-4, [1, 2, 3, 4], [1, 2, 3, 5], "fail", "max_abs<=0.5"),
+    ],
+)
+def test_share_of_elements(
+    terms: str, maxerr: float, expect: list[float], got: list[float], verdict: str, note: str | None
+) -> None:
+    found = judge(
+        Criteria("y", F32, maxerr, policy=parse(terms)), np.array(expect, "f4"), np.array(got, "f4")
+    )
+    assert found.verdict.value == verdict
+    assert (note or "") in " ".join(found.notes)
+    assert bool(found.notes) is (note is not None)
+    # What MegEngine's check refuses and a share lets through is marked.
+    beyond = maxerr == 1e-4 and expect != got and verdict == "pass"
+    assert (found.loosened == maxerr) is beyond
+
+
+def test_a_near_tie_is_said() -> None:
+    e, g = np.array([[0.5, 0.4], [0.9, 0.1]], "f4"), np.array([[0.44, 0.46], [0.9, 0.1]], "f4")
+    found = judge(Criteria("p", F32, 0.1, policy=parse("top1=1, near_tie<=0.1")), e, g)
+    assert found.verdict is Verdict.PASS
+    assert found.notes == ("top1: 1 of 2 rows swap elements that nearly tie (near_tie<=0.1)",)
+    assert judge(Criteria("p", F32, 0.1, policy=parse("top1=1")), e, g).verdict is Verdict.FAIL
+
+
+def test_zeros_that_a_share_lets_through_are_told() -> None:
+    sparse = np.zeros(200, "f4")
+    sparse[7] = 5
+    for terms, said in (("fraction<=0.01", True), ("fraction<=0.004", False)):
+        watch = ImpostorWatch({"y": 1e-4}, {"y": parse(terms)})
+        watch.add("y", sparse)
+        assert any("zeros" in w for w in watch.warnings()) is said
 
 
 def test_names_of_policies() -> None:
@@ -316,3 +391,19 @@ def test_impostors_are_measured_by_the_files_own_rule(
     watch = ImpostorWatch({"y": 1000.0}, errors={"y": None})
     watch.add("y", truth)
     assert watch.warnings() == [], "what cannot be measured is not judged"
+
+
+@pytest.mark.parametrize("jobs", [[], ["-j", "2"]])
+def test_weak_checks_are_told_and_may_fail(
+    jobs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "tiny.mge"
+    cases = [{"x": np.array([[1e-6, 2e-6, 3e-6]], "f4") * k} for k in (1, 2, 3)]
+    bundle = Bundle(unary())
+    loadrun.save(embed(bundle, [capture(bundle, case) for case in cases], warn=lambda _: None), path)
+    assert main([str(path), "-q", *jobs]) == 0
+    assert "could not fail on these testcases: zeros" in capsys.readouterr().out
+    report = tmp_path / "r.json"
+    assert main([str(path), "-q", "--fail-on-weak", "--json", str(report), *jobs]) == 3
+    assert "could not fail on these testcases: zeros" in capsys.readouterr().out
+    assert json.loads(report.read_text())["files"][0]["verdict"] == "not compared"

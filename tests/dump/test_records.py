@@ -213,4 +213,5 @@ def test_scalars_of_any_table_bytes_never_crash(body: bytes) -> None:
     data = struct.pack("<I4s2HH2xi", 16, b"test", 6, 4 + len(body), 4, 8) + body
     for code in (3, 6, 11, 67):
         with suppress(FormatError):
-            read_param(buffer(struct.pack("<I", len(data)) + data).root(), code, 101300)
+            found = read_param(buffer(struct.pack("<I", len(data)) + data).root(), code, 101300)
+            assert type(found) is Record.by_code[code]

@@ -438,7 +438,9 @@ def forest_of_labels(labels: dict[str, Any], zipped: bool = False) -> bytes:
 def test_labels_of_text_are_left_out() -> None:
     data = forest_of_labels({"classlabels_strings": ["a", "b", "c"]})
     bundle = loadrun.load(data)
-    assert bundle.warnings == ["output 'label' holds text, of which MegEngine has none, so it is left out"]
+    assert bundle.warnings == [
+        "output 'label' holds text, which MegEngine does not support, so it is left out"
+    ]
     x = samples(np.random.default_rng(2), False)
     (result,) = loadrun.run(bundle, {"x": x})
     assert [o.name for o in result.outputs] == ["scores"]

@@ -53,7 +53,7 @@ def test_refusals_say_why() -> None:
         outcome = nodes().attempt(case)
         assert outcome.kind == "refused"
         assert re.search(
-            "cannot be expressed|is not a type that MegEngine has|unpacks pictures", outcome.reason
+            "cannot be expressed|is not a type that MegEngine has|decodes images", outcome.reason
         )
 
 

@@ -21,12 +21,17 @@ NAMES = sorted(
 FEW = ["dynamic_reshape", "gpt", "lstm_2_both", "mobilenet_v2", "rnn_1_one", "super_resolution_nearest"]
 PARTS = 6
 HALVES = {
-    # One quantum: QuantizeLinear of values that float32 places on either side of a half.
     "quant_conversions": 0.0173,
     "quant_mobilenet_ema": 0.0116,
 }
+"""Errors of one quantum, where QuantizeLinear gets values that float32 places on either side of a half."""
 PACKED = "layout_dense_nchw64"
 """Its check expects the plain layout of an output that the graph has packed."""
+
+
+def test_there_are_networks() -> None:
+    assert len(NAMES) == 99
+    assert {*HALVES, *FEW, PACKED} <= set(NAMES)
 
 
 def differences(name: str, folder: Path) -> list[str]:
@@ -39,7 +44,7 @@ def differences(name: str, folder: Path) -> list[str]:
     bundle, runner = loadrun.load(source), loadrun.Runner(loadrun.load(again))
     known = {v.name for v in runner.bundle.inputs}
     limits = {c.name: c.maxerr for c in bundle.checks} or dict.fromkeys(bundle.outputs, 1e-4)
-    found = []
+    found, worst = [], 0.0
     for i, case in enumerate(bundle.testcases or [capture(bundle, random_inputs(bundle))]):
         got = runner.run({n: v for n, v in case.inputs.items() if n in known})
         if got.message is not None:
@@ -52,8 +57,11 @@ def differences(name: str, folder: Path) -> list[str]:
                 found.append(f"testcase {i}: {output} has shape {value.shape}, expected {expect.shape}")
                 continue
             error = float(assert_equal_error(expect, value))
+            worst = max(worst, error / limits[output])
             if not error <= max(limits[output], HALVES.get(name, 0)):
                 found.append(f"testcase {i}: {output} is off by {error:g}, allowed {limits[output]:g}")
+    if name in HALVES and worst <= 1:
+        found.append("is within its tolerances: it is no exception any more")
     return [f"{name}: {f}" for f in found]
 
 
@@ -68,6 +76,5 @@ def test_a_few(name: str, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("part", range(PARTS))
 def test_all(part: int, tmp_path: Path) -> None:
-    names = [n for n in NAMES[part::PARTS] if n != PACKED]
-    assert len(names) > 8
-    assert [d for n in names for d in differences(n, tmp_path / n)] == []
+    found = {n: differences(n, tmp_path / n) for n in NAMES[part::PARTS]}
+    assert {n: d for n, d in found.items() if bool(d) != (n == PACKED)} == {}

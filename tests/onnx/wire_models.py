@@ -7,7 +7,23 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["attribute", "field", "graph", "model", "node", "number", "tensor", "value"]
+__all__ = ["KINDS", "attribute", "field", "graph", "model", "node", "number", "tensor", "value"]
+
+
+KINDS = {
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "uint32": 12,
+    "uint64": 13,
+}
+"""The element types of numpy's dtypes."""
 
 
 def number(value: int) -> bytes:
@@ -53,7 +69,7 @@ def graph(*nodes: bytes, out: str = "y", shape: tuple[int, ...] = (2,)) -> bytes
 
 def tensor(array: np.ndarray, name: str = "") -> bytes:
     """A stored tensor."""
-    kind = {"float32": 1, "uint8": 2, "int64": 7, "float64": 11}[array.dtype.name]
+    kind = KINDS[array.dtype.name]
     dims = b"".join(field(1, d) for d in array.shape)
     return dims + field(2, kind) + (field(8, name) if name else b"") + field(9, array.tobytes())
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from loadrun.engines.formulas import FORMULAS
 from loadrun.graph import Opr
 from loadrun.graph import params as P
 from loadrun.graph.dtypes import Array, DType, dtype_of
+from loadrun.ops.formulas import FORMULAS
 from loadrun.ops.registry import Call, ShapeCall, implementation
 
 RNG = np.random.default_rng(3)

@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MLP = ROOT / "fixtures" / "nets" / "mlp.mge"
 FAILING = ROOT / "fixtures" / "nets" / "xfail_quant_unet_minmax.mge"
 START = (
-    "import sys; from loadrun.replay import processes; processes._BOOT = processes._BOOT.replace("
-    "'loadrun.replay.worker', 'tests.replay.obedient') if sys.argv[1] == 'obedient' else processes._BOOT; "
+    "import sys; from loadrun.replay import processes; processes._MODULE = "
+    "'tests.replay.obedient' if sys.argv[1] == 'obedient' else processes._MODULE; "
     "from distributed.cli.dask_worker import main; sys.exit(main(sys.argv[2:]))"
 )
 

@@ -41,9 +41,7 @@ def timeless(event: Event) -> Event:
 @pytest.fixture
 def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that do what the names of their files say."""
-    monkeypatch.setattr(
-        processes, "_BOOT", processes._BOOT.replace("loadrun.replay.worker", "tests.replay.obedient")
-    )
+    monkeypatch.setattr(processes, "_MODULE", "tests.replay.obedient")
 
 
 def ordered(paths: list[str], count: int = 2, timeout: float | None = None) -> list[tuple[str, Event]]:
@@ -138,12 +136,11 @@ def test_what_a_worker_prints_is_no_message(obedient: None, capfd: pytest.Captur
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A run of two workers in another process, which sleep."""
-    boot = processes._BOOT.replace("loadrun.replay.worker", "tests.replay.obedient")
     code = (
         # A script that runs the tests in its background has them ignore SIGINT, and so what they start.
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from loadrun.replay import processes; from loadrun.cli import main; "
-        f"processes._BOOT = {boot!r}; sys.exit(main(sys.argv[1:]))"
+        "processes._MODULE = 'tests.replay.obedient'; sys.exit(main(sys.argv[1:]))"
     )
     reports = ["--json-lines", "r.jsonl", "--html", "r.html", "--junit", "r.xml", "--json", "r.json"]
     argv = [sys.executable, "-c", code, "first:", "sleep:60", "sleep:61", "-j", "2", "-q", *reports]

@@ -7,6 +7,8 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ET
+from base64 import b64encode
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 from loadrun.cli import main
 from loadrun.compare.results import FileResult, OutputResult, Result, Verdict
 from loadrun.graph.dtypes import DType
+from loadrun.report.changes import changes
 from loadrun.report.html import HtmlWriter
 from loadrun.report.json import JsonWriter as JsonWriter
 from loadrun.report.json import LineWriter
@@ -127,7 +130,31 @@ def test_junit(reports: Path) -> None:
         )
         assert all(c.attrib["name"] and c.attrib["classname"] and len(c) <= 1 for c in cases)
         assert all(p.attrib["name"] and "value" in p.attrib for p in suite.iter("property"))
-    assert [int(root.attrib[k]) for k in ("tests", "failures", "errors", "skipped")] == [10, 6, 1, 0]
+    assert [int(root.attrib[k]) for k in ("tests", "failures", "errors")] == [10, 6, 1]
+    # What Jenkins' schema (junit-10.xsd of its xUnit plugin) allows, and no more.
+    allowed = {
+        "testsuites": {"name", "time", "tests", "failures", "errors"},
+        "testsuite": {
+            "name",
+            "tests",
+            "failures",
+            "errors",
+            "time",
+            "skipped",
+            "timestamp",
+            "hostname",
+            "file",
+        },
+        "testcase": {"name", "time", "classname"},
+        "property": {"name", "value"},
+        **{tag: {"message", "type"} for tag in ("failure", "error", "skipped")},
+        **{tag: set() for tag in ("properties", "system-out", "system-err")},
+    }
+    assert all(set(e.attrib) <= allowed[e.tag] for e in root.iter())
+    # Jenkins takes what stands before the last dot for a package: no name is cut there.
+    assert {c.attrib["classname"].rpartition(".")[2] for c in root.iter("testcase")} == {
+        Path(s.attrib["file"]).name.replace(".", "_") for s in suites
+    }
     silent = [c.find("failure") for c in suites[2].iter("testcase")]
     assert [s.attrib["message"] for s in silent if s is not None] == [
         "not compared: there is nothing to compare it with"
@@ -175,7 +202,15 @@ def parsed(text: str) -> Page:
 def test_html(reports: Path) -> None:
     page = parsed((reports / "r.html").read_text(encoding="utf-8"))
     tags = [tag for tag, _ in page.tags]
-    assert "script" not in tags
+    # One script, and the page's policy lets no other one run.
+    assert tags.count("script") == 1
+    (policy,) = [a["content"] for t, a in page.tags if t == "meta" and "http-equiv" in a]
+    source = re.search(r"<script>(.*?)</script>", (reports / "r.html").read_text(encoding="utf-8"), re.S)
+    assert source is not None
+    digest = b64encode(sha256(source.group(1).encode()).digest()).decode()
+    assert policy is not None
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
     assert "link" not in tags
     links = [v for _, a in page.tags for k, v in a.items() if k in ("src", "href", "xlink:href", "action")]
     assert all(v is not None and v.startswith(("#f", "data:image/png;base64,")) for v in links)
@@ -216,7 +251,8 @@ def test_nothing_gets_out_of_its_place() -> None:
         *("system-out", "system-err", "skipped"),
     }
     page = parsed(made["html"])
-    assert not {"script", "iframe", "object"} & {tag for tag, _ in page.tags}
+    assert not {"iframe", "object"} & {tag for tag, _ in page.tags}
+    assert [tag for tag, _ in page.tags].count("script") == 1
     for text in (made["xml"], made["html"]):
         assert not set(text) & {"\x1b", "\x00", "\u202e", "\ud800"}
 
@@ -240,3 +276,44 @@ def test_pictures_are_bounded() -> None:
     assert (len(found.cells), len(found.cells[0])) == (48, 48)
     assert picture(np.zeros(3), np.zeros(4)).cells == ()
     assert picture(np.float32(1), np.float32(2)).cells == ((1.0,),)
+
+
+def bench_report(seconds: dict[str, list[float]], processor: str = "x") -> str:
+    subjects = [
+        {"file": "m.mge", "engine": e, "threads": 2, "batch": None, "wall_seconds": s}
+        for e, s in seconds.items()
+    ]
+    return json.dumps({"benchmark": 1, "subjects": subjects, "environment": {"processor": processor}})
+
+
+def test_compare_two_benchmarks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new, run = (tmp_path / n for n in ("old.json", "new.json", "run.json"))
+    steady, noisy = [1.0, 1.01, 0.99] * 20, [0.5, 1.0, 1.5] * 20
+    old.write_text(bench_report({"reference": steady, "torch": noisy, "gone": steady}))
+    new.write_text(bench_report({"reference": [1.3 * s for s in steady], "torch": [1.3 * s for s in noisy]}))
+    assert main(["compare", str(old), str(new)]) == 1
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()[2:4]] == ["slowdown", "missing"]
+    # 30 % more is less than what single passes of that engine differ by.
+    assert "torch" not in said
+    assert "2 measurements in both reports, 2 changes, 2 of them for the worse" in said
+    assert main(["compare", str(old), str(old)]) == 0
+    assert main(["compare", str(old), str(new), "--slower", "1.4"]) == 1
+    assert "slowdown" not in capsys.readouterr().out
+    run.write_text('{"files": []}')
+    assert main(["compare", str(old), str(run)]) == 2
+    assert "one report is of `loadrun bench`" in capsys.readouterr().err
+
+
+def test_chance_is_not_slower() -> None:
+    def report(seconds: list[float]) -> dict[str, object]:
+        cases = [
+            {"testcase": i, "verdict": "pass", "seconds": s, "outputs": []} for i, s in enumerate(seconds)
+        ]
+        return {"files": [{"file": "m.mge", "testcases": cases}]}
+
+    old = report([0.1] * 30)
+    # Times of this machine differ by half; ten times as long is another matter, and so are all of them together.
+    wild = [0.1 * (1.6 if i % 3 == 0 else 0.7 if i % 3 == 1 else 1.0) for i in range(29)]
+    assert [(c.kind, c.testcase) for c in changes(old, report([*wild, 1.0]))] == [("slower", "29")]
+    assert len(changes(old, report([0.2] * 30))) == 30

@@ -37,7 +37,7 @@ args = sys.argv[1:]
 given = dict(zip(args[1::1], args[2::1]))
 print("[22 04:13:26 run@strategy_normal.cpp:138] load_and_run:", file=sys.stderr)
 print("using MegBrain 1.13.0(0) and MegDNN 9.3.0", file=sys.stderr)
-assert given["--iter"] == "1" and given["--warmup_iter"] == "0" and "--cpu" in args
+assert given["--iter"] == "1" and given["--warmup_iter"] == "0" and ("--cpu" in args or "--multithread" in args)
 graph = loadrun.load(args[0]).graph
 feeds = {{}}
 for part in filter(None, given.get("--input", "").split(";")):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.configuration import matches
 from loadrun.testcase import Bundle
-from loadrun.testing.plugin import _matches
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import unary
@@ -136,7 +136,7 @@ def test_it_costs_nothing_without_models(tmp_path: Path) -> None:
         "import sys\ndef test_it():\n"
         "    found = [m for m in sys.modules if m == 'numpy' or m.startswith('loadrun.')]\n"
         "    base, testing = 'loadrun.base', 'loadrun.testing'\n"
-        "    assert sorted(found) == [base, base + '.version', testing, testing + '.plugin']\n"
+        "    assert sorted(found) == [base, base + '.registry', base + '.version', testing, testing + '.plugin']\n"
     )
     code, out = run(tmp_path)
     assert code == 0, out
@@ -159,4 +159,24 @@ def test_it_is_installed() -> None:
     ],
 )
 def test_patterns(pattern: str, wanted: bool) -> None:
-    assert _matches("models/nets/a.mge::0::y", pattern) is wanted
+    assert matches("models/nets/a.mge::0::y", pattern) is wanted
+
+
+def test_the_configuration_of_the_project(tmp_path: Path) -> None:
+    shutil.copy(NETS / "mlp.mge", tmp_path / "a.mge")
+    shutil.copy(NETS / "xfail_quant_unet_minmax.mge", tmp_path / "b.mge")
+    (tmp_path / "c.mge").write_bytes(b"nothing")
+    (tmp_path / "pyproject.toml").write_text(
+        '[[tool.loadrun.files]]\nmatch = ["b.mge"]\nxfail = "min and max differ"\n'
+        '[[tool.loadrun.files]]\nmatch = ["c.mge"]\nskip = "no model yet"\n'
+        '[[tool.loadrun.files]]\nmatch = ["a.mge"]\nengines = ["float64"]\ncheck = ["exact"]\n'
+    )
+    code, out = run(tmp_path, ".", "-rA")
+    assert code == 1
+    # Double precision is not float32 to the last bit.
+    assert re.search(r"FAILED a\.mge::0::out", out)
+    assert "exact does not hold" in out
+    assert re.search(r"XFAIL b\.mge\S* - min and max differ", out)
+    assert "no model yet" in out
+    code, out = run(tmp_path, "a.mge", "--loadrun-timeout", "60", "--loadrun-engine", "reference")
+    assert code == 0 or "exact does not hold" in out

@@ -51,9 +51,9 @@ def saved(path: Path) -> zipfile.ZipFile:
 def test_the_program_and_the_graph_give_what_torch_gave(tmp_path: Path) -> None:
     path = written(tmp_path)
     for engine, way, kind in (
-        ("reference", "", "int32"),
+        ("reference", "", "int64"),
         ("torch", "native", "int64"),
-        ("torch:translated", "translated", "int32"),
+        ("torch:translated", "translated", "int64"),
     ):
         result = loadrun.Runner(path, engine).replay_one(0)
         assert result.verdict.value == "pass"

@@ -13,7 +13,7 @@ import pytest
 
 import loadrun
 import loadrun.megengine.functional as F
-from loadrun import trace
+from loadrun import Verdict, trace
 from loadrun.base.errors import TraceError, TraceWarning
 
 X = np.array([1.0, 2.0, 3.0], "f4")
@@ -146,6 +146,7 @@ def test_a_dump_that_agrees_says_nothing(tmp_path: Path) -> None:
         "a:#rand(-1,1);b:[true,false,true];shift:[0.25]\na:#rand(-1,1);b:[1,1,1];shift:[4]\n"
     )
     traced.dump(tmp_path / "m.mge", arg_names=["a", "b", "u"], input_data=f"@{tmp_path}/list.txt")
+    assert [r.verdict for r in loadrun.run(tmp_path / "m.mge")] == [Verdict.PASS] * 2
 
 
 def test_opencv_on_a_traced_value() -> None:

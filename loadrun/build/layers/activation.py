@@ -7,7 +7,6 @@ import numpy as np
 from ...graph import params as P
 from ...tensors import Tensor
 from ...tensors.access import as_vector, dtype_of
-from .. import activation as own
 from .. import emit as e
 from ..emit import M
 
@@ -45,7 +44,9 @@ def gelu(x: Tensor, *, tanh: bool = False) -> Tensor:
     ([0.0, 100.0], [0.0, 100.0])
     """
     if not tanh:
-        return own.gelu(x)
+        from ..activation import gelu as own  # for start-up
+
+        return own(x)
     cube = e.elem(M.MUL, e.elem(M.MUL, e.elem(M.SQUARE, x), x), e.number(0.044715, x))
     inner = e.elem(M.MUL, e.number((2 / np.pi) ** 0.5, x), e.elem(M.ADD, x, cube))
     half = e.elem(M.MUL, e.number(0.5, x), x)
@@ -59,7 +60,9 @@ def swish(x: Tensor, alpha: float = 1.0) -> Tensor:
     [0.0, 100.0]
     """
     if alpha == 1.0:
-        return own.silu(x)
+        from ..activation import silu as own  # for start-up
+
+        return own(x)
     return e.elem(M.MUL, x, e.elem(M.SIGMOID, e.elem(M.MUL, e.number(alpha, x), x)))
 
 
@@ -83,8 +86,10 @@ def softmax(x: Tensor, axis: int, *, guard: bool = False) -> Tensor:
     >>> softmax(Tensor([[0.0, 0.0], [-np.inf, -np.inf]]), 1, guard=True).tolist()
     [[0.5, 0.5], [0.0, 0.0]]
     """
-    wide = e.cast(x, "float32")
-    y = own.softmax(as_vector(wide), axis)
+    wide = e.real(x)
+    from ..activation import softmax as own  # for start-up
+
+    y = own(as_vector(wide), axis)
     if guard:
         top = e.kept(e.reduce(wide, P.ReduceMode.MAX, [axis]), [axis], True)
         dead = e.compare(P.ElemwiseMultiTypeMode.EQ, top, e.number(-np.inf, top))
@@ -98,7 +103,7 @@ def log_softmax(x: Tensor, axis: int) -> Tensor:
     >>> log_softmax(Tensor([1000.0, 0.0]), 0).tolist()
     [0.0, -1000.0]
     """
-    wide = e.cast(x, "float32")
+    wide = e.real(x)
     top = e.kept(e.reduce(wide, P.ReduceMode.MAX, [axis]), [axis], True)
     shifted = e.elem(M.SUB, wide, top)
     total = e.elem(M.LOG, e.summed(e.elem(M.EXP, shifted), [axis], True))
@@ -112,6 +117,8 @@ def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
     [0.0, 0.75, 1.0]
     """
     if np.float32(alpha) == np.float32(1 / 6) and beta == 0.5:
-        return own.hsigmoid(x)
+        from ..activation import hsigmoid as own  # for start-up
+
+        return own(x)
     line = e.elem(M.ADD, e.elem(M.MUL, e.number(alpha, x), x), e.number(beta, x))
     return e.with_nan_of(e.elem(M.MIN, e.elem(M.MAX, line, e.number(0, x)), e.number(1, x)), line)

@@ -7,8 +7,7 @@ from ...tensors.access import dtype_of, static_shape
 from .. import conv as own
 from .. import emit as e
 from ..emit import M
-from .norm import per_channel
-from .padding import pad
+from .sizes import per_channel
 from .windows import WindowGeometry
 
 __all__ = ["convolved", "grouped", "transposed", "with_bias"]
@@ -61,7 +60,7 @@ def convolved(
     elif len(out) == 2:
         y = own.conv2d(x, filters, None, steps, before, spread, groups, compute_mode=mode)
     else:
-        wide, filters = e.cast(x, "float32"), e.cast(filters, "float32")
+        wide, filters = e.real(x), e.real(filters)
         y = e.cast(own.conv3d(wide, filters, None, steps, before, spread, groups), dtype_of(x))
     return with_bias(y, bias)
 
@@ -88,7 +87,7 @@ def transposed(
     [[[1.0, 1.0, 2.0, 2.0, 0.0]]]
     """
     kind = dtype_of(x)
-    wide, filters = e.cast(x, "float32"), grouped(e.folded(lambda w: e.cast(w, "float32"), weight), groups)
+    wide, filters = e.real(x), grouped(e.folded(lambda w: e.real(w), weight), groups)
     own_ends = window.even and all(m < s for m, s in zip(extra, window.strides, strict=True))
     before = [a if own_ends else 0 for a, _ in window.pads]
     more = list(extra) if own_ends else [0] * len(before)
@@ -110,5 +109,7 @@ def transposed(
         y = function(wide, filters, None, steps, before, more, spread, groups)
     if not own_ends:
         widths = [(-a, m - b) for (a, b), m in zip(window.pads, extra, strict=True)]
+        from .padding import pad  # for start-up
+
         y = pad(y, [(0, 0), (0, 0), *widths])
     return with_bias(e.cast(y, kind), bias)

@@ -7,12 +7,13 @@ from math import prod
 
 import numpy as np
 
+from ...graph.dtypes import plain
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape
 from .. import emit as e
 from .. import norm as own
 from ..emit import M
-from .sizes import is_open
+from .sizes import is_open, per_channel
 
 __all__ = [
     "affine",
@@ -20,16 +21,10 @@ __all__ = [
     "group_norm",
     "layer_norm",
     "local_response_norm",
-    "per_channel",
     "rescaled",
     "rms_norm",
     "standardized",
 ]
-
-
-def per_channel(v: Tensor, rank: int) -> Tensor:
-    """Return a vector as (1, C, 1, ...), to broadcast with `rank` axes."""
-    return e.folded(lambda t: e.reshape(t, (1, -1, *[1] * (rank - 2))), v)
 
 
 def standardized(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -50,7 +45,7 @@ def affine(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def _float32(v: Tensor | None) -> Tensor | None:
-    return None if v is None else e.folded(lambda t: e.cast(t, "float32"), v)
+    return None if v is None else e.folded(lambda t: e.real(t), v)
 
 
 def _pair(
@@ -60,7 +55,8 @@ def _pair(
 
     def whole(v: Tensor | None, fill: float) -> Tensor:
         if v is None:
-            return const(np.full(shape, fill, np.float32))
+            other = bias if weight is None else weight
+            return const(np.full(shape, fill), plain("Float32") if other is None else dtype_of(other))
         rest = static_shape(v)[max(v.ndim - len(shape), 0) :]
         same = static_shape(v) == tuple(shape)
         return v if same else e.folded(lambda t: e.broadcast(e.reshape(t, rest), shape), v)
@@ -108,10 +104,11 @@ def layer_norm(
     >>> y.tolist(), mean.tolist(), factor.tolist()
     ([[-1.0, 1.0]], [[2.0]], [[1.0]])
     """
-    wide, weight, bias = e.cast(x, "float32"), _float32(weight), _float32(bias)
+    wide, weight, bias = e.real(x), _float32(weight), _float32(bias)
     shape = _fixed(x, axis, weight, sizes)
     # MegEngine's operator holds how many numbers it normalizes.
-    if not shape or 0 in static_shape(x):
+    # It also holds eps, in float32.
+    if not shape or 0 in static_shape(x) or dtype_of(wide).name == "Float64":
         y, mean, inverse = standardized(wide, range(axis, x.ndim), eps)
         return e.cast(affine(y, weight, bias), dtype_of(x)), mean, inverse
     fits = _fits(weight, len(shape)) and _fits(bias, len(shape))
@@ -150,9 +147,15 @@ def group_norm(
     >>> group_norm(Tensor([[1.0, 3.0, 5.0, 5.0]]), 2, eps=0.0).tolist()
     [[-1.0, 1.0, nan, nan]]
     """
-    wide, weight, bias = e.cast(x, "float32"), _float32(weight), _float32(bias)
+    wide, weight, bias = e.real(x), _float32(weight), _float32(bias)
     if 0 in static_shape(x):
         return x
+    if dtype_of(wide).name == "Float64":
+        # MegEngine's operators hold eps in float32.
+        rows = e.reshape(wide, (*x.shape[: 1 if groups else 2], *([groups] if groups else []), -1))
+        y, _, _ = standardized(rows, [2], eps)
+        scales = [None if v is None else per_channel(v, x.ndim) for v in (weight, bias)]
+        return affine(e.reshape(y, x.shape), *scales)
     weight, bias = _pair(weight, bias, static_shape(x)[1:2])
 
     def normalized(image: Tensor) -> Tensor:
@@ -184,7 +187,7 @@ def batch_norm(
     >>> batch_norm(Tensor([[5.0], [7.0]]), Tensor([5.0]), Tensor([4.0]), eps=0.0).tolist()
     [[0.0], [1.0]]
     """
-    wide, mean, variance = (e.cast(v, "float32") for v in (x, mean, variance))
+    wide, mean, variance = (e.real(v) for v in (x, mean, variance))
     weight, bias = _float32(weight), _float32(bias)
     images = 2 <= x.ndim <= 4
     if images:
@@ -220,7 +223,7 @@ def rms_norm(x: Tensor, axes: Sequence[int], weight: Tensor | None = None, eps: 
     >>> rms_norm(Tensor([[3.0, 3.0]]), [1], eps=0.0).tolist()
     [[1.0, 1.0]]
     """
-    wide = e.cast(x, "float32")
+    wide = e.real(x)
     square = e.mean(e.elem(M.SQUARE, wide), axes)
     root = e.elem(M.SQRT, e.elem(M.ADD, square, e.number(eps, square)))
     return e.cast(affine(e.elem(M.TRUE_DIV, wide, root), _float32(weight), None), dtype_of(x))
@@ -239,7 +242,7 @@ def local_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: floa
     >>> local_response_norm(Tensor([[2.0, 0.0]]), 2, 0.5, 1.0, 0.0).tolist()
     [[1.0, nan]]
     """
-    wide = e.cast(x, "float32")
+    wide = e.real(x)
     if size % 2 and 0 not in static_shape(x):
         return e.cast(
             _as_images(wide, lambda image: own.local_response_norm(image, size, k, alpha, beta)), dtype_of(x)

@@ -7,9 +7,10 @@ from math import ceil, floor
 import numpy as np
 
 from ...graph import params as P
-from ...graph.dtypes import Array
+from ...graph.dtypes import Array, plain
 from ...ops.budget import pay
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of
 from .. import emit as e
 from ..emit import M
 from ..exact_products import product
@@ -87,7 +88,7 @@ def resized(
         a: the coefficient of "cubic".
     """
     size = x.shape[axis]
-    at = _positions(coordinates, e.cast(e.arange(out), "float32"), size, out, scale)
+    at = _positions(coordinates, e.real(e.arange(out)), size, out, scale)
     last = e.like(size - 1, at)
 
     def taken(places: Tensor) -> Tensor:
@@ -179,7 +180,9 @@ def weighted(x: Tensor, axis: int, weights: Array) -> Tensor:
     [[2.0]]
     """
     order = [i for i in range(x.ndim) if i != axis] + [axis]
-    turned = const(np.ascontiguousarray(weights.T.astype(np.float32)))
+    turned = const(
+        np.ascontiguousarray(weights.T), plain("Float64" if dtype_of(x).name == "Float64" else "Float32")
+    )
     if axis == x.ndim - 1:
         return product(x, turned)
     return e.permute(product(e.permute(x, order), turned), [order.index(i) for i in range(x.ndim)])

@@ -9,7 +9,7 @@ from ...tensors import Tensor, TracedInt, apply1, shape_tensor
 from ...tensors.access import recorded_variable, static_shape, variable_of
 from .. import emit as e
 
-__all__ = ["is_open", "joined", "of_length"]
+__all__ = ["is_open", "joined", "of_length", "per_channel"]
 
 
 def is_open(*sizes: int) -> bool:
@@ -32,6 +32,11 @@ def of_length(x: Tensor, axis: int, what: str = "") -> Tensor:
             f"axis {axis} has size {sizes[axis]} as the model was loaded, input_shapes gives another"
         )
     return made
+
+
+def per_channel(v: Tensor, rank: int) -> Tensor:
+    """Return a vector as (1, C, 1, ...), to broadcast with `rank` axes."""
+    return e.folded(lambda t: e.reshape(t, (1, -1, *[1] * (rank - 2))), v)
 
 
 def joined(xs: Sequence[Tensor], axis: int) -> Tensor:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from ...tensors import Tensor
 from ...tensors.symbolic import largest, least
 from .. import emit as e
-from .padding import pad
 from .sizes import is_open
 
 __all__ = ["WindowGeometry"]
@@ -44,7 +43,7 @@ class WindowGeometry:
 
     @property
     def even(self) -> bool:
-        """Whether there is as much padding before as behind, at any size."""
+        """Tell whether there is as much padding before as behind, at any size."""
         if is_open(*self.beyond, *(w for pair in self.pads for w in pair)):
             return False
         return all(a == b >= 0 for a, b in self.pads) and not any(self.beyond)
@@ -65,6 +64,8 @@ class WindowGeometry:
     def padded(self, x: Tensor, value: float = 0.0) -> Tensor:
         """Return the input with all padding as elements."""
         widths = [(a, b + more) for (a, b), more in zip(self.pads, self.beyond, strict=True)]
+        from .padding import pad  # for start-up
+
         return pad(x, [(0, 0), (0, 0), *widths], value=value)
 
     def tap(self, x: Tensor, axis: int, i: int, k: int) -> Tensor:

@@ -35,7 +35,7 @@ def load_checkpoint(
     *,
     tensors: bool = True,
     max_steps: int = MOST_STEPS,
-) -> Any:
+) -> Any:  # noqa: ANN401 - a pickle holds anything
     """Read what ``megengine.save`` or ``pickle.dump`` wrote: usually a dict of arrays by parameter name.
 
     Tensors come back as tensors, arrays as arrays; whole modules become their state dict (keys and shapes as
@@ -94,7 +94,7 @@ def _tensor(locate: _Locate, stored: PickledTensor, array: Array, qparams: QPara
     return made
 
 
-def read_pickle(data: bytes, named: Callable[[str, str], Any]) -> Any:
+def read_pickle(data: bytes, named: Callable[[str, str], Any]) -> Any:  # noqa: ANN401 - a pickle holds anything
     """Return what a pickle holds, with tensors, as `load_checkpoint` does.
 
     Args:

@@ -11,7 +11,7 @@ import os
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -31,7 +31,7 @@ _log = get_logger(__name__)
 _TENSOR_CLASSES = {"Tensor": "Tensor", "Parameter": "Parameter"}
 
 
-def save_checkpoint(state: Any, target: str | os.PathLike[str] | BinaryIO) -> None:
+def save_checkpoint(state: object, target: str | os.PathLike[str] | BinaryIO) -> None:
     """Write a state dict that ``megengine.load`` and `load_checkpoint` read.
 
     A path is written under a temporary name and renamed, so that no half a file is ever seen.
@@ -52,13 +52,13 @@ def save_checkpoint(state: Any, target: str | os.PathLike[str] | BinaryIO) -> No
     >>> pickle.loads(f.getvalue())["w"]
     array([0., 1., 2.], dtype=float16)
     """
-    if callable(getattr(state, "state_dict", None)):
+    if callable(dump := getattr(state, "state_dict", None)):
         kind = type(state).__name__
-        state = state.state_dict()
+        state = entries = dump()
         _log.info(
             "wrote the state dict of the %s, %d tensors, and no code: load_state_dict(file) puts it into a new one",
             kind,
-            len(state),
+            len(entries),
         )
     if isinstance(target, (str, os.PathLike)):
         with replacing(target) as f:
@@ -67,7 +67,7 @@ def save_checkpoint(state: Any, target: str | os.PathLike[str] | BinaryIO) -> No
         _Emitter(target).file(state)
 
 
-def pickled(value: Any, name_of: Callable[[type], tuple[str, str] | None]) -> bytes:
+def pickled(value: object, name_of: Callable[[type], tuple[str, str] | None]) -> bytes:
     """Return what `save_checkpoint` writes.
 
     Args:
@@ -87,6 +87,13 @@ def _is_bfloat16(dtype: np.dtype[Any]) -> bool:
     return mark.get("name") == "BFloat16"
 
 
+@runtime_checkable
+class _HasNumpy(Protocol):
+    """A tensor, MegEngine's or loadrun's."""
+
+    def numpy(self) -> Array: ...
+
+
 class _Emitter:
     """Writes one object; names, dtypes and arrays are remembered, so that they are written once."""
 
@@ -99,25 +106,25 @@ class _Emitter:
         self.alive: list[Any] = []
         self.open: set[int] = set()
 
-    def file(self, value: Any) -> None:
+    def file(self, value: object) -> None:
         """Return the whole pickle."""
         self.f.write(b"\x80\x04")
         self.value(value)
         self.f.write(b".")
 
-    def remember(self, key: Any) -> None:
+    def remember(self, key: object) -> None:
         """Let the value just written be found again."""
         self.memo[key] = len(self.memo)
         self.f.write(b"\x94")
 
-    def known(self, key: Any) -> bool:
+    def known(self, key: object) -> bool:
         """Refer to a value that was written before, if it was."""
         index = self.memo.get(key)
         if index is not None:
             self.f.write(b"j" + struct.pack("<I", index))
         return index is not None
 
-    def value(self, value: Any) -> None:
+    def value(self, value: object) -> None:
         """Any value."""
         if value is None:
             self.f.write(b"N")
@@ -139,7 +146,7 @@ class _Emitter:
             self.container(value)
         elif isinstance(value, type) and (name := self.name_of(value)):
             self.name(*name)
-        elif hasattr(value, "numpy") and type(value).__name__ in _TENSOR_CLASSES:
+        elif isinstance(value, _HasNumpy) and type(value).__name__ in _TENSOR_CLASSES:
             self.tensor(value)
         else:
             raise UsageError(f"a checkpoint cannot hold a value of type {type(value).__name__}")
@@ -170,7 +177,7 @@ class _Emitter:
             self.f.write(f"c{module}\n{name}\n".encode())
             self.remember(("name", module, name))
 
-    def container(self, value: Any) -> None:
+    def container(self, value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> None:
         if id(value) in self.open:
             raise UsageError("a checkpoint cannot hold a container that contains itself")
         self.open.add(id(value))
@@ -246,7 +253,7 @@ class _Emitter:
             self.quantizing(getattr(value, name))
         self.f.write(b"u\x86b")
 
-    def quantizing(self, value: Any) -> None:
+    def quantizing(self, value: object) -> None:
         if isinstance(value, QuantMode):
             self.name("megengine.quantization.utils", "QuantMode")
             self.integer(value.value)
@@ -265,7 +272,7 @@ class _Emitter:
         self.blob(value.tobytes())
         self.f.write(b"tR")
 
-    def tensor(self, value: Any) -> None:
+    def tensor(self, value: _HasNumpy) -> None:
         if self.known(("tensor", id(value))):
             return
         self.alive.append(value)
@@ -274,13 +281,13 @@ class _Emitter:
         self.f.write(b"(")
         self.array(array)
         self.dtype(array.dtype)
-        ours = isinstance(value, Tensor)
-        self.text(str(value.device if ours else DEFAULT))
+        qparams = qparams_of(value) if isinstance(value, Tensor) else None
+        self.text(str(value.device if isinstance(value, Tensor) else DEFAULT))
         self.f.write(b"t\x81}")
-        if ours and qparams_of(value) is not None:
+        if qparams is not None:
             self.f.write(b"(")
             self.text("qparams")
-            self.qparams(qparams_of(value))
+            self.qparams(qparams)
             self.f.write(b"u")
         self.f.write(b"b")
         self.remember(("tensor", id(value)))

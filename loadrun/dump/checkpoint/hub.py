@@ -19,7 +19,7 @@ from . import load_checkpoint
 __all__ = ["load_serialized_obj_from_url", "pretrained"]
 
 
-def load_serialized_obj_from_url(url: str, model_dir: str | os.PathLike[str] | None = None) -> Any:
+def load_serialized_obj_from_url(url: str, model_dir: str | os.PathLike[str] | None = None) -> Any:  # noqa: ANN401 - a checkpoint holds anything
     """Return the checkpoint that MegEngine keeps for `url`.
 
     Args:
@@ -64,7 +64,7 @@ def pretrained(url: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
     def decorate(build: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(build)
-        def model(pretrained: bool = False, **kwargs: Any) -> Any:
+        def model(pretrained: bool = False, **kwargs: Any) -> object:
             net = build(**kwargs)
             if pretrained:
                 net.load_state_dict(load_serialized_obj_from_url(url))

@@ -51,7 +51,7 @@ class PickleMachine:
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
 
-    def run(self) -> Any:
+    def run(self) -> object:
         """Return the object of the pickle, made of inert records.
 
         Raises:
@@ -107,7 +107,7 @@ class PickleMachine:
         if self.visits < 0:
             self.fail("the pickle shares its objects too often; max_steps raises the limit")
 
-    def key(self, value: Any) -> Any:
+    def key(self, value: object) -> object:
         """Check a value that is to be a key: anything with a costly or forgeable hash is refused."""
         if type(value) is str or value is None or type(value) is bool:
             return value
@@ -127,7 +127,7 @@ class PickleMachine:
         self.next = start + size
         return self.data[start : self.next]
 
-    def number(self, form: Struct) -> Any:
+    def number(self, form: Struct) -> int:
         """Return the next number in a format."""
         start, self.next = self.next, self.next + form.size
         if self.next > self.size:
@@ -156,17 +156,17 @@ class PickleMachine:
 
     # ---- stack
 
-    def push(self, value: Any) -> None:
+    def push(self, value: object) -> None:
         """Put a value on the stack."""
         self.stack.append(value)
 
-    def pop(self) -> Any:
+    def pop(self) -> object:
         """Take the topmost value, which must be above the last mark."""
         if len(self.stack) <= (self.marks[-1] if self.marks else 0):
             self.fail("the stack is empty where the pickle takes a value")
         return self.stack.pop()
 
-    def top(self) -> Any:
+    def top(self) -> object:
         """Return the topmost value."""
         if len(self.stack) <= (self.marks[-1] if self.marks else 0):
             self.fail("the stack is empty where the pickle needs a value")
@@ -384,7 +384,7 @@ def _append_all(m: PickleMachine) -> None:
     _append(m, m.since_mark())
 
 
-def _set_items(m: PickleMachine, values: list[Any], target: Any) -> None:
+def _set_items(m: PickleMachine, values: list[Any], target: object) -> None:
     if not isinstance(target, (dict, OrderedDict)):
         m.fail(f"items are set on something of type {type(target).__name__}, expected a dict")
     if len(values) % 2:

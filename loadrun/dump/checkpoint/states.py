@@ -36,10 +36,10 @@ _Named = Callable[[str, str], Any]
 
 def settle(
     machine: PickleMachine,
-    value: Any,
+    value: object,
     tensor: _Wrap | None = None,
     named: _Named = lambda module, name: None,
-) -> Any:
+) -> object:
     """Return the object that a pickle stands for.
 
     Args:
@@ -63,7 +63,7 @@ class _Settler:
         self.open: set[int] = set()
         self.held: dict[int, tuple[int, list[tuple[str, Any]]]] = {}
 
-    def value(self, value: Any, level: int) -> Any:
+    def value(self, value: object, level: int) -> object:
         """Any value; one that is shared is settled once."""
         if value is None or isinstance(value, (bool, int, float, str, complex, np.generic)):
             return value
@@ -79,7 +79,7 @@ class _Settler:
         self.done[id(value)] = found
         return found
 
-    def _settled(self, value: Any, level: int) -> Any:
+    def _settled(self, value: object, level: int) -> object:
         if isinstance(value, dict):
             return self._dict(value, level)
         if isinstance(value, (list, tuple)):
@@ -99,7 +99,7 @@ class _Settler:
             made[k] = self.value(v, level)
         return made
 
-    def _draft(self, value: Any, level: int) -> Any:
+    def _draft(self, value: object, level: int) -> object:
         """Stand in for an array, a dtype, a tensor, a module or a name while the pickle is read."""
         if isinstance(value, ArrayDraft):
             return self.array(value)
@@ -117,7 +117,7 @@ class _Settler:
             raise self.machine.refusal(value, "give")
         return known
 
-    def tensor(self, stored: PickledTensor, array: Array, level: int) -> Any:
+    def tensor(self, stored: PickledTensor, array: Array, level: int) -> object:
         if self.wrap is None:
             return array
         found = stored.state.get("qparams") if isinstance(stored.state, dict) else None
@@ -134,10 +134,12 @@ class _Settler:
             self.machine.fail(f"the attributes of {stored.cls} are not {', '.join(names)}")
         return kind(*(self._quantizing(slots[n], level) for n in names))
 
-    def _quantizing(self, value: Any, level: int) -> Any:
-        """One of the parameters: a mode, a kind of dtype, a number or a tensor."""
-        key = value.cls.key if isinstance(value, StoredObject) else None
-        args = value.args if key is not None and isinstance(value.args, tuple) else ()
+    def _quantizing(self, value: object, level: int) -> Any:  # noqa: ANN401 - a field of QParams
+        """Read one of the parameters: a mode, a kind of dtype, a number or a tensor."""
+        key: tuple[str, str] | None = None
+        args: tuple[Any, ...] = ()
+        if isinstance(value, StoredObject):
+            key, args = value.cls.key, value.args if isinstance(value.args, tuple) else ()
         if key == _MODE and len(args) == 1 and type(args[0]) is int and args[0] in (1, 2):
             return QuantMode(args[0])
         if key == _META and len(args) == 6 and list(map(type, args)) in _META_TYPES:
@@ -149,7 +151,7 @@ class _Settler:
             )
         return self.value(value, level)
 
-    def array(self, value: Any) -> Array:
+    def array(self, value: object) -> Array:
         """Return the contents of an array, which must have come."""
         if isinstance(value, np.generic):
             return np.asarray(value)
@@ -201,7 +203,7 @@ class _Settler:
         self.held[id(module)] = before - self.machine.visits, found
         return found
 
-    def _leaves(self, name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    def _leaves(self, name: str, value: object, depth: int) -> Iterator[tuple[str, Any]]:
         """Return tensors and modules within an attribute, by dotted names, as Module looks for them."""
         if isinstance(value, PickledTensor) or (isinstance(value, StoredObject) and _is_module(value)):
             yield name, value

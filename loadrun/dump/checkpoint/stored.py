@@ -151,11 +151,11 @@ class Machine(Protocol):
     def spend(self, size: int) -> None:
         """Pay for `size` bytes that are copied."""
 
-    def key(self, value: Any) -> Any:
+    def key(self, value: object) -> object:
         """Check a value that is to be a key."""
 
 
-def raw_bytes(machine: Machine, value: Any) -> memoryview:
+def raw_bytes(machine: Machine, value: object) -> memoryview:
     """Return bytes that an array may take its contents from.
 
     Raises:
@@ -168,11 +168,11 @@ def raw_bytes(machine: Machine, value: Any) -> memoryview:
     raise machine.error(f"the contents of an array are {_kind_of(value)}, expected bytes")
 
 
-def _kind_of(value: Any) -> str:
+def _kind_of(value: object) -> str:
     return f"the name {value}" if isinstance(value, Global) else f"of type {type(value).__name__}"
 
 
-def _array(machine: Machine, shape: Any, dtype: Any, raw: Any, fortran: Any) -> Array:
+def _array(machine: Machine, shape: object, dtype: object, raw: object, fortran: object) -> Array:
     """Return contents of `raw` as an array of their own; every size is checked before memory is taken."""
     if not isinstance(dtype, DTypeDraft):
         machine.fail(f"the dtype of an array is {_kind_of(dtype)}")
@@ -229,7 +229,7 @@ def _dtype(machine: Machine, args: tuple[Any, ...]) -> DTypeDraft:
     return DTypeDraft(code)
 
 
-def _scalar(machine: Machine, args: tuple[Any, ...]) -> Any:
+def _scalar(machine: Machine, args: tuple[Any, ...]) -> object:
     if len(args) != 2:
         machine.fail("a numpy scalar takes a dtype and its bytes")
     return _array(machine, (), args[0], args[1], False)[()]
@@ -282,7 +282,7 @@ def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, An
 def _collection(
     kind: type[set[Any]] | type[frozenset[Any]],
 ) -> Callable[[Machine, tuple[Any, ...]], Any]:
-    def made(machine: Machine, args: tuple[Any, ...]) -> Any:
+    def made(machine: Machine, args: tuple[Any, ...]) -> object:
         if len(args) > 1 or (args and not isinstance(args[0], (list, tuple))):
             machine.fail(f"a {kind.__name__} takes a list")
         items = args[0] if args else ()
@@ -337,7 +337,7 @@ CALLS: dict[tuple[str, str], Callable[[Machine, tuple[Any, ...]], Any]] = {
 """All that a file may call."""
 
 
-def call(machine: Machine, function: Any, args: Any) -> Any:
+def call(machine: Machine, function: object, args: object) -> object:
     """Return what a REDUCE gives: one of the listed calls, or an inert record of one of MegEngine's (an enum, say)."""
     if not isinstance(args, tuple):
         machine.fail(f"the arguments of a call are {_kind_of(args)}")
@@ -353,7 +353,7 @@ def call(machine: Machine, function: Any, args: Any) -> Any:
     raise machine.refusal(function, "call")
 
 
-def make(machine: Machine, cls: Any, args: Any) -> PickledTensor | StoredObject:
+def make(machine: Machine, cls: object, args: object) -> PickledTensor | StoredObject:
     """Return what NEWOBJ gives: a tensor, or the inert record of an object of any other class."""
     if not isinstance(cls, Global) or not isinstance(args, tuple):
         machine.fail(f"the class of an object is {_kind_of(cls)}, expected a name")
@@ -369,7 +369,7 @@ def make(machine: Machine, cls: Any, args: Any) -> PickledTensor | StoredObject:
 # ---- attributes and contents that come after the object
 
 
-def build(machine: Machine, target: Any, state: Any) -> None:
+def build(machine: Machine, target: object, state: object) -> None:
     """Apply a BUILD to the record it is meant for."""
     if isinstance(target, ArrayDraft):
         _build_array(machine, target, state)
@@ -387,7 +387,7 @@ def build(machine: Machine, target: Any, state: Any) -> None:
         )
 
 
-def _build_array(machine: Machine, target: ArrayDraft, state: Any) -> None:
+def _build_array(machine: Machine, target: ArrayDraft, state: object) -> None:
     if target.value is not None:
         machine.fail("an array gets its contents twice")
     if not isinstance(state, tuple) or len(state) not in (4, 5):
@@ -395,7 +395,7 @@ def _build_array(machine: Machine, target: ArrayDraft, state: Any) -> None:
     target.value = _array(machine, state[-4], state[-3], state[-1], state[-2])
 
 
-def _build_dtype(machine: Machine, target: DTypeDraft, state: Any) -> None:
+def _build_dtype(machine: Machine, target: DTypeDraft, state: object) -> None:
     if not isinstance(state, tuple) or not 5 <= len(state) <= 9:
         machine.fail("the state of a dtype is not as numpy writes it")
     if state[1] not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
@@ -405,7 +405,7 @@ def _build_dtype(machine: Machine, target: DTypeDraft, state: Any) -> None:
         target.metadata = _quantized(machine, target, state[8])
 
 
-def _quantized(machine: Machine, dtype: DTypeDraft, metadata: Any) -> dict[str, Any]:
+def _quantized(machine: Machine, dtype: DTypeDraft, metadata: object) -> dict[str, Any]:
     """MegEngine's mark of a quantized dtype, anew and of plain values."""
     mark = metadata.get("mgb_dtype") if isinstance(metadata, dict) and len(metadata) == 1 else None
     if not isinstance(mark, dict):
@@ -425,7 +425,7 @@ def _is_stored_as(name: str, code: str, zero: object) -> bool:
     return dtype.np == np.dtype(code) and dtype.is_asymmetric == (zero is not None)
 
 
-def _build_tensor(machine: Machine, target: PickledTensor, state: Any) -> None:
+def _build_tensor(machine: Machine, target: PickledTensor, state: object) -> None:
     if not isinstance(state, dict):
         machine.fail(f"the state of a tensor is {_kind_of(state)}, expected a dict")
     if "data" in state:  # as releases up to 1.1 wrote it

@@ -125,7 +125,7 @@ class Record:
                     f"{type(self).__name__} has no field {', '.join(values)}; its fields are {names}"
                 )
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             raise AttributeError(f"{type(self).__name__} is immutable; use replace({name}=...)")
 
     def replace(self, **values: Any) -> Self:

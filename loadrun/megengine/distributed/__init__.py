@@ -46,7 +46,7 @@ def get_rank() -> int:
 
 
 def get_world_size() -> int:
-    """How many processes there are: 1."""
+    """Return how many processes there are: 1."""
     return 1
 
 

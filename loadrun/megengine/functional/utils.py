@@ -6,8 +6,9 @@ from ...base.errors import EngineError
 from ...build.elemwise import abs, maximum, minimum
 from ...build.math import max
 from ...graph import params as P
-from ...tensors import Tensor, TensorLike, apply1, convert
+from ...tensors import Tensor, TensorLike, apply1
 from ...tensors.access import is_scalar, static_shape, value_of
+from ...tensors.promotion import convert
 from .metric import topk_accuracy as topk_accuracy
 
 __all__ = ["topk_accuracy"]

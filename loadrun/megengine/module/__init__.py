@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
+from ...base.registry import lazy
 from . import init
 from .activation import GELU, LeakyReLU, PReLU, ReLU, Sigmoid, SiLU, Softmax
 from .adaptive_pooling import AdaptiveAvgPool2d, AdaptiveMaxPool2d
@@ -105,9 +103,5 @@ __all__ = [
     "init",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # For start-up: most programs use float modules alone.
-    if name in ("qat", "quantized"):
-        return import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# For start-up: most programs use float modules alone.
+__getattr__ = lazy(__name__, {"qat": ".", "quantized": "."})

@@ -91,7 +91,7 @@ def _fused(layer: Any, bn: Any, relu: Any, channels: int) -> Any:
 
 
 def fuse_conv_bn_relu_module(conv: Any, bn: Any, relu: Any) -> Any:
-    """One module for a `Conv2d` or `ConvTranspose2d`, a `BatchNorm2d` and a `ReLU`; one of the latter may be None.
+    """Join a `Conv2d` or `ConvTranspose2d`, a `BatchNorm2d` and a `ReLU` to one module; one of the latter may be None.
 
     In inference the normalization becomes part of the weight, while training it stays beside it.
 

@@ -30,7 +30,7 @@ class HoldsStates(Protocol):
 
 
 def states(module: HoldsStates, prefix: str = "") -> Iterator[tuple[type[HoldsStates], str, Tensor]]:
-    """Every state with the class of its module and its dotted name; a shared module's under each of its names."""
+    """Yield every state with its module's class and its dotted name; a shared module's under each of its names."""
     for name, leaf in module._flatten(recursive=False, with_key=True):
         if isinstance(leaf, Tensor):
             yield type(module), prefix + name, leaf

@@ -1,1 +1,86 @@
 """Lowerings of ONNX's operators to MegEngine's, one family a file; `loadrun.onnx.call` imports and finds them."""
+
+__all__ = ["HOMES"]
+
+_FAMILIES = {
+    ("text", ""): "StringConcat StringSplit StringNormalizer",
+    ("elementwise", ""): """
+    Add Sub Mul Div Mod Pow Max Min Sum Mean And Or Xor Not Equal Less LessOrEqual Greater
+    GreaterOrEqual Where Neg Abs Sign Round IsNaN IsInf Identity Clip Cast CastLike BitCast BitwiseNot
+    BitwiseAnd BitwiseOr BitwiseXor BitShift
+    """,
+    ("shapes", ""): """
+    Constant Shape Size Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Expand Tile
+    ConstantOfShape EyeLike Range Trilu DepthToSpace SpaceToDepth
+    """,
+    ("functions", ""): """
+    Acos Asin Ceil Cos Exp Floor Log Sigmoid Sin Tanh Erf Sinh Cosh Asinh Acosh Atanh Tan Sqrt Softplus
+    HardSwish Atan Reciprocal Relu Elu Celu Selu LeakyRelu PRelu ThresholdedRelu HardSigmoid Softsign
+    Shrink Mish Swish SwiGLU Gelu
+    """,
+    ("functions", "com.microsoft"): "QuickGelu Gelu BiasGelu FastGelu",
+    ("linalg", ""): "MatMul Gemm Einsum MatMulInteger Det",
+    ("linalg", "com.microsoft"): "FusedMatMul TransposeMatMul FusedMatMulActivation FusedGemm Inverse",
+    ("convolution", ""): "Conv ConvTranspose DeformConv ConvInteger Col2Im CausalConvWithState",
+    ("convolution", "com.microsoft"): "FusedConv NhwcConv NhwcFusedConv",
+    ("reductions", ""): """
+    ReduceSum ReduceMean ReduceProd ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSum
+    ReduceLogSumExp Softmax LogSoftmax Hardmax ArgMax ArgMin CumSum CumProd
+    """,
+    ("pooling", ""): "MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool MaxUnpool",
+    ("norms", ""): """
+    BatchNormalization InstanceNormalization GroupNormalization LayerNormalization RMSNormalization
+    SimplifiedLayerNormalization LpNormalization MeanVarianceNormalization LRN
+    """,
+    ("norms", "com.microsoft"): """
+    SkipLayerNormalization SkipSimplifiedLayerNormalization SimplifiedLayerNormalization
+    """,
+    ("indexing", ""): """
+    Gather GatherElements GatherND ScatterElements Scatter ScatterND TensorScatter OneHot
+    ReverseSequence TopK NonZero Compress Unique
+    """,
+    ("padding", ""): "Pad CenterCropPad",
+    ("quantization", "com.microsoft"): "QuantizeLinear DequantizeLinear",
+    ("quantization", ""): "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearMatMul QLinearConv",
+    ("resizing", ""): "Resize Upsample",
+    ("recurrent", "com.microsoft"): "DynamicQuantizeLSTM",
+    ("recurrent", ""): "RNN GRU LSTM",
+    ("control", ""): "If Loop Scan",
+    ("attention", ""): "Attention RotaryEmbedding LinearAttention",
+    ("attention", "ai.onnx.preview"): "FlexAttention",
+    ("sequences", ""): """
+    SequenceConstruct SequenceEmpty SequenceAt SequenceInsert SequenceErase SequenceLength
+    SplitToSequence ConcatFromSequence SequenceMap Optional OptionalHasElement OptionalGetElement
+    """,
+    ("randomness", ""): "RandomUniform RandomUniformLike RandomNormal RandomNormalLike Bernoulli",
+    ("sampling", ""): "AffineGrid GridSample MaxRoiPool RoiAlign",
+    ("losses", ""): "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss Dropout",
+    ("signal", ""): "DFT STFT HannWindow HammingWindow BlackmanWindow MelWeightMatrix",
+    ("detection", ""): "NonMaxSuppression",
+    ("transformers", "com.microsoft"): """
+    Attention MultiHeadAttention GroupQueryAttention RotaryEmbedding EmbedLayerNormalization
+    NhwcMaxPool
+    """,
+    ("contrib", "com.microsoft"): """
+    GridSample Pad GatherND Trilu Range ExpandDims Unique UnfoldTensor CDist NGramRepeatBlock
+    CropAndResize GroupNorm SkipGroupNorm BiasAdd BiasSplitGelu BiasSoftmax GemmFastGelu BiasDropout
+    ComplexMul ComplexMulConj IsAllFinite
+    """,
+    ("contrib_quantized", "com.microsoft"): """
+    MatMulIntegerToFloat DynamicQuantizeMatMul QLinearSigmoid QLinearLeakyRelu QLinearSoftmax
+    QLinearGlobalAveragePool QLinearAveragePool QLinearAdd QLinearMul QLinearConcat MatMulNBits
+    GatherBlockQuantized QLinearConv QLinearWhere QGemm QAttention QEmbedLayerNormalization MulInteger
+    MatMulInteger16
+    """,
+    ("traditional", "ai.onnx.ml"): """
+    ArrayFeatureExtractor Binarizer Scaler Normalizer Imputer FeatureVectorizer OneHotEncoder
+    LabelEncoder ZipMap LinearRegressor LinearClassifier
+    """,
+    ("trees.classification", "ai.onnx.ml"): "TreeEnsembleClassifier",
+    ("trees.regression", "ai.onnx.ml"): "TreeEnsembleRegressor TreeEnsemble",
+    ("svm", "ai.onnx.ml"): "SVMRegressor SVMClassifier",
+    ("ngrams", ""): "TfIdfVectorizer",
+    ("training", "ai.onnx.preview.training"): "Adagrad Adam Momentum",
+}
+HOMES = {(domain, op): family for (family, domain), ops in _FAMILIES.items() for op in ops.split()}
+"""The file of every operator, by domain and name: a model imports those that it needs."""

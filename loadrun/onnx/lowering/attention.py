@@ -1,4 +1,4 @@
-"""Attention and what stands around it: masks, caches, rotary positions, linear attention."""
+"""Attention, masks, caches, rotary positions, linear attention."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def merged(x: Tensor) -> Tensor:
 
 
 class _Mask:
-    """Which keys a query may see: a bias to add to the scores, with -inf where it may not."""
+    """A bias for scores, with -inf for keys that a query may not see."""
 
     def __init__(self, like: Tensor) -> None:
         self.like = like
@@ -59,12 +59,12 @@ def _given_mask(mask: _Mask, given: Tensor, length: int) -> None:
             given = cast(given, "uint8")
             given = cast(e.concat([given, e.full(const_like(0, given), shape)], given.ndim - 1), "bool")
         else:
-            given = cast(given, "float32")
+            given = e.real(given)
             given = e.concat([given, e.full(const_like(-np.inf, given), shape)], given.ndim - 1)
     if e.is_bool(given):
         mask.allow(given)
     else:
-        mask.add(cast(given, "float32"))
+        mask.add(e.real(given))
 
 
 def _positions(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,7 +77,7 @@ def _mask_of(c: NodeCall, q: Tensor, k: Tensor, past: int, valid: Tensor | None)
         _given_mask(mask, c.t(3), k.shape[2])
     rows, columns = _positions(q, k)
     if valid is not None:
-        valid = e.reshape(cast(valid, "int32"), (-1, 1, 1, 1))
+        valid = e.reshape(e.whole(valid), (-1, 1, 1, 1))
         mask.allow(e.compare(_LT, columns, valid))
     left, right = c.number("left_window_size", -1), c.number("right_window_size", -1)
     if c.number("is_causal"):
@@ -114,8 +114,8 @@ def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
         k, v = e.concat([c.t(4), k], 2), e.concat([c.t(5), v], 2)
     present = k, v
     group = static_shape(q)[1] // max(static_shape(k)[1], 1)
-    k, v = (shared_heads(cast(x, "float32"), group) for x in (k, v))
-    q = cast(q, "float32")
+    k, v = (shared_heads(e.real(x), group) for x in (k, v))
+    q = e.real(q)
     scores = scaled_scores(q, k, _scale(c, q))
     shown = [scores]
     scores = capped(scores, c.real("softcap"))
@@ -139,7 +139,7 @@ def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
 
 @lower("FlexAttention", domain="ai.onnx.preview", foldable=False)
 def _flex(c: NodeCall) -> Tensor:
-    q, k, v = (cast(c.t(i), "float32") for i in range(3))
+    q, k, v = (e.real(c.t(i)) for i in range(3))
     kind = dtype_of(c.t(0))
     group = static_shape(q)[1] // max(static_shape(k)[1], 1)
     k, v = shared_heads(k, group), shared_heads(v, group)
@@ -158,7 +158,7 @@ def _modified(c: NodeCall, name: str, x: Tensor, precision: int) -> Tensor:
     (result,) = c.run_graph(c.graph(name), [Value(precision, cast(x, graph_type(precision)))])
     if isinstance(result, list):
         raise UnsupportedNodeError(f"its {name} gives a sequence")
-    return cast(result.tensor, "float32")
+    return e.real(result.tensor)
 
 
 # Positions
@@ -195,7 +195,7 @@ def _rotary(c: NodeCall) -> Tensor:
     size = c.number("rotary_embedding_dim") or static_shape(x)[3]
     head = e.subtensor(x, [(3, None, size, None, None)]) if size < static_shape(x)[3] else x
     if c.has(3):
-        at = cast(c.t(3), "int32")
+        at = e.whole(c.t(3))
         cos, sin = (e.gather(t, [(0, at)]) for t in (cos, sin))
     cos, sin = (e.add_axes(e.subtensor(t, [(2, None, size // 2, None, None)]), [2]) for t in (cos, sin))
     y = rotated(head, cos, sin, interleaved=bool(c.number("interleaved")))
@@ -212,25 +212,25 @@ def _linear(c: NodeCall) -> tuple[Tensor, Tensor]:
     """Unroll the recurrent update of (B, H, dk, dv) states over time."""
     kind = dtype_of(c.t(0))
     n_q, n_kv = c.number("q_num_heads"), c.number("kv_num_heads")
-    q, k, v = (of_length(cast(c.t(i), "float32"), 1) for i in range(3))
+    q, k, v = (of_length(e.real(c.t(i)), 1) for i in range(3))
     dk = static_shape(q)[2] // n_q
     dv = static_shape(v)[2] // n_kv
     steps = static_shape(q)[1]
     if steps > 512:
-        raise UnsupportedNodeError(f"a sequence of {steps} steps; 512 at most are unrolled")
+        raise UnsupportedNodeError(f"a sequence of {steps} steps; at most 512 are unrolled")
     b = q.shape[0]
     scale = c.real("scale") or 1.0 / sqrt(dk)
-    state = cast(c.t(3), "float32") if c.has(3) else e.full(const_like(0.0, q), (b, n_kv, dk, dv))
+    state = e.real(c.t(3)) if c.has(3) else e.full(const_like(0.0, q), (b, n_kv, dk, dv))
     rule = c.text("update_rule", "gated_delta")
     outs = []
     for t in range(steps):
         kt, vt = (_at(x, t, (b, n_kv, -1)) for x in (k, v))
         if "gated" in rule:
-            gate = e.elem(M.EXP, _at(cast(c.t(4), "float32"), t, (b, n_kv, -1)))
+            gate = e.elem(M.EXP, _at(e.real(c.t(4)), t, (b, n_kv, -1)))
             state = e.elem(M.MUL, state, e.add_axes(gate, [3]))
         if "delta" in rule:
             seen = e.reduce(e.elem(M.MUL, state, e.add_axes(kt, [3])), P.ReduceMode.SUM, [2])
-            rate = _at(cast(c.t(5), "float32"), t, (b, -1, 1))
+            rate = _at(e.real(c.t(5)), t, (b, -1, 1))
             vt = e.elem(M.MUL, rate, e.elem(M.SUB, vt, seen))
         state = e.elem(M.ADD, state, e.elem(M.MUL, e.add_axes(kt, [3]), e.add_axes(vt, [2])))
         qt = _at(q, t, (b, n_q, -1))

@@ -1,4 +1,4 @@
-"""The bits of float32 numbers as integers and back, with operators that know numbers alone."""
+"""The bits of float32 numbers as integers and back, by arithmetic operators alone."""
 
 from __future__ import annotations
 

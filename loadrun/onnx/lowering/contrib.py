@@ -19,7 +19,7 @@ from .convolution import from_last, to_last
 from .indexing import uniques
 from .linalg import matmul
 from .parts import M, cast, const_like
-from .reductions import flat_to_2d
+from .shapes import flat_to_2d
 
 __all__: list[str] = []
 
@@ -100,8 +100,8 @@ def _distances(c: NodeCall) -> Tensor:
 
 @lower("NGramRepeatBlock", domain=CONTRIB, like=1)
 def _no_repeats(c: NodeCall) -> Tensor:
-    """Set the scores of tokens that would repeat an earlier run of tokens to -inf."""
-    ids, scores = cast(c.t(0), "int32"), c.t(1)
+    """-inf for tokens that would end a run of tokens that was there before."""
+    ids, scores = e.whole(c.t(0)), c.t(1)
     n, length = c.number("ngram_size"), static_shape(c.t(0))[1]
     runs = length - n + 1
     if n < 1:
@@ -123,14 +123,14 @@ def _no_repeats(c: NodeCall) -> Tensor:
     return e.where(e.compare(_LT, const(np.float32(0)), result), const_like(-np.inf, scores), scores)
 
 
-# Pictures
+# Images
 
 
 @lower("CropAndResize", domain=CONTRIB)
 def _crop(c: NodeCall) -> Tensor:
     """Crop boxes and resize them to one size, corners aligned; fill outside with a value."""
     x, boxes = cast(c.t(0), "float32"), cast(c.t(1), "float32")
-    which = cast(c.t(2), "int32")
+    which = e.whole(c.t(2))
     height, width = c.integers(3, "size of the crops")
     mode = c.text("mode", "bilinear")
     if mode not in ("bilinear", "nearest"):
@@ -157,7 +157,7 @@ def _crop(c: NodeCall) -> Tensor:
     of = e.reshape(which, (-1, 1, 1))
     for row, up in cells[0]:
         for column, across in cells[1]:
-            cell = e.gather(x, [(0, of), (2, cast(row, "int32")), (3, cast(column, "int32"))])
+            cell = e.gather(x, [(0, of), (2, e.whole(row)), (3, e.whole(column))])
             if up is not None and across is not None:
                 cell = e.elem(M.MUL, cell, e.add_axes(e.elem(M.MUL, up, across), [3]))
             total = cell if total is None else e.elem(M.ADD, total, cell)
@@ -204,7 +204,7 @@ def _group_norm(c: NodeCall) -> tuple[Tensor, ...]:
     return (y, whole) if c.op == "SkipGroupNorm" else (y,)
 
 
-# What optimizers fuse
+# Fusions by optimizers
 
 
 @lower("BiasAdd", domain=CONTRIB)

@@ -21,7 +21,7 @@ from .nbits import gathered_table, weight_of
 from .parts import M, cast, const_like, folded, transposed
 from .pooling import pooling_window
 from .quantization import dequantized, dynamic, factor_of, quantized, requantized, saturated, single
-from .reductions import flat_to_2d
+from .shapes import flat_to_2d
 from .transformers import embedded, self_attended
 
 __all__: list[str] = []

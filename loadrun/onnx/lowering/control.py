@@ -1,4 +1,4 @@
-"""If, Loop and Scan: branches that are chosen, and bodies that are repeated as often as is known."""
+"""If, Loop and Scan: conditional branches, and bodies that are repeated a known number of times."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
         except UnsupportedNodeError as why:
             behind = " and ".join(map(repr, c.importer.inputs_behind(pred)))
             raise UnsupportedNodeError(
-                f"{why}; data choose this branch: where the other one is meant, give {behind or 'its condition'} as "
+                f"{why}; this branch depends on data: for the other one, give {behind or 'its condition'} as "
                 "constants={...}"
             ) from None
         found.append(outs)
@@ -84,8 +84,8 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
             raise UnsupportedNodeError("its branches give different types")
         if one.rank != other.rank:
             raise UnsupportedNodeError(
-                f"its branches give {one.rank} and {other.rank} axes and data choose between them; give the condition "
-                "as constants={...}"
+                f"its branches give {one.rank} and {other.rank} axes, and the choice depends on data; give the "
+                "condition as constants={...}"
             )
         merge = P.CondExecMerge(nr_output=1, mode=P.CondExecMergeMode.EXACT_ONE)
         (merged,) = apply(
@@ -93,7 +93,7 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
         )
         session = session_of(merged)
         if isinstance(session, TraceRecorder) and variable_of(merged) is not None:
-            # Data decide which of two shapes it has; while the graph is made the first stands for both.
+            # Data choose between two shapes; while the graph is built, the first stands for both.
             session.recording.known.shapes[recorded_variable(merged).id] = stored_shape(one.stored)
         results.append(Value(one.kind, merged))
     return tuple(results)
@@ -112,7 +112,7 @@ def index_value(value: Value, axis: int, i: int) -> Value:
 def _stacked(values: Sequence[Value], axis: int) -> Value:
     """Stack values of one shape along a new axis."""
     if not values:
-        raise UnsupportedNodeError("it has an output of no turns, whose shape is not known")
+        raise UnsupportedNodeError("it has an output of no iterations, whose shape is not known")
     held = [v.constant() for v in values]
     if all(h is not None for h in held):
         return Value(values[0].kind, array=np.stack([h for h in held if h is not None], axis))
@@ -130,25 +130,27 @@ def _scalar(number: int) -> Value:
 @lower("Loop", foldable=False)
 def _loop(c: NodeCall) -> tuple[Any, ...]:
     body = c.graph("body")
-    most = int(c.constant(0, "number of turns").reshape(-1)[0]) if c.has(0) else None
+    most = int(c.constant(0, "number of iterations").reshape(-1)[0]) if c.has(0) else None
     going: bool | None = True
     if c.has(1):
         going = _known(c.value(1))
         if going is None:
-            raise UnsupportedNodeError("data decide whether it begins; give its condition as constants={...}")
+            raise UnsupportedNodeError(
+                "whether it begins depends on data; give its condition as constants={...}"
+            )
     state = list(c.inputs[2:])
     count = len(state)
     collected: list[list[Value]] = [[] for _ in body.outputs[1 + count :]]
     turn = 0
     while going and (most is None or turn < most):
         if turn >= _MOST_TURNS:
-            raise UnsupportedNodeError(f"it takes more than {_MOST_TURNS} turns")
+            raise UnsupportedNodeError(f"it takes more than {_MOST_TURNS} iterations")
         outs = c.run_graph(body, [_scalar(turn), Value(BOOL, array=np.array(True)), *state])
         if isinstance(outs[0], list):
             raise UnsupportedNodeError("its condition is a sequence")
         going = _known(outs[0])
         if going is None:
-            raise UnsupportedNodeError("data decide when it ends; MegEngine's Loop cannot be stored")
+            raise UnsupportedNodeError("when it ends depends on data; MegEngine's Loop cannot be stored")
         state = list(outs[1 : 1 + count])
         for rows, value in zip(collected, outs[1 + count :], strict=True):
             if isinstance(value, list):
@@ -165,7 +167,7 @@ def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
     info = body.outputs[i].type
     tensor = info.tensor if info is not None else None
     if tensor is None or tensor.shape is None or any(d.value is None for d in tensor.shape.dims):
-        raise UnsupportedNodeError("it has an output of no turns, whose shape is not known")
+        raise UnsupportedNodeError("it has an output of no iterations, whose shape is not known")
     shape = [0, *(int(d.value or 0) for d in tensor.shape.dims)]
     from ..tensors import HELD  # for start-up
 
@@ -224,7 +226,7 @@ def _scanned(
         raise UnsupportedNodeError(f"the axes that it scans have the sizes {sorted(turns)}")
     count = turns.pop()
     if count > _MOST_TURNS:
-        raise UnsupportedNodeError(f"it takes more than {_MOST_TURNS} turns")
+        raise UnsupportedNodeError(f"it takes more than {_MOST_TURNS} iterations")
     collected: list[list[Value]] = [[] for _ in body.outputs[n:]]
     for turn in range(count):
         parts = [

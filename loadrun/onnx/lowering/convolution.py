@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...build import emit as e
-from ...build.conv import deformable_conv2d
 from ...build.layers import conv as build
-from ...build.layers.padding import pad
 from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape
@@ -61,7 +59,7 @@ def _convolved(
 ) -> Tensor:
     """Convolve, after checking that the shapes fit."""
     if x.ndim not in (3, 4, 5) or w.ndim != x.ndim:
-        raise UnsupportedNodeError(f"{x.ndim - 2} axes of space; MegEngine convolves over 1 to 3")
+        raise UnsupportedNodeError(f"{x.ndim - 2} spatial axes; MegEngine convolves over 1 to 3")
     if static_shape(x)[1] != static_shape(w)[1] * groups:
         raise UnsupportedNodeError(
             f"{static_shape(x)[1]} channels, but the weight takes {static_shape(w)[1]} for each of {groups} groups"
@@ -70,7 +68,7 @@ def _convolved(
     sizes = [int(n) + int(a) + int(b) for n, (a, b) in zip(static_shape(x)[2:], window.pads, strict=True)]
     if c.importer.assumed and any(n < r for n, r in zip(sizes, window.reach, strict=True)):
         raise UnsupportedNodeError(
-            f"a window of {window.reach} is larger than what it moves over, {list(static_shape(x)[2:])}"
+            f"a window of {window.reach} is larger than its input, {list(static_shape(x)[2:])}"
         )
     return build.convolved(x, w, window, groups, bias)
 
@@ -144,7 +142,7 @@ def _conv_transpose(c: NodeCall) -> Tensor:
         for i, s, r in zip(static_shape(x)[2:], window.strides, window.reach, strict=True)
     ]
     if n not in (1, 2, 3):
-        raise UnsupportedNodeError(f"{n} axes of space; MegEngine convolves over 1 to 3")
+        raise UnsupportedNodeError(f"{n} spatial axes; MegEngine convolves over 1 to 3")
     _check_groups(w, groups)
     window.pads = _transposed_pads(c, x, window, full, extra)
     return build.transposed(x, w, window, extra, groups, c.maybe(2))
@@ -175,18 +173,22 @@ def _transposed_pads(
 def _deform_conv(c: NodeCall) -> Tensor:
     x, w, offset = cast(c.t(0), "float32"), cast(c.t(1), "float32"), cast(c.t(2), "float32")
     if x.ndim != 4:
-        raise UnsupportedNodeError("MegEngine's deformable convolution has two axes of space")
+        raise UnsupportedNodeError("MegEngine's deformable convolution has two spatial axes")
     window = window_of(c, static_shape(w)[2:])
     pads = padding_of(c, window, x.shape[2:])
     groups = c.number("group", 1)
     if any(a != b or is_open(a, b) for a, b in pads):
         # Padding in front moves positions along; what lies outside counts as zero in both.
+        from ...build.layers.padding import pad  # for start-up
+
         x = pad(x, [(0, 0), (0, 0), *pads], "constant")
         pads = [(0, 0)] * 2
     mask = c.maybe(4)
     if mask is None:
         shape = offset.shape
         mask = e.full(const_like(1.0, offset), (shape[0], shape[1] // 2, *shape[2:]))
+    from ...build.conv import deformable_conv2d  # for start-up
+
     y = deformable_conv2d(
         x,
         build.grouped(w, groups),
@@ -269,6 +271,8 @@ def _col2im(c: NodeCall) -> Tensor:
     for k, i in enumerate(image):
         full = (steps[k] - 1) * window.strides[k] + window.reach[k]
         widths.append((-pads[k], i + pads[k] - full))
+    from ...build.layers.padding import pad  # for start-up
+
     y = pad(y, [(0, 0), (0, 0), *widths], "constant")
     return cast(e.reshape(y, (batch, channels, *image)), dtype_of(x))
 

@@ -1,4 +1,4 @@
-"""Boxes that overlap."""
+"""Non-maximum suppression and boxes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
     boxes, scores = of_length(boxes, 0), of_length(of_length(scores, 0), 1)
     batch, classes, count = static_shape(scores)
     if batch * classes > _MOST:
-        raise UnsupportedNodeError(f"{batch} pictures of {classes} classes; {_MOST} at most are unrolled")
+        raise UnsupportedNodeError(f"{batch} images of {classes} classes; {_MOST} at most are unrolled")
     if most <= 0 or not count:
         return Value(INT64, array=np.zeros((0, 3), np.int64))
     if most > count:
@@ -62,7 +62,7 @@ def _suppressed(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tens
 def _labelled(kept: Tensor, b: int, k: int) -> Tensor:
     zero = e.elem(M.MUL, kept, const_like(0, kept))
     label = e.elem(M.ADD, e.add_axes(zero, [1]), const(np.array([[b, k]], np.int32)))
-    return e.concat([label, e.add_axes(cast(kept, "int32"), [1])], 1)
+    return e.concat([label, e.add_axes(e.whole(kept), [1])], 1)
 
 
 def _corners(boxes: Tensor, centered: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and logic of elements that broadcast."""
+"""Elementwise arithmetic, comparisons and logic with broadcasting."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from ...arrays import arithmetic as a
 from ...arrays import logic
 from ...build import emit as e
 from ...graph import params as P
-from ...graph.dtypes import Array
+from ...graph.dtypes import plain
+from ...ops.typecvt import exactly
 from ...tensors import Tensor
 from ...tensors.access import dtype_of, mark_constant
 from ...tensors.apply import type_cvt
 from ..call import NodeCall, front, lower
 from ..scope import Bound
-from ..tensors import HELD, kind_name
-from ..values import BF16, BOOL, FLOAT, INT32, UINT32, UnsupportedNodeError, Value, graph_type
-from .bits import bits_of, float_of
+from ..tensors import HELD, STRING, kind_name
+from ..values import BF16, BOOL, FLOAT, INT32, INT64, UINT32, UINT64, UnsupportedNodeError, Value, graph_type
 from .parts import M, cast, const_like, in_float, limits
 from .small_floats import is_small_float, rounded_for
-from .text import equal_texts, is_text
 
 __all__ = ["pair", "truncated", "widened"]
 
@@ -49,12 +48,12 @@ def _same(x: Tensor, y: Tensor) -> Tensor:
 
 
 def widened(x: Tensor) -> Tensor:
-    """Return small integers as int32."""
-    return cast(x, "int32") if dtype_of(x).name in _NARROW else x
+    """Small integers as int32."""
+    return e.whole(x) if dtype_of(x).name in _NARROW else x
 
 
 def truncated(x: Tensor, y: Tensor) -> Tensor:
-    """Divide int32 tensors, toward zero."""
+    """Quotient of integers, toward zero."""
     down = e.elem(M.FLOOR_DIV, x, y)
     rest = e.elem(M.SUB, x, e.elem(M.MUL, down, y))
     negative = logic.not_equal(e.compare(_LT, x, const_like(0, x)), e.compare(_LT, y, const_like(0, y)))
@@ -83,8 +82,8 @@ def _div(c: NodeCall) -> Tensor:
     x, y = pair(c)
     if dtype_of(x).is_float:
         return e.elem(M.TRUE_DIV, x, y)
-    if dtype_of(x).name == "Uint8":
-        return e.elem(M.FLOOR_DIV, cast(x, "int32"), cast(y, "int32"))
+    if dtype_of(x).np.kind == "u":
+        return e.elem(M.FLOOR_DIV, e.whole(x), e.whole(y))
     return truncated(widened(x), widened(y))
 
 
@@ -94,7 +93,7 @@ def _mod(c: NodeCall) -> Tensor:
     if dtype_of(x).is_float:
         return a.fmod(x, y) if c.number("fmod") else a.remainder(x, y)
     x, y = widened(x), widened(y)
-    if not c.number("fmod"):
+    if not c.number("fmod") or dtype_of(x).np.kind == "u":
         return a.remainder(x, y)
     return e.elem(M.SUB, x, e.elem(M.MUL, truncated(x, y), y))
 
@@ -116,14 +115,17 @@ def _pow(c: NodeCall) -> Tensor:
         base = widened(x)
         shape = e.broadcast_shape([x, y])
         return e.broadcast(a.integer_power(base, const_like(exponent, base), exponent), shape)
-    found = e.elem(M.POW, in_float(x), in_float(y))
+    # ONNX Runtime raises integers as float64 numbers.
+    found = e.elem(M.POW, cast(x, plain("Float64")), cast(y, plain("Float64")))
+    if c.kind(0) in (INT64, UINT64):
+        return type_cvt(found, dtype_of(x))
     near = a.rint(found)
     if dtype_of(y).is_float:
-        # The conversion cuts fractions off; what rounding alone keeps from a whole number is that number.
+        # The conversion truncates, so a result within rounding of a whole number becomes that number first.
         off = e.elem(M.ABS, e.elem(M.SUB, found, near))
         bound = e.elem(M.MUL, const_like(1e-6, found), e.elem(M.ABS, near))
         near = e.where(e.compare(P.ElemwiseMultiTypeMode.LEQ, off, bound), near, found)
-    return cast(near, "int32")
+    return e.whole(near)
 
 
 def _chain(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[NodeCall], Tensor]:
@@ -205,7 +207,11 @@ _equal_numbers = _compared(_EQ)
 
 @lower("Equal")
 def _equal(c: NodeCall) -> Tensor | Value:
-    return equal_texts(c) if is_text(c, 0) else _equal_numbers(c)
+    if c.kind(0) != STRING:
+        return _equal_numbers(c)
+    from .text import equal_texts  # for start-up
+
+    return equal_texts(c)
 
 
 lower("Less")(_compared(_LT))
@@ -231,7 +237,7 @@ def _neg(c: NodeCall) -> Tensor:
 @lower("Abs")
 def _abs(c: NodeCall) -> Tensor:
     x = c.t(0)
-    return x if dtype_of(x).name == "Uint8" else e.elem(M.ABS, x)
+    return x if dtype_of(x).np.kind == "u" else e.elem(M.ABS, x)
 
 
 @lower("Sign")
@@ -314,9 +320,8 @@ def converted(value: Value, to: int) -> Value:
         return value
     held = value.constant()
     small = to in (21, 22, 25, 26)
-    if held is not None and not small and to != BF16:
-        with np.errstate(all="ignore"):
-            return Value(to, array=held.astype(HELD[to]), name=value.name)
+    if held is not None and not small and to != BF16 and held.dtype != object:
+        return Value(to, array=exactly(held, np.dtype(HELD[to])), name=value.name)
     x = value.tensor
     if to == BOOL:
         zero = const_like(0, x)
@@ -325,8 +330,6 @@ def converted(value: Value, to: int) -> Value:
         return Value(to, _wrapped(x, to))
     if want.name == "BFloat16":
         return Value(to, type_cvt(in_float(x), want))
-    if dtype_of(x).is_float and want.name in ("Uint8", "Int8", "Int16", "Uint16"):
-        x = cast(x, "int32")
     return Value(to, type_cvt(x, want))
 
 
@@ -334,7 +337,7 @@ def _wrapped(x: Tensor, to: int) -> Tensor:
     """Wrap integers to 4 or 2 bits: upper bits are lost."""
     low, high = limits(to)
     want = graph_type(to)
-    wide = cast(x, "int32")
+    wide = e.whole(x)
     span = const_like(high - low + 1, wide)
     shifted = e.elem(M.SUB, wide, const_like(low, wide)) if low else wide
     rest = a.remainder(shifted, span)
@@ -350,16 +353,18 @@ _WIDTHS = {"Int8": 8, "Uint8": 8, "Int16": 16, "Uint16": 16}
 @lower("BitCast")
 def _bit_cast(c: NodeCall) -> Value:
     """Reinterpret bits as another type: integers of other signedness, and float32."""
+    from .bits import bits_of, float_of  # for start-up
+
     value, to = c.value(0), c.number("to")
     want = graph_type(to)
     if value.kind == to:
         return value
-    if {value.kind, to} == {INT32, UINT32}:
-        return Value(to, value.stored)
+    if {value.kind, to} in ({INT32, UINT32}, {INT64, UINT64}):
+        return Value(to, type_cvt(value.stored, want))
     if value.kind == FLOAT and to in (INT32, UINT32):
-        return Value(to, bits_of(value.tensor))
+        return Value(to, type_cvt(bits_of(value.tensor), want))
     if value.kind in (INT32, UINT32) and to == FLOAT:
-        return Value(to, float_of(value.tensor))
+        return Value(to, float_of(cast(value.tensor, "int32")))
     own = graph_type(value.kind)
     width = _WIDTHS.get(own.name)
     packed = {value.kind, to} & {21, 22, 25, 26}
@@ -370,7 +375,7 @@ def _bit_cast(c: NodeCall) -> Value:
             f"the bits of {kind_name(value.kind)} as {kind_name(to)} cannot be expressed; those of float and of "
             "integers of 8, 16 and 32 bits can, and booleans as integers of 8"
         )
-    x = cast(value.tensor, "int32")
+    x = e.whole(value.tensor)
     span = const_like(1 << width, x)
     if want.name.startswith("U"):
         x = e.elem(M.ADD, x, e.where(e.compare(_LT, x, const_like(0, x)), span, const_like(0, x)))
@@ -382,7 +387,6 @@ def _bit_cast(c: NodeCall) -> Value:
 
 @lower("BitwiseNot")
 def _bitwise_not(c: NodeCall) -> Tensor:
-    _no_wide(c)
     x = c.t(0)
     if c.kind(0) == 4:
         return e.elem(M.SUB, const_like(65535, x), x)
@@ -402,38 +406,19 @@ lower("BitwiseOr")(_bitwise(logic.bitwise_or))
 lower("BitwiseXor")(_bitwise(logic.bitwise_xor))
 
 
-def _no_wide(c: NodeCall) -> None:
-    if c.kind(0) in (12, 13):
-        raise UnsupportedNodeError(
-            "bits of unsigned 32 and 64-bit integers are more than MegEngine's int32 has"
-        )
-
-
 @lower("BitShift")
 def _bit_shift(c: NodeCall) -> Tensor:
-    x, y = (cast(v, "int32") for v in pair(c))
+    x, y = (e.whole(v) for v in pair(c))
     up = c.text("direction") == "LEFT"
-    if up and c.kind(0) in (12, 13):
-        held = c.value(0).supposed()
-        by = c.value(1).supposed()
-        if held is None or by is None or not _stays(held, by):
-            raise UnsupportedNodeError(
-                "bits moved up in unsigned 32 and 64-bit integers may leave MegEngine's int32"
-            )
     x, y = _broadcasted(x, y)
-    width = const_like(
-        {"Uint8": 8, "Int8": 8, "Int16": 16}.get(dtype_of(c.t(0)).name, 16 if c.kind(0) == 4 else 32), y
-    )
-    # A negative number of bits counts as more than there are.
+    width = const_like(16 if c.kind(0) == 4 else 8 * dtype_of(c.t(0)).np.itemsize, y)
+    # A negative shift counts as one beyond the width.
     zero = const_like(0, y)
     inside = e.elem(M.AND, e.compare(_LT, y, width), e.compare(_LEQ, zero, y))
     if up:
         return e.where(inside, logic.left_shift(x, e.where(inside, y, zero)), zero)
-    return logic.right_shift(x, e.where(inside, y, const_like(31, y)))
-
-
-def _stays(x: Array, by: Array) -> bool:
-    return bool((x.astype(float) * 2.0 ** by.astype(float) < 2.0**31).all())
+    most = const_like(8 * dtype_of(x).np.itemsize, y)
+    return logic.right_shift(x, e.where(inside, y, most))
 
 
 def _broadcasted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ def _unary_lowering(mode: P.ElemwiseMode) -> Callable[[NodeCall], Tensor]:
 
 
 for _row in ROWS.values():
-    # What takes integers as well stands elsewhere.
+    # Functions that take integers too are elsewhere.
     if _row.onnx and _row.arity == 1 and _row.real is not None and _row.whole is None:
         lower(_row.onnx)(_unary_lowering(_row.mode))
 lower("Softplus")(_unary_lowering(M.SOFTPLUS))

@@ -1,4 +1,4 @@
-"""Elements taken from and put at computed positions."""
+"""Gathering and scattering at computed positions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _MOST_STEPS = 512
 
 
 def from_front(index: Tensor, size: int) -> Tensor:
-    """Count positions below 0 from the end."""
-    index = cast(index, "int32")
+    """Positions with those below 0 counted from the end."""
+    index = e.whole(index)
     value = e.known(index)
     if value is not None and not isinstance(size, TracedInt):
         return (
@@ -45,7 +45,7 @@ def _checked(c: NodeCall, i: int, size: int) -> None:
     if held is None or not held.size or isinstance(size, TracedInt):
         return
     if int(held.max()) >= int(size) or int(held.min()) < -int(size):
-        raise UnsupportedNodeError(f"a position lies outside the {int(size)} that there are")
+        raise UnsupportedNodeError(f"an index is out of range for {int(size)} elements")
 
 
 @lower("Gather")
@@ -58,7 +58,7 @@ def _gather(c: NodeCall) -> Tensor:
         return e.subtensor(x, [(axis, None, None, None, int(held))])
     if 0 in static_shape(at):
         return e.full(const_like(0, x), (*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]))
-    return e.gather(x, [(axis, cast(at, "int32"))])
+    return e.gather(x, [(axis, e.whole(at))])
 
 
 @lower("GatherElements")
@@ -79,7 +79,7 @@ def _batch_ids(shape: Sequence[int], batch: int, rank: int) -> list[Tensor]:
 
 @lower("GatherND")
 def _gather_nd(c: NodeCall) -> Tensor:
-    x, at = c.t(0), cast(c.t(1), "int32")
+    x, at = c.t(0), e.whole(c.t(1))
     batch = c.number("batch_dims")
     at = of_length(at, at.ndim - 1)
     depth = static_shape(at)[-1]
@@ -138,7 +138,7 @@ def _rounds(at: Tensor) -> list[Tensor]:
         count = static_shape(at)[0]
         if count > _MOST_STEPS:
             raise UnsupportedNodeError(
-                f"{count} positions that data decide are combined one by one; {_MOST_STEPS} at most"
+                f"{count} positions that depend on data are combined one by one; at most {_MOST_STEPS}"
             )
         return [const(np.array([i], np.int32)) for i in range(count)]
     seen: dict[int, int] = {}
@@ -182,7 +182,7 @@ def _settled(x: Tensor) -> Tensor:
 
 @lower("ScatterND")
 def _scatter_nd(c: NodeCall) -> Tensor:
-    x, at, updates = c.t(0), cast(c.t(1), "int32"), c.t(2)
+    x, at, updates = c.t(0), e.whole(c.t(1)), c.t(2)
     depth = static_shape(at)[-1]
     if 0 in static_shape(at)[:-1]:
         return x
@@ -211,7 +211,7 @@ def _tensor_scatter(c: NodeCall) -> Tensor:
     cache, new = transposed(x, order), transposed(updates, order)
     batch = e.reshape(e.arange(x.shape[0]), (-1, 1))
     steps = e.add_axes(e.arange(count), [0])
-    start = cast(c.t(2), "int32") if c.has(2) else const(np.zeros(1, np.int32))
+    start = e.whole(c.t(2)) if c.has(2) else const(np.zeros(1, np.int32))
     at = e.elem(M.ADD, e.add_axes(start, [1]), steps)
     if c.text("mode", "linear") == "circular":
         at = e.elem(M.MOD, at, e.like(size, at))
@@ -227,7 +227,7 @@ def _one_hot(c: NodeCall) -> Tensor:
         raise UnsupportedNodeError(f"its depth is {depth}, expected 0 to {(1 << 31) - 1}")
     rank = at.ndim + 1
     axis = c.axis("axis", -1, rank)
-    at = cast(at, "int32")
+    at = e.whole(at)
     at = e.add_axes(from_front(at, depth), [axis])
     grid = e.reshape(e.arange(depth), [-1 if i == axis else 1 for i in range(rank)])
     off, on = (e.subtensor(values, [(0, None, None, None, i)]) for i in (0, 1))
@@ -236,7 +236,7 @@ def _one_hot(c: NodeCall) -> Tensor:
 
 @lower("ReverseSequence")
 def _reverse_sequence(c: NodeCall) -> Tensor:
-    x, lengths = c.t(0), cast(c.t(1), "int32")
+    x, lengths = c.t(0), e.whole(c.t(1))
     batch, time = c.number("batch_axis", 1), c.number("time_axis", 0)
     shape = [1] * x.ndim
     shape[batch] = -1
@@ -262,8 +262,10 @@ def ordered(x: Tensor, axis: int, largest: bool) -> Tensor:
     order = [i for i in range(x.ndim) if i != axis] + [axis]
     back = [order.index(i) for i in range(x.ndim)]
     rows = transposed(x, order)
-    keys = cast(rows, "float32" if dtype_of(x).is_float else "int32")
-    if largest:
+    keys = e.real(rows) if dtype_of(x).is_float else e.whole(rows)
+    if largest and dtype_of(keys).np.kind == "u":
+        keys = e.elem(M.SUB, const_like(np.iinfo(dtype_of(keys).np).max, keys), keys)
+    elif largest:
         keys = e.elem(M.NEGATE, keys)
     flat = e.reshape(keys, (-1, keys.shape[-1]))
     param = P.Argsort(order=P.ArgsortOrder.ASCENDING)
@@ -364,7 +366,7 @@ def uniques(rows: Tensor, keys: Tensor, back: list[int], *, by_value: bool) -> t
     fresh = const(np.ones(1, np.int32))
     if n > 1 or (n == 1 and is_open(n)):
         late, early = sliced(lined, 0, 1, None), sliced(lined, 0, 0, -1)
-        differ = cast(e.logical_not(e.compare(_EQ, late, early)), "int32")
+        differ = e.whole(e.logical_not(e.compare(_EQ, late, early)))
         fresh = e.concat([fresh, e.reduce(differ, P.ReduceMode.MAX, [1])], 0)
     group = _running(fresh)
     starts = _places(cast(fresh, "bool"))
@@ -377,7 +379,7 @@ def uniques(rows: Tensor, keys: Tensor, back: list[int], *, by_value: bool) -> t
         inverse = e.gather(rank, [(0, inverse)])
     result = e.gather(rows, [(0, first)])
     counts = e.compare(_EQ, e.add_axes(inverse, [0]), e.add_axes(e.arange(first.shape[0]), [1]))
-    how_often = e.reduce(cast(counts, "int32"), P.ReduceMode.SUM, [1])
+    how_often = e.reduce(e.whole(counts), P.ReduceMode.SUM, [1])
     others = tuple(Value(INT64, v) for v in (first, inverse, how_often))
     return (transposed(result, back) if result.ndim > 1 else result, *others)
 

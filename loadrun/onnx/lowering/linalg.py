@@ -1,9 +1,8 @@
-"""Products of matrices and what is built from them."""
+"""Matrix products and operators built from them."""
 
 from __future__ import annotations
 
 from ...build import emit as e
-from ...build.contraction import contracted
 from ...build.exact_products import product
 from ...graph import params as P
 from ...tensors import Tensor
@@ -48,7 +47,7 @@ def _fused_matmul(c: NodeCall) -> Tensor:
     sides = []
     for t, name in ((x, "A"), (y, "B")):
         if c.number(f"transBatch{name}") and t.ndim > 2:
-            # The first axis goes behind the other batches.
+            # The first axis moves after the other batch axes.
             t = transposed(t, [*range(1, t.ndim - 1), 0, t.ndim - 1])
         sides.append(_matrices_transposed(t) if c.number(f"trans{name}") and t.ndim > 1 else t)
     result = matmul(*sides)
@@ -101,7 +100,7 @@ def gemm(
 def _scaled(x: Tensor, factor: float) -> Tensor:
     if dtype_of(x).is_float:
         return folded(lambda v: e.elem(M.MUL, const_like(factor, v), v), x)
-    return cast(e.elem(M.MUL, const_like(factor, cast(x, "float32")), cast(x, "float32")), dtype_of(x))
+    return cast(e.elem(M.MUL, const_like(factor, e.real(x)), e.real(x)), dtype_of(x))
 
 
 @lower("Gemm")
@@ -133,6 +132,8 @@ def _einsum(c: NodeCall) -> Tensor:
     xs = [c.t(i) for i in range(len(c.inputs))]
     if any(0 in static_shape(x) for x in xs):
         raise UnsupportedNodeError("an operand is empty")
+    from ...build.contraction import contracted  # for start-up
+
     return contracted(c.text("equation"), xs)
 
 
@@ -156,8 +157,8 @@ def exact_product(x: Tensor, y: Tensor, x_zero: Tensor | None, y_zero: Tensor | 
     a, b = minus_zero(x, x_zero), minus_zero(y, y_zero)
     inner = static_shape(x)[-1]
     if inner * 255 * 255 < 1 << 24:
-        return cast(matmul(cast(a, "float32"), cast(b, "float32")), "int32")
-    return cast(matmul(cast(a, "int32"), cast(b, "int32")), "int32")
+        return e.whole(matmul(e.real(a), e.real(b)))
+    return matmul(cast(a, "int32"), cast(b, "int32"))
 
 
 @lower("MatMulInteger")
@@ -175,7 +176,7 @@ def _det(c: NodeCall) -> Tensor:
             f"matrices of {static_shape(x)[-2]} x {n}; square ones of up to 16 can be unrolled"
         )
     lead = x.shape[:-2]
-    rows = e.reshape(cast(x, "float32"), (-1, n, n))
+    rows = e.reshape(e.real(x), (-1, n, n))
     total: Tensor | None = None
     for k in range(n):
         rows, pivot = _eliminated(rows, n - k)
@@ -198,7 +199,7 @@ def _eliminated(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
     one, zero = const_like(1.0, pivot), const_like(0.0, pivot)
     moved = e.compare(P.ElemwiseMultiTypeMode.LT, const_like(0, at), at)
     signed = e.where(moved, e.elem(M.NEGATE, pivot), pivot)
-    # The first row goes where the best one was; then the first row is the best and is left out.
+    # Swap the first row with the pivot row, which is then left out.
     first = e.subtensor(rows, [(1, None, None, None, 0)])
     place = e.reshape(e.arange(n), (1, -1, 1))
     chosen = e.compare(P.ElemwiseMultiTypeMode.EQ, place, e.reshape(at, (-1, 1, 1)))
@@ -217,4 +218,4 @@ def _inverse(c: NodeCall) -> Tensor:
     from ...tensors import apply1  # for start-up
 
     x = c.t(0)
-    return cast(apply1("MatrixInverse", P.Empty(), inputs=[cast(x, "float32")], scalar=False), dtype_of(x))
+    return cast(apply1("MatrixInverse", P.Empty(), inputs=[e.real(x)], scalar=False), dtype_of(x))

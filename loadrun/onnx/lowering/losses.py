@@ -22,7 +22,7 @@ _EQ = P.ElemwiseMultiTypeMode.EQ
 def _negative_log_likelihood(c: NodeCall, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     """Compute -weight[t] * x[t] over classes in axis 1, summed, averaged by weight, or unreduced."""
     reduction = c.text("reduction", "mean")
-    at = cast(target, "int32")
+    at = e.whole(target)
     counted: Tensor | None = None
     if "ignore_index" in c.attributes:
         ignored = e.compare(_EQ, at, const_like(c.number("ignore_index"), at))
@@ -53,16 +53,16 @@ def _negative_log_likelihood(c: NodeCall, x: Tensor, target: Tensor, weight: Ten
 @lower("NegativeLogLikelihoodLoss")
 def _nll(c: NodeCall) -> Tensor:
     x = c.t(0)
-    wide = cast(x, "float32")
-    weight = cast(c.t(2), "float32") if c.has(2) else None
+    wide = e.real(x)
+    weight = e.real(c.t(2)) if c.has(2) else None
     return cast(_negative_log_likelihood(c, wide, c.t(1), weight), dtype_of(x))
 
 
 @lower("SoftmaxCrossEntropyLoss")
 def _cross_entropy(c: NodeCall) -> tuple[Tensor, Tensor]:
     x = c.t(0)
-    logs = log_softmax(cast(x, "float32"), 1)
-    weight = cast(c.t(2), "float32") if c.has(2) else None
+    logs = log_softmax(e.real(x), 1)
+    weight = e.real(c.t(2)) if c.has(2) else None
     loss = _negative_log_likelihood(c, logs, c.t(1), weight)
     return cast(loss, dtype_of(x)), cast(logs, dtype_of(x))
 

@@ -33,7 +33,7 @@ def _pool(c: NodeCall, columns: int) -> list[tuple[Array, int]]:
     """Read the n-grams of each length, (G, n), with the index of the first of them."""
     pool = np.array(c.ints("pool_int64s") or [], np.int64)
     if c.texts("pool_strings"):
-        raise UnsupportedNodeError("its n-grams are text, of which MegEngine has none")
+        raise UnsupportedNodeError("its n-grams are text, which MegEngine does not support")
     starts = [*(c.ints("ngram_counts") or []), len(pool)]
     if starts[0] < 0 or any(a > b for a, b in pairwise(starts)):
         raise UnsupportedNodeError(
@@ -55,7 +55,7 @@ def _counts(rows: Tensor, grams: Array, skips: range) -> Tensor | None:
     length, n = static_shape(rows)[1], grams.shape[1]
     if length * len(grams) > _MOST_PLACES:
         raise UnsupportedNodeError(
-            f"{len(grams)} n-grams would be compared at {length} places; {_MOST_PLACES} comparisons a row can be held"
+            f"{len(grams)} n-grams would be compared at {length} places, at most {_MOST_PLACES} comparisons per row"
         )
     total = None
     for skip in skips:
@@ -98,7 +98,7 @@ def _vectorize(c: NodeCall) -> Value:
         _, last = np.unique(grams[::-1], axis=0, return_index=True)
         kept = np.sort(len(grams) - 1 - last)
         kept = kept[((grams[kept] >= -(2**31)) & (grams[kept] < 2**31)).all(1)]
-        # Single numbers are not apart from anything, so they count once.
+        # A skip means nothing to single numbers, so they count once.
         skips = range(1, 2 if n == 1 else max(most_skips, 0) + 2)
         found = _counts(rows, grams[kept], skips) if len(kept) else None
         if found is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...build import emit as e
 from ...build.emit import summed
 from ...build.layers import norm as build
+from ...build.layers.sizes import per_channel
 from ...graph import params as P
 from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
@@ -20,16 +21,16 @@ def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
     x = c.t(0)
     eps = c.real("epsilon", 1e-5)
     scale, bias, middle, variance = (c.t(i) for i in range(1, 5))
-    # Before version 14 a file says that it is trained by asking for the statistics.
+    # Before version 14, a file asks for the statistics to say that it is training.
     training = bool(c.number("training_mode")) if c.opset >= 14 else any(c.wanted[1:])
     whole = c.opset < 9 and not c.number("spatial", 1)
     if not training and not whole:
         return build.batch_norm(x, middle, variance, scale, bias, eps)
     scale, bias, middle, variance = (
-        folded(lambda v: cast(v, "float32"), v) if whole else build.per_channel(cast(v, "float32"), x.ndim)
+        folded(lambda v: e.real(v), v) if whole else per_channel(e.real(v), x.ndim)
         for v in (scale, bias, middle, variance)
     )
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if not training:
         return cast(build.rescaled(wide, middle, variance, scale, bias, eps), dtype_of(x))
     axes = [i for i in range(x.ndim) if i != 1]
@@ -114,7 +115,7 @@ def _simplified(c: NodeCall) -> Tensor:
 def _lp_norm(c: NodeCall) -> Tensor:
     x = c.t(0)
     axis = c.axis("axis", -1, x.ndim)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if c.number("p", 2) == 1:
         size = summed(e.elem(M.ABS, wide), [axis], True)
     else:
@@ -128,7 +129,7 @@ def _lp_norm(c: NodeCall) -> Tensor:
 def _mean_variance(c: NodeCall) -> Tensor:
     x = c.t(0)
     axes = c.ints("axes") or [0, 2, 3]
-    wide = cast(x, "float32")
+    wide = e.real(x)
     centred = e.elem(M.SUB, wide, e.mean(wide, axes))
     spread = e.elem(M.SQRT, e.mean(e.elem(M.SQUARE, centred), axes))
     return cast(e.elem(M.TRUE_DIV, centred, e.elem(M.ADD, spread, const_like(1e-9, spread))), dtype_of(x))

@@ -1,4 +1,4 @@
-"""Elements added at the ends of axes, or cut off."""
+"""Padding and cropping."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _center_crop_pad(c: NodeCall) -> Tensor:
     for axis, want in zip(axes if axes is not None else range(x.ndim), target, strict=True):
         axis = front(axis, x.ndim)
         n = x.shape[axis]
-        # At other sizes there may be more than is wanted, or less: what is there is cut, then what is missing is added.
+        # At other sizes the axis may be too long or too short: crop it, then pad it.
         kept = least(n, want) if is_open(n) else min(n, want)
         start = (n - kept) // 2
         if is_open(n) or want < n:

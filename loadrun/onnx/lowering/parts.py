@@ -1,4 +1,4 @@
-"""What several families of lowerings are made of."""
+"""Helpers shared by families of lowerings."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def const_like(value: float | np.generic | Array, x: Tensor) -> Tensor:
 
 
 def floats(x: Tensor) -> Tensor:
-    """Return the tensor itself if it is of floats, else cast it to float32."""
-    return x if dtype_of(x).is_float else cast(x, "float32")
+    """Return the tensor itself where it is of floats, else as float32."""
+    return x if dtype_of(x).is_float else e.real(x)
 
 
 def in_float(x: Tensor) -> Tensor:
-    """Cast the tensor to float32."""
-    return cast(x, "float32")
+    """Return the tensor as float32, one of 64 bits as float64."""
+    return e.real(x)
 
 
 def transposed(x: Tensor, axes: Sequence[int]) -> Tensor:

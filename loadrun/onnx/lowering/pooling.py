@@ -1,4 +1,4 @@
-"""Pooling over windows and over everything."""
+"""Pooling over windows, and global pooling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from .convolution import padding_of, window_of
 from .parts import M, cast, const_like
-from .reductions import extreme
 from .shapes import product
 
 __all__ = ["pooling_window"]
@@ -27,9 +26,9 @@ def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
     window = window_of(c, kernel)
     window.pads = padding_of(c, window, x.shape[2:])
     for size, (a, b), reach in zip(static_shape(x)[2:], window.pads, window.reach, strict=True):
-        room = size + int(a) + int(b)
-        if room < reach:
-            raise UnsupportedNodeError(f"a window of {reach} is larger than what it moves over ({room})")
+        extent = size + int(a) + int(b)
+        if extent < reach:
+            raise UnsupportedNodeError(f"a window of {reach} is larger than its input ({extent})")
     if not c.importer.open_sizes:
         window.sizes = static_shape(x)[2:]
     if c.number("ceil_mode"):
@@ -44,7 +43,7 @@ def _max_pool(c: NodeCall) -> Tensor | tuple[Tensor, Value]:
     if len(c.wanted) < 2 or not c.wanted[1]:
         return build.max_pooled(x, window)
     largest, inside = build.max_with_places(x, window, columns=bool(c.number("storage_order")))
-    # ONNX counts the places in the whole tensor.
+    # ONNX's indices count in the whole tensor.
     ones = [1] * (x.ndim - 2)
     channels = e.reshape(e.arange(x.shape[1]), (1, -1, *ones))
     batch = e.reshape(e.arange(x.shape[0]), (-1, 1, *ones))
@@ -64,7 +63,7 @@ def _lp_pool(c: NodeCall) -> Tensor:
     x = c.t(0)
     window = pooling_window(c, x)
     p = c.number("p", 2) if c.opset >= 2 else c.real("p", 2.0)
-    return cast(_root(build.summed(_power(cast(x, "float32"), p), window), p), dtype_of(x))
+    return cast(_root(build.summed(_power(e.real(x), p), window), p), dtype_of(x))
 
 
 def _power(x: Tensor, p: float) -> Tensor:
@@ -80,7 +79,7 @@ def _root(x: Tensor, p: float) -> Tensor:
     return x if p == 1 else apply1("PowC", P.PowC(exp=1.0 / p), inputs=[x])
 
 
-# Everything
+# Global pooling
 
 
 def _space(x: Tensor) -> list[int]:
@@ -96,6 +95,8 @@ def _global_average(c: NodeCall) -> Tensor:
 @lower("GlobalMaxPool")
 def _global_max(c: NodeCall) -> Tensor:
     x = c.t(0)
+    from .reductions import extreme  # for start-up
+
     return e.add_axes(extreme(x, True, _space(x)), _space(x))
 
 
@@ -103,14 +104,14 @@ def _global_max(c: NodeCall) -> Tensor:
 def _global_lp(c: NodeCall) -> Tensor:
     x = c.t(0)
     p = c.number("p", 2) if c.opset >= 2 else c.real("p", 2.0)
-    total = e.reduce(_power(cast(x, "float32"), p), P.ReduceMode.SUM, _space(x))
+    total = e.reduce(_power(e.real(x), p), P.ReduceMode.SUM, _space(x))
     return cast(e.add_axes(_root(total, p), _space(x)), dtype_of(x))
 
 
 @lower("MaxUnpool")
 def _max_unpool(c: NodeCall) -> Tensor:
-    """Scatter values back to the positions that they came from, of a tensor maybe larger than inferred."""
-    x, at = c.t(0), cast(c.t(1), "int32")
+    """Values back at the places that they came from, of a tensor that may be larger than inferred."""
+    x, at = c.t(0), e.whole(c.t(1))
     kernel = c.ints("kernel_shape") or []
     n = len(kernel)
     window = window_of(c, kernel)

@@ -28,7 +28,7 @@ class _Cell:
     """One direction of a recurrent operator.
 
     Attributes:
-        w, r: weights (I, G * H) and (H, G * H), turned for products from the right.
+        w, r: weights (I, G * H) and (H, G * H), transposed for products from the right.
         wb, rb: biases (G * H), None where there are none.
         functions: the activations in order.
     """

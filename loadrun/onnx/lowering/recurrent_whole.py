@@ -28,7 +28,7 @@ _MODES = {
 def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
     """Lower a layer to one operator: all outputs, or None if MegEngine's operator is not the same.
 
-    That is so for weights that data decide, sequences of several lengths, clipped gates, peepholes, coupled gates and
+    It is not for weights that depend on data, sequences of several lengths, clipped gates, peepholes, coupled gates and
     other activations.
     """
     mode = _mode(c)

@@ -1,4 +1,4 @@
-"""Reductions, softmax and what is built from them, positions of extremes, running sums."""
+"""Reductions, softmax and relatives, positions of extremes, running sums."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, front, lower
 from ..values import INT64, Value
 from .parts import M, cast, const_like, of_length
+from .shapes import flat_to_2d
 
-__all__ = ["axes_of", "extreme", "flat_to_2d"]
+__all__ = ["axes_of", "extreme"]
 
 _R = P.ReduceMode
 
@@ -44,8 +45,8 @@ def _dims_kept(c: NodeCall, y: Tensor, axes: list[int]) -> Tensor:
 def _sum(x: Tensor, axes: list[int]) -> Tensor:
     if not axes:
         return x
-    # MegEngine adds 8-bit integers up in 32 bits only where it is told so.
-    return summed(cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x, axes)
+    # MegEngine sums 8-bit integers in 32 bits only if told to.
+    return summed(e.whole(x) if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x, axes)
 
 
 @lower("ReduceSum")
@@ -62,9 +63,9 @@ def _reduce_mean(c: NodeCall) -> Tensor:
     if not axes:
         return x
     if dtype_of(x).is_float:
-        result = e.reduce(cast(x, "float32"), _R.MEAN, axes)
+        result = e.reduce(e.real(x), _R.MEAN, axes)
         return _dims_kept(c, cast(result, dtype_of(x)), axes)
-    total = _sum(cast(x, "int32"), axes)
+    total = _sum(e.whole(x), axes)
     from .elementwise import truncated  # for start-up
 
     return _dims_kept(c, truncated(total, e.like(element_count(x, axes), total)), axes)
@@ -75,14 +76,14 @@ def _reduce_prod(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     if axes is None:
         return x
-    wide = cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
+    wide = e.whole(x) if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
     return _dims_kept(c, e.reduce(wide, _R.PRODUCT, axes), axes)
 
 
 def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
     """Reduce to the largest or smallest value; NaN where one is NaN, infinity over no elements."""
     if e.is_bool(x):
-        # Of nothing the largest is False, the smallest True.
+        # The maximum of no elements is False, the minimum True.
         return cast(extreme(cast(x, "uint8"), largest, axes), "bool")
     if any(static_shape(x)[a] == 0 for a in axes):
         for a in axes:
@@ -121,7 +122,7 @@ def _reduce_l1(c: NodeCall) -> Tensor:
 @lower("ReduceL2")
 def _reduce_l2(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return cast(e.elem(M.ABS, wide), dtype_of(x))
     result = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), axes))
@@ -131,7 +132,7 @@ def _reduce_l2(c: NodeCall) -> Tensor:
 @lower("ReduceSumSquare")
 def _reduce_sum_square(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "int32") if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
+    wide = e.whole(x) if dtype_of(x).name in ("Uint8", "Int8", "Int16") else x
     y = e.elem(M.MUL, wide, wide)
     return y if axes is None else _dims_kept(c, summed(y, axes), axes)
 
@@ -139,7 +140,7 @@ def _reduce_sum_square(c: NodeCall) -> Tensor:
 @lower("ReduceLogSum")
 def _reduce_log_sum(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return e.elem(M.LOG, wide)
     return _dims_kept(c, cast(e.elem(M.LOG, summed(wide, axes)), dtype_of(x)), axes)
@@ -148,7 +149,7 @@ def _reduce_log_sum(c: NodeCall) -> Tensor:
 @lower("ReduceLogSumExp")
 def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = cast(x, "float32")
+    wide = e.real(x)
     if axes is None:
         return x
     if any(static_shape(x)[a] == 0 for a in axes):
@@ -157,31 +158,13 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     # A shift by an infinity would give NaN.
     finite = e.elem(M.MAX, const_like(-3e38, top), e.elem(M.MIN, const_like(3e38, top), top))
     total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, finite)), axes, True))
-    # MegEngine's EXP makes a number of NaN.
+    # MegEngine's EXP turns NaN into a number.
     found = e.with_nan_of(e.elem(M.ADD, total, finite), top)
     y = found if c.number("keepdims", 1) else e.drop_axes(found, axes)
     return cast(y, dtype_of(x))
 
 
 # Softmax
-
-
-def flat_to_2d(x: Tensor, axis: int) -> Tensor:
-    """Merge the axes before one, and those from it on, to two axes."""
-    if x.ndim == 2 and axis == 1:
-        return x
-    if axis == 0:
-        return e.reshape(x, (1, -1))
-    rows = 1
-    for n in x.shape[:axis]:
-        rows = n * rows
-    return e.reshape(x, (rows, -1)) if 0 not in static_shape(x) else _empty_2d(x, axis)
-
-
-def _empty_2d(x: Tensor, axis: int) -> Tensor:
-    rows = int(np.prod([int(n) for n in x.shape[:axis]]))
-    columns = int(np.prod([int(n) for n in x.shape[axis:]]))
-    return e.reshape(x, (rows, columns))
 
 
 @lower("Softmax", "LogSoftmax", "Hardmax")
@@ -204,7 +187,7 @@ def hardmax(x: Tensor, axis: int) -> Tensor:
 
 def _position(x: Tensor, axis: int, largest: bool) -> Tensor:
     if not x.ndim:
-        return const_like(0, cast(x, "int32"))
+        return const_like(0, e.whole(x))
     if e.is_bool(x):
         x = cast(x, "uint8")
     y = apply1("Argmax" if largest else "Argmin", P.Axis(axis=axis), inputs=[x], scalar=False)

@@ -11,7 +11,6 @@ import numpy as np
 from ...build import emit as e
 from ...build.emit import _same_size
 from ...build.layers.resize import OPEN_MODES, axis_weights, resized, weighted
-from ...build.vision import interpolate
 from ...graph.dtypes import Array
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of
@@ -23,15 +22,15 @@ from .parts import M, cast, const_like, is_open, of_length
 __all__: list[str] = []
 
 _LARGEST = 1 << 24
-"""What an axis may become."""
+"""The largest size of a resized axis."""
 
 
 class _Axis:
-    """How one axis is resized.
+    """The resize of one axis.
 
     Attributes:
-        size: how many there are.
-        out: how many there are to be.
+        size: the size of the axis.
+        out: its size in the result.
         scale: by which positions are computed, out / size or as the file says.
         roi: the part of the axis that ``tf_crop_and_resize`` takes.
     """
@@ -99,7 +98,7 @@ def _scaled(size: int, scale: float) -> int | None:
 
 
 class _OpenAxis:
-    """An axis whose size is open: what it becomes, and the scale if the file gives one."""
+    """An axis of open size: its new size, and the scale if the file gives one."""
 
     def __init__(self, axis: int, out: int, scale: float | None) -> None:
         self.axis = axis
@@ -160,8 +159,10 @@ def _by_open(
         and coordinates == "half_pixel"
         and all(f.scale is None or f.scale == int(f.scale) for f in found)
     ):
+        from ...build.vision import interpolate  # for start-up
+
         return interpolate(x, size=[found[0].out, found[1].out], mode="bilinear", align_corners=False)
-    y = x if mode == "nearest" else cast(x, "float32")
+    y = x if mode == "nearest" else e.real(x)
     a = c.real("cubic_coeff_a", -0.75)
     for f in found:
         y = resized(y, f.axis, f.out, f.scale, coordinates=coordinates, mode=mode, rule=rule, a=a)
@@ -246,8 +247,10 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
     antialias, exclude = bool(c.number("antialias")), bool(c.number("exclude_outside"))
     a_cubic = c.real("cubic_coeff_a", -0.75)
     if _is_native(x, plan, coordinates, mode) and not antialias and not exclude:
+        from ...build.vision import interpolate  # for start-up
+
         return interpolate(x, size=[plan[0][1].out, plan[1][1].out], mode="bilinear", align_corners=False)
-    y = cast(x, "float32")
+    y = e.real(x)
     outside = []
     for a, axis in plan:
         at = axis.positions(coordinates)

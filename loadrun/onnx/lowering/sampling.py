@@ -1,4 +1,4 @@
-"""Pictures sampled at computed positions: grids, affine grids, regions."""
+"""Images sampled at computed positions: grids, affine grids, regions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _affine_grid(c: NodeCall) -> Tensor:
     """Compute positions of a picture's cells, from -1 to 1, mapped by a matrix (N, 2, 3) or (N, 3, 4)."""
     theta = c.t(0)
     n, _, *space = c.integers(1, "size")
-    y = build.affine_grid(cast(theta, "float32"), n, space, align=bool(c.number("align_corners")))
+    y = build.affine_grid(e.real(theta), n, space, align=bool(c.number("align_corners")))
     return cast(y, dtype_of(theta))
 
 
 @lower("GridSample")
 def _grid_sample(c: NodeCall) -> Tensor:
-    x, grid = cast(c.t(0), "float32"), cast(c.t(1), "float32")
+    x, grid = e.real(c.t(0)), e.real(c.t(1))
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(c.text("mode", "linear"), c.text("mode", "linear"))
     padding = c.text("padding_mode", "zeros")
     align = bool(c.number("align_corners"))
@@ -51,9 +51,9 @@ def _max_roi_pool(c: NodeCall) -> Tensor:
 
 @lower("RoiAlign")
 def _roi_align(c: NodeCall) -> Tensor:
-    """Sample points in every bin, each from the four cells around; average them or take the largest."""
-    x, rois = cast(c.t(0), "float32"), cast(c.t(1), "float32")
-    batch = cast(c.t(2), "int32")
+    """Points in every bin, each from the four cells around, averaged or the largest taken."""
+    x, rois = e.real(c.t(0)), e.real(c.t(1))
+    batch = e.whole(c.t(2))
     half = c.opset >= 16 and c.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     out = c.number("output_height", 1), c.number("output_width", 1)
     scale = c.real("spatial_scale", 1.0)
@@ -114,7 +114,7 @@ def _pooled_points(
         low = e.elem(M.FLOOR, p)
         high = e.elem(M.MIN, last, e.elem(M.ADD, low, const_like(1.0, low)))
         t = e.elem(M.SUB, p, low)
-        keep = cast(e.logical_not(gone), "float32")
+        keep = e.real(e.logical_not(gone))
         one = e.elem(M.MUL, e.elem(M.SUB, const_like(1.0, t), t), keep)
         # (K, OH, ny, 1, 1) and (K, 1, 1, OW, nx)
         axes = [3, 4] if i == 0 else [1, 2]
@@ -127,7 +127,7 @@ def _pooled_points(
     which = e.reshape(batch, (-1, 1, 1, 1, 1))
     parts = []
     for (y, wy), (z, wz) in combinations(*corners):
-        cell = e.gather(x, [(0, which), (2, cast(y, "int32")), (3, cast(z, "int32"))])
+        cell = e.gather(x, [(0, which), (2, e.whole(y)), (3, e.whole(z))])
         weight = e.add_axes(e.elem(M.MUL, wy, wz), [5])
         parts.append(e.elem(M.MUL, cell, weight))
     largest = c.text("mode", "avg") == "max"

@@ -1,4 +1,4 @@
-"""What classifiers of ai.onnx.ml make of scores: transformed scores, and labels."""
+"""The outputs of classifiers of ai.onnx.ml: transformed scores, and labels."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Labels:
     def choose(self, at: Tensor) -> Value | Unheld:
         """Return the labels of classes by their index (N,) int32."""
         if self.numbers is None:
-            return Unheld("holds labels of text, of which MegEngine has none")
+            return Unheld("holds labels of text, which MegEngine does not support")
         if self.numbers == list(range(self.count)):
             return Value(INT64, at)
         table = Value(INT64, array=np.array(self.numbers, np.int64), name="a label").stored

@@ -1,4 +1,4 @@
-"""Constants, shapes, and what moves elements without computing with them."""
+"""Constants, shapes, and operators that move elements without computing with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.selection import _below
 from ...build import emit as e
 from ...build.layers.sizes import joined
 from ...graph import params as P
@@ -23,7 +22,7 @@ from ..tensors import HELD, STRING, dense
 from ..values import FLOAT, INT64, UnsupportedNodeError, Value, objects
 from .parts import M, cast, const_like, is_open, transposed
 
-__all__ = ["cut", "product", "sliced"]
+__all__ = ["cut", "flat_to_2d", "product", "sliced"]
 
 _FAR = 2**30
 """From here on a bound means the end, of any size; exporters write the largest integers."""
@@ -104,7 +103,7 @@ def _reshaped(x: Tensor, target: Sequence[int], allowzero: bool) -> Tensor:
 
 
 def _reshaped_by(c: NodeCall, x: Tensor) -> Tensor:
-    """Reshape to sizes that are computed in the graph: where -1 stands is taken from the present ones."""
+    """Reshape to sizes that are computed in the graph; the position of -1 is taken from the present ones."""
     known = c.constant(1, "shape")
     wanted = [int(v) for v in known]
     target = c.t(1)
@@ -119,10 +118,26 @@ def _reshaped_by(c: NodeCall, x: Tensor) -> Tensor:
     return apply1("ReshapeV1", param, inputs=[as_vector(x), shape_tensor(parts)], scalar=False)
 
 
+def _empty_2d(x: Tensor, axis: int) -> Tensor:
+    rows = int(np.prod([int(n) for n in x.shape[:axis]]))
+    columns = int(np.prod([int(n) for n in x.shape[axis:]]))
+    return e.reshape(x, (rows, columns))
+
+
+def flat_to_2d(x: Tensor, axis: int) -> Tensor:
+    """Merge the axes before one, and those from it on, to two axes."""
+    if x.ndim == 2 and axis == 1:
+        return x
+    if axis == 0:
+        return e.reshape(x, (1, -1))
+    rows = 1
+    for n in x.shape[:axis]:
+        rows = n * rows
+    return e.reshape(x, (rows, -1)) if 0 not in static_shape(x) else _empty_2d(x, axis)
+
+
 @lower("Flatten")
 def _flatten(c: NodeCall) -> Tensor:
-    from .reductions import flat_to_2d  # for start-up
-
     x = c.t(0)
     axis = c.number("axis", 1)
     return flat_to_2d(x, axis + x.ndim if axis < 0 else axis)
@@ -161,7 +176,7 @@ def _transpose(c: NodeCall) -> Tensor:
     perm = c.ints("perm")
     axes = perm if perm is not None else list(range(x.ndim))[::-1]
     if sorted(axes) != list(range(x.ndim)):
-        raise UnsupportedNodeError(f"{axes} is not an order of {x.ndim} axes")
+        raise UnsupportedNodeError(f"{axes} is not a permutation of {x.ndim} axes")
     return transposed(x, axes)
 
 
@@ -251,7 +266,7 @@ def cut(x: Tensor, axis: int, start: int | Tensor, end: int | Tensor, step: int)
         if first is None and last is None and step == 1:
             return x
         if last is not None and int(last) <= int(first or 0):
-            # Empty here; there may be something at other sizes.
+            # Empty at these sizes, but maybe not at others.
             last = largest(last, first or 0) if is_open(last, first or 0) else first or 0
         return e.subtensor(x, [(axis, first, last, None if step == 1 else step, None)])
     first = None if int(begin) >= n - 1 and not is_open(begin) else begin
@@ -264,7 +279,7 @@ def cut(x: Tensor, axis: int, start: int | Tensor, end: int | Tensor, step: int)
 def _placed(bound: int, size: int, n: int, step: int) -> int:
     """Count a bound from the front and clamp it to the ends, at any size; a large number stands for the end."""
     if isinstance(bound, TracedInt):
-        # Its sign is that of the sizes that are known.
+        # Its sign is taken from the known sizes.
         return largest(bound + size, 0 if step > 0 else -1) if int(bound) < 0 else bound
     at = int(bound)
     if step > 0:
@@ -384,7 +399,7 @@ def _range(c: NodeCall) -> Value:
         if max(count, abs(start), abs(limit)) > 1 << 24:
             raise UnsupportedNodeError(f"it would give {count} numbers, and float32 does not tell them apart")
     begin, end, step = (c.t(i) for i in range(3))
-    floats = [cast(e.reshape(v, (1,)), "float32") for v in (begin, end, step)]
+    floats = [e.real(e.reshape(v, (1,))) for v in (begin, end, step)]
     turns = e.elem(M.CEIL, e.elem(M.TRUE_DIV, e.elem(M.SUB, floats[1], floats[0]), floats[2]))
     number = cast(e.elem(M.MAX, turns, const_like(0, turns)), "int32")
     last = e.elem(M.SUB, cast(number, "float32"), const_like(1, turns))
@@ -407,6 +422,8 @@ def _trilu(c: NodeCall) -> Tensor:
 def triangle(x: Tensor, k: int, upper: bool) -> Tensor:
     """Keep the upper or lower triangle of matrices, zero the rest."""
     k = k if is_open(k) else max(min(k, 2**30), -(2**30))
+    from ...arrays.selection import _below  # for start-up
+
     mask = _below(x, k - 1 if upper else k)
     zero = const_like(0, x)
     return e.where(mask, zero, x) if upper else e.where(mask, x, zero)

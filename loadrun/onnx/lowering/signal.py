@@ -51,7 +51,7 @@ def _fitted(x: Tensor, axis: int, length: int) -> Tensor:
 
 @lower("DFT")
 def _dft(c: NodeCall) -> Tensor:
-    x = cast(c.t(0), "float32")
+    x = e.real(c.t(0))
     if c.opset >= 20:
         axis = front(int(c.constant(2, "axis").item()) if c.has(2) else -2, x.ndim)
     else:
@@ -74,11 +74,11 @@ def _dft(c: NodeCall) -> Tensor:
 
 @lower("STFT")
 def _stft(c: NodeCall) -> Tensor:
-    x = cast(c.t(0), "float32")
+    x = e.real(c.t(0))
     if x.ndim == 2:
         x = e.add_axes(x, [2])
     step = int(c.constant(1, "frame step").item())
-    window = cast(c.t(2), "float32") if c.has(2) else None
+    window = e.real(c.t(2)) if c.has(2) else None
     if c.has(3):
         length = int(c.constant(3, "frame length").item())
     elif window is not None:

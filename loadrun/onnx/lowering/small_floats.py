@@ -1,4 +1,4 @@
-"""Rounding to floating-point numbers of 8 and 4 bits, which are held in float32."""
+"""Rounding to floating-point numbers of 8 and 4 bits, which are stored in float32."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
     Args:
         x: the numbers.
         kind: ONNX's number of the type.
-        saturate: whether what is too large becomes the largest number.
+        saturate: whether too large values become the largest number.
         mode: how float8e8m0 rounds.
     """
     x = in_float(x)
@@ -48,7 +48,7 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
         return _power(x, saturate, mode)
     layout = SMALL_FLOATS[kind]
     size = e.elem(M.ABS, x)
-    # Beyond all types, where the sums below are still exact.
+    # A bound beyond the range of all types, at which the sums below are still exact.
     near = e.elem(M.MIN, size, const_like(2.0**20, x))
     step = e.elem(M.MUL, power_above(near), const_like(2.0 ** (-1 - layout.mantissa), x))
     step = e.elem(M.MAX, step, const_like(layout.least, x))
@@ -64,7 +64,7 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
     negative = e.compare(_LT, x, zero)
     if not layout.signed_zero:
         return e.where(negative, e.elem(M.NEGATE, y), y)
-    # Of a product, so that the zero that a negative number becomes has its sign.
+    # A product, so that a negative number that rounds to zero keeps its sign.
     return e.elem(M.MUL, y, e.where(negative, const_like(-1, x), const_like(1, x)))
 
 

@@ -29,12 +29,12 @@ _ROUNDS = 8
 
 @dataclass
 class Kernel:
-    """How two samples are compared.
+    """The kernel: the comparison of two samples.
 
     Attributes:
         kind: LINEAR, POLY, RBF or SIGMOID.
-        gamma: what products are scaled by.
-        coef0: what is added to them.
+        gamma: the factor of products.
+        coef0: the term added to them.
         degree: the exponent of POLY.
     """
 
@@ -60,7 +60,7 @@ class Kernel:
         return e.elem(M.POW, near, const_like(self.degree, near))
 
     def _radial(self, x: Tensor, vectors: Array) -> Tensor:
-        # |x - v|^2 as squares and products loses digits where both are far from 0: so both begin at the middle.
+        # |x - v|^2 as squares and products loses digits where both are far from 0, so both are centred.
         if not np.isfinite(vectors).all():
             raise UnsupportedNodeError("support_vectors hold a value that is not finite")
         middle = vectors.mean(0, dtype=np.float64).astype(np.float32)
@@ -151,7 +151,7 @@ def _classifier(c: NodeCall) -> tuple[Value | Unheld, Value]:
     if labels.count > 2:
         return chosen, Value(FLOAT, transformed(scores, post))
     if post == "PROBIT":
-        raise UnsupportedNodeError("with post_transform PROBIT the score of its second class is open")
+        raise UnsupportedNodeError("with post_transform PROBIT the score of its second class is undefined")
     if post == "LOGISTIC":
         pair = logistic(e.concat([e.elem(M.NEGATE, scores), scores], 1))
     else:
@@ -199,7 +199,7 @@ def _pair_scores(c: NodeCall, x: Tensor, counts: list[int]) -> Tensor:
     pairs = _pairs(classes)
     if len(pairs) * total > _MOST_WEIGHTS:
         raise UnsupportedNodeError(
-            f"its {len(pairs)} pairs of classes would have {total} weights each; {_MOST_WEIGHTS} in all can be held"
+            f"its {len(pairs)} pairs of classes would have {total} weights each; {_MOST_WEIGHTS} in all fit"
         )
     table = np.zeros((len(pairs), total), np.float32)
     for k, (i, j) in enumerate(pairs):
@@ -215,7 +215,7 @@ def _votes(wins: Tensor, count: int) -> Tensor:
     table = np.zeros((len(pairs), count), np.float32)
     lost = np.zeros(count, np.float32)
     for k, (i, j) in enumerate(pairs):
-        # A pair that is not won by the first class is won by the second.
+        # The second class wins a pair that the first does not.
         table[k, i], table[k, j] = 1, -1
         lost[j] += 1
     return gemm(cast(wins, "float32"), const(table), const(lost))

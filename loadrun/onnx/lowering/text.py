@@ -1,4 +1,4 @@
-"""Text that is known when the model is loaded: MegEngine has none, so what becomes of it must be numbers in the end."""
+"""Text that is known when the model is loaded: MegEngine has none, so it must become numbers in the end."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _EQ, _LEQ = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LEQ
 @lower("ArrayFeatureExtractor", domain=_ML)
 def _extract(c: NodeCall) -> Tensor:
     x = c.t(0)
-    at = e.flat(cast(c.t(1), "int32"))
+    at = e.flat(e.whole(c.t(1)))
     held = c.value(1).constant()
     there = static_shape(x)[-1] if x.ndim else 0
     if held is not None and held.size and not (held.min() >= 0 and held.max() < there):
@@ -95,7 +95,7 @@ def _impute(c: NodeCall) -> Tensor:
     if kind == "int64s":
         values = np.array(c.ints("imputed_value_int64s"), np.int64)
         gone: float = c.number("replaced_value_int64")
-        values = checked(values, INT64, "imputed_value_int64s")
+        values = checked(values, INT64)
     else:
         values = np.array(c.floats("imputed_value_floats") or [], np.float32)
         gone = c.real("replaced_value_float")
@@ -136,7 +136,7 @@ def _vectorize(c: NodeCall) -> Value:
 @lower("OneHotEncoder", domain=_ML)
 def _one_hot(c: NodeCall) -> Value:
     if c.texts("cats_strings"):
-        raise UnsupportedNodeError("its categories are text, of which MegEngine has none")
+        raise UnsupportedNodeError("its categories are text, which MegEngine does not support")
     if not c.number("zeros", 1):
         c.importer.note("OneHotEncoder gives zeros for unknown categories, where ONNX Runtime fails")
     known = np.array(c.ints("cats_int64s") or [], np.int64)
@@ -146,7 +146,7 @@ def _one_hot(c: NodeCall) -> Value:
     hot = np.zeros(len(known), bool)
     hot[len(known) - 1 - np.unique(known[::-1], return_index=True)[1]] = True
     inside = (known >= -(2**31)) & (known < 2**31) & hot
-    x = e.add_axes(cast(c.t(0), "int32"), [c.t(0).ndim])
+    x = e.add_axes(e.whole(c.t(0)), [c.t(0).ndim])
     same = cast(e.compare(_EQ, x, const(np.where(inside, known, 0).astype(np.int32))), "float32")
     return Value(FLOAT, same if inside.all() else e.elem(M.MUL, same, const(inside.astype(np.float32))))
 
@@ -161,7 +161,7 @@ def _encode(c: NodeCall) -> Value:
     if len(keys) != len(values):
         raise UnsupportedNodeError(f"it has {len(keys)} keys and {len(values)} values")
     # Of equal keys the first counts, and so it does of those that are NaN.
-    table = checked(np.append(values, np.asarray(default, values.dtype)), kind, "a value")
+    table = checked(np.append(values, np.asarray(default, values.dtype)), kind)
     none_key = np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(len(keys), bool)
     with np.errstate(all="ignore"):
         held = keys.astype(dtype_of(x).np)
@@ -234,14 +234,14 @@ def _encoded_text(c: NodeCall) -> Value:
 def _tables(c: NodeCall) -> tuple[Array, Array, float, int]:
     """Return keys, values, the default for other numbers, and ONNX's type of the values."""
     if any(n in c.attributes for n in ("keys_strings", "values_strings", "classes_strings")):
-        raise UnsupportedNodeError("its table holds text, of which MegEngine has none")
+        raise UnsupportedNodeError("its table holds text, which MegEngine does not support")
     if any(n in c.attributes for n in ("keys_tensor", "values_tensor")):
         keys, values = (_table(c, n) for n in ("keys_tensor", "values_tensor"))
         stored = c.tensor("default_tensor")
         default = c.importer.stored(stored).array if stored is not None else None
         first = default.reshape(-1)[0] if default is not None and default.size else -1
         if STRING in (keys.kind, values.kind):
-            raise UnsupportedNodeError("its table holds text, of which MegEngine has none")
+            raise UnsupportedNodeError("its table holds text, which MegEngine does not support")
         assert keys.array is not None
         assert values.array is not None
         return keys.array.reshape(-1), values.array.reshape(-1), first, values.kind
@@ -326,9 +326,9 @@ def _one_score(scores: Tensor, labels: Labels, post: str) -> tuple[Value | Unhel
     if labels.count != 2:
         return labels.either(wins, (0, 1)), Value(FLOAT, probit(scores) if post == "PROBIT" else scores)
     if post == "PROBIT":
-        raise UnsupportedNodeError("with post_transform PROBIT the score of its second class is open")
+        raise UnsupportedNodeError("with post_transform PROBIT the score of its second class is undefined")
     if post == "LOGISTIC":
         pair = logistic(e.concat([e.elem(M.NEGATE, scores), scores], 1))
     else:
         pair = e.concat([e.elem(M.SUB, const_like(1, scores), scores), scores], 1)
-    return labels.choose(cast(wins, "int32")), Value(FLOAT, pair)
+    return labels.choose(e.whole(wins)), Value(FLOAT, pair)

@@ -117,7 +117,7 @@ def _momentum(c: NodeCall) -> tuple[Value, ...]:
 
     def run(x: Tensor, g: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         g = step.regularized(x, g)
-        # The gradient counts whole in the first step.
+        # The first step takes the whole gradient.
         share = cast(step.later, dtype_of(x))
         weight = _add(const_like(1, share), _scaled(share, c.real("beta") - 1))
         v = _add(_scaled(v, alpha), _mul(weight, g))

@@ -30,8 +30,8 @@ def _added(a: Tensor | None, b: Tensor) -> Tensor:
 
 
 def _key_mask(mask: Tensor, like: Tensor, k: Tensor, least: float) -> Tensor:
-    """Build a bias against keys that a mask of ones and zeros, or of lengths, leaves out."""
-    mask = cast(mask, "int32")
+    """Return a bias for keys that a mask of ones and zeros, or of lengths, leaves out."""
+    mask = e.whole(mask)
     if mask.ndim == 1:
         valid = e.compare(_LT, e.arange(k.shape[2]), e.reshape(mask, (-1, 1, 1, 1)))
     elif mask.ndim == 2:
@@ -187,7 +187,7 @@ def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
 
 @lower("RotaryEmbedding", domain=CONTRIB)
 def _rotary(c: NodeCall) -> Tensor:
-    x, at, cos, sin = c.t(0), cast(c.t(1), "int32"), c.t(2), c.t(3)
+    x, at, cos, sin = c.t(0), e.whole(c.t(1)), c.t(2), c.t(3)
     flat = x.ndim == 3
     size = 2 * static_shape(cos)[1]
     y = heads(x, c.number("num_heads") or static_shape(x)[2] // size) if flat else x
@@ -219,24 +219,24 @@ def embedded(
 
     Args:
         tables: of words, places and segments.
-        scales: what the normalized sum is multiplied with, and what is added to it.
+        scales: the factor of the normalized sum, and the term added to it.
         positions: which input names the places.
     """
     words, places, segments = tables
     gamma, beta = scales
-    ids = cast(c.t(0), "int32")
+    ids = e.whole(c.t(0))
     total = e.gather(words, [(0, ids)])
     if c.has(positions):
-        at = e.gather(places, [(0, cast(c.t(positions), "int32"))])
+        at = e.gather(places, [(0, e.whole(c.t(positions)))])
     else:
         at = e.subtensor(places, [(0, None, ids.shape[1], None, None)])
     total = e.elem(M.ADD, total, at)
     if c.has(1) and segments is not None:
-        total = e.elem(M.ADD, total, e.gather(segments, [(0, cast(c.t(1), "int32"))]))
+        total = e.elem(M.ADD, total, e.gather(segments, [(0, e.whole(c.t(1)))]))
     y, _, _ = layer_norm(total, 2, gamma, beta, c.real("epsilon", 1e-12))
     lengths: Value | None = None
     if c.has(7):
-        lengths = Value(INT32, e.reduce(cast(c.t(7), "int32"), P.ReduceMode.SUM, [1]))
+        lengths = Value(INT32, e.reduce(e.whole(c.t(7)), P.ReduceMode.SUM, [1]))
     elif len(c.wanted) > 1 and c.wanted[1]:
         zero = e.reduce(e.elem(M.MUL, ids, const_like(0, ids)), P.ReduceMode.SUM, [1])
         lengths = Value(INT32, zero)

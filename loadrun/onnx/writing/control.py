@@ -1,4 +1,4 @@
-"""Conditional execution: a merge becomes If nodes whose subgraphs hold what lies in its branches."""
+"""Conditional execution: a merge becomes If nodes whose subgraphs hold its branches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Convolutions of every layout and dtype as Conv, ConvTranspose and ConvInteger.
 
 Quantized ones become DequantizeLinear, Conv on real numbers and QuantizeLinear, which runtimes fuse to integer
-arithmetic; where the result is the integer sums themselves, ConvInteger gives them.
+arithmetic; where the result is the integer sums themselves, ConvInteger computes them.
 """
 
 from __future__ import annotations

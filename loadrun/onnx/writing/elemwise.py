@@ -1,7 +1,7 @@
 """Elemwise, PowC and TypeCvtV2.
 
 Inputs of several dtypes are converted to the common one, as MegEngine does. Small integers are computed in int32 and
-cut off again: ONNX Runtime has no kernels for them, and what wraps around is the same.
+truncated again: ONNX Runtime has no kernels for them, and wraparound is the same.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ __all__ = ["convert", "multiply_high", "round_shift"]
 _BOOL = {mode: row.onnx for mode, row in ROWS.items() if row.onnx and row.real is None}
 _INTEGER: Registry[M, Callable[..., str]] = Registry("mode on integers")
 _on_integers = _INTEGER.register
+_UNSIGNED: Registry[M, Callable[..., str]] = Registry("mode on unsigned integers of 32 and 64 bits")
+_on_unsigned = _UNSIGNED.register
 _SELECTS = modes(ModeTrait.SELECTS)
 
 
@@ -34,7 +36,7 @@ def convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     """Convert a value to another data type, by MegEngine's rules (`loadrun.ops.typecvt`).
 
     Args:
-        x: the value, held as values of `source` are.
+        x: the value, stored as values of `source` are.
     """
     if source == target:
         return x
@@ -54,7 +56,7 @@ def convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     if source.np == target.np:
         return x
     if source.is_float and target.np.kind in "iu" and target.np.itemsize < 4:
-        # Out of range floats wrap by way of int32; ONNX leaves them open.
+        # Out-of-range floats wrap through int32; ONNX leaves them undefined.
         x = w.cast(x, ElemType.INT32)
     return w.cast(x, elem_of(target))
 
@@ -143,16 +145,41 @@ def _integer(w: OnnxWriter, mode: M, dtype: DType, args: list[str]) -> str:
     elem = elem_of(dtype)
     if mode not in _INTEGER:
         raise UnsupportedOprError(f"{mode.name} of {dtype.name}")
-    narrow = elem is not ElemType.INT32
+    narrow = elem is not w.whole
+    unsigned = dtype.is_wide and dtype.np.kind == "u"
+    if unsigned and mode in _UNSIGNED:
+        return _UNSIGNED[mode](w, *args)
     wide = [w.cast(a, ElemType.INT32) for a in args] if narrow else args
     if mode is M.RMULH:
         a, b = (w.cast(v, ElemType.INT64) for v in wide)
         out = w.cast(multiply_high(w, dtype, a, b), ElemType.INT32)
-    elif mode is M.NEGATE and elem in (ElemType.UINT8, ElemType.UINT16):
+    elif mode is M.NEGATE and dtype.np.kind == "u":
         out = w.op("Sub", _i32(w, 0), wide[0])
     else:
         out = _INTEGER[mode](w, *wide)
     return w.cast(out, elem) if narrow else out
+
+
+def _bit_shift(direction: str) -> Callable[..., str]:
+    def apply(w: NodeEmitter, x: str, y: str) -> str:
+        count = w.op("Mod", y, w.const(w.whole.numpy.type(8 * w.whole.numpy.itemsize)))
+        return w.op("BitShift", x, count, direction=direction)
+
+    return apply
+
+
+@_on_unsigned(M.FLOOR_DIV)
+def _unsigned_div(w: NodeEmitter, x: str, y: str) -> str:
+    return w.op("Div", x, y)
+
+
+@_on_unsigned(M.ABS, M.RELU)
+def _unsigned_itself(w: NodeEmitter, x: str) -> str:
+    return x
+
+
+_on_unsigned(M.SHL)(_bit_shift("LEFT"))
+_on_unsigned(M.SHR)(_bit_shift("RIGHT"))
 
 
 def _positive(w: NodeEmitter, x: str) -> str:
@@ -195,10 +222,11 @@ def _less(w: NodeEmitter, x: str, y: str) -> str:
 
 
 def _shift_power(w: NodeEmitter, count: str) -> str:
-    """Compute 2 to the power of a shift count, int64; counts are taken modulo 32."""
+    """Compute 2 to the power of a shift count, int64; counts are taken modulo the bits that are computed in."""
     w.need(11, "shifts of integers")
-    k = w.op("Mod", w.cast(count, ElemType.INT64), w.const(np.int64(32)))
-    table = w.const(np.left_shift(np.ones(32, np.int64), np.arange(32)))
+    bits = 8 * w.whole.numpy.itemsize
+    k = w.op("Mod", w.cast(count, ElemType.INT64), w.const(np.int64(bits)))
+    table = w.const(np.left_shift(np.ones(bits, np.int64), np.arange(bits)))
     return w.op("Gather", table, k, axis=0)
 
 

@@ -1,7 +1,7 @@
-"""Growing an ONNX graph node by node: names, constants, and forms of operators that depend on the opset.
+"""Building an ONNX graph node by node: names, constants, and forms of operators that depend on the opset.
 
-Values go by their names. What changed its form between opsets (axes that became inputs, bounds that were attributes)
-is written here once; the families of operators call these methods and know nothing of opsets.
+Values are referred to by name. Operators whose form changed between opsets (axes and bounds that became inputs) are
+written here once; the families of operators call these methods and know nothing of opsets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SINCE: dict[str, int] = {
 _AXES_INPUT = {"ReduceSum": 13}
 _SMALL = 256
 END = 2**63 - 1
-"""What Slice takes for "to the end"."""
+"""Slice's bound for "to the end"."""
 
 
 class UnsupportedOprError(Exception):
@@ -57,10 +57,14 @@ class UnsupportedOprError(Exception):
 
 
 class NodeEmitter:
-    """An ONNX graph that grows.
+    """An ONNX graph under construction.
 
     Args:
         opset: version of ONNX's own operators.
+
+    Attributes:
+        floating: the type in which real numbers are computed: what is written as float32 is of that type.
+        whole: the same of integers, which are written as int32.
 
     >>> e = NodeEmitter(18)
     >>> e.op("Add", "x", e.const(np.float32(1)))
@@ -71,6 +75,7 @@ class NodeEmitter:
 
     def __init__(self, opset: int) -> None:
         self.opset = opset
+        self.floating, self.whole = ElemType.FLOAT, ElemType.INT32
         self.nodes: list[NodeMessage] = []
         self.initializers: dict[str, TensorMessage] = {}
         self.taken: set[str] = set()
@@ -108,7 +113,7 @@ class NodeEmitter:
             UnsupportedOprError: the opset is older.
         """
         if self.opset < opset:
-            raise UnsupportedOprError(f"{what} needs opset {opset}, asked for is {self.opset}", opset)
+            raise UnsupportedOprError(f"{what} needs opset {opset}, but {self.opset} is requested", opset)
 
     def ops(
         self, kind: str, *inputs: str, out: int | Sequence[str] = 1, domain: str = "", **attributes: Attribute
@@ -127,9 +132,15 @@ class NodeEmitter:
         """Append a node of one output; its name."""
         return self.ops(kind, *inputs, **attributes)[0]  # type: ignore[arg-type]
 
-    def const(self, value: Array | np.generic | float, name: str = "") -> str:
-        """Return a constant; small ones of equal value are stored once."""
+    def const(self, value: Array | np.generic | float, name: str = "", *, raw: bool = False) -> str:
+        """Return a constant; small ones of equal value are stored once.
+
+        Args:
+            raw: whether float32 and int32 numbers are not to become those in which is computed.
+        """
         array = np.asarray(value)
+        if not raw and array.dtype in (np.float32, np.int32):
+            array = array.astype((self.floating if array.dtype == np.float32 else self.whole).numpy)
         key = (array.dtype.str, array.shape, array.tobytes()) if array.nbytes <= _SMALL and not name else None
         if key is not None and key in self._constants:
             return self._constants[key]
@@ -140,8 +151,8 @@ class NodeEmitter:
         return made
 
     def f32(self, *values: float) -> str:
-        """Return a float32 constant: a scalar for one number, else a vector."""
-        return self.const(np.array(values[0] if len(values) == 1 else values, np.float32))
+        """Return a constant of real numbers: a scalar for one number, else a vector."""
+        return self.const(np.array(values[0] if len(values) == 1 else values, self.floating.numpy))
 
     def ints(self, *values: int) -> str:
         """Return an int64 vector."""
@@ -209,7 +220,11 @@ class NodeEmitter:
     # Forms that depend on the opset
 
     def cast(self, x: str, to: ElemType) -> str:
-        """Cast a value to another type."""
+        """Cast a value to another type; float32 and int32 are those in which is computed."""
+        return self.cast_raw(x, {ElemType.FLOAT: self.floating, ElemType.INT32: self.whole}.get(to, to))
+
+    def cast_raw(self, x: str, to: ElemType) -> str:
+        """Cast a value to exactly that type."""
         key = (x, to)
         if key not in self._cast:
             self._cast[key] = self.op("Cast", x, to=int(to))
@@ -353,7 +368,7 @@ class NodeEmitter:
         half = self.f32(float(np.nextafter(np.float32(0.5), np.float32(0))))
         return self.op("Mul", self.op("Sign", x), self.op("Floor", self.op("Add", self.op("Abs", x), half)))
 
-    # The whole
+    # Whole graph
 
     def graph(
         self,

@@ -1,7 +1,7 @@
-"""Vectors of sizes, number by number: what a graph of MegEngine's operators computes of shapes.
+"""Vectors of sizes, number by number: the shape arithmetic of a graph of MegEngine's operators.
 
 `SIZE_RULES` holds a function for every operator that shape arithmetic is made of; it gives the numbers of the result
-one by one, or None where it is no such arithmetic.
+one by one, or None if it is no such arithmetic.
 """
 
 from __future__ import annotations

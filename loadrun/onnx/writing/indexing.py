@@ -17,7 +17,7 @@ from .writer import OnnxWriter, elem_of, translation
 __all__: list[str] = []
 
 _START = -(2**63) + 1
-"""What Slice takes for "from the first element" when it goes backwards."""
+"""Slice's bound for "to the first element" with a negative step."""
 
 
 @dataclass

@@ -47,6 +47,8 @@ def _product(w: OnnxWriter, x: str, y: str, a: DType, b: DType, target: DType) -
         if a.name == "Float16":
             return w.op("MatMul", x, y)
         return w.stored(w.op("MatMul", x, y), target)
+    if a.is_wide:
+        return w.op("MatMul", x, y)
     if a.name == "Int16" or w.opset < 10:
         return w.cast(w.op("MatMul", *(_centred_ints(w, v, t) for v, t in ((x, a), (y, b)))), elem_of(target))
     x, first = w.unsigned(x, a)

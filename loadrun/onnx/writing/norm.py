@@ -174,4 +174,4 @@ def _inference(w: OnnxWriter, opr: Opr, p: BN, shape: tuple[int, ...]) -> list[s
 def _flat(w: OnnxWriter, var: Var) -> str:
     value = w.value(var)
     assert value is not None
-    return w.derived(var, "vector", np.ascontiguousarray(value.reshape(-1).astype(np.float32)))
+    return w.derived(var, "vector", np.ascontiguousarray(value.reshape(-1).astype(w.floating.numpy)))

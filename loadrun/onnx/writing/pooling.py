@@ -97,10 +97,10 @@ def _average(
         data = to_plain(w, w.float(x), x, packing)
         out = w.op("AveragePool", data, count_include_pad=include, **attributes)
         if dtype.name == "Int8":
-            # The plain average is cut toward zero, the other rounded.
+            # The plain average truncates, the other rounds.
             return w.cast(w.cast(out if include else w.round_away(out), ElemType.INT32), ElemType.INT8)
         return w.stored(out, dtype)
-    # Averages of integers are halves often: they are rounded before the scale blurs them.
+    # Averages of integers are often halves: round them before the scale blurs them.
     whole = w.cast(w.name(x), ElemType.FLOAT)
     if dtype.zero_point:
         whole = w.op("Sub", whole, w.f32(dtype.zero_point))

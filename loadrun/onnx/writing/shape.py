@@ -1,4 +1,4 @@
-"""Operators that give a tensor another shape, join and cut tensors, and make new ones."""
+"""Operators that reshape, join and split tensors, and create new ones."""
 
 from __future__ import annotations
 

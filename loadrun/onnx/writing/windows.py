@@ -1,4 +1,4 @@
-"""Windows as data: unfolding and folding images, convolutions that look at each position on its own, correlation."""
+"""Windows as data: unfolding and folding images, convolutions with a filter per position, correlation."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _movable(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, ElemType]:
 
 def _window_count(w: OnnxWriter, n: Dim, window: int, pad: int, stride: int, dilate: int) -> Dim:
     """Count the windows along an axis."""
-    room = w.arith("Add", n, 2 * pad - ((window - 1) * dilate + 1))
-    return w.arith("Add", w.arith("Div", room, stride), 1)
+    extent = w.arith("Add", n, 2 * pad - ((window - 1) * dilate + 1))
+    return w.arith("Add", w.arith("Div", extent, stride), 1)
 
 
 def _index(w: OnnxWriter, out: Dim, window: int, stride: int, dilate: int) -> str:

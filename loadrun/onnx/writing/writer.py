@@ -1,10 +1,10 @@
-"""What a translation works with: an `NodeEmitter` that knows the variables of a graph of MegEngine's operators.
+"""The context of a translation: a `NodeEmitter` that knows the variables of a graph of MegEngine's operators.
 
 Dtypes come from `loadrun.ops.infer`. Shapes are inferred for several sets of input sizes, the example's and others in
-which the dynamic axes differ: what is the same in all of them is fixed, the rest is computed in the ONNX graph. The
+which the dynamic axes differ: sizes equal in all of them are fixed, the rest is computed in the ONNX graph. The
 same holds for shape arithmetic: values that agree become constants.
 
-Quantized values are held as their stored integers. BFloat16 ones are held as float32 and rounded after every operator.
+Quantized values are kept as their stored integers, BFloat16 ones as float32, rounded after every operator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .emitter import Dim, NodeEmitter, UnsupportedOprError
 __all__ = ["TRANSLATIONS", "OnnxWriter", "Sizes", "Translation", "elem_of", "reason", "translation"]
 
 Sizes = tuple[int | None, ...]
-"""A shape; None where the size depends on what is fed."""
+"""A shape; None where the size depends on the inputs."""
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
 _FAMILIES = (
     *(
@@ -47,10 +47,10 @@ _FAMILIES = (
 SizeRule = Callable[["OnnxWriter", Opr], "list[Dim] | None"]
 _HOMES = [f"{__package__}.{family}" for family in _FAMILIES]
 TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)
-"""How operators of each type are written; a translation gives the names of the outputs."""
+"""Translations by operator type; each returns the names of the outputs."""
 translation = TRANSLATIONS.register
 REASONS: Registry[str, str] = Registry("reason", _HOMES)
-"""Why operators of a type have no translation."""
+"""Reasons why operators of a type have no translation."""
 _CATEGORIES = {
     "backward": "it computes gradients, which belong to training",
     "training": "it belongs to training",
@@ -58,7 +58,7 @@ _CATEGORIES = {
     "control_flow": "MegEngine itself can neither dump nor load it",
 }
 BFLOAT16 = 16
-"""ONNX's number of bfloat16, which only ever stands as the target of a Cast."""
+"""ONNX's number of bfloat16, used only as the target of a Cast."""
 
 
 def elem_of(dtype: DType) -> ElemType:
@@ -96,13 +96,13 @@ def followed_sizes(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     Runtimes and importers follow such arithmetic best when it does not go through vectors.
     """
     rule = SIZE_RULES.get(opr.type)
-    if rule is None or len(opr.outputs) != 1 or w.dtype(opr.outputs[0]).name != "Int32":
+    if rule is None or len(opr.outputs) != 1 or w.dtype(opr.outputs[0]).name not in ("Int32", "Int64"):
         return None
     return rule(w, opr)
 
 
 SIZE_RULES: Registry[str, SizeRule] = Registry("rule of sizes", (f"{__package__}.following",))
-"""How vectors of sizes come out of operators, by operator type."""
+"""Rules for operators on vectors of sizes, by operator type."""
 size_rule = SIZE_RULES.register
 
 
@@ -111,7 +111,7 @@ class OnnxWriter(NodeEmitter):
 
     Args:
         opset: version of ONNX's operators.
-        known: what is inferred, for each set of input sizes; the first is the example's.
+        known: inferred facts for each set of input sizes; the first is the example's.
         observed: shapes of variables that inference does not know, as one run gave them.
     """
 
@@ -144,17 +144,41 @@ class OnnxWriter(NodeEmitter):
             made = TRANSLATIONS.get(opr.type)
             if made is None:
                 raise UnsupportedOprError(reason(opr.type))
-            found = made(self, opr)
+            with self._computing(opr):
+                found = made(self, opr)
+                names = [found] if isinstance(found, str) else list(found)
+                if self.floating is not ElemType.FLOAT or self.whole is not ElemType.INT32:
+                    names = [self._own(n, v) for n, v in zip(names, opr.outputs, strict=False)]
             sizes = followed_sizes(self, opr)
         except UnsupportedOprError as e:
             if e.opr is None:
                 e.opr = opr
             raise
-        names = [found] if isinstance(found, str) else list(found)
         for var, name in zip(opr.outputs, names, strict=False):
             self.names[var.id] = name
         if sizes is not None:
             self.vectors[opr.outputs[0].id] = sizes
+
+    @contextmanager
+    def _computing(self, opr: Opr) -> Iterator[None]:
+        """Compute inside in float64 or in wide integers where the operator does."""
+        dtypes = [v.dtype for v in (*opr.inputs, *opr.outputs) if v.dtype is not None and v.dtype.is_wide]
+        before = self.floating, self.whole
+        if opr.type != "TypeCvtV2":
+            whole = [elem_of(d) for d in dtypes if not d.is_float]
+            self.floating = ElemType.DOUBLE if len(whole) < len(dtypes) else ElemType.FLOAT
+            self.whole = whole[0] if whole else ElemType.INT32
+        try:
+            yield
+        finally:
+            self.floating, self.whole = before
+
+    def _own(self, name: str, var: Var) -> str:
+        """Return an output in its own type, where others of its operator are wider."""
+        own = var.dtype
+        return (
+            name if own is None or own.name not in ("Float32", "Int32") else self.cast_raw(name, elem_of(own))
+        )
 
     def translate_for(self, variables: Sequence[Var]) -> None:
         """Write what variables depend on and what is not written yet."""
@@ -182,7 +206,7 @@ class OnnxWriter(NodeEmitter):
         finally:
             self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors = outer
 
-    # What is known
+    # Facts about variables
 
     def shape(self, var: Var) -> Sizes:
         """Return the shape of a variable.
@@ -296,7 +320,7 @@ class OnnxWriter(NodeEmitter):
                 )
             is_param = var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)
             plain = not is_param and value.nbytes < 64
-            self.names[var.id] = made = self.const(value, "" if plain else var.label)
+            self.names[var.id] = made = self.const(value, "" if plain else var.label, raw=True)
             if is_param:
                 self.params.add(made)
         return self.names[var.id]
@@ -323,7 +347,8 @@ class OnnxWriter(NodeEmitter):
         """Return a variable as float32 numbers."""
         dtype = self.dtype(var)
         x = self.real(var)
-        return x if dtype.is_quantized or dtype.np == np.float32 else self.cast(x, ElemType.FLOAT)
+        held = self.floating.numpy if dtype.name == "Float64" else np.float32
+        return x if dtype.is_quantized or dtype.np == held else self.cast(x, ElemType.FLOAT)
 
     def dequantize(self, x: str, dtype: DType) -> str:
         """Dequantize stored integers to float32."""
@@ -344,7 +369,7 @@ class OnnxWriter(NodeEmitter):
         QuantizeLinear rounds halves to even, so it gets a scale that is a little smaller.
 
         Args:
-            noise: how much smaller, in units of the last place: as much as what precedes may err.
+            noise: how much smaller, in units of the last place: the error that the preceding operators may have.
         """
         low, high = dtype.range
         scale = np.float32(dtype.scale)
@@ -371,7 +396,7 @@ class OnnxWriter(NodeEmitter):
             return self.quantize(x, dtype)
         if dtype.name == "BFloat16":
             return self.round_bfloat16(x)
-        return x if dtype.np == np.float32 else self.cast(x, elem_of(dtype))
+        return x if dtype.np == self.floating.numpy else self.cast_raw(x, elem_of(dtype))
 
     def round_bfloat16(self, x: str) -> str:
         """Round float32 numbers to bfloat16."""
@@ -380,6 +405,8 @@ class OnnxWriter(NodeEmitter):
 
     def int64(self, var: Var) -> str:
         """Return an integer variable as int64: shapes, indices, bounds of slices."""
+        if self.dtype(var).name == "Int64":
+            return self.name(var)
         value = self.value(var)
         if value is not None and value.size <= 1024:
             return self.const(value.astype(np.int64))

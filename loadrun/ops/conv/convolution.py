@@ -19,10 +19,11 @@ from ..registry import Bound, Call, ShapeCall, kernel
 from .fast import conv_fast, planned
 from .finish import Finish, Real, Requantize
 from .geometry import Geometry
-from .integer import fits, whole_convolution
-from .layout import from_plain, output_packing, to_plain
+from .layout import Packing, from_plain, output_packing, to_plain
 from .rules import (
     QUANTIZED,
+    BiasParam,
+    ConvParam,
     Plan,
     backward_dtype,
     backward_flops,
@@ -36,9 +37,6 @@ from .rules import (
     product_scale,
     volume_dtype,
 )
-from .steps import conv_steps, deconv_columns, deconv_steps, rounding
-from .transpose import deconv_fast
-from .volume import conv_volume
 
 __all__ = ["bind_float"]
 
@@ -81,7 +79,7 @@ def _largest(dtype: DType) -> int:
     return max(abs(low - dtype.zero_point), abs(high - dtype.zero_point))
 
 
-def _numbers(x: Array, plan_axes: Any, dtype: DType, kind: np.dtype[Any]) -> Array:
+def _numbers(x: Array, plan_axes: Packing, dtype: DType, kind: np.dtype[Any]) -> Array:
     """Return the data as plain floating-point numbers without zero point."""
     plain = to_plain(x, plan_axes)
     if plain.dtype != kind:
@@ -98,7 +96,7 @@ def _whole(x: Array, kind: np.dtype[Any]) -> Array:
     return x.astype(np.int32 if x.dtype == np.float32 else np.int64).astype(kind, copy=False)
 
 
-def _stepwise(p: Any, dtype: DType) -> bool:
+def _stepwise(p: ConvParam, dtype: DType) -> bool:
     """Tell whether the sum is rounded to the narrow type after each product."""
     if dtype.name == "Float32":
         return False
@@ -107,7 +105,7 @@ def _stepwise(p: Any, dtype: DType) -> bool:
     return bool(p.compute_mode.name == "DEFAULT")
 
 
-def _columns(p: Any, plan: Plan) -> bool:
+def _columns(p: ConvParam, plan: Plan) -> bool:
     """Tell whether MegEngine computes this float16 convolution as a matrix product, which has its own order."""
     return bool(p.format.name == "NCHW") and plan.geo.dilate == (1, 1)
 
@@ -147,9 +145,11 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
 
 
 def _bind_integer(c: Call, s: ShapeCall) -> Bound | None:
-    p = s.opr.params[0]
+    p: Any = s.opr.params[0]
     if len(c.inputs) > len(("x", "w", "bias")) or not all(c.const[1:]):
         return None
+    from .integer import fits  # for start-up
+
     plan = conv_plan(p, c.inputs, s.shape(0), s.shape(1))
     if not fits(plan):
         return None
@@ -165,7 +165,7 @@ def _bind_integer(c: Call, s: ShapeCall) -> Bound | None:
 
 
 def _whole_integer(
-    c: Call, p: Any, plan: Plan, w: Array, bias: Array | None = None
+    c: Call, p: ConvParam, plan: Plan, w: Array, bias: Array | None = None
 ) -> Callable[[Array], Array] | None:
     """Return the convolution as a function of its data; None where only the general kernel has what it asks for."""
     dtype, target = c.inputs[0], c.outputs[0]
@@ -183,6 +183,8 @@ def _whole_integer(
         return None
     if finish is not None and finish.addend is not None and finish.addend.dtype != np.float32:
         return None
+    from .integer import whole_convolution  # for start-up
+
     return whole_convolution(plan, dtype, filters, finish, target)
 
 
@@ -209,6 +211,8 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
     data = _numbers(x, plan.x, dtype, filters.dtype)
     if dtype.is_float:
         if _stepwise(p, dtype):
+            from .steps import conv_steps, rounding  # for start-up
+
             result = conv_steps(
                 data, filters, plan.geo, rounding(dtype.name), _columns(p, plan), plan.flip
             ).astype(target.np)
@@ -275,7 +279,7 @@ def _addends(c: Call, fmt: Format, plan: Plan, rest: tuple[Array, ...]) -> tuple
     return bias, _real(to_plain(rest[1], plan.out), c.inputs[3])
 
 
-def _conv_bias(c: Call, p: Any, plan: Plan, x: Array, filters: Array, rest: tuple[Array, ...]) -> Array:
+def _conv_bias(c: Call, p: BiasParam, plan: Plan, x: Array, filters: Array, rest: tuple[Array, ...]) -> Array:
     """Compute convolution, bias, residual and nonlinearity as a plain array of the output dtype."""
     dtype, target = c.inputs[0], c.outputs[0]
     held = c.memo.get("requantize")
@@ -302,7 +306,7 @@ def _conv_bias(c: Call, p: Any, plan: Plan, x: Array, filters: Array, rest: tupl
 
 
 def _integer_finish(
-    c: Call, p: Any, plan: Plan, wide: bool, bias: Array | None, z: Array | None
+    c: Call, p: BiasParam, plan: Plan, wide: bool, bias: Array | None, z: Array | None
 ) -> tuple[Array | None, Real | Requantize | None]:
     """Return the integer bias and what follows exact sums; kept where it is the same in every run and for all sizes.
 
@@ -340,12 +344,14 @@ def _real(x: Array, dtype: DType) -> Array:
 
 
 def _float_bias(
-    c: Call, p: Any, plan: Plan, x: Array, filters: Array, bias: Array | None, z: Array | None
+    c: Call, p: BiasParam, plan: Plan, x: Array, filters: Array, bias: Array | None, z: Array | None
 ) -> Array:
     dtype = c.inputs[0]
     if dtype.name == "Float32":
         finish = Real(p.nonlineMode, bias, z, then=c.take_finish())
         return conv_fast(x, filters, plan.geo, None if finish.idle else finish)
+    from .steps import conv_steps, rounding  # for start-up
+
     # The narrow types round after the convolution, the bias, z and the nonlinearity.
     round_ = rounding(dtype.name)
     steps = _stepwise(p, dtype)
@@ -445,7 +451,10 @@ def transposed(c: Call, w: Array, diff: Array, like: Array | None = None) -> Arr
     return _transposed(c, c.get(P.Convolution), w, diff, like)
 
 
-def _transposed(c: Call, p: Any, w: Array, diff: Array, like: Array | None) -> Array:
+def _transposed(c: Call, p: ConvParam, w: Array, diff: Array, like: Array | None) -> Array:
+    from .steps import deconv_columns, deconv_steps, rounding  # for start-up
+    from .transpose import deconv_fast
+
     plan = backward_plan(p, c.inputs, w.shape, diff.shape, None if like is None else like.shape)
     filters = _filters(c, w, plan, 0, wide=True)
     dtype, target = c.inputs[1], c.outputs[0]
@@ -486,10 +495,14 @@ def convolution_3d(c: Call, x: Array, w: Array) -> Array:
     dtype = c.inputs[0]
     data = _numbers(x, plan.x, dtype, filters.dtype)
     if _stepwise(p, dtype):
+        from .steps import conv_steps, rounding  # for start-up
+
         result = conv_steps(data, filters, plan.geo, rounding(dtype.name), turned=plan.flip).astype(
             c.outputs[0].np
         )
     else:
+        from .volume import conv_volume  # for start-up
+
         result = _narrow(conv_volume(data, filters, plan.geo), dtype)
     return from_plain(result, plan.out)
 

@@ -15,7 +15,6 @@ import numpy as np
 from ...graph.dtypes import Array
 from ..numeric.parallel import scratch, shares, splits
 from .columns import filler, row_blocks
-from .depthwise import depthwise
 from .finish import Finish, Run, finisher, run_parts
 from .geometry import Geometry
 
@@ -27,7 +26,7 @@ _PLANS = 1024
 _BLOCK = 1 << 18
 """im2col elements of one block: the second-level cache holds them."""
 _LARGE = 1 << 20
-"""What deep filters may make of that, so that products stay long."""
+"""The same for deep filters, so that products stay long."""
 _COLUMNS = (384, 768)
 """Positions that a block has at least, since every block reads the whole filter: of any filter, and within `_LARGE`."""
 
@@ -67,6 +66,8 @@ def planned(batch: int, geo: Geometry) -> Convolve:
     make = _dense if geo.groups == 1 else _grouped
     if geo.icg == 1 and geo.groups > 1:
         # Moving the taps costs about twice as much as the products.
+        from .depthwise import depthwise  # for start-up
+
         make, work = depthwise, 2 * work
     by_parts = {1: make(batch, geo, 1)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from .layout import Packing, filter_packing, input_packing, output_packing
 
 __all__ = [
     "QUANTIZED",
+    "BiasParam",
+    "ConvParam",
     "Plan",
     "backward_dtype",
     "backward_flops",
@@ -32,6 +34,9 @@ __all__ = [
     "volume_dtype",
 ]
 
+BiasParam: TypeAlias = P.ConvBias | P.BatchConvBias
+ConvParam: TypeAlias = P.Convolution | P.Convolution3D | BiasParam
+"""The parameter records of the convolutions that a plan is made for."""
 QUANTIZED = ("QuantizedS8", "Quantized8Asymm", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
 _DOT = ("QuantizedS8", "Quantized8Asymm")
 _PLANS = 1024
@@ -61,7 +66,7 @@ def product_scale(a: DType, b: DType) -> float:
     return float(np.float32(a.scale) * np.float32(b.scale))
 
 
-def _numbers(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def _numbers(p: ConvParam) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     axes = ("d", "h", "w") if isinstance(p, P.Convolution3D) else ("h", "w")
     pad, stride, dilate = (
         tuple(int(getattr(p, f"{k}_{a}")) for a in axes) for k in ("pad", "stride", "dilate")
@@ -69,7 +74,7 @@ def _numbers(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     return pad, stride, dilate
 
 
-def _layout(p: Any) -> tuple[Any, bool, bool]:
+def _layout(p: ConvParam) -> tuple[Any, bool, bool]:
     """Return (format, grouped, flip) with the checks that need no shape."""
     volume = isinstance(p, P.Convolution3D)
     fmt: Any = p.format.name if volume else Format(int(p.format))
@@ -83,7 +88,7 @@ def _layout(p: Any) -> tuple[Any, bool, bool]:
     return fmt, grouped, flip
 
 
-def conv_plan(p: Any, inputs: Sequence[DType], x: Shape, w: Shape) -> Plan:
+def conv_plan(p: ConvParam, inputs: Sequence[DType], x: Shape, w: Shape) -> Plan:
     """Plan a convolution for input and filter shapes.
 
     Raises:
@@ -94,7 +99,7 @@ def conv_plan(p: Any, inputs: Sequence[DType], x: Shape, w: Shape) -> Plan:
 
 # Testcases of several sizes alternate, so plans are kept for more than the last size.
 @lru_cache(maxsize=_PLANS)
-def _conv_plan(p: Any, dot: bool, x: Shape, w: Shape) -> Plan:
+def _conv_plan(p: ConvParam, dot: bool, x: Shape, w: Shape) -> Plan:
     fmt, grouped, flip = _layout(p)
     packed_x = input_packing(fmt, x)
     packed_w = filter_packing(fmt, w, grouped, dot)
@@ -109,7 +114,7 @@ def _conv_plan(p: Any, dot: bool, x: Shape, w: Shape) -> Plan:
     return Plan(packed_x, packed_w, out, geo, flip)
 
 
-def backward_plan(p: Any, inputs: Sequence[DType], w: Shape, diff: Shape, given: Shape | None) -> Plan:
+def backward_plan(p: ConvParam, inputs: Sequence[DType], w: Shape, diff: Shape, given: Shape | None) -> Plan:
     """Return the plan of a transposed convolution, as that of the convolution from its result to `diff`.
 
     Raises:
@@ -119,7 +124,7 @@ def backward_plan(p: Any, inputs: Sequence[DType], w: Shape, diff: Shape, given:
 
 
 @lru_cache(maxsize=_PLANS)
-def _backward_plan(p: Any, dot: bool, w: Shape, diff: Shape, given: Shape | None) -> Plan:
+def _backward_plan(p: ConvParam, dot: bool, w: Shape, diff: Shape, given: Shape | None) -> Plan:
     fmt, grouped, flip = _layout(p)
     allowed: tuple[Any, ...] = (Format.NCHW, Format.NHWC, Format.NCHW4, Format.NCHW44, Format.NHWCD4, "NCDHW")
     if fmt not in allowed:

@@ -19,7 +19,7 @@ from ..numeric.chunks import filled
 from ..numeric.quant import round_away
 from ..numeric.special import normal_cdf
 
-__all__ = ["Function", "Of", "compared", "copied", "power"]
+__all__ = ["Function", "Of", "compared", "copied", "logistic", "power"]
 
 Function = Callable[..., object]
 _F = np.float32
@@ -61,7 +61,7 @@ def exp(out: Array, x: Array) -> None:
         out[bad] = _EXP_TOP
 
 
-def _logistic(out: Array, x: Array) -> None:
+def logistic(out: Array, x: Array) -> None:
     np.negative(x, out=out)
     np.exp(out, out=out)
     np.add(out, _1, out=out)
@@ -70,7 +70,7 @@ def _logistic(out: Array, x: Array) -> None:
 
 def sigmoid(out: Array, x: Array) -> None:
     bad = _beyond(x, _INFINITY)
-    _logistic(out, x)
+    logistic(out, x)
     if bad is not None:
         out[bad] = _0
 
@@ -211,7 +211,7 @@ def _rows(shape: tuple[int, ...], x: Array, y: Array) -> tuple[Array, Array, int
     return x, y, None
 
 
-def _spread(x: Array, out: Array) -> Array:
+def _spread(x: Array, out: Array) -> Array | np.float32:
     return x if x.size > 1 else filled(float(x.reshape(-1)[0]), out)
 
 
@@ -252,7 +252,7 @@ def fuse_add_relu(out: Array, x: Array, y: Array) -> None:
 
 def fuse_add_sigmoid(out: Array, x: Array, y: Array) -> None:
     np.add(x, y, out=out)
-    _logistic(out, out)
+    logistic(out, out)
 
 
 def fuse_add_tanh(out: Array, x: Array, y: Array) -> None:
@@ -307,7 +307,7 @@ def h_swish_grad(out: Array, x: Array, y: Array) -> None:
 
 def silu_grad(out: Array, x: Array, y: Array) -> None:
     s = np.empty_like(x)
-    _logistic(s, x)
+    logistic(s, x)
     _put(out, y * s * (_1 + x * (_1 - s)))
 
 
@@ -364,6 +364,26 @@ def clip(out: Array, x: Array, y: Array, z: Array) -> None:
 
 def prelu_grad(out: Array, x: Array, y: Array, z: Array) -> None:
     _put(out, np.where(x >= 0, y, y * z))
+
+
+# What definitions give where MegEngine's kernels have a way of their own with NaN, infinity or overflow.
+
+
+def exact_relu(out: Array, x: Array) -> None:
+    np.maximum(x, x.dtype.type(0), out=out)
+
+
+def exact_relu6(out: Array, x: Array) -> None:
+    np.clip(x, x.dtype.type(0), x.dtype.type(6), out=out)
+
+
+def exact_add_relu(out: Array, x: Array, y: Array) -> None:
+    np.add(x, y, out=out)
+    np.maximum(out, out.dtype.type(0), out=out)
+
+
+def exact_clip(out: Array, x: Array, y: Array, z: Array) -> None:
+    _put(out, np.minimum(np.maximum(x, y), z))
 
 
 class Of:

@@ -7,7 +7,7 @@ import numpy as np
 from ...graph.dtypes import Array
 from .floats import Function
 
-__all__ = ["rmulh", "shift"]
+__all__ = ["exact_shift", "rmulh", "shift"]
 
 
 def relu(out: Array, x: Array) -> None:
@@ -100,5 +100,14 @@ def shift(ufunc: np.ufunc) -> Function:
     def apply(out: Array, x: Array, y: Array) -> None:
         # C shifts an int, and x86 takes the count modulo 32.
         np.copyto(out, ufunc(x.astype(np.int32), y.astype(np.int32) & 31), casting="unsafe")
+
+    return apply
+
+
+def exact_shift(ufunc: np.ufunc) -> Function:
+    """Shift numbers of their own width, the count modulo the bits that they have."""
+
+    def apply(out: Array, x: Array, y: Array) -> None:
+        np.copyto(out, ufunc(x, y & y.dtype.type(8 * x.dtype.itemsize - 1)), casting="unsafe")
 
     return apply

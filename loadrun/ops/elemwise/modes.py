@@ -63,7 +63,7 @@ def _pair(a: DType, b: DType) -> DType:
         return a
     if a.is_quantized or b.is_quantized:
         return a if a.is_quantized else b
-    half = plain("Float32")
+    half = plain("Float64" if "Float64" in (a.name, b.name) else "Float32")
     a, b = (half if t.name == "Float16" else t for t in (a, b))
     if a.is_float != b.is_float or (a.name == "Bool") != (b.name == "Bool"):
         return half
@@ -124,7 +124,10 @@ def float_step(opr: Opr) -> tuple[Function, bool]:
 
     `out` may be the memory of an input of its shape.
     """
-    return FLOAT[opr.get(Elemwise).mode], _swapped(opr)
+    mode = opr.get(Elemwise).mode
+    if opr.exact:
+        return ROWS[mode].exact or FLOAT[mode], False
+    return FLOAT[mode], _swapped(opr)
 
 
 class _Plan:
@@ -135,15 +138,18 @@ class _Plan:
         self.dtype = dtype = _common(mode, c.inputs)
         self.cast = [t if t != dtype else None for t in c.inputs]
         table = BOOL if dtype.name == "Bool" else FLOAT if dtype.is_float else INTEGER
-        self.func: Function = table[mode]
+        exact = ROWS[mode].exact if c.opr.exact or dtype.is_wide else None
+        self.func: Function = table[mode] if exact is None or dtype.name == "Bool" else exact
         self.many = mode not in _ONE_PASS
         self.half = dtype.name == "Float16"
+        self.swap = _swapped(c.opr) and not c.opr.exact
+        self.by_place = mode in _BY_PLACE and exact is None
+        if exact is not None:
+            return
         if dtype.name in ("Float16", "BFloat16") and mode in _MUL_ADD:
             self.func = _fused_narrow(dtype)
         elif dtype.name in ("Float16", "BFloat16"):
             self.func = ROWS[mode].narrow or self.func
-        self.swap = _swapped(c.opr)
-        self.by_place = mode in _BY_PLACE
 
 
 def _fused_narrow(dtype: DType) -> Function:

@@ -95,6 +95,7 @@ class Row(NamedTuple):
         real: ``real(out, *inputs)`` on float32, None where floats are not taken; `out` may be the memory of an input.
         whole: the same on integers, None where they are computed in float32.
         truth: the same on Bool, None where it is not taken.
+        exact: what its definition gives, on floats and integers, where `real` or `whole` is another thing.
         narrow: what it does on float16 and bfloat16 values, in float32 arrays, where that differs from `real`.
         wide: its formula on float64 arrays, None where there is none.
         flops: operations per element.
@@ -120,50 +121,51 @@ class Row(NamedTuple):
     after_add: M | None = None
     nonline: NonlineMode | None = None
     onnx: str = ""
+    exact: Function | None = None
     narrow: Function | None = None
     traits: T = T.NONE
 
 
 # fmt: off
 _ROWS = (
-    Row(M.RELU, 1, f.relu, i.relu, wide=w.relu, nonline=NonlineMode.RELU, onnx="Relu", traits=T.REPEATS | T.FINITE | T.QUANTIZED | T.VECTOR | T.FROM_S32 | T.ON_GRID),
+    Row(M.RELU, 1, f.relu, i.relu, exact=f.exact_relu, wide=w.relu, nonline=NonlineMode.RELU, onnx="Relu", traits=T.REPEATS | T.FINITE | T.QUANTIZED | T.VECTOR | T.FROM_S32 | T.ON_GRID),
     Row(M.ABS, 1, f.Of(np.abs), f.Of(np.abs), wide=np.abs, onnx="Abs", traits=T.REPEATS | T.FINITE | T.ONE_PASS | T.VECTOR | T.ON_GRID),
     Row(M.ACOS, 1, f.Of(np.arccos), wide=np.arccos, onnx="Acos", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.ASIN, 1, f.Of(np.arcsin), wide=np.arcsin, onnx="Asin", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.CEIL, 1, f.Of(np.ceil), wide=np.ceil, onnx="Ceil", traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.ONE_PASS | T.STEPS),
     Row(M.COS, 1, f.Of(np.cos), wide=np.cos, onnx="Cos", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
-    Row(M.EXP, 1, f.exp, wide=np.exp, onnx="Exp", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.VECTOR | T.LIBRARY),
+    Row(M.EXP, 1, f.exp, exact=f.Of(np.exp), wide=np.exp, onnx="Exp", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.VECTOR | T.LIBRARY),
     Row(M.EXPM1, 1, f.Of(np.expm1), wide=np.expm1, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.FLOOR, 1, f.Of(np.floor), wide=np.floor, onnx="Floor", traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.ONE_PASS | T.STEPS),
     Row(M.LOG, 1, f.Of(np.log), wide=np.log, onnx="Log", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.LOG1P, 1, f.Of(np.log1p), wide=np.log1p, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.NEGATE, 1, f.Of(np.negative), f.Of(np.negative), wide=np.negative, onnx="Neg", traits=T.UNDOES | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.COMPLEX | T.ON_GRID | T.SUM),
-    Row(M.SIGMOID, 1, f.sigmoid, wide=w.sigmoid, nonline=NonlineMode.SIGMOID, onnx="Sigmoid", traits=T.FINITE | T.VECTOR),
+    Row(M.SIGMOID, 1, f.sigmoid, exact=f.logistic, wide=w.sigmoid, nonline=NonlineMode.SIGMOID, onnx="Sigmoid", traits=T.FINITE | T.VECTOR),
     Row(M.SIN, 1, f.Of(np.sin), wide=np.sin, onnx="Sin", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.TANH, 1, f.Of(np.tanh), wide=np.tanh, onnx="Tanh", traits=T.GIVES_FLOAT | T.FINITE | T.ONE_PASS | T.FALLBACK | T.LIBRARY),
     Row(M.ABS_GRAD, 2, f.abs_grad, f.abs_grad),
     Row(M.ADD, 2, f.Of(np.add), f.Of(np.add), wide=np.add, neutral=0, inverse=M.SUB, onnx="Add", traits=T.ASSOCIATIVE | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.FROM_S32 | T.COMPLEX | T.ON_GRID | T.SUM | T.NATURAL | T.LEFT_OUT),
     Row(M.FLOOR_DIV, 2, f.floor_div, i.floor_div, wide=w.floor_div, neutral=1, of_same=1, traits=T.STEPS | T.NATURAL),
-    Row(M.MAX, 2, f.maximum, f.Of(np.maximum), narrow=f.maximum_narrow, wide=np.maximum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR | T.ON_GRID | T.NATURAL),
-    Row(M.MIN, 2, f.minimum, f.Of(np.minimum), narrow=f.minimum_narrow, wide=np.minimum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR | T.ON_GRID | T.NATURAL),
+    Row(M.MAX, 2, f.maximum, f.Of(np.maximum), exact=f.Of(np.maximum), narrow=f.maximum_narrow, wide=np.maximum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR | T.ON_GRID | T.NATURAL),
+    Row(M.MIN, 2, f.minimum, f.Of(np.minimum), exact=f.Of(np.minimum), narrow=f.minimum_narrow, wide=np.minimum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR | T.ON_GRID | T.NATURAL),
     Row(M.MOD, 2, f.Of(np.fmod), i.mod, wide=np.fmod, traits=T.ONE_PASS | T.STEPS),
-    Row(M.MUL, 2, f.Of(np.multiply), i.product, wide=np.multiply, neutral=1, inverse=M.TRUE_DIV, onnx="Mul", traits=T.ASSOCIATIVE | T.FINITE | T.ONE_PASS | T.VECTOR | T.COMPLEX | T.ON_GRID | T.PRODUCT | T.NATURAL | T.LEFT_OUT),
+    Row(M.MUL, 2, f.Of(np.multiply), i.product, exact=f.Of(np.multiply), wide=np.multiply, neutral=1, inverse=M.TRUE_DIV, onnx="Mul", traits=T.ASSOCIATIVE | T.FINITE | T.ONE_PASS | T.VECTOR | T.COMPLEX | T.ON_GRID | T.PRODUCT | T.NATURAL | T.LEFT_OUT),
     Row(M.POW, 2, f.power, wide=np.power, neutral=1, onnx="Pow", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY | T.LEFT_OUT),
     Row(M.SIGMOID_GRAD, 2, f.sigmoid_grad, f.sigmoid_grad),
     Row(M.SUB, 2, f.Of(np.subtract), f.Of(np.subtract), wide=np.subtract, neutral=0, of_same=0, onnx="Sub", traits=T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.COMPLEX | T.ON_GRID | T.SUM),
     Row(M.SWITCH_GT0, 2, f.switch_gt0, f.switch_gt0, wide=w.switch_gt0),
     Row(M.TANH_GRAD, 2, f.tanh_grad, f.tanh_grad),
     Row(M.TRUE_DIV, 2, f.true_div, wide=np.divide, neutral=1, of_same=1, onnx="Div", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.FALLBACK | T.ON_GRID | T.PRODUCT),
-    Row(M.LOG_SUM_EXP, 2, f.log_sum_exp, wide=np.logaddexp, traits=T.GIVES_FLOAT | T.HIGH),
+    Row(M.LOG_SUM_EXP, 2, f.log_sum_exp, exact=f.Of(np.logaddexp), wide=np.logaddexp, traits=T.GIVES_FLOAT | T.HIGH),
     Row(M.LT, 2, f.compared(np.less), f.compared(np.less), truth=f.compared(np.less), wide=np.less, traits=T.COMPARES | T.ONE_PASS | T.STEPS),
     Row(M.LEQ, 2, f.compared(np.less_equal), f.compared(np.less_equal), truth=f.compared(np.less_equal), wide=np.less_equal, traits=T.COMPARES | T.ONE_PASS | T.STEPS),
     Row(M.EQ, 2, f.compared(np.equal), f.compared(np.equal), truth=f.compared(np.equal), wide=np.equal, traits=T.COMPARES | T.ONE_PASS | T.STEPS),
-    Row(M.SHL, 2, None, i.shift(np.left_shift)),
-    Row(M.SHR, 2, None, i.shift(np.right_shift)),
+    Row(M.SHL, 2, None, i.shift(np.left_shift), exact=i.exact_shift(np.left_shift)),
+    Row(M.SHR, 2, None, i.shift(np.right_shift), exact=i.exact_shift(np.right_shift)),
     Row(M.COND_LEQ_MOV, 3, f.cond_leq_mov, f.cond_leq_mov, wide=w.cond_leq_mov, traits=T.ON_GRID),
-    Row(M.FUSE_MUL_ADD3, 3, f.fuse_mul_add3, i.fuse_mul_add3, wide=w.fuse_mul_add3, flops=2, traits=T.FINITE | T.VECTOR | T.ON_GRID | T.MUL_ADD),
+    Row(M.FUSE_MUL_ADD3, 3, f.fuse_mul_add3, i.fuse_mul_add3, exact=f.fuse_mul_add3, wide=w.fuse_mul_add3, flops=2, traits=T.FINITE | T.VECTOR | T.ON_GRID | T.MUL_ADD),
     Row(M.FUSE_MUL_ADD4, 4, f.fuse_mul_add4, f.fuse_mul_add4, wide=w.fuse_mul_add4, flops=3, traits=T.FINITE | T.ON_GRID | T.MUL_ADD),
-    Row(M.FUSE_ADD_RELU, 2, f.fuse_add_relu, i.fuse_add_relu, wide=w.fuse_add_relu, flops=2, after_add=M.RELU, traits=T.SORTED | T.FINITE | T.VECTOR | T.FROM_S32),
+    Row(M.FUSE_ADD_RELU, 2, f.fuse_add_relu, i.fuse_add_relu, exact=f.exact_add_relu, wide=w.fuse_add_relu, flops=2, after_add=M.RELU, traits=T.SORTED | T.FINITE | T.VECTOR | T.FROM_S32),
     Row(M.FUSE_ADD_SIGMOID, 2, f.fuse_add_sigmoid, wide=w.fuse_add_sigmoid, flops=2, after_add=M.SIGMOID, traits=T.FINITE | T.VECTOR),
     Row(M.FUSE_ADD_TANH, 2, f.fuse_add_tanh, wide=w.fuse_add_tanh, flops=2, after_add=M.TANH, traits=T.FINITE | T.FALLBACK | T.LIBRARY),
     Row(M.FAST_TANH, 1, f.fast_tanh, wide=w.fast_tanh, traits=T.FINITE | T.VECTOR),
@@ -200,18 +202,18 @@ _ROWS = (
     Row(M.ACOSH_GRAD, 2, f.acosh_grad),
     Row(M.ATANH_GRAD, 2, f.atanh_grad),
     Row(M.PRELU, 2, f.prelu, f.prelu, wide=w.prelu),
-    Row(M.CLIP, 3, f.clip, f.clip, wide=w.clip),
+    Row(M.CLIP, 3, f.clip, f.clip, exact=f.exact_clip, wide=w.clip),
     Row(M.PRELU_GRAD, 3, f.prelu_grad),
     Row(M.SOFTPLUS, 1, f.softplus, wide=w.softplus, traits=T.GIVES_FLOAT | T.HIGH),
     Row(M.SOFTPLUS_GRAD, 2, f.softplus_grad),
-    Row(M.RELU6, 1, f.relu6, i.relu6, wide=w.relu6, traits=T.REPEATS | T.FINITE),
+    Row(M.RELU6, 1, f.relu6, i.relu6, exact=f.exact_relu6, wide=w.relu6, traits=T.REPEATS | T.FINITE),
     Row(M.RELU6_GRAD, 2, f.relu6_grad),
     Row(M.HSIGMOID, 1, f.hsigmoid, wide=w.hsigmoid, traits=T.GIVES_FLOAT | T.HIGH | T.FINITE),
     Row(M.HSIGMOID_GRAD, 2, f.hsigmoid_grad),
     Row(M.LOGSIGMOID, 1, f.logsigmoid, wide=w.logsigmoid, traits=T.GIVES_FLOAT | T.HIGH),
     Row(M.SQRT, 1, f.Of(np.sqrt), wide=np.sqrt, onnx="Sqrt", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
     Row(M.SQUARE, 1, f.Of(np.square), f.Of(np.square), wide=np.square, traits=T.FINITE | T.ONE_PASS),
-    Row(M.SIGN, 1, f.sign, i.sign, wide=np.sign, onnx="Sign", traits=T.REPEATS | T.ON_GRID),
+    Row(M.SIGN, 1, f.sign, i.sign, wide=w.sign, onnx="Sign", traits=T.REPEATS | T.ON_GRID),
 )
 # fmt: on
 

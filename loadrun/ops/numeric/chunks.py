@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,7 @@ def _constant(value: float) -> Array:
     return a
 
 
-def filled(value: float, like: Array) -> Any:
+def filled(value: float, like: Array) -> Array | np.float32:
     """Return a float32 operand of one value for `like`: numpy's maximum and minimum are slow with a scalar.
 
     An array of the shape of `like` (which no caller may change) unless that is very small or large, else a scalar.

@@ -6,12 +6,15 @@ magnitudes passes that bound. Longer sums are cut along the inner dimension.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...graph.dtypes import Array
 from .parallel import matmul
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 __all__ = ["int_matmul", "largest"]
 
@@ -28,7 +31,9 @@ def largest(x: Array) -> int:
     return max(-int(x.min()), int(x.max()), 0) if x.size else 0
 
 
-def int_matmul(a: Array, b: Array, dtype: Any = np.int32, bounds: tuple[int, int] | None = None) -> Array:
+def int_matmul(
+    a: Array, b: Array, dtype: DTypeLike = np.int32, bounds: tuple[int, int] | None = None
+) -> Array:
     """Compute ``a @ b`` of integers, exact and then wrapped to `dtype`.
 
     Args:
@@ -44,6 +49,9 @@ def int_matmul(a: Array, b: Array, dtype: Any = np.int32, bounds: tuple[int, int
         bounds = largest(a), largest(b)
     inner = a.shape[-1]
     term = max(1, bounds[0] * bounds[1])
+    if term >= 2**53:
+        # No float holds such products: numpy's own loops are slow, and wrap as they should.
+        return np.matmul(a.astype(dtype), b.astype(dtype))
     step = (2**24 - 1) // term
     if step and inner <= step * _MOST_CUTS:
         fa, fb = a.astype(np.float32, copy=False), b.astype(np.float32, copy=False)
@@ -63,7 +71,7 @@ def int_matmul(a: Array, b: Array, dtype: Any = np.int32, bounds: tuple[int, int
     return out.astype(dtype)
 
 
-def _whole(x: Array, dtype: Any) -> Array:
+def _whole(x: Array, dtype: DTypeLike) -> Array:
     """Convert whole float numbers to integers that wrap; what lies beyond int32 goes through int64."""
     if np.dtype(dtype).itemsize >= 4 and x.dtype == np.float32:
         return x.astype(dtype)

@@ -16,12 +16,15 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import count
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...base.locks import after_fork
 from ...graph.dtypes import Array
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 __all__ = [
     "blas_serial",
@@ -33,6 +36,7 @@ __all__ = [
     "set_threads",
     "shares",
     "splits",
+    "thread_environment",
     "threads",
 ]
 
@@ -149,6 +153,16 @@ def threads() -> int:
     return _pool.size
 
 
+def thread_environment(n: int) -> dict[str, str]:
+    """Return the environment of a program that is to use that many threads.
+
+    >>> thread_environment(2)["OMP_NUM_THREADS"]
+    '2'
+    """
+    names = ("OMP", "OPENBLAS", "MKL", "BLIS", "VECLIB_MAXIMUM")
+    return {**os.environ, **{f"{name}_NUM_THREADS": str(n) for name in names}}
+
+
 def quota(root: str | os.PathLike[str] = "/sys/fs/cgroup") -> int | None:
     """Return how many processors the control group may keep busy, rounded up; None without a limit.
 
@@ -207,7 +221,7 @@ def parallel(func: Callable[[int], None], n_chunks: int) -> None:
         raise job.error
 
 
-def scratch(slot: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+def scratch(slot: str, shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> Array:
     """Return an uninitialised array that the calling thread may use until it asks for the same slot again."""
     want = np.dtype(dtype)
     size = want.itemsize * prod(shape)

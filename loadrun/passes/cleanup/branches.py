@@ -8,7 +8,8 @@ from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array
 from ...graph.params import CondExecMerge, CondExecMergeMode, ElemwiseMode
 from ...ops.control import CONDITIONAL, PREDICATES, find_branches
-from ...ops.registry import Call, implementation
+from ...ops.kernels import kernel_of
+from ...ops.registry import Call
 from ..arithmetic.identities import elemwise
 from ..rewriter import EMPTY, Rewriter
 
@@ -79,7 +80,7 @@ class _Fold:
             return False
         types = tuple(v.dtype for v in opr.inputs if v.dtype is not None)
         call = Call(opr, types, tuple(v.dtype for v in opr.outputs if v.dtype is not None))
-        found = implementation(opr.type).kernel(call, *values)
+        found = kernel_of(call)(call, *values)
         for var, flag in zip(opr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
             self.flags[var.id] = np.asarray(flag)
         return True

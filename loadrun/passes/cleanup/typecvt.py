@@ -12,7 +12,8 @@ from ..rewriter import Rewriter, each
 __all__ = ["holds", "remove_conversions", "remove_exact_conversions"]
 
 _INTEGERS = ("Int8", "Uint8", "Int16", "Int32")
-_BITS = {"Bool": 1, "Float16": 11, "Float32": 24}
+_EVERY = (*_INTEGERS, "Uint16", "Uint32", "Int64", "Uint64")
+_BITS = {"Bool": 1, "Float16": 11, "Float32": 24, "Float64": 53}
 
 
 def holds(target: DType, source: DType) -> bool:
@@ -23,15 +24,19 @@ def holds(target: DType, source: DType) -> bool:
     """
     if source == target or source.name == "Bool":
         return True
-    if source.name in _INTEGERS:
+    if source.name in _EVERY:
         low = -(1 << source.bits - 1) if source.np.kind == "i" else 0
         high = (1 << source.bits - (source.np.kind == "i")) - 1
-        if target.name in _INTEGERS:
+        if target.name in _EVERY:
             least = -(1 << target.bits - 1) if target.np.kind == "i" else 0
             most = (1 << target.bits - (target.np.kind == "i")) - 1
             return least <= low and high <= most
         return target.name in _BITS and max(high, -low) <= 1 << _BITS[target.name]
-    return source.name == "Float16" and target.name == "Float32"
+    return (source.name, target.name) in (
+        ("Float16", "Float32"),
+        ("Float16", "Float64"),
+        ("Float32", "Float64"),
+    )
 
 
 def remove_exact_conversions(graph: Graph) -> Graph:

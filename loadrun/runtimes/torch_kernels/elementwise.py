@@ -149,7 +149,7 @@ def hard_sigmoid(node: Node, x: Tensor) -> Tensor:
 
 @kernel("IsInf")
 def is_inf(node: Node, x: Tensor) -> Tensor:
-    """Where infinities stand."""
+    """Tell where infinities are."""
     result = torch.isinf(x)
     if not node.get("detect_negative", 1):
         result &= x > 0
@@ -168,7 +168,7 @@ def bit_shift(node: Node, x: Tensor, y: Tensor) -> Tensor:
 
 @kernel("Where")
 def where(node: Node, mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """One of two values each."""
+    """Choose one of two values for each element."""
     return torch.where(mask, x, y)
 
 

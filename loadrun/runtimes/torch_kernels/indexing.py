@@ -79,13 +79,13 @@ def compress(node: Node, x: Tensor, mask: Tensor) -> Tensor:
 
 @kernel("NonZero")
 def non_zero(node: Node, x: Tensor) -> Tensor:
-    """Where values are not 0, an axis a row."""
+    """Return the indices of values that are not 0, an axis a row."""
     return torch.nonzero(x).T
 
 
 @kernel("OneHot")
 def one_hot(node: Node, at: Tensor, depth: Tensor, values: Tensor) -> Tensor:
-    """One value at an index, another elsewhere."""
+    """Set one value at an index, another elsewhere."""
     size = int(depth.reshape(()))
     axis = node.get("axis", -1) % (at.dim() + 1)
     sizes = [1] * (at.dim() + 1)
@@ -96,7 +96,7 @@ def one_hot(node: Node, at: Tensor, depth: Tensor, values: Tensor) -> Tensor:
 
 @kernel("ArgMax", "ArgMin")
 def arg(node: Node, x: Tensor) -> Tensor:
-    """Where the first extreme stands."""
+    """Return the index of the first extreme."""
     axis, keep = node.get("axis", 0), bool(node.get("keepdims", 1))
     find = torch.argmax if node.op == "ArgMax" else torch.argmin
     if node.get("select_last_index", 0):

@@ -47,7 +47,7 @@ def rnn(
     lengths: Tensor | None = None,
     start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """All states [time, directions, batch, size], and the last of each direction."""
+    """Return all states [time, directions, batch, size], and the last of each direction."""
     names = node.get("activations") or ["Tanh"] * w.shape[0]
     outs, lasts = [], []
     for i, backward in enumerate(_directions(node, w)):
@@ -73,7 +73,7 @@ def lstm(
     start: Tensor | None = None,
     cell: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """All states [time, directions, batch, size], the last ones and the last cells.
+    """Return all states [time, directions, batch, size], the last ones and the last cells.
 
     Gates stand in the order input, output, forget, cell.
     """

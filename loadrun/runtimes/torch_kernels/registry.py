@@ -31,6 +31,6 @@ class Node:
     attributes: Mapping[str, Any]
     outputs: int
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:  # noqa: ANN401 - the kernel knows the attribute's type
         """Return an attribute, or its default."""
         return self.attributes.get(name, default)

@@ -55,7 +55,7 @@ def unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
 
 @kernel("Concat")
 def concat(node: Node, *xs: Tensor) -> Tensor:
-    """One behind the other."""
+    """Join tensors along an axis."""
     return torch.cat(xs, node.get("axis"))
 
 
@@ -120,7 +120,7 @@ def shape(node: Node, x: Tensor) -> Tensor:
 
 @kernel("ConstantOfShape")
 def constant_of_shape(node: Node, sizes: Tensor) -> Tensor:
-    """One value everywhere."""
+    """Fill a shape with one value."""
     value = node.get("value")
     if value is None:
         return torch.zeros(numbers(sizes))

@@ -10,7 +10,7 @@ import numpy as np
 from ...build import emit as e
 from ...build import nn as F
 from ...build.layers import activation as build
-from ...build.layers.norm import per_channel
+from ...build.layers.sizes import per_channel
 from ...tensors import Tensor
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
@@ -99,7 +99,7 @@ def celu(call: FxCall, x: Any, alpha: Any = 1.0) -> Any:
 def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     """Compute ``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
     if beta == 1 and threshold >= 20:
-        # From there on, it is linear in float32.
+        # Linear in float32 from there on.
         return F.softplus(ten(x, call.dtype))
     x = arr(x, call.dtype)
     scaled = x if beta == 1 else x * beta

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...build import emit as e
 from ...build.layers.attention import attended, causal_bias, mask_bias, shared_heads
+from ...tensors.access import dtype_of
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import ten
@@ -29,7 +30,7 @@ def attention(
     """Compute ``softmax(query @ key.T * scale + mask) @ value``."""
     if dropout:
         raise UnsupportedCallError("attention with dropout; call .eval() first")
-    q, k, v = (ten(x, "float32") for x in (query, key, value))
+    q, k, v = (e.real(ten(x)) for x in (query, key, value))
     if enable_gqa:
         heads, fewer = call.static([call.given(0)[-3], call.given(1)[-3]], "the number of heads")
         k, v = shared_heads(k, heads // fewer), shared_heads(v, heads // fewer)
@@ -39,6 +40,6 @@ def attention(
     # A query that a mask of truth values lets see nothing gives zeros in torch.
     boolean = mask is not None and not call.fakes[3].dtype.is_floating_point
     if mask is not None:
-        added = mask_bias(ten(mask, "bool"), q) if boolean else ten(mask, "float32")
+        added = mask_bias(ten(mask, "bool"), q) if boolean else e.cast(ten(mask), dtype_of(q))
         bias = added if bias is None else e.elem(e.M.ADD, bias, added)
     return e.cast(attended(q, k, v, float(scale), bias, guard=boolean), call.dtype)

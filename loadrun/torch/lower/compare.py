@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ...build import emit
 from ..call import FxCall
 from ..registry import aten
-from ..values import INT_MAX, arr, ten
+from ..values import arr, ten
 
 __all__: list[str] = []
 
@@ -46,9 +47,10 @@ def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _bounded(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Clamp a number to int32; no narrowed integer lies between the two."""
-    if type(value) is int and dtype == np.int32:
-        return max(-INT_MAX - 1, min(INT_MAX, value))
+    """Return a number beyond an integer dtype as the next one that fits: no integer of it lies between."""
+    if type(value) is int and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return max(int(limits.min), min(int(limits.max), value))
     return value
 
 
@@ -65,7 +67,7 @@ def _tested(function: Callable[..., Any]) -> Callable[..., Any]:
         return (
             function(x)
             if np.dtype(x.dtype).kind == "f" or function is np.signbit
-            else function(arr(x, "float32"))
+            else function(arr(emit.real(ten(x))))
         )
 
     return lowered

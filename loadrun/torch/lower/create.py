@@ -1,4 +1,4 @@
-"""Tensors made of numbers and sizes."""
+"""Tensors created from numbers and sizes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def arange(call: FxCall, start: Any, end: Any = None, step: Any = 1, **_: Any) -
     numbers = [first, last, by]
     if type(by) is not int or (call.dtype.kind == "f" and not all(isinstance(v, int) for v in numbers)):
         raise UnsupportedCallError(
-            "the end or the step of arange is a number that follows the data; use an integer size"
+            "the end or the step of arange is a number that depends on data; use an integer size"
         )
     count = (last - first + (by - 1)) // by if by > 0 else (first - last + (-by - 1)) // -by
     result = arr(e.arange(count))

@@ -193,7 +193,10 @@ def power(call: FxCall, x: Any, y: Any) -> Any:
         if y == 3:
             return base * base * base
     if call.dtype.kind in "iu" and len(call.fakes) == 2:
-        return _whole_power(arr(x, "int32"), arr(y, "int32")).astype(call.dtype)
+        if type(y) is int and y >= 0:
+            return np.power(arr(x, call.dtype), arr(y, call.dtype))
+        wide = "int64" if call.dtype.itemsize == 8 else "int32"
+        return _whole_power(arr(x, wide), arr(y, wide)).astype(call.dtype)
     return np.power(arr(x, call.dtype), arr(y, call.dtype))
 
 
@@ -202,10 +205,11 @@ def _whole_power(x: Any, y: Any) -> Any:
     unit = np.absolute(x) == 1
     rest = np.where(y < 0, np.where(unit, -y, np.ones_like(y)), y)
     result, base = np.ones_like(x + rest), x
-    for _ in range(31):
+    for _ in range(8 * x.dtype.itemsize - 1):
         half = rest >> 1
         result = np.where(rest - half * 2 == 1, result * base, result)
-        base, rest = base * base, half
+        # Not beyond what is needed: a file of 32 bits need not hold it.
+        base, rest = base * np.where(half > 0, base, np.ones_like(base)), half
     return np.where((y < 0) & ~unit, np.zeros_like(result), result)
 
 
@@ -351,11 +355,11 @@ def real(call: FxCall, x: Any) -> Any:
 def angle(call: FxCall, x: Any) -> Any:
     """Return pi for negative numbers, else 0."""
     x = arr(x, call.dtype)
-    return np.where(np.isnan(x), x, np.where(x < 0, np.float32(np.pi), np.float32(0)))
+    return np.where(np.isnan(x), x, np.where(x < 0, np.pi, 0.0).astype(call.dtype))
 
 
 @aten("aten.special_ndtr.default")
 def ndtr(call: FxCall, x: Any) -> Any:
     """Compute the normal distribution function."""
-    scaled = arr(x, call.dtype) * np.float32(-(0.5**0.5))
+    scaled = arr(x, call.dtype) * -(0.5**0.5)
     return 0.5 * arr(e.elem(_M.ERFC, ten(scaled)))

@@ -14,14 +14,14 @@ from ..values import arr, ten
 __all__ = ["LARGEST", "first_zero", "lu_factored", "lu_signed_logarithm", "transposed", "triangular_inverse"]
 
 LARGEST = 64
-"""So many rows are factored step by step."""
+"""The most rows that are factored step by step."""
 
 
 def _sizes(call: FxCall, place: int = 0) -> tuple[int, int]:
     """Return rows and columns of an argument, which must be fixed.
 
     Raises:
-        UnsupportedCallError: they follow the input, or there are too many.
+        UnsupportedCallError: they are symbolic, or there are too many.
     """
     rows, columns = call.static(call.given(place)[-2:], "a factorization")
     if min(rows, columns) > LARGEST:
@@ -163,7 +163,7 @@ def triangular_solve(
 def lu_factored(call: FxCall, x: Any, pivot: bool = True) -> tuple[Any, Any, Any]:
     """Compute both triangles in one matrix as in LAPACK, the rows exchanged, counted from 1, and the order.
 
-    Of several largest elements of a column the first is the pivot.
+    Among equal largest elements of a column the first is the pivot.
     """
     rows, columns = _sizes(call)
     x = arr(x, call.dtype)
@@ -485,7 +485,7 @@ def matrix_exp(call: FxCall, x: Any) -> Any:
     if not rows:
         return x
     size = np.max(np.sum(np.absolute(x), axis=-1, keepdims=True), axis=-2, keepdims=True)
-    # Beyond 2 ** 16 its exponential is no number of float32 or 0 in nearly every case.
+    # Beyond 2 ** 16 its exponential overflows or vanishes in float32 in nearly every case.
     halvings = np.clip(np.ceil(np.log2(np.maximum(size, np.float32(1e-30)))) - 1, 0, _HALVINGS)
     small = x / np.exp2(halvings)
     one = _identity(call, x, rows, rows)

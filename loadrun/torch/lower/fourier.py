@@ -1,4 +1,4 @@
-"""Fourier transforms of torch.fft, torch.stft and torch.istft, which torch takes apart into three operators."""
+"""Fourier transforms of torch.fft, torch.stft and torch.istft, which torch decomposes into three operators."""
 
 from __future__ import annotations
 

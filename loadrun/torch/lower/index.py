@@ -1,4 +1,4 @@
-"""Reading elements by their places."""
+"""Reading elements by index."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def gather(call: FxCall, x: Any, dim: Any, index: Any, *, sparse_grad: bool = Fa
         return np.take_along_axis(arr(x), arr(index, "int32"), axis=dim)
     shape = call.given(0)
     if not shape:
-        # The only index that a value without axes has is 0.
+        # A value without axes has only the index 0.
         return e.broadcast(ten(x), ten(index).shape) if call.given(2) else ten(x)
     if not call.given(2):
         return arr(x).reshape((-1,))[arr(index, "int32").reshape((1,))].reshape(())
@@ -152,7 +152,7 @@ def nonzero_static(call: FxCall, x: Any, *, size: int, fill_value: int = -1) -> 
     if not shape or not size:
         return e.full(ten(fill_value, "int32"), (size, len(shape)))
     running = np.cumsum(arr(arr(x, "bool").reshape((-1,)), "int32"), axis=0)
-    # Before the element of a number stand those up to which fewer are true.
+    # The position of the n-th true element is the count of running sums up to n.
     number = np.arange(size, dtype=np.int32)
     place = np.sum(arr(running <= number[:, None], "int32"), axis=1)
     there = number < running[-1]

@@ -100,7 +100,7 @@ def grouped_mm(
     else:
         parts = [np.matmul(a[group], b[i]) for i, group in enumerate(groups)]
         axis, total, other = 0, a.shape[0], b.shape[2]
-    # What belongs to no group is zero.
+    # Rows of no group are zero.
     rest = (other, total - ends[-1]) if axis else (total - ends[-1], other)
     return e.concat([ten(v) for v in (*parts, e.full(ten(0, call.dtype), rest))], axis)
 
@@ -234,4 +234,4 @@ def cdist(call: FxCall, a: Any, b: Any, p: float = 2.0, *_: Any) -> Any:
         return np.sqrt(np.sum(far * far, axis=-1))
     if p == float("inf"):
         return np.max(far, axis=-1)
-    return np.power(np.sum(np.power(far, np.float32(p)), axis=-1), np.float32(1 / p))
+    return np.power(np.sum(np.power(far, p), axis=-1), 1 / p)

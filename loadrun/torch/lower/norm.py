@@ -8,6 +8,7 @@ import numpy as np
 
 from ...build import emit as e
 from ...build.layers import norm as build
+from ...build.layers.sizes import per_channel
 from ...tensors import Tensor, TracedNumber
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
@@ -51,8 +52,8 @@ def batch_norm(
 
 def _by_batch(call: FxCall, x: Any, weight: Any, bias: Any, eps: float) -> Any:
     x, weight, bias = _tensors(call, x, weight, bias)
-    y, _, _ = build.standardized(e.cast(x, "float32"), [i for i in range(x.ndim) if i != 1], eps)
-    scales = [None if v is None else build.per_channel(v, x.ndim) for v in (weight, bias)]
+    y, _, _ = build.standardized(e.real(x), [i for i in range(x.ndim) if i != 1], eps)
+    scales = [None if v is None else per_channel(v, x.ndim) for v in (weight, bias)]
     return build.affine(e.cast(y, call.dtype), *scales)
 
 

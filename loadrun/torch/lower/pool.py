@@ -146,7 +146,7 @@ def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
             values = np.moveaxis(np.matmul(np.moveaxis(values, axis, last), share), last, axis)
             continue
         fixed, count = call.static([size, want], "adaptive pooling to more than one element")
-        weights = np.zeros((fixed, count), np.float32)
+        weights = np.zeros((fixed, count))
         for i, (a, b) in enumerate(_edges(fixed, count)):
             weights[a:b, i] = 1 / (b - a)
         last = len(shape) - 1

@@ -1,4 +1,4 @@
-"""Random numbers: drawn anew in every run of a dump, not the ones that torch draws."""
+"""Random numbers: drawn again in every run of a dump, not the ones that torch draws."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def _cells(params: Sequence[Any], biased: bool, layers: int, both: bool) -> list
     each = len(params) // count
     if each > (4 if biased else 2):
         raise UnsupportedCallError(
-            "proj_size, which MegEngine's CPU does not support; use a linear layer behind the states"
+            "proj_size, which MegEngine's CPU does not support; use a linear layer after the states"
         )
     return [[ten(p) for p in params[i * each : (i + 1) * each]] for i in range(count)]
 

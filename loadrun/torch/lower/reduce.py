@@ -1,4 +1,4 @@
-"""Reductions and running results."""
+"""Reductions and cumulative operators."""
 
 from __future__ import annotations
 
@@ -164,8 +164,8 @@ def moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> t
     count: Any = 1
     for axis in axes:
         count = count * x.shape[axis]
-    divisor = arr(count, "float32") - np.float32(correction)
-    variance = total / np.maximum(divisor, np.float32(0)).astype(call.dtype)
+    divisor = arr(count, call.dtype) - correction
+    variance = total / np.maximum(divisor, 0)
     plain = np.mean(x, axis=axes, keepdims=keepdim and ndim > 0)
     return plain, variance
 
@@ -263,7 +263,7 @@ def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
     if not call.given(0):
         return x
     axis = axis_of(dim, len(call.given(0)))
-    # What is not finite counts from its place on: MegEngine's EXP makes numbers of NaN and infinity.
+    # A nonfinite value counts from its position on: MegEngine's EXP turns NaN and infinity into numbers.
     finite = np.isfinite(x)
     top = np.max(np.where(finite, x, np.finfo(x.dtype).min), axis=axis, keepdims=True)
     result = np.log(np.cumsum(np.where(finite, np.exp(np.where(finite, x, top) - top), 0), axis=axis)) + top

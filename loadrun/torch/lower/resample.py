@@ -122,7 +122,7 @@ def _following(
 
 
 _LONGEST = 8192
-"""Up to this size a fraction is tried in place of a scale factor."""
+"""The largest size at which a fraction is compared with a scale factor."""
 
 
 def _scaled(size: Any, scale: float | None) -> Any:
@@ -137,7 +137,7 @@ def _scaled(size: Any, scale: float | None) -> Any:
     up, down = part.numerator, part.denominator
     if any(int(n * scale) != n * up // down for n in range(_LONGEST)):
         raise UnsupportedCallError(
-            f"the scale factor {scale} of a size that follows the input is no simple fraction; give a size"
+            f"the scale factor {scale} of a dynamic size is not a simple fraction; give a size"
         )
     return size * up if down == 1 else size * up // down
 

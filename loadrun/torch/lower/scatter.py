@@ -1,4 +1,4 @@
-"""Writing elements at their places."""
+"""Writing elements by index."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _is_number(value: Any) -> bool:
 
 
 _LARGEST = 1 << 26
-"""Elements of the largest comparison of all indices with all places."""
+"""The most elements in a comparison of all indices with all positions."""
 
 
 @aten("aten.scatter_reduce.two")

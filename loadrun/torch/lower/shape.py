@@ -1,4 +1,4 @@
-"""Shapes: views, which are copies here, and what moves elements without looking at them."""
+"""Shapes: views, which are copies here, and operators that move elements."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
     if len(mixed) <= 7:
         spread = e.broadcast(e.reshape(ten(x), mixed), wide)
         return e.reshape(spread, [a * b for a, b in zip(counts, own, strict=True)])
-    return np.tile(result, call.static(counts, "how often something is repeated"))
+    return np.tile(result, call.static(counts, "the number of repeats"))
 
 
 @aten("aten.slice.Tensor", "aten.slice_copy.Tensor")
@@ -311,7 +311,7 @@ def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
     widths = call.static(pad, "the width of a border")
     pairs = list(zip(widths[-2::-2], widths[::-2], strict=True))
     pairs = [(0, 0)] * (len(call.given(0)) - len(pairs)) + pairs
-    # What a negative width cuts off counts where the other side is mirrored, but not where it goes round.
+    # Elements cropped by a negative width still count when the other side mirrors, but not when it wraps.
     if mode == "wrap":
         return pad_ends(ten(x), pairs, mode)
     grown = pad_ends(ten(x), [(max(a, 0), max(b, 0)) for a, b in pairs], mode)
@@ -388,16 +388,14 @@ def _memory_order(call: FxCall) -> tuple[int, ...]:
     """Return the order of axes in which the elements of a tensor lie in memory.
 
     Raises:
-        UnsupportedCallError: they lie among others.
+        UnsupportedCallError: they are interleaved with others.
     """
     fake = call.fakes[0]
     call.static(fake.shape, "a strided view")
     order = tuple(sorted(range(fake.ndim), key=lambda i: (-fake.stride(i), i)))
     held = fake.untyped_storage().nbytes() // fake.element_size()
     if not fake.permute(order).is_contiguous() or fake.storage_offset() or held != fake.numel():
-        raise UnsupportedCallError(
-            "a strided view of what is a part of a larger tensor already; use indexing"
-        )
+        raise UnsupportedCallError("a strided view of a part of a larger tensor; use indexing")
     return order
 
 

@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 _M = P.ElemwiseMode
 _SHIFT = 8
-"""So far arguments are moved by recurrence, to where asymptotic series hold."""
+"""Arguments are shifted up to here by recurrence, where asymptotic series hold."""
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
@@ -43,7 +43,7 @@ def _log_gamma(x: Any) -> Any:
     z = y + np.float32(_SHIFT)
     over = 1 / z
     tail = over * _polynomial(over * over, (1 / 12, -1 / 360, 1 / 1260))
-    # Beyond 10000 the product overflows at last; the series is exact there without.
+    # Beyond 10000 the product overflows; the series is exact there without it.
     large = y > 10000
     w = np.where(large, y, z)
     moved = np.where(large, np.float32(0), np.log(np.where(large, np.ones_like(y), product)))

@@ -1,4 +1,4 @@
-"""What was measured beside what was measured some time ago."""
+"""Measurements compared with those of some time ago."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ...base.errors import FormatError, InputError
 from ...base.text import clean
 from .comparing import ratio
 from .environment import environment
-from .running import Measurement
+from .measurement import Measurement
 
-__all__ = ["VERSION", "Regression", "regressions"]
+__all__ = ["BASELINE", "VERSION", "Regression", "regressions", "subject_key"]
 
 VERSION = 1
 """Version of the files that baselines stand in."""
@@ -25,13 +25,14 @@ _SUBJECT = schema.record(
         "threads": schema.either(schema.integer(0, 2**16)),
         "batch": schema.either(schema.integer(0, 2**32)),
         "wall_seconds": schema.items(schema.number(1e-12), _MOST_SAMPLES, 1),
-    }
+    },
+    {"streams": schema.integer(1, 2**16), "verdict": schema.text},
 )
-_BASELINE = schema.record(
+BASELINE = schema.record(
     {"benchmark": schema.integer(0, 2**16), "subjects": schema.items(_SUBJECT)},
     {"environment": schema.record({}, {"processor": schema.either(schema.text)})},
 )
-"""What of a baseline is looked at."""
+"""The parts of a baseline that are read."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def regressions(
         InputError: the baseline holds none of the subjects, or is none.
     """
     try:
-        baseline = _BASELINE(baseline, "the baseline")
+        baseline = BASELINE(baseline, "the baseline")
     except FormatError as e:
         raise InputError(
             f"the baseline is not a file of `loadrun bench --save-baseline`: {e.message}"
@@ -74,11 +75,11 @@ def regressions(
     if baseline["benchmark"] != VERSION:
         raise InputError(f"the baseline has the version {baseline['benchmark']}, expected {VERSION}")
     subjects = [m.subject for m in found]
-    known = {tuple(s[k] for k in m.subject.key): s for m in found for s in baseline["subjects"]}
+    known = {subject_key(s): s for s in baseline["subjects"]}
     lines = []
     for m in found:
         label = clean(m.subject.label(subjects), 80)
-        was = known.get(tuple(m.subject.key.values()))
+        was = known.get(subject_key(m.subject.key))
         if was is None:
             lines.append(Regression(f"{label}: not compared, it is not in the baseline", False, False))
             continue
@@ -98,3 +99,8 @@ def regressions(
             Regression(f"the baseline was measured on another processor: {was_there}, here {here}", False)
         )
     return lines
+
+
+def subject_key(subject: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a subject is recognized by: file, engine, threads, batch, streams."""
+    return (*(subject[k] for k in ("file", "engine", "threads", "batch")), subject.get("streams", 1))

@@ -10,13 +10,15 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from ...base.errors import InputError
+from ...base.errors import InputError, LoadRunError
+from ...base.failures import Failure, failure
 from ...base.files import contents, files_of
 from ...compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ...inputs.feeds import ModelOptions
 from ...runner import Verdict
 from .baseline import Regression, regressions
-from .running import Measurement, Subject, run_subjects
+from .measurement import Measurement, Subject
+from .running import run_subjects
 
 __all__ = ["BenchOptions", "Benchmark", "bench_files"]
 
@@ -29,6 +31,7 @@ class BenchOptions(ModelOptions):
         engine: engines that are compared.
         threads: numbers of threads that are compared, None for as many as there are.
         batch: batches that are compared, axis 0 of the inputs of one testcase; None for those of the testcases.
+        streams: numbers of passes at once that are compared; each has an engine and its part of the threads.
         testcase: the only testcase to run, None for all in turn.
         min_time: the least time for each, in seconds.
         min_passes: the least number of passes for each.
@@ -40,6 +43,7 @@ class BenchOptions(ModelOptions):
     engine: tuple[str, ...] = ("reference",)
     threads: tuple[int | None, ...] = (None,)
     batch: tuple[int | None, ...] = (None,)
+    streams: tuple[int, ...] = (1,)
     testcase: int | None = None
     min_time: float = 3.0
     min_passes: int = 5
@@ -50,15 +54,17 @@ class BenchOptions(ModelOptions):
 
 @dataclass
 class Benchmark:
-    """What was measured.
+    """The result of measuring.
 
     Attributes:
         measurements: one for every model, engine, number of threads and batch.
         warnings: what makes the times doubtful.
+        failures: why what is not among the measurements could not be read or run.
     """
 
     measurements: list[Measurement]
     warnings: list[str]
+    failures: list[Failure]
     _baseline: Mapping[str, Any] | None = None
     _allowed: float = 0.0
 
@@ -69,13 +75,15 @@ class Benchmark:
         Raises:
             InputError: the baseline holds none of them, or is none.
         """
-        if self._baseline is None:
+        if self._baseline is None or not self.measurements:
             return []
         return regressions(self.measurements, self._baseline, self._allowed)
 
     @property
     def exit_code(self) -> int:
-        """What `loadrun bench` exits with: 0 when no check failed and nothing is slower than the baseline allows."""
+        """Return the exit code of `loadrun bench`: 0 when all was measured, no check failed, nothing is too slow."""
+        if self.failures:
+            return max(f.code for f in self.failures)
         wrong = any(m.verdict in (Verdict.FAIL, Verdict.ERROR) for m in self.measurements)
         if wrong or any(r.failed for r in self.regressions):
             return EXIT_FAIL
@@ -95,8 +103,10 @@ def bench_files(
         options: what is compared, and for how long each is measured.
         done: told how much is done, from 0 to 1.
 
+    A model that cannot be read or run is a failure of its own; the others are measured.
+
     Raises:
-        LoadRunError: a file cannot be read or run.
+        LoadRunError: there is no file, or the baseline cannot be read.
 
     >>> found = bench_files(["fixtures/nets/mlp.mge"], BenchOptions(min_time=0, threads=(1, 2)))
     >>> [(m.subject.threads, m.cases, len(m.wall)) for m in found.measurements], found.exit_code
@@ -105,7 +115,16 @@ def bench_files(
     options = options or BenchOptions()
     paths = list(files_of([os.fspath(f) for f in files]))
     baseline = None if options.baseline is None else _read(options.baseline)
-    compared = product(paths, options.engine, options.threads, options.batch)
+    compared = product(paths, options.engine, options.threads, options.batch, options.streams)
+    failures: list[Failure] = []
+
+    def failed(subject: Subject, error: LoadRunError | OSError) -> None:
+        said = failure(error, named=True)
+        where = "" if subject.path in said.message else f"{subject.path}: "
+        one = Failure(f"{where}{said.message}", said.fault, said.late)
+        if one not in failures:
+            failures.append(one)
+
     found, warnings = run_subjects(
         [Subject(*what) for what in compared],
         seconds=options.min_time,
@@ -114,8 +133,9 @@ def bench_files(
         seed=options.seed,
         read=options.read,
         done=done,
+        failed=failed,
     )
-    return Benchmark(found, warnings, baseline, options.max_slowdown)
+    return Benchmark(found, warnings, failures, baseline, options.max_slowdown)
 
 
 def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:

@@ -1,24 +1,27 @@
-"""One operator taken out of a model, as a testcase that fails by itself."""
+"""An operator taken out of a model, as a testcase that fails by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...base.errors import UsageError
-from ...engines import Engine, make_engine
-from ...engines.reference import ReferenceEngine
+from ...compare.results import Verdict
+from ...engines import make_engine
 from ...engines.wide import WideEngine
-from ...graph import Graph, Opr, StoredTensor, Var
-from ...graph.dtypes import Array
-from ...graph.params import Host2DeviceCopy
+from ...graph import Graph, Opr, Var
+from ...graph.dtypes import Array, DType
+from ...graph.excerpts import excerpt
+from ...ops.infer import infer_dtypes
+from ...runner import Runner
 from ...testcase import Bundle, Testcase
-from ..pack.capture import embed
-from .matching import match
-from .running import FileSide, taken
+from ..pack.capture import MAXERR, embed
+from .matching import is_constant, match
+from .running import FileSide, GraphSide, taken
 
-__all__ = ["extract"]
+__all__ = ["as_testcase", "extract", "fails_alone", "own_values", "reference_values"]
 
 
 def extract(
@@ -27,12 +30,14 @@ def extract(
     against: Graph | FileSide | str,
     feeds: Mapping[str, Array],
     *,
-    maxerr: float = 1e-4,
+    before: Sequence[Opr] = (),
+    maxerr: float = MAXERR,
     seed: int = 0,
 ) -> Bundle:
     """Make a bundle of one operator: its inputs and expected outputs are the reference's.
 
-    Constants that the operator reads stay those of the model under suspicion, so that a wrong weight shows.
+    Constants that the operator reads stay those of the model under suspicion, so that a wrong weight shows. An input
+    that the reference does not have is the model's own.
 
     Args:
         graph: the model under suspicion, without checks.
@@ -40,95 +45,135 @@ def extract(
         against: the reference: a graph without checks, ``"float64"``, the name of an engine, or the file that the graph
             was made of on a runtime.
         feeds: arrays by input name.
+        before: operators before it that go along, since the reference has no values between them.
         maxerr: tolerance of the check, by MegEngine's measure.
         seed: seed of random operators.
 
     Raises:
-        UsageError: the reference has no value for an input or the output of the operator.
+        UsageError: the reference has no value for an output of the operator.
     """
-    known = dict(_reference(graph, opr, against, feeds, seed))
-    alone = Graph()
-    inputs: list[Var] = []
-    arrays: dict[str, Array] = {}
-    made: dict[int, Var] = {}
-    for i, var in enumerate(opr.inputs):
-        if var.id not in made:
-            made[var.id] = _operand(alone, var, i, known, arrays)
-        inputs.append(made[var.id])
-    outs = alone.add(
-        opr.type,
-        *opr.params,
-        inputs=inputs,
-        n_outputs=len(opr.outputs),
-        names=[v.name or f"output{v.index}" for v in opr.outputs],
-        tensors=opr.tensors,
-        output_dtype=opr.output_dtype,
-    )
-    alone.oprs[-1].name = opr.name
-    checked = [v for v in opr.outputs if v.id in known]
-    if not checked:
+    infer_dtypes(graph.needed(opr.outputs))
+    inside = {v.id for o in (*before, opr) for v in o.outputs}
+    border = {v.id: v for o in (*before, opr) for v in o.inputs if v.id not in inside and not is_constant(v)}
+    known = reference_values(graph, [*border.values(), *opr.outputs], against, feeds, seed)
+    targets = [v for v in opr.outputs if v.id in known]
+    if not targets:
         raise UsageError("the reference has no value for the operator's outputs")
-    alone.outputs = [outs[v.index] for v in checked]
-    expects = {f"{outs[v.index].name}:expect": _in_storage_dtype(known[v.id], v) for v in checked}
+    own = own_values(graph, list(border.values()), feeds, seed)
+    for number in border:
+        value = known.get(number)
+        if value is None or (number in own and value.shape != own[number].shape):
+            # The reference has another layout.
+            known.update({number: own[number]} if number in own else {})
+    return as_testcase(graph, border.values(), targets, known, maxerr=maxerr)
+
+
+def as_testcase(
+    graph: Graph,
+    border: Iterable[Var],
+    targets: Sequence[Var],
+    values: Mapping[int, Array],
+    *,
+    maxerr: float = MAXERR,
+) -> Bundle:
+    """Make a bundle of what lies between some variables, with values for them as its testcase.
+
+    Args:
+        graph: the model, whose dtypes are inferred.
+        border: the variables that become inputs.
+        targets: the variables that are checked.
+        values: arrays by id for all of them, in storage form.
+        maxerr: tolerance of the checks, by MegEngine's measure.
+
+    Raises:
+        UsageError: a variable has no value.
+    """
+    names: dict[int, str] = {}
+    arrays: dict[str, Array] = {}
+    for var in border:
+        if var.id not in values:
+            raise UsageError(f"nothing has a value for the operator's input {var.label!r}")
+        name = var.name or f"input{len(names)}"
+        names[var.id] = name = f"{name}.{len(names)}" if name in arrays else name
+        arrays[name] = values[var.id]
+    alone, copies = excerpt(graph, targets, names)
+    for var in alone.inputs:
+        var.shape = arrays[var.name or ""].shape
+        var.owner.tensors[0].shape = var.shape
+    for var in targets:
+        copies[var.id].name = var.name or f"output{var.id}"
+    expects = {f"{copies[v.id].name}:expect": values[v.id] for v in targets}
     kinds = {v.name or "": v.owner.tensors[0].dtype for v in alone.inputs}
-    kinds |= {f"{outs[v.index].name}:expect": v.dtype for v in checked if v.dtype is not None}
-    case = Testcase({**arrays, **expects}, kinds)
-    return embed(Bundle(alone), [case], maxerr=maxerr)
+    kinds |= {f"{copies[v.id].name}:expect": v.dtype for v in targets if v.dtype is not None}
+    used = {v.name for v in alone.inputs}
+    inputs = {n: a for n, a in arrays.items() if n in used}
+    return embed(Bundle(alone), [Testcase({**inputs, **expects}, kinds)], maxerr=maxerr)
 
 
-def _operand(alone: Graph, var: Var, i: int, known: Mapping[int, Array], arrays: dict[str, Array]) -> Var:
-    """Add an input of the operator: the model's constant, or an input of the new model."""
-    if var.owner.tensors and var.owner.type != "Host2DeviceCopy":
-        tensor = var.owner.tensors[var.index]
-        return alone.add("ImmutableTensor", names=[var.name], tensors=[tensor])[0]
-    if var.id not in known:
-        raise UsageError(f"the reference has no value for the operator's input {var.label!r}")
-    value = _in_storage_dtype(known[var.id], var)
-    name = var.name or f"input{i}"
-    if name in arrays:
-        name = f"{name}.{i}"
+def fails_alone(bundle: Bundle) -> bool:
+    """Tell whether an extracted operator gives other values than the reference's on the reference's inputs."""
+    return Runner(bundle).replay_one(0).verdict is not Verdict.PASS
+
+
+def own_values(
+    graph: Graph, variables: Sequence[Var], feeds: Mapping[str, Array], seed: int
+) -> dict[int, Array]:
+    """Compute values in the model itself, as far as it goes."""
+    wanted = {v.id for v in variables}
+    run = GraphSide(graph, seed).values(feeds)
+    fed = _fed(variables, feeds)
+    return fed | {v.id: stored_as(a, v.dtype, v) for v, a in run if v.id in wanted}
+
+
+def _fed(variables: Sequence[Var], feeds: Mapping[str, Array]) -> dict[int, Array]:
+    return {v.id: feeds[v.name] for v in variables if v.name and v.name in feeds and not v.owner.inputs}
+
+
+def stored_as(value: Array, dtype: DType | None, var: Var) -> Array:
+    """Give numbers in the storage dtype of a variable.
+
+    Args:
+        value: the numbers that a variable of the reference stands for.
+        dtype: that variable's dtype; the integers of quantized values stay what they are, whatever the scale.
+        var: the variable of the model under suspicion.
+    """
     assert var.dtype is not None
-    arrays[name] = value
-    tensor = StoredTensor(var.dtype, value.shape, name)
-    return alone.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
-
-
-def _in_storage_dtype(value: Array, var: Var) -> Array:
-    """Cast a value to the variable's storage dtype; float64 results are rounded."""
-    assert var.dtype is not None
+    mine = var.dtype
+    source = dtype if dtype is not None and dtype.is_quantized else mine
+    if source.is_quantized and (value.dtype.kind == "f") and (mine.is_quantized or mine.np.kind in "iu"):
+        limits = np.iinfo(mine.np)
+        value = np.clip(np.rint(value / float(source.scale)) + source.zero_point, limits.min, limits.max)
     with np.errstate(all="ignore"):
-        return value.astype(var.dtype.np)
+        return value.astype(mine.np)
 
 
-def _reference(
-    graph: Graph, opr: Opr, against: Graph | FileSide | str, feeds: Mapping[str, Array], seed: int
-) -> list[tuple[int, Array]]:
-    """Values of the operator's inputs and outputs in the reference, by the model's variable ids."""
-    wanted = [*opr.inputs, *opr.outputs]
+def reference_values(
+    graph: Graph,
+    wanted: Sequence[Var],
+    against: Graph | FileSide | str,
+    feeds: Mapping[str, Array],
+    seed: int,
+) -> dict[int, Array]:
+    """Compute values in the reference, in storage form, by the model's variable ids."""
+    fed = _fed(wanted, feeds)
     if isinstance(against, FileSide):
-        fed = [(v.id, feeds[v.name]) for v in opr.inputs if v.name is not None and v.name in feeds]
-        found_values = [(v.id, against.value(v, feeds)) for v in wanted]
-        return fed + [(i, a) for i, a in found_values if a is not None]
-    if isinstance(against, str):
-        partners = {v.id: v for v in wanted}
-    else:
-        found = match(graph, against).pairs
-        partners = {v.id: found[v.id] for v in wanted if v.id in found}
-    targets = list({p.id: p for p in partners.values()}.values())
-    engine: Engine | ReferenceEngine | WideEngine
-    if isinstance(against, str):
-        engine = (
-            WideEngine(graph, targets, seed=seed)
-            if against == "float64"
-            else make_engine(against, graph, targets, seed=seed)
-        )
-    else:
-        engine = ReferenceEngine(against, targets, seed=seed)
-    values = dict(
-        zip(
-            [t.id for t in targets],
-            engine.run(taken(engine.inputs, feeds)),
-            strict=True,
-        )
+        asked = [(v, against.value(v, feeds)) for v in wanted if v.id not in fed]
+        return fed | {v.id: stored_as(a, v.dtype, v) for v, a in asked if a is not None}
+    if isinstance(against, Graph):
+        pairs = match(graph, against).pairs
+        mine = {pairs[v.id].id: v for v in wanted if v.id in pairs}
+        run = GraphSide(against, seed).values(feeds)
+        return fed | {mine[v.id].id: stored_as(a, v.dtype, mine[v.id]) for v, a in run if v.id in mine}
+    targets = [v for v in wanted if v.id not in fed]
+    engine = (
+        WideEngine(graph, targets, seed=seed)
+        if against == "float64"
+        else make_engine(against, graph, targets, seed=seed)
     )
-    return [(mine, values[p.id]) for mine, p in partners.items()]
+    values = engine.run(taken(engine.inputs, feeds))
+    return fed | {v.id: a.astype(_np(v), copy=False) for v, a in zip(targets, values, strict=True)}
+
+
+def _np(var: Var) -> np.dtype[Any]:
+    assert var.dtype is not None
+    return var.dtype.np

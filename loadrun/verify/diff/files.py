@@ -6,11 +6,13 @@ import os
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import InputError, UsageError
+import numpy as np
+
+from ...base.errors import InputError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...dump import load, save
 from ...dump.choosing import load_dump
@@ -18,11 +20,12 @@ from ...engines import engine_names, file_of
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
+from ...ops.infer import describe
 from ...passes.copies import bare
 from ...testcase import Bundle
 from ..saved import SavedFile, read_saved
 from .bisecting import Bisected, bisect
-from .extracting import extract
+from .extracting import extract, fails_alone
 from .finding import TOLERANCE, Differences, between
 from .measuring import real
 from .running import FileSide
@@ -31,6 +34,8 @@ from .watching import Finding, watch
 
 __all__ = ["DiffOptions", "FileDifferences", "diff_files"]
 
+_MOST_TRIED = 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions(ModelOptions, DataOptions):
@@ -38,7 +43,8 @@ class DiffOptions(ModelOptions, DataOptions):
 
     Attributes:
         dump: which dump of a file that holds several, from 1.
-        testcase: which testcase's inputs are taken where no data is given.
+        testcase: which testcase's inputs are taken where no data is given; None takes all of them in turn, up to the
+            first on which something differs.
         tolerance: how far a value may be off, relative to the largest value of its tensor.
         bisect: whether an engine is asked for one intermediate value in each run, and what is left halved each time.
         check_finite: whether the model runs alone and operators are named that make NaN or infinity.
@@ -46,7 +52,7 @@ class DiffOptions(ModelOptions, DataOptions):
     """
 
     dump: int | None = None
-    testcase: int = 0
+    testcase: int | None = None
     tolerance: float = TOLERANCE
     bisect: bool = False
     check_finite: bool = False
@@ -55,7 +61,7 @@ class DiffOptions(ModelOptions, DataOptions):
 
 @dataclass(frozen=True, eq=False)
 class FileDifferences:
-    """What a comparison found; one of the first three is there.
+    """The result of a comparison; one of the first three is there.
 
     Attributes:
         differences: all that was compared.
@@ -91,19 +97,36 @@ class FileDifferences:
     def extract(self, target: str | os.PathLike[str]) -> Var | None:
         """Write the operator to blame as a testcase of its own, if there is one.
 
+        Suspects are tried in order; one that gives the reference's values on the reference's inputs is not guilty.
+
         Returns:
-            the variable that diverges first.
+            the variable whose operator was written.
 
         Raises:
-            UsageError: the other side are stored values, which need not hold the operator's inputs.
+            UsageError: no suspect fails by itself, or the other side are stored values, which need not hold the
+                operator's inputs.
         """
         if self.blamed is None or self._other is None:
             return None
         if isinstance(self._other, StoredValues):
             raise UsageError("--extract needs all inputs of the operator: compare with a model or float64")
-        opr = self.blamed.owner
-        save(extract(self._graph, opr, self._other, self._feeds, seed=self._seed), target)
-        return self.blamed
+        suspects = self.differences.roots if self.differences is not None else []
+        regions = [(r.var, r.between) for r in suspects[:_MOST_TRIED]] or [(self.blamed, ())]
+        why = "it gives the reference's values on the reference's inputs"
+        for var, before in regions:
+            try:
+                alone = extract(
+                    self._graph, var.owner, self._other, self._feeds, before=before, seed=self._seed
+                )
+                if fails_alone(alone):
+                    save(alone, target)
+                    return var
+            except LoadRunError as e:
+                why = e.args[0]
+        raise UsageError(
+            f"nothing is written: no suspect fails by itself ({len(regions)} tried; "
+            f"{describe(regions[-1][0].owner)}: {why})"
+        )
 
 
 def diff_files(
@@ -129,7 +152,7 @@ def diff_files(
 
     >>> found = diff_files("fixtures/nets/mlp.mge", options=DiffOptions(tolerance=1e-4))
     >>> found.agree, found.ran_on
-    (True, 'testcase 0')
+    (True, 'testcases 0 to 2')
     """
     options = (options or DiffOptions()).without_pipes()
     options.check_data()
@@ -137,19 +160,42 @@ def diff_files(
     # Where both are ONNX models, they have the same inputs; a dump takes none of these options.
     against_onnx = name.lower().endswith(".onnx")
     alone = against_onnx and os.fspath(model).lower().endswith(".mge")
-    bundle = load_dump(model, options.dump, **({} if alone else options.read))
-    feeds, ran_on = _feeds(options, bundle, model, warn)
+    bundle = load_dump(model, options.dump, native=True, **({} if alone else options.read))
+    compared = _compared(options, bundle, model, name, options.testcase or 0, warn)
+    count = len(bundle.testcases)
+    alone = isinstance(compared._other, StoredValues) and not zipfile.is_zipfile(os.path.expanduser(name))
+    if options.testcase is not None or options.input_data is not None or count < 2 or alone:
+        return compared
+    if compared.differences is None or not compared.agree:
+        return compared
+    for number in range(1, count):
+        other = _compared(options, bundle, model, name, number, lambda _: None)
+        if not other.agree:
+            return other
+    return replace(compared, ran_on=f"testcases 0 to {count - 1}")
+
+
+def _compared(
+    options: DiffOptions,
+    bundle: Bundle,
+    model: str | os.PathLike[str],
+    against: str,
+    testcase: int,
+    warn: Callable[[str], None],
+) -> FileDifferences:
+    """Compare on one testcase, or on the user's data."""
+    feeds, ran_on = _feeds(options, bundle, model, testcase, warn)
     bundle = bundle.for_data(feeds)
-    graph = bare(bundle)
+    graph = _expressible(bundle, warn)
     seed = options.seed
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
         return FileDifferences(None, None, findings, ran_on, graph, None, feeds, seed)
-    named = _other(name, options.testcase, options.read if against_onnx else {}, feeds)
-    other = _side(bundle, graph, named)
+    read = options.read if against.lower().endswith(".onnx") else {}
+    other = _side(bundle, graph, _other(against, testcase, read, feeds, bundle, warn))
     if not options.bisect:
-        found = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
-        return FileDifferences(found, None, None, ran_on, graph, other, feeds, seed)
+        differences = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
+        return FileDifferences(differences, None, None, ran_on, graph, other, feeds, seed)
     if not isinstance(other, (str, FileSide)):
         raise UsageError("--bisect searches with an engine: name one with --against, such as onnxruntime")
     halved = bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed)
@@ -157,7 +203,11 @@ def diff_files(
 
 
 def _feeds(
-    options: DiffOptions, bundle: Bundle, model: str | os.PathLike[str], warn: Callable[[str], None]
+    options: DiffOptions,
+    bundle: Bundle,
+    model: str | os.PathLike[str],
+    chosen: int,
+    warn: Callable[[str], None],
 ) -> tuple[Mapping[str, Array], str]:
     """Choose the inputs of the run, the user's data, a testcase or random numbers, and say which."""
     if options.input_data is not None:
@@ -165,16 +215,31 @@ def _feeds(
         if case is None:
             raise InputError("--input gives no data")
         return fit_inputs(bundle, case), "on the data given"
-    count, chosen = len(bundle.testcases), options.testcase
+    count = len(bundle.testcases)
     if not count:
         return random_inputs(bundle, options.seed), f"on random inputs, seed {options.seed}"
     if chosen >= count:
         raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
-    return bundle.testcases[chosen].inputs, f"testcase {chosen}"
+    return _inputs_of(bundle, chosen), f"testcase {chosen}"
+
+
+def _inputs_of(bundle: Bundle, chosen: int) -> Mapping[str, Array]:
+    """Take a testcase's inputs; those of a file that cannot be expressed are in the file's own types."""
+    case = bundle.testcases[chosen]
+    if bundle.refusal is None:
+        return case.inputs
+    own = case.own or {}
+    dtypes = {v.name or "": v.owner.tensors[0].dtype.np for v in bundle.inputs}
+    return {n: a.astype(dtypes[n]) for n, a in own.items() if n in dtypes and isinstance(a, np.ndarray)}
 
 
 def _other(
-    against: str, testcase: int, read: Mapping[str, Any], feeds: Mapping[str, Array]
+    against: str,
+    testcase: int,
+    read: Mapping[str, Any],
+    feeds: Mapping[str, Array],
+    bundle: Bundle,
+    warn: Callable[[str], None],
 ) -> Graph | StoredValues | str:
     """Read the reference, for the sizes of the data.
 
@@ -187,8 +252,22 @@ def _other(
     if path.is_dir() or path.suffix in (".npz", ".npy"):
         return read_values(path)
     if zipfile.is_zipfile(path):
-        return _results(read_saved(path), testcase, str(path))
-    return bare(load(one_file(against), **read).for_data(feeds))
+        return _results(read_saved(path), testcase, str(path), bundle, warn)
+    return _expressible(load(one_file(against), native=True, **read).for_data(feeds), warn)
+
+
+def _expressible(bundle: Bundle, warn: Callable[[str], None]) -> Graph:
+    """Give a model's graph, or that of the operators that can be expressed.
+
+    Raises:
+        UnsupportedError: none can.
+    """
+    if bundle.refusal is None:
+        return bare(bundle)
+    if bundle.expressible is None:
+        raise UnsupportedError(bundle.refusal)
+    warn(f"{bundle.path} is compared as far as it goes: {bundle.refusal}")
+    return bundle.expressible()
 
 
 def _side(
@@ -199,15 +278,29 @@ def _side(
     return other if source is None else FileSide(graph, source, str(other))
 
 
-def _results(saved: list[SavedFile], testcase: int, path: str) -> StoredValues:
+def _results(
+    saved: list[SavedFile], testcase: int, path: str, bundle: Bundle, warn: Callable[[str], None]
+) -> StoredValues:
     """Take a testcase's outputs from a file of `--save-results`."""
+    expects = bundle.testcases[testcase].expects if testcase < len(bundle.testcases) else {}
     for file in saved:
         for i in range(len(file)):
-            if file.about(i)["testcase"] in (testcase, None):
-                found = []
-                for about, _, got in file.outputs(i):
-                    dtype = DType(about["dtype"], float(about["scale"]), int(about["zero_point"]))
-                    if got is not None:
-                        found.append((about["name"], real(got, dtype)))
-                return StoredValues(found)
+            if file.about(i)["testcase"] not in (testcase, None):
+                continue
+            values = []
+            for about, expected, got in file.outputs(i):
+                dtype = DType(about["dtype"], float(about["scale"]), int(about["zero_point"]))
+                known = expects.get(about["name"])
+                if expected is not None and known is not None and not _are_equal(expected, known):
+                    warn(
+                        f"{path} holds results of {file.path}, whose testcase {testcase} expects other values of "
+                        f"{about['name']!r}: they are of another model or of other inputs"
+                    )
+                if got is not None:
+                    values.append((about["name"], real(got, dtype)))
+            return StoredValues(values)
     raise UsageError(f"{path} holds no results of testcase {testcase}")
+
+
+def _are_equal(x: Array, y: Array) -> bool:
+    return x.shape == y.shape and bool(((x == y) | ((x != x) & (y != y))).all())

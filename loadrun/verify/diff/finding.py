@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ...base.errors import UsageError
-from ...graph import Graph, Opr, Var
-from ...graph.dtypes import Array
-from .matching import Matching, match
-from .measuring import Distance, Sketch, agree, distance, sketch, sketches_agree
-from .running import DiffSide, EngineSide, FileSide, GraphSide, pairs
+from ...graph import Graph, Var
+from ...graph.dtypes import Array, DType
+from ..pack.intermediates import computed
+from .blaming import SuspectVar, blame, unexplained, with_counterpart
+from .changes import Constant, changed_constants
+from .matching import Matching, is_constant, match
+from .measuring import Sketch, agree, distance, real, sketch, sketches_agree
+from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues
 
 __all__ = ["TOLERANCE", "Constant", "Differences", "SuspectVar", "between"]
@@ -21,59 +23,9 @@ TOLERANCE = 1e-4
 """How far a value may be off, relative to the largest value of its tensor."""
 
 
-@dataclass(frozen=True)
-class Constant:
-    """A stored tensor that is not the same on both sides.
-
-    Attributes:
-        var: the variable of the model under suspicion.
-        count: how many elements differ.
-        size: how many there are.
-        index: where the difference is largest.
-        found, expected: the two values there.
-    """
-
-    var: Var
-    count: int
-    size: int
-    index: tuple[int, ...]
-    found: float
-    expected: float
-
-
-@dataclass(frozen=True)
-class SuspectVar:
-    """One variable of the model under suspicion beside its partner.
-
-    Attributes:
-        var: the variable.
-        label: its partner's name.
-        how: how they were matched.
-        distance: how far they are apart; None where their numbers of elements differ.
-        agrees: whether they are within the tolerance.
-        shapes: the shapes of both.
-        between: for a row that is to blame, the operators before it that have no counterpart, back to values that
-            agree.
-    """
-
-    var: Var
-    label: str
-    how: str
-    distance: Distance | None
-    agrees: bool
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
-
-    between: tuple[Opr, ...] = ()
-
-    @property
-    def opr(self) -> Opr:
-        """The operator that makes the variable."""
-        return self.var.owner
-
-
 @dataclass(eq=False)
 class Differences:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         rows: all compared variables in execution order.
@@ -81,6 +33,9 @@ class Differences:
         roots: rows whose operator got inputs that agree and gave a value that does not.
         matched: how many variables were matched in which way.
         total: how many variables the model has.
+        outputs: the ids of the model's outputs.
+        stops: operators that could not run, of the model and of the reference.
+        lonely: how many values that the model computes have no counterpart.
     """
 
     rows: list[SuspectVar]
@@ -89,6 +44,8 @@ class Differences:
     matched: dict[str, int]
     total: int
     outputs: set[int] = field(default_factory=set)
+    stops: tuple[list[Stop], list[Stop]] = field(default_factory=lambda: ([], []))
+    lonely: int = 0
 
     @property
     def first(self) -> SuspectVar | None:
@@ -97,8 +54,13 @@ class Differences:
 
     @property
     def agree(self) -> bool:
-        """Whether everything that was compared agrees, and something was."""
-        return bool(self.rows) and self.first is None
+        """Tell whether everything that was compared agrees, and something was."""
+        return bool(self.rows) and self.first is None and not self.roots and not any(self.stops)
+
+    @property
+    def outputs_agree(self) -> bool:
+        """Tell whether all outputs were compared and agree."""
+        return self.outputs <= {r.var.id for r in self.rows if r.agrees}
 
     def causes(self, row: SuspectVar) -> list[Constant]:
         """List the differing constants that an operator reads."""
@@ -138,8 +100,9 @@ def between(
     """
     if isinstance(against, StoredValues):
         return _with_stored(graph, against, feeds, tolerance, seed)
+    side = GraphSide(graph, seed)
+    matching, constants, alike = Matching(), [], False
     other: DiffSide
-    constants: list[Constant] = []
     if isinstance(against, FileSide):
         other = against
         matching = _itself(against.named)
@@ -150,25 +113,74 @@ def between(
     else:
         other = GraphSide(against, seed)
         matching = match(graph, against)
-        constants = _differing(graph, matching)
+        constants = changed_constants(graph, matching)
         _by_value(graph, against, matching, feeds, tolerance, seed)
-    rows = []
-    for var, found, there, expected in pairs(
-        GraphSide(graph, seed).values(feeds), other.values(feeds), matching.pairs
-    ):
+        alike = True
+    rows: list[SuspectVar] = []
+    equal: set[int] = {v.id for v in graph.vars() if v.owner.tensors}
+    for var, actual, there, expected in pairs(side.values(feeds), other.values(feeds), matching.pairs):
         if var.owner.tensors:
             continue
-        rows.append(_row(var, found, there.label, expected, matching.how[var.id], tolerance))
+        exactly = alike and _computed_alike(var, there, matching, equal)
+        how = matching.how[var.id]
+        values = _in_one_unit(var, actual, there, expected)
+        row = _row(var, *values, there.label, how, tolerance, exactly, there.dtype)
+        rows.append(row)
+        if row.distance is not None and row.distance.absolute == 0 and actual.shape == expected.shape:
+            equal.add(var.id)
     if not rows:
         raise UsageError(
             f"{against} gives no intermediate value"
             if not isinstance(against, Graph)
             else "nothing of the two models can be matched: neither names nor structure are alike"
         )
+    rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
     outputs = {v.id for v in graph.outputs}
-    rows = _meant(graph, rows, outputs)
-    roots = _roots(graph, rows, {c.var.id for c in constants})
-    return Differences(rows, constants, roots, matching.counts(), len([*graph.vars()]), outputs)
+    stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
+    if alike:
+        lost = set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
+        certain = unexplained(graph, rows, matching, constants)
+        rows = with_counterpart(graph, rows, certain | outputs | lost)
+    roots = blame(graph, rows, matching if alike else None, constants)
+    roots = roots or (_stopped_alone(side) if alike else [])
+    total = len([*graph.vars()])
+    lonely = len(computed(graph)) - len(rows) if alike else 0
+    return Differences(rows, constants, roots, matching.counts(), total, outputs, stops, lonely)
+
+
+def _stopped(side: GraphSide, other: DiffSide, matching: Matching) -> list[SuspectVar]:
+    """Give rows for the operators that could run on one side only."""
+    alone = {s.opr.outputs[0].id: s.opr.outputs[0] for s in side.stops}
+    if isinstance(other, GraphSide) and other.stops:
+        mine = {matching.pairs[v.id].id: v for v in side.graph.vars() if v.id in matching.pairs}
+        for stop in other.stops:
+            var = mine.get(stop.opr.outputs[0].id)
+            if var is not None and alone.pop(var.id, None) is None:
+                alone[var.id] = var
+    return [
+        SuspectVar(v, matching.pairs[v.id].label, matching.how[v.id], None, False, (), is_stop=True)
+        for v in alone.values()
+        if v.id in matching.pairs
+    ]
+
+
+def _stopped_alone(side: GraphSide) -> list[SuspectVar]:
+    """Blame the operator that could not run, where it has no partner."""
+    variables = [s.opr.outputs[0] for s in side.stops]
+    return [SuspectVar(v, "", "", None, False, (), is_stop=True) for v in variables[:1]]
+
+
+def _computed_alike(var: Var, there: Var, matching: Matching, equal: set[int]) -> bool:
+    """Tell whether two operators of one type read the same bits, but for constants."""
+    a, b = var.owner, there.owner
+    return (
+        a.type == b.type
+        and len(a.inputs) == len(b.inputs)
+        and all(
+            (is_constant(x) and is_constant(y)) or (x.id in equal and matching.pairs.get(x.id) is y)
+            for x, y in zip(a.inputs, b.inputs, strict=True)
+        )
+    )
 
 
 def _itself(variables: Iterable[Var]) -> Matching:
@@ -178,45 +190,33 @@ def _itself(variables: Iterable[Var]) -> Matching:
     return m
 
 
-def _row(var: Var, found: Array, label: str, expected: Array, how: str, tolerance: float) -> SuspectVar:
-    apart = distance(found, expected)
-    return SuspectVar(
-        var, label, how, apart, agree(apart, var.dtype, tolerance), (found.shape, expected.shape)
-    )
+def _in_one_unit(var: Var, actual: Array, there: Var, expected: Array) -> tuple[Array, Array]:
+    """Take integers for quantized values where those on the other side are: ONNX's types hold no scale."""
+    mine, other = var.dtype, there.dtype
+    if mine is None or other is None or mine.is_quantized == other.is_quantized:
+        return actual, expected
+    if mine.is_quantized and other.np.kind in "iu":
+        return actual, real(expected, mine)
+    if other.is_quantized and mine.np.kind in "iu":
+        return real(actual, other), expected
+    return actual, expected
 
 
-def _differing(graph: Graph, matching: Matching) -> list[Constant]:
-    """List matched constants whose values are not the same."""
-    found: list[Constant] = []
-    for opr in graph.oprs:
-        if opr.type == "Host2DeviceCopy":
-            continue
-        for var, tensor in zip(opr.outputs, opr.tensors, strict=False):
-            other = matching.pairs.get(var.id)
-            if other is None or tensor.data is None or other.index >= len(other.owner.tensors):
-                continue
-            there = other.owner.tensors[other.index]
-            if there.data is not None and there.shape == tensor.shape and there.dtype == tensor.dtype:
-                found += _unequal(var, tensor.value(), there.value())
-    return found
-
-
-def _unequal(var: Var, x: Array, y: Array) -> Iterator[Constant]:
-    a, b = x.astype(np.float64), y.astype(np.float64)
-    wrong = ~((a == b) | (np.isnan(a) & np.isnan(b)))
-    if not wrong.any():
-        return
-    with np.errstate(all="ignore"):
-        apart = np.where(wrong, np.nan_to_num(np.abs(a - b), nan=np.inf), -1.0)
-    at = np.unravel_index(int(np.argmax(apart)), a.shape)
-    yield Constant(
-        var,
-        int(np.count_nonzero(wrong)),
-        a.size,
-        tuple(int(i) for i in at),
-        float(a[at]),
-        float(b[at]),
-    )
+def _row(
+    var: Var,
+    actual: Array,
+    expected: Array,
+    label: str,
+    how: str,
+    tolerance: float,
+    exactly: bool = False,
+    other: DType | None = None,
+) -> SuspectVar:
+    apart = distance(actual, expected, tolerance)
+    dtype = other if other is not None and other.is_quantized else var.dtype
+    fine = agree(apart, dtype, tolerance, exactly=exactly)
+    fine &= not exactly or actual.shape == expected.shape
+    return SuspectVar(var, label, how, apart, fine, (actual.shape, expected.shape))
 
 
 def _by_value(
@@ -244,74 +244,29 @@ def _sketches(side: DiffSide, feeds: Mapping[str, Array], of: Sequence[Var]) -> 
     return [(var, sketch(value)) for var, value in side.values(feeds) if var.id in wanted]
 
 
-def _meant(graph: Graph, rows: list[SuspectVar], outputs: set[int]) -> list[SuspectVar]:
-    """Drop rows that were matched by their place alone and whose difference has no effect.
-
-    An optimized graph computes the same by other intermediate values: a factor that comes later, say. Where everything
-    that is computed from a value agrees again, its partner was another value and not a wrong one.
-    """
-    state = {r.var.id: r for r in rows}
-    matters: set[int] = set()
-    dropped: set[int] = set()
-    for opr in reversed(graph.oprs):
-        for var in opr.outputs:
-            row = state.get(var.id)
-            if row is not None and row.agrees:
-                continue
-            if row is not None and row.how == "place" and var.id not in outputs and var.id not in matters:
-                dropped.add(var.id)
-                continue
-            if row is not None or var.id in matters:
-                matters.update(v.id for v in opr.inputs)
-    return [r for r in rows if r.var.id not in dropped]
-
-
-def _roots(graph: Graph, rows: Sequence[SuspectVar], differing: set[int]) -> list[SuspectVar]:
-    """Rows that do not agree although all that they are computed from does."""
-    state = {r.var.id: r.agrees for r in rows}
-    clean: dict[int, bool] = {}
-    for opr in graph.oprs:
-        # Whether everything behind the operator's inputs agrees, as far as it was compared.
-        behind = all(state.get(v.id, clean.get(v.id, True)) for v in opr.inputs)
-        for var in opr.outputs:
-            clean[var.id] = behind
-    roots = [r for r in rows if not r.agrees and clean[r.var.id] and r.var.id not in differing]
-    return [replace(r, between=_uncompared(r.opr, state)) for r in roots]
-
-
-def _uncompared(opr: Opr, state: Mapping[int, bool]) -> tuple[Opr, ...]:
-    """List the operators without counterpart between an operator and the compared values before it."""
-    found: dict[int, Opr] = {}
-    todo = [opr]
-    while todo:
-        for var in todo.pop().inputs:
-            owner = var.owner
-            if var.id not in state and owner.inputs and owner.id not in found:
-                found[owner.id] = owner
-                todo.append(owner)
-    return tuple(found[i] for i in sorted(found))
-
-
 def _with_stored(
     graph: Graph, stored: StoredValues, feeds: Mapping[str, Array], tolerance: float, seed: int
 ) -> Differences:
     rows = []
-    for var, found in GraphSide(graph, seed).values(feeds):
+    modules = stored.modules(graph)
+    side = GraphSide(graph, seed)
+    for var, actual in side.values(feeds):
         if var.owner.tensors:
             continue
         expected = stored.of(var)
-        if expected is not None:
-            rows.append(_row(var, found, var.label, expected, "name", tolerance))
+        if expected is None and var.id in modules:
+            name = modules[var.id]
+            rows.append(_row(var, actual, stored.named(name), name, "module", tolerance))
+        elif expected is not None:
+            rows.append(_row(var, actual, expected, var.label, "name", tolerance))
     if not rows:
         raise UsageError(
             f"none of the {len(stored)} stored values has the name of a variable; "
             f"they are called {', '.join(stored.names()[:5])}"
         )
-    return Differences(
-        rows,
-        [],
-        _roots(graph, rows, set()),
-        {"name": len(rows)},
-        len([*graph.vars()]),
-        {v.id for v in graph.outputs},
-    )
+    outputs = {v.id for v in graph.outputs}
+    # Where operators were folded, the last one that is left of a module need not give what the module gives.
+    rows = with_counterpart(graph, rows, outputs | {r.var.id for r in rows if r.how != "module"})
+    matched = dict(Counter(r.how for r in rows))
+    stops: tuple[list[Stop], list[Stop]] = (side.stops, [])
+    return Differences(rows, [], blame(graph, rows, None, []), matched, len([*graph.vars()]), outputs, stops)

@@ -11,7 +11,9 @@ import numpy as np
 
 from ...graph import Graph, Opr, Var
 
-__all__ = ["Matching", "match"]
+__all__ = ["Matching", "is_constant", "match"]
+
+_CAST = "TypeCvtV2"
 
 
 @dataclass(eq=False)
@@ -21,11 +23,14 @@ class Matching:
     Attributes:
         pairs: id in the first graph -> variable of the second one.
         how: id in the first graph -> "name", "structure", "place" or "value".
+        taken: ids of the second graph's variables that have a partner.
+        alike: whether both graphs come from files of one format, so that equal models have equal operators.
     """
 
     pairs: dict[int, Var] = field(default_factory=dict)
     how: dict[int, str] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
+    alike: bool = True
 
     def add(self, a: Var, b: Var, how: str) -> bool:
         """Pair two variables, if neither has a partner yet."""
@@ -49,7 +54,8 @@ class Matching:
 def match(a: Graph, b: Graph) -> Matching:
     """Pair the variables of two graphs: by names, by structure, and by their place between matched ones.
 
-    Inputs match by name, constants by content, or else as operands of matched operators. An operator matches one of
+    Inputs match by name, constants by content, or else as operands of matched operators. Where both graphs have most
+    names in common, as a file and its conversion have, values of one name are one value. An operator matches one of
     the same type and parameters on matched inputs; where there is none, the one whose output has the same name, or the
     only other reader of the same inputs. Outputs match by name or by order, and from them the walk goes backwards.
 
@@ -64,9 +70,13 @@ def match(a: Graph, b: Graph) -> Matching:
     >>> len(found.pairs) == len([*graph.vars()]), found.pairs[graph.outputs[0].id] is graph.outputs[0]
     (True, True)
     """
-    m = Matching()
+    m = Matching(alike=a.magic.startswith("ONNX") == b.magic.startswith("ONNX"))
     _inputs(m, a, b)
     _constants(m, a, b)
+    if _have_names_in_common(a, b):
+        # The first value by an output's name may be an inner one, before a cast that optimization put there.
+        _outputs(m, a, b)
+        _provenance(m, a, b)
     _forward(m, a, b)
     _outputs(m, a, b)
     _backward(m, a)
@@ -78,6 +88,36 @@ def _inputs(m: Matching, a: Graph, b: Graph) -> None:
     for var in a.inputs:
         if var.name in names:
             m.add(var, names[var.name], "name")
+
+
+def _have_names_in_common(a: Graph, b: Graph) -> bool:
+    """Tell whether most named values of the graph with fewer names have their name in the other one.
+
+    Names with numbers in them can be equal by chance, in a model that was built anew; not most of them.
+    """
+    one, other = _unique_names(a), _unique_names(b)
+    return 2 * len(one.keys() & other.keys()) > min(len(one), len(other))
+
+
+def _provenance(m: Matching, a: Graph, b: Graph) -> None:
+    """Pair values by name, and the constants that stand at the same places of operators of one type.
+
+    An operator of another type under the name is still what the user calls so.
+    """
+    names = _unique_names(b)
+    for name, var in _unique_names(a).items():
+        if name in names and m.add(var, names[name], "name"):
+            _pair_constants(m, var.owner, names[name].owner)
+            if var.owner.type == names[name].owner.type:
+                m.add_all(var.owner, names[name].owner, "name")
+
+
+def _pair_constants(m: Matching, a: Opr, b: Opr) -> None:
+    """Pair the constants that two matched operators of one type read at the same places."""
+    if a.type == b.type:
+        for x, y in zip(a.inputs, b.inputs, strict=False):
+            if is_constant(x) and is_constant(y):
+                m.add(x, y, "structure")
 
 
 def _constant_digests(graph: Graph) -> list[tuple[Var, str]]:
@@ -112,7 +152,8 @@ def _first(m: Matching, var: Var, candidates: Iterable[Var], how: str) -> bool:
     return any(m.add(var, other, how) for other in candidates if other.id not in m.taken)
 
 
-def _is_constant(var: Var) -> bool:
+def is_constant(var: Var) -> bool:
+    """Tell whether a variable is stored in the file."""
     return bool(var.owner.tensors) and var.owner.type != "Host2DeviceCopy"
 
 
@@ -128,27 +169,25 @@ def _forward(m: Matching, a: Graph, b: Graph) -> None:
         if opr.inputs:
             readers[tuple(None if _is_loose(m, v) else v.id for v in opr.inputs)].append(opr)
     for opr in a.oprs:
-        if not opr.inputs:
+        if not opr.inputs or (opr.outputs and opr.outputs[0].id in m.pairs):
             continue
         other = _partner_of(m, opr, readers[tuple(_partner(m, v) for v in opr.inputs)], names)
         if other is None:
             continue
-        for x, y in zip(opr.inputs, other[0].inputs, strict=False):
-            if _is_constant(x) and _is_constant(y):
-                m.add(x, y, "structure")
+        _pair_constants(m, opr, other[0])
         m.add_all(opr, other[0], other[1])
 
 
 def _is_loose(m: Matching, var: Var) -> bool:
-    """Whether a constant of the other graph has no partner of the same content, so that any may stand in its place."""
-    return _is_constant(var) and var.id not in m.taken
+    """Tell whether a constant of the other graph has no partner of the same content, so any may stand for it."""
+    return is_constant(var) and var.id not in m.taken
 
 
 def _partner(m: Matching, var: Var) -> int | None:
     """Return the id of the variable's partner, None for a loose constant, -1 for what has none."""
     if var.id in m.pairs:
         return m.pairs[var.id].id
-    return None if _is_constant(var) else -1
+    return None if is_constant(var) else -1
 
 
 def _partner_of(m: Matching, opr: Opr, there: list[Opr], names: dict[str, Var]) -> tuple[Opr, str] | None:
@@ -166,17 +205,15 @@ def _partner_of(m: Matching, opr: Opr, there: list[Opr], names: dict[str, Var]) 
         return alike[0], "structure"
     if by_name is not None and by_name.id not in m.taken:
         return by_name.owner, "name"
-    return (free[0], "place") if len(free) == 1 and len(there) == 1 else None
+    if len(free) != 1 or len(there) != 1 or (opr.type == _CAST) != (free[0].type == _CAST):
+        return None
+    return free[0], "place"
 
 
 def _unique_names(graph: Graph) -> dict[str, Var]:
-    """First outputs of operators by name, where no other variable has that name."""
+    """Map names to what operators compute, where no other variable has that name."""
     counts = Counter(v.name for v in graph.vars() if v.name)
-    return {
-        o.outputs[0].name: o.outputs[0]
-        for o in graph.oprs
-        if o.inputs and o.outputs and o.outputs[0].name and counts[o.outputs[0].name] == 1
-    }
+    return {v.name: v for o in graph.oprs if o.inputs for v in o.outputs if v.name and counts[v.name] == 1}
 
 
 def _outputs(m: Matching, a: Graph, b: Graph) -> None:
@@ -184,9 +221,12 @@ def _outputs(m: Matching, a: Graph, b: Graph) -> None:
     for var in a.outputs:
         if var.name in names:
             m.add(var, names[var.name], "name")
+    inner = _unique_names(b).keys()
     if len(a.outputs) == len(b.outputs):
         for x, y in zip(a.outputs, b.outputs, strict=True):
-            m.add(x, y, "place")
+            # What can be expressed of a broken model ends with inner values of the other.
+            if x.name not in inner:
+                m.add(x, y, "place")
 
 
 def _backward(m: Matching, a: Graph) -> None:

@@ -15,15 +15,20 @@ __all__ = ["Distance", "agree", "distance", "real", "sketch", "sketches_agree"]
 
 @dataclass(frozen=True)
 class Distance:
-    """What two arrays of one size differ by.
+    """The difference of two arrays of one size.
 
     Attributes:
         relative: the largest difference over the largest absolute value of the reference; infinite where either has
-            NaN or infinity and the other does not.
+            NaN or infinity and the other does not. Beside huge values (a mask's -1e9) the others have a scale of
+            their own.
         absolute: the largest difference.
         error: MegEngine's measure.
-        index: where the difference is largest.
+        index: where the difference is largest, measured by its scale.
         found, expected: the two values there.
+        count: how many elements exceed the tolerance.
+        size: how many elements there are.
+        elementwise: the largest difference over the absolute value of its own element of the reference.
+        at: where that is.
     """
 
     relative: float
@@ -32,12 +37,29 @@ class Distance:
     index: tuple[int, ...]
     found: float
     expected: float
+    count: int = 0
+    size: int = 0
+    elementwise: float = 0.0
+    at: tuple[int, ...] = ()
 
 
-def agree(apart: Distance | None, dtype: DType | None, tolerance: float) -> bool:
-    """Whether a distance is within a tolerance relative to the tensor's largest value, or one quantization step."""
-    step = float(dtype.scale) if dtype is not None and dtype.is_quantized else 0.0
-    return apart is not None and (apart.relative <= tolerance or apart.absolute <= 1.001 * step)
+def agree(apart: Distance | None, dtype: DType | None, tolerance: float, *, exactly: bool = False) -> bool:
+    """Tell whether a distance is within a tolerance relative to the tensor's largest value.
+
+    Args:
+        apart: the distance; None where the numbers of elements differ.
+        dtype: that of the values; quantized ones may be off by one step.
+        tolerance: the largest relative distance.
+        exactly: quantized values and integers must be equal.
+    """
+    if apart is None:
+        return False
+    if dtype is not None and (dtype.is_quantized or dtype.np.kind in "biu"):
+        if exactly:
+            return apart.absolute == 0
+        if dtype.is_quantized:
+            return apart.relative <= tolerance or apart.absolute <= 1.001 * float(dtype.scale)
+    return apart.relative <= tolerance
 
 
 def real(value: Array, dtype: DType | None) -> Array:
@@ -47,21 +69,21 @@ def real(value: Array, dtype: DType | None) -> Array:
     return (value.astype(np.float64) - dtype.zero_point) * float(dtype.scale)
 
 
-def distance(found: Array, expected: Array) -> Distance | None:
+def distance(found: Array, expected: Array, tolerance: float = 0.0) -> Distance | None:
     """Compare two arrays; None where their numbers of elements differ.
 
     Arrays of other shapes are compared in the layout in which they fit best, so that packed channels (NCHW4, NCHW44,
-    NHWC, ...) stand beside plain ones.
+    NHWC, ...) stand beside plain ones. Elements are counted whose relative difference exceeds the tolerance.
 
     >>> import numpy as np
     >>> distance(np.array([1.0, 2.5]), np.array([1.0, 2.0])).relative
     0.25
     """
     if found.shape == expected.shape:
-        return _apart(found, expected)
+        return _apart(found, expected, tolerance)
     best = None
     for x, y in _laid_out_alike(found, expected):
-        apart = _apart(x, y)
+        apart = _apart(x, y, tolerance)
         if best is None or apart.relative < best.relative:
             best = apart
     return best
@@ -92,7 +114,7 @@ def _unpacked(value: Array) -> Iterator[Array]:
             yield value.transpose(axes).reshape(n, c * k, h, w)
 
 
-def _apart(found: Array, expected: Array) -> Distance:
+def _apart(found: Array, expected: Array, tolerance: float) -> Distance:
     """Measure the distance of two arrays of one shape."""
     if found.size == 0:
         return Distance(0.0, 0.0, 0.0, (), 0.0, 0.0)
@@ -103,18 +125,47 @@ def _apart(found: Array, expected: Array) -> Distance:
         same = (x == y) | (np.isnan(x) & np.isnan(y))
         difference[same] = 0
         difference[np.isnan(difference)] = np.inf
-        finite = np.abs(y[np.isfinite(y)])
-        scale = float(finite.max(initial=0.0))
-    worst = int(np.argmax(difference))
-    absolute = float(difference[worst])
+        magnitude = np.abs(y)
+        magnitude[~np.isfinite(magnitude)] = 0
+        absolute = float(difference.max())
+        scale = _scale(magnitude) if absolute else 0.0
+        relative = difference / np.maximum(magnitude, scale) if scale else difference
+        elementwise = np.where(magnitude > 0, difference / magnitude, np.where(same, 0.0, np.inf))
+    worst, own = int(np.argmax(relative)), int(np.argmax(elementwise))
     return Distance(
-        absolute / scale if scale else absolute,
+        float(relative[worst]),
         absolute,
         float(assert_equal_error(x, y)) if np.isfinite(absolute) else float("inf"),
-        tuple(int(i) for i in np.unravel_index(worst, shape)),
+        _place(worst, shape),
         float(x[worst]),
         float(y[worst]),
+        int(np.count_nonzero(relative > tolerance)),
+        x.size,
+        float(elementwise[own]),
+        _place(own, shape),
     )
+
+
+def _place(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(flat, shape))
+
+
+def _scale(magnitude: Array) -> float:
+    """Return the largest absolute value below the huge ones.
+
+    Huge are values of 1e4 and more that are 1e5 times the next smaller one: -1e9 in a mask of attention, the greatest
+    number of a type. The others are then judged among themselves.
+    """
+    largest = float(magnitude.max(initial=0.0))
+    if largest < _HUGE:
+        return largest
+    ordered = np.sort(magnitude)
+    above = np.flatnonzero((ordered[1:] >= _HUGE) & (ordered[1:] > _GAP * ordered[:-1]) & (ordered[:-1] > 0))
+    return float(ordered[above[0]]) if above.size and 100 * (above[0] + 1) >= ordered.size else largest
+
+
+_HUGE = 1e4
+_GAP = 1e5
 
 
 Sketch = tuple[int, float, float, float, float, float]
@@ -137,7 +188,7 @@ def sketch(value: Array) -> Sketch:
 
 
 def sketches_agree(a: Sketch, b: Sketch, tolerance: float) -> bool:
-    """Whether two sketches may be of one value; values that hardly vary say too little and never agree.
+    """Tell whether two sketches may be of one value; values that hardly vary say too little and never agree.
 
     >>> sketches_agree((4, 0.0, 1.0, 0.5, 0.5, 0.3), (4, 0.0, 1.0, 0.5, 0.5, 0.3), 1e-4)
     True

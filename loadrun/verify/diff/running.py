@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -12,13 +13,15 @@ from ...engines import Choice, check_engine, make_engine, make_file_engine
 from ...engines.reference import ReferenceEngine
 from ...engines.wide import WideEngine
 from ...graph import Graph, Opr, Var
-from ...graph.dtypes import Array
+from ...graph.dtypes import Array, dtype_of
+from ...ops.infer import infer_dtypes
 from ...testcase import SourceFile
 from ..pack.intermediates import computed
 from .measuring import real
 
-__all__ = ["DiffSide", "EngineSide", "FileSide", "GraphSide", "pairs", "taken"]
+__all__ = ["DiffSide", "EngineSide", "FileSide", "GraphSide", "Stop", "pairs", "taken"]
 
+_MOST_STOPS = 16
 _AT_ONCE = 32
 """Intermediate values that an engine is asked for in one run."""
 
@@ -31,22 +34,95 @@ class DiffSide(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Stop:
+    """An operator that could not run on what it was given.
+
+    Attributes:
+        opr: the operator.
+        why: the engine's words.
+    """
+
+    opr: Opr
+    why: str
+
+
 class GraphSide:
-    """A graph on an engine, operators one by one.
+    """A graph on an engine, operators one by one, as far as it goes.
+
+    An operator that fails leaves out what depends on it; the others run.
 
     Args:
         graph: the graph.
         seed: seed of random operators.
         wide: compute in float64, where its operators have a float64 formula.
+
+    Attributes:
+        stops: the operators that failed in the last run.
     """
 
     def __init__(self, graph: Graph, seed: int = 0, *, wide: bool = False) -> None:
-        engine = WideEngine if wide else ReferenceEngine
-        self._engine: WideEngine | ReferenceEngine = engine(graph, graph.outputs, seed=seed)
+        self.graph = graph
+        self._seed = seed
+        self._engine = WideEngine if wide else ReferenceEngine
+        self.stops: list[Stop] = []
+        self._lost: set[int] = set()
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
         """See `DiffSide`."""
-        return _visible_values(self._engine.walk(taken(self._engine.inputs, feeds)))
+        self.stops, self._lost = [], set()
+        self._infer()
+        seen: set[int] = set()
+        while len(self.stops) <= _MOST_STOPS:
+            left = self._runnable()
+            engine = self._engine(self.graph, self._ends(left), seed=self._seed)
+            order = iter([o for o in left if o.type != "Host2DeviceCopy" and o.id not in seen])
+            try:
+                for opr, outs in engine.walk(taken(engine.inputs, feeds)):
+                    if opr.id in seen:
+                        continue
+                    # Operators in branches that are not taken never come.
+                    next((o for o in order if o is opr), None)
+                    seen.add(opr.id)
+                    for var, value in zip(opr.outputs, outs, strict=True):
+                        yield var, real(value, var.dtype)
+                return
+            except EngineError as e:
+                failed = next(order, None)
+                if failed is None or not seen:
+                    raise
+                self._stop(failed, str(e))
+
+    def _infer(self) -> None:
+        """Infer dtypes operator by operator; those that cannot take theirs stop there."""
+        for opr in self.graph.needed():
+            if any(v.id in self._lost for v in opr.inputs):
+                self._lost.update(v.id for v in opr.outputs)
+                continue
+            try:
+                infer_dtypes([opr])
+            except EngineError as e:
+                self._stop(opr, str(e))
+
+    def _stop(self, opr: Opr, why: str) -> None:
+        self.stops.append(Stop(opr, why))
+        self._lost.update(v.id for v in opr.outputs)
+
+    def _runnable(self) -> list[Opr]:
+        left = []
+        for opr in self.graph.needed():
+            if any(v.id in self._lost for v in (*opr.inputs, *opr.outputs)):
+                self._lost.update(v.id for v in opr.outputs)
+            else:
+                left.append(opr)
+        return left
+
+    def _ends(self, left: Sequence[Opr]) -> list[Var]:
+        """List the outputs that can be had, and where operators are left out, what nothing else reads."""
+        if not self._lost:
+            return self.graph.outputs
+        read = {v.id for o in left for v in o.inputs}
+        return [v for o in left for v in o.outputs[:1] if all(w.id not in read for w in o.outputs)]
 
 
 class EngineSide:
@@ -140,15 +216,26 @@ class FileSide:
                 yield var, real(value, var.dtype)
 
 
-def taken(inputs: Iterable[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Take the feeds of these inputs alone; inputs with a value of their own may be missing."""
-    return {name: feeds[name] for name in inputs if name in feeds}
+def taken(inputs: Mapping[str, Var], feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Take the feeds of these inputs alone; inputs with a value of their own may be missing.
+
+    Of an ONNX model and its .mge file one may have wider numbers than the other.
+
+    Raises:
+        InputError: an integer does not fit the narrower dtype.
+    """
+    return {name: _fitted(name, feeds[name], var) for name, var in inputs.items() if name in feeds}
 
 
-def _visible_values(run: Iterator[tuple[Opr, list[Array]]]) -> Iterator[tuple[Var, Array]]:
-    for opr, outs in run:
-        for var, value in zip(opr.outputs, outs, strict=True):
-            yield var, real(value, var.dtype)
+def _fitted(name: str, array: Array, var: Var) -> Array:
+    want = var.owner.tensors[0].dtype
+    wide = array.dtype.kind in "fiu" and dtype_of(array).is_wide
+    if array.dtype == want.np or not (wide or want.is_wide) or (array.dtype.kind == "f") != want.is_float:
+        return array
+    made = array.astype(want.np)
+    if made.dtype.kind != "f" and not np.array_equal(made, array):
+        raise InputError(f"input {name!r} holds integers that do not fit {want.spelling}, which the other model has")
+    return made
 
 
 def pairs(

@@ -22,7 +22,7 @@ import numpy as np
 
 from ...base.errors import FormatError, InputError
 from ...base.files import contents
-from ...graph import Var
+from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType, decode, nbytes
 from ...inputs.files import members, read_array
 
@@ -71,6 +71,29 @@ class StoredValues:
     def of(self, var: Var) -> Array | None:
         """Return the value that has a variable's name."""
         return self._names.get(var.name or "")
+
+    def modules(self, graph: Graph) -> dict[int, str]:
+        """Name the variables that stand for what modules give, as forward hooks keep it by the modules' names.
+
+        A module gives what its last operator computes; operators are named after their modules
+        (``features.0.Convolution``).
+
+        Returns:
+            names of stored values by the ids of variables.
+        """
+        last: dict[str, int] = {}
+        for opr in graph.oprs:
+            name = opr.outputs[-1].name or "" if opr.inputs and opr.outputs else ""
+            while "." in name:
+                name = name.rpartition(".")[0]
+                if name in self._names:
+                    last[name] = opr.outputs[-1].id
+        # The innermost of several modules that end alike.
+        return {number: name for name, number in sorted(last.items(), key=lambda item: len(item[0]))}
+
+    def named(self, name: str) -> Array:
+        """Return a value by its own name."""
+        return self._names[name]
 
 
 def read_values(path: str | os.PathLike[str]) -> StoredValues:

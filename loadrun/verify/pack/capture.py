@@ -134,7 +134,7 @@ class Recorder:
 
 
 def provenance(engine: str, seed: int) -> dict[str, object]:
-    """Where ground truth comes from: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if that is set)."""
+    """Say where ground truth comes from: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if that is set)."""
     now = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     return {
         "engine": engine,
@@ -167,7 +167,8 @@ def checked(
     outputs = {n: known[v.id] for n, v in Bundle(model).outputs.items()}
     infer_dtypes(graph.needed())
     shapes = _shapes(graph)
-    limits = tolerances(maxerr, list(outputs), exact=[n for n, v in outputs.items() if _exact(v)])
+    exact = [n for n, v in outputs.items() if _exact(v)]
+    limits = tolerances(maxerr, list(outputs), exact=exact, coarse=_coarse(outputs))
     found: list[Var] = []
     for name, var in outputs.items():
         value = first.arrays.get(name + EXPECT)
@@ -194,7 +195,11 @@ def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def tolerances(
-    maxerr: float | Mapping[str, float], names: Sequence[str], *, exact: Collection[str] = ()
+    maxerr: float | Mapping[str, float],
+    names: Sequence[str],
+    *,
+    exact: Collection[str] = (),
+    coarse: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """Choose the tolerance of every output.
 
@@ -202,6 +207,7 @@ def tolerances(
         maxerr: one, or by name; under the empty name that of all outputs which are not named.
         names: the outputs.
         exact: those that must be equal unless they are named.
+        coarse: what others have instead of `MAXERR`, whose dtype rounds more than that.
 
     Raises:
         UsageError: one is negative or not finite, or there is no such output.
@@ -220,7 +226,24 @@ def tolerances(
             where = name or next(iter(names), "")
             raise UsageError(f"maxerr must be a finite number >= 0, found {value} for the output {where!r}")
     rest = given.get("", MAXERR)
-    return {n: float(given[n] if n and n in given else 0.0 if n in exact else rest) for n in names}
+    found = {n: (coarse or {}).get(n, rest) if rest == MAXERR else rest for n in names}
+    return {n: float(given[n] if n and n in given else 0.0 if n in exact else found[n]) for n in names}
+
+
+_COARSE = {"Float16": 4e-3, "BFloat16": 3e-2}
+"""Tolerances of outputs whose dtype has 11 and 8 bits: four units in the last place."""
+
+
+def _coarse(outputs: Mapping[str, Var]) -> dict[str, float]:
+    """Return the tolerances of outputs of few bits; bfloat16 may be held as float32 that was rounded to it."""
+    found = {}
+    for name, var in outputs.items():
+        kind = var.dtype
+        if var.owner.type == "TypeCvtV2" and kind is not None and kind.name == "Float32":
+            kind = var.owner.inputs[0].dtype
+        if kind is not None and kind.name in _COARSE:
+            found[name] = _COARSE[kind.name]
+    return found
 
 
 def _exact(var: Var) -> bool:

@@ -216,7 +216,7 @@ def _as_it_was(options: PackOptions, unpacked: Unpacked) -> PackOptions:
 
 
 def _whence(expect: tuple[str, ...], unpacked: Unpacked | None) -> dict[str, object]:
-    """Where given values come from, for the record."""
+    """Say where given values come from, for the record."""
     if not expect:
         return {}
     found: dict[str, object] = {"given_from": [os.path.basename(text) or text for text in expect]}

@@ -126,7 +126,7 @@ def suggest(
 
 
 def _move(value: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """Every number that is not a small integer, which rounding leaves alone, to a neighbour or left as it is.
+    """Move every number but small integers, which rounding leaves alone, to a neighbour, or leave it.
 
     >>> _move(np.full(4, 0.1, "f4"), DType("Float32"), np.random.default_rng(0)).tolist()
     [0.10000000894069672, 0.10000000149011612, 0.10000000149011612, 0.09999999403953552]

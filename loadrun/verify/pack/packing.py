@@ -38,7 +38,7 @@ from .intermediates import statistics
 from .options import PackOptions
 from .witness import Witness
 
-__all__ = ["Packer"]
+__all__ = ["Packer", "expect_input", "provenances"]
 
 
 class Packer:
@@ -178,7 +178,7 @@ class Packer:
 
     def _old(self) -> Iterator[Testcase]:
         """Yield the testcases of the file with what its record says of them."""
-        whence = _provenances(self.source)
+        whence = provenances(self.source)
         for i in range(self.kept):
             case = self.source.testcases[i]
             case = Testcase(case.arrays, case.dtypes, next(whence, {}))
@@ -230,7 +230,9 @@ class Packer:
         """Return the tolerance that a new check of an output gets."""
         limits = self._limits()
         if name in limits or value.dtype.kind not in "iub":
-            return limits.get(name, limits.get("", MAXERR))
+            plain = limits.get("", MAXERR)
+            half = plain == MAXERR and value.dtype.name == "float16"
+            return limits.get(name, 4e-3 if half else plain)
         return 0.0
 
     def _given(self, case: Testcase, truth: Mapping[str, Array], place: Callable[[], str]) -> Testcase:
@@ -258,7 +260,7 @@ class Packer:
         dtypes = dict(case.dtypes)
         arrays = dict(case.arrays)
         for check in Bundle(self.model).checks:
-            var = _expect_input(check)
+            var = expect_input(check)
             value = arrays.pop(check.name + EXPECT)
             dtype = dtypes.pop(check.name + EXPECT)
             want = var.owner.tensors[0].dtype
@@ -350,7 +352,7 @@ class Packer:
             self.warn(text)
 
 
-def _expect_input(check: Check) -> Var:
+def expect_input(check: Check) -> Var:
     """Return the graph input that holds a check's expected value."""
     var = check.expect
     while var.owner.type != "Host2DeviceCopy" and var.owner.inputs:
@@ -379,8 +381,8 @@ def _alone(
     return alone if found is source else made(found)
 
 
-def _provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:
-    """Where each testcase of a file comes from, as far as its record says."""
+def provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:
+    """List where each testcase of a file comes from, as far as its record tells."""
     if not isinstance(bundle.record, memoryview):
         return
     found = lines(bundle.record)

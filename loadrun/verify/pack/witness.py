@@ -90,7 +90,7 @@ def _narrowed(value: Array) -> Array:
 
 
 def _largest_error(expect: Array, value: Array, *, relative: bool) -> float | None:
-    """How far two values are apart, None where the shapes differ; NaN agrees with NaN."""
+    """Measure how far two values are apart, None where the shapes differ; NaN agrees with NaN."""
     if expect.shape != value.shape:
         return None
     with np.errstate(all="ignore"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,16 @@ import pytest
 import loadrun
 from loadrun.base.errors import InputError, UsageError
 from loadrun.cli import main
+from loadrun.engines import Setup, registry
 from loadrun.engines.reference import ReferenceEngine
+from loadrun.graph import Graph, Var
 from loadrun.graph.params import MatrixMul
 from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, trace_events
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 from loadrun.verify.bench.baseline import regressions
-from loadrun.verify.bench.running import Subject, peak_memory, run_subjects
+from loadrun.verify.bench.ready import peak_memory
+from loadrun.verify.bench.running import Subject, run_subjects
 from loadrun.verify.describe import describe
 
 NETS = Path(__file__).resolve().parents[3] / "fixtures" / "nets"
@@ -194,3 +199,108 @@ def test_a_failing_check_fails(tmp_path: Path) -> None:
 )
 def test_bad_usage(flags: list[str]) -> None:
     assert main(["bench", MLP, *flags]) == 2
+
+
+def test_engines_have_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that a runtime leaves waiting would take the processors from the engine that is measured next."""
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setitem(
+        registry._registered, "here", lambda graph, targets, setup: ReferenceEngine(graph, targets)
+    )
+    subjects = [Subject(MLP, "reference", threads=1), Subject(MLP, "onnxruntime"), Subject(MLP, "here")]
+    found, _ = run_subjects(subjects, seconds=0.05, passes=3)
+    assert [m.about.split()[0] for m in found[:2]] == ["reference", "onnxruntime"]
+    assert [m.verdict.value for m in found] == ["pass"] * 3
+    for m in found:
+        assert sum(m.rounds) == len(m.wall) == len(m.processor) == len(m.each) >= 3
+        assert len(m.rounds) == len(m.spans) == len(found[0].rounds)
+        assert sum(m.spans) >= 0.05
+
+
+def test_the_process_of_a_subject_may_die(tmp_path: Path) -> None:
+    package = tmp_path / "dies.py"
+    package.write_text("import os\n\ndef make(graph, targets, setup):\n    os._exit(7)\n")
+    info = tmp_path / "dies-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dies\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[loadrun.engines]\ndies = dies:make\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        failures: list[str] = []
+        found, _ = run_subjects(
+            [Subject(MLP), Subject(MLP, "dies")],
+            seconds=0.0,
+            passes=2,
+            failed=lambda s, e: failures.append(f"{s.engine}: {e}"),
+        )
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert [len(m.wall) for m in found] == [2]
+    assert failures == [f"dies: {MLP} on dies: the process that ran it ended with exit code 7"]
+
+
+def test_a_bad_file_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.mge").write_bytes(b"nothing of the kind")
+    (tmp_path / "b.mge").write_bytes(Path(MLP).read_bytes())
+    report = tmp_path / "r.json"
+    flags = ["--min-time", "0", "--min-passes", "2", "--json", str(report), "--top", "1"]
+    assert main(["bench", str(tmp_path), *flags, "--threads", "1,2"]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("a.mge: expected a MegEngine dump") == 1
+    assert [s["file"] for s in json.loads(report.read_text())["subjects"]] == ["b.mge"] * 2
+    assert main(["bench", str(tmp_path / "a.mge"), "--min-time", "0"]) == 2
+
+
+def test_streams_run_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (one, two), _ = run_subjects([Subject(MLP), Subject(MLP, streams=2)], seconds=0.05, passes=3)
+    assert one.throughput == sum(one.rounds) / sum(one.spans)
+    # Passes of both streams lie side by side in the time that a round took.
+    assert all(n >= 2 for n in two.rounds)
+    assert sum(two.wall) <= 2 * sum(two.spans)
+    assert two.paces(whole=True) == [s / n for s, n in zip(two.spans, two.rounds, strict=True)]
+    report = tmp_path / "r.json"
+    flags = ["--streams", "1,2", "--min-time", "0", "--min-passes", "2", "--json", str(report)]
+    assert main(["bench", MLP, *flags]) == 0
+    assert "2 streams" in capsys.readouterr().out
+    assert [s["streams"] for s in json.loads(report.read_text())["subjects"]] == [1, 2]
+    assert main(["bench", MLP, "--streams", "0"]) == 2
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "torch"])
+def test_operators_by_the_engines_own_profiler(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(engine)
+    trace = tmp_path / "t.json"
+    flags = ["--engine", engine, "--min-time", "0", "--min-passes", "1", "--top", "50", "--memory"]
+    assert main(["bench", MLP, *flags, "--perfetto", str(trace)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = [line for line in lines if line.startswith("operators of")]
+    assert head.startswith(f"operators of mlp.mge on {engine} ")
+    assert "memory of mlp.mge on the reference engine" in lines
+    events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    # Products of the layers, and tanh between them, in the names that the runtime has for them.
+    kinds = [e["cat"].lower() for e in events]
+    products = ("matmul", "gemm", "fullyconnected", "addmm")
+    assert sum(any(word in kind for word in products) for kind in kinds) >= 2
+    assert all(0 <= e["ts"] < 60e6 and 0 <= e["dur"] < 60e6 for e in events)
+
+
+def test_files_are_profiled_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    assert main(["convert", MLP, str(tmp_path / "m.onnx")]) == 0
+    assert main([str(tmp_path / "m.onnx"), "--engine", "onnxruntime", "--top", "5"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "native" in next(line for line in said if line.startswith("operators of m.onnx"))
+
+
+def test_an_engine_without_a_profiler_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plain(graph: Graph, targets: Sequence[Var], setup: Setup) -> ReferenceEngine:
+        return ReferenceEngine(graph, targets)
+
+    monkeypatch.setitem(registry._registered, "plain", plain)
+    assert main(["bench", MLP, "--engine", "plain", "--min-time", "0", "--top", "1"]) == 0
+    said = "operators of mlp.mge on the reference engine (plain has no profiler), one run"
+    assert said in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What the attributes of a tree ensemble say, in both ways of storing one."""
+"""The attributes of a tree ensemble, in both forms of storage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_WEIGHTS, _MOST_TARGETS = 1 << 25, 1 << 16
 
 @dataclass
 class Ensemble:
-    """Trees with what their leaves are worth.
+    """Trees with the weights of their leaves.
 
     Attributes:
         trees: the tables to walk by.
@@ -69,7 +69,7 @@ def _optional(values: Array, count: int, name: str) -> Array:
 
 
 class _Places:
-    """Where nodes stand, by their tree and number."""
+    """The positions of nodes, by their tree and number."""
 
     def __init__(self, trees: Array, numbers: Array) -> None:
         self.trees, self.numbers = trees, numbers
@@ -79,7 +79,7 @@ class _Places:
         if twice.any():
             at = int(twice.argmax())
             raise UnsupportedNodeError(f"node {int(n[at])} of tree {int(t[at])} is there twice")
-        # One number for a tree and a node: both ranked among those that there are.
+        # One key per tree and node, made of their ranks.
         self._trees, self._numbers = np.unique(trees), np.unique(numbers)
         self._keys = self._ranks(t, n)[0]
 
@@ -145,7 +145,7 @@ def _weighted(c: NodeCall, prefix: str, count: int, made: Forest, places: _Place
     order = np.lexsort((numbers, trees))
     trees, numbers, targets, weights = (v[order] for v in (trees, numbers, targets, weights))
     at = places.of(trees, numbers, f"{prefix}_nodeids") if len(trees) else np.zeros(0, np.int64)
-    # Weights of nodes that are no leaves, which old converters write, count for nothing.
+    # Weights of inner nodes, which old converters write, are ignored.
     counts = leaf[at]
     row = np.full(len(leaf), -1)
     row[made.leaves] = np.arange(len(made.leaves))
@@ -159,7 +159,7 @@ def _ensemble(made: Forest, rows: Array, targets: Array, weights: Array, count: 
         raise UnsupportedNodeError(f"it has {count} targets, expected 1 to {_MOST_TARGETS}")
     if max(len(made.leaves), len(made.roots)) * count > _MOST_WEIGHTS:
         raise UnsupportedNodeError(
-            f"its {len(made.leaves)} leaves would have {count} weights each; {_MOST_WEIGHTS} in all can be held"
+            f"its {len(made.leaves)} leaves would have {count} weights each; {_MOST_WEIGHTS} in all fit"
         )
     outside = (targets < 0) | (targets >= count)
     if outside.any():

@@ -108,7 +108,7 @@ def _single_score(
         return transformed(e.concat([first, none], 1), post), first
     if post == "PROBIT" or (len(base) == 1 and not alone):
         raise UnsupportedNodeError(
-            f"with post_transform {post} and {len(base)} base_values the score of its second class is open"
+            f"with post_transform {post} and {len(base)} base_values the score of its second class is undefined"
         )
     if positive and post != "LOGISTIC":
         one = const_like(1, first)

@@ -1,4 +1,4 @@
-"""Walking down the trees, and what the leaves that are reached are worth together."""
+"""Evaluation: walks down the trees, and sums of the weights of the leaves reached."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def leaves_reached(trees: Forest, x: Tensor) -> Tensor:
     if not trees.depth:
         return e.broadcast(const(trees.roots), (batch, len(trees.roots)))
     rows = e.reshape(e.arange(batch), (-1, 1))
-    ask, table = _question(trees.following)
+    ask, table = _comparison(trees.following)
     entries = table.shape[1]
     features, thresholds, following = (
         const(v) for v in (trees.features, trees.thresholds, table.reshape(-1))
@@ -49,7 +49,7 @@ def leaves_reached(trees: Forest, x: Tensor) -> Tensor:
     return at
 
 
-def _question(following: Array) -> tuple[Callable[[Tensor, Tensor], Tensor], Array]:
+def _comparison(following: Array) -> tuple[Callable[[Tensor, Tensor], Tensor], Array]:
     """Return the comparison to make at every node, and where each result leads; a single one where that suffices."""
 
     def asked(mode: P.ElemwiseMultiTypeMode, turned: bool) -> Callable[[Tensor, Tensor], Tensor]:

@@ -1,6 +1,6 @@
 """Tree ensembles as tables: nodes checked and renumbered, so that all trees are walked at once by indexing.
 
-A walk stands at one node in every tree. Each step compares a feature with the node's threshold and looks the next node
+A walk is at one node in every tree. Each step compares a feature with the node's threshold and looks the next node
 up by what came out: not comparable (NaN), less, greater, or equal. So every mode of a node is a choice of four entries.
 Leaves come first in the tables and lead to themselves.
 """
@@ -46,7 +46,7 @@ class Nodes:
         no: (S,) the same where it does not.
         missing: (S,) whether NaN counts as holding.
         roots: (T,) places of the roots.
-        names: what messages call each, by its place.
+        names: the name of each in messages, by its place.
         wide: whether the features were float64 before they were narrowed, as thresholds are then.
         members: for each node of the mode BRANCH_MEMBER, in their order, the values of its set.
     """
@@ -124,7 +124,7 @@ def forest(nodes: Nodes) -> Forest:
 
 
 class _Names:
-    """What messages call a node; those that stand for parts of a set are called by its place."""
+    """The name of a node in messages; nodes for parts of a set have the name of its place."""
 
     def __init__(self, names: Callable[[int], str], count: int) -> None:
         self.names = names
@@ -185,7 +185,7 @@ def _with_sets(
         if not len(keys):
             thresholds[at], following[at] = 0, (lost, no, no, no)
             continue
-        # The middle of a range stands at the node itself or at a new one; its halves follow.
+        # The middle of a range goes to the node itself or to a new one; its halves follow.
         rows = np.empty((len(keys), 4), np.int64)
         places = np.arange(count - 1, count - 1 + len(keys))
         middles: list[int] = []
@@ -228,7 +228,7 @@ def _walked(following: Array, inner: Array, roots: Array, names: _Names) -> tupl
         reached[front] = True
     else:
         raise _too_deep()
-    # Every node after all that lead to it: a node that is never left alone leads back to itself.
+    # Topological order: a node that never loses all its incoming edges is on a cycle.
     open_nodes = reached & inner
     edges = np.zeros(len(inner), np.int64)
     ways = following[open_nodes]

@@ -1,4 +1,4 @@
-"""What lowerings for complex numbers take of a call: its operands as pairs, and the operator on real numbers."""
+"""Helpers for complex lowerings: a call's operands as pairs, and the operator on real numbers."""
 
 from __future__ import annotations
 

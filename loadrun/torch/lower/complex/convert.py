@@ -1,4 +1,4 @@
-"""Between real and complex numbers: parts, dtypes, conjugates."""
+"""Conversion between real and complex numbers: parts, dtypes, conjugates."""
 
 from __future__ import annotations
 

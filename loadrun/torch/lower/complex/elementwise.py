@@ -1,4 +1,4 @@
-"""Elementwise operators on complex numbers: sizes and angles, arithmetic, functions."""
+"""Elementwise operators on complex numbers: modulus and argument, arithmetic, functions."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def power(call: FxCall, x: Any, y: Any) -> Any:
 
 def _function(function: Callable[[Complex], Complex]) -> Callable[..., Any]:
     def lowered(call: FxCall, x: Any) -> Any:
-        # Constants in them are float32.
+        # Their constants are float32.
         return pair(function(pair(x, np.float32)), call.dtype)
 
     return lowered

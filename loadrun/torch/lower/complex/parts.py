@@ -1,4 +1,4 @@
-"""Operators that do the same to real and to imaginary parts: they move, choose, sum or make numbers."""
+"""Operators that treat real and imaginary parts alike: they move, select, sum or create numbers."""
 
 from __future__ import annotations
 

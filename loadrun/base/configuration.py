@@ -1,0 +1,207 @@
+"""Configuration of a project: what `pyproject.toml` or `loadrun.toml` says of its models, to commands and pytest.
+
+[tool.loadrun]                      # in loadrun.toml without "tool.loadrun."
+engines = ["onnxruntime"]
+timeout = 60
+
+[[tool.loadrun.files]]
+match = ["legacy/*.mge", "net.onnx"]
+check = ["rtol=1e-3", "ids: exact"]
+xfail = "rounds differently since the new kernels"
+expires = 2027-03-01
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from fnmatch import fnmatchcase
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from . import schema
+from .errors import FormatError, UsageError
+from .files import contents
+
+__all__ = ["Configuration", "FileRule", "find_configuration", "matches", "read_configuration"]
+
+_OWN, _SHARED = "loadrun.toml", "pyproject.toml"
+_TEXTS = schema.items(schema.text)
+
+
+def _date(value: object, where: str) -> date:
+    if type(value) is not date:
+        raise FormatError(f"{where}: expected a date such as 2027-03-01 without quotes, found {value!r}")
+    return value
+
+
+_RULE: dict[str, Callable[[object, str], Any]] = {
+    "engines": _TEXTS,
+    "check": _TEXTS,
+    "timeout": schema.number(1e-3),
+}
+_FILE = schema.record(
+    {"match": _TEXTS},
+    {**_RULE, "skip": schema.text, "xfail": schema.text, "expires": _date},
+)
+_ALL = schema.record({}, {**_RULE, "files": schema.items(_FILE)})
+
+
+@dataclass(frozen=True)
+class FileRule:
+    """What is configured for a file.
+
+    Attributes:
+        engines: names of the engines that run it; empty for those of the command.
+        check: policies, as ``--check`` takes them.
+        timeout: seconds that it may take.
+        skip: why it is not run, None where it is.
+        xfail: why it is expected to fail, None where it is expected to pass.
+        notes: what there is to say: entries that expired.
+    """
+
+    engines: tuple[str, ...] = ()
+    check: tuple[str, ...] = ()
+    timeout: float | None = None
+    skip: str | None = None
+    xfail: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The rules of a project.
+
+    Attributes:
+        path: the file that they stand in.
+        data: what stands there, checked.
+        today: the day by which entries expire.
+    """
+
+    path: str
+    data: Mapping[str, Any]
+    today: date
+
+    def without_engines(self) -> Configuration:
+        """Return the same rules for engines that are named elsewhere."""
+        files = [{k: v for k, v in e.items() if k != "engines"} for e in self.data.get("files", ())]
+        rest = {k: v for k, v in self.data.items() if k != "engines"}
+        return replace(self, data={**rest, "files": files})
+
+    def of(self, file: str | os.PathLike[str]) -> FileRule:
+        """Return what is configured for a file; of several entries that match, the last word counts.
+
+        >>> data = {"files": [{"match": ["old/*.mge"], "skip": "no GPU"}]}
+        >>> found = Configuration("p/loadrun.toml", data, date.today())
+        >>> found.of("p/old/a.mge").skip, found.of("p/new/a.mge").skip
+        ('no GPU', None)
+        """
+        rule = _merged(FileRule(), self.data)
+        root = os.path.dirname(os.path.abspath(self.path))
+        name = os.path.relpath(os.path.abspath(file), root).replace(os.sep, "/")
+        for entry in self.data.get("files", ()):
+            if not any(matches(name, p) for p in entry["match"]):
+                continue
+            expires = entry.get("expires")
+            if expires is not None and expires < self.today:
+                what = "skip" if "skip" in entry else "xfail"
+                said = (
+                    f"its entry in {os.path.basename(self.path)} expired on {expires}: {entry.get(what, '')}"
+                )
+                entry = {k: v for k, v in entry.items() if k not in ("skip", "xfail")}
+                rule = replace(rule, notes=(*rule.notes, said))
+            rule = _merged(rule, entry)
+        return rule
+
+
+def _merged(rule: FileRule, entry: Mapping[str, Any]) -> FileRule:
+    lists: dict[str, Any] = {k: tuple(entry[k]) for k in ("engines", "check") if k in entry}
+    return replace(rule, **lists, **{k: entry[k] for k in ("timeout", "skip", "xfail") if k in entry})
+
+
+def find_configuration(start: str | os.PathLike[str] = ".") -> Configuration | None:
+    """Read the nearest configuration, of this folder or of one above it; None where there is none.
+
+    Raises:
+        FormatError: it is wrong.
+        UsageError: this Python cannot read TOML.
+    """
+    folder = os.path.realpath(start)
+    while True:
+        for name in (_OWN, _SHARED):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and (
+                name == _OWN or b"[tool.loadrun" in contents(path, "a configuration")
+            ):
+                return read_configuration(path)
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+
+
+def read_configuration(path: str | os.PathLike[str]) -> Configuration:
+    """Read a configuration: a `pyproject.toml`, or any other file as a `loadrun.toml`.
+
+    Raises:
+        FormatError: it is no TOML, or an entry is unknown or of a wrong type.
+        UsageError: this Python cannot read TOML.
+    """
+    name = os.fspath(path)
+    loads, error = _toml(name)
+    try:
+        data: Any = loads(contents(path, "a configuration").decode())
+    except (error, UnicodeDecodeError) as e:
+        raise FormatError(f"this is not TOML: {e}", path=name) from None
+    where = "the file"
+    if os.path.basename(name) == _SHARED:
+        data, where = data.get("tool", {}).get("loadrun", {}), "tool.loadrun"
+    try:
+        _known(data, _ALL(data, where), where)
+    except FormatError as e:
+        raise FormatError(e.message, path=name) from None
+    return Configuration(name, data, date.today())
+
+
+def _known(data: Mapping[str, Any], checked: Mapping[str, Any], where: str) -> None:
+    """Refuse names that nothing reads, so that a misspelt one is not without effect."""
+    for entry, names, at in [
+        (data, {*_RULE, "files"}, where),
+        *(
+            (e, {*_RULE, "match", "skip", "xfail", "expires"}, f"{where}.files[{i}]")
+            for i, e in enumerate(data.get("files", ()))
+        ),
+    ]:
+        unknown = sorted(entry.keys() - names)
+        if unknown:
+            raise FormatError(f"{at}: there is no {unknown[0]!r}; known are {', '.join(sorted(names))}")
+
+
+def _toml(name: str) -> tuple[Callable[[str], Any], type[Exception]]:
+    """Return what reads TOML, and its error: Python's own from 3.11 on, else the package tomli."""
+    for module in ("tomllib", "tomli"):
+        if find_spec(module) is not None:
+            found = import_module(module)
+            return found.loads, found.TOMLDecodeError
+    raise UsageError(
+        f"{name} cannot be read: Python before 3.11 needs the package tomli for that (pip install tomli), or "
+        "--no-config leaves it out"
+    )
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Tell whether a pattern is for a file or test: for its whole name, or its end from a folder or file on.
+
+    >>> name = "models/net/m077.mge::1::logits"
+    >>> [matches(name, p) for p in ("m077.mge", "m0*.mge::1::*", "net/*::logits", "77.mge", "*")]
+    [True, True, True, False, True]
+    """
+    path, colons, rest = name.partition("::")
+    names = path.split("/")
+    ends = ["/".join(names[i:]) for i in range(len(names))]
+    return bool(pattern) and any(
+        fnmatchcase(end + colons + rest, p) for end in ends for p in (pattern, f"{pattern}::*")
+    )

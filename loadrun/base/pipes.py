@@ -1,0 +1,86 @@
+"""Processes of this Python that loadrun starts for a part of its work, and the messages to and from them.
+
+Nobody else has the pipes, so that what comes from them may be unpickled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from struct import pack, unpack
+from typing import IO, Any
+
+__all__ = ["receive", "send", "serve", "start"]
+
+_HEAD = 8
+_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of Linux."""
+_BOOT = "import sys; sys.path[:] = {path!r}; from {module} import main; main({parent})"
+
+
+def start(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a process that calls ``main(parent)`` of a module with the id of this one, and has pipes to it.
+
+    It is started afresh: a fork would take along threads and locks, and `multiprocessing` the caller's main module.
+    """
+    boot = _BOOT.format(path=[os.path.abspath(p) for p in sys.path if p], module=module, parent=os.getpid())
+    return subprocess.Popen(
+        [sys.executable, "-c", boot], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment)
+    )
+
+
+def serve(parent: int) -> tuple[IO[bytes], IO[bytes]]:
+    """Return the pipes from and to the parent, in a process that `start` began, and end with the parent.
+
+    What a library prints goes to standard error, and not between the messages.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with(parent)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return sys.stdin.buffer, answers
+
+
+def send(pipe: IO[bytes], message: object) -> None:
+    """Write one message."""
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.write(pack("<Q", len(data)))
+    pipe.write(data)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> tuple[Any, int]:
+    """Wait for a message.
+
+    Returns:
+        it, and its size in bytes.
+
+    Raises:
+        EOFError: the other side is gone.
+    """
+    data = _exactly(pipe, unpack("<Q", _exactly(pipe, _HEAD))[0])
+    return pickle.loads(data), len(data)
+
+
+def _exactly(pipe: IO[bytes], n: int) -> bytes:
+    found = pipe.read(n)
+    if len(found) < n:
+        raise EOFError
+    return found
+
+
+def _die_with(parent: int) -> None:
+    """Ask Linux to kill this process when its parent dies, for the time in which no Python code runs here."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:
+        os._exit(0)

@@ -1,0 +1,66 @@
+"""`loadrun blame-pass MODEL`: which optimization makes a model's outputs diverge."""
+
+from __future__ import annotations
+
+import sys
+
+from ..base.text import clean
+from ..compare.codes import EXIT_FAIL, EXIT_PASS
+from ..verify.blame_pass import BlamedPass, BlamePassOptions, blame_pass
+from .groups import Parser, seed, whole
+from .inputs import add_input_options
+from .models import add_model_options, model_options
+
+__all__ = ["main"]
+
+
+def parser() -> Parser:
+    """Build the parser of `loadrun blame-pass`."""
+    p = Parser(
+        prog="loadrun blame-pass",
+        description="Run a model with and without optimizations, those of ONNX Runtime, of onnxoptimizer and onnxsim "
+        "where they are installed, and loadrun's own, and find by bisection the one that makes the outputs diverge.",
+        epilog="Exit codes: 0 the outputs agree, 1 an optimization makes them diverge, 2 a bad file or bad usage.",
+    )
+    p.add_argument("model", metavar="MODEL")
+    add_input_options(p, "--input")
+    p.add_argument(
+        "--testcase", metavar="N", type=whole, help="which testcase's inputs to take (default: all)"
+    )
+    p.add_argument(
+        "--tolerance",
+        metavar="X",
+        type=float,
+        default=1e-4,
+        help="how far an output may be off, relative to its largest value (default 1e-4)",
+    )
+    p.add_argument("--seed", type=seed, default=0, help="seed of random inputs (default 0)")
+    add_model_options(p)
+    return p
+
+
+def main(argv: list[str]) -> int:
+    """Search; 1 when an optimization is to blame."""
+    p = parser()
+    args = p.parse_args(argv)
+    options = p.record(BlamePassOptions, vars(args), **model_options(args.input_shape, args.constant))
+    blamed = blame_pass(args.model, options, warn=lambda text: print(f"warning: {text}", file=sys.stderr))
+    for found in blamed:
+        print("\n".join(_lines(found)))
+    if not blamed:
+        print("the outputs agree with and without optimizations")
+    return EXIT_FAIL if blamed else EXIT_PASS
+
+
+def _lines(found: BlamedPass) -> list[str]:
+    names = " and ".join(found.names) or "what it does cannot be told apart"
+    level = f" at {found.level}" if found.level else ""
+    d = found.distance
+    worst = "another number of elements"
+    if d is not None:
+        off = f"{d.count} of {d.size} values exceed the tolerance"
+        worst = f"{d.found:.9g} against {d.expected:.9g} at {list(d.index)}, {off}"
+    lines = [f"to blame: {found.of}{level}: {names} ({found.runs} runs)"]
+    lines.append(f"  output {clean(found.output, 100)!r}: {worst}")
+    commands = (("shown by", found.command), ("gone with", found.without))
+    return [*lines, *(f"  {what}: {clean(text, 500)}" for what, text in commands if text)]

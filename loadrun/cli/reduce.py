@@ -1,0 +1,108 @@
+"""`loadrun reduce FILE -o SMALL`: the smallest part of a model that still fails for the same reason."""
+
+from __future__ import annotations
+
+import sys
+
+from ..base.files import check_targets
+from ..base.text import clean
+from ..compare.codes import EXIT_PASS
+from ..verify.reduce import ReduceOptions, reduce_file
+from .groups import Parser, seed, target, whole
+from .inputs import add_dump_option, add_input_options
+from .models import add_model_options, model_options
+
+__all__ = ["add_failure_options", "main"]
+
+
+def parser() -> Parser:
+    """Build the parser of `loadrun reduce`."""
+    p = Parser(
+        prog="loadrun reduce",
+        description="Cut a failing model down to the fewest operators that still fail for the same reason, with inner "
+        "values frozen from the good run, and write them as a testcase of their own.",
+        epilog="Exit codes: 0 the file is written, also after an interrupt, which keeps the best so far; 2 the model "
+        "does not fail, a bad file or bad usage.",
+    )
+    p.add_argument("model", metavar="MODEL", help="the model that fails")
+    p.add_argument(
+        "-o", "--output", metavar="FILE", type=target, required=True, help="the file to write, .mge or .onnx"
+    )
+    add_failure_options(p)
+    p.add_argument(
+        "--runs", metavar="N", type=whole, default=60, help="candidates to try at most (default 60)"
+    )
+    return p
+
+
+def add_failure_options(p: Parser) -> None:
+    """Add what says what failing means."""
+    how = p.add_mutually_exclusive_group(required=True)
+    how.add_argument(
+        "--fails",
+        metavar="CMD",
+        help="a command that gets a candidate's path, in place of {} or at its end, and ends with another exit code "
+        "than 0 where it fails",
+    )
+    how.add_argument(
+        "--against",
+        metavar="OTHER",
+        help="what the model is held against: another model, the name of an engine, or float64",
+    )
+    p.add_argument(
+        "--message",
+        metavar="REGEX",
+        help="what the output of CMD must match, so that another failure does not count",
+    )
+    p.add_argument(
+        "--maxerr",
+        metavar="X",
+        type=float,
+        default=1e-4,
+        help="tolerance of the candidates' checks (default 1e-4)",
+    )
+    p.add_argument(
+        "--timeout",
+        metavar="S",
+        type=float,
+        default=60.0,
+        help="seconds that a run of CMD may take (default 60)",
+    )
+    add_dump_option(p)
+    add_input_options(p, "--input")
+    p.add_argument(
+        "--testcase",
+        metavar="N",
+        type=whole,
+        help="which testcase's inputs to take (default: the first that fails)",
+    )
+    p.add_argument(
+        "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
+    )
+    add_model_options(p)
+
+
+def main(argv: list[str]) -> int:
+    """Reduce; 0 when something smaller, or the model itself, is written."""
+    p = parser()
+    args = p.parse_args(argv)
+    options = p.record(ReduceOptions, vars(args), **model_options(args.input_shape, args.constant))
+    check_targets({"--output": args.output}, [args.model])
+    found = reduce_file(args.model, args.output, options, done=_progress, warn=_warn)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    operators = f"{found.operators} of {found.total} operators"
+    stopped = ", stopped early" if found.is_interrupted else ""
+    print(
+        f"{clean(args.output, 200)}: {operators} after {found.runs} runs{stopped}: {clean(found.reason, 300)}"
+    )
+    return EXIT_PASS
+
+
+def _progress(runs: int, left: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[Krun {runs}, {left} operators left", end="", file=sys.stderr, flush=True)
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)

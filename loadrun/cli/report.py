@@ -1,0 +1,39 @@
+"""`loadrun report a.jsonl b.jsonl ...`: the reports of several runs side by side."""
+
+from __future__ import annotations
+
+from ..base.files import check_targets, text_file
+from ..report.history import history_html, history_table, report_history
+from .groups import Parser, target
+
+__all__ = ["main", "parser"]
+
+
+def parser() -> Parser:
+    """Add the options of `loadrun report`."""
+    p = Parser(
+        prog="loadrun report",
+        description="Put the reports of several runs side by side, in the order in which the runs began: how many "
+        "files passed, and which files changed.",
+        epilog="Exit codes: 0 the reports were read, 2 one is none, or bad usage.",
+    )
+    p.add_argument("reports", nargs="+", metavar="REPORT", help="reports of --json or --json-lines")
+    p.add_argument(
+        "--html",
+        metavar="FILE",
+        type=target,
+        help="write one page with errors and times of every file over the runs",
+    )
+    return p
+
+
+def main(argv: list[str]) -> int:
+    """Read the reports and print their history."""
+    args = parser().parse_args(argv)
+    check_targets({"--html": args.html}, args.reports)
+    found = report_history(args.reports)
+    print(history_table(found))
+    if args.html is not None:
+        with text_file(args.html, "utf-8") as file:
+            file.write(history_html(found))
+    return 0

@@ -1,0 +1,223 @@
+"""Writing graphs in dtypes that no .mge file holds: narrowed, where that changes no result.
+
+Both forms of a graph are computed on every testcase that is written. Where a value comes out otherwise, writing is
+refused, unless narrowing is asked for; the record says that then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+
+from ..base.errors import EngineError, InputError, UsageError
+from ..base.registry import resolve
+from ..compare import assert_equal_error
+from ..graph import Graph, Var
+from ..graph.dtypes import Array, DType, dtype_of
+from ..ops.catalog import types
+from ..ops.control import find_branches
+from ..ops.op import Trait
+from ..passes.checks import error_operators
+from ..passes.cleanup.loadable import make_loadable
+from ..passes.cleanup.stable import stabilize
+from ..passes.narrowing import narrow_array, narrow_dtype, narrowed, wide_dtypes
+from ..testcase import EXPECT, Bundle, Testcase
+
+__all__ = ["Narrowing"]
+
+_TOLERANCE = 1e-4
+"""How far floats may come out otherwise, by MegEngine's measure."""
+_CONSTANTS = types(Trait.CONSTANT)
+
+
+@dataclass
+class Narrowing:
+    """A graph of ONNX's or PyTorch's dtypes, and the graph that a file gets in its place.
+
+    Attributes:
+        graph: the graph.
+        asked: whether values may come out otherwise.
+        written: what is written.
+    """
+
+    graph: Graph
+    asked: bool
+    dtypes: list[str]
+    written: Graph
+    _made: Graph
+    _known: dict[int, Var]
+    _engines: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, graph: Graph, asked: bool = False) -> Narrowing | None:
+        """Narrow a graph; None where it is MegEngine's already.
+
+        Raises:
+            UsageError: a constant does not fit, and narrowing is not asked for.
+        """
+        if not graph.exact:
+            return None
+        dtypes = wide_dtypes(graph)
+        made, known = narrowed(graph)
+        written = _named(make_loadable(stabilize(made)), graph)
+        found = cls(graph, asked, dtypes, written, made, known)
+        if not asked:
+            found._check_constants()
+        return found
+
+    @property
+    def record(self) -> dict[str, object]:
+        """Describe it for the record behind the testcases."""
+        if not self.dtypes:
+            return {}
+        pairs = {DType(n).spelling: narrow_dtype(DType(n)).spelling for n in self.dtypes}
+        return {"narrowed": {"dtypes": pairs, "asked": self.asked}}
+
+    def cases(self, cases: Iterable[Testcase]) -> Iterator[Testcase]:
+        """Give testcases in the dtypes of the file.
+
+        Raises:
+            UsageError: one comes out otherwise, and narrowing is not asked for.
+        """
+        for i, case in enumerate(cases):
+            if not self.asked and self.dtypes:
+                self._check(i, case)
+            dtypes = {n: case.dtypes.get(n) or dtype_of(a) for n, a in case.arrays.items()}
+            arrays = {n: narrow_array(a, dtypes[n]) for n, a in case.arrays.items()}
+            if self.asked and "engine" in case.provenance:
+                arrays |= self._truth(case, arrays)
+            kinds = {n: narrow_dtype(d) for n, d in dtypes.items()}
+            yield Testcase(arrays, kinds, case.provenance, case.intermediates)
+
+    def _truth(self, case: Testcase, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Give the values that a captured testcase expects as the narrowed graph computes them."""
+        outputs = Bundle(self._made).outputs
+        given = case.provenance.get("given", ())
+        names = [n for n in outputs if n + EXPECT in arrays and not (isinstance(given, list) and n in given)]
+        if not names:
+            return {}
+        engine = resolve("loadrun.engines.reference:ReferenceEngine")(
+            self._made, [outputs[n] for n in names], seed=0
+        )
+        found = engine.run({n: arrays[n] for n in engine.inputs})
+        return {n + EXPECT: v for n, v in zip(names, found, strict=True)}
+
+    def sized(self, cases: Sequence[Testcase]) -> Sequence[Testcase]:
+        """Give testcases whose number is known in the dtypes of the file, each when it is asked for; see `cases`."""
+        return _Cases(self, cases)
+
+    def _check_constants(self) -> None:
+        for opr in self.graph.oprs:
+            if opr.type not in _CONSTANTS:
+                continue
+            for var, tensor in zip(opr.outputs, opr.tensors, strict=False):
+                if tensor.dtype.is_wide and tensor.data is not None:
+                    value = tensor.value()
+                    self._compare(var, value, narrow_array(value, tensor.dtype), "")
+
+    def _check(self, number: int, case: Testcase) -> None:
+        """Compute a testcase both ways."""
+        where = f"testcase {number}: "
+        inputs = {v.name or "": v for v in self.graph.inputs}
+        small = {}
+        for name, var in inputs.items():
+            if name in case.arrays:
+                value, dtype = case.arrays[name], var.owner.tensors[0].dtype
+                small[name] = narrow_array(value, dtype)
+                if dtype.is_wide:
+                    self._compare(var, value, small[name], where)
+        targets = self._targets()
+        if not targets:
+            return
+        if not self._engines:
+            engine = resolve("loadrun.engines.reference:ReferenceEngine")
+            new = [self._known[v.id] for v in targets]
+            self._engines = [engine(self.graph, targets, seed=0), engine(self._made, new, seed=0)]
+        wide, narrow = self._engines
+        try:
+            before = wide.run({n: a for n, a in case.arrays.items() if n in wide.inputs})
+        except (EngineError, InputError):
+            # What fails as it is says nothing about narrowing.
+            return
+        after = narrow.run({n: a for n, a in small.items() if n in narrow.inputs})
+        for var, a, b in zip(targets, before, after, strict=True):
+            self._compare(var, a, b, where)
+
+    def _targets(self) -> list[Var]:
+        """List the variables to compare: all that are narrowed, and outputs where floats are among them."""
+        oprs = self.graph.needed()
+        left = error_operators(oprs) | set(find_branches(oprs).guard)
+        found = [
+            v
+            for o in oprs
+            if not o.tensors and o.id not in left
+            for v in o.outputs
+            if v.dtype is not None and v.dtype.is_wide and v.id in self._known
+        ]
+        if "Float64" in self.dtypes:
+            known = {id(v) for v in found}
+            ends = Bundle(self.graph).outputs.values()
+            found += [
+                v for v in ends if id(v) not in known and not v.owner.tensors and v.owner.id not in left
+            ]
+        return found
+
+    def _compare(self, var: Var, wide: Array, narrow: Array, where: str) -> None:
+        assert var.dtype is not None
+        same = wide == narrow if wide.shape == narrow.shape else np.zeros(1, np.bool_)
+        if wide.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                same |= (wide != wide) & (narrow != narrow)
+                a, b = (np.where(same, 0, v.astype(np.float64)) for v in (wide, narrow))
+                if wide.shape == narrow.shape and assert_equal_error(a, b) <= _TOLERANCE:
+                    return
+        if same.all() and wide.shape == narrow.shape:
+            return
+        at = int(np.flatnonzero(~same.reshape(-1))[0]) if wide.shape == narrow.shape else 0
+        if wide.dtype.kind == "f" and wide.shape == narrow.shape:
+            at = int(np.argmax(np.abs(a - b) / np.maximum(1, np.minimum(np.abs(a), np.abs(b)))))
+        values = (str(v.reshape(-1)[at]) if v.size else "empty" for v in (wide, narrow))
+        before, after = values
+        raise UsageError(
+            f"{where}{var.label!r} holds {before} in {var.dtype.spelling} and {after} in "
+            f"{narrow_dtype(var.dtype).spelling}, the dtype that a .mge file has for it; write an .onnx file, or give "
+            "--narrow (narrow=True) to write what MegEngine can hold"
+        )
+
+
+class _Cases(Sequence[Testcase]):
+    """Testcases that are narrowed one by one."""
+
+    def __init__(self, narrowing: Narrowing, cases: Sequence[Testcase]) -> None:
+        self._narrowing, self._cases = narrowing, cases
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    @overload
+    def __getitem__(self, at: int) -> Testcase: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Testcase]: ...
+
+    def __getitem__(self, at: int | slice) -> Testcase | list[Testcase]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        return next(self._narrowing.cases([self._cases[at]]))
+
+    def __iter__(self) -> Iterator[Testcase]:
+        return self._narrowing.cases(self._cases)
+
+
+def _named(made: Graph, graph: Graph) -> Graph:
+    """Give outputs the names that they had."""
+    for i, (old, new) in enumerate(zip(graph.outputs, made.outputs, strict=True)):
+        if not old.name or new.name == old.name or old.owner.type == "AssertEqual":
+            continue
+        if new.owner.type == "Host2DeviceCopy" or any(new is o for o in made.outputs[:i]):
+            (made.outputs[i],) = made.add("Identity", inputs=[new])
+        made.outputs[i].name = old.name
+    return made

@@ -1,0 +1,50 @@
+"""Operators on float64 arrays, each by its textbook formula: what the float64 engine computes with.
+
+A formula takes the operator's call and its input arrays and gives one array per output, or None where it has none for
+the operator's parameters. The float64 engine judges the reference engine, so formulas share no kernel with it: they are
+plain sums over taps, rows or neighbours, slow and independent of the kernels. Both use the same dtype and shape
+rules and the same code for layouts.
+"""
+
+from __future__ import annotations
+
+from ..catalog import CATALOG, types
+from ..elemwise.formulas import Formula
+from ..op import Trait
+from . import (
+    attention,
+    basic,
+    convolution,
+    gradients,
+    gradients_images,
+    gradients_sequences,
+    gradients_windows,
+    images,
+    local,
+    norm,
+    pooling,
+    recurrent,
+)
+
+__all__ = ["FORMULAS", "MOVING"]
+
+
+_MODULES = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (
+        *(attention, basic, convolution, gradients, gradients_images, gradients_sequences),
+        *(gradients_windows, images, local, norm, pooling, recurrent),
+    )
+}
+
+
+def _formula(path: str) -> Formula:
+    module, _, name = path.partition(".")
+    found: Formula = getattr(_MODULES[module], name)
+    return found
+
+
+FORMULAS: dict[str, Formula] = {op.name: _formula(op.wide) for op in CATALOG.values() if op.wide}
+"""Formulas by operator type."""
+MOVING = types(Trait.MOVES)
+"""Operators that only move numbers, whose kernels take any dtype."""

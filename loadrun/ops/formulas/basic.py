@@ -1,0 +1,93 @@
+"""Elementwise operators, reductions and linear algebra."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ...graph import params as P
+from ...graph.dtypes import Array
+from ...graph.params import ReduceDataType, ReduceMode
+from ..elemwise.formulas import Formula
+from ..elemwise.table import ROWS
+from ..registry import Call
+
+__all__ = ["cross", "cumsum", "dot", "elemwise", "inverse", "linspace", "matmul", "power", "reduce"]
+
+
+def elemwise(c: Call, *inputs: Array) -> Array | None:
+    """Compute the mode's formula; integers among the inputs are promoted."""
+    formula = ROWS[c.get(P.Elemwise).mode].wide
+    return None if formula is None else np.asarray(formula(*inputs), np.float64)
+
+
+def power(c: Call, x: Array) -> Array:
+    """Raise to PowC's exponent, as the file stores it."""
+    return np.power(x, np.float64(np.float32(c.get(P.PowC).exp)))
+
+
+def linspace(c: Call, start: Array, stop: Array, num: Array) -> Array:
+    """Space numbers evenly from start to stop, which belongs to them with `endpoint`."""
+    shape = tuple(int(n) for n in num.reshape(-1))
+    return np.linspace(start[0], stop[0], prod(shape), endpoint=c.get(P.Linspace).endpoint).reshape(shape)
+
+
+_REDUCE: dict[ReduceMode, Formula] = {
+    ReduceMode.SUM: np.sum,
+    ReduceMode.MEAN: np.mean,
+    ReduceMode.MAX: np.max,
+    ReduceMode.MIN: np.min,
+    ReduceMode.PRODUCT: np.prod,
+    ReduceMode.SUM_SQR: lambda x, **how: np.sum(x * x, **how),
+}
+
+
+def reduce(c: Call, x: Array, target: Array | None = None) -> Array | None:
+    """Reduce over an axis, or to a shape over all axes that have another size there."""
+    p = c.get(P.Reduce)
+    if p.data_type not in (ReduceDataType.DEFAULT, ReduceDataType.FLOAT_O32xC32) or not x.size:
+        return None
+    if target is None:
+        return np.asarray(_REDUCE[p.mode](x, axis=p.axis, keepdims=True))
+    shape = tuple(int(n) for n in target.reshape(-1))
+    aligned = (1,) * (x.ndim - len(shape)) + shape
+    axes = tuple(i for i, (n, m) in enumerate(zip(x.shape, aligned, strict=True)) if n != m)
+    return np.asarray(_REDUCE[p.mode](x, axis=axes, keepdims=True)).reshape(shape)
+
+
+def cumsum(c: Call, x: Array) -> Array:
+    """Add up along an axis, from either end, with or without the element itself."""
+    p = c.get(P.Cumsum)
+    rows = np.flip(x, p.axis) if p.reverse else x
+    total = np.moveaxis(np.cumsum(rows, p.axis), p.axis, 0)
+    if p.exclusive:
+        total = np.concatenate((np.zeros_like(total[:1]), total[:-1]))
+    total = np.moveaxis(total, 0, p.axis)
+    return np.flip(total, p.axis) if p.reverse else total
+
+
+def matmul(c: Call, a: Array, b: Array) -> Array | None:
+    """Multiply plain matrices, or stacks of them, each transposed on demand."""
+    p = c.get(P.MatrixMul)
+    if p.format != P.MatrixMulFormat.DEFAULT:
+        return None
+    a = a.swapaxes(-1, -2) if p.transposeA else a
+    b = b.swapaxes(-1, -2) if p.transposeB else b
+    return np.matmul(a, b)
+
+
+def dot(c: Call, a: Array, b: Array) -> Array:
+    """Multiply two vectors, of which one may have a single element."""
+    return np.sum(a * b, keepdims=True)
+
+
+def inverse(c: Call, x: Array) -> Array:
+    """Solve ``x @ y = 1`` for every matrix of a stack."""
+    return np.linalg.solve(x, np.broadcast_to(np.eye(x.shape[-1]), x.shape))
+
+
+def cross(c: Call, a: Array, b: Array) -> Array:
+    """Multiply vectors of three elements."""
+    p = c.get(P.Cross)
+    return np.cross(a, b, p.axisa, p.axisb, p.axisc)

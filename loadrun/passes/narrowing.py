@@ -1,0 +1,166 @@
+"""Narrowing: the form of a graph that a .mge file can hold, in MegEngine's dtypes and with its operators alone.
+
+Float64 becomes Float32; Int64, Uint32 and Uint64 become Int32. Constants that do not fit become the nearest number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..graph import Graph, Opr, StoredTensor, Var
+from ..graph.dtypes import Array, DType, encode, plain
+from ..graph.params import Elemwise, ElemwiseMode, MatrixMul
+from ..ops.catalog import TypeParam, select
+from ..ops.infer import infer_dtypes
+from .copies import subgraph
+
+__all__ = ["narrow_array", "narrow_dtype", "narrowed", "wide_dtypes"]
+
+_NARROW = {
+    "Float64": plain("Float32"),
+    **dict.fromkeys(("Int64", "Uint32", "Uint64"), plain("Int32")),
+}
+_INT, _BYTE = plain("Int32"), plain("Int8")
+_PRODUCTS = select(lambda op: MatrixMul in op.params)
+
+
+def narrow_dtype(dtype: DType) -> DType:
+    """Return the dtype that stands for one in a .mge file.
+
+    >>> str(narrow_dtype(DType("Uint64"))), str(narrow_dtype(DType("Float16")))
+    ('Int32', 'Float16')
+    """
+    return _NARROW.get(dtype.name, dtype)
+
+
+def narrow_array(array: Array, dtype: DType) -> Array:
+    """Return a value of a dtype as a .mge file holds it; integers out of range become the nearest one.
+
+    >>> narrow_array(np.array([2**40, -1]), DType("Int64")).tolist()
+    [2147483647, -1]
+    """
+    want = narrow_dtype(dtype).np
+    if array.dtype == want:
+        return array
+    with np.errstate(all="ignore"):
+        if want.kind == "f":
+            return array.astype(want)
+        limits = np.iinfo(want)
+        low = limits.min if array.dtype.kind == "i" else 0
+        return np.clip(array, low, limits.max).astype(want)
+
+
+def wide_dtypes(graph: Graph) -> list[str]:
+    """Return the names of the dtypes in a graph that no .mge file holds, sorted."""
+    infer_dtypes(graph.oprs)
+    found = {v.dtype.name for v in graph.vars() if v.dtype is not None and v.dtype.is_wide}
+    return sorted(found)
+
+
+def narrowed(graph: Graph) -> tuple[Graph, dict[int, Var]]:
+    """Return a graph in dtypes that a .mge file holds, and its variables by the ids that they had.
+
+    >>> from loadrun.graph.params import Host2DeviceCopy
+    >>> g = Graph(exact=True)
+    >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
+    ...              tensors=[StoredTensor(DType("Int64"), (2,), "x")])
+    >>> g.outputs = g.add("TypeCvtV2", TypeParam(dtype=DType("Float64")), inputs=[x])
+    >>> [str(v.dtype) for v in narrowed(g)[0].vars()]
+    ['Int32', 'Float32']
+    """
+    infer_dtypes(graph.oprs)
+    ends = {id(v) for v in graph.outputs}
+
+    def convert(made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+        if opr.type != "TypeCvtV2":
+            return None
+        source, target = (
+            narrow_dtype(v.dtype) for v in (opr.inputs[0], opr.outputs[0]) if v.dtype is not None
+        )
+        if (
+            source != target
+            or not (opr.outputs[0].dtype or source).is_wide | (opr.inputs[0].dtype or source).is_wide
+        ):
+            return None
+        if id(opr.outputs[0]) not in ends:
+            return inputs[0]
+        return made.add("Identity", inputs=inputs, names=[opr.outputs[0].name])[0]
+
+    made, known = subgraph(graph, graph.outputs, everything=True, convert=convert)
+    made.exact = False
+    for opr in made.oprs:
+        opr.exact = False
+        opr.params = tuple(
+            TypeParam(dtype=narrow_dtype(p.dtype)) if isinstance(p, TypeParam) else p for p in opr.params
+        )
+        opr.output_dtype = None if opr.output_dtype is None else narrow_dtype(opr.output_dtype)
+        opr.tensors = [_tensor(t) for t in opr.tensors]
+    return _without_products(made, known)
+
+
+def _tensor(tensor: StoredTensor) -> StoredTensor:
+    if not tensor.dtype.is_wide:
+        return tensor
+    made, want = tensor.copied(), narrow_dtype(tensor.dtype)
+    if tensor.data is not None:
+        made.data = encode(narrow_array(tensor.value(), tensor.dtype), want)
+    made.dtype = want
+    return made
+
+
+def _without_products(graph: Graph, known: dict[int, Var]) -> tuple[Graph, dict[int, Var]]:
+    """Write products of matrices of integers, of which MegEngine has those of bytes, as sums of such products."""
+    kinds: dict[int, DType] = {}
+    if not any(o.type in _PRODUCTS for o in graph.oprs):
+        infer_dtypes(graph.oprs)
+        return graph, known
+    for opr in graph.oprs:
+        # Their dtype rules refuse int32, and all behind them would have no dtype.
+        if opr.type in _PRODUCTS and opr.inputs[0].dtype == opr.inputs[1].dtype == _INT:
+            opr.outputs[0].dtype = _INT
+            kinds[opr.id] = _INT
+        else:
+            infer_dtypes([opr])
+    if not kinds:
+        return graph, known
+
+    def convert(made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+        return _product(made, opr, inputs) if opr.id in kinds else None
+
+    again, moved = subgraph(graph, graph.outputs, everything=True, convert=convert)
+    infer_dtypes(again.oprs)
+    return again, {i: moved[v.id] for i, v in known.items()}
+
+
+def _product(graph: Graph, opr: Opr, inputs: list[Var]) -> Var:
+    """Add the product of two int32 matrices, which wraps, as products of their bytes."""
+
+    def elem(mode: ElemwiseMode, *xs: Var) -> Var:
+        return graph.add("Elemwise", Elemwise(mode=mode), inputs=xs)[0]
+
+    def number(value: int) -> Var:
+        held = StoredTensor(_INT, (1,), None, encode(np.array([value], np.int32), _INT))
+        return graph.add("ImmutableTensor", tensors=[held])[0]
+
+    def cast(x: Var, dtype: DType) -> Var:
+        return graph.add("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])[0]
+
+    def digits(x: Var) -> list[Var]:
+        found = []
+        for i in range(4):
+            found.append(cast(x, _BYTE))
+            if i < 3:
+                x = elem(ElemwiseMode.SHR, elem(ElemwiseMode.SUB, x, cast(found[-1], _INT)), number(8))
+        return found
+
+    total: Var | None = None
+    for i, a in enumerate(digits(inputs[0])):
+        for j, b in enumerate(digits(inputs[1])):
+            if i + j > 3:
+                continue
+            (part,) = graph.add(opr.type, opr.get(MatrixMul), inputs=[a, b], output_dtype=_INT)
+            part = elem(ElemwiseMode.SHL, part, number(8 * (i + j))) if i + j else part
+            total = part if total is None else elem(ElemwiseMode.ADD, total, part)
+    assert total is not None
+    total.name = opr.outputs[0].name
+    return total

@@ -1,0 +1,86 @@
+"""What changed between two benchmarks: what is slower or faster beyond what chance and the clock do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..verify.bench.baseline import BASELINE, subject_key
+from ..verify.bench.comparing import ratio
+from ..verify.bench.timing import Timing
+
+__all__ = ["benchmark_changes", "common_subjects"]
+
+
+def benchmark_changes(
+    old: object, new: object, slower: float
+) -> Iterator[tuple[str, str, str, str, str, str]]:
+    """Compare two reports that `loadrun bench --json` wrote.
+
+    A model is slower or faster when the ratio of the medians exceeds `slower`, its 95 % interval leaves no doubt, and
+    the medians differ by more than the samples of either spread (median absolute deviation).
+
+    Args:
+        old, new: the parsed reports.
+        slower: how many times longer a pass must take.
+
+    Yields:
+        kind, file, an empty text, engine with threads, batch and streams, before and now.
+
+    Raises:
+        FormatError: one is no such report.
+
+    >>> def report(seconds):
+    ...     key = {"file": "m.mge", "engine": "reference", "threads": None, "batch": None}
+    ...     return {"benchmark": 1, "subjects": [{**key, "wall_seconds": seconds}]}
+    >>> list(benchmark_changes(report([1.0, 1.1, 0.9] * 9), report([2.0, 2.1, 1.9] * 9), 1.1))
+    [('slowdown', 'm.mge', '', 'reference', '1000.000 ms', '2000.000 ms')]
+    >>> list(benchmark_changes(report([1.0, 1.9, 0.5] * 9), report([1.2, 1.9, 0.5] * 9), 1.1))
+    []
+    """
+    before, now = _subjects(old, "the old report"), _subjects(new, "the new report")
+    was_on, is_on = (_processor(x) for x in (old, new))
+    if was_on != is_on:
+        yield "other processor", "", "", "", str(was_on), str(is_on)
+    for key, was in before.items():
+        where = key[0], "", _label(key)
+        if key not in now:
+            yield "missing", *where, _ms(was), "-"
+            continue
+        found = now[key]
+        bad = found.get("verdict") in ("fail", "error") and was.get("verdict") not in ("fail", "error")
+        if bad:
+            yield "newly failing", *where, str(was.get("verdict", "-")), str(found["verdict"])
+        a, b = Timing(tuple(was["wall_seconds"])), Timing(tuple(found["wall_seconds"]))
+        speed = ratio(a.samples, b.samples)
+        told = speed.told and abs(a.median - b.median) > max(a.deviation, b.deviation)
+        if told and b.median > slower * a.median:
+            yield "slowdown", *where, _ms(was), _ms(found)
+        elif told and a.median > slower * b.median:
+            yield "speedup", *where, _ms(was), _ms(found)
+    for key in now.keys() - before.keys():
+        yield "new", key[0], "", _label(key), "-", _ms(now[key])
+
+
+def common_subjects(old: object, new: object) -> int:
+    """Return how many subjects both reports measured."""
+    return len(_subjects(old, "the old report").keys() & _subjects(new, "the new report").keys())
+
+
+def _subjects(report: object, name: str) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+    return {subject_key(s): s for s in BASELINE(report, name)["subjects"]}
+
+
+def _processor(report: object) -> object:
+    found: Mapping[str, Any] = BASELINE(report, "a report").get("environment", {})
+    return found.get("processor")
+
+
+def _label(key: tuple[Any, ...]) -> str:
+    _, engine, threads, batch, streams = key
+    parts = [engine, *([f"{threads} threads"] if threads else []), *([f"batch {batch}"] if batch else [])]
+    return ", ".join([*parts, *([f"{streams} streams"] if streams > 1 else [])])
+
+
+def _ms(subject: Mapping[str, Any]) -> str:
+    return f"{Timing(tuple(subject['wall_seconds'])).median * 1e3:.3f} ms"

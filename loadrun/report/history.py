@@ -1,0 +1,199 @@
+"""Reports of several runs side by side: pass rates, and verdict, error and time of each file from run to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from ..base import schema
+from ..base.errors import FormatError
+from ..base.text import clean
+from .page import FOOT, HEAD
+from .plots import history_line
+from .reading import load_report
+from .text import table
+
+__all__ = ["FileRun", "History", "PastRun", "history_html", "history_table", "report_history"]
+
+_ERROR = schema.either(schema.number(finite=False))
+_OUTPUT = schema.record({"verdict": schema.text}, {"max_error": _ERROR, "maxerr": _ERROR})
+_CASE = schema.record(
+    {"verdict": schema.text, "seconds": schema.number(0.0), "outputs": schema.items(_OUTPUT)}
+)
+_FILE = schema.record(
+    {"file": schema.text, "testcases": schema.items(_CASE)},
+    {"verdict": schema.text, "load_seconds": schema.number(0.0)},
+)
+_REPORT = schema.record(
+    {"files": schema.items(_FILE)},
+    {"started": schema.text, "loadrun": schema.text, "host": schema.text},
+)
+_SHORT = {
+    "pass": "pass",
+    "not compared": "none",
+    "fail": "FAIL",
+    "error": "ERROR",
+    "timeout": "LATE",
+    "crash": "DIED",
+}
+
+
+@dataclass(frozen=True)
+class FileRun:
+    """A file in one run.
+
+    Attributes:
+        verdict: its verdict; "cut" where the run did not come to its end.
+        error: the largest error, as a part of its tolerance; None where nothing was compared.
+        seconds: how long its testcases took, with loading.
+    """
+
+    verdict: str
+    error: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """One report.
+
+    Attributes:
+        path: its file.
+        started: when the run began, where the report says so.
+        version: of loadrun.
+        files: by name.
+    """
+
+    path: str
+    started: str
+    version: str
+    files: Mapping[str, FileRun] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> int:
+        """How many files passed."""
+        return sum(f.verdict == "pass" for f in self.files.values())
+
+    @property
+    def seconds(self) -> float:
+        """How long all files took."""
+        return sum(f.seconds for f in self.files.values())
+
+
+@dataclass(frozen=True)
+class History:
+    """Runs in the order in which they began; those whose reports do not tell stay where they were named.
+
+    Attributes:
+        runs: the reports.
+    """
+
+    runs: tuple[PastRun, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """All files, in the order of their names."""
+        return sorted({name for run in self.runs for name in run.files})
+
+    def of(self, name: str) -> list[FileRun | None]:
+        """Return a file run by run, None where the run did not have it."""
+        return [run.files.get(name) for run in self.runs]
+
+
+def report_history(reports: Sequence[str | os.PathLike[str]]) -> History:
+    """Read the reports of several runs, JSON or JSON lines.
+
+    Raises:
+        FormatError: one is no report of `loadrun --json`.
+        OSError: one cannot be read.
+
+    >>> import os, tempfile, loadrun
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = os.path.join(folder, "r.jsonl")
+    ...     _ = loadrun.replay_files(["fixtures/nets/mlp.mge"], loadrun.RunOptions(json_lines=report))
+    ...     found = report_history([report, report])
+    >>> [(run.passed, len(run.files)) for run in found.runs], found.of("fixtures/nets/mlp.mge")[0].verdict
+    ([(1, 1), (1, 1)], 'pass')
+    """
+    runs = [_run(os.fspath(path)) for path in reports]
+    dated = all(run.started for run in runs)
+    return History(tuple(sorted(runs, key=lambda run: run.started) if dated else runs))
+
+
+def _run(path: str) -> PastRun:
+    try:
+        report = _REPORT(load_report(path), "the report")
+    except FormatError as e:
+        raise FormatError(f"this is not a report of `loadrun --json`: {e.message}", path=path) from None
+    files = {f["file"]: _file(f) for f in report["files"]}
+    return PastRun(path, report.get("started", ""), report.get("loadrun", ""), files)
+
+
+def _file(entry: Mapping[str, Any]) -> FileRun:
+    shares = [
+        float(o["max_error"]) / float(o["maxerr"])
+        for case in entry["testcases"]
+        for o in case["outputs"]
+        if o.get("max_error") is not None and o.get("maxerr")
+    ]
+    # NaN is the largest.
+    worst = max(shares, key=lambda x: (x != x, x), default=None)
+    seconds = entry.get("load_seconds", 0.0) + sum(case["seconds"] for case in entry["testcases"])
+    return FileRun(entry.get("verdict", "cut"), worst, seconds)
+
+
+def history_table(history: History) -> str:
+    """Return the runs as a table, and the files whose verdict is not the same in all of them, or never pass."""
+    rows = [
+        (i + 1, clean(run.started or run.path, 40), clean(run.version, 20), len(run.files), *_rate(run))
+        for i, run in enumerate(history.runs)
+    ]
+    text = table(rows, ("run", "started", "loadrun", "files", "passed", "rate", "s"), (0, 3, 4, 5, 6))
+    odd = [n for n in history.names if {f.verdict if f else "" for f in history.of(n)} != {"pass"}]
+    if odd:
+        shown = [
+            (clean(n, 80), *(_SHORT.get(f.verdict, f.verdict) if f else "-" for f in history.of(n)))
+            for n in odd
+        ]
+        text += "\n\n" + table(shown, ("file", *(str(i + 1) for i in range(len(history.runs)))))
+    steady = len(history.names) - len(odd)
+    return f"{text}\n\n{steady} of {len(history.names)} files passed in all runs"
+
+
+def _rate(run: PastRun) -> tuple[int, str, str]:
+    rate = f"{100 * run.passed / len(run.files):.1f} %" if run.files else "-"
+    return run.passed, rate, f"{run.seconds:.2f}"
+
+
+def history_html(history: History) -> str:
+    """Return one page: pass rates, and for each file its verdicts, errors and times as lines over the runs."""
+    out = [HEAD, "<h2>Runs</h2><div class=wide><table><thead><tr>"]
+    heads = ("run", "started", "report", "loadrun", "files", "passed", "rate", "s")
+    out.append("".join(f"<th>{h}</th>" for h in heads) + "</tr></thead><tbody>\n")
+    for i, run in enumerate(history.runs):
+        cells = (i + 1, run.started, run.path, run.version, len(run.files), *_rate(run))
+        out.append(f"<tr>{''.join(f'<td>{escape(clean(str(c), 200))}</td>' for c in cells)}</tr>\n")
+    rates = [run.passed / len(run.files) if run.files else None for run in history.runs]
+    out.append(
+        f"</tbody></table></div>{history_line(rates, 'part of the files that passed')}\n<h2>Files</h2>\n"
+    )
+    out.append("<div class=wide><table class=overview><thead><tr><th>last</th><th>file</th><th>verdicts</th>")
+    out.append("<th>largest error, of its tolerance</th><th>s</th></tr></thead><tbody>\n")
+    out += [_file_row(name, history.of(name)) for name in history.names]
+    return "".join([*out, "</tbody></table></div>\n", FOOT])
+
+
+def _file_row(name: str, runs: Sequence[FileRun | None]) -> str:
+    last = next((f for f in reversed(runs) if f is not None), FileRun("-", None, 0.0))
+    words = " ".join(_SHORT.get(f.verdict, f.verdict) if f else "-" for f in runs)
+    error = history_line([f.error if f else None for f in runs])
+    seconds = history_line([f.seconds if f else None for f in runs])
+    kind = escape(last.verdict.replace(" ", "-"))
+    return (
+        f'<tr class="{kind}"><td>{escape(clean(last.verdict, 20))}</td><td>{escape(clean(name, 300))}</td>'
+        f"<td>{escape(words)}</td>"
+        f'<td data-value="{last.error or 0:g}">{error}</td><td data-value="{last.seconds:g}">{seconds}</td></tr>\n'
+    )

@@ -1,0 +1,133 @@
+"""Nodes of an exported program that are left out of the graph and stand beside it in an ONNX model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ..tensors import Tensor
+from ..tensors.session import exact_arithmetic
+from .exporting import quiet
+from .values import ndarray
+
+__all__ = [
+    "Selection",
+    "given_results",
+    "graph_values",
+    "named_tensors",
+    "node_values",
+    "result_names",
+    "results_of",
+    "weights_of",
+]
+
+
+_CONSTANT_WEIGHTS = {f"aten.{kind}.input" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
+"""Operators whose weights are put together beforehand, in ONNX's order."""
+
+
+class Selection(Protocol):
+    """Which nodes of an exported program are left out of the graph."""
+
+    @property
+    def fallback(self) -> bool:
+        """Whether a node is that cannot be lowered."""
+
+    @property
+    def weights(self) -> bool:
+        """Whether parameters are inputs of the graph, so that nothing is computed from them beforehand."""
+
+    def whole(self, node: Any) -> bool:
+        """Tell whether a node is, so that its operator is not decomposed."""
+
+    def chosen(self, node: Any) -> bool:
+        """Tell whether a node of the program that is recorded is."""
+
+    def refused(self, types: Collection[str]) -> bool:
+        """Tell whether a node is that was lowered to operators of these types."""
+
+
+def result_names(node: Any) -> list[str]:
+    """Names of what a node gives, as inputs of a graph that leaves it out."""
+    several = isinstance(node.meta["val"], (tuple, list))
+    return [f"{node.name}:out{i}" for i in range(len(node.meta["val"]) if several else 1)]
+
+
+def weights_of(program: Any) -> dict[str, tuple[str, Any]]:
+    """Find the real parameters and buffers that a program uses: path and value by placeholder name."""
+    used = {
+        n.name
+        for n in program.graph_module.graph.nodes
+        if n.op == "placeholder" and n.users and not any(str(u.target) in _CONSTANT_WEIGHTS for u in n.users)
+    }
+    users = {s.arg.name for s in program.graph_signature.input_specs if s.target is None}
+    found = {}
+    for spec in program.graph_signature.input_specs:
+        held = program.state_dict.get(spec.target) if spec.target is not None else None
+        if isinstance(held, torch.Tensor) and spec.arg.name in used and not held.is_complex():
+            path = spec.target if spec.target not in users else f"{spec.target}#2"
+            found[spec.arg.name] = path, held
+    return found
+
+
+def given_results(left_out: Mapping[str, Any], waiting: Iterator[Tensor]) -> dict[str, Any]:
+    """Take the graph's inputs that stand for what nodes give, by the nodes' names."""
+    found: dict[str, Any] = {}
+    for name, node in left_out.items():
+        results = [next(waiting) for _ in result_names(node)]
+        found[name] = tuple(results) if isinstance(node.meta["val"], (tuple, list)) else results[0]
+    return found
+
+
+def results_of(left_out: Mapping[str, Any], seen: Mapping[str, Any]) -> list[Tensor]:
+    """Return what torch gives for nodes, under the names of the graph's inputs."""
+    return named_tensors(
+        pair
+        for name, node in left_out.items()
+        for pair in zip(result_names(node), torch.utils._pytree.tree_leaves(seen[name]), strict=True)
+    )
+
+
+def named_tensors(values: Iterable[tuple[str, Any]]) -> list[Tensor]:
+    """Return torch's tensors as loadrun's, with names, in their own dtypes."""
+    with exact_arithmetic(wide=True):
+        plain = [(name, v.dequantize() if v.is_quantized else v) for name, v in values]
+        arrays = [(name, ndarray(value)) for name, value in plain]
+        return [Tensor(array, array.dtype, name=name) for name, array in arrays]
+
+
+class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
+    """Torch's own values of every node of an exported graph."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__(module)
+        self.seen: dict[str, Any] = {}
+
+    def run_node(self, n: Any) -> Any:
+        """Run a node and keep what it gave."""
+        found = self.seen[n.name] = super().run_node(n)
+        return found
+
+
+def node_values(program: Any, flat: Sequence[Any]) -> dict[str, Any]:
+    """Run an exported program in torch on the leaves of a call's arguments; what every node gives, by name."""
+    users = iter(copy.deepcopy([*flat]))
+    feeds = []
+    for spec in program.graph_signature.input_specs:
+        if spec.target is None:
+            feeds.append(next(users))
+        else:
+            held = program.state_dict.get(spec.target)
+            feeds.append(copy.deepcopy(held if held is not None else program.constants[spec.target]))
+    return graph_values(program.graph_module, feeds)
+
+
+def graph_values(module: Any, feeds: Sequence[Any]) -> dict[str, Any]:
+    """Run a graph in torch; what every node gives, by name."""
+    watch = _NodeValues(module)
+    with torch.no_grad(), quiet():
+        watch.run(*feeds)
+    return watch.seen

@@ -1,0 +1,458 @@
+"""Torch's modules, scripts and programs as what `loadrun.onnx.export` writes."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UsageError
+from ..graph.dtypes import Array
+from ..onnx.options import ExportOptions, OperatorExportTypes, TrainingMode
+from ..onnx.source import ExportSource, Input
+from ..onnx.writing import TRANSLATIONS
+from ..tensors.access import dtype_of, stored, tensor_name
+from ..tensors.dtypes import graph_dtype
+from ..testcase import EXPECT, Testcase
+from .exporting import is_missing, name_of_target, place_of, quiet
+from .left_out import node_values, result_names, results_of
+from .modules import as_torch, owner_of
+from .onnx_nodes import inserted_nodes
+from .other_sizes import differing_outputs, draws_numbers, open_sizes, runs_at
+from .program import recorded_cases
+from .traced import Traced
+
+__all__ = ["read"]
+
+_CONTROL = ("higher_order.cond", "higher_order.while_loop")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which nodes of a program stand beside the graph in an ONNX model; see `loadrun.torch.left_out.Selection`.
+
+    Args:
+        options: those of the export.
+        trained: whether the module is in training mode.
+    """
+
+    options: ExportOptions
+    trained: bool
+
+    @property
+    def weights(self) -> bool:
+        """Whether parameters are inputs of the graph, so that nothing is computed from them beforehand."""
+        return self.options.weights
+
+    @property
+    def fallback(self) -> bool:
+        """Whether nodes are that cannot be lowered."""
+        return self.options.fallback
+
+    def in_training(self, node: Any) -> bool:
+        """Tell whether a node is dropout or batch normalization in training, which ONNX has."""
+        if not self.trained or not isinstance(node.target, torch._ops.OpOverload):
+            return False
+        name = node.target._schema.name
+        if name in ("aten::dropout", "aten::native_dropout"):
+            return bool((*node.args, *node.kwargs.values())[2])
+        return name.startswith(("aten::_native_batch_norm_legit", "aten::batch_norm")) and node.args[5:6] == (
+            True,
+        )
+
+    def whole(self, node: Any) -> bool:
+        """Tell whether a node is, so that its operator is not decomposed."""
+        target = node.target
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return name_of_target(target) in _CONTROL
+        if not isinstance(target, torch._ops.OpOverload) or not _gives_tensors(node):
+            return False
+        every = self.options.kind is OperatorExportTypes.ONNX_ATEN
+        return every or target in self.options.table or self.in_training(node)
+
+    def chosen(self, node: Any) -> bool:
+        """Tell whether a node of the program that is recorded is."""
+        if self.whole(node):
+            return True
+        return self.fallback and isinstance(node.target, torch._ops.OpOverload) and is_missing(node)
+
+    def refused(self, types: Collection[str]) -> bool:
+        """Tell whether a node is that was lowered to operators of these types."""
+        return self.fallback and any(TRANSLATIONS.get(t) is None for t in types)
+
+
+def _gives_tensors(node: Any) -> bool:
+    found = node.meta.get("val")
+    parts = found if isinstance(found, (tuple, list)) else [found]
+    return all(isinstance(part, torch.Tensor) for part in parts)
+
+
+def read(
+    model: Any, positional: tuple[Any, ...], named: Mapping[str, Any], options: ExportOptions
+) -> ExportSource:
+    """Make a graph of what torch computes.
+
+    Args:
+        model: a module, a method of one, a script, an exported program or its file, a function of tensors, or a trace.
+        positional, named: example values.
+        options: those of the export.
+
+    Raises:
+        UsageError: examples that do not fit, or sizes that cannot differ.
+        TraceError: torch cannot export it, or the graph gives something else than torch.
+        UnsupportedError: operators have no counterpart.
+    """
+    args, kwargs = pytree.tree_map(as_torch, (tuple(positional), dict(named)))
+    cases: list[Mapping[str, Array]] | None = None
+    if not callable(model) and not isinstance(model, torch.export.ExportedProgram):
+        model, cases = recorded_cases(model)
+    if isinstance(model, torch.export.ExportedProgram) and not args and not kwargs:
+        args, kwargs = model.example_inputs or ((), {})
+    owner = owner_of(model.module if isinstance(model, Traced) else model)
+    trained = options.training is TrainingMode.TRAINING or (
+        options.training is TrainingMode.PRESERVE and bool(getattr(owner, "training", False))
+    )
+    with _in_mode(owner, options.training), warnings.catch_warnings():
+        if trained:
+            # That statistics change is what training is.
+            warnings.simplefilter("ignore", TraceWarning)
+        reader = _Reader(model, Chosen(options, trained), args, kwargs)
+        reader.trace()
+        return reader.source(cases)
+
+
+@contextmanager
+def _in_mode(owner: Any, mode: TrainingMode) -> Iterator[None]:
+    """Put a module into the mode of the export, and all of its modules back."""
+    if not isinstance(owner, torch.nn.Module) or mode is TrainingMode.PRESERVE:
+        yield
+        return
+    before = {m: m.training for m in owner.modules()}
+    owner.train(mode is TrainingMode.TRAINING)
+    try:
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training
+
+
+class _Reader:
+    """Traces a model, and makes of the trace what is exported."""
+
+    def __init__(self, model: Any, chosen: Chosen, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.options, self.chosen = chosen.options, chosen
+        self.args, self.kwargs = args, kwargs
+        self.wanted: dict[str, Any] | None = None
+        self.wanted_shapes: dict[str, Any] | None = None
+        level = 2 if self.options.optimize and self.options.folding else 0
+        own = chosen.fallback or chosen.trained or chosen.weights or self.options.table
+        if isinstance(model, Traced) and not own:
+            self.traced = model
+            return
+        if isinstance(model, Traced):
+            model = model.module
+        program = isinstance(model, torch.export.ExportedProgram)
+        given = self.options.axes is not None or self.options.shapes is not None
+        shapes = self._shapes if given and not program else None
+        self.traced = Traced(model, shapes, level, selection=chosen)
+
+    def trace(self) -> None:
+        """Record the model on the example, if it is not yet.
+
+        Raises:
+            UsageError: there is no example, it does not fit, or a size cannot differ.
+        """
+        traced = self.traced
+        if traced.program is not None and not self.args and not self.kwargs:
+            self.flat = traced._example
+            return
+        if traced.program is None and not self.args and not self.kwargs and not _takes_nothing(traced.module):
+            raise UsageError("args is empty: a module or function is traced with example values")
+        if traced.program is not None:
+            self.flat = traced.signature.leaves(self.args, self.kwargs)
+            traced.check(self.flat)
+            return
+        self.args, self.kwargs = _ordered(traced.module, self.args, self.kwargs)
+        traced.record(self.args, self.kwargs)
+        self.flat = traced.signature.leaves(self.args, self.kwargs)
+        if self._fixed() and self._retraced():
+            return
+        if fixed := self._fixed():
+            raise UsageError(
+                f"{fixed} cannot be dynamic: torch took it for fixed when it exported the module (the code uses the "
+                "size as a number, or the example has a size of 1 there)"
+            )
+
+    def _retraced(self) -> bool:
+        """Trace larger values, of which torch takes no size for fixed because a result has one element."""
+        larger = [self._enlarged(*leaf) for leaf in zip(self._labels(), self.flat, strict=True)]
+        args, kwargs = pytree.tree_unflatten(larger, self.traced.program.call_spec.in_spec)
+        found = Traced(self.traced.module, self._shapes, self.traced.options.opt_level, selection=self.chosen)
+        try:
+            found.record(args, kwargs)
+            agree = not differing_outputs(found, found._run(self.flat), found.truth(self.flat))
+        except (TraceError, InputError, EngineError):
+            return False
+        before, self.traced = self.traced, found
+        if agree and not self._fixed():
+            return True
+        self.traced = before
+        return False
+
+    def _enlarged(self, label: str, leaf: Any) -> Any:
+        for axis in _axes(self.wanted or {}, label, leaf):
+            leaf = leaf.index_select(axis, torch.arange(leaf.shape[axis] + 4) % max(leaf.shape[axis], 1))
+        return leaf
+
+    # Sizes that may differ
+
+    def _labels(self) -> list[str]:
+        """Return the names of the inputs, one for each leaf of the arguments."""
+        return [s.arg.name for s in self.traced.signature.user_inputs()]
+
+    def _shapes(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Which sizes may differ, as `torch.export.export` takes it."""
+        bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        tensors: list[str] = []
+        labelled: dict[int, str] = {}
+        for name, value in bound.items():
+            for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+                if isinstance(leaf, torch.Tensor):
+                    labelled[id(leaf)] = "_".join(
+                        [name, *(str(getattr(p, "key", getattr(p, "idx", ""))) for p in path)]
+                    )
+                    tensors.append(labelled[id(leaf)])
+        self.wanted = {}
+        if self.options.axes is not None:
+            renamed = dict(zip(tensors, self.options.input_names, strict=False))
+            if not isinstance(self.options.axes, Mapping):
+                raise UsageError(
+                    f"dynamic_axes is a dict from names of inputs and outputs to axes, found "
+                    f"{type(self.options.axes).__name__}"
+                )
+            for label in tensors:
+                given = self.options.axes.get(renamed.get(label, label), self.options.axes.get(label))
+                if given is not None:
+                    self.wanted[label] = dict.fromkeys(given, "")
+        else:
+            self.wanted = self._of_shapes(bound, tensors)
+            self.wanted_shapes = self.wanted
+        dim = torch.export.Dim
+
+        def sizes(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return None
+            axes = _axes(self.wanted or {}, labelled[id(leaf)], leaf)
+            return {i: dim.AUTO if i in axes else dim.STATIC for i in range(leaf.ndim)}
+
+        return {name: pytree.tree_map(sizes, value) for name, value in bound.items()}
+
+    def _of_shapes(self, bound: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+        """`dynamic_shapes` by the inputs' names: given in the structure of the arguments, by name, or in order."""
+        given = self.options.shapes
+        found: dict[str, Any] = {}
+
+        def walk(value: Any, spec: Any, label: str) -> None:
+            if isinstance(value, torch.Tensor):
+                found[label] = spec
+            elif spec is not None and isinstance(value, (dict, list, tuple)):
+                pairs = value.items() if isinstance(value, dict) else enumerate(value)
+                for key, part in pairs:
+                    try:
+                        walk(part, spec[key], f"{label}_{key}")
+                    except (KeyError, IndexError, TypeError):
+                        raise UsageError(f"dynamic_shapes does not have the structure of {label!r}") from None
+
+        if isinstance(given, Mapping):
+            names = dict(zip(self.options.input_names, labels, strict=False))
+            for key, spec in given.items():
+                name = str(key)
+                if name in bound:
+                    walk(bound[name], spec, name)
+                elif names.get(name, name) in labels:
+                    found[names.get(name, name)] = spec
+                else:
+                    raise UsageError(f"dynamic_shapes names {name!r}; the inputs are {', '.join(labels)}")
+        elif isinstance(given, (list, tuple)) and len(given) <= len(bound):
+            for (name, value), spec in zip(bound.items(), given, strict=False):
+                walk(value, spec, name)
+        else:
+            raise UsageError(
+                f"dynamic_shapes is a dict by input or a list of at most {len(bound)} entries, found {given!r:.80}"
+            )
+        return {name: spec for name, spec in found.items() if spec is not None}
+
+    def _fixed(self) -> str:
+        """Name an axis that should be dynamic and is none, "" where all are."""
+        if self.traced._dynamic is None or not self.wanted:
+            return ""
+        for label, leaf in zip(self._labels(), self.flat, strict=True):
+            fake = self.traced.signature.fakes().get(label)
+            for axis in _axes(self.wanted, label, leaf):
+                if isinstance(fake, torch.Tensor) and not _differs(fake.shape[axis]):
+                    return f"axis {axis} of {label!r}"
+        return ""
+
+    # What is exported
+
+    def source(self, cases: Sequence[Mapping[str, Array]] | None) -> ExportSource:
+        """Return the trace as what is exported."""
+        traced = self.traced
+        signature = traced.signature
+        seen = node_values(traced.program, self.flat) if traced.left_out else {}
+        results = results_of(traced.left_out, seen)
+        names = signature.input_names()
+        beside = [key for node in traced.left_out.values() for key in result_names(node)]
+        weights = traced.weight_feeds()
+        graph = traced.graph([*names, *beside, *(tensor_name(t) or "" for t in weights)])
+        feeds = signature.feeds(self.flat)
+        examples = {n: stored(t) for n, t in zip([*names, *beside], [*feeds, *results], strict=True)}
+        parameters = {tensor_name(t) or "": stored(t).reshape(t.shape) for t in weights}
+        inputs = []
+        for name, tensor in zip(names, feeds, strict=True):
+            inputs.append(Input(name, dtype_of(tensor), stored(tensor).shape))
+        reads = [key for name in traced.left_out for key in traced._interpreter.read_by(name)[0]]
+        outputs = dict(zip([*traced._keys, *reads], graph.outputs, strict=True))
+        self._warn()
+        found = ExportSource(graph, inputs, outputs, examples, (), True, parameters=parameters)
+        found.inserted = inserted_nodes(traced._interpreter, traced.left_out, seen, results, self.chosen)
+        found.called = self._called
+        found.scalars = frozenset(n for n, shape in self._ports() if shape == ())
+        found.sizes, found.tied = self._sizes()
+        found.shapes = self.wanted_shapes
+        found.weights = self._weights()
+        found.places = traced._interpreter.places
+        found.save_program = lambda file: torch.export.save(traced.program, file)
+        if not draws_numbers(traced.program) and not self.chosen.trained:
+            found.testcases = self._testcases(cases, found)
+        return found
+
+    def _warn(self) -> None:
+        """Say which operators go out in another domain."""
+        if not self.chosen.fallback or self.options.kind is OperatorExportTypes.ONNX_ATEN:
+            return
+        others = [n for n in self.traced.left_out.values() if not self.chosen.whole(n)]
+        if others:
+            said = ", ".join(dict.fromkeys(f"{name_of_target(n.target)} ({place_of(n)})" for n in others))
+            warnings.warn(
+                f"ONNX has no operators for {said}: they are written in torch's own domain, which few runtimes have",
+                TraceWarning,
+                stacklevel=8,
+            )
+
+    def _called(self) -> list[Array]:
+        owner = owner_of(self.traced.module)
+        with _in_mode(owner, self.options.training), quiet():
+            return self.traced.truth(self.flat)
+
+    def _ports(self) -> list[tuple[str, tuple[int, ...] | None]]:
+        """Names and shapes of inputs and outputs; numbers have no axes."""
+        traced = self.traced
+        truth = [x.shape for x in traced.truth(self.flat)]
+        given = zip(traced.signature.input_names(), traced.signature.feeds(self.flat), strict=True)
+        return [(n, t.shape) for n, t in given] + list(zip(traced._keys, truth, strict=True))
+
+    def _sizes(self) -> tuple[dict[str, dict[int, str]], dict[tuple[str, int], str]]:
+        """Names of the sizes that the trace leaves open, and which of them are one and the same."""
+        found: dict[str, dict[int, str]] = {}
+        tied: dict[tuple[str, int], str] = {}
+        names: dict[str, str] = {}
+        for name, fake in self.traced.signature.graph_inputs():
+            for axis, n in enumerate(getattr(fake, "shape", ())):
+                if _differs(n):
+                    symbol = str(n.node.expr)
+                    tied[name, axis] = symbol
+                    if self._open(n):
+                        found.setdefault(name, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
+        return found, tied
+
+    def _open(self, size: Any) -> bool:
+        """Whether the model runs where a size alone has another value."""
+        if self.wanted is not None:
+            return True
+        symbols = open_sizes(self.traced)
+        expr = size.node.expr
+        return expr in symbols and any(
+            runs_at(self.traced, {**symbols, expr: n}) for n in (symbols[expr] + 1, 2 * symbols[expr])
+        )
+
+    def _weights(self) -> list[str]:
+        owner = owner_of(self.traced.module)
+        held = owner.state_dict() if isinstance(owner, torch.nn.Module) else self.traced.program.state_dict
+        return list(held)
+
+    def _testcases(self, cases: Sequence[Mapping[str, Array]] | None, source: ExportSource) -> list[Testcase]:
+        """Return the example with torch's results, or what a file has recorded."""
+        traced = self.traced
+        dtypes = {i.name: i.dtype for i in source.inputs}
+        truth = dict(zip(traced._keys, traced.truth(self.flat), strict=True))
+        dtypes |= {n + EXPECT: graph_dtype(v.dtype) for n, v in truth.items()}
+        if cases is None:
+            cases = [{**source.examples, **{n + EXPECT: v for n, v in truth.items()}}]
+        held = []
+        for case in cases:
+            arrays = {
+                n: case[n].astype(d.np).reshape(case[n].shape or (1,)) for n, d in dtypes.items() if n in case
+            }
+            held.append(Testcase(arrays, {n: dtypes[n] for n in arrays}))
+        return held
+
+
+def _axes(wanted: Mapping[str, Any], label: str, leaf: Any) -> list[int]:
+    """Return the axes of an input that are to be dynamic."""
+    spec = wanted.get(label)
+    if spec is None or not isinstance(leaf, torch.Tensor):
+        return []
+    pairs = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
+    axes = [axis for axis, dim in pairs if dim is not None and not isinstance(dim, int) and not _static(dim)]
+    if odd := [
+        a for a in axes if not isinstance(a, int) or isinstance(a, bool) or not -leaf.ndim <= a < leaf.ndim
+    ]:
+        raise UsageError(f"{label!r} has {leaf.ndim} axes, dynamic sizes are asked for axis {odd[0]!r}")
+    return [a % leaf.ndim for a in axes]
+
+
+def _differs(size: Any) -> bool:
+    """Tell whether torch left a size open; one that it found to be fixed may still be a symbol."""
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
+
+
+def _static(dim: Any) -> bool:
+    return getattr(getattr(dim, "type", None), "name", None) == "STATIC" or dim == "__static__"
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    called = getattr(function, "forward", function)
+    try:
+        parameters = inspect.signature(called).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return not parameters
+
+
+def _ordered(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Arguments by position as far as that goes, in the function's order; what is not given has its default.
+
+    Raises:
+        UsageError: the function does not take them.
+    """
+    from .modules import as_module  # for start-up
+
+    called = as_module(function).forward
+    try:
+        bound = inspect.signature(called).bind(*args, **kwargs)
+    except TypeError as e:
+        raise UsageError(f"args does not fit the model: {e}") from None
+    except ValueError:
+        return args, kwargs
+    if kwargs:
+        bound.apply_defaults()
+    return bound.args, bound.kwargs

@@ -1,0 +1,208 @@
+"""Mutants of an audit: single elements of weights, and single testcases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ..graph import Graph, Opr, StoredTensor
+from ..graph.dtypes import Array, DType, encode
+from ..passes.copies import subgraph
+from ..testcase import EXPECT, Bundle, Testcase
+
+__all__ = [
+    "CASE_KINDS",
+    "ELEMENT",
+    "EXPECTED",
+    "CaseMutant",
+    "Weight",
+    "case_mutants",
+    "drawn",
+    "mutant",
+    "weights",
+]
+
+ELEMENT = "weight elements"
+EXPECTED = "expected values"
+MOVED = "inputs moved by one"
+SWAPPED = "testcases swapped"
+CASE_KINDS = (EXPECTED, MOVED, SWAPPED)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A stored tensor of numbers that outputs depend on.
+
+    Attributes:
+        opr: the operator that stores it.
+        place: which of its tensors it is.
+        outputs: names of the outputs that depend on it.
+        reader: an operator that reads it.
+        label: what it is called in reports.
+    """
+
+    opr: Opr
+    place: int
+    outputs: frozenset[str]
+    reader: Opr
+    label: str
+
+    @property
+    def size(self) -> int:
+        """The number of its elements."""
+        return prod(self.opr.tensors[self.place].shape or ())
+
+
+def weights(bundle: Bundle) -> list[Weight]:
+    """List the stored tensors of several numbers that outputs depend on; what only errors depend on is left out."""
+    reaches: dict[int, set[str]] = {}
+    readers: dict[int, Opr] = {}
+    for name, var in bundle.outputs.items():
+        reaches.setdefault(id(var), set()).add(name)
+    found = []
+    for opr in reversed(bundle.graph.oprs):
+        names = set().union(*(reaches.get(id(v), ()) for v in opr.outputs))
+        for var in opr.inputs if names else ():
+            reaches.setdefault(id(var), set()).update(names)
+            readers[id(var)] = opr
+        if opr.type == "Host2DeviceCopy":
+            continue
+        for i, tensor in enumerate(opr.tensors):
+            var = opr.outputs[min(i, len(opr.outputs) - 1)]
+            if id(var) in reaches and _is_weight(tensor):
+                reader = readers.get(id(var), opr)
+                found.append(Weight(opr, i, frozenset(reaches[id(var)]), reader, _label(tensor, reader)))
+    return found[::-1]
+
+
+def _is_weight(tensor: StoredTensor) -> bool:
+    """Tell whether a stored tensor is numbers that a model multiplies with, not a shape, an index or one constant."""
+    numbers = tensor.dtype.is_float or tensor.dtype.is_quantized
+    return tensor.data is not None and numbers and prod(tensor.shape or ()) > 1
+
+
+def _label(tensor: StoredTensor, reader: Opr) -> str:
+    shape = "x".join(map(str, tensor.shape or ()))
+    return f"{tensor.name or 'the weights'} ({shape}) of operator {reader.id} {reader.title}"
+
+
+def drawn(tensors: Sequence[Weight], most: int, rng: np.random.Generator) -> list[tuple[Weight, int]]:
+    """Draw elements of weights, each as likely as any other, in random order.
+
+    They stand at equal distances in the row of all elements, so that no large tensor is left out.
+
+    Args:
+        tensors: the weights.
+        most: how many elements at most.
+        rng: what draws.
+    """
+    ends = np.cumsum([w.size for w in tensors])
+    total = int(ends[-1]) if tensors else 0
+    count = min(most, total)
+    if not count:
+        return []
+    places = ((np.arange(count) + rng.random()) * (total / count)).astype(np.int64)
+    found = []
+    for place in rng.permutation(places).tolist():
+        i = int(np.searchsorted(ends, place, side="right"))
+        found.append((tensors[i], place - int(ends[i]) + tensors[i].size))
+    return found
+
+
+def mutant(graph: Graph, weight: Weight, element: int) -> Graph | None:
+    """Copy a graph with one element of a weight wrong; None where its dtype holds no such value.
+
+    The element moves by twice the root mean square of its tensor towards the other sign, which turns the sign of one of
+    typical size.
+    """
+    tensor = weight.opr.tensors[weight.place]
+    value = tensor.value().copy()
+    if not _moved(value, element, tensor.dtype):
+        return None
+    made, known = subgraph(graph, graph.outputs)
+    twin = known[weight.opr.outputs[0].id].owner
+    twin.tensors[weight.place] = copy(tensor)
+    twin.tensors[weight.place].data = encode(value, tensor.dtype)
+    return made
+
+
+def _moved(value: Array, element: int, dtype: DType | None) -> bool:
+    """Move one element in place by twice the root mean square of all; tell whether it is another one now."""
+    flat = value.reshape(-1)
+    old = flat[element]
+    if value.dtype.kind == "b":
+        flat[element] = not old
+        return True
+    zero = float(dtype.zero_point) if dtype is not None and dtype.is_asymmetric else 0.0
+    wide = flat.astype(np.float64) - zero
+    finite = wide[np.isfinite(wide)]
+    step = 2 * float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
+    if value.dtype.kind in "iu":
+        if dtype is None or not dtype.is_quantized:
+            step = 1.0
+        low, high = np.iinfo(value.dtype).min, np.iinfo(value.dtype).max
+        step = max(1.0, round(step))
+        new = int(old) + int(-step if wide[element] > 0 else step)
+        flat[element] = min(max(new, low), high)
+    else:
+        with np.errstate(all="ignore"):
+            flat[element] = old - step if old > 0 else old + (step or 1.0)
+    return bool(flat[element] != old)
+
+
+@dataclass(frozen=True)
+class CaseMutant:
+    """A testcase that a check must refuse.
+
+    Attributes:
+        kind: what was done to it.
+        index: which testcase it was.
+        case: the testcase as it is fed; None where it says nothing that another one does not say.
+    """
+
+    kind: str
+    index: int
+    case: Testcase | None
+
+
+def case_mutants(cases: Sequence[Testcase], rng: np.random.Generator) -> Iterator[CaseMutant]:
+    """Yield mutants of each testcase: an element of every expected value wrong, an input moved, another one's inputs.
+
+    A testcase whose inputs an earlier one has is no mutant of it: the two say the same.
+    """
+    for i, case in enumerate(cases):
+        wrong = dict(case.arrays)
+        for name in case.arrays:
+            if name.endswith(EXPECT) and wrong[name].size and wrong[name].dtype.kind in "iubf":
+                wrong[name] = wrong[name].copy()
+                _moved(wrong[name], int(rng.integers(wrong[name].size)), case.dtypes.get(name))
+        yield CaseMutant(EXPECTED, i, Testcase(wrong, case.dtypes))
+        for name, value in case.inputs.items():
+            yield CaseMutant(MOVED, i, Testcase({**case.arrays, name: _by_one(value, rng)}, case.dtypes))
+        if any(_same(case.inputs, other.inputs) for other in cases[:i]):
+            yield CaseMutant(SWAPPED, i, None)
+        elif other := next((c for c in [*cases[i + 1 :], *cases[:i]] if _fits(case, c)), None):
+            yield CaseMutant(SWAPPED, i, Testcase({**case.arrays, **other.inputs}, case.dtypes))
+
+
+def _by_one(value: Array, rng: np.random.Generator) -> Array:
+    # All of them moved alike is nothing to a softmax or a normalization.
+    some = rng.integers(0, 2, value.size).astype(bool)
+    some[:1], some[1:2] = True, False
+    some = some.reshape(value.shape)
+    moved: Array = value ^ some if value.dtype.kind == "b" else value + some.astype(value.dtype)
+    return moved
+
+
+def _same(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
+    return all(np.array_equal(one[n], other[n]) for n in one)
+
+
+def _fits(case: Testcase, other: Testcase) -> bool:
+    """Tell whether another testcase's inputs have the same shapes and are other ones."""
+    one, two = case.inputs, other.inputs
+    return all(one[n].shape == two[n].shape for n in one) and not _same(one, two)

@@ -1,0 +1,197 @@
+"""A model made ready to be timed: loaded, run for the first time, its checks judged; then rounds of passes."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...base.errors import LoadRunError, UsageError
+from ...dump import load
+from ...engines import runs_file
+from ...engines.alive import PeakMeter
+from ...engines.reference import ReferenceEngine
+from ...graph.dtypes import Array, nbytes
+from ...inputs.feeds import random_inputs
+from ...ops.infer import infer_dtypes, infer_shapes
+from ...ops.numeric.parallel import set_threads
+from ...runner import Runner, Verdict
+from ...testcase import Bundle, Testcase
+from .measurement import Measurement, Subject
+
+__all__ = ["Preparation", "ReadySubject", "Round", "peak_memory"]
+
+_QUIET, _AWAKE = 0.005, 0.1
+_LONGEST = 1.0
+
+
+class Preparation(NamedTuple):
+    """How a subject is made ready.
+
+    Attributes:
+        threads: how many threads it uses, all streams together.
+        testcase: the only testcase to run, default all.
+        seed: seed of random inputs.
+        read: what `loadrun.load` is told of ONNX models: input_shapes, constants.
+    """
+
+    threads: int
+    testcase: int | None
+    seed: int
+    read: Mapping[str, Any]
+
+
+class Round(NamedTuple):
+    """The passes of a round, in seconds: by the clock, by testcase, of the processor; how long the round took."""
+
+    wall: list[float]
+    each: list[list[float]]
+    processor: list[float]
+    span: float
+
+
+class ReadySubject:
+    """A subject that can be run.
+
+    Args:
+        subject: what is measured.
+        plan: how.
+
+    Raises:
+        LoadRunError: it cannot be read or run.
+    """
+
+    def __init__(self, subject: Subject, plan: Preparation) -> None:
+        self._threads = max(1, plan.threads // subject.streams)
+        set_threads(self._threads)
+        start = time.perf_counter()
+        bundle = load(subject.path, native=runs_file(subject.engine), **plan.read)
+        took = time.perf_counter() - start
+        runner = Runner(bundle, subject.engine, seed=plan.seed)
+        cases, verdict = _cases(bundle, subject, plan)
+        self._feeds = [runner.inputs_of(case) for case in cases]
+        start = time.perf_counter()
+        self._pass(runner)
+        first = time.perf_counter() - start
+        others = [Runner(bundle, subject.engine, seed=plan.seed) for _ in range(1, subject.streams)]
+        self._runners = [runner, *others]
+        for each in self._runners:
+            self._pass(each)
+        memory = None
+        if subject.engine == "reference":
+            memory = max(peak_memory(bundle.for_data(c.arrays), c.inputs, plan.seed).peak for c in cases)
+        flops, weights = _costs(bundle, [c.inputs for c in cases])
+        about = runner.about.text
+        self.measured = Measurement(subject, took, first, len(cases), flops, memory, weights, verdict, about)
+
+    def _pass(self, runner: Runner) -> list[float]:
+        return [runner.run(f).seconds or 0.0 for f in self._feeds]
+
+    def round(self, seconds: float) -> Round:
+        """Make passes for some time, at least one in every stream."""
+        set_threads(self._threads)
+        if seconds > self.measured.first:
+            # The first pass after a pause finds cold caches and sleeping threads.
+            self._pass(self._runners[0])
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return self._timed(seconds)
+        finally:
+            if enabled:
+                gc.enable()
+
+    def _timed(self, seconds: float) -> Round:
+        found: list[list[list[float]]] = [[] for _ in self._runners]
+        errors: list[BaseException] = []
+        processor, began = time.process_time_ns(), time.perf_counter()
+
+        def stream(i: int) -> None:
+            try:
+                while True:
+                    found[i].append(self._pass(self._runners[i]))
+                    if time.perf_counter() - began >= seconds:
+                        return
+            except BaseException as e:
+                errors.append(e)
+
+        _together([lambda i=i: stream(i) for i in range(len(self._runners))])  # type: ignore[misc]
+        span = time.perf_counter() - began
+        spent = (time.process_time_ns() - processor) * 1e-9
+        if errors:
+            raise errors[0]
+        each = [times for passes in found for times in passes]
+        return Round([sum(times) for times in each], each, [spent / len(each)] * len(each), span)
+
+    def settle(self) -> None:
+        """Wait until the engine's threads sleep: a runtime's wait busily for some time after its last run."""
+        until = time.perf_counter() + _LONGEST
+        while time.perf_counter() < until:
+            before = time.process_time()
+            time.sleep(_QUIET)
+            if time.process_time() - before < _AWAKE * _QUIET:
+                return
+
+
+def _together(tasks: Sequence[Callable[[], None]]) -> None:
+    """Call functions at once, the last one in this thread."""
+    others = [threading.Thread(target=task, daemon=True) for task in tasks[:-1]]
+    for thread in others:
+        thread.start()
+    tasks[-1]()
+    for thread in others:
+        thread.join()
+
+
+def _cases(bundle: Bundle, subject: Subject, plan: Preparation) -> tuple[list[Testcase], Verdict]:
+    """Return the data to run on, and what the checks say about it."""
+    count = len(bundle.testcases)
+    if plan.testcase is not None and not 0 <= plan.testcase < count:
+        raise UsageError(f"{subject.path}: there is no testcase {plan.testcase}; the file has {count}")
+    chosen = range(count) if plan.testcase is None else (plan.testcase,)
+    cases = [bundle.testcases[i] for i in chosen] or [Testcase(random_inputs(bundle, plan.seed))]
+    if subject.batch is not None:
+        # One batch is one testcase: others would be the same shape once more.
+        inputs = {n: _resized(a, subject.batch) for n, a in cases[0].inputs.items()}
+        return [Testcase(inputs)], Verdict.NOT_COMPARED
+    if not count:
+        return cases, Verdict.NOT_COMPARED
+    fresh = Runner(bundle, subject.engine, seed=plan.seed)
+    return cases, Verdict.worst(fresh.replay_one(i).verdict for i in chosen)
+
+
+def _resized(array: Array, size: int) -> Array:
+    return array[np.arange(size) % len(array)] if array.ndim and len(array) else array
+
+
+def _costs(bundle: Bundle, feeds: Sequence[Mapping[str, Array]]) -> tuple[int | None, int]:
+    """Operations of a pass, None where one is unknown, and bytes of constants."""
+    total, weights = 0, 0
+    for f in feeds:
+        sized = bundle.for_data(f)
+        oprs = sized.graph.needed(sized.outputs.values())
+        infer_dtypes(oprs)
+        weights = sum(
+            nbytes(t.shape or (), t.dtype) for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors
+        )
+        try:
+            known = infer_shapes(sized.graph, oprs, {n: a.shape for n, a in f.items()})
+        except LoadRunError:
+            return None, weights
+        if any(o.id not in known.flops for o in oprs if o.type != "Host2DeviceCopy"):
+            return None, weights
+        total += sum(known.flops.values())
+    return total, weights
+
+
+def peak_memory(bundle: Bundle, feeds: Mapping[str, Array], seed: int = 0) -> PeakMeter:
+    """How much memory intermediate values take at most in one run on the reference engine, and which those are."""
+    engine = ReferenceEngine(bundle.graph, list(bundle.outputs.values()), seed=seed)
+    engine.run(feeds)
+    meter = PeakMeter(feeds.values())
+    engine.run(feeds, memory=meter)
+    return meter

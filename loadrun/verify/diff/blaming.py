@@ -1,0 +1,231 @@
+"""Which operators are to blame: those where a difference begins, and that explain what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...graph import Graph, Opr, Var
+from .changes import Constant, changes
+from .matching import Matching, is_constant
+from .measuring import Distance
+
+__all__ = ["SuspectVar", "blame", "unexplained", "with_counterpart"]
+
+_MOST = 64
+"""Suspects among which the one is looked for that explains most."""
+
+
+@dataclass(frozen=True)
+class SuspectVar:
+    """One variable of the model under suspicion beside its partner.
+
+    Attributes:
+        var: the variable.
+        label: its partner's name.
+        how: how they were matched.
+        distance: how far they are apart; None where their numbers of elements differ.
+        agrees: whether they are within the tolerance.
+        shapes: the shapes of both; none where one of them has no value.
+        between: for a row that is to blame, the operators before it that have no counterpart, back to values that
+            agree.
+        changes: how the operator differs from its partner before anything is computed.
+        is_changed: whether it does, or reads a constant that does.
+        is_stop: whether the operator could not run on one of the sides.
+    """
+
+    var: Var
+    label: str
+    how: str
+    distance: Distance | None
+    agrees: bool
+    shapes: tuple[tuple[int, ...], ...]
+
+    between: tuple[Opr, ...] = ()
+    changes: tuple[str, ...] = ()
+    is_changed: bool = False
+    is_stop: bool = False
+
+    @property
+    def opr(self) -> Opr:
+        """The operator that makes the variable."""
+        return self.var.owner
+
+
+def with_counterpart(graph: Graph, rows: list[SuspectVar], certain: set[int]) -> list[SuspectVar]:
+    """Drop rows that differ without effect, where their partner was another value and not a wrong one.
+
+    An optimized graph computes the same by other intermediate values: a factor that comes later, a batch norm in the
+    weights. A value counts where a difference that it has reaches one that is certain.
+
+    Args:
+        graph: the model under suspicion.
+        rows: what was compared.
+        certain: ids of values that count: the model's outputs, what could not be computed on one of the sides, and
+            values whose partner cannot be another value (`unexplained`).
+    """
+    state = {r.var.id: r for r in rows}
+    matters: set[int] = set()
+    dropped: set[int] = set()
+    for opr in reversed(graph.oprs):
+        for var in opr.outputs:
+            row = state.get(var.id)
+            if row is not None and row.agrees:
+                continue
+            if row is not None and (_is_size(row) or not (var.id in certain or var.id in matters)):
+                dropped.add(var.id)
+            elif row is not None or var.id in matters or var.id in certain:
+                matters.update(v.id for v in opr.inputs)
+    return [r for r in rows if r.var.id not in dropped]
+
+
+def _is_size(row: SuspectVar) -> bool:
+    """Tell whether a row is arithmetic of sizes, which other formats do in other steps."""
+    dtype = row.var.dtype
+    integer = dtype is not None and dtype.np.kind in "iu" and not dtype.is_quantized
+    return integer and row.how in ("place", "value")
+
+
+def unexplained(
+    graph: Graph, rows: Sequence[SuspectVar], matching: Matching, constants: Sequence[Constant]
+) -> set[int]:
+    """List values that differ for no reason that an optimization has.
+
+    Those are the ones that an operator reads which is the same on both sides and gives values that agree, since it
+    hides the difference, and those computed with a weight that differs by more than a factor for each channel.
+
+    Args:
+        graph: the model under suspicion.
+        rows: what was compared.
+        matching: the partners.
+        constants: those that differ.
+    """
+    state = {r.var.id: r for r in rows}
+    changed = {c.var.id for c in constants}
+    weights = {c.var.id for c in constants if c.is_weight and not c.is_scaled}
+    certain = {r.var.id for r in rows if not r.agrees and any(v.id in weights for v in r.opr.inputs)}
+    for opr in graph.oprs:
+        off = [v.id for v in opr.inputs if v.id in state and not state[v.id].agrees]
+        row = state.get(opr.outputs[0].id) if off and opr.outputs else None
+        if row is None or not row.agrees:
+            continue
+        other = matching.pairs[row.var.id].owner
+        same = opr.type == other.type and not any(True for _ in changes(opr, other, matching))
+        if same and all(
+            matching.pairs.get(x.id) is y and x.id not in changed
+            for x, y in zip(opr.inputs, other.inputs, strict=False)
+        ):
+            certain.update(off)
+    return certain
+
+
+def blame(
+    graph: Graph, rows: Sequence[SuspectVar], matching: Matching | None, constants: Sequence[Constant]
+) -> list[SuspectVar]:
+    """List the rows that do not agree although all that they are computed from does, the likeliest first.
+
+    A difference within the tolerance may grow beyond it later: where an operator or constant before it differs, that is
+    where it began. Operators that differ by themselves come first, then those that explain most of what follows, then
+    the earlier ones.
+
+    Args:
+        graph: the model under suspicion.
+        rows: what was compared.
+        matching: the partners of its variables; None where the other side runs the same graph.
+        constants: those that differ.
+    """
+    state = {r.var.id: r for r in rows}
+    differing = {c.var.id for c in constants}
+    clean: dict[int, bool] = {}
+    for opr in graph.oprs:
+        # Whether everything behind the operator's inputs agrees, as far as it was compared.
+        behind = all(state[v.id].agrees if v.id in state else clean.get(v.id, True) for v in opr.inputs)
+        for var in opr.outputs:
+            clean[var.id] = behind
+    roots = [r for r in rows if not r.agrees and clean[r.var.id] and r.var.id not in differing]
+    # Each of many suspects may have the whole model before it.
+    roots[:_MOST] = [replace(r, between=_uncompared(r.opr, state)) for r in roots[:_MOST]]
+    if matching is None:
+        return roots
+    seen: dict[int, SuspectVar] = {}
+    for i, root in enumerate(roots):
+        told = _told(root, matching, differing)
+        if not told.is_changed and i < _MOST:
+            told = _beginning(told, state, matching, differing) or told
+        seen.setdefault(told.var.id, told)
+    return _ordered(graph, state, list(seen.values()))
+
+
+def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVar:
+    """Add how an operator differs from its partner; one that was matched by its values is another operator."""
+    partner = matching.pairs[row.var.id].owner
+    said = () if row.how == "value" else tuple(changes(row.opr, partner, matching))
+    reads = any(v.id in differing for o in (row.opr, *row.between) for v in o.inputs)
+    # Files of other formats may hold the same in other parameters.
+    return replace(row, changes=said, is_changed=(bool(said) and matching.alike) or reads)
+
+
+def _beginning(
+    root: SuspectVar, state: Mapping[int, SuspectVar], matching: Matching, differing: set[int]
+) -> SuspectVar | None:
+    """Find the first operator that differs by itself and that a difference within the tolerance comes from.
+
+    Where there is none, it is the first whose integers differ: those of floats do for their order of summation alone.
+    """
+    todo, seen = [root.opr, *root.between], {root.opr.id}
+    first: SuspectVar | None = None
+    integer: SuspectVar | None = None
+    while todo:
+        for var in todo.pop().inputs:
+            row = state.get(var.id)
+            if is_constant(var) or var.owner.id in seen or (row is not None and _is_equal(row)):
+                continue
+            seen.add(var.owner.id)
+            todo.append(var.owner)
+            if row is not None and (first is None or var.id < first.var.id):
+                told = _told(row, matching, differing)
+                first = told if told.is_changed else first
+            quantized = row is not None and var.dtype is not None and var.dtype.is_quantized
+            if quantized and (integer is None or var.id < integer.var.id):
+                integer = row
+    return first or integer
+
+
+def _is_equal(row: SuspectVar) -> bool:
+    return row.distance is not None and row.distance.absolute == 0
+
+
+def _ordered(graph: Graph, state: Mapping[int, SuspectVar], roots: list[SuspectVar]) -> list[SuspectVar]:
+    """Sort suspects: changed ones first, then by how many differing values come from them, then by place."""
+    if len(roots) < 2:
+        return roots
+    # One bit for each suspect, carried along the graph.
+    bits = {r.var.id: 1 << i for i, r in enumerate(roots[:_MOST])}
+    carried: dict[int, int] = {}
+    explained = [0] * len(roots)
+    for opr in graph.oprs:
+        before = 0
+        for var in opr.inputs:
+            before |= carried.get(var.id, 0)
+        for var in opr.outputs:
+            mask = carried[var.id] = before | bits.get(var.id, 0)
+            if mask and var.id in state and not state[var.id].agrees:
+                for i in range(len(bits)):
+                    explained[i] += mask >> i & 1
+    order = sorted(
+        range(len(roots)), key=lambda i: (not roots[i].is_changed, roots[i].how == "place", -explained[i], i)
+    )
+    return [roots[i] for i in order]
+
+
+def _uncompared(opr: Opr, state: Mapping[int, SuspectVar]) -> tuple[Opr, ...]:
+    """List the operators without counterpart between an operator and the compared values before it."""
+    passed: dict[int, Opr] = {}
+    todo = [opr]
+    while todo:
+        for var in todo.pop().inputs:
+            owner = var.owner
+            if var.id not in state and owner.inputs and owner.id not in passed:
+                passed[owner.id] = owner
+                todo.append(owner)
+    return tuple(passed[i] for i in sorted(passed))

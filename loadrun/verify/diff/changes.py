@@ -1,0 +1,172 @@
+"""Differences of two matched operators before anything is computed: parameters, dtypes, constants, inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...graph import Graph, Opr, Var
+from ...graph.dtypes import Array, DType
+from ...graph.params import Record
+from .matching import Matching, is_constant
+
+__all__ = ["Constant", "changed_constants", "changes"]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A stored tensor that is not the same on both sides.
+
+    Attributes:
+        var: the variable of the model under suspicion.
+        count: how many elements differ.
+        size: how many there are.
+        index: where the difference is largest.
+        found, expected: the two values there.
+        is_scaled: whether it is the other one times a factor for each channel, as where batch norm is folded into it.
+    """
+
+    var: Var
+    count: int
+    size: int
+    index: tuple[int, ...]
+    found: float
+    expected: float
+    is_scaled: bool = False
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether it has more than one axis with several elements, which a bias has not."""
+        shape = self.var.owner.tensors[self.var.index].shape or ()
+        return sum(n > 1 for n in shape) > 1
+
+
+def changed_constants(graph: Graph, matching: Matching) -> list[Constant]:
+    """List matched constants of one shape and dtype whose values are not the same."""
+    unequal: list[Constant] = []
+    for opr in graph.oprs:
+        if opr.type == "Host2DeviceCopy":
+            continue
+        for var, tensor in zip(opr.outputs, opr.tensors, strict=False):
+            other = matching.pairs.get(var.id)
+            if other is None or tensor.data is None or other.index >= len(other.owner.tensors):
+                continue
+            there = other.owner.tensors[other.index]
+            if there.data is not None and there.shape == tensor.shape and there.dtype == tensor.dtype:
+                unequal += _unequal(var, tensor.value(), there.value())
+    return unequal
+
+
+def _unequal(var: Var, x: Array, y: Array) -> Iterator[Constant]:
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    wrong = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    if not wrong.any():
+        return
+    with np.errstate(all="ignore"):
+        apart = np.where(wrong, np.nan_to_num(np.abs(a - b), nan=np.inf), -1.0)
+    at = np.unravel_index(int(np.argmax(apart)), a.shape)
+    yield Constant(
+        var,
+        int(np.count_nonzero(wrong)),
+        a.size,
+        tuple(int(i) for i in at),
+        float(a[at]),
+        float(b[at]),
+        _is_scaled(a, b),
+    )
+
+
+def _is_scaled(a: Array, b: Array) -> bool:
+    """Tell whether two weights differ by a factor for each output channel alone."""
+    if a.ndim < 2 or a[0].size < 2:
+        return False
+    x, y = a.reshape(len(a), -1), b.reshape(len(b), -1)
+    with np.errstate(all="ignore"):
+        factor = (x * y).sum(1, keepdims=True) / (y * y).sum(1, keepdims=True)
+        return bool((np.abs(x - factor * y) <= 1e-4 * np.abs(x).max(1, keepdims=True)).all())
+
+
+def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
+    """Say how two matched operators differ, but for the values of constants.
+
+    Args:
+        opr: an operator of the model under suspicion.
+        other: its partner.
+        matching: the partners of its inputs.
+
+    >>> from loadrun.graph.params import Convolution
+    >>> pair = [Opr("ConvolutionV2", (Convolution(stride_h=s, stride_w=s),)) for s in (2, 1)]
+    >>> list(changes(*pair, Matching()))
+    ['stride (2, 2) against (1, 1)']
+    """
+    swapped = list(_other_inputs(opr, other, matching))
+    if opr.title != other.title:
+        # Other operators stand for the same in files of other formats, or where they read something else.
+        same = matching.alike or opr.type == other.type
+        if same and not swapped and len(opr.inputs) == len(other.inputs):
+            yield f"{opr.title} against {other.title}"
+        return
+    for one, two in zip(opr.params, other.params, strict=False):
+        if type(one) is type(two):
+            yield from _other_fields(one, two)
+    for x, y in zip(opr.inputs, other.inputs, strict=False):
+        if is_constant(x) and is_constant(y):
+            yield from _other_tensor(x, y)
+    for x, y in zip(opr.outputs, other.outputs, strict=False):
+        if (
+            x.dtype is not None
+            and y.dtype is not None
+            and x.dtype != y.dtype
+            and not _is_stored(x.dtype, y.dtype)
+        ):
+            yield f"{x.dtype} against {y.dtype}"
+    yield from swapped
+
+
+def _other_fields(one: Record, two: Record) -> Iterator[str]:
+    """Say which fields differ, sizes along the axes together."""
+    fields = zip(one.pairs(), two.pairs(), strict=True)
+    names = [n for (n, x), (_, y) in fields if x != y and not _is_stored(x, y)]
+    for name in dict.fromkeys(_stem(n) for n in names):
+        group = [n for n, _ in one.pairs() if _stem(n) == name]
+        x, y = ([_shown(getattr(r, n)) for n in group] for r in (one, two))
+        if len(group) == 1:
+            yield f"{name} {x[0]} against {y[0]}"
+        else:
+            yield f"{name} ({', '.join(x)}) against ({', '.join(y)})"
+
+
+def _is_stored(x: object, y: object) -> bool:
+    """Tell whether one dtype is the integers that the other one stores: ONNX keeps no scale in a type."""
+    return isinstance(x, DType) and isinstance(y, DType) and x.is_quantized != y.is_quantized and x.np == y.np
+
+
+def _stem(name: str) -> str:
+    return name[:-2] if name[-2:] in ("_d", "_h", "_w") else name
+
+
+def _shown(value: object) -> str:
+    return str(getattr(value, "name", value))
+
+
+def _other_tensor(x: Var, y: Var) -> Iterator[str]:
+    one, two = x.owner.tensors[x.index], y.owner.tensors[y.index]
+    if one.shape != two.shape:
+        yield f"constant {x.label!r} of shape {list(one.shape or ())} against {list(two.shape or ())}"
+    elif one.dtype != two.dtype:
+        yield f"constant {x.label!r} in {one.dtype} against {two.dtype}"
+
+
+def _other_inputs(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
+    """Say which inputs are swapped, or read from elsewhere, where all of them have partners."""
+    partners = [matching.pairs.get(v.id) for v in opr.inputs]
+    if len(opr.inputs) != len(other.inputs) or None in partners:
+        return
+    wrong = [i for i, (p, v) in enumerate(zip(partners, other.inputs, strict=True)) if p is not v]
+    if len(wrong) == 2 and partners[wrong[0]] is other.inputs[wrong[1]]:
+        yield f"inputs {wrong[0]} and {wrong[1]} are swapped"
+        return
+    for i in wrong if matching.alike else ():
+        yield f"input {i} is {opr.inputs[i].label!r} against {other.inputs[i].label!r}"

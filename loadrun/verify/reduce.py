@@ -1,0 +1,221 @@
+"""`loadrun reduce`: the smallest part of a model in a file that still fails for the same reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ..base.errors import UsageError
+from ..base.files import one_file
+from ..compare.results import Result, Verdict
+from ..dump import load
+from ..dump.choosing import load_dump, save_as
+from ..engines import engine_names
+from ..graph import Graph
+from ..graph.dtypes import Array
+from ..inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
+from ..passes.copies import bare
+from ..runner import Runner
+from ..testcase import Bundle
+from .diff.extracting import own_values, reference_values
+from .diff.matching import match
+from .diff.reducing import Judge, Reduced, reduce_graph
+
+__all__ = ["FailureOptions", "ReduceOptions", "feeds_to_try", "reduce_file"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureOptions(ModelOptions, DataOptions):
+    """Say what failing means; the options of `ModelOptions` and `DataOptions` are among these.
+
+    Attributes:
+        fails: a command that gets the path of a candidate, in place of ``{}`` or at its end, and ends with another exit
+            code than 0 where it fails. The reason is the exit code.
+        against: what the model is held against instead: another model, the name of an engine, or ``float64``.
+        message: a regular expression that the output of `fails` must match, so that another failure does not count.
+        dump: which dump of a file that holds several, from 1.
+        testcase: which testcase's inputs are taken; None takes the first that fails.
+        maxerr: tolerance of the candidates' checks, by MegEngine's measure.
+        timeout: seconds that one run of `fails` may take; one that takes longer fails with the reason that it does.
+    """
+
+    fails: str | None = None
+    against: str | None = None
+    message: str | None = None
+    dump: int | None = None
+    testcase: int | None = None
+    maxerr: float = 1e-4
+    timeout: float = 60.0
+
+    def check(self) -> None:
+        """Check that one thing says what failing means.
+
+        Raises:
+            UsageError: nothing does, or two do.
+        """
+        if (self.fails is None) == (self.against is None):
+            raise UsageError("say what failing means: --fails CMD or --against OTHER, one of them")
+
+    @property
+    def engine(self) -> str | None:
+        """The engine that the model is held against, None where it is something else."""
+        name = self.against
+        if name is None or name == "float64" or os.path.exists(name):
+            return None
+        return name if name.partition(":")[0] in engine_names() else None
+
+    @contextmanager
+    def judge(self, target: str | os.PathLike[str]) -> Iterator[Judge]:
+        """Give what judges candidates, files of the target's kind where a command does."""
+        if self.fails is None:
+            yield _Replay(self.engine or "reference", self.seed)
+            return
+        with tempfile.TemporaryDirectory(prefix="loadrun-") as folder:
+            path = Path(folder) / f"candidate{Path(target).suffix or '.mge'}"
+            yield _Command(self.fails, self.message, self.timeout, path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReduceOptions(FailureOptions):
+    """Say what failing means and how long to search; the options of `FailureOptions` are among these.
+
+    Attributes:
+        runs: how many candidates are tried at most.
+    """
+
+    runs: int = 60
+
+
+def reduce_file(
+    model: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    options: ReduceOptions,
+    *,
+    done: Callable[[int, int], None] = lambda runs, left: None,
+    warn: Callable[[str], None] = warnings.warn,
+) -> Reduced:
+    """Write the smallest part of a model that still fails for the same reason, as a testcase of its own.
+
+    Args:
+        model: the file whose model fails.
+        target: the file to write, .mge or .onnx. With `ReduceOptions.fails` candidates are files of that kind.
+        options: what failing means.
+        done: called before each run with its number and the number of operators that are left.
+        warn: called with what deserves a look.
+
+    Returns:
+        what is left. After an interrupt (KeyboardInterrupt) it is the best so far.
+
+    Raises:
+        UsageError: nothing says what failing means, or the model does not fail.
+        LoadRunError: a file cannot be read or written.
+
+    >>> import loadrun, os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     options = ReduceOptions(against="float64", maxerr=1e-9)
+    ...     found = reduce_file("fixtures/nets/mlp.mge", os.path.join(folder, "small.mge"), options)
+    >>> found.total, found.operators <= 2, found.reason
+    (16, True, 'values differ')
+    """
+    options.check()
+    bundle = load_dump(model, options.dump, **options.read)
+    last: UsageError | None = None
+    for feeds in feeds_to_try(options, options.testcase, bundle, warn):
+        try:
+            found = _reduced(bundle.for_data(feeds), feeds, target, options, done)
+        except UsageError as e:
+            last = e
+            continue
+        save_as(found.bundle, target)
+        return found
+    raise last or UsageError(f"{os.fspath(model)} has no testcase")
+
+
+def feeds_to_try(
+    options: DataOptions, testcase: int | None, bundle: Bundle, warn: Callable[[str], None]
+) -> Sequence[Mapping[str, Array]]:
+    """List the inputs to try in turn: the user's data, the testcases or one of them, random numbers."""
+    if options.input_data is not None:
+        return [fit_inputs(bundle, case) for case in options.cases(bundle, warn)]
+    count = len(bundle.testcases)
+    if not count:
+        return [random_inputs(bundle, options.seed)]
+    if testcase is None:
+        return [case.inputs for case in bundle.testcases]
+    if testcase >= count:
+        raise UsageError(f"the file has testcases 0 to {count - 1}, found --testcase {testcase}")
+    return [bundle.testcases[testcase].inputs]
+
+
+def _reduced(
+    bundle: Bundle,
+    feeds: Mapping[str, Array],
+    target: str | os.PathLike[str],
+    options: ReduceOptions,
+    done: Callable[[int, int], None],
+) -> Reduced:
+    graph = bare(bundle)
+    search = partial(reduce_graph, graph, maxerr=options.maxerr, runs=options.runs, done=done)
+    known = {v.id for v in graph.vars()}
+    good = partial(own_values, graph, feeds=feeds, seed=options.seed)
+    if options.against is not None and options.engine is None:
+        reference: Graph | str = options.against
+        if options.against != "float64":
+            reference = bare(load(one_file(options.against)).for_data(feeds))
+            known = set(match(graph, reference).pairs)
+        good = partial(reference_values, graph, against=reference, feeds=feeds, seed=options.seed)
+    with options.judge(target) as judge:
+        return search(good, known, judge)
+
+
+class _Replay:
+    """Judges candidates by their own checks, on an engine."""
+
+    def __init__(self, engine: str, seed: int) -> None:
+        self._engine, self._seed = engine, seed
+
+    def __call__(self, bundle: Bundle) -> str | None:
+        result: Result = Runner(bundle, self._engine, seed=self._seed).replay_one(0)
+        if result.verdict is Verdict.PASS:
+            return None
+        if result.verdict is Verdict.FAIL:
+            return "values differ"
+        # Without what changes from candidate to candidate: numbers, names and sizes.
+        return re.sub(r"'[^']*'|\[[^]]*\]|\d+", "_", result.message or result.verdict.value)[:200]
+
+
+class _Command:
+    """Judges candidates by a command."""
+
+    def __init__(self, command: str, message: str | None, timeout: float, path: Path) -> None:
+        self._command, self._timeout, self._path = command, timeout, path
+        self._message = None if message is None else re.compile(message)
+
+    def __call__(self, bundle: Bundle) -> str | None:
+        for old in self._path.parent.iterdir():
+            if old.is_file():
+                old.unlink()
+        save_as(bundle, self._path)
+        quoted = f"'{self._path}'"
+        command = (
+            self._command.replace("{}", quoted) if "{}" in self._command else f"{self._command} {quoted}"
+        )
+        try:
+            ran = subprocess.run(
+                command, shell=True, capture_output=True, timeout=self._timeout, check=False, text=True
+            )
+        except subprocess.TimeoutExpired:
+            return f"it takes longer than {self._timeout:g} s"
+        if ran.returncode == 0:
+            return None
+        if self._message is not None and not self._message.search(ran.stdout + ran.stderr):
+            return None
+        return f"exit code {ran.returncode}"

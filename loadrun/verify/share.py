@@ -1,0 +1,200 @@
+"""`loadrun share`: a failing model with other tensors, which fails for the same reason."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..base.errors import UsageError
+from ..dump.choosing import load_dump, save_as
+from ..graph import Graph, StoredTensor, Var
+from ..graph.dtypes import Array, DType, encode
+from ..ops.infer import infer_dtypes
+from ..passes.copies import bare
+from ..testcase import Bundle
+from .diff.extracting import as_testcase, own_values, reference_values
+from .diff.reducing import Judge
+from .reduce import FailureOptions, feeds_to_try
+
+__all__ = ["ShareOptions", "Shared", "share_file"]
+
+_TRIES = 5
+_KEPT = ("nothing", "zeros and what is not finite", "zeros, signs and what is not finite")
+"""What of a tensor is kept, tried in this order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareOptions(FailureOptions):
+    """Say what failing means and what is replaced; the options of `FailureOptions` are among these.
+
+    Attributes:
+        anonymize: whether weights and inputs are replaced by random numbers and names by numbers; without it the file
+            is the model and its testcase alone, without record and checks of its own.
+    """
+
+    anonymize: bool = False
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What was written.
+
+    Attributes:
+        reason: why it fails, and the original did.
+        replaced: how many weights and inputs have other values.
+        kept: what of their values is that of the original, in words.
+    """
+
+    reason: str
+    replaced: int
+    kept: str
+
+
+def share_file(
+    model: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    options: ShareOptions,
+    *,
+    warn: Callable[[str], None] = warnings.warn,
+) -> Shared:
+    """Write a failing model so that others may see it: it fails for the same reason with other tensors.
+
+    Weights and inputs become random numbers of the same dtype, shape and order of magnitude, and names become numbers.
+    Small constants of integers and single numbers stay, since they are shapes, axes and epsilons. The random numbers do
+    not depend on the original ones. Where the failure needs it, places of zeros, and then signs, are kept.
+
+    Args:
+        model: the file whose model fails.
+        target: the file to write, .mge or .onnx.
+        options: what failing means: a command, an engine or float64.
+        warn: called with what deserves a look.
+
+    Raises:
+        UsageError: the model does not fail, or not with other tensors, or it is held against another model.
+        LoadRunError: a file cannot be read or written.
+
+    >>> import loadrun, os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     options = ShareOptions(against="float64", maxerr=1e-9, anonymize=True)
+    ...     found = share_file("fixtures/nets/mlp.mge", os.path.join(folder, "shared.mge"), options)
+    >>> found.reason, found.kept
+    ('values differ', 'nothing')
+    """
+    options.check()
+    if options.against is not None and options.engine is None and options.against != "float64":
+        raise UsageError(
+            "the other model's tensors would have to go along: --against takes an engine or float64 here"
+        )
+    bundle = load_dump(model, options.dump, **options.read)
+    with options.judge(target) as judge:
+        for feeds in feeds_to_try(options, options.testcase, bundle, warn):
+            graph = bare(bundle.for_data(feeds))
+            candidate, reason = _judged(graph, feeds, options, judge)
+            if reason is None:
+                continue
+            if not options.anonymize:
+                save_as(candidate, target)
+                return Shared(reason, 0, "everything")
+            for kept, (other, values, count) in _replacements(graph, feeds):
+                candidate, again = _judged(other, values, options, judge)
+                if again == reason:
+                    save_as(candidate, target)
+                    return Shared(reason, count, kept)
+            raise UsageError(f"with other tensors it does not fail for the same reason ({reason})")
+    raise UsageError("the model does not fail, so there is nothing to share")
+
+
+def _judged(
+    graph: Graph, feeds: Mapping[str, Array], options: ShareOptions, judge: Judge
+) -> tuple[Bundle, str | None]:
+    """Make a testcase of a whole model and say why it fails."""
+    infer_dtypes(graph.needed())
+    ends = [*graph.inputs, *graph.outputs]
+    if options.against == "float64":
+        values = reference_values(graph, ends, "float64", feeds, options.seed)
+    else:
+        values = own_values(graph, ends, feeds, options.seed)
+    bundle = as_testcase(graph, graph.inputs, graph.outputs, values, maxerr=options.maxerr)
+    return bundle, judge(bundle)
+
+
+def _replacements(
+    graph: Graph, feeds: Mapping[str, Array]
+) -> Iterator[tuple[str, tuple[Graph, dict[str, Array], int]]]:
+    """Yield what is kept, and models with other tensors."""
+    for level, kept in enumerate(_KEPT):
+        for _ in range(_TRIES):
+            # Entropy of the system: a seed that is known could be held against guesses of the original.
+            yield kept, _replaced(graph, feeds, level, np.random.default_rng())
+
+
+def _replaced(
+    graph: Graph, feeds: Mapping[str, Array], level: int, rng: np.random.Generator
+) -> tuple[Graph, dict[str, Array], int]:
+    other = bare(Bundle(graph))
+    names = {v.name or "": f"input{i}" for i, v in enumerate(other.inputs)}
+    values = {names[n]: _other(a, None, level, rng) for n, a in feeds.items() if n in names}
+    count = len(values)
+    for opr in other.oprs:
+        opr.name = None
+        for i, tensor in enumerate(opr.tensors):
+            if opr.type == "Host2DeviceCopy":
+                opr.tensors[i] = StoredTensor(tensor.dtype, tensor.shape, names[tensor.name or ""], None)
+            elif tensor.data is not None:
+                value = tensor.value()
+                fresh = (
+                    value if _is_structure(value, tensor.dtype) else _other(value, tensor.dtype, level, rng)
+                )
+                count += fresh is not value
+                opr.tensors[i] = StoredTensor(tensor.dtype, tensor.shape, None, encode(fresh, tensor.dtype))
+    _rename(other, names)
+    return other, values, count
+
+
+def _rename(graph: Graph, inputs: Mapping[str, str]) -> None:
+    outputs = {v.id: f"output{i}" for i, v in enumerate(graph.outputs)}
+    for var in graph.vars():
+        var.name = _neutral(var, inputs, outputs)
+
+
+def _neutral(var: Var, inputs: Mapping[str, str], outputs: Mapping[int, str]) -> str:
+    if var.owner.type == "Host2DeviceCopy":
+        return inputs[var.name or ""]
+    return outputs.get(var.id, f"value{var.id}")
+
+
+def _is_structure(value: Array, dtype: DType) -> bool:
+    """Tell whether a constant is a shape, an axis or an epsilon rather than a weight."""
+    return value.size < 2 or (value.dtype.kind in "iub" and not dtype.is_quantized and value.size <= 64)
+
+
+def _other(value: Array, dtype: DType | None, level: int, rng: np.random.Generator) -> Array:
+    """Draw numbers like those of an array: of its dtype, its shape and its order of magnitude."""
+    if value.dtype.kind == "b":
+        return rng.integers(0, 2, value.shape).astype(value.dtype)
+    numbers = value.astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    low, high = float(finite.min(initial=0)), float(finite.max(initial=0))
+    drawn: Array
+    if value.dtype.kind in "iu":
+        # Indices stay within what they were.
+        return rng.integers(int(low), int(high) + 1, value.shape).astype(value.dtype)
+    if low >= 0:
+        smallest = float(finite[finite > 0].min(initial=np.inf)) if low > 0 else 0.0
+        drawn = np.asarray(rng.uniform(_power(smallest), max(2 * _power(high), 1e-30), value.shape))
+    else:
+        drawn = np.asarray(rng.standard_normal(value.shape)) * _power(float(finite.std()) or 1.0)
+    if level >= 2:
+        drawn = np.abs(drawn) * np.where(numbers < 0, -1, 1)
+    if level >= 1:
+        drawn = np.where((numbers == 0) | ~np.isfinite(numbers), numbers, drawn)
+    return drawn.astype(value.dtype)
+
+
+def _power(number: float) -> float:
+    """Round down to a power of two, so that no statistic of the original is told."""
+    return float(2.0 ** np.floor(np.log2(number))) if 0 < number < np.inf else 0.0

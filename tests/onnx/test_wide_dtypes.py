@@ -1,0 +1,328 @@
+"""float64, 64-bit and unsigned integers in ONNX models: kept in memory, narrowed in .mge files if nothing changes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.base.errors import UsageError
+from loadrun.cli import main
+from loadrun.dump.options import DumpOptions
+from loadrun.testcase import Testcase
+from loadrun.verify.pack.options import PackOptions
+from loadrun.verify.pack.packing import Packer
+from tests.onnx.wire_models import KINDS, attribute, field, model, node, tensor, value
+
+Array = np.ndarray[Any, Any]
+
+
+def onnx(
+    *nodes: bytes, x: Array, to: str = "", shape: tuple[int, ...] | None = None, **stored: Array
+) -> bytes:
+    """A model with an input like x, stored tensors, and the output y."""
+    kept = [field(5, tensor(np.asarray(a), n)) for n, a in stored.items()]
+    out = value("y", KINDS[to or x.dtype.name], x.shape if shape is None else shape)
+    ins = value("x", KINDS[x.dtype.name], x.shape)
+    return model(*nodes, *kept, field(11, ins), field(12, out), opset=18)
+
+
+def computed(data: bytes, x: Array) -> Array:
+    (found,) = loadrun.Runner(loadrun.loads(data)).run({"x": x}).outputs
+    assert found.value is not None
+    return found.value
+
+
+N = np.array([1000, 2000, 11000], "i8")
+WHOLE: list[tuple[list[bytes], Array, dict[str, Array], str, list[int]]] = [
+    (
+        [node("Mul", ["x", "a"], ["t"]), node("Mod", ["t", "b"], ["y"])],
+        N,
+        {"a": np.int64(48271), "b": np.int64(65521)},
+        "",
+        [i * 48271 % 65521 for i in (1000, 2000, 11000)],
+    ),
+    (
+        [node("Mul", ["x", "a"], ["y"])],
+        N,
+        {"a": np.int64(1 << 40)},
+        "",
+        [i << 40 for i in (1000, 2000, 11000)],
+    ),
+    ([node("Mul", ["x", "a"], ["y"])], np.array([1, 2], "i4"), {"a": np.int32(-(2**31))}, "", [-(2**31), 0]),
+    ([node("Mul", ["x", "x"], ["y"])], np.full(16, 12345, "i4"), {}, "", [12345**2] * 16),
+    ([node("Add", ["x", "x"], ["y"])], np.array([3 * 10**9, 5], "u4"), {}, "", [6 * 10**9 - 2**32, 10]),
+    (
+        [node("Div", ["x", "a"], ["y"])],
+        np.array([2**64 - 1], "u8"),
+        {"a": np.uint64(3)},
+        "",
+        [(2**64 - 1) // 3],
+    ),
+    (
+        [node("BitShift", ["x", "a"], ["y"], attribute("direction", "LEFT"))],
+        np.array([2**40 + 1, 5], "u8"),
+        {"a": np.array([23, 62], "u8")},
+        "",
+        [(2**40 + 1 << 23) % 2**64, (5 << 62) % 2**64],
+    ),
+    ([node("BitwiseAnd", ["x", "a"], ["y"])], N << 33, {"a": np.int64(1 << 43)}, "", [0, 1 << 43, 0]),
+    ([node("Pow", ["x", "a"], ["y"])], np.array([3, -7], "i8"), {"a": np.int64(20)}, "", [3**20, 7**20]),
+    ([node("Pow", ["x", "a"], ["y"])], np.array([4, 7, 10], "i4"), {"a": np.float32(0.5)}, "", [2, 2, 3]),
+    (
+        [node("Cast", ["x"], ["y"], attribute("to", 7))],
+        np.array([3e9, -3e9, 1.5, math.nan], "f4"),
+        {},
+        "int64",
+        [3 * 10**9, -3 * 10**9, 1, -(2**63)],
+    ),
+    (
+        [node("Cast", ["x"], ["y"], attribute("to", 6))],
+        np.array([3e9, -1.5, math.inf], "f8"),
+        {},
+        "int32",
+        [-(2**31), -1, -(2**31)],
+    ),
+    ([node("Cast", ["x"], ["y"], attribute("to", 6))], np.array([2**32 + 7], "i8"), {}, "int32", [7]),
+]
+
+
+@pytest.mark.parametrize(("nodes", "x", "stored", "to", "expected"), WHOLE)
+def test_integers(
+    nodes: list[bytes], x: Array, stored: dict[str, Array], to: str, expected: list[int]
+) -> None:
+    """Exact to their own width, then wrapped: numbers by Python, casts as x86 does them."""
+    got = computed(onnx(*nodes, x=x, to=to, **stored), x)
+    assert got.dtype == np.dtype(to or x.dtype)
+    assert got.tolist() == expected
+
+
+R = np.random.default_rng(7)
+X, W, B = R.standard_normal((3, 4)), R.standard_normal((4, 5)), R.standard_normal(5)
+
+
+def _softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(e / e.sum(-1, keepdims=True))
+
+
+def _normal(x: Array) -> Array:
+    return np.asarray((x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + np.float32(1e-5)))
+
+
+def test_float64() -> None:
+    """A net in float64 is off by float64's rounding alone; numbers by numpy."""
+    nodes = [
+        node("Mul", ["x", "x"], ["m"]),
+        node("Add", ["m", "x"], ["a"]),
+        node("Gemm", ["a", "w", "b"], ["g"]),
+        node("Softmax", ["g"], ["y"]),
+    ]
+    got = computed(onnx(*nodes, x=X, shape=(3, 5), w=W, b=B), X)
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, _softmax((X * X + X) @ W + B), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("Exp", np.exp),
+        ("Sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+        ("Tanh", np.tanh),
+        ("Erf", lambda x: np.vectorize(math.erf)(x)),
+        ("Softplus", lambda x: np.log1p(np.exp(x))),
+        ("ReduceMean", lambda x: x.mean(keepdims=True)),
+        ("ReduceL2", lambda x: np.sqrt((x * x).sum(keepdims=True))),
+        ("ReduceLogSumExp", lambda x: np.log(np.exp(x).sum(keepdims=True))),
+    ],
+)
+def test_functions_in_float64(op: str, function: Any) -> None:
+    np.testing.assert_allclose(computed(onnx(node(op, ["x"], ["y"]), x=X), X), function(X), rtol=1e-13)
+
+
+def test_convolution_pooling_and_norms_in_float64() -> None:
+    x, w = R.standard_normal((1, 2, 6, 6)), R.standard_normal((3, 2, 3, 3))
+    got = computed(onnx(node("Conv", ["x", "w"], ["y"]), x=x, shape=(1, 3, 4, 4), w=w), x)
+    taps = np.lib.stride_tricks.sliding_window_view(x[0], (3, 3), (1, 2))
+    np.testing.assert_allclose(got[0], np.einsum("chwij,ocij->ohw", taps, w), rtol=1e-12)
+    pooled = [
+        node("AveragePool", ["x"], ["y"], attribute("kernel_shape", [2, 2]), attribute("strides", [2, 2]))
+    ]
+    got = computed(onnx(*pooled, x=x, shape=(1, 2, 3, 3)), x)
+    np.testing.assert_allclose(got, x.reshape(1, 2, 3, 2, 3, 2).mean((3, 5)), rtol=1e-13)
+    got = computed(onnx(node("LayerNormalization", ["x", "s"], ["y"]), x=X, s=np.ones(4)), X)
+    np.testing.assert_allclose(got, _normal(X), rtol=1e-12)
+
+
+def test_float16_is_rounded_once_to_even() -> None:
+    """2049, 2051 and 2053 lie in the middle of two numbers of float16."""
+    x = np.array([2048, 2050, 2052], "f2")
+    assert computed(onnx(node("Add", ["x", "a"], ["y"]), x=x, a=np.float16(1)), x).tolist() == [
+        2048,
+        2052,
+        2052,
+    ]
+
+
+def test_float16_sums_are_rounded_once() -> None:
+    x = np.full(4096, 1 / 3, "f2")
+    (got,) = computed(onnx(node("ReduceSum", ["x"], ["y"]), x=x, shape=(1,)), x)
+    assert got == np.float16(4096 * np.float64(x[0]))
+
+
+@pytest.mark.parametrize("op", ["Exp", "Sigmoid", "Relu", "Clip", "MaxPool"])
+def test_nan_stays(op: str) -> None:
+    x = np.full((1, 1, 2, 48), np.nan, "f4")
+    kernel = [attribute("kernel_shape", [1, 1])] if op == "MaxPool" else []
+    inputs = ["x", "l", "h"] if op == "Clip" else ["x"]
+    stored = {"l": np.float32(-1), "h": np.float32(1)} if op == "Clip" else {}
+    assert np.isnan(computed(onnx(node(op, inputs, ["y"], *kernel), x=x, **stored), x)).all()
+
+
+def test_the_largest_of_minus_infinities() -> None:
+    x = np.full((1, 1, 2, 2), -np.inf, "f4")
+    data = onnx(node("MaxPool", ["x"], ["y"], attribute("kernel_shape", [2, 2])), x=x, shape=(1, 1, 1, 1))
+    assert computed(data, x).tolist() == [[[[-math.inf]]]]
+
+
+# Writing .mge files
+
+
+def packed(data: bytes, x: Array, path: Path, **options: Any) -> loadrun.Bundle:
+    Packer(loadrun.loads(data), PackOptions(file=DumpOptions(**options)), warn=print).pack([{"x": x}], path)
+    return loadrun.load(path)
+
+
+INDEXED = onnx(
+    node("Gather", ["x", "i"], ["g"]),
+    node("Add", ["g", "g"], ["y"]),
+    x=N,
+    shape=(2,),
+    i=np.array([2, 0], "i8"),
+)
+LOSES = onnx(node("Add", ["x", "a"], ["t"]), node("Sub", ["t", "a"], ["y"]), x=X, a=np.float64(1e9))
+MANY = np.full(16, 1001)
+LARGE = onnx(
+    node("Mul", ["x", "a"], ["t"]),
+    node("Mod", ["t", "b"], ["y"]),
+    x=MANY,
+    a=np.int64(48271),
+    b=np.int64(65521),
+)
+
+
+def test_what_32_bits_hold_is_written(tmp_path: Path) -> None:
+    bundle = packed(INDEXED, N, tmp_path / "a.mge")
+    assert {d.name for d in bundle.testcases[0].dtypes.values()} == {"Int32"}
+    (result,) = loadrun.run(bundle)
+    assert result.verdict.value == "pass"
+    assert result["y"].tolist() == [22000, 2000]
+
+
+@pytest.mark.parametrize(
+    ("data", "x", "text"),
+    [
+        (LARGE, MANY, r"testcase 0: 't' holds 48319271 in int64 and 48319272 in int32.*--narrow"),
+        (LOSES, X, r"testcase 0: 'y' holds -?\d\.\d+ in float64 and 0.0 in float32"),
+        (INDEXED, N << 33, r"testcase 0: 'x' holds 8589934592000 in int64 and 2147483647 in int32"),
+        (onnx(node("Add", ["x", "a"], ["y"]), x=N, a=N << 33), N, "holds 8589934592000 in int64"),
+    ],
+)
+def test_what_they_do_not_hold_is_refused(data: bytes, x: Array, text: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=text):
+        packed(data, x, tmp_path / "a.mge")
+    assert not (tmp_path / "a.mge").exists()
+
+
+def test_narrow_writes_it_and_says_so(tmp_path: Path) -> None:
+    bundle = packed(LARGE, MANY, tmp_path / "a.mge", narrow=True)
+    assert bundle.warnings == [
+        "narrowed when it was written, as --narrow asks: int64 as int32; values may not be those of the model"
+    ]
+    assert [r.verdict.value for r in loadrun.run(bundle)] == ["pass"]
+
+
+def test_saving_testcases_checks_them_too(tmp_path: Path) -> None:
+    bundle = loadrun.loads(LARGE)
+    bundle.testcases = [Testcase({"x": MANY})]
+    with pytest.raises(UsageError, match="'t' holds 48319271 in int64"):
+        loadrun.save(bundle, tmp_path / "a.mge")
+
+
+def test_products_of_integers_are_written_as_those_of_bytes(tmp_path: Path) -> None:
+    x, w = np.arange(6).reshape(2, 3) * 1000, np.arange(12).reshape(3, 4) - 5
+    bundle = packed(onnx(node("MatMul", ["x", "w"], ["y"]), x=x, shape=(2, 4), w=w), x, tmp_path / "a.mge")
+    (result,) = loadrun.run(bundle)
+    assert result.verdict.value == "pass"
+    assert result["y"].tolist() == (x @ w).tolist()
+
+
+# Data sets
+
+
+def set_of(folder: Path, out: bytes, x: Array, **expected: Array) -> Path:
+    """A model of the outputs y and z, and a data set of x and of what is expected of some outputs."""
+    (folder / "test_data_set_0").mkdir()
+    ins, kind = value("x", 1, x.shape), 1
+    nodes = [node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["z"])]
+    outs = [field(12, out), field(12, value("z", kind, x.shape))]
+    (folder / "m.onnx").write_bytes(model(*nodes, field(11, ins), *outs))
+    (folder / "test_data_set_0" / "input_0.pb").write_bytes(tensor(x))
+    for name, array in expected.items():
+        place = folder / "test_data_set_0" / f"output_{'yz'.index(name)}.pb"
+        place.write_bytes(tensor(array))
+    return folder / "m.onnx"
+
+
+def test_a_missing_output_is_no_pass(tmp_path: Path) -> None:
+    x = np.array([1, -2], "f4")
+    (result,) = loadrun.run(set_of(tmp_path, value("y", 1, (2,)), x, y=-x))
+    assert result.verdict.value == "fail"
+    assert {o.name: o.notes for o in result.outputs}["z"] == (
+        "its expected value is missing: test_data_set_0 has no output_1.pb",
+    )
+
+
+def test_other_dtypes_and_shapes_of_expected_values_fail(tmp_path: Path) -> None:
+    x = np.array([1], "f4")
+    (result,) = loadrun.run(set_of(tmp_path, value("y", 1, (1,)), x, y=-x[0], z=np.abs(x).astype("f8")))
+    assert {o.name: o.notes for o in result.outputs} == {
+        "y": ("its expected value has shape [], where the model has 1 axes",),
+        "z": ("its expected value holds double, where the model has float",),
+    }
+
+
+def test_arrays_of_ml_dtypes_are_inputs() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="makes arrays of bfloat16 and int4")
+    for name, kind, held in (
+        ("bfloat16", 16, [0.5, -2.0, 3.0]),
+        ("int4", 22, [-8, 0, 7]),
+        ("uint4", 21, [0, 1, 15]),
+    ):
+        x = np.array(held, getattr(ml_dtypes, name))
+        nodes = node("Cast", ["x"], ["y"], attribute("to", 1))
+        data = model(nodes, field(11, value("x", kind, (3,))), field(12, value("y", 1, (3,))), opset=21)
+        assert computed(data, x).tolist() == held
+
+
+def test_inputs_that_nothing_reads() -> None:
+    ins = [field(11, value(n, 1, (2,))) for n in ("x", "idle")]
+    bundle = loadrun.loads(model(node("Neg", ["x"], ["y"]), *ins, field(12, value("y", 1, (2,)))))
+    assert [v.name for v in bundle.inputs] == ["x", "idle"]
+    x = np.array([1, -2], "f4")
+    for feeds in ({"x": x}, {"x": x, "idle": x}):
+        assert loadrun.Runner(bundle).run(feeds)["y"].tolist() == [-1, 2]
+
+
+def test_a_model_and_its_narrowed_file_are_compared(tmp_path: Path) -> None:
+    """Each gets the other's inputs in its own dtype."""
+    data = onnx(node("Mul", ["x", "x"], ["m"]), node("Softmax", ["m"], ["y"]), x=X)
+    (tmp_path / "m.onnx").write_bytes(data)
+    packed(data, X, tmp_path / "m.mge")
+    names = [str(tmp_path / n) for n in ("m.onnx", "m.mge")]
+    for one, other in (names, names[::-1]):
+        assert main(["diff", one, "--against", other]) == 0

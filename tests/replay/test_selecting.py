@@ -1,0 +1,179 @@
+"""Which files a run replays, what is expected of them, and what is done where one does not pass."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import loadrun
+from loadrun.base import configuration
+from loadrun.base.errors import UsageError
+from loadrun.cli import main
+from loadrun.compare.results import Verdict
+from loadrun.engines import Setup, registry
+from loadrun.engines.reference import ReferenceEngine
+from loadrun.graph import Graph, Var
+from loadrun.graph.dtypes import Array
+from loadrun.replay.keywords import keyword
+
+NETS = Path("fixtures/nets")
+needs_toml = pytest.mark.skipif(
+    not any(configuration.find_spec(m) for m in ("tomllib", "tomli")), reason="no package reads TOML"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four files, of which one fails and one is none."""
+    for name in ("a.mge", "cc.mge"):
+        shutil.copy(NETS / "mlp.mge", tmp_path / name)
+    shutil.copy(NETS / "xfail_quant_unet_minmax.mge", tmp_path / "b.mge")
+    (tmp_path / "d.mge").write_bytes(b"nothing")
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ran(report: str = "r.json") -> list[str]:
+    return [f["file"] for f in json.loads(Path(report).read_text())["files"]]
+
+
+def test_words_and_shards(folder: Path) -> None:
+    assert main([".", "-k", "a or cc and not b", "--json", "r.json"]) == 0
+    assert ran() == ["./a.mge", "./cc.mge"]
+    found = []
+    for i in (1, 2, 3):
+        main([".", "--shard", f"{i}/3", "--json", "r.json"])
+        found.append(ran())
+    assert found == [["./a.mge", "./d.mge"], ["./b.mge"], ["./cc.mge"]]
+    # A shard without files is no error: its files are others'.
+    assert main(["a.mge", "--shard", "2/2"]) == 0
+    for bad in (["-k", "x"], ["-k", "a and"], ["--shard", "3/2"], ["--shard", "0/2"], ["--shard", "2"]):
+        assert main(["a.mge", *bad]) == 2
+
+
+@pytest.mark.parametrize("text", ["", "and", "a b", "(a", "a)", "not", "a or or b"])
+def test_words_that_make_no_sense(text: str) -> None:
+    with pytest.raises(UsageError, match="-k takes words"):
+        keyword(text)
+
+
+def test_single_testcases(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["a.mge", "cc.mge", "--testcase", "0,2", "--json", "r.json"]) == 0
+    files = json.loads(Path("r.json").read_text())["files"]
+    assert [[c["testcase"] for c in f["testcases"]] for f in files] == [[0, 2], [0, 2]]
+    assert main(["a.mge", "--testcase", "1-1", "-j", "2"]) == 0
+    capsys.readouterr()
+    assert main(["a.mge", "--testcase", "3"]) == 2
+    assert "there is no testcase 3; the file has 3" in capsys.readouterr().out
+
+
+def test_last_failed(folder: Path) -> None:
+    assert main([".", "--json", "r.json"]) == 2
+    assert main([".", "--last-failed", "r.json", "--json-lines", "l.jsonl"]) == 2
+    lines = [json.loads(line) for line in Path("l.jsonl").read_text().splitlines()]
+    assert [line["file"] for line in lines if line["type"] == "file"] == ["./b.mge", "./d.mge"]
+    shutil.copy("a.mge", "b.mge")
+    shutil.copy("a.mge", "d.mge")
+    assert main([".", "--last-failed", "l.jsonl"]) == 0
+
+
+def test_resume(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--json-lines", "l.jsonl", "--resume"]
+    assert main([".", *flags]) == 2
+    whole = [json.loads(line) for line in Path("l.jsonl").read_text().splitlines()]
+    # As a killed run leaves it: in the middle of the third file.
+    end = next(i for i, line in enumerate(whole) if line["type"] == "file" and line["file"] == "./cc.mge")
+    text = Path("l.jsonl").read_text().splitlines(keepends=True)
+    Path("l.jsonl").write_text("".join(text[: end + 2]) + '{"type": "res')
+    (folder / "a.mge").write_bytes(b"would be an error now")
+    capsys.readouterr()
+    assert main([".", *flags]) == 2
+    assert "4 files, 8 testcases" in capsys.readouterr().out
+    again = [json.loads(line) for line in Path("l.jsonl").read_text().splitlines()]
+    ends = {line["file"]: line["verdict"] for line in again if line["type"] == "file_end"}
+    assert ends == {"./a.mge": "pass", "./b.mge": "fail", "./cc.mge": "pass", "./d.mge": "error"}
+    assert again[-1] == {"type": "end", "exit_code": 2}
+    results = [[x for x in lines if x["type"] == "result"] for lines in (whole, again)]
+    assert len(results[0]) == len(results[1])
+    assert main([".", "--resume"]) == 2
+    assert main([".", *flags, "--junit", "r.xml"]) == 2
+
+
+@needs_toml
+def test_configuration(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "loadrun.toml").write_text(
+        '[[files]]\nmatch = ["b.mge"]\nxfail = "min and max differ"\n'
+        '[[files]]\nmatch = ["d.mge"]\nskip = "no model yet"\n'
+    )
+    reports = ["--json", "r.json", "--junit", "r.xml"]
+    assert main([".", *reports]) == 0
+    out = capsys.readouterr().out
+    assert "skipped: ./d.mge: no model yet" in out
+    assert "expected to fail: min and max differ" in out
+    assert "1 expected failure" in out
+    report = json.loads(Path("r.json").read_text())
+    assert report["skipped"] == {"./d.mge": "no model yet"}
+    assert [f.get("expected_failure") for f in report["files"]] == [None, "min and max differ", None]
+    suites = ET.parse("r.xml").getroot()
+    assert suites.attrib["failures"] == "0"
+    assert sum(int(suite.attrib["skipped"]) for suite in suites) > 0
+    assert main([".", "--no-config"]) == 2
+    shutil.copy("a.mge", "b.mge")
+    assert main(["."]) == 0
+    assert (
+        "it passes, but was expected to fail: min and max differ; take out its entry"
+        in capsys.readouterr().out
+    )
+    (folder / "loadrun.toml").write_text('[[files]]\nmatch = ["b.mge"]\nchek = ["exact"]\n')
+    assert main(["."]) == 2
+    (folder / "other.toml").write_text(
+        'engines = ["float64"]\n[[files]]\nmatch = ["a.mge"]\ncheck = ["exact"]\n'
+    )
+    assert main(["a.mge", "cc.mge", "--config", "other.toml", "--json", "r.json"]) == 1
+    files = json.loads(Path("r.json").read_text())["files"]
+    assert [f["engine"]["engine"] for f in files] == ["float64", "float64"]
+    assert [f["verdict"] for f in files] == ["fail", "pass"]
+    # What the command names takes the place of what is configured.
+    main(["cc.mge", "--config", "other.toml", "--engine", "reference", "--json", "r.json"])
+    assert json.loads(Path("r.json").read_text())["files"][0]["engine"]["engine"] == "reference"
+
+
+@needs_toml
+def test_time_limits_of_files(folder: Path) -> None:
+    (folder / "loadrun.toml").write_text('[[files]]\nmatch = ["b.mge"]\ntimeout = 0.001\n')
+    run = loadrun.replay_files(
+        ["a.mge", "b.mge"], loadrun.RunOptions(configuration=configuration.find_configuration())
+    )
+    assert [f.verdict for f in run.files] == [Verdict.PASS, Verdict.TIMEOUT]
+
+
+def test_retries_tell_what_is_flaky(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = []
+
+    class Flaky(ReferenceEngine):
+        def run(self, feeds: dict[str, Array], *args: object, **kwargs: object) -> list[Array]:  # type: ignore[override]
+            runs.append(1)
+            found = super().run(feeds)
+            return [a + 1 for a in found] if len(runs) <= 4 else found
+
+    def make(graph: Graph, targets: list[Var], setup: Setup) -> Flaky:
+        return Flaky(graph, targets)
+
+    monkeypatch.setitem(registry._registered, "flaky", make)
+    flags = ["--engine", "flaky", "--json", "r.json"]
+    assert main(["a.mge", *flags]) == 1
+    runs.clear()
+    assert main(["a.mge", *flags, "--retries", "2"]) == 0
+    assert "flaky: it did not pass 2 times before it did" in capsys.readouterr().out
+    (file,) = json.loads(Path("r.json").read_text())["files"]
+    assert (file["verdict"], file["flaky"], len(file["testcases"])) == ("pass", 2, 3)
+    runs.clear()
+    assert main(["a.mge", *flags, "--retries", "1"]) == 1
+    assert main(["a.mge", "b.mge", "--retries", "1", "-j", "2"]) == 1

@@ -1,0 +1,85 @@
+"""`loadrun report`: several runs side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import loadrun
+from loadrun.base.errors import FormatError
+from loadrun.cli import main
+
+
+def report(path: Path, started: str, **files: tuple[str, float, float]) -> str:
+    """A report of files by name: verdict, error of a tolerance of 0.5, seconds."""
+    entries: list[dict[str, Any]] = [
+        {
+            "file": f"{name}.mge",
+            "verdict": verdict,
+            "load_seconds": 0.5,
+            "testcases": [
+                {
+                    "testcase": 0,
+                    "verdict": verdict,
+                    "seconds": seconds,
+                    "outputs": [{"name": "y", "verdict": verdict, "max_error": error, "maxerr": 0.5}],
+                }
+            ],
+        }
+        for name, (verdict, error, seconds) in files.items()
+    ]
+    path.write_text(json.dumps({"version": 2, "loadrun": "1", "started": started, "files": entries}))
+    return str(path)
+
+
+def test_runs_in_the_order_of_their_days(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = report(
+        tmp_path / "b.json",
+        "2026-05-02T00:00:00+00:00",
+        a=("fail", 1.0, 2.0),
+        b=("pass", 0.1, 1.0),
+        c=("pass", 0.0, 1.0),
+    )
+    first = report(
+        tmp_path / "a.json", "2026-05-01T00:00:00+00:00", a=("pass", 0.25, 1.0), b=("pass", 0.1, 1.0)
+    )
+    found = loadrun.report_history([second, first])
+    assert [run.path for run in found.runs] == [first, second]
+    # 0.25 is half of the tolerance, 1.0 twice of it; half a second of loading.
+    assert [(f.verdict, f.error, f.seconds) for f in found.of("a.mge") if f] == [
+        ("pass", 0.5, 1.5),
+        ("fail", 2.0, 2.5),
+    ]
+    assert found.of("c.mge")[0] is None
+    page = tmp_path / "h.html"
+    assert main(["report", second, first, "--html", str(page)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["1", "2026-05-01T00:00:00+00:00", "1", "2", "2", "100.0", "%", "3.00"] in lines
+    assert ["2", "2026-05-02T00:00:00+00:00", "1", "3", "2", "66.7", "%", "5.50"] in lines
+    assert ["a.mge", "pass", "FAIL"] in lines
+    assert ["c.mge", "-", "pass"] in lines
+    assert not any(line[:1] == ["b.mge"] for line in lines)
+    text = page.read_text()
+    assert text.count("<polyline") == 1 + 2 * 3
+    assert "2 of 3" not in text
+    assert "&lt;" not in text
+
+
+def test_what_is_no_report(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text('{"files": [{"file": 1}]}')
+    with pytest.raises(FormatError, match="this is not a report"):
+        loadrun.report_history([path])
+    assert main(["report", str(path)]) == 2
+    assert main(["report", str(path), "--html", str(path)]) == 2
+
+
+def test_names_are_text(tmp_path: Path) -> None:
+    evil = report(tmp_path / "r.json", "", **{"<script>x</script>": ("nonsense<b>", float("1e-3"), 0.1)})
+    page = tmp_path / "h.html"
+    assert main(["report", evil, "--html", str(page)]) == 0
+    assert "<script>x" not in page.read_text()
+    assert "nonsense<b>" not in page.read_text()

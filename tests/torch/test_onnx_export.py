@@ -1,0 +1,559 @@
+"""`loadrun.onnx.export` of what torch makes, parameter by parameter of torch.onnx.export's documents.
+
+Every model is run by ONNX Runtime, its inputs fed in the order of the file, and compared with torch.
+"""
+
+import io
+import warnings
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+from torch import nn  # noqa: E402
+
+import loadrun  # noqa: E402
+import loadrun.torch  # noqa: E402
+from loadrun.base.errors import EngineError, LoadRunError, TraceWarning, UnsupportedError, UsageError  # noqa: E402
+from loadrun.onnx import OperatorExportTypes, TrainingMode, export  # noqa: E402
+
+pytree = torch.utils._pytree
+ort.set_default_logger_severity(4)
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+X, Y, Z = (torch.arange(6.0).reshape(2, 3) + n for n in (1, 7, 20))
+
+
+class Sum(nn.Module):
+    def forward(self, x):
+        return torch.sum(x, dim=1)
+
+
+class Three(nn.Module):
+    def forward(self, x, y=None, z=None):
+        x = x * 2 if y is None else x * 2 - y
+        return x if z is None else x + 3 * z
+
+
+class Perceptron(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.bn = nn.BatchNorm1d(3)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(torch.relu(self.bn(self.fc(x))))
+
+
+class Bessel(nn.Module):
+    def forward(self, x):
+        return torch.special.bessel_j0(x) * x
+
+
+def exported(model, args, **options):
+    file = io.BytesIO()
+    made = export(model, args, file, **options)
+    return made, file.getvalue()
+
+
+def graph_of(data):
+    return onnx.load_from_string(data).graph
+
+
+def sizes_of(value):
+    return [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]
+
+
+def check(data, model, args, feeds=None, level=None):
+    """Run a model by position and compare with torch, shapes included."""
+    options = ort.SessionOptions()
+    if level is not None:
+        options.graph_optimization_level = level
+    session = ort.InferenceSession(data, options)
+    values = [x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor)] if feeds is None else feeds
+    names = [i.name for i in session.get_inputs()]
+    got = session.run(None, {n: v.detach().numpy() for n, v in zip(names, values, strict=False)})
+    want = pytree.tree_leaves(model(*args))
+    assert len(got) == len(want)
+    for a, b in zip(got, want, strict=True):
+        assert (a.shape, a.dtype) == (tuple(b.shape), b.detach().numpy().dtype)
+        np.testing.assert_allclose(a, b.detach().numpy(), rtol=1e-5, atol=1e-5)
+    return names
+
+
+# args and f
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "call", "names"),
+    [
+        ((X, Y, Z), None, (X, Y, Z), ["x", "y", "z"]),
+        (X, None, (X,), ["x"]),
+        ([X, Y], None, (X, Y), ["x", "y"]),
+        ((X, {"y": Y, "z": Z}), None, (X, Y, Z), ["x", "y", "z"]),
+        ((X, {"z": Z, "y": Y}), None, (X, Y, Z), ["x", "y", "z"]),
+        ((X, {"z": Z}), None, (X, None, Z), ["x", "z"]),
+        ((X, {}), None, (X,), ["x"]),
+        ((X, None, Z), None, (X, None, Z), ["x", "z"]),
+        ((X,), {"y": Y}, (X, Y), ["x", "y"]),
+        ((), {"y": Y, "x": X}, (X, Y), ["x", "y"]),
+    ],
+)
+def test_forms_of_args(args, kwargs, call, names):
+    _, data = exported(Three(), args, kwargs=kwargs)
+    assert check(data, Three(), call) == names
+
+
+def test_an_empty_dict_protects_a_real_one_and_numbers_are_constants():
+    class Takes(nn.Module):
+        def forward(self, x, d, k=2.0):
+            return x - d["a"] * k
+
+    _, data = exported(Takes(), (X, {"a": Y}, {}))
+    assert len(check(data, Takes(), (X, {"a": Y}))) == 2
+    _, data = exported(Takes(), (X, {"a": Y}, 5.0))
+    check(data, Takes(), (X, {"a": Y}, 5.0))
+
+
+def test_parameters_by_position_in_torchs_order(tmp_path):
+    net, x = Perceptron().eval(), torch.rand(2, 4)
+    path = str(tmp_path / "net.onnx")
+    axes = {"i": {0: "b"}}
+    export(
+        net,
+        (x,),
+        path,
+        True,
+        False,
+        TrainingMode.EVAL,
+        ["i"],
+        ["o"],
+        None,
+        13,
+        None,
+        True,
+        None,
+        None,
+        axes,
+        None,
+    )
+    model = onnx.load(path)
+    assert model.opset_import[0].version == 13
+    assert [model.graph.input[0].name, model.graph.output[0].name] == ["i", "o"]
+    assert sizes_of(model.graph.input[0]) == ["b", 4]
+    check(path, net, (torch.rand(5, 4),))
+    verdicts = [r.verdict.value for r in loadrun.run(loadrun.load(path))]
+    assert verdicts == ["pass"]
+
+
+def test_scalars_have_no_axes():
+    _, data = exported(lambda x, k: (x * k).sum(), (X, torch.tensor(3.0)))
+    assert sizes_of(graph_of(data).output[0]) == []
+    check(data, lambda x, k: (x * k).sum(), (X, torch.tensor(3.0)))
+
+
+def test_whole_numbers_keep_64_bits():
+    i = torch.tensor([[3, -7, 2**40], [5, 2**33, -(2**35)]])
+    for f in (
+        lambda a: a * 48271 % 65521,
+        lambda a: a.sum(1) + a.max(),
+        lambda a: (a < 2**63 - 1, a // 7, -a.abs()),
+        lambda a: torch.where(a > 4, a, a - 1).cumsum(1),
+    ):
+        check(exported(f, (i,))[1], f, (i,))
+    d = torch.tensor([[1.0, 1 + 1e-9]], dtype=torch.float64)
+    check(
+        exported(lambda a: (a + 1e9 - 1e9, a < 1 + 5e-10), (d,))[1],
+        lambda a: (a + 1e9 - 1e9, a < 1 + 5e-10),
+        (d,),
+    )
+
+
+# Weights and names
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_weights_as_inputs_in_the_order_of_the_state(stored):
+    net, x = Perceptron().eval(), torch.rand(2, 4)
+    options = {"keep_initializers_as_inputs": True} if stored else {"export_params": False}
+    _, data = exported(net, (x,), **options)
+    names = [i.name for i in graph_of(data).input]
+    weights = ["fc.weight", "fc.bias", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"]
+    assert names == ["x", *weights]
+    assert bool({t.name for t in graph_of(data).initializer} & set(weights)) is stored
+    check(data, net, (x,), [x, *(net.state_dict()[n] for n in weights)])
+    assert len(graph_of(exported(net, (x,), opset_version=8)[1]).input) == 7
+
+
+def test_names_go_on_to_the_weights():
+    net, x = (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5)),
+        torch.rand(2, 3, 6, 6),
+    )
+    names = ["actual_input_1", *(f"learned_{i}" for i in range(4))]
+    _, data = exported(net, x, input_names=names, output_names=["output1"])
+    assert {t.name for t in graph_of(data).initializer} >= set(names[1:])
+    check(data, net, (x,))
+    with pytest.raises(UsageError, match="input_names has 5 names more"):
+        export(net, x, input_names=[*names, "another"])
+
+
+def test_folding_and_verbose(capsys):
+    class Folds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.rand(3, 4))
+
+        def forward(self, x):
+            return x @ (self.w.t() * 2)
+
+    net, x = Folds(), torch.rand(2, 4)
+    kinds = []
+    for folding in (True, False):
+        _, data = exported(net, (x,), do_constant_folding=folding)
+        check(data, net, (x,))
+        kinds.append([n.op_type for n in graph_of(data).node])
+    assert kinds[0] == ["MatMul"]
+    assert "Mul" in kinds[1]
+    assert not capsys.readouterr().out
+    _, data = exported(net, (x,), verbose=True)
+    assert "ONNX opset" in capsys.readouterr().out
+    assert any("test_onnx_export.py:" in n.doc_string for n in graph_of(data).node)
+    _, data = exported(net, (x,), strip_doc_string=False)
+    assert any("test_onnx_export.py:" in n.doc_string for n in graph_of(data).node)
+    assert not capsys.readouterr().out
+
+
+# Training
+
+
+def test_modes():
+    net, x = Perceptron().train(), torch.rand(5, 4)
+    net.drop.eval()
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    _, data = exported(net, (x,), training=torch.onnx.TrainingMode.EVAL)
+    assert (net.training, net.bn.training, net.drop.training) == (True, True, False)
+    _, data = exported(net.train(), (x,), training=TrainingMode.PRESERVE)
+    _, again = exported(net.eval(), (x,), training=torch.onnx.TrainingMode.TRAINING)
+    for one in (data, again):
+        nodes = {n.op_type: n for n in graph_of(one).node}
+        assert [a.i for a in nodes["BatchNormalization"].attribute if a.name == "training_mode"] == [1]
+        assert "Dropout" in nodes
+        onnx.checker.check_model(onnx.load_from_string(one), full_check=True)
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert not net.training
+    with pytest.raises(UnsupportedError, match="needs opset 14"):
+        exported(net, (x,), training=TrainingMode.TRAINING, opset_version=13)
+
+
+def test_training_normalizes_by_the_batch():
+    net, x = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), torch.rand(5, 4)
+    _, data = exported(net.eval(), (x,), training=TrainingMode.TRAINING)
+    # The runtime's optimizations fold the normalization as if in inference.
+    check(data, net.train(), (x,), level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+
+
+# Operators that ONNX does not have
+
+
+def test_operators_in_other_domains():
+    with pytest.raises(UnsupportedError, match=r"bessel_j0[\s\S]*test_onnx_export.py"):
+        exported(Bessel(), (X,))
+    with pytest.warns(TraceWarning, match="bessel_j0"):
+        _, data = exported(Bessel(), (X,), operator_export_type=OperatorExportTypes.ONNX_FALLTHROUGH)
+    kinds = [(n.domain, n.op_type) for n in graph_of(data).node]
+    assert kinds == [("aten", "special_bessel_j0"), ("", "Mul")]
+    with pytest.warns(TraceWarning, match="bessel_j0"):
+        _, data = exported(
+            Bessel(), (X,), operator_export_type=torch.onnx.OperatorExportTypes.ONNX_ATEN_FALLBACK
+        )
+    (node, _) = graph_of(data).node
+    assert (node.domain, node.op_type) == ("org.pytorch.aten", "ATen")
+    assert {a.name: a.s for a in node.attribute}["operator"] == b"special_bessel_j0"
+    onnx.checker.check_model(onnx.load_from_string(data))
+    with pytest.warns(TraceWarning, match="linalg_inv"):
+        _, data = exported(
+            torch.linalg.inv, (torch.eye(3),), operator_export_type=OperatorExportTypes.ONNX_FALLTHROUGH
+        )
+
+
+def test_all_operators_as_torchs():
+    _, data = exported(Sum(), (X,), aten=True, dynamic_axes={"x": {0: "n"}})
+    (node,) = graph_of(data).node
+    assert (node.domain, {a.name: a.s for a in node.attribute}["operator"]) == ("org.pytorch.aten", b"sum")
+    assert sizes_of(graph_of(data).output[0]) == ["n"]
+
+
+def test_versions_of_domains():
+    _, data = exported(Sum(), (X,), custom_opsets={"my": 3})
+    assert {o.domain: o.version for o in onnx.load_from_string(data).opset_import}["my"] == 3
+
+
+def test_a_table_of_translations():
+    op = pytest.importorskip("onnxscript", reason="onnxscript is not installed").opset18
+    table = {torch.ops.aten.special_bessel_j0.default: lambda x: op.Mul(op.Cos(x), 2.0)}
+    _, data = exported(Bessel(), (X,), custom_translation_table=table, opset_version=18)
+    check(data, lambda x: torch.cos(x) * 2 * x, (X,))
+
+
+# Opsets
+
+
+@pytest.mark.parametrize("opset", [7, 9, 11, 13, 17, 21, 24])
+def test_opsets(opset):
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3), nn.Softmax(1)
+    )
+    x = torch.rand(1, 1, 6, 6)
+    _, data = exported(net.eval(), (x,), opset_version=opset)
+    assert onnx.load_from_string(data).opset_import[0].version == opset
+    check(data, net, (x,))
+
+
+# Scripts and programs
+
+
+class Steps(nn.Module):
+    def forward(self, x):
+        y = x
+        for i in range(int(x.sum())):
+            y = y + i
+        return y
+
+
+class Doubles(nn.Module):
+    def forward(self, x):
+        while bool(x.sum() < 100):
+            x = x * 2
+        return x
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        if bool(x.sum() > 2):
+            y = x * 2
+        else:
+            y = x - 1
+        return y
+
+
+class Nested(nn.Module):
+    def forward(self, x):
+        k = x * 1
+        for _ in range(int(x[0, 0])):
+            if bool(k.sum() > 10):
+                k = k - x
+            else:
+                k = k + 3
+        return k, x
+
+
+class Counted(nn.Module):
+    def forward(self, x, n: int):
+        for i in range(n):
+            x = x * 2 + i
+        return x
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "factors"),
+    [
+        (Steps(), "Loop", (1.0, 2.0, 0.0)),
+        (Doubles(), "Loop", (1.0, 3.0, 300.0)),
+        (Branches(), "If", (1.0, -1.0)),
+        (Nested(), "Loop", (1.0, 4.0, 0.0)),
+    ],
+)
+def test_loops_and_branches_of_scripts(module, kind, factors):
+    script, x = torch.jit.script(module), torch.ones(2, 3)
+    _, data = exported(script, (x,), dynamic_axes={"x": {0: "n"}}, example_outputs=script(x))
+    assert kind in [n.op_type for n in graph_of(data).node]
+    onnx.checker.check_model(onnx.load_from_string(data), full_check=True)
+    for factor in factors:
+        check(data, script, (x * factor,))
+    check(data, script, (torch.ones(4, 3),))
+
+
+def test_scripts():
+    script = torch.jit.script(Counted())
+    check(exported(script, (X, 3))[1], script, (X, 3))
+    net, x = Perceptron().eval(), torch.rand(2, 4)
+    for made in (torch.jit.script(net), torch.jit.trace(net, x)):
+        check(exported(made, (x,), example_outputs=made(x))[1], net, (x,))
+    with pytest.raises(UsageError, match="example_outputs has the shapes"):
+        exported(torch.jit.script(Sum()), (X,), example_outputs=torch.rand(7))
+
+    @torch.jit.script
+    def grows(x):
+        ys = [x]
+        for i in range(int(x.sum())):
+            ys.append(x + i)
+        return torch.stack(ys)
+
+    with pytest.raises(LoadRunError, match=r"test_onnx_export.py:\d+: ys.append"):
+        exported(grows, (X,))
+
+
+def test_exported_programs(tmp_path):
+    net, x = Perceptron().eval(), torch.rand(2, 4)
+    program = torch.export.export(net, (x,), dynamic_shapes={"x": {0: torch.export.Dim("n")}})
+    torch.export.save(program, tmp_path / "net.pt2")
+    for source in (program, tmp_path / "net.pt2"):
+        _, data = exported(source, ())
+        check(data, net, (torch.rand(7, 4),))
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"x": {0: "n"}, "sum": [0]},
+        {"x": [0], "sum": [0]},
+        {"x": {0: "n", 1: "m"}, "sum": {0: "n"}},
+    ],
+)
+def test_dynamic_axes(axes):
+    kept = {k: v.copy() for k, v in axes.items()}
+    _, data = exported(Sum(), (torch.ones(2, 2),), input_names=["x"], output_names=["sum"], dynamic_axes=axes)
+    assert axes == kept
+    source, result = graph_of(data).input[0], graph_of(data).output[0]
+    assert sizes_of(source)[0] == ("n" if isinstance(axes["x"], dict) else "x_dynamic_axes_1")
+    assert sizes_of(result)[0] == ("n" if isinstance(axes["sum"], dict) else "sum_dynamic_axes_1")
+    check(data, Sum(), (torch.rand(5, 2),))
+
+
+def test_without_dynamic_axes_sizes_are_fixed():
+    graph = graph_of(exported(Sum(), (torch.ones(2, 2),))[1])
+    assert (sizes_of(graph.input[0]), sizes_of(graph.output[0])) == ([2, 2], [2])
+
+
+def test_axes_of_size_one_and_results_of_one_element():
+    net = nn.Conv2d(1, 1, 3)
+    for size in (3, 6):
+        _, data = exported(
+            net, (torch.rand(1, 1, size, size),), input_names=["a"], dynamic_axes={"a": [0, 2, 3]}
+        )
+        check(data, net, (torch.rand(4, 1, 7, 9),))
+
+
+def test_names_of_equal_sizes_may_differ():
+    _, data = exported(Three(), (X, Y), dynamic_axes={"x": [0], "y": [0]})
+    check(data, Three(), (torch.rand(5, 3), torch.rand(5, 3)))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"x": {0: torch.export.Dim("n")}},
+        ({0: torch.export.Dim.DYNAMIC},),
+        {"x": {0: "n"}},
+        [{0: "n", 1: None}],
+    ],
+)
+def test_dynamic_shapes(shapes):
+    _, data = exported(Sum(), (X,), input_names=["q"], dynamic_shapes=shapes)
+    check(data, Sum(), (torch.rand(6, 3),))
+
+
+def test_dynamic_shapes_of_nested_arguments():
+    class Nests(nn.Module):
+        def forward(self, d, k):
+            return d["a"] + d["b"][0] * k
+
+    args = ({"a": X, "b": [Y]}, Z)
+    shapes = {"d": {"a": {0: "n"}, "b": [{0: "n"}]}, "k": {0: "n"}}
+    _, data = exported(Nests(), args, dynamic_shapes=shapes)
+    check(data, Nests(), ({"a": torch.rand(4, 3), "b": [torch.rand(4, 3)]}, torch.rand(4, 3)))
+
+
+def test_what_torch_took_for_fixed_is_not_dynamic():
+    with pytest.raises(UsageError, match="axis 1 of 'x' cannot be dynamic"):
+        exported(lambda x: x + torch.arange(3.0), (X,), dynamic_axes={"x": [1]})
+
+
+def test_traces_keep_their_sizes():
+    trace = loadrun.torch.trace(Sum(), X, dynamic_shapes=True)
+    check(exported(trace, ())[1], Sum(), (torch.rand(9, 4),))
+    net = nn.Conv2d(1, 1, 3)
+    made = loadrun.trace_module(net, {"forward": torch.rand(1, 1, 6, 6)})
+    check(exported(made, ())[1], net, (torch.rand(1, 1, 8, 9),))
+
+
+# Files
+
+
+def test_files_of_an_export(tmp_path):
+    net, x = nn.Linear(64, 64), torch.rand(2, 64)
+    made = export(
+        *(net, (x,), tmp_path / "net.onnx"),
+        use_external_data_format=True,
+        enable_onnx_checker=True,
+        report=True,
+        profile=True,
+        dump_exported_program=True,
+        artifacts_dir=tmp_path,
+        verify=True,
+    )
+    names = {p.name for p in tmp_path.iterdir()}
+    assert names >= {
+        "net.onnx",
+        "net.onnx.data",
+        "net.md",
+        "net.pt2",
+        "net.profile.txt",
+        "net.test_data_set_0",
+    }
+    assert (tmp_path / "net.md").read_text().strip() == made.report.strip()
+    check(str(tmp_path / "net.onnx"), net, (x,))
+
+
+def test_a_model_of_more_than_two_gib_goes_to_two_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("loadrun.onnx.exported._LIMIT", (1 << 24) + 1000)
+    with pytest.warns(UserWarning, match="more than 2 GiB"):
+        export(nn.Linear(64, 64), (torch.rand(2, 64),), tmp_path / "net.onnx")
+    assert (tmp_path / "net.onnx.data").stat().st_size >= 64 * 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("args", "options"),
+    [
+        ((X, Y), {}),
+        (("x",), {}),
+        ((), {}),
+        (X, {"f": 3}),
+        (X, {"training": "x"}),
+        (X, {"opset_version": "a"}),
+        (X, {"opset_version": 99}),
+        (X, {"operator_export_type": 9}),
+        (X, {"kwargs": 3}),
+        (X, {"dynamic_axes": {"q": [0]}}),
+        (X, {"dynamic_axes": 3}),
+        (X, {"dynamic_shapes": 3}),
+        (X, {"use_external_data_format": True}),
+        (X, {"input_names": ["a", "b"]}),
+        (X, {"input_names": 3}),
+    ],
+)
+def test_misuse_is_a_loadrun_error(args, options):
+    with pytest.raises(LoadRunError):
+        export(Sum(), args, **options)
+
+
+def test_verification_runs_what_stands_beside_the_graph(monkeypatch):
+    script, x = torch.jit.script(Doubles()), torch.ones(2, 3)
+    export(script, (x,), verify=True)
+    monkeypatch.setattr(loadrun.torch.onnx_source._Reader, "_called", lambda self: [np.zeros((2, 3), "f4")])
+    with pytest.raises(EngineError, match="differs in ONNX Runtime"):
+        export(script, (x,), verify=True)
+
+
+def test_dropout_outside_of_training_is_compared_with_torch():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made, _ = exported(Perceptron().eval(), (torch.rand(2, 4),))
+    assert len(made.source.testcases) == 1

@@ -1,0 +1,119 @@
+"""Torch's dtypes in traced modules: the graph gives torch's own results, to the bit where torch rounds as it does."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="compares with torch")
+
+import loadrun  # noqa: E402
+import loadrun.torch  # noqa: E402
+from loadrun.base.errors import UsageError  # noqa: E402
+
+WHOLE = torch.arange(12).reshape(3, 4) * 1000
+LARGE = WHOLE * (1 << 33)
+REAL = torch.linspace(-3, 3, 12).reshape(3, 4)
+
+
+def same(function, *args, tolerance=0.0):
+    want = function(*args)
+    got = loadrun.torch.trace(function, args)(*args)
+    for w, g in zip(torch.utils._pytree.tree_leaves(want), torch.utils._pytree.tree_leaves(got), strict=True):
+        assert g.dtype == w.dtype
+        torch.testing.assert_close(g, w, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda i: (i * 48271) % 65521, WHOLE),
+        (lambda i: i.sum() // i.numel(), LARGE),
+        (lambda i: (i << 20) >> 20, LARGE),
+        (lambda i: i * -2147483648, torch.tensor([1, 2, 3], dtype=torch.int32)),
+        (lambda x: x.long(), torch.tensor([3e9, -3e9, 1.5])),
+        (lambda x: x.to(torch.uint8), torch.tensor([300.0, -3, 1.5])),
+        (lambda i: i.sum(), WHOLE.int() * 100000),
+        (lambda i: torch.where(i > 2**40, i, 0), LARGE),
+        (lambda i: i.clamp(5, 1 << 45), LARGE),
+        (lambda i: i**5, WHOLE),
+        (lambda i: i // 7 + i % 7, -LARGE),
+        (lambda i: torch.div(i, 7, rounding_mode="trunc"), -LARGE),
+        (lambda i: (i & 0xFFFF) | (i ^ 12345), LARGE + 5),
+        (lambda i: i + torch.full((4,), 1 << 40), WHOLE),
+        (lambda i: i.masked_fill(i > 0, torch.iinfo(torch.int64).min), WHOLE),
+        (lambda i: (torch.sort(i, descending=True), i.max(), i.cumsum(0)), LARGE),
+    ],
+)
+def test_integers_are_exact(function, x):
+    same(function, x)
+
+
+def test_a_sum_that_only_float64_holds():
+    same(lambda x: (x.double() + 1e9 - 1e9).float(), REAL)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        torch.nn.Conv2d(2, 3, 3, padding=1),
+        torch.nn.BatchNorm2d(2).eval(),
+        torch.nn.LayerNorm(6),
+        torch.nn.GELU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.AvgPool2d(2),
+        torch.nn.AdaptiveAvgPool2d(2),
+        torch.nn.Upsample(scale_factor=2, mode="bilinear"),
+        torch.nn.Linear(6, 4),
+        torch.nn.Softmax(1),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_modules_in_float64(module):
+    x = torch.linspace(-2, 3, 72, dtype=torch.float64).reshape(1, 2, 6, 6).sin()
+    same(module.double(), x, tolerance=1e-12)
+
+
+def test_recurrent_and_attention_in_float64():
+    torch.manual_seed(0)
+    lstm, heads = torch.nn.LSTM(4, 5).double(), torch.nn.MultiheadAttention(8, 2).double()
+    same(lambda x: lstm(x)[0], torch.randn(3, 2, 4).double(), tolerance=1e-12)
+    same(lambda x: heads(x, x, x)[0], torch.randn(3, 2, 8).double(), tolerance=1e-12)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * x + x) * x - x,
+        lambda x: torch.softmax(x, -1),
+        lambda x: (x + 1).exp().sum(1),
+        torch.tanh,
+    ],
+)
+def test_half_floats_are_rounded_after_each_operator(kind, function):
+    same(function, REAL.to(kind))
+
+
+def test_extremes_of_minus_infinity():
+    same(torch.nn.MaxPool2d(3, 1, 1), torch.full((1, 1, 4, 4), -torch.inf))
+
+
+def test_a_dump_holds_what_32_bits_do():
+    file = io.BytesIO()
+    loadrun.torch.trace(lambda x, i: x[i] * 2, (REAL, torch.tensor([2, 0]))).dump(
+        file, input_data=["x:#rand(0,1);i:[1,2]"], arg_names=["x", "i"]
+    )
+    bundle = loadrun.loads(file.getvalue())
+    assert {d.name for d in bundle.testcases[0].dtypes.values()} == {"Float32", "Int32"}
+    assert [r.verdict.value for r in loadrun.run(bundle)] == ["pass"]
+
+
+def test_and_refuses_what_they_do_not():
+    traced = loadrun.torch.trace(lambda x: (x.double() + 1e9 - 1e9).float(), (REAL,))
+    with pytest.raises(UsageError, match=r"in float64 and -?[\d.]+ in float32.*--narrow"):
+        traced.dump(io.BytesIO(), input_data="#rand(0.1,0.4)")
+    file = io.BytesIO()
+    traced.dump(file, input_data="#rand(0.1,0.4)", narrow=True, replay=False)
+    assert "narrowed when it was written" in loadrun.loads(file.getvalue()).warnings[0]

@@ -1,0 +1,248 @@
+"""Planted faults are named in quantized nets, across formats, and where a fault stops the model further on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.cli import main
+from loadrun.dump.options import DumpOptions
+from loadrun.graph import Opr
+from loadrun.graph.dtypes import encode
+from loadrun.graph.params import Convolution
+from loadrun.passes.copies import bare
+from loadrun.testing import GraphBuilder
+from loadrun.verify.diff import between, match
+from loadrun.verify.diff.files import DiffOptions, diff_files
+from loadrun.verify.diff.measuring import distance
+
+NETS = Path("fixtures/nets")
+
+
+def planted(name: str, change: Callable[[Opr], bool], folder: Path) -> tuple[Path, str]:
+    """A copy of a fixture in which the first operator that takes a change has it, and that operator's output."""
+    bundle = loadrun.load(NETS / name)
+    opr = next(o for o in bundle.graph.oprs if change(o))
+    bad = folder / "bad.mge"
+    loadrun.save(bundle, bad)
+    return bad, opr.outputs[0].name or ""
+
+
+def other_scale(opr: Opr) -> bool:
+    if opr.type != "ConvBiasForwardV4" or "blocks.1" not in (opr.outputs[0].name or ""):
+        return False
+    assert opr.output_dtype is not None
+    opr.output_dtype = replace(opr.output_dtype, scale=float(np.float32(opr.output_dtype.scale * 1.1)))
+    return True
+
+
+def other_bias(opr: Opr) -> bool:
+    """Move one bias of the second block by two steps: the convolution's output moves by less than one."""
+    if opr.type != "ConvBiasForwardV4" or "blocks.1" not in (opr.outputs[0].name or ""):
+        return False
+    owner = opr.inputs[2].owner
+    value = owner.tensors[0].value().copy()
+    value.reshape(-1)[:] += 40
+    owner.tensors[0] = replace(owner.tensors[0], data=encode(value, owner.tensors[0].dtype))
+    return True
+
+
+def other_stride(opr: Opr) -> bool:
+    if opr.type != "ConvBiasForwardV4" or "blocks.1.two" not in (opr.outputs[0].name or ""):
+        return False
+    opr.params = (opr.params[0].replace(stride_h=2, stride_w=2), *opr.params[1:])
+    return True
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (other_scale, "QuantizedS8(scale=0.0"),
+        (other_bias, "it reads what differs"),
+        (other_stride, "stride (2, 2) against (1, 1)"),
+    ],
+    ids=["scale", "bias", "stride"],
+)
+@pytest.mark.parametrize("suffix", [".mge", ".onnx"])
+def test_a_fault_in_a_quantized_net(
+    change: Callable[[Opr], bool],
+    said: str,
+    suffix: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bad, name = planted("quant_resnet_minmax.mge", change, tmp_path)
+    good = NETS / "quant_resnet_minmax.mge"
+    if suffix == ".onnx":
+        good = tmp_path / "good.onnx"
+        assert main(["convert", str(NETS / "quant_resnet_minmax.mge"), str(good), "-q"]) == 0
+    alone = tmp_path / "alone.mge"
+    assert main(["diff", str(bad), "--against", str(good), "--extract", str(alone)]) == 1
+    out = capsys.readouterr().out
+    blamed = next(line for line in out.splitlines() if line.startswith("to blame"))
+    assert f"'{name}'" in blamed
+    if suffix == ".mge":
+        assert said in blamed
+    assert main([str(alone), "-q"]) == 1
+
+
+def test_a_bias_of_one_step_is_not_hidden_by_the_tolerance_of_a_step(tmp_path: Path) -> None:
+    bad, name = planted("quant_resnet_minmax.mge", other_bias, tmp_path)
+    found = diff_files(bad, NETS / "quant_resnet_minmax.mge").differences
+    assert found is not None
+    root = found.roots[0]
+    assert root.var.name == name
+    assert root.distance is not None
+    assert root.distance.absolute > 0
+
+
+def conv_net(stride: int, skip: bool = True) -> loadrun.Graph:
+    """y = conv(relu(conv(x, stride)), 1) + x by hand: a stride of two makes the sum impossible."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", 1, 2, 6, 6)
+    w = b.const(rng.standard_normal((2, 2, 3, 3)).astype("f4"))
+    how = Convolution(stride_h=stride, stride_w=stride, pad_h=1, pad_w=1)
+    one = b.add("ConvolutionV2", how, inputs=[x, w], name="one")
+    bent = b.elemwise("RELU", one, name="bent")
+    return b.done(b.elemwise("ADD", bent, x, name="y") if skip else bent)
+
+
+def test_a_stride_that_stops_the_model(tmp_path: Path) -> None:
+    feeds = {"x": np.random.default_rng(1).standard_normal((1, 2, 6, 6)).astype("f4")}
+    for bad, good, said in ((2, 1, "stride (2, 2) against (1, 1)"), (1, 2, "stride (1, 1) against (2, 2)")):
+        found = between(conv_net(bad), conv_net(good), feeds)
+        assert [r.var.name for r in found.roots] == ["one"]
+        assert found.roots[0].changes == (said,)
+        assert len(found.stops[0 if bad == 2 else 1]) == 1
+        assert not found.agree
+
+
+def test_names_pair_values_across_formats(tmp_path: Path) -> None:
+    target = tmp_path / "m.onnx"
+    loadrun.convert_file(NETS / "resnet_basic.mge", target)
+    a, b = bare(loadrun.load(NETS / "resnet_basic.mge")), bare(loadrun.load(target))
+    found = match(a, b)
+    named = [v for o in a.oprs if o.type in ("ConvolutionV2", "PoolingV1") for v in o.outputs]
+    assert named
+    assert all(found.how[v.id] == "name" and found.pairs[v.id].name == v.name for v in named)
+
+
+@pytest.mark.parametrize("name", ["cnn_default", "cnn_hwcd4", "deconv8_nchw4", "residual8_nchw88"])
+def test_optimized_graphs_agree(name: str) -> None:
+    folder = Path("fixtures/optimized")
+    found = diff_files(folder / f"{name}.mge", folder / f"{name.partition('_')[0]}_plain.mge")
+    assert found.agree
+    assert found.differences is not None
+    assert found.differences.outputs_agree
+
+
+def test_values_without_counterpart_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(tmp_path / "m.onnx")
+    loadrun.convert_file(NETS / "gpt.mge", target)
+    assert main(["diff", str(NETS / "gpt.mge"), "--against", target]) == 0
+    assert "outputs agree; " in capsys.readouterr().out
+
+
+def test_a_huge_value_does_not_hide_small_ones() -> None:
+    expected = np.array([[1.0, -1e9, 2.0], [0.5, 1.5, -1e9]])
+    actual = expected.copy()
+    actual[1, 1] = 1.75
+    found = distance(actual, expected, 1e-4)
+    assert found is not None
+    # 0.25 of 2, the largest value beside the huge ones.
+    assert (found.relative, found.index, found.count, found.size) == (0.125, (1, 1), 1, 6)
+    assert found.elementwise == pytest.approx(0.25 / 1.5)
+
+
+def test_all_testcases_are_looked_at(tmp_path: Path) -> None:
+    """A threshold that only the second testcase passes."""
+    for name, limit in (("good.mge", 5.0), ("bad.mge", 6.0)):
+        b = GraphBuilder()
+        graph = b.done(b.elemwise("MIN", b.input("x", 2), b.const(limit), name="y"))
+        loadrun.save(graph, tmp_path / f"plain-{name}", DumpOptions(keep_var_name=2))
+        data = loadrun.PackOptions(input_data=["x:[1,2]", "x:[1,9]"])
+        loadrun.pack_file(tmp_path / f"plain-{name}", tmp_path / name, data)
+    found = diff_files(tmp_path / "bad.mge", tmp_path / "good.mge")
+    assert not found.agree
+    assert found.ran_on == "testcase 1"
+    assert diff_files(tmp_path / "bad.mge", tmp_path / "good.mge", DiffOptions(testcase=0)).agree
+
+
+def test_values_by_module_name(tmp_path: Path) -> None:
+    """As PyTorch's forward hooks keep them: a module gives what its last operator computes."""
+    b = GraphBuilder()
+    x = b.input("x", 3)
+    one = b.elemwise(
+        "ADD", b.elemwise("MUL", x, b.const(2.0), name="net.0.MUL"), b.const(1.0), name="net.0.ADD"
+    )
+    graph = b.done(b.elemwise("TANH", one, name="net.1.TANH"))
+    loadrun.save(graph, tmp_path / "m.mge", DumpOptions(keep_var_name=2))
+    value = np.array([0.5, 1.0, -1.0], "f4")
+    np.savez(tmp_path / "hooks.npz", **{"net.0": value * 2 + 1, "net.1": np.tanh(value * 2 + 1)})
+    np.save(tmp_path / "x.npy", value)
+    data = DiffOptions(input_data=[f"x:{tmp_path / 'x.npy'}"])
+    found = diff_files(tmp_path / "m.mge", tmp_path / "hooks.npz", data).differences
+    assert found is not None
+    assert found.agree
+    assert [(r.var.name, r.label) for r in found.rows] == [("net.0.ADD", "net.0"), ("net.1.TANH", "net.1")]
+
+
+def test_a_broken_onnx_model_is_compared_as_far_as_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    rng = np.random.default_rng(0)
+    for name, stride in (("bad", 2), ("good", 1)):
+        nodes = [
+            helper.make_node("Conv", ["x", "w"], ["c"], "/block/conv", strides=[stride] * 2, pads=[1] * 4),
+            helper.make_node("Relu", ["c"], ["r"], "/block/relu"),
+            helper.make_node("Add", ["r", "x"], ["y"], "/block/add"),
+        ]
+        weight = numpy_helper.from_array(rng.standard_normal((2, 2, 3, 3)).astype("f4"), "w")
+        kind = onnx.TensorProto.FLOAT
+        graph = helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", kind, [1, 2, 6, 6])],
+            [helper.make_tensor_value_info("y", kind, None)],
+            [weight],
+        )
+        rng = np.random.default_rng(0)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        model.ir_version = 8
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    bad, good = str(tmp_path / "bad.onnx"), str(tmp_path / "good.onnx")
+    assert main(["diff", good, "--against", bad]) == 1
+    said = capsys.readouterr()
+    assert "is compared as far as it goes" in said.err
+    assert "/block/conv" in next(line for line in said.out.splitlines() if line.startswith("to blame"))
+    assert "stride (1, 1) against (2, 2)" in said.out
+
+
+def test_numbers_are_those_of_the_file() -> None:
+    bundle = loadrun.load(NETS / "mlp.mge")
+    known = {o.outputs[0].name: o.id for o in bundle.graph.oprs if o.outputs}
+    assert all(o.number == known[o.outputs[0].name] for o in bare(bundle).oprs if o.outputs[0].name in known)
+
+
+def test_a_batch_norm_that_onnxruntime_folded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from tests.support.onnx_files import batchnorm_model
+
+    plain = batchnorm_model(tmp_path)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.log_severity_level = 4
+    ort.InferenceSession(str(plain), options, providers=["CPUExecutionProvider"])
+    assert main(["diff", str(tmp_path / "optimized.onnx"), "--against", str(plain)]) == 0
+    out = capsys.readouterr().out
+    assert "1 weight times a factor for each channel: batch norm is folded" in out

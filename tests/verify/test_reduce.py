@@ -1,0 +1,115 @@
+"""`loadrun reduce` cuts a failing model down to the operator that was broken."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import loadrun
+from loadrun.base.errors import UsageError
+from loadrun.cli import main
+from loadrun.passes.copies import bare
+from loadrun.verify.diff.extracting import own_values
+from loadrun.verify.diff.reducing import reduce_graph
+from tests.support.broken_models import weight_changed
+
+NETS = Path("fixtures/nets")
+
+
+def broken(name: str, folder: Path) -> tuple[Path, str]:
+    """A copy of a fixture with a changed weight, and the output of the operator that reads it."""
+    bundle = loadrun.load(NETS / name)
+    opr = weight_changed(bundle.graph, Random(2))
+    assert opr is not None
+    loadrun.save(bundle, folder / "bad.mge")
+    return folder / "bad.mge", opr.outputs[0].name or ""
+
+
+@pytest.mark.parametrize("name", ["resnet_basic.mge", "mobilenet_v2.mge", "vit.mge"])
+def test_one_operator_is_left(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad, guilty = broken(name, tmp_path)
+    small = tmp_path / "small.mge"
+    assert main(["reduce", str(bad), "--against", str(NETS / name), "-o", str(small)]) == 0
+    assert "values differ" in capsys.readouterr().out
+    bundle = loadrun.load(small)
+    assert [o.outputs[0].name for o in bare(bundle).oprs if o.inputs] == [guilty]
+    assert main([str(small), "-q"]) == 1
+
+
+def test_a_command_says_what_fails(tmp_path: Path) -> None:
+    """It ends with 3 where the model has a pooling."""
+    script = tmp_path / "check.py"
+    script.write_text(
+        "import loadrun, sys\n"
+        "oprs = loadrun.load(sys.argv[1]).graph.oprs\n"
+        "sys.exit(3 * any(o.type == 'PoolingV1' for o in oprs))\n"
+    )
+    options = loadrun.ReduceOptions(fails=f"{sys.executable} {script} {{}}", runs=20)
+    found = loadrun.reduce_file(NETS / "resnet_basic.mge", tmp_path / "small.mge", options)
+    assert (found.operators, found.reason) == (1, "exit code 3")
+    assert found.runs <= 20
+    (opr,) = (o for o in bare(loadrun.load(tmp_path / "small.mge")).oprs if o.inputs)
+    assert opr.type == "PoolingV1"
+    # The good run is the model's own, so the file passes by itself.
+    assert main([str(tmp_path / "small.mge"), "-q"]) == 0
+
+
+def test_the_reason_stays(tmp_path: Path) -> None:
+    """Candidates that fail for another reason do not count."""
+    bundle = loadrun.load(NETS / "mlp.mge")
+    graph, feeds = bare(bundle), bundle.testcases[0].inputs
+    everything = {v.id for v in graph.vars()}
+
+    def judge(candidate: loadrun.Bundle) -> str | None:
+        count = sum(o.type == "MatrixMulV2" for o in candidate.graph.oprs)
+        return "three products" if count >= 3 else "fewer" if count else None
+
+    found = reduce_graph(
+        graph, lambda wanted: own_values(graph, wanted, feeds, 0), everything, judge, maxerr=1e-4
+    )
+    assert found.reason == "three products"
+    assert sum(o.type == "MatrixMulV2" for o in found.bundle.graph.oprs) == 3
+
+
+def test_an_interrupt_keeps_the_best(tmp_path: Path) -> None:
+    bad, guilty = broken("resnet_basic.mge", tmp_path)
+
+    def interrupt(runs: int, left: int) -> None:
+        if runs == 6:
+            raise KeyboardInterrupt
+
+    options = loadrun.ReduceOptions(against=str(NETS / "resnet_basic.mge"))
+    found = loadrun.reduce_file(bad, tmp_path / "small.mge", options, done=interrupt)
+    assert found.is_interrupted
+    assert 1 < found.operators < found.total
+    names = {o.outputs[0].name for o in loadrun.load(tmp_path / "small.mge").graph.oprs if o.outputs}
+    assert guilty in names
+
+
+def test_runs_are_limited(tmp_path: Path) -> None:
+    bad, _ = broken("resnet_basic.mge", tmp_path)
+    options = loadrun.ReduceOptions(against=str(NETS / "resnet_basic.mge"), runs=4)
+    found = loadrun.reduce_file(bad, tmp_path / "small.mge", options)
+    assert (found.runs, found.is_interrupted) == (4, True)
+
+
+def test_what_does_not_fail_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, small = str(NETS / "mlp.mge"), str(tmp_path / "small.mge")
+    assert main(["reduce", model, "--against", model, "-o", small]) == 2
+    assert "does not fail" in capsys.readouterr().err
+    assert not Path(small).exists()
+    with pytest.raises(UsageError, match="say what failing means"):
+        loadrun.reduce_file(model, small, loadrun.ReduceOptions())
+
+
+def test_an_onnx_model_of_what_is_left(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    bad, guilty = broken("resnet_basic.mge", tmp_path)
+    options = loadrun.ReduceOptions(against=str(NETS / "resnet_basic.mge"))
+    loadrun.reduce_file(bad, tmp_path / "small.onnx", options)
+    bundle = loadrun.load(tmp_path / "small.onnx")
+    assert list(bundle.outputs) == [guilty]
+    assert loadrun.run(bundle)[0].verdict is loadrun.Verdict.FAIL
