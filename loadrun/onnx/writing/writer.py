@@ -192,7 +192,7 @@ class OnnxWriter(NodeEmitter):
         given = [
             n if not n or i == lengths else self.cast_raw(n, ElemType.FLOAT) for i, n in enumerate(inputs)
         ]
-        made = super().ops(kind, *given, out=out, **attributes)
+        made = super().ops(kind, *given, out=out, **attributes)  # type: ignore[arg-type]
         return [self.cast_raw(n, ElemType.DOUBLE) for n in made]
 
     @contextmanager
