@@ -297,7 +297,7 @@ def cone(check: Check, origins: Origins) -> Cone | str:
         return "its error is computed from several expected values"
     if not sources or not _reaches(check, origins, inside, met):
         return "its error is not computed from both values"
-    made, known, frontier = Graph(), dict[int, Var](), dict[str, Var]()
+    made, known, frontier = Graph(exact=check.opr.exact), dict[int, Var](), dict[str, Var]()
 
     def outside(var: Var) -> Var:
         if id(var) not in known and var.owner.tensors and var.owner.type != "Host2DeviceCopy":

@@ -11,6 +11,7 @@ import pytest
 
 import loadrun
 from loadrun.base.errors import UsageError
+from loadrun.cli import main
 from loadrun.dump.options import DumpOptions
 from loadrun.testcase import Testcase
 from loadrun.verify.pack.options import PackOptions
@@ -258,3 +259,70 @@ def test_products_of_integers_are_written_as_those_of_bytes(tmp_path: Path) -> N
     (result,) = loadrun.run(bundle)
     assert result.verdict.value == "pass"
     assert result["y"].tolist() == (x @ w).tolist()
+
+
+# Data sets
+
+
+def set_of(folder: Path, out: bytes, x: Array, **expected: Array) -> Path:
+    """A model of the outputs y and z, and a data set of x and of what is expected of some outputs."""
+    (folder / "test_data_set_0").mkdir()
+    ins, kind = value("x", 1, x.shape), 1
+    nodes = [node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["z"])]
+    outs = [field(12, out), field(12, value("z", kind, x.shape))]
+    (folder / "m.onnx").write_bytes(model(*nodes, field(11, ins), *outs))
+    (folder / "test_data_set_0" / "input_0.pb").write_bytes(tensor(x))
+    for name, array in expected.items():
+        place = folder / "test_data_set_0" / f"output_{'yz'.index(name)}.pb"
+        place.write_bytes(tensor(array))
+    return folder / "m.onnx"
+
+
+def test_a_missing_output_is_no_pass(tmp_path: Path) -> None:
+    x = np.array([1, -2], "f4")
+    (result,) = loadrun.run(set_of(tmp_path, value("y", 1, (2,)), x, y=-x))
+    assert result.verdict.value == "fail"
+    assert {o.name: o.notes for o in result.outputs}["z"] == (
+        "its expected value is missing: test_data_set_0 has no output_1.pb",
+    )
+
+
+def test_other_dtypes_and_shapes_of_expected_values_fail(tmp_path: Path) -> None:
+    x = np.array([1], "f4")
+    (result,) = loadrun.run(set_of(tmp_path, value("y", 1, (1,)), x, y=-x[0], z=np.abs(x).astype("f8")))
+    assert {o.name: o.notes for o in result.outputs} == {
+        "y": ("its expected value has shape [], where the model has 1 axes",),
+        "z": ("its expected value holds double, where the model has float",),
+    }
+
+
+def test_arrays_of_ml_dtypes_are_inputs() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="makes arrays of bfloat16 and int4")
+    for name, kind, held in (
+        ("bfloat16", 16, [0.5, -2.0, 3.0]),
+        ("int4", 22, [-8, 0, 7]),
+        ("uint4", 21, [0, 1, 15]),
+    ):
+        x = np.array(held, getattr(ml_dtypes, name))
+        nodes = node("Cast", ["x"], ["y"], attribute("to", 1))
+        data = model(nodes, field(11, value("x", kind, (3,))), field(12, value("y", 1, (3,))), opset=21)
+        assert computed(data, x).tolist() == held
+
+
+def test_inputs_that_nothing_reads() -> None:
+    ins = [field(11, value(n, 1, (2,))) for n in ("x", "idle")]
+    bundle = loadrun.loads(model(node("Neg", ["x"], ["y"]), *ins, field(12, value("y", 1, (2,)))))
+    assert [v.name for v in bundle.inputs] == ["x", "idle"]
+    x = np.array([1, -2], "f4")
+    for feeds in ({"x": x}, {"x": x, "idle": x}):
+        assert loadrun.Runner(bundle).run(feeds)["y"].tolist() == [-1, 2]
+
+
+def test_a_model_and_its_narrowed_file_are_compared(tmp_path: Path) -> None:
+    """Each gets the other's inputs in its own dtype."""
+    data = onnx(node("Mul", ["x", "x"], ["m"]), node("Softmax", ["m"], ["y"]), x=X)
+    (tmp_path / "m.onnx").write_bytes(data)
+    packed(data, X, tmp_path / "m.mge")
+    names = [str(tmp_path / n) for n in ("m.onnx", "m.mge")]
+    for one, other in (names, names[::-1]):
+        assert main(["diff", one, "--against", other]) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from ...engines import Choice, check_engine, make_engine, make_file_engine
 from ...engines.reference import ReferenceEngine
 from ...engines.wide import WideEngine
 from ...graph import Graph, Opr, Var
-from ...graph.dtypes import Array
+from ...graph.dtypes import Array, dtype_of
 from ...ops.infer import infer_dtypes
 from ...testcase import SourceFile
 from ..pack.intermediates import computed
@@ -216,9 +216,28 @@ class FileSide:
                 yield var, real(value, var.dtype)
 
 
-def taken(inputs: Iterable[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Take the feeds of these inputs alone; inputs with a value of their own may be missing."""
-    return {name: feeds[name] for name in inputs if name in feeds}
+def taken(inputs: Mapping[str, Var], feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Take the feeds of these inputs alone; inputs with a value of their own may be missing.
+
+    Of an ONNX model and its .mge file one may have wider numbers than the other.
+
+    Raises:
+        InputError: an integer does not fit the narrower dtype.
+    """
+    return {name: _fitted(name, feeds[name], var) for name, var in inputs.items() if name in feeds}
+
+
+def _fitted(name: str, array: Array, var: Var) -> Array:
+    want = var.owner.tensors[0].dtype
+    wide = array.dtype.kind in "fiu" and dtype_of(array).is_wide
+    if array.dtype == want.np or not (wide or want.is_wide) or (array.dtype.kind == "f") != want.is_float:
+        return array
+    made = array.astype(want.np)
+    if made.dtype.kind != "f" and not np.array_equal(made, array):
+        raise InputError(
+            f"input {name!r} holds integers that do not fit {want.spelling}, which the other model has"
+        )
+    return made
 
 
 def pairs(
