@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .tensors import Parameter, Tensor, tensor
     from .testcase import Bundle, Testcase
     from .tracing import trace, trace_module
+    from .verify.accepting import AcceptOptions, accept_files
     from .verify.against import check
     from .verify.audit import AuditOptions, audit_files
     from .verify.bench.files import BenchOptions, bench_files
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from .verify.share import ShareOptions, share_file
 
 __all__ = [
+    "AcceptOptions",
     "AuditOptions",
     "BenchOptions",
     "BlamePassOptions",
@@ -71,6 +73,7 @@ __all__ = [
     "Verdict",
     "VerifyOptions",
     "__version__",
+    "accept_files",
     "audit_files",
     "bench_files",
     "blame_pass",
@@ -126,7 +129,9 @@ _LATER = {
     "register_engine": "engines",
     "run": "runner",
     "save": "dump",
+    "AcceptOptions": "verify.accepting",
     "AuditOptions": "verify.audit",
+    "accept_files": "verify.accepting",
     "audit_files": "verify.audit",
     "BenchOptions": "verify.bench.files",
     "bench_files": "verify.bench.files",

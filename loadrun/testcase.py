@@ -27,6 +27,9 @@ __all__ = [
     "checks_of",
 ]
 
+_SHOWN = 8
+"""Inputs and outputs that the text of a bundle shows."""
+
 FileValue = Array | Sequence["FileValue"] | Mapping[object, object] | None
 """A value that a model's own file may take or give: an array of any type, text included, a sequence, a map, or None."""
 
@@ -68,6 +71,15 @@ class Testcase:
     left_out: str = ""
     faults: Mapping[str, str] = field(default_factory=dict)
     _own: Mapping[str, FileValue] | None = field(default=None, init=False)
+
+    def __repr__(self) -> str:
+        """Say what is fed and expected: names, types and sizes; the values are in `arrays`.
+
+        >>> import numpy as np
+        >>> Testcase({"x": np.ones((2, 3), "f4"), "y:expect": np.zeros(2, "f4")})
+        Testcase(x: float32 [2, 3], y:expect: float32 [2])
+        """
+        return f"Testcase({', '.join(f'{n}: {a.dtype} {list(a.shape)}' for n, a in self.arrays.items())})"
 
     @property
     def own(self) -> Mapping[str, FileValue] | None:
@@ -285,6 +297,32 @@ class Bundle:
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
     expressible: Callable[[], Graph] | None = None
+
+    def __repr__(self) -> str:
+        """Say what the file holds in a few lines; `loadrun info` says more.
+
+        >>> import loadrun
+        >>> loadrun.load("fixtures/nets/mlp.mge")
+        Bundle('fixtures/nets/mlp.mge': 28 operators, 3 testcases, 1 check
+          data: float32 [1, 20] -> out)
+        """
+        counts = [
+            f"{n} {what if n == 1 else what + 's'}"
+            for n, what in (
+                (sum(not o.tensors for o in self.graph.oprs), "operator"),
+                (len(self.testcases), "testcase"),
+                (len(self.checks), "check"),
+            )
+        ]
+        fed = [
+            f"{v.name}: {t.dtype.text} {'?' if t.shape is None else list(t.shape)}"
+            for v in self.inputs[:_SHOWN]
+            for t in v.owner.tensors[:1]
+        ]
+        given = [*self.outputs][:_SHOWN]
+        fed += ["..."] if len(self.inputs) > _SHOWN else []
+        given += ["..."] if len(self.outputs) > _SHOWN else []
+        return f"Bundle({self.path!r}: {', '.join(counts)}\n  {', '.join(fed)} -> {', '.join(given)})"
 
     @property
     def defects(self) -> list[str]:

@@ -26,6 +26,7 @@ RECORDS: dict[str, tuple[type, ...]] = {
     "unpack": (loadrun.UnpackOptions,),
     "verify": (loadrun.VerifyOptions,),
     "audit": (loadrun.AuditOptions,),
+    "accept": (loadrun.AcceptOptions,),
     "judge": (loadrun.JudgeOptions,),
     "compare": (loadrun.CompareOptions,),
     "diff": (loadrun.DiffOptions,),

@@ -29,7 +29,7 @@ def forks() -> Iterator[Forks]:
 def test_page(page: str, forks: Forks, tmp_path: Path) -> None:
     if page == "howto-engines.md":
         pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    if page == "howto-torch.md":
+    if page in ("howto-torch.md", "howto-onnx-export.md"):
         pytest.importorskip("torch", reason="torch is not installed")
     bin_ = tmp_path / "bin"
     bin_.mkdir()

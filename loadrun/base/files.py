@@ -31,6 +31,7 @@ __all__ = [
     "growing",
     "mapped_file",
     "new_folder",
+    "nothing_there",
     "one_file",
     "opened",
     "replacing",
@@ -74,6 +75,17 @@ def files_of(
         for path in found:
             inside = list(_within(path, endings, skipped)) if os.path.isdir(path) else []
             yield from inside or [path]
+
+
+def nothing_there(text: str) -> str | None:
+    """Say why a folder or a pattern stands for no file; None for a name that is neither.
+
+    >>> nothing_there("fixtures/*.nothing")
+    'no file matches the pattern'
+    """
+    if os.path.isdir(text):
+        return f"the folder holds no model ({', '.join(MODELS)})"
+    return "no file matches the pattern" if glob.has_magic(text) and not os.path.lexists(text) else None
 
 
 def _within(folder: str, endings: tuple[str, ...], skipped: list[str] | None) -> Iterator[str]:

@@ -100,7 +100,7 @@ def std(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 _UNSEARCHED = {"Bool", "Uint16"}
-"""What MegEngine's Argmax and Argmin take, and then write nothing."""
+"""Dtypes that MegEngine's Argmax and Argmin take, without writing a result."""
 
 
 def _search(type: str, inp: TensorLike, axis: Axes, keepdims: bool) -> Tensor:

@@ -25,6 +25,7 @@ COMMANDS = {
     "pack": "embed input data and outputs in a model",
     "unpack": "take a packed file apart",
     "audit": "see what the checks of a file catch",
+    "accept": "expect what a model computes now, with a reason",
     "judge": "judge saved results with other tolerances",
     "compare": "what changed between two reports",
     "report": "reports of several runs side by side",
@@ -40,7 +41,7 @@ COMMANDS = {
 }
 JOBS = {
     "Check models": ("run", "verify", "diff", "reduce", "blame-pass", "audit"),
-    "Make files": ("pack", "unpack", "convert", "share"),
+    "Make files": ("pack", "accept", "unpack", "convert", "share"),
     "Time models": ("bench",),
     "Look at files and reports": ("info", "judge", "compare", "report"),
 }

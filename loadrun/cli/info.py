@@ -78,6 +78,7 @@ def text(d: Description, *, operators: bool = True) -> str:
         known = ", ".join(f"{k} {v}" for k, v in d.provenance.items())
         lines.append(f"packed with {clean(known, 300)}")
     lines += [clean(w, 300) for w in d.witnesses]
+    lines += [clean(said, 500) for said in d.accepted]
     rows = [("input", clean(v.name), shape_text(v.shape), v.dtype, "") for v in d.inputs]
     tolerances = {c.output: f"maxerr {c.maxerr:.4g}" for c in d.checks}
     rows += [

@@ -102,7 +102,7 @@ def parser() -> Parser:
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        help="colours; auto (the default): on a terminal, unless NO_COLOR is set",
+        help="colours; auto (the default): on a terminal or with FORCE_COLOR, unless NO_COLOR is set",
     )
     return p
 
@@ -298,6 +298,8 @@ class _RunDisplay:
         if dump.timing is not None and out is not None:
             print(f"  {text.timing_line(dump.timing)}", file=out)
         if dump.explanation or out is not None:
+            if self.quiet and dump.reason:
+                print(clean(file.path, 200), file=self.out)
             for line in dump.reason:
                 print(f"  {line}", file=out or self.out)
         if out is not None and not self._many:
@@ -320,7 +322,7 @@ class _RunDisplay:
             return
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
         if file.message:
-            said.append(clean(file.message.splitlines()[0], 300))
+            said.append(clean(" ".join(line.strip() for line in file.message.splitlines()), 500))
         said += file.missed
         if file.verdict is Verdict.NOT_COMPARED and not file.passed:
             said.append("nothing was compared")

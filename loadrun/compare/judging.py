@@ -19,7 +19,7 @@ from .results import OutputResult, Verdict
 __all__ = ["ABSURD", "NARROW", "Criteria", "blind", "judge", "policy_for"]
 
 ABSURD = "its tolerance"
-"""What the reasons begin with that are about a tolerance, not about the file's check itself."""
+"""Prefix of the reasons that are about a tolerance, not about the file's check itself."""
 NARROW = {"Float16": 2.0**-10, "BFloat16": 2.0**-7}
 """Floats narrower than float32, and the machine epsilon of each."""
 _LOOSER = 4

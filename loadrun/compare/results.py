@@ -14,6 +14,9 @@ from . import Comparison
 
 __all__ = ["EngineResults", "FileResult", "OutputResult", "Result", "Verdict"]
 
+_SHOWN = 8
+"""Outputs that the text of a result shows."""
+
 
 class Verdict(str, Enum):
     """The verdict of a replay on an output, a testcase or a file; ordered from best to worst by `worst`."""
@@ -91,6 +94,18 @@ class OutputResult:
     by_file: bool = False
     file_maxerr: float | None = None
 
+    def __repr__(self) -> str:
+        """Say what it is in one line; the values are in `value` and `expect`.
+
+        >>> import loadrun
+        >>> loadrun.run("fixtures/nets/mlp.mge")[0].outputs[0]
+        OutputResult('out', float32 [1, 4], pass, error 2.98e-08 of 1e-05)
+        """
+        error = "" if self.error is None else f", error {self.error:.3g}"
+        error += "" if self.maxerr is None or self.error is None else f" of {self.maxerr:g}"
+        why = "" if self.reason is None else f": {self.reason}"
+        return f"OutputResult({self.name!r}, {self.dtype.text} {list(self.shape)}, {self.verdict.value}{why}{error})"
+
     @property
     def is_free(self) -> bool:
         """True if nothing was expected of it, so that nothing could be compared."""
@@ -130,9 +145,24 @@ class Result:
     choice: str | None = None
     apart: Mapping[str, Comparison] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """Say what came of the run in a line, and one more for each output.
+
+        >>> import loadrun
+        >>> print(loadrun.run("fixtures/nets/mlp.mge")[0].__repr__().split("\\n")[0].split(",")[0])
+        Result(testcase 0: pass
+        """
+        case = "run" if self.index is None else f"testcase {self.index}"
+        why = "" if self.message is None else f": {self.message}"
+        engine = "" if self.engine is None else f" on {self.choice or self.engine.engine}"
+        head = f"{case}: {self.verdict.value}{why}, {self.seconds * 1e3:.2f} ms{engine}"
+        outs = [f"  {out!r}" for out in self.outputs[:_SHOWN]]
+        more = [f"  ... {len(self.outputs) - _SHOWN} more"] if len(self.outputs) > _SHOWN else []
+        return "\n".join([f"Result({head}", *outs, *more]) + ")"
+
     @property
     def is_left_out(self) -> bool:
-        """Whether one of several engines cannot run the model, so that the others are judged alone."""
+        """Tell whether one of several engines cannot run the model, so that the others are judged alone."""
         return self.choice is not None and not self.outputs and self.verdict is Verdict.NOT_COMPARED
 
     def standing(self, out: OutputResult) -> Verdict | None:

@@ -70,7 +70,7 @@ class Narrowing:
 
     @property
     def record(self) -> dict[str, object]:
-        """What the record behind the testcases says of it."""
+        """Describe it for the record behind the testcases."""
         if not self.dtypes:
             return {}
         pairs = {DType(n).spelling: narrow_dtype(DType(n)).spelling for n in self.dtypes}

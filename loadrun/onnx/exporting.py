@@ -271,18 +271,16 @@ def _name_weights(source: ExportSource, written: WrittenModel, names: Sequence[s
 
 def _finish(made: Exported, f: Target, external: bool, judged: bool, whole: bool) -> None:
     """Save, verify, and write the testcases."""
-    path = isinstance(f, (str, os.PathLike))
+    path = Path(f) if isinstance(f, (str, os.PathLike)) else None
+    beside = path is not None and (external or made.is_large)
     if f is not None:
-        if path and made.is_large and not external:
-            warnings.warn(
-                f"the weights take more than 2 GiB: they are written to {os.fspath(f)}.data", stacklevel=3
-            )
+        if beside and not external:
+            warnings.warn(f"the weights take more than 2 GiB: they are written to {path}.data", stacklevel=3)
         made.save(f, external_data=external)
     if judged:
-        beside = path and (external or made.is_large)
-        made.verification = verify(made.source, made.written, str(f) if beside else made.data)
-    if path and len(made.source.testcases) and whole:
-        made.test_data_sets = write_data_sets(Path(f), made.source, made.written)
+        made.verification = verify(made.source, made.written, str(path) if beside else made.data)
+    if path is not None and len(made.source.testcases) and whole:
+        made.test_data_sets = write_data_sets(path, made.source, made.written)
 
 
 def _write_artifacts(
@@ -298,7 +296,7 @@ def _write_artifacts(
     Raises:
         UsageError: there is no such folder, or no program of torch's.
     """
-    if not (report or watch is not None or program):
+    if not (report or watch is not None or program) or not isinstance(f, (str, os.PathLike)):
         return
     if folder is not None and not folder.is_dir():
         raise UsageError(f"artifacts_dir is the folder {folder}, which does not exist")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -17,10 +17,11 @@ from ..ops.catalog import select
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
-from .encode import GraphMessage, ModelMessage, TensorMessage, ValueMessage
+from .encode import ModelMessage, TensorMessage, ValueMessage
 from .inserted import InsertedNode
+from .named import domains, keep_names, merge_ends
 from .writing import TRANSLATIONS
-from .writing.emitter import UnsupportedOprError, free_names
+from .writing.emitter import UnsupportedOprError
 from .writing.writer import OnnxWriter, elem_of
 
 __all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "WrittenModel", "ir_version", "refusals", "write"]
@@ -342,8 +343,8 @@ class _Walk:
             except UnsupportedOprError as e:
                 refused.append((e.opr or node, e))
                 # What reads its results is looked at, too.
-                made = [by_name[o.name].outputs[0].id for o in node.outputs if o.name in by_name]
-                w.names.update((i, w.fresh("lost")) for i in made)
+                gone = [by_name[o.name].outputs[0].id for o in node.outputs if o.name in by_name]
+                w.names.update((i, w.fresh("lost")) for i in gone)
 
     def _doc(self, opr: Opr) -> str:
         """Return what the nodes of an operator say of it."""
@@ -409,14 +410,14 @@ class _Walk:
             sized = () if name in request.scalars else tuple(axes.get(i, n) for i, n in enumerate(shape))
             inputs.append(ValueMessage(self.inputs[name], elem_of(dtype), sized))
         graph = w.graph("main_graph", inputs, outputs)
-        _merge_ends(graph)
-        _keep_names(graph, {w.names[v.id]: v.name for v in self._named() if v.id in w.names}, w)
+        merge_ends(graph)
+        keep_names(graph, {w.names[v.id]: v.name for v in self._named() if v.id in w.names}, w)
         weights = [t for t in graph.initializers if t.name in w.params]
         if request.weights_are_inputs or not request.export_params:
             graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in weights]
         if not request.export_params:
             graph.initializers = [t for t in graph.initializers if t.name not in w.params]
-        opsets = {**dict.fromkeys(_domains(graph), 1), **request.opsets}
+        opsets = {**dict.fromkeys(domains(graph), 1), **request.opsets}
         model = ModelMessage(
             graph, {"": w.opset, **opsets}, ir_version(w.opset), producer_version=__version__
         )
@@ -468,63 +469,3 @@ class _Walk:
                     if [s[i] if s is not None else None for s in shapes] == sizes:
                         found.setdefault(i, symbol)
         return found
-
-
-def _merge_ends(graph: GraphMessage) -> None:
-    """Give outputs' names to the nodes that compute them, where nothing else needs the nodes' own names."""
-    makers = {name: node for node in graph.nodes for name in node.outputs}
-    uses: dict[str, int] = {}
-    for node in graph.nodes:
-        for name in node.inputs:
-            uses[name] = uses.get(name, 0) + 1
-    ends = {v.name for v in graph.outputs}
-    inner = {name for node in graph.nodes for name in _captured(node.attributes.values())}
-    kept, renamed = [], {}
-    for node in graph.nodes:
-        source = node.inputs[0] if node.inputs else ""
-        if (
-            node.op_type == "Identity"
-            and node.outputs[0] in ends
-            and source in makers
-            and source not in ends
-            and source not in renamed
-            and source not in inner
-        ):
-            renamed[source] = node.outputs[0]
-        else:
-            kept.append(node)
-    for node in kept:
-        node.inputs = [renamed.get(n, n) for n in node.inputs]
-        node.outputs = [renamed.get(n, n) for n in node.outputs]
-    graph.nodes = kept
-
-
-def _keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: OnnxWriter) -> None:
-    """Call values what the graph calls them, so that a file and its conversion can be compared by name.
-
-    Args:
-        graph: the model.
-        names: names in the graph by names in the model.
-        writer: knows which names are taken.
-    """
-    fixed = {v.name for v in graph.outputs}
-    fixed.update(name for node in graph.nodes for name in _captured(node.attributes.values()))
-    made = {name for node in graph.nodes for name in node.outputs} - fixed
-    renamed = {old: writer.claim(new) for old, new in names.items() if new and old in made and old != new}
-    for node in graph.nodes:
-        node.inputs = [renamed.get(n, n) for n in node.inputs]
-        node.outputs = [renamed.get(n, n) for n in node.outputs]
-
-
-def _domains(graph: GraphMessage) -> set[str]:
-    """Return the domains of a graph's nodes but ONNX's own."""
-    inner = [v for node in graph.nodes for v in node.attributes.values() if isinstance(v, GraphMessage)]
-    return {n.domain for n in graph.nodes if n.domain}.union(*map(_domains, inner))
-
-
-def _captured(attributes: Iterable[object]) -> set[str]:
-    found: set[str] = set()
-    for value in attributes:
-        if isinstance(value, GraphMessage):
-            found |= free_names(value)
-    return found

@@ -120,7 +120,7 @@ def check_target(f: object, external: bool, report: bool) -> None:
         raise UsageError("external_data=True needs a path: the weights are written beside it")
     if report and not path:
         raise UsageError("report=True needs a path to write beside; Exported.report has the text")
-    if path and not Path(f).parent.is_dir():
+    if isinstance(f, (str, os.PathLike)) and not Path(f).parent.is_dir():
         raise UsageError(f"the folder of {os.fspath(f)} does not exist")
 
 

@@ -1,4 +1,4 @@
-"""What may be computed while a file is read: bytes and operations, paid before they are spent.
+"""The budget of computing while a file is read: bytes and operations, paid before they are spent.
 
 A file of a few bytes can ask for any amount of work, since the constants in it can be computed from one another. So
 what reads files computes under a `FoldingBudget`, which whoever computes asks first; without one, nothing is counted.

@@ -67,7 +67,7 @@ _BASES = {
     "TQTForward": "tqt_fwd",
     "VolatileSharedDeviceTensor": "shared",
 }
-"""What a name begins with, where it is not the class in small letters."""
+"""Prefixes of names, where they are not the class in small letters."""
 
 _SHOWN = {
     "ArgsortBackward": 1,

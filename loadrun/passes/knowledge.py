@@ -11,7 +11,7 @@ from ..ops.infer import Inference
 __all__ = ["has_same_ends", "is_settled", "remember", "remembered", "renumber", "settle"]
 
 _KNOWN: WeakKeyDictionary[Graph, tuple[Inference, tuple[Opr, ...]]] = WeakKeyDictionary()
-"""What passes know of the graphs that they made, for the next pass, and the operators of which they know it."""
+"""Knowledge of passes about the graphs that they made, for the next pass, and the operators that it is about."""
 _ENDS: WeakKeyDictionary[Graph, list[tuple[Var, str | None]]] = WeakKeyDictionary()
 """The outputs that graphs had when passes made them, and their names."""
 _SETTLED: WeakKeyDictionary[Graph, set[object]] = WeakKeyDictionary()

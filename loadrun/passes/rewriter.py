@@ -29,7 +29,7 @@ from .knowledge import has_same_ends, is_settled, remembered, renumber, settle
 __all__ = ["EMPTY", "Pass", "Rewriter", "each", "repeat"]
 
 Pass = Callable[[Graph], Graph]
-"""What a pass is: a function that leaves its argument as it is and gives another graph of the same outputs."""
+"""The type of a pass: a function that leaves its argument as it is and gives another graph of the same outputs."""
 
 _SHAPE_ONLY = types(Trait.SHAPE_ONLY)
 _SHORT = 64

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.errors import LoadRunError, UsageError
 from ..base.failures import failure
-from ..base.files import contents
+from ..base.files import contents, nothing_there
 from ..compare.policy import require_compared
 from ..compare.recorded import header
 from ..compare.vacuity import ImpostorWatch
@@ -34,6 +34,8 @@ __all__ = ["PartReplayer"]
 
 _PICTURES = 20
 """Failing outputs of one part that are drawn."""
+
+_FAILING = (Verdict.FAIL, Verdict.ERROR)
 
 
 class PartReplayer:
@@ -65,7 +67,7 @@ class PartReplayer:
         except Exception as e:
             found = failure(e)
             yield Opened(task.path)
-            yield Closed(found.message, found.fault)
+            yield Closed(nothing_there(task.path) or found.message, found.fault)
             return
         for i, bundle in enumerate(self._bundles):
             name = task.path if i == 0 else f"{task.path} (dump {i + 1})"
@@ -127,7 +129,7 @@ class PartReplayer:
                 said.clear()
                 watch.results(results[0])
                 if failing is None:
-                    failing = next(((r, feeds) for r in results if r.verdict is Verdict.FAIL), None)
+                    failing = next(((r, feeds) for r in results if r.verdict in _FAILING), None)
                 digest = _digest(feeds) if task.facts else None
                 for result in results:
                     yield self._found(result, feeds, digest, task)

@@ -91,7 +91,7 @@ class ReplayedDump(CountedResults):
     def reason(self) -> tuple[str, ...]:
         """What a report says of the first testcase that fails: why it does so, or how to find that out."""
         if self.file.first is None:
-            return ()
+            return self.explanation
         return self.explanation or (f"where it began: {self.command}",)
 
     def _report(self, bare: Result) -> None:

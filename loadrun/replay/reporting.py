@@ -19,7 +19,7 @@ from ..base.version import __version__
 from ..runner import FileResult, Result
 from .events import Replayed
 from .options import PathName, RunOptions
-from .selecting import Selection
+from .selecting import ChosenFiles
 
 if TYPE_CHECKING:
     from ..report.html import HtmlWriter
@@ -124,7 +124,7 @@ class Sinks:
 
 
 @contextmanager
-def sinks(options: RunOptions, files: Sequence[str], chosen: Selection) -> Iterator[Sinks]:
+def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Iterator[Sinks]:
     """Open the reports that the options ask for; left early, JSON lines say so and the others do not appear.
 
     Args:

@@ -16,7 +16,7 @@ from ..compare.results import FileResult, Verdict
 if TYPE_CHECKING:
     from .options import RunOptions
 
-__all__ = ["Selection", "selected"]
+__all__ = ["ChosenFiles", "selected"]
 
 _FILE = schema.record(
     {"file": schema.text, "testcases": schema.items(schema.record({"verdict": schema.text}))},
@@ -27,7 +27,7 @@ _DUMP = re.compile(r" \(dump \d+\)$")
 
 
 @dataclass
-class Selection:
+class ChosenFiles:
     """The files of a run.
 
     Attributes:
@@ -48,7 +48,7 @@ class Selection:
         return [_file_result(entry) for entry in self.recorded]
 
 
-def selected(paths: Iterable[str], options: RunOptions) -> Selection:
+def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     """Choose files.
 
     Args:
@@ -76,7 +76,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> Selection:
     if options.shard is not None:
         number, count = options.shard
         found = found[number - 1 :: count]
-    chosen = Selection()
+    chosen = ChosenFiles()
     done: set[str] = set()
     if options.resume and options.json_lines is not None and os.path.exists(options.json_lines):
         # A file of several dumps is done when the next file has begun.

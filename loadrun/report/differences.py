@@ -20,9 +20,7 @@ def differences(found: Differences, *, everything: bool = False, rows: int = 12)
         yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
     if found.agree:
         yield _agreement(found)
-        if found.constants:
-            yield "what differs has no effect on these inputs:"
-        yield from (_constant(c) for c in found.constants[:rows])
+        yield from _without_effect(found, rows)
         return
     yield from _blamed(found, rows)
 
@@ -64,6 +62,18 @@ def _blamed(found: Differences, rows: int) -> Iterator[str]:
     for constant in found.constants:
         if constant.var.id not in blamed:
             yield _constant(constant)
+
+
+def _without_effect(found: Differences, rows: int) -> Iterator[str]:
+    """Say which constants differ although the outputs agree: those of folded operators, and others."""
+    folded = sum(c.is_scaled for c in found.constants)
+    if folded:
+        # A bias beside them takes in what batch norm adds.
+        yield f"{folded} weight{'s' * (folded > 1)} times a factor for each channel: batch norm is folded"
+    others = [c for c in found.constants if not c.is_scaled and (c.is_weight or not folded)]
+    if others:
+        yield "what differs has no effect on these inputs:"
+    yield from (_constant(c) for c in others[:rows])
 
 
 def _agreement(found: Differences) -> str:

@@ -48,7 +48,7 @@ class HtmlWriter:
     ...     page.add(result)
     >>> page.end(found)
     >>> page.close(0)
-    >>> text.getvalue().count("<tr class=pass>")
+    >>> text.getvalue().count("<tr class=pass")
     4
     """
 

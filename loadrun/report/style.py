@@ -44,9 +44,13 @@ def style_for(choice: str, out: TextIO) -> Style:
     """Return the style for a stream.
 
     Args:
-        choice: ``always``, ``never``, or ``auto``: on a terminal that knows colours, unless NO_COLOR is set.
+        choice: ``always``, ``never``, or ``auto``: on a terminal that knows colours, or where FORCE_COLOR is
+            set, unless NO_COLOR is.
         out: where the text goes.
     """
     if choice != "auto":
         return Style(choice == "always")
+    forced = os.environ.get("FORCE_COLOR", "0") not in ("", "0")
+    if forced and not os.environ.get("NO_COLOR"):
+        return Style(True)
     return Style(out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")

@@ -102,8 +102,9 @@ def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], sha
 class Selecting(Protocol):
     """Which operators of a program stay as they are, although nothing lowers them."""
 
-    fallback: bool
-    """Whether those are that no decomposition makes of others that are lowered."""
+    @property
+    def fallback(self) -> bool:
+        """Whether those are that no decomposition makes of others that are lowered."""
 
     def whole(self, node: Any) -> bool:
         """Tell whether a node's operator does in any case."""

@@ -32,10 +32,13 @@ _CONSTANT_WEIGHTS = {f"aten.{kind}.input" for kind in ("lstm", "gru", "rnn_tanh"
 class Selection(Protocol):
     """Which nodes of an exported program are left out of the graph."""
 
-    fallback: bool
-    """Whether a node is that cannot be lowered."""
-    weights: bool
-    """Whether parameters are inputs of the graph, so that nothing is computed from them beforehand."""
+    @property
+    def fallback(self) -> bool:
+        """Whether a node is that cannot be lowered."""
+
+    @property
+    def weights(self) -> bool:
+        """Whether parameters are inputs of the graph, so that nothing is computed from them beforehand."""
 
     def whole(self, node: Any) -> bool:
         """Tell whether a node is, so that its operator is not decomposed."""
@@ -91,7 +94,8 @@ def results_of(left_out: Mapping[str, Any], seen: Mapping[str, Any]) -> list[Ten
 def named_tensors(values: Iterable[tuple[str, Any]]) -> list[Tensor]:
     """Return torch's tensors as loadrun's, with names, in their own dtypes."""
     with exact_arithmetic(wide=True):
-        arrays = [(name, ndarray(value)) for name, value in values]
+        plain = [(name, v.dequantize() if v.is_quantized else v) for name, v in values]
+        arrays = [(name, ndarray(value)) for name, value in plain]
         return [Tensor(array, array.dtype, name=name) for name, array in arrays]
 
 

@@ -78,12 +78,14 @@ def traced_method(
         name = "forward"
     elif not isinstance(owner, torch.nn.Module):
         owner, name = as_module(module), "forward"
-    check_trace, check_inputs, *rest = checks
+    check_trace, check_inputs, tolerance, strict, by_keyword = checks
     if check_inputs is not None and isinstance(check_inputs, Iterable):
         check_inputs = [{name: v} for v in check_inputs]
-    cases = checked_inputs(check_inputs, {name: example}, checks[2])
-    found = traced_methods(owner, {name: example}, check_trace, cases, *rest, opt_level, symbolic)
-    return found.methods[name]
+    inputs = {name: example}
+    cases = checked_inputs(check_inputs, inputs, tolerance)
+    return traced_methods(
+        owner, inputs, check_trace, cases, tolerance, strict, by_keyword, opt_level, symbolic
+    ).methods[name]
 
 
 def traced_methods(

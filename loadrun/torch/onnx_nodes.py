@@ -327,7 +327,8 @@ class _Call:
 
     def _dropout(self, w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
         w.need(12, "Dropout in training")
-        x, rate, *_ = (*self.arguments[0], *self.arguments[1].values())
+        args, kwargs = self.arguments
+        x, rate = [*args, *kwargs.values()][:2]
         value = self.value(w, names, x, self.fake_of(self.node.args[0]))
         made = w.ops("Dropout", value, w.f32(float(rate)), w.const(np.bool_(True)), out=len(self.outputs))
         return self.given(w, made)
@@ -445,7 +446,7 @@ def by_script(
     except ImportError:
         raise UsageError("custom_translation_table needs onnxscript: pip install onnxscript") from None
 
-    class Writer(evaluator.Evaluator):  # type: ignore[misc]
+    class Writer(evaluator.Evaluator):
         def eval(self, schema: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
             if not schema.domain:
                 w.need(schema.since_version, f"{schema.name} as the function has it")
@@ -469,6 +470,6 @@ def by_script(
     def _attribute(value: Any) -> Any:
         return float(value) if isinstance(value, np.floating) else value
 
-    with evaluator.default_as(Writer()):
+    with evaluator.default_as(Writer()):  # type: ignore[abstract]
         found = function(*args, **kwargs)
     return [v.name for v in (found if isinstance(found, (list, tuple)) else [found])]

@@ -271,7 +271,8 @@ class _Reader:
 
         if isinstance(given, Mapping):
             names = dict(zip(self.options.input_names, labels, strict=False))
-            for name, spec in given.items():
+            for key, spec in given.items():
+                name = str(key)
                 if name in bound:
                     walk(bound[name], spec, name)
                 elif names.get(name, name) in labels:

@@ -12,7 +12,7 @@ import linecache
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -71,7 +71,7 @@ class Scripted(torch.nn.Module):  # type: ignore[misc]
         owner = script if isinstance(script, torch.jit.ScriptModule) else None
         if isinstance(script, torch._C.ScriptMethod):
             owner = torch.jit._recursive.wrap_cpp_module(script.raw_owner)
-        code = script.forward if script is owner else script
+        code = script.forward if isinstance(script, torch.jit.ScriptModule) else script
         self._loadrun_name = f"the script {getattr(script, 'original_name', None) or code.name}"
         self._trail = _Trail()
         if owner is not None:
@@ -192,13 +192,13 @@ class _Run:
         if kind == "prim::Constant":
             self.env[outputs[0]] = node.output().toIValue()
             return
-        call = lambda: self._computed(node, kind, args, len(outputs))  # noqa: E731
+        call = partial(self._computed, node, kind, args)
         found = call() if place is None else _frame(place)(call)
         if len(outputs) == 1 and kind not in _SEVERAL:
             found = [found]
         self.env.update(zip(outputs, found or (), strict=False))
 
-    def _computed(self, node: Any, kind: str, args: list[Any], count: int) -> Any:
+    def _computed(self, node: Any, kind: str, args: list[Any]) -> Any:
         if kind == "prim::If":
             return self._if(node, args[0])
         if kind == "prim::Loop":
@@ -387,6 +387,9 @@ _PRIM: dict[str, Callable[..., Any]] = {
     "prim::TupleIndex": operator.getitem,
     "prim::NumToTensor": lambda x: x,
     "prim::is_nested": lambda x: False,
+    # As in training: without gradients torch's layers take one fused call that nothing else has.
+    "aten::is_grad_enabled": lambda: True,
+    "prim::requires_grad": lambda x: True,
     "prim::unchecked_cast": lambda x: x,
     "prim::unchecked_unwrap_optional": lambda x: x,
     "prim::Uninitialized": lambda: None,
@@ -430,29 +433,27 @@ _PRIM: dict[str, Callable[..., Any]] = {
     "aten::tensor": lambda data, dtype=None, *_: torch.tensor(data, dtype=_DTYPES.get(dtype)),
 }
 """Nodes of scripts that are no operators of torch, or take what is a tensor here for a number."""
-_PLAIN: dict[str, Callable[..., Any]] = {
-    f"aten::{name}": function
-    for name, function in {
-        "add": lambda a, b, *_: a + b,
-        "sub": lambda a, b, *_: a - b,
-        "mul": operator.mul,
-        "div": lambda a, b, mode=None: a / b if mode is None else a // b if mode == "floor" else int(a / b),
-        "floordiv": operator.floordiv,
-        "floor_divide": operator.floordiv,
-        "remainder": operator.mod,
-        "neg": operator.neg,
-        "pow": operator.pow,
-        "eq": operator.eq,
-        "ne": operator.ne,
-        "lt": operator.lt,
-        "le": operator.le,
-        "gt": operator.gt,
-        "ge": operator.ge,
-        "abs": abs,
-        "sqrt": lambda x: x**0.5,
-        "__range_length": lambda lo, hi, step: len(range(lo, hi, step)),
-        "__derive_index": lambda i, start, step: start + i * step,
-        "slice": lambda x, start=None, end=None, step=1: x[start:end:step],
-    }.items()
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b, *_: a + b,
+    "sub": lambda a, b, *_: a - b,
+    "mul": operator.mul,
+    "div": lambda a, b, mode=None: a / b if mode is None else a // b if mode == "floor" else int(a / b),
+    "floordiv": operator.floordiv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "neg": operator.neg,
+    "pow": operator.pow,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "abs": abs,
+    "sqrt": lambda x: x**0.5,
+    "__range_length": lambda lo, hi, step: len(range(lo, hi, step)),
+    "__derive_index": lambda i, start, step: start + i * step,
+    "slice": lambda x, start=None, end=None, step=1: x[start:end:step],
 }
+_PLAIN = {f"aten::{name}": function for name, function in _ARITHMETIC.items()}
 """Operators on Python's own numbers and lists."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import threading
 import warnings
@@ -10,24 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UnsupportedError
+from ..base.errors import InputError, TraceError, TraceWarning, UnsupportedError
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
 from ..tensors.session import exact_arithmetic
-from ..testcase import EXPECT, Bundle, Testcase
+from ..testcase import Bundle
 from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
 from ..tracing.evaluate import Evaluator
-from ..tracing.naming import input_names
 from ..tracing.options import TraceOptions
 from ..tracing.traced import Traced as Recording
 from ..verify.pack.capture import Recorder
-from .complex import of_parts, parts
+from .complex import of_parts
 from .exporting import (
     callable_of,
     export,
@@ -44,7 +41,7 @@ from .modules import ModuleAttributes, as_module, as_torch, owner_of
 from .other_sizes import at_another_size, differing_outputs, draws_numbers, guarded, never_one, refuse_one
 from .registry import DATA_SIZED, UnsupportedCallError
 from .signature import Signature
-from .values import ndarray, of_numpy
+from .truth import TorchRecorder, outputs_of
 
 __all__ = ["Traced"]
 
@@ -156,7 +153,7 @@ class Traced(ModuleAttributes, Dumps):
         return super().dump(file, **{"keep_param_name": True, **options})
 
     def _truth(self, model: Bundle) -> Recorder:
-        return _TorchRecorder(model, self)
+        return TorchRecorder(model, self)
 
     # Calls
 
@@ -391,7 +388,7 @@ class Traced(ModuleAttributes, Dumps):
 
     def truth(self, flat: Sequence[Any]) -> list[Array]:
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
-        return _outputs_of(self, flat)
+        return outputs_of(self, flat)
 
     def compare(self, found: Sequence[Array], truth: Sequence[Array]) -> None:
         """Keep the largest error of every output."""
@@ -483,92 +480,3 @@ def _is_dynamic(node: Any) -> bool:
 
     known = node.op != "call_function" or name_of_target(node.target) not in DATA_SIZED
     return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
-
-
-# Results of torch
-
-
-def _outputs_of(traced: Traced, flat: Sequence[Any]) -> list[Array]:
-    """Return torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.
-
-    Raises:
-        EngineError: the module failed, or returned another structure than when it was traced.
-    """
-    function = traced.module
-    given = [copy.deepcopy(v) for v in flat]
-    if any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs):
-        # A call that changes buffers must not show in the next one.
-        with quiet():
-            owner = copy.deepcopy(traced.original)
-        function = owner if function is traced.original else getattr(owner, function.__name__)
-    args, kwargs = pytree.tree_unflatten(given, traced.program.call_spec.in_spec)
-    try:
-        with torch.no_grad(), quiet():
-            outputs = function(*args, **kwargs)
-    except Exception as error:
-        raise EngineError(f"torch: {type(error).__name__}: {str(error).strip()[:300]}") from error
-    leaves, spec = pytree.tree_flatten(outputs)
-    if len(leaves) != len(traced.signature.user_outputs()):
-        raise EngineError(
-            f"torch returned {spec}, but {traced.program.call_spec.out_spec} when it was traced"
-        )
-    found = []
-    for leaf, held in zip(leaves, traced.signature.user_outputs(), strict=True):
-        if hasattr(held.arg, "value"):
-            continue
-        try:
-            value = leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
-            found += [ndarray(part) for _, part in parts("", value)]
-        except UnsupportedCallError as error:
-            raise EngineError(f"torch's result: {error}") from error
-    return found
-
-
-class _TorchRecorder(Recorder):
-    """Captures testcases whose expected values are torch's, and keeps the reference engine's errors."""
-
-    def __init__(self, model: Bundle, traced: Traced) -> None:
-        super().__init__(model)
-        self.traced = traced
-        self.provenance["engine"] = "torch"
-        self.provenance["torch"] = str(torch.__version__)
-        self.names = input_names(traced.recording, traced._names)
-
-    def capture(self, inputs: Mapping[str, Array]) -> Testcase:
-        """Run the module, and the model beside it."""
-        flat = self._arguments(inputs)
-        self.traced.check(flat)
-        case = super().capture(inputs)
-        truth = self.traced.truth(flat)
-        arrays = dict(case.arrays)
-        errors: dict[str, float] = {}
-        for (key, name), value in zip(self._outputs(), truth, strict=True):
-            held = arrays[name + EXPECT]
-            stored = np.asarray(value).astype(held.dtype).reshape(value.shape or (1,))
-            errors[name] = error_between(stored, held)
-            self.traced.differences[key] = max(errors[name], self.traced.differences.get(key, 0.0))
-            arrays[name + EXPECT] = stored
-        about = {**case.provenance, "reference_error": {k: float(f"{v:.3g}") for k, v in errors.items()}}
-        return Testcase(arrays, case.dtypes, about)
-
-    def _outputs(self) -> list[tuple[str, str]]:
-        """Pair the output names of the trace with those of the model."""
-        return list(zip(self.traced._keys, self.bundle.outputs, strict=True))
-
-    def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:
-        """Build the leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
-        places = {key: f"arg_{i}" for i, key in enumerate(self.traced.signature.input_names())}
-        flat = []
-        for name, example, fake in self.traced.signature.inputs(self.traced._example):
-            keys = parts(name, example)
-            given = [inputs.get(self.names.get(places.get(key, ""), "")) for key, _ in keys]
-            found = [v if g is None else _like(g, v) for g, (_, v) in zip(given, keys, strict=True)]
-            flat.append(torch.complex(*found).to(fake.dtype) if len(found) == 2 else found[0])
-        return flat
-
-
-def _like(value: Array, example: Any) -> Any:
-    """Convert an input of the graph to the type that the module takes there."""
-    if not isinstance(example, torch.Tensor):
-        return int(value.reshape(-1)[0])
-    return of_numpy(value.reshape(()) if example.ndim == 0 else value, example.dtype)

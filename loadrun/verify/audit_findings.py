@@ -1,4 +1,4 @@
-"""What of a model its testcases leave without effect: dead channels, saturated outputs, inputs that say nothing."""
+"""Parts of a model without effect in its testcases: dead channels, saturated outputs, inputs that say nothing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def saturated_outputs(values: Mapping[str, Sequence[Array]]) -> Iterator[str]:
 
 
 class Walk:
-    """What the operators of a model compute in testcases, as far as an audit asks.
+    """Statistics of a model's operators in testcases, as far as an audit asks.
 
     Args:
         bundle: the model.

@@ -1,4 +1,4 @@
-"""What an audit changes: single elements of weights, and single testcases."""
+"""Mutants of an audit: single elements of weights, and single testcases."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -22,6 +22,8 @@ _OPTIONS = (
     *("io16xc32", "ioc16", "fuse_conv_bias_nonlinearity", "fuse_conv_bias_with_z"),
     *("weight_preprocess", "fuse_preprocess", "fuse_grain"),
 )
+_EVENT = 4
+"""Values that are shown of those that were accepted at once."""
 _FLAGS = ("begin", "end", "step", "idx")
 _LAYOUTS = ("", "nchw4", "nhwcd4", "nchw88", "nchw44", "nchw44_dot", "nchw32", "chwn4", "nchw64")
 
@@ -78,6 +80,7 @@ class Description:
         cases: the arrays of every testcase, expected values among them.
         witnesses: what the file's record says of other runtimes that computed its testcases as well.
         provenance: where the testcases come from: engine, seed, versions and time, as the file's record says.
+        accepted: who accepted new expected values, when and why, a sentence each.
     """
 
     path: str
@@ -101,6 +104,7 @@ class Description:
     cases: tuple[tuple[VarInfo, ...], ...] = ()
     provenance: Mapping[str, object] | None = None
     witnesses: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
 
 
 def describe(bundle: Bundle) -> Description:
@@ -148,6 +152,7 @@ def describe(bundle: Bundle) -> Description:
         problems=(*problems, *damaged),
         cases=tuple(cases),
         provenance=_provenance(bundle),
+        accepted=tuple(_accepted(bundle)),
     )
 
 
@@ -226,13 +231,35 @@ def _cases(bundle: Bundle) -> tuple[list[tuple[VarInfo, ...]], list[str]]:
     return found, []
 
 
+def _header(bundle: Bundle) -> Mapping[str, object]:
+    """Return what the file's record says of the file; nothing where it is damaged, which `verify` tells."""
+    try:
+        return header(bundle.record) if isinstance(bundle.record, memoryview) else {}
+    except LoadRunError:
+        return {}
+
+
 def _provenance(bundle: Bundle) -> Mapping[str, object] | None:
     """Say where the testcases come from, as far as the file's record tells."""
-    try:
-        found = header(bundle.record).get("provenance") if isinstance(bundle.record, memoryview) else None
-    except LoadRunError:
-        return None
+    found = _header(bundle).get("provenance")
     return found if isinstance(found, dict) else None
+
+
+def _accepted(bundle: Bundle) -> Iterator[str]:
+    """Tell who accepted new expected values, as far as the file's record says."""
+    events = _header(bundle).get("accepted")
+    for event in events if isinstance(events, list) else ():
+        values = event.get("values") if isinstance(event, dict) else None
+        if not isinstance(values, list):
+            continue
+        shown = [
+            f"testcase {v[0]} {v[1]} {str(v[2])[:8]} -> {str(v[3])[:8]}"
+            for v in values[:_EVENT]
+            if isinstance(v, list) and len(v) == 4
+        ]
+        more = f", ... ({len(values)} in all)" if len(values) > _EVENT else ""
+        lead = f"accepted {event.get('time')} by {event.get('by')}: {event.get('reason')}"
+        yield f"{lead} ({', '.join(shown)}{more})"
 
 
 def _opr(opr: Opr, known: Inference, read: Collection[int]) -> OprInfo:

@@ -168,8 +168,8 @@ def _reduced(
     good = partial(own_values, graph, feeds=feeds, seed=options.seed)
     if options.against is not None and options.engine is None:
         reference: Graph | str = options.against
-        if reference != "float64":
-            reference = bare(load(one_file(reference)).for_data(feeds))
+        if options.against != "float64":
+            reference = bare(load(one_file(options.against)).for_data(feeds))
             known = set(match(graph, reference).pairs)
         good = partial(reference_values, graph, against=reference, feeds=feeds, seed=options.seed)
     with options.judge(target) as judge:

@@ -179,14 +179,15 @@ def _other(value: Array, dtype: DType | None, level: int, rng: np.random.Generat
     numbers = value.astype(np.float64)
     finite = numbers[np.isfinite(numbers)]
     low, high = float(finite.min(initial=0)), float(finite.max(initial=0))
+    drawn: Array
     if value.dtype.kind in "iu":
         # Indices stay within what they were.
         return rng.integers(int(low), int(high) + 1, value.shape).astype(value.dtype)
     if low >= 0:
         smallest = float(finite[finite > 0].min(initial=np.inf)) if low > 0 else 0.0
-        drawn = rng.uniform(_power(smallest), max(2 * _power(high), 1e-30), value.shape)
+        drawn = np.asarray(rng.uniform(_power(smallest), max(2 * _power(high), 1e-30), value.shape))
     else:
-        drawn = rng.standard_normal(value.shape) * _power(float(finite.std()) or 1.0)
+        drawn = np.asarray(rng.standard_normal(value.shape)) * _power(float(finite.std()) or 1.0)
     if level >= 2:
         drawn = np.abs(drawn) * np.where(numbers < 0, -1, 1)
     if level >= 1:

@@ -188,3 +188,13 @@ def test_model_dump(tmp_path: Path) -> None:
     assert not bundle.is_container
     assert [o.owner.type for o in bundle.graph.outputs] == ["AssertEqual"]
     assert sum(o.type == "Dimshuffle" for o in bundle.graph.oprs) > 0
+
+
+def test_a_profile_beside_a_text_of_all_values(samples: Path, tmp_path: Path) -> None:
+    alone, both, text = (tmp_path / n for n in ("alone.json", "both.json", "v.txt"))
+    assert main(["load_and_run", MODEL, "--iter", "1", "--profile", str(alone)]) == 0
+    flags = ["--iter", "1", "--profile", str(both), "--io_dump", str(text)]
+    assert main(["load_and_run", MODEL, *flags]) == 0
+    wanted, found = (json.loads(p.read_text())["graph_exec"] for p in (alone, both))
+    assert found["operator"].keys() == wanted["operator"].keys()
+    assert text.read_text().count("\nvar") > 10

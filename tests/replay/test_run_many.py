@@ -110,3 +110,30 @@ def test_annotations(
 )
 def test_refused(folder: Path, argv: list[str]) -> None:
     assert main(["a.mge", *argv]) == 2
+
+
+def test_what_stands_for_nothing_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "empty").mkdir()
+    assert main(["empty", "no*.mge", "a.mge"]) == 2
+    out = capsys.readouterr().out
+    assert "empty: error: the folder holds no model (.mge, .onnx, .pt2)" in out
+    assert "no*.mge: error: no file matches the pattern" in out
+
+
+def test_quiet_explanations_name_their_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["a.mge", FAILING, "--explain", "-q"]) == 1
+    assert capsys.readouterr().out.startswith(f"{FAILING}\n  testcase 0 beside")
+
+
+def test_colours_by_the_environment(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for value, coloured in (("1", True), ("0", False), ("", False)):
+        monkeypatch.setenv("FORCE_COLOR", value)
+        main(["a.mge"])
+        assert ("\x1b[" in capsys.readouterr().out) is coloured
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    main(["a.mge"])
+    assert "\x1b[" not in capsys.readouterr().out

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["model", "write"]
+__all__ = ["batchnorm_model", "model", "write"]
 
 
 def model(nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any], **more: Any) -> Any:
@@ -51,3 +51,23 @@ def _stored(value: Any, info: Any) -> Any:
     if info.type.HasField("optional_type"):
         return numpy_helper.from_optional(value, info.name)
     return numpy_helper.from_array(np.asarray(value), info.name)
+
+
+def batchnorm_model(folder: Path) -> Path:
+    """Convolution and batch normalization, which ONNX Runtime folds into one: the sums round otherwise."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((8, 3, 3, 3)),
+        "scale": rng.uniform(0.5, 2, 8),
+        "shift": rng.standard_normal(8),
+        "mean": rng.standard_normal(8),
+        "variance": rng.uniform(0.5, 2, 8),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "/conv", pads=[1] * 4),
+        helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "variance"], ["y"], "/norm"),
+    ]
+    kind = TensorProto.FLOAT
+    stored = [numpy_helper.from_array(v.astype("f4"), k) for k, v in weights.items()]
+    made = model(nodes, [("x", kind, [1, 3, 16, 16])], [("y", kind, None)], initializer=stored, opset=17)
+    return write(folder, made)

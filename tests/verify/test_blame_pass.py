@@ -7,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 
 import loadrun
@@ -17,38 +16,11 @@ from loadrun.verify.blame_pass import _fewest
 NETS = Path("fixtures/nets")
 
 
-def batchnorm_model(folder: Path) -> Path:
-    """Convolution and batch normalization, which ONNX Runtime folds into one: the sums round otherwise."""
-    onnx = pytest.importorskip("onnx")
-    helper, numpy_helper = onnx.helper, onnx.numpy_helper
-    rng = np.random.default_rng(0)
-    weights = {
-        "w": rng.standard_normal((8, 3, 3, 3)),
-        "scale": rng.uniform(0.5, 2, 8),
-        "shift": rng.standard_normal(8),
-        "mean": rng.standard_normal(8),
-        "variance": rng.uniform(0.5, 2, 8),
-    }
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], "/conv", pads=[1] * 4),
-        helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "variance"], ["y"], "/norm"),
-    ]
-    kind = onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", kind, [1, 3, 16, 16])],
-        [helper.make_tensor_value_info("y", kind, None)],
-        [numpy_helper.from_array(v.astype("f4"), k) for k, v in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    onnx.save(model, folder / "m.onnx")
-    return folder / "m.onnx"
-
-
 def test_an_optimizer_of_onnxruntime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from tests.support.onnx_files import batchnorm_model
+
     model = str(batchnorm_model(tmp_path))
     assert main(["blame-pass", model]) == 0
     capsys.readouterr()
@@ -77,6 +49,8 @@ def test_onnxoptimizer_is_bisected(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """A stand-in with four passes, the third of which scales a weight."""
     pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
+    from tests.support.onnx_files import batchnorm_model
+
     path = batchnorm_model(tmp_path)
 
     def optimize(model: Any, names: list[str]) -> Any:

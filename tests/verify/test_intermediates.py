@@ -79,3 +79,22 @@ def test_files_without_them_hold_none(tmp_path: Path) -> None:
     assert main(["pack", "fixtures/nets/mlp.mge", "-d", "#ones", "-o", str(path), "-q"]) == 0
     assert intermediates_at(loadrun.load(path).record, 0) is None
     assert intermediates_at(None, 0) is None
+
+
+def test_a_stride_that_stops_the_model_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sum further on cannot take the shapes; the record knows how many elements there were."""
+    kept, broken = str(tmp_path / "kept.mge"), str(tmp_path / "broken.mge")
+    data = ["--replace", "-d", "#rand(0,1)", "--intermediates", "-q"]
+    assert main(["pack", "fixtures/nets/resnet_basic.mge", *data, "-o", kept]) == 0
+    bundle = loadrun.load(kept)
+    opr = next(o for o in bundle.graph.oprs if o.type == "ConvolutionV2" and o.param.stride_h == 1)  # type: ignore[attr-defined]
+    opr.params = (opr.params[0].replace(stride_h=2, stride_w=2), *opr.params[1:])
+    loadrun.save(bundle, broken)
+    capsys.readouterr()
+    assert main([broken, "--explain"]) == 2
+    out = capsys.readouterr().out
+    blamed = next(line for line in out.splitlines() if "to blame" in line)
+    assert (opr.outputs[0].name or "") in blamed
+    assert "its number of elements is" in blamed

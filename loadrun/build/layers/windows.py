@@ -43,7 +43,7 @@ class WindowGeometry:
 
     @property
     def even(self) -> bool:
-        """Whether there is as much padding before as behind, at any size."""
+        """Tell whether there is as much padding before as behind, at any size."""
         if is_open(*self.beyond, *(w for pair in self.pads for w in pair)):
             return False
         return all(a == b >= 0 for a, b in self.pads) and not any(self.beyond)

@@ -26,7 +26,7 @@ _PLANS = 1024
 _BLOCK = 1 << 18
 """im2col elements of one block: the second-level cache holds them."""
 _LARGE = 1 << 20
-"""What deep filters may make of that, so that products stay long."""
+"""The same for deep filters, so that products stay long."""
 _COLUMNS = (384, 768)
 """Positions that a block has at least, since every block reads the whole filter: of any filter, and within `_LARGE`."""
 

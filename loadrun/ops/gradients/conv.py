@@ -131,7 +131,7 @@ def region_backward_filter(c: Call, x: Array, diff: Array, rin: Array, rout: Arr
 
 
 class _Samples:
-    """What deformable taps see: four pixels around each of their positions [N, parts, taps, points].
+    """Gather what deformable taps see: four pixels around each of their positions [N, parts, taps, points].
 
     Attributes:
         seen: the samples [N, parts, C / parts, taps, points].

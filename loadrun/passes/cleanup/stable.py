@@ -31,7 +31,7 @@ M = ElemwiseMode
 _LEFT_OUT, _CHAINS, _PRODUCTS = (modes(t) for t in (T.LEFT_OUT, T.ASSOCIATIVE, T.PRODUCT))
 _FOLDED, _CONSTANTS = types(Trait.FOLDED), types(Trait.CONSTANT)
 _SPREAD = "Broadcast"
-"""What stays where nothing computes with it."""
+"""The operator that stays where nothing computes with it."""
 _SMALL = 1024
 """How many elements such a value has at most."""
 

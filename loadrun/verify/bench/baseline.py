@@ -1,4 +1,4 @@
-"""What was measured beside what was measured some time ago."""
+"""Measurements compared with those of some time ago."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BASELINE = schema.record(
     {"benchmark": schema.integer(0, 2**16), "subjects": schema.items(_SUBJECT)},
     {"environment": schema.record({}, {"processor": schema.either(schema.text)})},
 )
-"""What of a baseline is looked at."""
+"""The parts of a baseline that are read."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class BenchOptions(ModelOptions):
 
 @dataclass
 class Benchmark:
-    """What was measured.
+    """The result of measuring.
 
     Attributes:
         measurements: one for every model, engine, number of threads and batch.
@@ -81,7 +81,7 @@ class Benchmark:
 
     @property
     def exit_code(self) -> int:
-        """What `loadrun bench` exits with: 0 when all was measured, no check failed, nothing is too slow."""
+        """Return the exit code of `loadrun bench`: 0 when all was measured, no check failed, nothing is too slow."""
         if self.failures:
             return max(f.code for f in self.failures)
         wrong = any(m.verdict in (Verdict.FAIL, Verdict.ERROR) for m in self.measurements)

@@ -1,4 +1,4 @@
-"""What the machine does while something is timed: whether it is busy with other things, whether its clock drifts."""
+"""The state of the machine while something is timed: whether it is busy with other things, whether its clock drifts."""
 
 from __future__ import annotations
 

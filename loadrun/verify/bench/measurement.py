@@ -1,4 +1,4 @@
-"""What is measured, and what was found."""
+"""Subjects of measurements, and their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Measurement", "Subject"]
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured: a file, an engine, a number of threads, a batch.
+    """A subject of measuring: a file, an engine, a number of threads, a batch.
 
     Attributes:
         path: the file.
@@ -48,7 +48,7 @@ class Subject:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What identifies it in a baseline."""
+        """Return the key of the subject in a baseline."""
         return {
             "file": Path(self.path).name,
             "engine": self.engine,
@@ -60,7 +60,7 @@ class Subject:
 
 @dataclass(eq=False)
 class Measurement:
-    """What was measured of a subject; times are seconds, a sample is one pass through all testcases.
+    """The measurements of a subject; times are seconds, a sample is one pass through all testcases.
 
     Attributes:
         load: reading the file.

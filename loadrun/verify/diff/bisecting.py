@@ -18,7 +18,7 @@ __all__ = ["Bisected", "bisect"]
 
 @dataclass(frozen=True)
 class Bisected:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         var: the first variable that is out of its tolerance; None where the outputs agree.

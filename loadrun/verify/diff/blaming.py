@@ -102,9 +102,7 @@ def unexplained(
     """
     state = {r.var.id: r for r in rows}
     changed = {c.var.id for c in constants}
-    weights = {
-        c.var.id for c in constants if (c.var.shape is None or len(c.var.shape) > 1) and not c.is_scaled
-    }
+    weights = {c.var.id for c in constants if c.is_weight and not c.is_scaled}
     certain = {r.var.id for r in rows if not r.agrees and any(v.id in weights for v in r.opr.inputs)}
     for opr in graph.oprs:
         off = [v.id for v in opr.inputs if v.id in state and not state[v.id].agrees]
@@ -145,7 +143,8 @@ def blame(
         for var in opr.outputs:
             clean[var.id] = behind
     roots = [r for r in rows if not r.agrees and clean[r.var.id] and r.var.id not in differing]
-    roots = [replace(r, between=_uncompared(r.opr, state)) for r in roots]
+    # Each of many suspects may have the whole model before it.
+    roots[:_MOST] = [replace(r, between=_uncompared(r.opr, state)) for r in roots[:_MOST]]
     if matching is None:
         return roots
     seen: dict[int, SuspectVar] = {}

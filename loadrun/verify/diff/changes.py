@@ -1,4 +1,4 @@
-"""What differs between two matched operators before anything is computed: parameters, dtypes, constants, inputs."""
+"""Differences of two matched operators before anything is computed: parameters, dtypes, constants, inputs."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ class Constant:
     found: float
     expected: float
     is_scaled: bool = False
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether it has more than one axis with several elements, which a bias has not."""
+        shape = self.var.owner.tensors[self.var.index].shape or ()
+        return sum(n > 1 for n in shape) > 1
 
 
 def changed_constants(graph: Graph, matching: Matching) -> list[Constant]:

@@ -61,7 +61,7 @@ class DiffOptions(ModelOptions, DataOptions):
 
 @dataclass(frozen=True, eq=False)
 class FileDifferences:
-    """What a comparison found; one of the first three is there.
+    """The result of a comparison; one of the first three is there.
 
     Attributes:
         differences: all that was compared.

@@ -25,7 +25,7 @@ TOLERANCE = 1e-4
 
 @dataclass(eq=False)
 class Differences:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         rows: all compared variables in execution order.
@@ -54,12 +54,12 @@ class Differences:
 
     @property
     def agree(self) -> bool:
-        """Whether everything that was compared agrees, and something was."""
+        """Tell whether everything that was compared agrees, and something was."""
         return bool(self.rows) and self.first is None and not self.roots and not any(self.stops)
 
     @property
     def outputs_agree(self) -> bool:
-        """Whether all outputs were compared and agree."""
+        """Tell whether all outputs were compared and agree."""
         return self.outputs <= {r.var.id for r in self.rows if r.agrees}
 
     def causes(self, row: SuspectVar) -> list[Constant]:
@@ -141,23 +141,25 @@ def between(
         lost = set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
         certain = unexplained(graph, rows, matching, constants)
         rows = with_counterpart(graph, rows, certain | outputs | lost)
-    roots = blame(graph, rows, matching if alike else None, constants) or _stopped_alone(side)
+    roots = blame(graph, rows, matching if alike else None, constants)
+    roots = roots or (_stopped_alone(side) if alike else [])
     total = len([*graph.vars()])
     lonely = len(computed(graph)) - len(rows) if alike else 0
     return Differences(rows, constants, roots, matching.counts(), total, outputs, stops, lonely)
 
 
 def _stopped(side: GraphSide, other: DiffSide, matching: Matching) -> list[SuspectVar]:
-    """Give rows for the operators that could not run on either side."""
-    stopped = {s.opr.id for s in side.stops}
-    variables = [s.opr.outputs[0] for s in side.stops]
+    """Give rows for the operators that could run on one side only."""
+    alone = {s.opr.outputs[0].id: s.opr.outputs[0] for s in side.stops}
     if isinstance(other, GraphSide) and other.stops:
-        mine = {there.id: var for var, there in _matched(side.graph, matching)}
-        partners = (mine.get(s.opr.outputs[0].id) for s in other.stops)
-        variables += [v for v in partners if v is not None and v.owner.id not in stopped]
+        mine = {matching.pairs[v.id].id: v for v in side.graph.vars() if v.id in matching.pairs}
+        for stop in other.stops:
+            var = mine.get(stop.opr.outputs[0].id)
+            if var is not None and alone.pop(var.id, None) is None:
+                alone[var.id] = var
     return [
         SuspectVar(v, matching.pairs[v.id].label, matching.how[v.id], None, False, (), is_stop=True)
-        for v in variables
+        for v in alone.values()
         if v.id in matching.pairs
     ]
 
@@ -166,10 +168,6 @@ def _stopped_alone(side: GraphSide) -> list[SuspectVar]:
     """Blame the operator that could not run, where it has no partner."""
     variables = [s.opr.outputs[0] for s in side.stops]
     return [SuspectVar(v, "", "", None, False, (), is_stop=True) for v in variables[:1]]
-
-
-def _matched(graph: Graph, matching: Matching) -> list[tuple[Var, Var]]:
-    return [(v, matching.pairs[v.id]) for v in graph.vars() if v.id in matching.pairs]
 
 
 def _computed_alike(var: Var, there: Var, matching: Matching, equal: set[int]) -> bool:

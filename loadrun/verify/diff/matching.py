@@ -179,7 +179,7 @@ def _forward(m: Matching, a: Graph, b: Graph) -> None:
 
 
 def _is_loose(m: Matching, var: Var) -> bool:
-    """Whether a constant of the other graph has no partner of the same content, so that any may stand in its place."""
+    """Tell whether a constant of the other graph has no partner of the same content, so any may stand for it."""
     return is_constant(var) and var.id not in m.taken
 
 

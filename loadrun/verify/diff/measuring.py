@@ -15,7 +15,7 @@ __all__ = ["Distance", "agree", "distance", "real", "sketch", "sketches_agree"]
 
 @dataclass(frozen=True)
 class Distance:
-    """What two arrays of one size differ by.
+    """The difference of two arrays of one size.
 
     Attributes:
         relative: the largest difference over the largest absolute value of the reference; infinite where either has
@@ -188,7 +188,7 @@ def sketch(value: Array) -> Sketch:
 
 
 def sketches_agree(a: Sketch, b: Sketch, tolerance: float) -> bool:
-    """Whether two sketches may be of one value; values that hardly vary say too little and never agree.
+    """Tell whether two sketches may be of one value; values that hardly vary say too little and never agree.
 
     >>> sketches_agree((4, 0.0, 1.0, 0.5, 0.5, 0.3), (4, 0.0, 1.0, 0.5, 0.5, 0.3), 1e-4)
     True

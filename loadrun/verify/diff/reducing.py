@@ -27,7 +27,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class Reduced:
-    """What a reduction left.
+    """The result of a reduction.
 
     Attributes:
         bundle: the smallest model that fails, with its testcase.

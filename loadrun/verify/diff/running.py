@@ -234,7 +234,9 @@ def _fitted(name: str, array: Array, var: Var) -> Array:
         return array
     made = array.astype(want.np)
     if made.dtype.kind != "f" and not np.array_equal(made, array):
-        raise InputError(f"input {name!r} holds integers that do not fit {want.spelling}, which the other model has")
+        raise InputError(
+            f"input {name!r} holds integers that do not fit {want.spelling}, which the other model has"
+        )
     return made
 
 

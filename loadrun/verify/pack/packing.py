@@ -38,7 +38,7 @@ from .intermediates import statistics
 from .options import PackOptions
 from .witness import Witness
 
-__all__ = ["Packer"]
+__all__ = ["Packer", "expect_input", "provenances"]
 
 
 class Packer:
@@ -178,7 +178,7 @@ class Packer:
 
     def _old(self) -> Iterator[Testcase]:
         """Yield the testcases of the file with what its record says of them."""
-        whence = _provenances(self.source)
+        whence = provenances(self.source)
         for i in range(self.kept):
             case = self.source.testcases[i]
             case = Testcase(case.arrays, case.dtypes, next(whence, {}))
@@ -260,7 +260,7 @@ class Packer:
         dtypes = dict(case.dtypes)
         arrays = dict(case.arrays)
         for check in Bundle(self.model).checks:
-            var = _expect_input(check)
+            var = expect_input(check)
             value = arrays.pop(check.name + EXPECT)
             dtype = dtypes.pop(check.name + EXPECT)
             want = var.owner.tensors[0].dtype
@@ -352,7 +352,7 @@ class Packer:
             self.warn(text)
 
 
-def _expect_input(check: Check) -> Var:
+def expect_input(check: Check) -> Var:
     """Return the graph input that holds a check's expected value."""
     var = check.expect
     while var.owner.type != "Host2DeviceCopy" and var.owner.inputs:
@@ -381,7 +381,7 @@ def _alone(
     return alone if found is source else made(found)
 
 
-def _provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:
+def provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:
     """List where each testcase of a file comes from, as far as its record tells."""
     if not isinstance(bundle.record, memoryview):
         return

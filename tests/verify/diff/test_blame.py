@@ -230,3 +230,19 @@ def test_numbers_are_those_of_the_file() -> None:
     bundle = loadrun.load(NETS / "mlp.mge")
     known = {o.outputs[0].name: o.id for o in bundle.graph.oprs if o.outputs}
     assert all(o.number == known[o.outputs[0].name] for o in bare(bundle).oprs if o.outputs[0].name in known)
+
+
+def test_a_batch_norm_that_onnxruntime_folded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from tests.support.onnx_files import batchnorm_model
+
+    plain = batchnorm_model(tmp_path)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.log_severity_level = 4
+    ort.InferenceSession(str(plain), options, providers=["CPUExecutionProvider"])
+    assert main(["diff", str(tmp_path / "optimized.onnx"), "--against", str(plain)]) == 0
+    out = capsys.readouterr().out
+    assert "1 weight times a factor for each channel: batch norm is folded" in out

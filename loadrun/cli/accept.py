@@ -1,0 +1,104 @@
+"""`loadrun accept FILE`: make a file expect what its model computes now, after a change that was wanted."""
+
+from __future__ import annotations
+
+import sys
+
+from ..base.text import clean
+from ..engines import Choice
+from ..report.text import error, table
+from ..verify.accepting import Acceptance, AcceptOptions, accept_files, accepted
+from .engines import add_engine_options
+from .groups import Parser, model_files, seed
+
+__all__ = ["main"]
+
+_SHOWN = 40
+"""Outputs that are shown one by one."""
+
+
+def parser() -> Parser:
+    """Add the options of `loadrun accept`."""
+    p = Parser(
+        prog="loadrun accept",
+        description="After a change that was wanted: show the outputs that fail with their old and new errors, and "
+        "make the file expect what the model computes now. What passes keeps its expected value. The record says who "
+        "accepted it, when and why, with the digests of both values; `loadrun info` shows that.",
+        epilog="Exit codes: 0 all that failed was accepted, or nothing failed, 1 something was not accepted, 2 a file "
+        "cannot be read, run or written, or there is no reason, 3 there is no check.",
+    )
+    p.add_argument("files", nargs="+", metavar="FILE.mge")
+    p.add_argument(
+        "--reason", metavar="TEXT", help="why the new values are right; accepts them without a question"
+    )
+    p.add_argument("--by", metavar="NAME", help="who accepts them (default: user@host of the environment)")
+    p.add_argument("--seed", type=seed, default=0, help="seed of random operators (default 0)")
+    add_engine_options(p)
+    return p
+
+
+def main(argv: list[str]) -> int:
+    """Accept; 1 where something that fails was left as it is."""
+    p = parser()
+    args = p.parse_args(argv)
+    if args.reason is None and not (sys.stdin is not None and sys.stdin.isatty()):
+        p.error("there is no terminal to ask on; give the reason with --reason TEXT")
+    if args.reason is not None and not args.reason.strip():
+        p.error("--reason is empty; say why the new values are right")
+    options = p.record(AcceptOptions, vars(args), engine=Choice(args.engine, args.strict_engine, args.cache))
+
+    def confirm(found: Acceptance) -> str | None:
+        _show(found)
+        return args.reason if args.reason is not None else _asked(found)
+
+    found = accept_files(model_files(args.files, sys.stderr), options, confirm=confirm)
+    for one in found:
+        if one.failure is not None:
+            print(f"{clean(one.path, 200)}\n{error(one.failure.message)}", file=sys.stderr)
+    if not any(f.values or f.failure for f in found):
+        print(f"nothing fails, so there is nothing to accept ({sum(f.checks for f in found)} checks)")
+        return accepted(found)
+    written = [f for f in found if f.written]
+    left = sum(bool(f.values) and not f.written for f in found)
+    count = sum(len(f.values) for f in written)
+    print(
+        f"{len(found)} file{'s' * (len(found) != 1)}: {count} new value{'s' * (count != 1)} accepted in "
+        f"{len(written)}, {left} with failing outputs left as they were"
+    )
+    return accepted(found)
+
+
+def _show(found: Acceptance) -> None:
+    """Print old and new error of each output."""
+    several = any(v.dump for v in found.values)
+    rows = [
+        (
+            f"{v.dump + 1}: {v.testcase}" if several else str(v.testcase),
+            clean(v.output),
+            f"{v.old_error:.4g}",
+            f"{v.new_error:.4g}",
+            f"{v.maxerr:.4g}",
+            f"{v.before[:8]} -> {v.after[:8]}",
+        )
+        for v in found.values[:_SHOWN]
+    ]
+    print(clean(found.path, 200))
+    print(
+        table(
+            rows, ("testcase", "output", "old error", "new error", "tolerance", "digests"), right=(0, 2, 3, 4)
+        )
+    )
+    if len(found.values) > _SHOWN:
+        print(f"... and {len(found.values) - _SHOWN} more")
+
+
+def _asked(found: Acceptance) -> str | None:
+    """Ask whether the values are right, and why."""
+    count = len(found.values)
+    these = f"these {count} values" if count != 1 else "this value"
+    try:
+        if input(f"Accept {these} in {clean(found.path, 200)}? [y/N] ").strip().lower() not in ("y", "yes"):
+            return None
+        return input("Reason: ").strip() or None
+    except EOFError:
+        return None

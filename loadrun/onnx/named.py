@@ -1,0 +1,71 @@
+"""Names in a graph that is written: those of the outputs, those of the source, and the domains of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .encode import GraphMessage
+from .writing.emitter import free_names
+from .writing.writer import OnnxWriter
+
+__all__ = ["domains", "keep_names", "merge_ends"]
+
+
+def merge_ends(graph: GraphMessage) -> None:
+    """Give outputs' names to the nodes that compute them, where nothing else needs the nodes' own names."""
+    makers = {name: node for node in graph.nodes for name in node.outputs}
+    uses: dict[str, int] = {}
+    for node in graph.nodes:
+        for name in node.inputs:
+            uses[name] = uses.get(name, 0) + 1
+    ends = {v.name for v in graph.outputs}
+    inner = {name for node in graph.nodes for name in _captured(node.attributes.values())}
+    kept, renamed = [], {}
+    for node in graph.nodes:
+        source = node.inputs[0] if node.inputs else ""
+        if (
+            node.op_type == "Identity"
+            and node.outputs[0] in ends
+            and source in makers
+            and source not in ends
+            and source not in renamed
+            and source not in inner
+        ):
+            renamed[source] = node.outputs[0]
+        else:
+            kept.append(node)
+    for node in kept:
+        node.inputs = [renamed.get(n, n) for n in node.inputs]
+        node.outputs = [renamed.get(n, n) for n in node.outputs]
+    graph.nodes = kept
+
+
+def keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: OnnxWriter) -> None:
+    """Call values what the graph calls them, so that a file and its conversion can be compared by name.
+
+    Args:
+        graph: the model.
+        names: names in the graph by names in the model.
+        writer: knows which names are taken.
+    """
+    fixed = {v.name for v in graph.outputs}
+    fixed.update(name for node in graph.nodes for name in _captured(node.attributes.values()))
+    made = {name for node in graph.nodes for name in node.outputs} - fixed
+    renamed = {old: writer.claim(new) for old, new in names.items() if new and old in made and old != new}
+    for node in graph.nodes:
+        node.inputs = [renamed.get(n, n) for n in node.inputs]
+        node.outputs = [renamed.get(n, n) for n in node.outputs]
+
+
+def domains(graph: GraphMessage) -> set[str]:
+    """Return the domains of a graph's nodes but ONNX's own."""
+    inner = [v for node in graph.nodes for v in node.attributes.values() if isinstance(v, GraphMessage)]
+    return {n.domain for n in graph.nodes if n.domain}.union(*map(domains, inner))
+
+
+def _captured(attributes: Iterable[object]) -> set[str]:
+    found: set[str] = set()
+    for value in attributes:
+        if isinstance(value, GraphMessage):
+            found |= free_names(value)
+    return found

@@ -1,0 +1,300 @@
+"""Accepting what a model computes now as what its testcases expect, after a change that was wanted."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..base.errors import EngineError, FormatError, UsageError
+from ..base.failures import Failure, failure
+from ..base.files import files_of, replacing
+from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
+from ..compare.recorded import header, lines
+from ..compare.results import OutputResult, Verdict
+from ..dump import load_all, save
+from ..dump.options import DumpOptions
+from ..dump.record import graph_digest, tensor_digest
+from ..engines import Choice
+from ..passes.copies import bare
+from ..runner import Runner
+from ..testcase import Bundle, Testcase
+from .pack.capture import Recorder, provenance
+from .pack.intermediates import statistics
+from .pack.packing import expect_input, provenances
+
+__all__ = ["AcceptOptions", "Acceptance", "NewValue", "accept_files", "accepted", "author"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptOptions:
+    """Say who accepts new values, and why.
+
+    Attributes:
+        reason: why they are right; None where a function is asked for it.
+        by: who accepts them, default `author`.
+        seed: seed of random operators.
+        engine: what executes the models.
+    """
+
+    reason: str | None = None
+    by: str | None = None
+    seed: int = 0
+    engine: str | Choice = "reference"
+
+
+@dataclass(frozen=True)
+class NewValue:
+    """An output that fails its check, and what it would be with the value that the model computes now.
+
+    Attributes:
+        dump: number of the dump in its file, from 0.
+        testcase: number of the testcase.
+        output: name of the output.
+        old_error: error against the value that is expected now.
+        new_error: error against the new value.
+        maxerr: tolerance of the check.
+        before, after: digests of the old and the new value.
+    """
+
+    dump: int
+    testcase: int
+    output: str
+    old_error: float
+    new_error: float
+    maxerr: float
+    before: str
+    after: str
+
+
+@dataclass
+class Acceptance:
+    """What became of one file.
+
+    Attributes:
+        path: the file.
+        values: the outputs that fail.
+        checks: how many outputs were compared.
+        written: whether the file expects the new values now.
+        failure: why it could not be read, run or written.
+    """
+
+    path: str
+    values: list[NewValue] = field(default_factory=list)
+    checks: int = 0
+    written: bool = False
+    failure: Failure | None = None
+
+
+def author() -> str:
+    """Return who works here, as ``user@host`` from the environment."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        user = "unknown"
+    return f"{user}@{platform.node() or 'unknown'}"
+
+
+def accept_files(
+    files: Iterable[str | os.PathLike[str]],
+    options: AcceptOptions | None = None,
+    *,
+    confirm: Callable[[Acceptance], str | None] | None = None,
+) -> list[Acceptance]:
+    """Make files expect what their models compute now, where that fails; what passes keeps its expected value.
+
+    Args:
+        files: names, patterns and folders.
+        options: who accepts it, and why.
+        confirm: called for each file with values to accept; returns the reason, None to leave the file as it is.
+            Without it the options give the reason.
+
+    Raises:
+        UsageError: there is no reason.
+        InputError: a file does not exist.
+
+    >>> found = accept_files(["fixtures/nets/mlp.mge"], AcceptOptions(reason="new weights"))
+    >>> [(f.checks, f.values, f.written) for f in found]
+    [(3, [], False)]
+    """
+    options = options or AcceptOptions()
+    if confirm is None and not (options.reason or "").strip():
+        raise UsageError("new values are accepted for a reason; give it with --reason TEXT")
+    found = []
+    for path in files_of([os.fspath(f) for f in files]):
+        one = Acceptance(path)
+        found.append(one)
+        try:
+            _accept(one, options, confirm)
+        except Exception as e:
+            one.failure = failure(e)
+    return found
+
+
+def accepted(found: Sequence[Acceptance]) -> int:
+    """Return what `loadrun accept` exits with."""
+    failures = [f.failure.code for f in found if f.failure is not None]
+    if failures:
+        return max(failures)
+    if any(f.values and not f.written for f in found):
+        return EXIT_FAIL
+    return EXIT_PASS if any(f.checks for f in found) else EXIT_NOT_COMPARED
+
+
+def _accept(
+    one: Acceptance, options: AcceptOptions, confirm: Callable[[Acceptance], str | None] | None
+) -> None:
+    bundles = load_all(one.path)
+    for i, bundle in enumerate(bundles):
+        if bundle.source is not None or not one.path.endswith(".mge"):
+            raise FormatError(
+                "accept writes .mge files; `loadrun pack` makes one of a model in another format",
+                path=one.path,
+            )
+        if bundle.defects:
+            raise FormatError(
+                f"the file is damaged and is not written anew: {bundle.defects[0]}", path=one.path
+            )
+        for value in _values(i, bundle, options):
+            one.checks += 1
+            if value is not None:
+                one.values.append(value)
+    if not one.values:
+        return
+    reason = options.reason if confirm is None else confirm(one)
+    if reason is None:
+        return
+    if not reason.strip():
+        raise UsageError(f"{one.path}: new values are accepted for a reason, which is empty")
+    _write(one, bundles, reason.strip(), options)
+    one.written = True
+
+
+def _values(number: int, bundle: Bundle, options: AcceptOptions) -> Iterator[NewValue | None]:
+    """Yield for every output that is compared its new value, None where it passes.
+
+    Raises:
+        EngineError: a new value does not pass its check either.
+    """
+    runner = Runner(bundle, options.engine, seed=options.seed)
+    for i in range(len(bundle.testcases)):
+        case = bundle.testcases[i]
+        outs = [o for o in runner.check(case, i).outputs if o.expect is not None]
+        failing = {o.name: o for o in outs if o.verdict is Verdict.FAIL}
+        yield from (None for o in outs if o.name not in failing)
+        if not failing:
+            continue
+        new = _renewed(bundle, case, failing, options)
+        later = {o.name: o for o in runner.check(new, i).outputs}
+        for name, old in failing.items():
+            yield _new_value(number, i, bundle, old, later[name], case, new)
+
+
+def _new_value(
+    number: int,
+    index: int,
+    bundle: Bundle,
+    old: OutputResult,
+    new: OutputResult,
+    before: Testcase,
+    after: Testcase,
+) -> NewValue:
+    if new.verdict is not Verdict.PASS:
+        why = new.reason or "; ".join(new.notes) or "it is not finite, random, or in another layout"
+        raise EngineError(
+            f"testcase {index}: what the model computes for {old.name!r} does not pass its own check either: {why}"
+        )
+    place = _inputs_of(bundle)[old.name]
+    digests = [tensor_digest(c.arrays[place], c.dtypes.get(place)) for c in (before, after)]
+    errors = [float("nan") if o.error is None else o.error for o in (old, new)]
+    return NewValue(number, index, old.name, errors[0], errors[1], old.maxerr or 0.0, digests[0], digests[1])
+
+
+def _inputs_of(bundle: Bundle) -> dict[str, str]:
+    """Map the outputs with checks to the graph inputs that hold their expected values."""
+    return {c.name: expect_input(c).name or "" for c in bundle.checks}
+
+
+def _renewed(bundle: Bundle, case: Testcase, names: Iterable[str], options: AcceptOptions) -> Testcase:
+    """Return a testcase that expects of some outputs what the model computes."""
+    now = Recorder(bundle, options.engine, seed=options.seed).capture(case.inputs)
+    arrays, dtypes = dict(case.arrays), dict(case.dtypes)
+    checks = {c.name: c for c in bundle.checks}
+    for name in names:
+        var = expect_input(checks[name])
+        want = var.owner.tensors[0].dtype
+        value, dtype = now.expects[name], now.dtypes[f"{name}:expect"]
+        if dtype != want and not (dtype.is_float and want.is_float):
+            raise EngineError(
+                f"the check of {name!r} expects {want}, the model computes {dtype}; pack it anew"
+            )
+        arrays[var.name or ""], dtypes[var.name or ""] = value.astype(want.np, copy=False), want
+    return Testcase(arrays, dtypes, now.provenance)
+
+
+def _write(one: Acceptance, bundles: Sequence[Bundle], reason: str, options: AcceptOptions) -> None:
+    """Write the file anew; it takes the old one's place when it is complete."""
+    if len(bundles) == 1:
+        _save(one, 0, bundles[0], one.path, reason, options)
+        return
+    with tempfile.TemporaryDirectory(dir=Path(one.path).absolute().parent) as folder:
+        target = str(Path(folder) / "dumps.mge")
+        for i, bundle in enumerate(bundles):
+            _save(one, i, bundle, target, reason, options)
+        with open(target, "rb") as made, replacing(one.path) as f:
+            shutil.copyfileobj(made, f)
+
+
+def _save(
+    one: Acceptance, number: int, bundle: Bundle, target: str, reason: str, options: AcceptOptions
+) -> None:
+    values = [v for v in one.values if v.dump == number]
+    old = header(bundle.record) if isinstance(bundle.record, memoryview) else {"record": 1}
+    now = provenance(str(options.engine), options.seed)
+    event: dict[str, object] = {
+        "by": options.by or author(),
+        "time": now["time"],
+        "reason": reason,
+        "values": [[v.testcase, v.output, v.before, v.after] for v in values],
+    }
+    model = graph_digest(bundle.graph)
+    if old.get("model", model) != model:
+        event["model"] = [old["model"], model]
+    before = old.get("accepted")
+    events = [*(before if isinstance(before, list) else []), *([event] if values else [])]
+    made = replace(bundle, record={**old, "accepted": events})
+    cases = _cases(bundle, values, options)
+    save(made, target, DumpOptions(append=number > 0), testcases=cases)
+
+
+def _cases(bundle: Bundle, values: Sequence[NewValue], options: AcceptOptions) -> Iterator[Testcase]:
+    """Yield the testcases with their new values, and with what the record says of them."""
+    names: dict[int, list[str]] = {}
+    for value in values:
+        names.setdefault(value.testcase, []).append(value.output)
+    whence = provenances(bundle)
+    kept = _lines(bundle)
+    model = bare(bundle)
+    for i in range(len(bundle.testcases)):
+        case, said = bundle.testcases[i], next(whence, {})
+        if i in names:
+            case = _renewed(bundle, case, names[i], options)
+            given = said.get("given")
+            left = [n for n in given if n not in names[i]] if isinstance(given, list) else []
+            said = {**case.provenance, **({"given": left} if left else {})}
+        held = next(kept, {}).get("intermediates")
+        intermediates = statistics(model, case.inputs, seed=options.seed) if held else ()
+        yield Testcase(case.arrays, case.dtypes, said, intermediates)
+
+
+def _lines(bundle: Bundle) -> Iterator[Mapping[str, object]]:
+    """Yield what a record says of each testcase."""
+    if isinstance(bundle.record, memoryview):
+        found = lines(bundle.record)
+        next(found, None)
+        yield from found

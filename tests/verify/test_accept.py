@@ -1,0 +1,186 @@
+"""Accepting what a model computes now as what its file expects."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun import AcceptOptions, Bundle, DumpOptions, Testcase, accept_files
+from loadrun.base.errors import UsageError
+from loadrun.cli import main
+from loadrun.compare.recorded import header
+from loadrun.dump.record import tensor_digest
+from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.verify.accepting import accepted, author
+from loadrun.verify.describe import describe
+
+F32 = DType("Float32")
+OLD, NEW = np.array([[2, 4, 6]], "f4"), np.array([[3, 6, 9]], "f4")
+
+
+def scaled(factor: float) -> Graph:
+    """``y = x * factor``, ``z = x + x``."""
+    g = Graph()
+    (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1, 3), "x")], names=["x"])
+    data = np.full(3, factor, "f4").view(np.uint8)
+    (w,) = g.add("SharedDeviceTensor", tensors=[StoredTensor(F32, (1, 3), "w", data)])
+    y = g.add("Elemwise", Elemwise(mode=ElemwiseMode.MUL), inputs=[x, w], names=["y"])
+    z = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, x], names=["z"])
+    g.outputs = [*y, *z]
+    return g
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Path:
+    """A file packed with a factor of 2 whose weights were then changed to 3; a policy and two testcases."""
+    path = tmp_path / "m.mge"
+    loadrun.save(scaled(2), tmp_path / "bare.mge")
+    argv = ["pack", str(tmp_path / "bare.mge"), "-d", "[[1,2,3]]", "-d", "[[0,0,0]]", "-q"]
+    assert main([*argv, "--check", "y: rtol=1e-3", "-o", str(path)]) == 0
+    return changed_weights(path)
+
+
+def changed_weights(path: Path) -> Path:
+    bundle = loadrun.load(path, copy=True)
+    (tensor,) = (t for o in bundle.graph.oprs if o.type == "SharedDeviceTensor" for t in o.tensors)
+    tensor.data = np.full(3, 3, "f4").view(np.uint8)
+    loadrun.save(bundle, path)
+    return path
+
+
+def test_new_values_are_written_with_who_and_why(changed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(changed), "-q"]) == 1
+    # z and the testcase of zeros pass, so they are not touched. |6 - 9| / 6 = 0.5, relative to the smaller value.
+    capsys.readouterr()
+    assert main(["accept", str(changed), "--reason", "factor 3 is wanted", "--by", "ann@lab"]) == 0
+    shown = capsys.readouterr().out
+    assert "old error    new error" in shown
+    row = next(line for line in shown.splitlines() if " y " in line)
+    assert row.split()[:4] == ["0", "y", "0.5", "0"]
+    assert "1 new value accepted in 1" in shown
+    bundle = loadrun.load(changed)
+    np.testing.assert_array_equal(bundle.testcases[0].expects["y"], NEW)
+    np.testing.assert_array_equal(bundle.testcases[0].expects["z"], OLD)
+    assert isinstance(bundle.record, memoryview)
+    (event,) = header(bundle.record)["accepted"]
+    assert (event["by"], event["reason"]) == ("ann@lab", "factor 3 is wanted")
+    assert event["values"] == [[0, "y", tensor_digest(OLD), tensor_digest(NEW)]]
+    assert event["time"].endswith("Z")
+    assert len(event["model"]) == 2
+    assert main([str(changed), "-q"]) == 0
+    assert main(["verify", str(changed), "-q"]) == 0
+    assert loadrun.Runner(changed).policies["y"].text == "rtol=1e-3"
+    capsys.readouterr()
+    assert main(["info", str(changed)]) == 0
+    told = capsys.readouterr().out
+    assert "by ann@lab: factor 3 is wanted (testcase 0 y " in told
+    assert tensor_digest(NEW)[:8] in told
+
+
+def test_what_passes_stays(changed: Path) -> None:
+    before = changed.read_bytes()
+    (found,) = accept_files([changed], AcceptOptions(reason="r", by="b"))
+    assert (found.checks, [v.output for v in found.values], found.written) == (4, ["y"], True)
+    after = changed.read_bytes()
+    assert before != after
+    (again,) = accept_files([changed], AcceptOptions(reason="r", by="b"))
+    assert (again.values, again.written, accepted([again])) == ([], False, 0)
+    assert changed.read_bytes() == after
+
+
+def test_events_are_kept(changed: Path) -> None:
+    accept_files([changed], AcceptOptions(reason="first"))
+    bundle = loadrun.load(changed, copy=True)
+    bundle.testcases = [
+        Testcase({**c.arrays, "y:expect": c.arrays["y:expect"] + 1}) for c in bundle.testcases
+    ]
+    loadrun.save(bundle, changed)
+    accept_files([changed], AcceptOptions(reason="second"))
+    said = describe(loadrun.load(changed)).accepted
+    assert [text.split(": ")[1].split(" (")[0] for text in said] == ["first", "second"]
+    assert author() in said[0]
+
+
+def test_it_asks_on_a_terminal(
+    changed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = changed.read_bytes()
+    assert main(["accept", str(changed)]) == 2
+    assert "give the reason with --reason" in capsys.readouterr().err
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for answers, code in (("n\n", 1), ("", 1), ("y\n\n", 1), ("y\nwanted\n", 0)):
+        monkeypatch.setattr("sys.stdin", Terminal(answers))
+        assert changed.read_bytes() == before
+        assert main(["accept", str(changed)]) == code
+    assert changed.read_bytes() != before
+    assert main(["accept", str(changed), "--reason", " "]) == 2
+
+
+def test_without_a_reason_nothing_is_accepted(changed: Path) -> None:
+    with pytest.raises(UsageError, match="for a reason"):
+        accept_files([changed])
+
+
+def test_values_that_no_check_passes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """NaN is equal to nothing."""
+    path = tmp_path / "m.mge"
+    loadrun.save(scaled(2), tmp_path / "bare.mge")
+    assert main(["pack", str(tmp_path / "bare.mge"), "-d", "[[1,2,3]]", "-o", str(path), "-q"]) == 0
+    bundle = loadrun.load(path, copy=True)
+    (tensor,) = (t for o in bundle.graph.oprs if o.type == "SharedDeviceTensor" for t in o.tensors)
+    tensor.data = np.full(3, np.nan, "f4").view(np.uint8)
+    loadrun.save(bundle, path)
+    before = path.read_bytes()
+    assert main(["accept", str(path), "--reason", "r"]) == 2
+    assert "does not pass its own check either" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_all_dumps_of_a_file_stay(changed: Path, tmp_path: Path) -> None:
+    both = tmp_path / "both.mge"
+    loadrun.save(loadrun.load("fixtures/nets/mlp.mge"), both)
+    loadrun.save(loadrun.load(changed), both, DumpOptions(append=True))
+    (found,) = accept_files([both], AcceptOptions(reason="r"))
+    assert [(v.dump, v.testcase, v.output) for v in found.values] == [(1, 0, "y")]
+    first, second = loadrun.load_all(both)
+    assert [r.verdict.value for b in (first, second) for r in loadrun.run(b)] == ["pass"] * 5
+    assert len(describe(second).accepted) == 1
+    assert main(["verify", str(both), "-q", "--no-check"]) == 0
+
+
+def test_quantized_outputs_are_written_as_they_are_stored(tmp_path: Path) -> None:
+    """A dump of MegEngine's whose expected values were moved by some quanta gets its own again."""
+    source = loadrun.load("fixtures/nets/quant_resnet_quint8_features.mge")
+    true = [dict(c.arrays) for c in source.testcases]
+    names = [f"{c.name}:expect" for c in source.checks]
+    wrong = [
+        Testcase(
+            {n: (a ^ 1 if n in names and a.dtype.kind in "iu" else a + (n in names)) for n, a in c.items()}
+        )
+        for c in true
+    ]
+    loadrun.save(Bundle(source.graph, wrong, is_container=True), tmp_path / "m.mge")
+    (found,) = accept_files([tmp_path / "m.mge"], AcceptOptions(reason="r"))
+    assert found.written
+    for case, arrays in zip(loadrun.load(tmp_path / "m.mge").testcases, true, strict=True):
+        for name in names:
+            np.testing.assert_allclose(
+                case.arrays[name].astype("f8"), arrays[name].astype("f8"), rtol=1e-4, atol=1e-4
+            )
+
+
+def test_other_formats_are_refused() -> None:
+    (found,) = accept_files(["fixtures/onnx/convnet/model.onnx"], AcceptOptions(reason="r"))
+    assert found.failure is not None
+    assert "accept writes .mge files" in found.failure.message
+    assert accepted([found]) == 2
