@@ -55,7 +55,11 @@ IMPORTS = {
     "loadrun/megengine/hub/hub.py": "the hub's own function of that name: code that a call names",
 }
 """Where a module is imported by a name that is computed, and where the name comes from."""
-STARTS = {"loadrun/runtimes/process.py": "MegEngine and load_and_run, as the command line names them"}
+STARTS = {
+    "loadrun/runtimes/process.py": "MegEngine and load_and_run, as the command line names them",
+    "loadrun/verify/blame_pass.py": "this Python, for ONNX Runtime's log of a model",
+    "loadrun/verify/reduce.py": "the command that --fails names",
+}
 """Where processes are started, and which."""
 OPENS = {
     "loadrun/runtimes/megengine_worker.py": "the dump that loadrun wrote for it",
