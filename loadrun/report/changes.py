@@ -276,8 +276,8 @@ def _asked(before: _Report, now: _Report) -> Iterator[Change]:
     for key, terms in before.policies.items():
         # Reports of older versions do not tell.
         others = now.policies.get(key, terms)
-        if others != terms and (kind := _policy_change(terms, others)):
-            yield Change(kind, *key, terms or "none", others or "none")
+        if others != terms and (how := _policy_change(terms, others)):
+            yield Change(how, *key, terms or "none", others or "none")
     for key, given in before.inputs.items():
         other = now.inputs.get(key, given)
         if other != given:
