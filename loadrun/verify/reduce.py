@@ -40,7 +40,7 @@ class FailureOptions(ModelOptions, DataOptions):
     Attributes:
         fails: a command, run without a shell, that gets the path of a candidate, in place of ``{}`` or at its end, and
             ends with another exit code than 0 where it fails. The reason is the exit code.
-        against: what the model is held against instead: another model, the name of an engine, or ``float64``.
+        against: what the model is compared with instead: another model, the name of an engine, or ``float64``.
         message: a regular expression that the output of `fails` must match, so that another failure does not count.
         dump: which dump of a file that holds several, from 1.
         testcase: which testcase's inputs are taken; None takes the first that fails.
@@ -67,7 +67,7 @@ class FailureOptions(ModelOptions, DataOptions):
 
     @property
     def engine(self) -> str | None:
-        """The engine that the model is held against, None where it is something else."""
+        """The engine that the model is compared with, None where it is something else."""
         name = self.against
         if name is None or name == "float64" or os.path.exists(name):
             return None

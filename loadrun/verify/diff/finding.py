@@ -80,7 +80,7 @@ def between(
 
     Args:
         graph: the model under suspicion, without checks.
-        against: what it is held against: another graph without checks, ``"float64"`` for itself in double precision,
+        against: the baseline: another graph without checks, ``"float64"`` for itself in double precision,
             the name of an engine that runs it as well, the file that it was made of on a runtime, or stored values by
             variable name.
         feeds: arrays by input name, in storage dtype.
