@@ -39,7 +39,6 @@ from .engines import (
     make_ready,
     runs_file,
 )
-from .engines.executed import Executed, Profiling
 from .graph import Graph, Var
 from .graph.dtypes import Array, DType, dtype_of
 from .inputs.feeds import fit_inputs, random_inputs
@@ -48,6 +47,7 @@ from .passes.checks import GET, Cone, Origins, compared, cone, formula, two_side
 from .testcase import EXPECT, Bundle, Check, FileValue, Testcase
 
 if TYPE_CHECKING:
+    from .engines.executed import Executed
     from .engines.file_replay import FileReplay
 
 __all__ = [
@@ -369,6 +369,8 @@ class Runner:
 
         The engine must be a `loadrun.engines.Choice` with ``profile=True``.
         """
+        from .engines.executed import Profiling  # for start-up
+
         engine = self._native.engine if self._native is not None else self._last._model
         return engine.executed() if isinstance(engine, Profiling) else None
 

@@ -56,7 +56,7 @@ SPELLED = {
 """Options that stand in a record under another name; an engine of its own is a `Choice` there."""
 CALLED = {"files", "model", "file", "old", "new", "source", "target", "against", "output", "engine"}
 """What a call takes beside its record."""
-SHOWN = {"help", "quiet", "verbose", "color", "no_operators", "all"}
+SHOWN = {"help", "help_all", "quiet", "verbose", "color", "no_operators", "all"}
 """What is about the screen alone."""
 WRITTEN = {
     "judge": {"json"},

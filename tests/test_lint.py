@@ -41,11 +41,12 @@ CALLS = {
     *("onnx.load", "yaml.load", "builtins.eval", "builtins.exec", "importlib.__import__"),
 }
 CODE = {
+    "loadrun/cli/accept.py": {"input"},
     "loadrun/megengine/__main__.py": {"runpy"},
     "loadrun/megengine/hub/tools.py": {"exec_module"},
     "loadrun/megengine/hub/fetcher.py": {"urlopen"},
 }
-"""Where code is run, and where the network is asked, because a call says so."""
+"""Where code is run, and where the network or the user is asked, because a call says so."""
 IMPORTS = {
     "loadrun/base/configuration.py": "tomllib, or tomli for Python before 3.11",
     "loadrun/base/registry.py": "a module or attribute that a registry's own line names",
@@ -55,7 +56,11 @@ IMPORTS = {
     "loadrun/megengine/hub/hub.py": "the hub's own function of that name: code that a call names",
 }
 """Where a module is imported by a name that is computed, and where the name comes from."""
-STARTS = {"loadrun/runtimes/process.py": "MegEngine and load_and_run, as the command line names them"}
+STARTS = {
+    "loadrun/runtimes/process.py": "MegEngine and load_and_run, as the command line names them",
+    "loadrun/verify/blame_pass.py": "this Python, for ONNX Runtime's log of a model",
+    "loadrun/verify/reduce.py": "the command that --fails names",
+}
 """Where processes are started, and which."""
 OPENS = {
     "loadrun/runtimes/megengine_worker.py": "the dump that loadrun wrote for it",
@@ -113,7 +118,11 @@ def faults(source: str, path: str) -> Iterator[str]:
         name = dotted(node.func)
         at = f"{path}:{node.lineno}"
         # Written pickles are data for MegEngine; none is ever read.
-        if name in RUN or name in CALLS or (name.startswith("pickle.") and name != "pickle.dumps"):
+        if (
+            (name in RUN - CODE.get(path, set()))
+            or name in CALLS
+            or (name.startswith("pickle.") and name != "pickle.dumps")
+        ):
             yield f"{at} calls {name}"
         if name.split(".")[-1] in {"exec_module", "urlopen"} - CODE.get(path, set()):
             yield f"{at} calls {name}"

@@ -18,7 +18,7 @@ import numpy as np
 from ..graph import params as P
 from ..graph.dtypes import Array
 from ..ops.budget import pay
-from ..tensors.access import recorded
+from ..tensors.access import dtype_of, recorded
 from ..tensors.convert import const
 from ..tensors.products import matmul
 from ..tensors.symbolic import TracedInt
@@ -50,7 +50,7 @@ def transform(
     """Return the Fourier transform of the last axis.
 
     Args:
-        x: float32 tensors of the shape (..., length).
+        x: float32 or float64 tensors of the shape (..., length).
         length: the size of the last axis; an int where it is fixed, else a symbolic size.
         bins: how many frequencies are wanted, all by default.
         inverse: whether the exponent is positive.
@@ -74,7 +74,7 @@ def transform(
         y = _static(flat, length, bins, inverse, float(length) ** -power)
         if x.imag is None and y.imag is not None and length * bins > _DIRECT:
             own = 2 * np.arange(bins) % length == 0
-            y = Pair(y.real, e.elem(_M.MUL, y.imag, const(np.where(own, 0.0, 1.0).astype(np.float32))))
+            y = Pair(y.real, e.elem(_M.MUL, y.imag, const(np.where(own, 0.0, 1.0), dtype_of(y.imag))))
     return _each(y, (*lead, bins))
 
 
@@ -84,7 +84,7 @@ def real_of_half(x: Pair, length: int, bins: int, *, power: float = 1.0) -> Tens
     The imaginary parts of the frequencies 0 and length / 2 do not count.
 
     Args:
-        x: float32 tensors of the shape (..., bins).
+        x: float32 or float64 tensors of the shape (..., bins).
         length: how many elements the signal has; an int where it is fixed, else a symbolic size.
         bins: ``length // 2 + 1``.
         power: the result is divided by ``length ** power``.
@@ -102,7 +102,7 @@ def real_of_half(x: Pair, length: int, bins: int, *, power: float = 1.0) -> Tens
     elif length * bins <= _DIRECT:
         real, imag = _waves(bins, length, length, True, float(length) ** -power)
         often = np.where(2 * np.arange(bins) % length == 0, 1, 2)[:, None]
-        y = _product(flat, _constants(real * often, imag * often), real_only=True).real
+        y = _product(flat, _constants(real * often, imag * often, flat), real_only=True).real
     else:
         y = _static(_mirrored(flat, length, bins), length, length, True, float(length) ** -power).real
     return e.reshape(y, (*lead, length))
@@ -119,8 +119,9 @@ def _each(x: Pair, shape: Sequence[int]) -> Pair:
     return Pair(e.reshape(x.real, shape), None if x.imag is None else e.reshape(x.imag, shape))
 
 
-def _constants(real: Array, imag: Array) -> Waves:
-    return const(real, np.float32), const(imag, np.float32)
+def _constants(real: Array, imag: Array, x: Pair) -> Waves:
+    kind = dtype_of(x.real)
+    return const(real, kind), const(imag, kind)
 
 
 def _waves(rows: int, columns: int, period: int, inverse: bool, scale: float) -> tuple[Array, Array]:
@@ -136,8 +137,7 @@ def _waves(rows: int, columns: int, period: int, inverse: bool, scale: float) ->
 
 @lru_cache(maxsize=64)
 def _matrix(n: int, bins: int, inverse: bool, scale: float) -> tuple[Array, Array]:
-    cos, sin = (w.astype(np.float32) for w in _waves(n, bins, n, inverse, scale))
-    return cos, sin
+    return _waves(n, bins, n, inverse, scale)
 
 
 def _symbolic_waves(rows: int, columns: int, period: int, inverse: bool, power: float) -> Waves:
@@ -174,6 +174,7 @@ def _weights(bins: int, length: int) -> Tensor:
 
 def _product(x: Pair, waves: Waves, real_only: bool = False) -> Pair:
     """Multiply the rows by a complex matrix."""
+    waves = e.cast(waves[0], dtype_of(x.real)), e.cast(waves[1], dtype_of(x.real))
     cos, sin = waves
     real = matmul(x.real, cos)
     if x.imag is None:
@@ -200,7 +201,7 @@ def _static(x: Pair, n: int, bins: int, inverse: bool, scale: float) -> Pair:
     """Transform the rows of a matrix of n columns."""
     divisor = _divisor(n)
     if n * bins <= (_PRIME if divisor == 1 else _DIRECT):
-        return _product(x, _constants(*_matrix(n, bins, inverse, scale)))
+        return _product(x, _constants(*_matrix(n, bins, inverse, scale), x))
     if divisor == 1:
         return _convolved(x, n, bins, inverse, scale)
     return _split(x, divisor, n // divisor, bins, inverse, scale)
@@ -217,7 +218,7 @@ def _split(x: Pair, a: int, b: int, bins: int, inverse: bool, scale: float) -> P
     n, rows = a * b, x.real.shape[0]
     y = _turned(_each(x, (rows, a, b)))
     y = _static(_each(y, (rows * b, a)), a, a, inverse, 1.0)
-    y = _times(_each(y, (rows, b, a)), _constants(*_waves(b, a, n, inverse, 1.0)))
+    y = _times(_each(y, (rows, b, a)), _constants(*_waves(b, a, n, inverse, 1.0), x))
     # The frequency k + a * m ends up in row k and column m, so the first ones lie in few columns.
     columns = min(b, -(-bins // a))
     y = _static(_each(_turned(y), (rows * a, b)), b, columns, inverse, scale)
@@ -244,11 +245,11 @@ def _convolved(x: Pair, n: int, bins: int, inverse: bool, scale: float) -> Pair:
     kernel[:bins] = chirp[:bins].conj()
     kernel[size - n + 1 :] = chirp[1:n][::-1].conj()
     answer = np.fft.fft(kernel) / size
-    y = _padded(_times(x, _constants(chirp[:n].real, chirp[:n].imag)), size - n)
-    y = _times(_static(y, size, size, False, 1.0), _constants(answer.real, answer.imag))
+    y = _padded(_times(x, _constants(chirp[:n].real, chirp[:n].imag, x)), size - n)
+    y = _times(_static(y, size, size, False, 1.0), _constants(answer.real, answer.imag, x))
     y = _static(y, size, bins, True, 1.0)
     last = chirp[:bins] * scale
-    return _times(y, _constants(last.real, last.imag))
+    return _times(y, _constants(last.real, last.imag, x))
 
 
 def _padded(x: Pair, more: int) -> Pair:

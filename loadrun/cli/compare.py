@@ -15,9 +15,10 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun compare",
         description="Compare two reports of `loadrun --json`, or of `loadrun bench --json`: what newly fails, is "
-        "mended, has a greater error or another tolerance, was fed other inputs, is another model or is slower.",
+        "mended, has a greater error, another tolerance or policy, was fed other inputs, is another model or is "
+        "slower.",
         epilog="Exit codes: 0 nothing is for the worse, 1 something newly fails, is missing, has a greater "
-        "tolerance or is slower (bench), or a report is of a run that was cut, 2 bad usage, "
+        "tolerance or a weaker policy, or is slower (bench), or a report is of a run that was cut, 2 bad usage, "
         "3 the reports have no output in common.",
     )
     p.add_argument("old", metavar="OLD.json")

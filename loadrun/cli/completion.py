@@ -8,6 +8,7 @@ from importlib import import_module
 
 from ..base.version import __version__
 from ..compare.codes import EXIT_PASS
+from ..engines.registry import NAMES
 from .groups import Parser
 
 __all__ = ["help_text", "main", "metavar", "options", "parser", "parsers"]
@@ -55,6 +56,8 @@ def options(p: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def _choices(action: argparse.Action) -> list[str]:
+    if "--engine" in action.option_strings:
+        return list(NAMES)
     return [str(c) for c in action.choices or ()]
 
 
@@ -87,7 +90,13 @@ def _bash(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
   COMPREPLY=($(compgen -f -- "$word"))
   if [[ $COMP_CWORD -eq 1 ]]; then COMPREPLY+=($(compgen -W "{" ".join(commands)}" -- "$word")); fi
 }}
+_load_and_run() {{
+  COMP_WORDS=(loadrun load_and_run "${{COMP_WORDS[@]:1}}")
+  (( COMP_CWORD++ ))
+  _loadrun
+}}
 complete -o filenames -F _loadrun loadrun
+complete -o filenames -F _load_and_run load_and_run
 """
 
 
@@ -100,8 +109,9 @@ def _zsh(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
         cases.append(
             f"    {name}) _arguments -s \\\n" + " \\\n".join([*lines, "      '*:file:_files'"]) + " ;;"
         )
-    return f"""#compdef loadrun
+    return f"""#compdef loadrun load_and_run
 _loadrun() {{
+  if [[ $service == load_and_run ]]; then words=(loadrun load_and_run ${{words[2,-1]}}); (( CURRENT++ )); fi
   local -a commands
   commands=(
 {described}
@@ -148,6 +158,8 @@ def _fish(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
             if _choices(a):
                 takes += f" -f -a {_quoted(' '.join(_choices(a)))}"
             lines.append(f'complete -c loadrun -n "{seen}" {words}{takes} -d {_quoted(help_text(a))}')
+            if name == "load_and_run":
+                lines.append(f"complete -c load_and_run {words}{takes} -d {_quoted(help_text(a))}")
     return "\n".join(lines) + "\n"
 
 

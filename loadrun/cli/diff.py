@@ -95,6 +95,8 @@ def main(argv: list[str]) -> int:
         found = diff_files(args.model, args.against, options, warn=_warn)
         shown = sys.stderr if args.json == "-" and found.differences is not None else sys.stdout
         _show(found, args.model, args.against, args.range, args.all, shown)
+        if found.refusals and found.differences is not None and found.differences.agree:
+            print("to blame is what cannot be expressed: all values before it agree", file=shown)
         if args.json and found.differences is not None:
             about = {"model": args.model, "against": args.against}
             _write_json(args.json, json.dumps({**about, **report.as_json(found.differences)}))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import fields
 from typing import Any, NoReturn, TextIO, TypeVar
 
@@ -45,15 +47,60 @@ class _Formatter(argparse.HelpFormatter):
                 width = 0
         super().__init__(prog, width=(width or 80) - 2)
 
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        # Of the two spellings of MegEngine's flags, --io-dump and --io_dump, one is shown.
+        every = action.option_strings
+        action.option_strings = [o for o in every if "_" not in o or o.replace("_", "-") not in every]
+        try:
+            return super()._format_action_invocation(action)
+        finally:
+            action.option_strings = every
+
+
+class _HelpAll(argparse.Action):
+    """Print the help with all options."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        assert isinstance(parser, Parser)
+        parser.common = None
+        parser.print_help()
+        parser.exit()
+
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that takes options by their whole names, and whose errors end with the way to help."""
+    """An argument parser that takes options by their whole names, and whose errors end with the way to help.
 
-    def __init__(self, **kwargs: Any) -> None:
+    Args:
+        common: the options that ``--help`` shows, for commands that have very many; ``--help-all`` shows all.
+    """
+
+    def __init__(self, common: Collection[str] | None = None, **kwargs: Any) -> None:
         super().__init__(allow_abbrev=False, **kwargs)
+        self.common = common
         self._given: list[str] = []
+        if common is not None:
+            self.add_argument("--help-all", nargs=0, action=_HelpAll, help="show all options and exit")
 
-    # The argparse of a type checker has overloads here, with types of its own.
+    def format_help(self) -> str:
+        """Return the help: all of it, or where there is `common`, a screen of it."""
+        if self.common is None:
+            return super().format_help()
+        shown = {*self.common, "--help", "--help-all"}
+        few = [copy(a) for a in self._actions if not a.option_strings or shown & set(a.option_strings)]
+        for action in few:
+            # What comes behind the first clause is for those who look for more.
+            action.help = re.split(r"; |, such as |, where |, which | \(", action.help or "")[0]
+        names = " ".join(f"{a.metavar} [{a.metavar} ...]" for a in few if not a.option_strings)
+        out = self._get_formatter()
+        out.add_usage(f"{self.prog} [options] {names}", few, [])
+        out.add_text(self.description)
+        out.start_section("options")
+        out.add_arguments(few)
+        out.end_section()
+        left = len(self._actions) - len(few)
+        out.add_text(f"{left} more options, and what exit codes mean: {self.prog} --help-all")
+        return out.format_help()
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # noqa: ANN401
         """Parse as argparse does, and keep the arguments for the hints of errors."""
         self._given = list(sys.argv[1:] if args is None else args)

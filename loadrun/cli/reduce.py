@@ -47,7 +47,7 @@ def add_failure_options(p: Parser) -> None:
     how.add_argument(
         "--against",
         metavar="OTHER",
-        help="what the model is held against: another model, the name of an engine, or float64",
+        help="what the model is compared with: another model, the name of an engine, or float64",
     )
     p.add_argument(
         "--message",

@@ -41,9 +41,17 @@ _LISTED = 3
 """Failing outputs of a file that the list at the end names."""
 
 
+_COMMON = (
+    *("--input", "--check", "--explain", "-k", "--last-failed", "--jobs", "--timeout", "--fail-fast"),
+    *("--engine", "--json", "--junit", "--html", "--top", "--quiet", "--verbose"),
+)
+"""The options that ``--help`` shows."""
+
+
 def parser() -> Parser:
     """Add the options of `loadrun run`."""
     p = Parser(
+        common=_COMMON,
         prog="loadrun",
         description="Replay the testcases embedded in models and check their outputs.",
         epilog="Exit codes, of which the first that applies counts: 70 a bug in loadrun; 5 the process of a file "

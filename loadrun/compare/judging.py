@@ -106,6 +106,7 @@ def judge(
         loosened=looser,
         by_file=own is not None and criteria.formula in (Formula.NARROW, Formula.OTHER),
         file_maxerr=criteria.maxerr if tolerance != criteria.maxerr else None,
+        policy=criteria.policy.text,
     )
     if own is not None and own.size != 1:
         shape = "x".join(map(str, own.shape))

@@ -81,6 +81,25 @@ class Policy:
         both = (self.rtol or 0.0) + (self.atol or 0.0)
         return both / (1 - both) * (1 + 1e-6) if both < 1 else math.inf
 
+    def is_weaker(self, other: Policy) -> bool:
+        """Tell whether this policy may let through what another one does not.
+
+        >>> parse("rtol=1e-2, top1=1").is_weaker(parse("rtol=1e-3")), parse("exact, ulp<=1").is_weaker(parse("exact"))
+        (True, False)
+        """
+        bounded = [(p.rtol, p.atol) != (None, None) for p in (self, other)]
+        around = [(p.rtol or 0.0, p.atol or 0.0) for p in (self, other)]
+        return (
+            (other.exact and not self.exact)
+            or (self.nan_equal and not other.nan_equal)
+            or (bounded[1] and (not bounded[0] or any(a > b for a, b in zip(*around, strict=True))))
+            or _or_infinite(self.maxerr) > _or_infinite(other.maxerr)
+            or any(self.most.get(n, math.inf) > limit for n, limit in other.most.items())
+            or any(self.least.get(n, -math.inf) < limit for n, limit in other.least.items())
+            or (self.fraction or 0.0) > (other.fraction or 0.0)
+            or (self.near_tie or 0.0) > (other.near_tie or 0.0)
+        )
+
     def violations(self, found: Comparison, expect: Array, get: Array) -> list[str]:
         """List what does not hold, a sentence each; `maxerr` is left to the check.
 
@@ -151,6 +170,10 @@ class Policy:
             e, g = expect.astype(np.float64), get.astype(np.float64)
             within: Array = np.abs(e - g) <= (self.atol or 0.0) + (self.rtol or 0.0) * np.abs(e)
         return within | _alike(expect, get) if self.nan_equal else within
+
+
+def _or_infinite(limit: float | None) -> float:
+    return math.inf if limit is None else limit
 
 
 def _alike(expect: Array, get: Array) -> Array:

@@ -74,6 +74,7 @@ class OutputResult:
         expect: the expected value that it was compared with, None without a check.
         reason: why a check compared nothing, where there is one that did not.
         notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
+        policy: the terms that had to hold besides, empty where there were none.
         loosened: the file's own tolerance where a greater one was asked for.
         by_file: whether `error` is what the file's own operators measured.
         file_maxerr: the tolerance of the file's check where the error was compared with another one.
@@ -93,6 +94,7 @@ class OutputResult:
     loosened: float | None = None
     by_file: bool = False
     file_maxerr: float | None = None
+    policy: str = ""
 
     def __repr__(self) -> str:
         """Say what it is in one line; the values are in `value` and `expect`.

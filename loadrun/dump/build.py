@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -75,9 +76,7 @@ class GraphAssembler:
 
 
 def _check_arity(t: Table, op: Op, count: int) -> None:
-    roles = op.inputs.split()
-    least = sum(not r.endswith(("?", "...")) for r in roles)
-    most = None if any(r.endswith("...") for r in roles) else len(roles)
+    least, most = _arity(op.inputs)
     if count < least or (most is not None and count > most):
         want = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
         noun = "input" if want == "1" else "inputs"
@@ -86,13 +85,21 @@ def _check_arity(t: Table, op: Op, count: int) -> None:
         )
 
 
+@cache
+def _arity(inputs: str) -> tuple[int, int | None]:
+    """Return the least and the greatest number of inputs by their roles, None where any number goes."""
+    roles = inputs.split()
+    least = sum(not r.endswith(("?", "...")) for r in roles)
+    return least, None if any(r.endswith("...") for r in roles) else len(roles)
+
+
 def check_shape(t: Table, shape: tuple[int, ...] | None, what: str) -> tuple[int, ...] | None:
     """Refuse shapes with more axes or elements than there can be; no axes mean that the shape is open."""
     if not shape:
         return None
     if len(shape) > MAX_NDIM:
         raise t.buf.error(f"{what} has {len(shape)} axes, the most are {MAX_NDIM}", t.pos)
-    if prod(n or 1 for n in shape) > _MAX_ELEMENTS:
+    if prod(shape if 0 not in shape else [n or 1 for n in shape]) > _MAX_ELEMENTS:
         raise t.buf.error(f"{what} has the shape {list(shape)}, which is too large for any memory", t.pos)
     return shape
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -105,9 +105,9 @@ class Narrowing:
         found = engine.run({n: arrays[n] for n in engine.inputs})
         return {n + EXPECT: v for n, v in zip(names, found, strict=True)}
 
-    def sized(self, cases: Sequence[Testcase]) -> Sequence[Testcase]:
+    def sized(self, cases: Iterable[Testcase]) -> Sequence[Testcase]:
         """Give testcases whose number is known in the dtypes of the file, each when it is asked for; see `cases`."""
-        return _Cases(self, cases)
+        return _Cases(self, cast("Sequence[Testcase]", cases))
 
     def _check_constants(self) -> None:
         for opr in self.graph.oprs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -69,7 +69,7 @@ def save(
     extra: dict[str, object] = {}
     if narrowing is not None:
         cases = bundle.testcases if testcases is None else testcases
-        held = narrowing.sized(cases) if isinstance(cases, Sequence) else narrowing.cases(cases)
+        held = narrowing.sized(cases) if isinstance(cases, Sized) else narrowing.cases(cases)
         bundle = replace(bundle, graph=narrowing.written)
         if testcases is None:
             bundle.testcases = held  # type: ignore[assignment]
@@ -125,7 +125,7 @@ def _write(
 ) -> tuple[int, int]:
     """Write container, testcases and records; return the graph's hash and the number of testcases."""
     cases: Iterable[Testcase] = bundle.testcases if testcases is None else testcases
-    announced = len(cases) if isinstance(cases, Sequence) else None
+    announced = len(cases) if isinstance(cases, Sized) else None
     container = bundle.is_container or testcases is not None or bool(announced)
     count_at = file.tell() + len(MAGIC) if announced is None else 0
     if container:

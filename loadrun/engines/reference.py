@@ -31,13 +31,15 @@ __all__ = ["ReferenceEngine"]
 
 _PROGRAMS = 8
 """How many sets of input shapes keep their program."""
+_WORTH = 2 * 10**8
+"""Operations of a run from which on compiling pays at once: several milliseconds."""
 
 
 class ReferenceEngine:
     """A graph compiled for repeated execution on numpy.
 
-    Constant subgraphs are computed once. For every set of input shapes the engine keeps a program of its
-    own, in which shape arithmetic is already done.
+    Constant subgraphs are computed once. Input shapes that come again, and those of large models, have a program of
+    their own, in which shape arithmetic is done and operators are fused; all others share one.
 
     Args:
         graph: the graph to execute.
@@ -82,9 +84,16 @@ class ReferenceEngine:
         self._constant = constant_ids(
             self._oprs, self._branches.guard, lambda o: not implementation(o.type).random
         )
+        self._constants = [o for o in self._oprs if o.outputs and o.outputs[0].id in self._constant]
+        self._others = [o for o in self._oprs if not (o.outputs and o.outputs[0].id in self._constant)]
         self._values: dict[int, Array] | None = None
         self._steps: list[Step] = []
         self._programs: dict[tuple[object, ...], Program] = {}
+        self._general: Program | None = None
+        self._fixed: Inference | None = None
+        self._ran: set[tuple[object, ...]] = set()
+        self._plain: Program | None = None
+        self._once: set[tuple[object, ...]] = set()
         self._compiling = ForkLock()
 
     @property
@@ -150,7 +159,7 @@ class ReferenceEngine:
         """
         values = checked_feeds(self._inputs, feeds)
         with np.errstate(all="ignore"), blas_serial():
-            self._program(values, fused=True)
+            self._program(values, fused=True, runs=False)
 
     def walk(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Opr, list[Array]]]:
         """Execute once, operator by operator: each comes with its outputs when it has run, those on constants too.
@@ -206,26 +215,43 @@ class ReferenceEngine:
                 array.flags.writeable = False
         return values
 
-    def _program(self, fed: Mapping[int, Array], *, fused: bool) -> Program:
-        """Return the program for these input shapes, made on first use."""
+    def _program(self, fed: Mapping[int, Array], *, fused: bool, runs: bool = True) -> Program:
+        """Return the program for these input shapes; `runs` says that it will be executed."""
         shapes = {n: fed[v.id].shape for n, v in self._inputs.items()}
         key = (fused, *shapes.items())
         with self._compiling:
-            program = self._programs.pop(key, None) or self._compiled(shapes, fused=fused)
+            program = self._programs.pop(key, None)
+            if program is None or (program is self._general and key in self._ran):
+                program = self._made(key, shapes, fused=fused)
+            if runs and program is self._general:
+                self._ran.add(key)
             self._programs[key] = program
         return program
 
-    def _compiled(self, shapes: Mapping[str, Shape], *, fused: bool) -> Program:
-        """Compile a new program, with space for it among those that are kept."""
-        known = infer_shapes(self.graph, self._oprs, shapes)
+    def _made(self, key: tuple[object, ...], shapes: Mapping[str, Shape], *, fused: bool) -> Program:
+        """Make a program, with space for it among those that are kept.
+
+        Shapes that come for the first time get the one that serves all shapes, where the model is small: compiling
+        takes longer than one run gains by it.
+        """
+        if self._fixed is None:
+            self._fixed = infer_shapes(self.graph, self._constants)
+        known = infer_shapes(self.graph, self._others, shapes, self._fixed)
         self._check_memory(known)
         if self._values is None:
             self._values = self._fold()
             keep_heap()
-        program = self._compile(known, fused=fused)
         while len(self._programs) >= _PROGRAMS:
-            self._programs.pop(next(iter(self._programs)))
-        return program
+            oldest = next(iter(self._programs))
+            del self._programs[oldest]
+            self._ran.discard(oldest)
+        watched = self._profile or self.dtr or self.sublinear
+        if not fused or watched or key in self._ran or sum(known.flops.values()) > _WORTH:
+            return self._compile(known, fused=fused)
+        if self._general is None:
+            keep = {v.id for v in self.targets}
+            self._general = specialize(self._steps, self._values, Inference(), keep)
+        return self._general
 
     def _compile(self, known: Inference, *, fused: bool) -> Program:
         """Compile the program for inferred shapes, as the engine's options on memory and profiling ask."""

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..base.errors import InputError
+from ..base.extras import install
 from ..base.files import opened
 from ..graph.dtypes import Array
 from .generation import MAX_BYTES
@@ -281,7 +282,7 @@ def _cv2(why: str) -> ModuleType:
         import cv2  # an optional dependency
     except ImportError:
         raise InputError(
-            f"{why}, which OpenCV reads: install it with `pip install 'loadrun[images]'` (any installed cv2 "
+            f"{why}, which OpenCV reads: {install('images')} (any installed cv2 "
             "serves, so keep an opencv-python that is there), or give the data as .npy"
         ) from None
     return cv2

@@ -172,6 +172,9 @@ def read_pipes(specs: list[str]) -> list[str]:
 
 def _pipe(path: str) -> BinaryIO:
     """Open what is not a regular file; a pipe without a writer would block without an end."""
+    if not hasattr(select, "poll"):
+        # Windows waits for nothing but sockets.
+        return os.fdopen(os.open(path, os.O_RDONLY), "rb")
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     waiting = select.poll()
     waiting.register(fd, select.POLLIN)

@@ -15,7 +15,7 @@ from .catalog import types
 from .control import find_branches
 from .kernels import kernel_of
 from .op import Trait
-from .registry import Call, Shape, ShapeCall, UnknownShape, implementation
+from .registry import Call, OpImpl, Shape, ShapeCall, UnknownShape, implementation
 
 __all__ = ["Inference", "describe", "follow", "infer_dtypes", "infer_shapes", "misfit"]
 
@@ -77,18 +77,24 @@ class Inference:
 
 
 def infer_shapes(
-    graph: Graph, oprs: Iterable[Opr] | None = None, inputs: Mapping[str, Shape] | None = None
+    graph: Graph,
+    oprs: Iterable[Opr] | None = None,
+    inputs: Mapping[str, Shape] | None = None,
+    before: Inference | None = None,
 ) -> Inference:
     """Follow shapes (and shape arithmetic) through the graph; `Var.dtype` must be set.
 
     Args:
         oprs: operators in execution order, default all of the graph.
         inputs: shapes of graph inputs by name; the others have the shapes that the file gives.
+        before: what is known of operators before these, which is not changed.
 
     Raises:
         EngineError: shapes that cannot go together; the message names the operator.
     """
     known = Inference()
+    if before is not None:
+        known = Inference({**before.shapes}, {**before.values}, {**before.flops})
     oprs = list(graph.oprs if oprs is None else oprs)
     branches = find_branches(oprs)
     for opr in oprs:
@@ -113,7 +119,7 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
     full = [s for s in shapes if s is not None]
     flops: int | None = None
     try:
-        found = _output_shapes(opr, ShapeCall(opr, ins, shapes, values), inputs)
+        found = _output_shapes(impl, ShapeCall(opr, ins, shapes, values), inputs)
         outs = [s for s in found if s is not None]
         if len(full) == len(shapes) and len(outs) == len(found):
             # Some rules detect only here that shapes do not fit.
@@ -127,18 +133,19 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
         raise misfit(opr, shapes, e) from e
     for var, shape in zip(opr.outputs, found, strict=True):
         if shape is not None:
-            known.shapes[var.id] = tuple(int(n) for n in shape)
+            known.shapes[var.id] = tuple(map(int, shape))
     if flops is not None:
         known.flops[opr.id] = flops
         _value(opr, known, ins, full, values)
 
 
-def _output_shapes(opr: Opr, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
+def _output_shapes(impl: OpImpl, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
     """Return the shapes of the outputs, None where they are not known beforehand."""
+    opr = call.opr
     if opr.type == "Host2DeviceCopy":
         return (inputs.get(opr.outputs[0].name or "", opr.tensors[0].shape),)
     try:
-        return tuple(implementation(opr.type).shape(call))
+        return tuple(impl.shape(call))
     except UnknownShape:
         return (None,) * len(opr.outputs)
 

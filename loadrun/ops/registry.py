@@ -117,7 +117,7 @@ class Call:
         return np.empty(shape, want)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ShapeCall:
     """The information for a shape rule: shapes, and the values of inputs that are known before any data is fed.
 

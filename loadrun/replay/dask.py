@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UsageError
+from ..base.extras import install
 from ..base.files import opened, replacing
 from ..base.version import __version__
 from ..compare.results import Verdict
@@ -66,7 +67,7 @@ class Cluster:
         try:
             from distributed import Client  # optional
         except ImportError:
-            raise UsageError("--dask needs the package distributed: pip install 'loadrun[dask]'") from None
+            raise UsageError(f"--dask needs the package distributed: {install('dask')}") from None
         try:
             if address.endswith(".json"):
                 self._client = Client(scheduler_file=address, timeout=_CONNECT, set_as_default=False)

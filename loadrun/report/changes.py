@@ -9,16 +9,26 @@ from dataclasses import dataclass
 from statistics import median
 
 from ..base import schema
-from ..base.errors import FormatError
+from ..base.errors import FormatError, UsageError
 from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
+from ..compare.policy import Policy, parse
 from .benchmark_changes import benchmark_changes, common_subjects
 from .reading import load_report
 
 __all__ = ["Change", "CompareOptions", "ReportChanges", "changes", "compare_reports", "same_checks"]
 
 _ORDER = (
-    *("cut", "newly failing", "missing", "greater tolerance", "mended", "new", "greater error"),
-    *("smaller tolerance", "other inputs", "other model", "slower"),
+    *(
+        "cut",
+        "newly failing",
+        "missing",
+        "greater tolerance",
+        "weaker policy",
+        "mended",
+        "new",
+        "greater error",
+    ),
+    *("smaller tolerance", "other policy", "other inputs", "other model", "slower"),
 )
 _BAD = ("fail", "error", "timeout", "crash")
 _FEW = 9
@@ -28,7 +38,8 @@ Key = tuple[str, str, str]
 
 _ERROR = schema.either(schema.number(finite=False))
 _OUTPUT = schema.record(
-    {"name": schema.text, "verdict": schema.text, "max_error": _ERROR}, {"maxerr": _ERROR}
+    {"name": schema.text, "verdict": schema.text, "max_error": _ERROR},
+    {"maxerr": _ERROR, "policy": schema.either(schema.text)},
 )
 _CASE = schema.record(
     {
@@ -56,8 +67,9 @@ class Change:
     """One difference.
 
     Attributes:
-        kind: newly failing, missing, greater tolerance, mended, new, greater error, smaller tolerance, other inputs
-            (or expected values), other model, slower; cut for a report whose run did not come to its end.
+        kind: newly failing, missing, greater tolerance, weaker policy, mended, new, greater error, smaller tolerance,
+            other policy, other inputs (or expected values), other model, slower; cut for a report whose
+            run did not come to its end.
         file, testcase, output: where; no output for what concerns the whole testcase.
         before, now: verdict, error or milliseconds in words.
     """
@@ -72,7 +84,14 @@ class Change:
     @property
     def bad(self) -> bool:
         """Whether something holds no longer."""
-        return self.kind in ("cut", "newly failing", "missing", "greater tolerance", "slowdown")
+        return self.kind in (
+            "cut",
+            "newly failing",
+            "missing",
+            "greater tolerance",
+            "weaker policy",
+            "slowdown",
+        )
 
 
 def changes(old: object, new: object, *, growth: float = 2.0, slower: float = 1.5) -> list[Change]:
@@ -188,6 +207,7 @@ class _Report:
     def __init__(self, data: object) -> None:
         self.outputs: dict[Key, tuple[str, float | None]] = {}
         self.tolerances: dict[Key, float] = {}
+        self.policies: dict[Key, str] = {}
         self.seconds: dict[Key, float] = {}
         self.inputs: dict[Key, tuple[str, ...]] = {}
         self.models: dict[Key, str] = {}
@@ -214,6 +234,8 @@ class _Report:
                     self.outputs[key + (out["name"],)] = out["verdict"], out["max_error"]
                     if out.get("maxerr") is not None:
                         self.tolerances[key + (out["name"],)] = out["maxerr"]
+                    if "policy" in out:
+                        self.policies[key + (out["name"],)] = out["policy"] or ""
             ended = file.get("verdict")
             if ended in ("timeout", "crash") or (ended == "error" and not file["testcases"]):
                 self.outputs[name, "-", ""] = ended, None
@@ -251,6 +273,11 @@ def _asked(before: _Report, now: _Report) -> Iterator[Change]:
         if limit != was:
             kind = "greater tolerance" if limit > was else "smaller tolerance"
             yield Change(kind, *key, f"{was:g}", "none" if key not in now.tolerances else f"{limit:g}")
+    for key, terms in before.policies.items():
+        # Reports of older versions do not tell.
+        others = now.policies.get(key, terms)
+        if others != terms and (how := _policy_change(terms, others)):
+            yield Change(how, *key, terms or "none", others or "none")
     for key, given in before.inputs.items():
         other = now.inputs.get(key, given)
         if other != given:
@@ -261,6 +288,18 @@ def _asked(before: _Report, now: _Report) -> Iterator[Change]:
     for key, model in before.models.items():
         if now.models.get(key, model) != model:
             yield Change("other model", *key, f"digest {model[:8]}", f"digest {now.models[key][:8]}")
+
+
+def _policy_change(before: str, now: str) -> str | None:
+    """Name the change of a policy; None where only its spelling is another."""
+    try:
+        old, new = (parse(text) if text else Policy() for text in (before, now))
+    except UsageError:
+        # A version of loadrun with other terms wrote one of them.
+        return "other policy"
+    if new.is_weaker(old):
+        return "weaker policy"
+    return "other policy" if old.is_weaker(new) else None
 
 
 def _times(before: _Report, now: _Report, slower: float) -> Iterator[Change]:

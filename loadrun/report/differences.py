@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base.text import clean
 from ..ops.infer import describe
-from ..verify.diff import Bisected, ChangedValue, Constant, Differences, Finding, SuspectVar
+from ..verify.diff import Bisected, ChangedConstant, ChangedValue, Differences, Finding, SuspectVar
 from .text import shape_text, table
 
 __all__ = ["as_json", "bisected", "changes", "differences", "findings"]
@@ -143,7 +143,7 @@ def _worst(row: SuspectVar) -> str:
     )
 
 
-def _constant(c: Constant) -> str:
+def _constant(c: ChangedConstant) -> str:
     return (
         f"constant {clean(c.var.label, 100)!r} differs in {c.count} of {c.size} elements, most at {list(c.index)}: "
         f"{c.found:.9g} against {c.expected:.9g}"

@@ -231,5 +231,6 @@ def _output(o: OutputResult) -> dict[str, Any]:
         "reason": o.reason,
         "notes": o.notes,
         "loosened": o.loosened,
+        "policy": o.policy or None,
         "comparison": o.comparison,
     }

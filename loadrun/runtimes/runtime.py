@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..base.errors import UsageError
+from ..base.extras import install
 from ..graph.dtypes import Array
 
 __all__ = ["NotTaken", "Runtime", "RuntimeSession", "missing"]
@@ -61,4 +62,4 @@ class Runtime(Protocol):
 def missing(package: str, extra: str, why: Exception | None = None) -> UsageError:
     """Make the error for a runtime that is not installed."""
     said = f" ({why})" if why is not None and not isinstance(why, ModuleNotFoundError) else ""
-    return UsageError(f"the engine {extra} needs the package {package}: pip install loadrun[{extra}]{said}")
+    return UsageError(f"the engine {extra} needs the package {package}: {install(extra)}{said}")

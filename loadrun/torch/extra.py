@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base.errors import UsageError
+from ..base.extras import install
 
 __all__ = ["need_torch"]
 
@@ -21,7 +22,7 @@ def need_torch() -> Any:
         version = torch.__version__
     except (ImportError, AttributeError) as error:
         raise UsageError(
-            "tracing a PyTorch module needs the package torch (2.5 or later): pip install 'loadrun[torch]'"
+            f"tracing a PyTorch module needs the package torch (2.5 or later): {install('torch')}"
         ) from error
     numbers = tuple(int(n) for n in version.split("+")[0].split(".")[:2])
     if numbers < (2, 5):

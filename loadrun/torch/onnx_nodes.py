@@ -33,7 +33,7 @@ from .interpret import Constant, Interpreter, Port
 from .left_out import Selection, given_results, graph_values, named_tensors, result_names, results_of
 from .values import ndarray
 
-__all__ = ["Piece", "inserted_nodes"]
+__all__ = ["InnerGraph", "inserted_nodes"]
 
 ATEN = "org.pytorch.aten"
 _ELEM = {
@@ -74,7 +74,7 @@ def recordable(x: Any) -> Any:
 
 
 @dataclass(eq=False)
-class Piece:
+class InnerGraph:
     """A graph inside of a program, the body of a loop or a branch, recorded by itself.
 
     Args:
@@ -252,14 +252,14 @@ class _Call:
 
     # Loops and branches
 
-    def _pieces(self, operands: Sequence[Any]) -> list[Piece]:
+    def _pieces(self, operands: Sequence[Any]) -> list[InnerGraph]:
         arguments = self.node.args
         graphs = [a for a in arguments if isinstance(a, torch.fx.Node) and a.op == "get_attr"]
         owner = self.interpreter.root
         modules = [getattr(owner, str(a.target)) for a in graphs]
         modules = [m for m in modules if isinstance(m, torch.fx.GraphModule)]
         values = [self.seen[o.name] if isinstance(o, torch.fx.Node) else o for o in operands]
-        return [Piece(self.interpreter, m, values, self.selection) for m in modules]
+        return [InnerGraph(self.interpreter, m, values, self.selection) for m in modules]
 
     def _branches(self) -> Write:
         (predicate, _, _, *operands) = self.arguments[0]
@@ -408,7 +408,7 @@ class _Call:
 
         def named(leaf: Any) -> Any:
             if isinstance(leaf, (Port, Constant)):
-                return Value(self.value(w, names, leaf, fakes.get(id(leaf))))
+                return ScriptValue(self.value(w, names, leaf, fakes.get(id(leaf))))
             return leaf
 
         try:
@@ -427,7 +427,7 @@ class _Call:
 
 
 @dataclass(frozen=True)
-class Value:
+class ScriptValue:
     """A value of the model, by name, as functions in ONNX Script take and give it."""
 
     name: str
@@ -453,7 +453,7 @@ def by_script(
             count = max(schema.min_output, 1)
             given = {k: _attribute(v) for k, v in attributes.items() if v is not None}
             made = w.ops(schema.name, *map(_name, inputs), out=count, domain=schema.domain, **given)
-            return Value(made[0]) if count == 1 else tuple(map(Value, made))
+            return ScriptValue(made[0]) if count == 1 else tuple(map(ScriptValue, made))
 
         def eval_function(self, called: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return called.function(*args, **kwargs)
@@ -462,7 +462,7 @@ def by_script(
             return True
 
     def _name(value: Any) -> str:
-        if value is None or isinstance(value, Value):
+        if value is None or isinstance(value, ScriptValue):
             return "" if value is None else value.name
         kind = {float: np.float32, int: np.int64, bool: np.bool_}.get(type(value))
         return w.const(np.asarray(value) if kind is None else kind(value))

@@ -95,10 +95,10 @@ def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
     """
 
     def register(func: F) -> F:
-        module, rooms = func.__module__, f"{__package__}.lower."
-        family = module.removeprefix(rooms).partition(".")[0]
+        module, package = func.__module__, f"{__package__}.lower."
+        family = module.removeprefix(package).partition(".")[0]
         for target in targets:
-            if module.startswith(rooms):
+            if module.startswith(package):
                 (_COMPLEX if complex else _TABLE).add(target, OperatorLowering(func, family))
             else:
                 _YOURS[target, complex] = OperatorLowering(func, "yours")

@@ -6,13 +6,13 @@ a tensor decides become `torch.while_loop` and `torch.cond`. A number that follo
 
 from __future__ import annotations
 
-import ast
 import inspect
 import linecache
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -148,11 +148,8 @@ def _shown(place: tuple[str, int]) -> str:
 @cache
 def _frame(place: tuple[str, int]) -> Callable[[Callable[[], Any]], Any]:
     """Make a function that calls another one from a line of a script, which torch notes for what it records."""
-    tree = ast.increment_lineno(ast.parse("found = lambda call: call()"), place[1] - 1)
-    names: dict[str, Any] = {}
-    exec(compile(tree, place[0], "exec"), names)
-    made: Callable[[Callable[[], Any]], Any] = names["found"]
-    return made
+    code = (lambda call: call()).__code__.replace(co_filename=place[0], co_firstlineno=place[1])
+    return FunctionType(code, {})
 
 
 class _Run:

@@ -184,7 +184,8 @@ class Signature:
             value = of_parts(fake, values)
             if isinstance(value, Complex):
                 # Not a sum, in which an infinite part makes NaN of the other one.
-                both = [of_numpy(v, torch.float32) for v in (value.real, value.imag)]
+                kind = torch.float64 if fake.dtype is torch.complex128 else torch.float32
+                both = [of_numpy(v, kind) for v in (value.real, value.imag)]
                 leaves.append(torch.complex(*both).to(fake.dtype))
                 continue
             leaves.append(of_numpy(value, fake.dtype) if isinstance(fake, torch.Tensor) else value.item())

@@ -1,4 +1,4 @@
-"""A dump's testcases beside the Python code: what the recorded graph gives is held against the function itself."""
+"""A dump's testcases beside the Python code: the recorded graph is compared with the function itself."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..base.errors import EngineError, FormatError, UsageError
 from ..base.failures import Failure, failure
-from ..base.files import files_of, replacing
+from ..base.files import files_of, opened, replacing
 from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..compare.recorded import header, lines
 from ..compare.results import OutputResult, Verdict
@@ -246,7 +246,7 @@ def _write(one: Acceptance, bundles: Sequence[Bundle], reason: str, options: Acc
         target = str(Path(folder) / "dumps.mge")
         for i, bundle in enumerate(bundles):
             _save(one, i, bundle, target, reason, options)
-        with open(target, "rb") as made, replacing(one.path) as f:
+        with opened(target, "a dump") as made, replacing(one.path) as f:
             shutil.copyfileobj(made, f)
 
 

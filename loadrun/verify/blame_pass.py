@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import EngineError, UsageError
+from ..base.files import contents
 from ..dump import load
 from ..dump.choosing import load_dump
 from ..engines import make_file_engine
@@ -248,9 +248,9 @@ def _changing(path: str, level: str) -> list[str]:
 
 def _tool(search: _Search, package: str, path: str, feeds: Mapping[str, Array]) -> BlamedPass | None:
     """Hold what onnxoptimizer or onnxsim make of a model against it, both without optimizations when they run."""
-    onnx: Any = import_module("onnx")
-    tool: Any = import_module(package)
-    model = onnx.load(path)
+    import onnx  # optional
+
+    model: Any = onnx.load_model_from_string(contents(path, "an ONNX model"))
 
     def outputs(changed: object) -> _Outputs:
         with tempfile.TemporaryDirectory() as folder:
@@ -262,13 +262,19 @@ def _tool(search: _Search, package: str, path: str, feeds: Mapping[str, Array]) 
             return _runtime_outputs(source, feeds, "opt=disable")
 
     if package == "onnxsim":
+        import onnxsim as tool  # optional
+
         worst = search.compared(lambda: outputs(tool.simplify(model)[0]))
         return None if worst is None else BlamedPass(package, "", (), *worst, search.runs)
-    names = list(tool.get_fuse_and_elimination_passes())
-    worst = search.compared(lambda: outputs(tool.optimize(model, names)))
+    import onnxoptimizer  # optional
+
+    names = list(onnxoptimizer.get_fuse_and_elimination_passes())
+    worst = search.compared(lambda: outputs(onnxoptimizer.optimize(model, names)))
     if worst is None:
         return None
-    first = _first(len(names), lambda n: search.compared(lambda: outputs(tool.optimize(model, names[:n]))))
+    first = _first(
+        len(names), lambda n: search.compared(lambda: outputs(onnxoptimizer.optimize(model, names[:n])))
+    )
     return BlamedPass(package, "", (names[first],), *worst, search.runs)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import tempfile
 import warnings
@@ -37,9 +38,9 @@ class FailureOptions(ModelOptions, DataOptions):
     """Say what failing means; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
-        fails: a command that gets the path of a candidate, in place of ``{}`` or at its end, and ends with another exit
-            code than 0 where it fails. The reason is the exit code.
-        against: what the model is held against instead: another model, the name of an engine, or ``float64``.
+        fails: a command, run without a shell, that gets the path of a candidate, in place of ``{}`` or at its end, and
+            ends with another exit code than 0 where it fails. The reason is the exit code.
+        against: what the model is compared with instead: another model, the name of an engine, or ``float64``.
         message: a regular expression that the output of `fails` must match, so that another failure does not count.
         dump: which dump of a file that holds several, from 1.
         testcase: which testcase's inputs are taken; None takes the first that fails.
@@ -66,7 +67,7 @@ class FailureOptions(ModelOptions, DataOptions):
 
     @property
     def engine(self) -> str | None:
-        """The engine that the model is held against, None where it is something else."""
+        """The engine that the model is compared with, None where it is something else."""
         name = self.against
         if name is None or name == "float64" or os.path.exists(name):
             return None
@@ -123,7 +124,7 @@ def reduce_file(
     ...     options = ReduceOptions(against="float64", maxerr=1e-9)
     ...     found = reduce_file("fixtures/nets/mlp.mge", os.path.join(folder, "small.mge"), options)
     >>> found.total, found.operators <= 2, found.reason
-    (16, True, 'values differ')
+    (19, True, 'values differ')
     """
     options.check()
     bundle = load_dump(model, options.dump, **options.read)
@@ -196,26 +197,37 @@ class _Command:
     """Judges candidates by a command."""
 
     def __init__(self, command: str, message: str | None, timeout: float, path: Path) -> None:
-        self._command, self._timeout, self._path = command, timeout, path
-        self._message = None if message is None else re.compile(message)
+        try:
+            self._command = shlex.split(command)
+            self._message = None if message is None else re.compile(message)
+        except (ValueError, re.error) as e:
+            raise UsageError(f"--fails and --message: {e}") from None
+        if not self._command:
+            raise UsageError("--fails needs a command, found an empty one")
+        self._timeout, self._path = timeout, path
 
     def __call__(self, bundle: Bundle) -> str | None:
         for old in self._path.parent.iterdir():
             if old.is_file():
                 old.unlink()
         save_as(bundle, self._path)
-        quoted = f"'{self._path}'"
-        command = (
-            self._command.replace("{}", quoted) if "{}" in self._command else f"{self._command} {quoted}"
-        )
+        words = self._command if any("{}" in w for w in self._command) else [*self._command, "{}"]
         try:
             ran = subprocess.run(
-                command, shell=True, capture_output=True, timeout=self._timeout, check=False, text=True
+                [w.replace("{}", str(self._path)) for w in words],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=self._timeout,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return f"it takes longer than {self._timeout:g} s"
+        except OSError as e:
+            raise UsageError(f"--fails: {words[0]} cannot be started: {e.strerror or e}") from None
         if ran.returncode == 0:
             return None
-        if self._message is not None and not self._message.search(ran.stdout + ran.stderr):
+        if self._message is not None and not self._message.search(
+            (ran.stdout + ran.stderr).decode(errors="replace")
+        ):
             return None
         return f"exit code {ran.returncode}"

@@ -74,7 +74,7 @@ def share_file(
         warn: called with what deserves a look.
 
     Raises:
-        UsageError: the model does not fail, or not with other tensors, or it is held against another model.
+        UsageError: the model does not fail, or not with other tensors, or it is compared with another model.
         LoadRunError: a file cannot be read or written.
 
     >>> import loadrun, os, tempfile
@@ -128,7 +128,7 @@ def _replacements(
     """Yield what is kept, and models with other tensors."""
     for level, kept in enumerate(_KEPT):
         for _ in range(_TRIES):
-            # Entropy of the system: a seed that is known could be held against guesses of the original.
+            # Entropy of the system: a seed that is known would let anyone test guesses of the original.
             yield kept, _replaced(graph, feeds, level, np.random.default_rng())
 
 

@@ -37,6 +37,23 @@ def test_bash(script: Path) -> None:
     assert completed(script, "loadrun", "unpack", "--ju") == []
     assert completed(script, "loadrun", "x.mge", "--color", "a") == ["auto", "always"]
     assert completed(script, "loadrun", "completion", "ver") == ["verified.mge"]
+    assert completed(script, "loadrun", "x.mge", "--engine", "o") == ["onnxruntime", "openvino"]
+    assert completed(script, "loadrun", "load_and_run", "--io_dump_std") == [
+        "--io_dump_stdout",
+        "--io_dump_stderr",
+    ]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize("script", ["bash"], indirect=True)
+def test_bash_completes_the_tool_by_its_own_name(script: Path) -> None:
+    code = f"source {script}; COMP_WORDS=(load_and_run --warm); COMP_CWORD=1; _load_and_run; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=script.parent)
+    assert done.stdout.split() == ["--warmup_iter"]
+    (script.parent / "model.mge").touch()
+    code = code.replace("--warm", "mod")
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=script.parent)
+    assert done.stdout.split() == ["model.mge"]
 
 
 @pytest.mark.parametrize("script", ["zsh", "fish"], indirect=True)
@@ -65,6 +82,25 @@ def test_manual_page(script: Path) -> None:
         )
         assert done.stderr == ""
         assert "write a JUnit report, as CI servers read it" in " ".join(done.stdout.split())
+
+
+def test_help_of_a_run_is_a_screen_of_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["run", "--help"]) == 0
+    short = capsys.readouterr().out
+    assert len(short.splitlines()) <= 40
+    assert "--junit FILE" in short
+    assert "--bin-io-dump" not in short
+    for words in (["run", "--help-all"], ["--help-all"]):
+        assert main(words) == 0
+        whole = capsys.readouterr().out
+        # Every option in one spelling, though both are read.
+        assert "--bin-io-dump DIR" in whole
+        assert "--bin_io_dump" not in whole
+    left = int(short.split(" more options")[0].rsplit(maxsplit=1)[1])
+    assert left > 40
 
 
 def test_help_lists_commands_by_job(capsys: pytest.CaptureFixture[str]) -> None:

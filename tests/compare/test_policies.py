@@ -14,7 +14,7 @@ from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.compare import compare
 from loadrun.compare.judging import Criteria, judge
-from loadrun.compare.policy import parse, parse_all
+from loadrun.compare.policy import Policy, parse, parse_all
 from loadrun.compare.vacuity import ImpostorWatch
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
@@ -133,6 +133,28 @@ def test_share_of_elements(
     # What MegEngine's check refuses and a share lets through is marked.
     beyond = maxerr == 1e-4 and expect != got and verdict == "pass"
     assert (found.loosened == maxerr) is beyond
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "weaker"),
+    [
+        ("", "exact", True),
+        ("exact", "", False),
+        ("exact, nan=equal", "exact", True),
+        ("maxerr=2", "maxerr=1", True),
+        ("atol=1", "rtol=1", True),
+        ("rtol=1", "rtol=1, atol=0", False),
+        ("ulp<=2", "ulp<=1", True),
+        ("cosine>=0.9", "cosine>=0.99", True),
+        ("cosine>=0.99, snr>=3", "cosine>=0.9", False),
+        ("exact, fraction<=0.1", "exact", True),
+        ("top1=1, near_tie<=0.1", "top1=1", True),
+        ("top1=1", "top1=1, near_tie<=0.1", False),
+    ],
+)
+def test_weaker_policies(new: str, old: str, weaker: bool) -> None:
+    one, other = (parse(text) if text else Policy() for text in (new, old))
+    assert one.is_weaker(other) is weaker
 
 
 def test_a_near_tie_is_said() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import loadrun
 from loadrun import tracing as jit
 from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
@@ -14,6 +16,8 @@ from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph import params as P
 from loadrun.graph.dtypes import Array, DType
 
+pytestmark = pytest.mark.usefixtures("compiled")
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 ROW = np.array([123.7, 116.3, 103.5], np.float32)
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 16, 24, 3), np.uint8)
 MAPS = np.random.default_rng(1).normal(size=(2, 5, 8, 6)).astype(np.float32)
@@ -141,3 +145,18 @@ def test_shapes_that_do_not_go_together_are_refused_by_the_operators_name(
     for ask in (engine.run, engine.prepare, engine.run):
         with pytest.raises(EngineError, match=message):
             ask(feeds)
+
+
+def test_shapes_that_come_again_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small models run uncompiled at first: all sizes share one program until they come a second time."""
+    monkeypatch.setattr("loadrun.engines.reference._WORTH", 10**9)
+    model = loadrun.load(FIXTURES / "nets/resnet_basic.mge")
+    engine = ReferenceEngine(model.graph, [c.get for c in model.checks])
+    feeds = [c.inputs for c in model.testcases]
+    first = [engine.run(f) for f in feeds]
+    assert len({id(p) for p in engine._programs.values()}) == 1
+    for feed, (value,) in zip(feeds, first, strict=True):
+        engine.prepare(feed)
+        np.testing.assert_array_equal(engine.run(feed)[0], value)
+    programs = list(engine._programs.values())
+    assert len({id(p) for p in programs}) == len(feeds) == len(programs)

@@ -33,6 +33,7 @@ from loadrun.ops.formulas import FORMULAS
 from loadrun.ops.infer import infer_dtypes
 from loadrun.ops.op import Trait
 
+pytestmark = pytest.mark.usefixtures("compiled")
 ROOT = Path(__file__).resolve().parents[2]
 FORMULA_FILES = sorted((ROOT / "loadrun/ops/formulas").glob("*.py"))
 

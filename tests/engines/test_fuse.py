@@ -18,6 +18,9 @@ from loadrun.ops.numeric.parallel import set_threads, threads
 F32 = DType("Float32")
 
 
+pytestmark = pytest.mark.usefixtures("compiled")
+
+
 def constant(g: Graph, value: np.ndarray) -> Var:
     data = value.astype("<f4")
     return g.add(

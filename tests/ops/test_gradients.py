@@ -205,7 +205,7 @@ F4, I4 = "f4", "i4"
     ("name", "param", "arrays", "text"),
     [
         ("SoftmaxBackward", P.Softmax(axis=2), [((2, 3), F4)] * 2, "axis 2"),
-        ("SoftmaxBackward", P.Softmax(), [((2, 3), F4), ((2, 3), "f2")], "one float type"),
+        ("SoftmaxBackward", P.Softmax(), [((2, 3), F4), ((2, 3), "f2")], "one float type of MegEngine"),
         ("ArgsortBackward", P.Empty(), [((2, 3), F4), ((2, 4), I4), ((2, 4), F4)], "of rows"),
         ("ArgsortBackward", P.Empty(), [((2, 3), F4), ((2, 3), I4), ((2, 0), F4)], "outside an axis of 0"),
         ("IndexingRemapBackward", P.IndexingRemap(), [((3,), F4), ((3, 1), I4), ((2, 2), F4)], "a map"),

@@ -130,6 +130,6 @@ def test_without_the_package(package: str, monkeypatch: pytest.MonkeyPatch, fixt
     monkeypatch.setitem(sys.modules, package, None)
     runner = loadrun.Runner(fixtures / "nets" / "mlp.mge", package)
     with pytest.raises(
-        UsageError, match=rf"^the engine {package} needs .*: pip install loadrun\[{package}\]$"
+        UsageError, match=rf"^the engine {package} needs .*: pip install '/path/to/loadrun\[{package}\]'"
     ):
         runner.replay_one(0)

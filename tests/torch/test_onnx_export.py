@@ -162,14 +162,17 @@ def test_whole_numbers_keep_64_bits():
         lambda a: a.sum(1) + a.max(),
         lambda a: (a < 2**63 - 1, a // 7, -a.abs()),
         lambda a: torch.where(a > 4, a, a - 1).cumsum(1),
+        lambda a: (a.argmax(1), a.sort(1)[1]),
     ):
         check(exported(f, (i,))[1], f, (i,))
-    d = torch.tensor([[1.0, 1 + 1e-9]], dtype=torch.float64)
-    check(
-        exported(lambda a: (a + 1e9 - 1e9, a < 1 + 5e-10), (d,))[1],
+    d = torch.tensor([[1 + 1e-9, 1.0, 0.25, 0.75]], dtype=torch.float64)
+    for f in (
         lambda a: (a + 1e9 - 1e9, a < 1 + 5e-10),
-        (d,),
-    )
+        lambda a: (a.argmax(1), a.sort(1)[1], a.topk(2)[0]),
+    ):
+        check(exported(f, (d,))[1], f, (d,))
+    made, _ = exported(nn.Conv1d(1, 1, 2).double(), (d[None],))
+    assert any("Conv: float64 is computed in float32" in text for text in made.approximated)
 
 
 # Weights and names

@@ -13,7 +13,7 @@ from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
-_FULL = (ElemType.FLOAT, ElemType.INT32, ElemType.INT64)
+_FULL = (ElemType.FLOAT, ElemType.DOUBLE, ElemType.INT32, ElemType.INT64)
 
 
 def _orderable(w: OnnxWriter, var: Var) -> tuple[str, ElemType]:
@@ -32,7 +32,7 @@ def _back(w: OnnxWriter, x: str, elem: ElemType) -> str:
 def argmax(w: OnnxWriter, opr: Opr) -> str:
     """Emit ArgMax and ArgMin: the first of equal elements."""
     (x,) = opr.inputs
-    value = w.cast(w.name(x), ElemType.FLOAT) if elem_of(w.dtype(x)) is not ElemType.FLOAT else w.name(x)
+    value, _ = _orderable(w, x)
     kind = "ArgMax" if opr.type == "Argmax" else "ArgMin"
     return w.cast(w.op(kind, value, axis=opr.get(P.Axis).axis, keepdims=1), ElemType.INT32)
 

@@ -20,7 +20,7 @@ from ...graph import Opr, Var
 from ...graph.dtypes import Array, DType
 from ...ops.catalog import CATALOG, Op
 from ...ops.infer import Inference, describe
-from ..encode import ElemType, NodeMessage
+from ..encode import Attribute, ElemType, NodeMessage
 from .emitter import Dim, NodeEmitter, UnsupportedOprError
 
 __all__ = ["TRANSLATIONS", "OnnxWriter", "Sizes", "Translation", "elem_of", "reason", "translation"]
@@ -57,6 +57,28 @@ _CATEGORIES = {
     "vendor": "it runs only inside its vendor's runtime or a private plug-in",
     "control_flow": "MegEngine itself can neither dump nor load it",
 }
+_SINGLE_PRECISION = frozenset(
+    (
+        *(
+            "Acos",
+            "Asin",
+            "Tan",
+            "Sinh",
+            "Cosh",
+            "Asinh",
+            "Acosh",
+            "Atanh",
+            "Erf",
+            "Gelu",
+            "Elu",
+            "LeakyRelu",
+            "PRelu",
+        ),
+        *("Softplus", "HardSigmoid", "HardSwish", "LRN", "InstanceNormalization", "Conv", "ConvTranspose"),
+        *("AveragePool", "GlobalAveragePool", "LSTM", "RNN", "Resize", "DeformConv"),
+    )
+)
+"""Operators for which ONNX Runtime has no kernel of float64."""
 BFLOAT16 = 16
 """ONNX's number of bfloat16, used only as the target of a Cast."""
 
@@ -158,6 +180,20 @@ class OnnxWriter(NodeEmitter):
             self.names[var.id] = name
         if sizes is not None:
             self.vectors[opr.outputs[0].id] = sizes
+
+    def ops(
+        self, kind: str, *inputs: str, out: int | Sequence[str] = 1, domain: str = "", **attributes: Attribute
+    ) -> list[str]:
+        """Append a node; one that runtimes compute in float32 only is computed so, and a note says it."""
+        if domain or self.floating is not ElemType.DOUBLE or kind not in _SINGLE_PRECISION:
+            return super().ops(kind, *inputs, out=out, domain=domain, **attributes)
+        self.notes.setdefault(f"{kind}: float64 is computed in float32, since runtimes have nothing else", "")
+        lengths = 4 if kind in ("LSTM", "RNN") else -1
+        given = [
+            n if not n or i == lengths else self.cast_raw(n, ElemType.FLOAT) for i, n in enumerate(inputs)
+        ]
+        made = super().ops(kind, *given, out=out, **attributes)  # type: ignore[arg-type]
+        return [self.cast_raw(n, ElemType.DOUBLE) for n in made]
 
     @contextmanager
     def _computing(self, opr: Opr) -> Iterator[None]:

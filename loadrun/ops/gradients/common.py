@@ -19,6 +19,7 @@ __all__ = ["add_along", "add_at", "gradient", "inside"]
 
 Inputs = Sequence[int] | Callable[[Opr], Sequence[int]]
 Like = Sequence[int | None] | Callable[[Opr], Sequence[int | None]]
+_FLOATS = frozenset({"Float32", "Float16", "BFloat16"})
 _INTEGERS = frozenset({"Int32", "Uint8", "Byte"})
 
 
@@ -63,11 +64,11 @@ def gradient(
                 )
 
     def dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-        floats = {d.name for d in inputs if d.is_float}
-        odd = [d for d in inputs if not d.is_float and d.name not in _INTEGERS]
+        floats = {d.name for d in inputs if d.name in _FLOATS}
+        odd = [d for d in inputs if d.name not in _FLOATS | _INTEGERS]
         if not floats or odd or (len(floats) > 1 and not mixed):
             found = ", ".join(map(str, inputs))
-            raise ValueError(f"{opr.type} takes one float type beside integers, found {found}")
+            raise ValueError(f"{opr.type} takes one float type of MegEngine's beside integers, found {found}")
         return [inputs[i or 0] for i in likes(opr)]
 
     def shape(s: ShapeCall) -> Sequence[Shape | None]:

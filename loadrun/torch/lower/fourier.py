@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...build import emit as e
 from ...build import fourier
 from ..call import FxCall, axis_of
 from ..complex import Complex, pair
@@ -30,7 +31,7 @@ def _along(call: FxCall, x: Complex, axis: int, function: Any) -> Complex:
     place = axis_of(axis, len(call.given(0)))
     length = _length(call.given(0)[place])
     moved = [None if v is None else np.moveaxis(arr(v), place, -1) for v in (x.real, x.imaginary)]
-    real, imag = (None if v is None else ten(v, "float32") for v in moved)
+    real, imag = (None if v is None else e.real(ten(v)) for v in moved)
     assert real is not None
     y = function(fourier.Pair(real, imag), real.shape[-1] if length is None else length)
     back = [None if v is None else np.moveaxis(arr(v, call.dtype), -1, place) for v in y]

@@ -6,7 +6,7 @@ says which operator went wrong first. `extract` makes a testcase of that operato
 
 from .bisecting import Bisected, bisect
 from .extracting import extract
-from .finding import TOLERANCE, Constant, Differences, SuspectVar, between
+from .finding import TOLERANCE, ChangedConstant, Differences, SuspectVar, between
 from .matching import Matching, match
 from .recorded import ChangedValue, changed_values
 from .running import FileSide
@@ -16,8 +16,8 @@ from .watching import Finding, watch
 __all__ = [
     "TOLERANCE",
     "Bisected",
+    "ChangedConstant",
     "ChangedValue",
-    "Constant",
     "Differences",
     "FileSide",
     "Finding",

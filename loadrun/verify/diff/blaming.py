@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...graph import Graph, Opr, Var
-from .changes import Constant, changes
+from .changes import ChangedConstant, changes
 from .matching import Matching, is_constant
 from .measuring import Distance
 
@@ -87,7 +87,7 @@ def _is_size(row: SuspectVar) -> bool:
 
 
 def unexplained(
-    graph: Graph, rows: Sequence[SuspectVar], matching: Matching, constants: Sequence[Constant]
+    graph: Graph, rows: Sequence[SuspectVar], matching: Matching, constants: Sequence[ChangedConstant]
 ) -> set[int]:
     """List values that differ for no reason that an optimization has.
 
@@ -120,7 +120,7 @@ def unexplained(
 
 
 def blame(
-    graph: Graph, rows: Sequence[SuspectVar], matching: Matching | None, constants: Sequence[Constant]
+    graph: Graph, rows: Sequence[SuspectVar], matching: Matching | None, constants: Sequence[ChangedConstant]
 ) -> list[SuspectVar]:
     """List the rows that do not agree although all that they are computed from does, the likeliest first.
 

@@ -12,11 +12,11 @@ from ...graph.dtypes import Array, DType
 from ...graph.params import Record
 from .matching import Matching, is_constant
 
-__all__ = ["Constant", "changed_constants", "changes"]
+__all__ = ["ChangedConstant", "changed_constants", "changes"]
 
 
 @dataclass(frozen=True)
-class Constant:
+class ChangedConstant:
     """A stored tensor that is not the same on both sides.
 
     Attributes:
@@ -43,9 +43,9 @@ class Constant:
         return sum(n > 1 for n in shape) > 1
 
 
-def changed_constants(graph: Graph, matching: Matching) -> list[Constant]:
+def changed_constants(graph: Graph, matching: Matching) -> list[ChangedConstant]:
     """List matched constants of one shape and dtype whose values are not the same."""
-    unequal: list[Constant] = []
+    unequal: list[ChangedConstant] = []
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy":
             continue
@@ -59,7 +59,7 @@ def changed_constants(graph: Graph, matching: Matching) -> list[Constant]:
     return unequal
 
 
-def _unequal(var: Var, x: Array, y: Array) -> Iterator[Constant]:
+def _unequal(var: Var, x: Array, y: Array) -> Iterator[ChangedConstant]:
     a, b = x.astype(np.float64), y.astype(np.float64)
     wrong = ~((a == b) | (np.isnan(a) & np.isnan(b)))
     if not wrong.any():
@@ -67,7 +67,7 @@ def _unequal(var: Var, x: Array, y: Array) -> Iterator[Constant]:
     with np.errstate(all="ignore"):
         apart = np.where(wrong, np.nan_to_num(np.abs(a - b), nan=np.inf), -1.0)
     at = np.unravel_index(int(np.argmax(apart)), a.shape)
-    yield Constant(
+    yield ChangedConstant(
         var,
         int(np.count_nonzero(wrong)),
         a.size,

@@ -35,6 +35,8 @@ from .watching import Finding, watch
 __all__ = ["DiffOptions", "FileDifferences", "diff_files"]
 
 _MOST_TRIED = 8
+_NOT_REACHED = -1
+"""Stands for outputs that have no variable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +70,14 @@ class FileDifferences:
         bisected: what halving found.
         findings: operators that make NaN, infinity or values out of range.
         ran_on: what the model ran on, in words.
+        refusals: why a model could not be read to its end, where one could not: then its outputs were not compared.
     """
 
     differences: Differences | None
     bisected: Bisected | None
     findings: list[Finding] | None
     ran_on: str
+    refusals: tuple[str, ...]
     _graph: Graph
     _other: Graph | StoredValues | FileSide | str | None
     _feeds: Mapping[str, Array]
@@ -82,6 +86,8 @@ class FileDifferences:
     @property
     def agree(self) -> bool:
         """Tell whether nothing is to blame."""
+        if self.refusals:
+            return False
         if self.differences is not None:
             return self.differences.agree
         return self.blamed is None and not self.findings
@@ -186,20 +192,24 @@ def _compared(
     """Compare on one testcase, or on the user's data."""
     feeds, ran_on = _feeds(options, bundle, model, testcase, warn)
     bundle = bundle.for_data(feeds)
-    graph = _expressible(bundle, warn)
+    refusals: list[str] = []
+    graph = _expressible(bundle, refusals, warn)
     seed = options.seed
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
-        return FileDifferences(None, None, findings, ran_on, graph, None, feeds, seed)
+        return FileDifferences(None, None, findings, ran_on, tuple(refusals), graph, None, feeds, seed)
     read = options.read if against.lower().endswith(".onnx") else {}
-    other = _side(bundle, graph, _other(against, testcase, read, feeds, bundle, warn))
+    other = _side(bundle, graph, _other(against, testcase, read, feeds, bundle, refusals, warn))
     if not options.bisect:
         differences = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
-        return FileDifferences(differences, None, None, ran_on, graph, other, feeds, seed)
+        if refusals:
+            # The model's own outputs lie behind what cannot be expressed.
+            differences = replace(differences, outputs=differences.outputs | {_NOT_REACHED})
+        return FileDifferences(differences, None, None, ran_on, tuple(refusals), graph, other, feeds, seed)
     if not isinstance(other, (str, FileSide)):
         raise UsageError("--bisect searches with an engine: name one with --against, such as onnxruntime")
     halved = bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed)
-    return FileDifferences(None, halved, None, ran_on, graph, other, feeds, seed)
+    return FileDifferences(None, halved, None, ran_on, tuple(refusals), graph, other, feeds, seed)
 
 
 def _feeds(
@@ -239,6 +249,7 @@ def _other(
     read: Mapping[str, Any],
     feeds: Mapping[str, Array],
     bundle: Bundle,
+    refusals: list[str],
     warn: Callable[[str], None],
 ) -> Graph | StoredValues | str:
     """Read the reference, for the sizes of the data.
@@ -253,10 +264,10 @@ def _other(
         return read_values(path)
     if zipfile.is_zipfile(path):
         return _results(read_saved(path), testcase, str(path), bundle, warn)
-    return _expressible(load(one_file(against), native=True, **read).for_data(feeds), warn)
+    return _expressible(load(one_file(against), native=True, **read).for_data(feeds), refusals, warn)
 
 
-def _expressible(bundle: Bundle, warn: Callable[[str], None]) -> Graph:
+def _expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None]) -> Graph:
     """Give a model's graph, or that of the operators that can be expressed.
 
     Raises:
@@ -266,6 +277,7 @@ def _expressible(bundle: Bundle, warn: Callable[[str], None]) -> Graph:
         return bare(bundle)
     if bundle.expressible is None:
         raise UnsupportedError(bundle.refusal)
+    refusals.append(bundle.refusal)
     warn(f"{bundle.path} is compared as far as it goes: {bundle.refusal}")
     return bundle.expressible()
 

@@ -11,13 +11,13 @@ from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
 from .blaming import SuspectVar, blame, unexplained, with_counterpart
-from .changes import Constant, changed_constants
+from .changes import ChangedConstant, changed_constants
 from .matching import Matching, is_constant, match
 from .measuring import Sketch, agree, distance, real, sketch, sketches_agree
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues
 
-__all__ = ["TOLERANCE", "Constant", "Differences", "SuspectVar", "between"]
+__all__ = ["TOLERANCE", "ChangedConstant", "Differences", "SuspectVar", "between"]
 
 TOLERANCE = 1e-4
 """How far a value may be off, relative to the largest value of its tensor."""
@@ -39,7 +39,7 @@ class Differences:
     """
 
     rows: list[SuspectVar]
-    constants: list[Constant]
+    constants: list[ChangedConstant]
     roots: list[SuspectVar]
     matched: dict[str, int]
     total: int
@@ -62,7 +62,7 @@ class Differences:
         """Tell whether all outputs were compared and agree."""
         return self.outputs <= {r.var.id for r in self.rows if r.agrees}
 
-    def causes(self, row: SuspectVar) -> list[Constant]:
+    def causes(self, row: SuspectVar) -> list[ChangedConstant]:
         """List the differing constants that an operator reads."""
         reads = {v.id for o in (row.opr, *row.between) for v in o.inputs}
         return [c for c in self.constants if c.var.id in reads]
@@ -80,7 +80,7 @@ def between(
 
     Args:
         graph: the model under suspicion, without checks.
-        against: what it is held against: another graph without checks, ``"float64"`` for itself in double precision,
+        against: the baseline: another graph without checks, ``"float64"`` for itself in double precision,
             the name of an engine that runs it as well, the file that it was made of on a runtime, or stored values by
             variable name.
         feeds: arrays by input name, in storage dtype.

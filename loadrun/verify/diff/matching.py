@@ -61,7 +61,7 @@ def match(a: Graph, b: Graph) -> Matching:
 
     Args:
         a: the graph under suspicion, without checks (`loadrun.passes.copies.bare`).
-        b: the graph that it is held against.
+        b: the graph that it is compared with.
 
     >>> import loadrun
     >>> from loadrun.passes.copies import bare

@@ -246,3 +246,25 @@ def test_a_batch_norm_that_onnxruntime_folded(tmp_path: Path, capsys: pytest.Cap
     assert main(["diff", str(tmp_path / "optimized.onnx"), "--against", str(plain)]) == 0
     out = capsys.readouterr().out
     assert "1 weight times a factor for each channel: batch norm is folded" in out
+
+
+def test_what_cannot_be_expressed_does_not_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All values before the broken node agree, and the outputs were never compared."""
+    pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    from tests.support.onnx_files import model, write
+
+    for name, rows in (("good", 3), ("bad", 4)):
+        weight = numpy_helper.from_array(np.ones((rows, 2), "f4"), "w")
+        nodes = [
+            helper.make_node("Relu", ["x"], ["r"]),
+            helper.make_node("MatMul", ["r", "w"], ["y"], "/product"),
+        ]
+        ends = [("x", TensorProto.FLOAT, [2, 3])], [("y", TensorProto.FLOAT, None)]
+        write(tmp_path, model(nodes, *ends, initializer=[weight]), name=f"{name}.onnx")
+    assert main(["diff", str(tmp_path / "bad.onnx"), "--against", str(tmp_path / "good.onnx")]) == 1
+    said = capsys.readouterr()
+    assert "/product" in said.err
+    assert "to blame is what cannot be expressed" in said.out
+    assert "outputs agree" not in said.out

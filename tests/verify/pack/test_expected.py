@@ -278,10 +278,16 @@ def test_a_file_without_a_record_has_no_policies(tmp_path: Path, capsys: pytest.
 
 
 def written(
-    path: Path, *, maxerr: float | None = 1e-6, data: str = "aa", shape: int = 3, model: str = "m1"
+    path: Path,
+    *,
+    maxerr: float | None = 1e-6,
+    data: str = "aa",
+    shape: int = 3,
+    model: str = "m1",
+    policy: str | None = "rtol=1e-3, top1=1",
 ) -> str:
     """A report of one output that passes."""
-    out = {"name": "y", "verdict": "pass", "max_error": 0.0, "maxerr": maxerr}
+    out = {"name": "y", "verdict": "pass", "max_error": 0.0, "maxerr": maxerr, "policy": policy}
     case = {"testcase": 0, "verdict": "pass", "seconds": 0.01, "outputs": [out]}
     case |= {"data_digest": data, "inputs": {"x": [1, shape]}}
     file = {"file": "m.mge", "model_digest": model, "verdict": "pass", "testcases": [case]}
@@ -298,6 +304,18 @@ def written(
         ({"maxerr": 1e-8}, 0, r"smaller tolerance +m\.mge +0 +y +1e-06 +1e-08"),
         ({"data": "bb"}, 0, r"other inputs +m\.mge +0 +digest aa +digest bb"),
         ({"data": "bb", "shape": 5}, 0, r"other inputs +m\.mge +0 +x \[1, 3\] +x \[1, 5\]"),
+        ({"policy": None}, 1, r"weaker policy +m\.mge +0 +y +rtol=1e-3, top1=1 +none"),
+        (
+            {"policy": "rtol=1e-2, top1=1"},
+            1,
+            r"weaker policy +m\.mge +0 +y +rtol=1e-3, top1=1 +rtol=1e-2, top1=1",
+        ),
+        ({"policy": "rtol=1e-3, atol=1, top1=1"}, 1, "weaker policy"),
+        ({"policy": "rtol=1e-3"}, 1, "weaker policy"),
+        ({"policy": "rtol=1e-3, top1=1, ppm<=5"}, 1, "weaker policy"),
+        ({"policy": "rtol=1e-4, top1=1, ulp<=9"}, 0, "other policy"),
+        ({"policy": "rtol=1e-3, top1=1, of=later"}, 0, "other policy"),
+        ({"policy": "top1>=1, rtol<=0.001"}, 0, None),
         ({"model": "m2"}, 0, r"other model +m\.mge +digest m1 +digest m2"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....base.errors import UsageError
+from ....base.extras import install
 
 __all__ = ["flip", "pad", "resize", "to_bgr", "to_gray"]
 
@@ -30,7 +31,7 @@ def cv2() -> Any:
     try:
         import cv2 as found  # an optional package
     except ImportError:
-        raise UsageError("transforms of images need OpenCV: pip install 'loadrun[images]'") from None
+        raise UsageError(f"transforms of images need OpenCV: {install('images')}") from None
     return found
 
 

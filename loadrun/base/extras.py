@@ -1,0 +1,14 @@
+"""What to install for an optional part of loadrun."""
+
+from __future__ import annotations
+
+__all__ = ["install"]
+
+
+def install(extra: str) -> str:
+    """Return the command that installs the packages of an extra; as long as there is no release, from the clone.
+
+    >>> install("torch")
+    "pip install '/path/to/loadrun[torch]', the clone of loadrun"
+    """
+    return f"pip install '/path/to/loadrun[{extra}]', the clone of loadrun"
