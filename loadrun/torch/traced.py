@@ -246,7 +246,8 @@ class Traced(ModuleAttributes, Dumps):
         self._note(args, kwargs)
         self._example = self.signature.leaves(args, kwargs)
         truth = self.truth(self._example)
-        if self._follows_one and self._exported is None and differing_outputs(self, outputs, truth):
+        follows = self._follows_one and self._exported is None and not draws_numbers(program)
+        if follows and differing_outputs(self, outputs, truth):
             # A size of one was taken for any other.
             self._follows_one, self.program, self._inner, self.notes = False, None, None, []
             return self.record(args, kwargs)
