@@ -114,5 +114,9 @@ class FlatBufferEmitter:
         """Return the finished buffer with its size prefix."""
         return self.builder.finish(root, identifier)
 
+    def pieces(self, root: int, identifier: bytes) -> list[bytes | memoryview]:
+        """Return the finished buffer with its size prefix, in pieces."""
+        return self.builder.pieces(root, identifier)
+
 
 _AXIS_DESC, _INDEX_ITEM, _DTYPE_SCALAR = Struct("<bxxxi"), Struct("<b????"), Struct("<b4s")

@@ -117,7 +117,11 @@ class Builder:
         return place
 
     def finish(self, root: int, identifier: bytes) -> bytes:
-        """Return the buffer with its size in front.
+        """Return the buffer with its size in front; see `pieces`."""
+        return b"".join(self.pieces(root, identifier))
+
+    def pieces(self, root: int, identifier: bytes) -> list[bytes | memoryview]:
+        """Return the buffer with its size in front in pieces, so that large vectors are written without a copy.
 
         Args:
             root: offset of the table that the buffer holds.
@@ -127,7 +131,7 @@ class Builder:
         self._prepare(self._align, head)
         size = self._size + head
         start = pack("<II4s", size - 4, size - 4 - root, identifier)
-        return b"".join([start, *reversed(self._pieces)])
+        return [start, *reversed(self._pieces)]
 
 
 @lru_cache(maxsize=4096)

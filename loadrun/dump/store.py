@@ -20,7 +20,7 @@ from .narrowing import Narrowing
 from .options import DumpOptions, DumpResult, summary, update_strip_info
 from .record import RecordWriter, moved, numbered
 from .repeated import RepeatedWriter
-from .writer import dump_and_hash, dump_bytes, tensors_graph, testcase_tensors
+from .writer import dump_bytes, dump_pieces, tensors_graph, testcase_tensors
 
 __all__ = ["save"]
 
@@ -100,7 +100,7 @@ class _Counted:
         self.total = 0
         self.tell: Callable[[], int] = file.tell
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self.file.write(data)
         self.total += len(data)
 
@@ -134,9 +134,10 @@ def _write(
                 "the number of testcases must be known to write to a file that cannot be rewound"
             )
         file.write(MAGIC + pack("<I", announced or 0))
-    data, content_hash = dump_and_hash(graph, format=kind)
-    file.write(data)
-    del data
+    pieces, content_hash = dump_pieces(graph, format=kind)
+    for piece in pieces:
+        file.write(piece)
+    del pieces
     with _record(bundle, graph, before, extra, kept=testcases is None) as record:
         count = _write_testcases(file, cases, graph, kind, record)
         if container and announced is None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from struct import Struct, error, pack
 from typing import Any
 
+import numpy as np
+
 from ..base.errors import FormatError
 from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import Array, dtype_of, encode, nbytes
@@ -14,7 +16,7 @@ from ..ops.catalog import CATALOG, Op
 from ..testcase import Testcase
 from .emit import Fields, FlatBufferEmitter
 
-__all__ = ["MAX_BYTES", "dump_and_hash", "dump_bytes", "tensors_graph", "testcase_graph", "testcase_tensors"]
+__all__ = ["MAX_BYTES", "dump_bytes", "dump_pieces", "tensors_graph", "testcase_graph", "testcase_tensors"]
 
 MAX_BYTES = 2**31 - 1
 """The largest FlatBuffer that MegEngine's verifier accepts."""
@@ -35,19 +37,22 @@ def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
     >>> loads(dump_bytes(g)).graph.inputs[0].name
     'x'
     """
-    return dump_and_hash(graph, format=format)[0]
+    return b"".join(dump_pieces(graph, format=format)[0])
 
 
-def dump_and_hash(graph: Graph, *, format: str | None = None) -> tuple[bytes, int]:
-    """Return the bytes of a plain dump and its content hash, which is 0 in FBS_V2."""
+def dump_pieces(graph: Graph, *, format: str | None = None) -> tuple[list[bytes | memoryview], int]:
+    """Return the bytes of a plain dump in pieces, and its content hash, which is 0 in FBS_V2.
+
+    The graph's constants are pieces of their own and are not copied.
+    """
     kind = format or graph.format
     if kind not in ("FBS_V2", "FBS"):
         raise FormatError(f"format {kind!r} is unknown; known are 'FBS_V2' and 'FBS'")
     try:
         if kind == "FBS_V2":
-            return _V2(graph).bytes(), 0
+            return _V2(graph).pieces(), 0
         old = _V1(graph)
-        return old.bytes(), old.hash
+        return old.pieces(), old.hash
     except FormatError:
         raise
     except (ValueError, TypeError, OverflowError, error) as e:
@@ -196,14 +201,15 @@ class _Common:
         )
 
     @staticmethod
-    def check_size(data: bytes) -> bytes:
-        if len(data) > MAX_BYTES:
-            raise FormatError(f"the model takes {len(data)} bytes, the format allows {MAX_BYTES}")
-        return data
+    def checked(pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
+        size = sum(map(len, pieces))
+        if size > MAX_BYTES:
+            raise FormatError(f"the model takes {size} bytes, the format allows {MAX_BYTES}")
+        return pieces
 
 
 class _V2(_Common):
-    def bytes(self) -> bytes:
+    def pieces(self) -> list[bytes | memoryview]:
         graph = self.graph
         stored = sum(0 if t.data is None else t.data.size for o in graph.oprs for t in o.tensors)
         if stored > MAX_BYTES:
@@ -235,7 +241,7 @@ class _V2(_Common):
             (6, "uint", graph.nr_shared_tensor, 0),
             (7, "offset", meta, 0),
         ]
-        return self.check_size(e.finish(e.table(8, fields), b"mgv2"))
+        return self.checked(e.pieces(e.table(8, fields), b"mgv2"))
 
     def operator(self, e: FlatBufferEmitter, opr: Opr) -> int:
         op = CATALOG[opr.type]
@@ -320,7 +326,7 @@ class _V1(_Common):
         self.legacy = graph.magic == "MGBS"
         self.hash = graph.content_hash
 
-    def bytes(self) -> bytes:
+    def pieces(self) -> list[bytes | memoryview]:
         graph = self.graph
         e = FlatBufferEmitter(graph.mge_version)
         oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
@@ -336,10 +342,10 @@ class _V1(_Common):
             (4, "offset", outs, 0),
             (5, "offset", meta, 0),
         ]
-        fbs = self.check_size(e.finish(e.table(6, fields), b"mgb1"))
-        area = b"".join(a.tobytes() for a in self.area)
+        fbs = self.checked(e.pieces(e.table(6, fields), b"mgb1"))
+        area = [np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in self.area]
         head = b"MGBS" + pack("<I", 0) if self.legacy else b"MGBC" + bytes(12)
-        return head + pack("<Q", len(area)) + area + fbs
+        return [head + pack("<Q", sum(map(len, area))), *area, *fbs]
 
     def content_hash(self) -> int:
         """Compute a stable 64-bit number that is never 0, from the operators and the tensor values."""

@@ -10,6 +10,8 @@ from ..engines.reference import ReferenceEngine
 from ..graph import Opr
 from ..graph.dtypes import Array
 from ..graph.params import ConvBias, Convolution, Format
+from ..ops.catalog import types
+from ..ops.op import Trait
 from ..testcase import Bundle, Testcase
 from .audit_mutants import Weight
 
@@ -19,6 +21,8 @@ _SATURATED = 0.5
 """Share of an output's elements at its bounds from which on it is told."""
 _FEW = 8
 """Elements below which nothing is said of their distribution."""
+_PACKED = types(Trait.PACKED)
+"""Plain convolutions of two spatial axes, with bias or without."""
 
 
 def equal_testcases(cases: Sequence[Testcase]) -> Iterator[str]:
@@ -120,7 +124,7 @@ class Walk:
             return False
         sizes = self._shapes.get(id(reader.inputs[0]), ())
         results = self._shapes.get(id(reader.outputs[0]), ())
-        if reader.type not in ("ConvolutionV2", "ConvBiasForwardV4") or not sizes:
+        if reader.type not in _PACKED or not sizes:
             return False
         at = np.unravel_index(element, shape)[-2:]
         steps = ((param.pad_h, param.stride_h, param.dilate_h), (param.pad_w, param.stride_w, param.dilate_w))

@@ -188,10 +188,8 @@ class OnnxWriter(NodeEmitter):
         if domain or self.floating is not ElemType.DOUBLE or kind not in _SINGLE_PRECISION:
             return super().ops(kind, *inputs, out=out, domain=domain, **attributes)
         self.notes.setdefault(f"{kind}: float64 is computed in float32, since runtimes have nothing else", "")
-        lengths = 4 if kind in ("LSTM", "RNN") else -1
-        given = [
-            n if not n or i == lengths else self.cast_raw(n, ElemType.FLOAT) for i, n in enumerate(inputs)
-        ]
+        # The fifth input of recurrent nets is the lengths of sequences, the only integers.
+        given = [n if not n or i == 4 else self.cast_raw(n, ElemType.FLOAT) for i, n in enumerate(inputs)]
         made = super().ops(kind, *given, out=out, **attributes)  # type: ignore[arg-type]
         return [self.cast_raw(n, ElemType.DOUBLE) for n in made]
 

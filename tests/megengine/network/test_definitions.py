@@ -44,9 +44,9 @@ def definition(name: str) -> Any:
 
 
 ABSENT = """
-AtlasRuntime Barrier BatchNormBackward Borrow CambriconRuntime CollectiveComm ExternOpr FastpathCopy Fill FillLike
-InplaceAdd LAMBUpdate MagicMindRuntime MeshGrid NvOf ParamPackConcat ParamPackSplit PixelShuffle PixelShuffleBackward
-RemoteRecv RemoteSend Stack TensorRTRuntime WarpPerspectiveBackwardData WarpPerspectiveBackwardMat
+AtlasRuntime Barrier Borrow CambriconRuntime CollectiveComm ExternOpr FastpathCopy Fill FillLike InplaceAdd LAMBUpdate
+MagicMindRuntime MeshGrid NvOf ParamPackConcat ParamPackSplit PixelShuffle PixelShuffleBackward RemoteRecv RemoteSend
+Stack TensorRTRuntime
 """
 """Definitions for training, for other machines, and those that MegEngine makes no operator of a dump."""
 
