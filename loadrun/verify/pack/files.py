@@ -131,6 +131,11 @@ class FilePacker:
             LoadRunError: a testcase failed, or what was written does not run. The target is as it was.
         """
         options = self.options
+        if os.fspath(target).lower().endswith((".onnx", ".pt2")):
+            raise UsageError(
+                f"pack writes MegEngine's format, found the name {os.fspath(target)}, expected NAME.mge; `loadrun "
+                "convert NAME.mge -o NAME.onnx` writes an ONNX file with its data set then"
+            )
         packer = Packer(
             self._bundle,
             options,

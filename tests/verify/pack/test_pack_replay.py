@@ -103,3 +103,12 @@ def test_wide_and_complex_arrays_are_read(dtype: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", values)
     got = read_array(str(tmp_path / "a.npy"), lambda pixels: pixels)
     np.testing.assert_allclose(got, values.astype(np.complex128 if values.dtype.kind == "c" else np.float64))
+
+
+@pytest.mark.parametrize("name", ["o.onnx", "O.ONNX", "o.pt2"])
+def test_names_of_other_formats_are_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pack("fixtures/nets/mlp.mge", "-d", "#ones", "-o", tmp_path / name) == 2
+    assert "expected NAME.mge" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
