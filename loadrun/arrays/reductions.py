@@ -9,6 +9,7 @@ import numpy as np
 
 from ..build import emit as e
 from ..build.emit import M, elem, half_sums, is_bool, is_float, kept, number, summed
+from ..build.layers.sizes import of_length
 from ..graph import params as P
 from ..graph.dtypes import DType
 from ..tensors import Tensor, TracedInt, access, apply1
@@ -320,7 +321,13 @@ def cumulated(x: Tensor, axis: int) -> Tensor:
 
 
 def scanned(x: Tensor, axis: int, func: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Return the running result of an associative operation along an axis, in as many steps as the length has bits."""
+    """Return the running result of an associative operation along an axis, in as many steps as the length has bits.
+
+    The graph is valid for that length alone, and is an error at another.
+    """
+    x = of_length(
+        x, axis, f"a running result was traced for {e.sizes(x)[axis]} entries along axis {axis}, found others"
+    )
     shift = 1
     while shift < e.sizes(x)[axis]:
         head = e.subtensor(x, [(axis, None, shift, None, None)])

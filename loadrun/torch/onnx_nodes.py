@@ -446,7 +446,7 @@ def by_script(
     except ImportError:
         raise UsageError("custom_translation_table needs onnxscript: pip install onnxscript") from None
 
-    class Writer(evaluator.Evaluator):
+    class Writer(evaluator.Evaluator):  # type: ignore[misc]
         def eval(self, schema: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
             if not schema.domain:
                 w.need(schema.since_version, f"{schema.name} as the function has it")
@@ -470,6 +470,6 @@ def by_script(
     def _attribute(value: Any) -> Any:
         return float(value) if isinstance(value, np.floating) else value
 
-    with evaluator.default_as(Writer()):  # type: ignore[abstract]
+    with evaluator.default_as(Writer()):
         found = function(*args, **kwargs)
     return [v.name for v in (found if isinstance(found, (list, tuple)) else [found])]

@@ -35,7 +35,7 @@ _CONTROL = ("higher_order.cond", "higher_order.while_loop")
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which nodes of a program stand beside the graph in an ONNX model; see `loadrun.torch.left_out.Selection`.
+    """Which nodes of a program stand beside the graph in an ONNX model; see `Selection` of `left_out`.
 
     Args:
         options: those of the export.

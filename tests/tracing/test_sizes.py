@@ -14,6 +14,7 @@ import pytest
 
 import loadrun
 import loadrun.megengine.functional as F
+from loadrun.base.errors import LoadRunError
 from loadrun.tensors import Tensor, TracedBool, TracedFloat, TracedInt, tensor
 from loadrun.tracing import trace
 
@@ -165,3 +166,17 @@ def test_sizes_are_tuples_where_python_wants_one() -> None:
         return x * rows + columns
 
     assert trace(f, symbolic=True)(tensor(np.zeros((4, 6), "f4"))).numpy().max() == 6
+
+
+def test_a_running_product_holds_for_its_own_length() -> None:
+    """It takes as many steps as the length has bits: of a longer axis it would leave factors out."""
+    traced = loadrun.trace(lambda x: np.cumprod(x), symbolic=True, symbolic_shape=True, capture_as_const=True)
+    traced(np.full(4, 1.5, "f4"))
+    file = io.BytesIO()
+    traced.dump(file)
+    runner = loadrun.Runner(loadrun.loads(file.getvalue()))
+    np.testing.assert_allclose(
+        runner.run({"arg_0": np.full(4, 1.5, "f4")}).outputs[0].value, 1.5 ** np.arange(1, 5)
+    )
+    with pytest.raises(LoadRunError, match="traced for 4 entries along axis 0"):
+        runner.run({"arg_0": np.full(9, 1.5, "f4")})
