@@ -48,6 +48,9 @@ class Import(NamedTuple):
         return f"{self.file}:{self.line} imports {self.target}"
 
 
+parsed = cache(ast.parse)
+
+
 def package(module: str) -> str:
     """The package of a module: ``loadrun.ops.conv.plain`` lies in ``ops``, the root itself in ``loadrun``."""
     parts = module.split(".")
@@ -80,7 +83,7 @@ def imports(source: str, file: str, module: str, modules: frozenset[str]) -> Ite
         elif isinstance(node, ast.Constant) and (found := NAMED.fullmatch(str(node.value))):
             yield found[1]
 
-    yield from visit(ast.parse(source), False, False)
+    yield from visit(parsed(source), False, False)
 
 
 @cache
@@ -199,7 +202,7 @@ def test_files_form_no_circle(root: Path) -> None:
 
 def private_names(source: str) -> Iterator[tuple[int, str]]:
     """Lines and names of the private attributes that a file uses of anything but its own `self` and `cls`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Attribute) and re.fullmatch(r"_[a-z]\w*", node.attr):
             own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
             if not own:
@@ -256,7 +259,7 @@ def test_megengines_names_are_imported_by_those_who_ask(code: str) -> None:
 
 def passed_on(source: str) -> Iterator[tuple[int, str]]:
     """Lines where parsed arguments leave the function that parsed them: annotations of a Namespace, calls with one."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     for node in ast.walk(tree):
         if isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation is not None:
             if re.search(r"\bNamespace\b", ast.unparse(node.annotation)):
