@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from ..base.text import clean
 from ..compare.codes import EXIT_FAIL, EXIT_PASS
 from ..verify.blame_pass import BlamedPass, BlamePassOptions, blame_pass
-from .groups import Parser, seed, whole
+from .groups import Parser, seed, tolerance, warn, whole
 from .inputs import add_input_options
 from .models import add_model_options, model_options
 
@@ -30,7 +28,7 @@ def parser() -> Parser:
     p.add_argument(
         "--tolerance",
         metavar="X",
-        type=float,
+        type=tolerance,
         default=1e-4,
         help="how far an output may be off, relative to its largest value (default 1e-4)",
     )
@@ -44,7 +42,7 @@ def main(argv: list[str]) -> int:
     p = parser()
     args = p.parse_args(argv)
     options = p.record(BlamePassOptions, vars(args), **model_options(args.input_shape, args.constant))
-    blamed = blame_pass(args.model, options, warn=lambda text: print(f"warning: {text}", file=sys.stderr))
+    blamed = blame_pass(args.model, options, warn=warn)
     for found in blamed:
         print("\n".join(_lines(found)))
     if not blamed:

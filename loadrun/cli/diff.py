@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from typing import TextIO
@@ -15,7 +14,7 @@ from ..compare.codes import EXIT_FAIL, EXIT_PASS
 from ..report import differences as report
 from ..verify.diff.files import DiffOptions, FileDifferences, diff_files
 from ..verify.diff.finding import TOLERANCE
-from .groups import Parser, seed, target, whole
+from .groups import Parser, seed, target, tolerance, warn, whole
 from .inputs import add_dump_option, add_input_options
 from .models import add_model_options, model_options
 
@@ -51,7 +50,7 @@ def parser() -> Parser:
     p.add_argument(
         "--tolerance",
         metavar="X",
-        type=_tolerance,
+        type=tolerance,
         default=TOLERANCE,
         help=f"how far a value may be off, relative to the largest value of its tensor (default {TOLERANCE:g})",
     )
@@ -67,22 +66,12 @@ def parser() -> Parser:
     )
     p.add_argument("--json", metavar="FILE", help="write everything as JSON (- for standard output)")
     p.add_argument("--check-finite", action="store_true", help="name operators that make NaN or infinity")
-    p.add_argument("--range", metavar="X", type=_tolerance, help="name operators that make values beyond X")
+    p.add_argument("--range", metavar="X", type=tolerance, help="name operators that make values beyond X")
     p.add_argument(
         "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
     )
     add_model_options(p)
     return p
-
-
-def _tolerance(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number >= 0, found {value!r}")
-    return number
 
 
 def main(argv: list[str]) -> int:
@@ -92,7 +81,7 @@ def main(argv: list[str]) -> int:
     try:
         options = p.record(DiffOptions, vars(args), **model_options(args.input_shape, args.constant))
         check_targets({"--json": args.json, "--extract": args.extract}, [args.model, args.against])
-        found = diff_files(args.model, args.against, options, warn=_warn)
+        found = diff_files(args.model, args.against, options, warn=warn)
         shown = sys.stderr if args.json == "-" and found.differences is not None else sys.stdout
         _show(found, args.model, args.against, args.range, args.all, shown)
         if found.refusals and found.differences is not None and found.differences.agree:
@@ -108,10 +97,6 @@ def main(argv: list[str]) -> int:
         print(f"loadrun diff: {clean(why.message, 2000)}", file=sys.stderr)
         return why.code
     return EXIT_PASS if found.agree else EXIT_FAIL
-
-
-def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
 
 
 def _show(

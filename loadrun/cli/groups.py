@@ -26,6 +26,8 @@ __all__ = [
     "seconds",
     "seed",
     "target",
+    "tolerance",
+    "warn",
     "whole",
 ]
 
@@ -225,6 +227,26 @@ def seed(value: str) -> int:
     if not 0 <= number < 2**64:
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2**64 - 1, found {value!r}")
     return number
+
+
+def tolerance(value: str) -> float:
+    """Read a number that is not negative.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number >= 0, found {value!r}")
+    return number
+
+
+def warn(text: str) -> None:
+    """Print a warning to standard error."""
+    print(f"warning: {text}", file=sys.stderr)
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:

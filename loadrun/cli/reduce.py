@@ -8,7 +8,7 @@ from ..base.files import check_targets
 from ..base.text import clean
 from ..compare.codes import EXIT_PASS
 from ..verify.reduce import ReduceOptions, reduce_file
-from .groups import Parser, seed, target, whole
+from .groups import Parser, seed, target, tolerance, warn, whole
 from .inputs import add_dump_option, add_input_options
 from .models import add_model_options, model_options
 
@@ -57,7 +57,7 @@ def add_failure_options(p: Parser) -> None:
     p.add_argument(
         "--maxerr",
         metavar="X",
-        type=float,
+        type=tolerance,
         default=1e-4,
         help="tolerance of the candidates' checks (default 1e-4)",
     )
@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
     args = p.parse_args(argv)
     options = p.record(ReduceOptions, vars(args), **model_options(args.input_shape, args.constant))
     check_targets({"--output": args.output}, [args.model])
-    found = reduce_file(args.model, args.output, options, done=_progress, warn=_warn)
+    found = reduce_file(args.model, args.output, options, done=_progress, warn=warn)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     operators = f"{found.operators} of {found.total} operators"
@@ -102,7 +102,3 @@ def main(argv: list[str]) -> int:
 def _progress(runs: int, left: int) -> None:
     if sys.stderr.isatty():
         print(f"\r\033[Krun {runs}, {left} operators left", end="", file=sys.stderr, flush=True)
-
-
-def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)

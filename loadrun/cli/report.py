@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..base.files import check_targets, text_file
+from ..compare.codes import EXIT_PASS
 from ..report.history import history_html, history_table, report_history
 from .groups import Parser, target
 
@@ -36,4 +37,4 @@ def main(argv: list[str]) -> int:
     if args.html is not None:
         with text_file(args.html, "utf-8") as file:
             file.write(history_html(found))
-    return 0
+    return EXIT_PASS

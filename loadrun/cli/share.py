@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 from ..base.files import check_targets
 from ..base.text import clean
 from ..compare.codes import EXIT_PASS
 from ..verify.share import ShareOptions, share_file
-from .groups import Parser, target
+from .groups import Parser, target, warn
 from .models import model_options
 from .reduce import add_failure_options
 
@@ -43,9 +41,7 @@ def main(argv: list[str]) -> int:
     args = p.parse_args(argv)
     options = p.record(ShareOptions, vars(args), **model_options(args.input_shape, args.constant))
     check_targets({"--output": args.output}, [args.model])
-    found = share_file(
-        args.model, args.output, options, warn=lambda text: print(f"warning: {text}", file=sys.stderr)
-    )
+    found = share_file(args.model, args.output, options, warn=warn)
     print(f"{clean(args.output, 200)}: {clean(found.reason, 300)}")
     if options.anonymize:
         print(f"{found.replaced} weights and inputs are replaced; kept of their values: {found.kept}")

@@ -110,13 +110,5 @@ class FlatBufferEmitter:
                     f"release {history.release(self.mge_version)} had no field {type(record).__name__}.{f.name}"
                 )
 
-    def finish(self, root: int, identifier: bytes) -> bytes:
-        """Return the finished buffer with its size prefix."""
-        return self.builder.finish(root, identifier)
-
-    def pieces(self, root: int, identifier: bytes) -> list[bytes | memoryview]:
-        """Return the finished buffer with its size prefix, in pieces."""
-        return self.builder.pieces(root, identifier)
-
 
 _AXIS_DESC, _INDEX_ITEM, _DTYPE_SCALAR = Struct("<bxxxi"), Struct("<b????"), Struct("<b4s")

@@ -241,7 +241,7 @@ class _V2(_Common):
             (6, "uint", graph.nr_shared_tensor, 0),
             (7, "offset", meta, 0),
         ]
-        return self.checked(e.pieces(e.table(8, fields), b"mgv2"))
+        return self.checked(e.builder.pieces(e.table(8, fields), b"mgv2"))
 
     def operator(self, e: FlatBufferEmitter, opr: Opr) -> int:
         op = CATALOG[opr.type]
@@ -342,7 +342,7 @@ class _V1(_Common):
             (4, "offset", outs, 0),
             (5, "offset", meta, 0),
         ]
-        fbs = self.checked(e.pieces(e.table(6, fields), b"mgb1"))
+        fbs = self.checked(e.builder.pieces(e.table(6, fields), b"mgb1"))
         area = [np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in self.area]
         head = b"MGBS" + pack("<I", 0) if self.legacy else b"MGBC" + bytes(12)
         return [head + pack("<Q", sum(map(len, area))), *area, *fbs]

@@ -14,7 +14,7 @@ from ..base.locks import ForkLock
 from ..base.version import __version__
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, nbytes
-from ..ops.control import CONDITIONAL, find_branches
+from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Shape, implementation
@@ -92,7 +92,6 @@ class ReferenceEngine:
         self._general: Program | None = None
         self._fixed: Inference | None = None
         self._ran: set[tuple[object, ...]] = set()
-        self._branching = any(o.type in CONDITIONAL for o in self._oprs)
         self._compiling = ForkLock()
 
     @property
@@ -233,7 +232,8 @@ class ReferenceEngine:
         Shapes that come for the first time get the one that serves all shapes, where the model is small: compiling
         takes longer than one run gains by it. Shapes in branches are known by compiling alone.
         """
-        if self._branching:
+        branching = bool(self._branches.guard or self._branches.merged)
+        if branching:
             known = infer_shapes(self.graph, self._oprs, shapes)
         else:
             if self._fixed is None:
@@ -247,7 +247,7 @@ class ReferenceEngine:
             oldest = next(iter(self._programs))
             del self._programs[oldest]
             self._ran.discard(oldest)
-        compiled = self._branching or self._profile or self.dtr or self.sublinear
+        compiled = branching or self._profile or self.dtr or self.sublinear
         if not fused or compiled or key in self._ran or sum(known.flops.values()) > _WORTH:
             return self._compile(known, fused=fused)
         if self._general is None:

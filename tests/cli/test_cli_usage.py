@@ -191,3 +191,14 @@ def test_names_that_are_loaded_later_are_listed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['check', 'megengine', 'onnx', 'tensor', 'trace']"
+
+
+@pytest.mark.parametrize("value", ["nan", "-1", "inf", "x"])
+@pytest.mark.parametrize(
+    "typed",
+    [["blame-pass", MLP, "--tolerance"], ["reduce", MLP, "-o", "o.mge", "--against", "float64", "--maxerr"]],
+)
+def test_tolerances_are_numbers(typed: list[str], value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything would be within NaN."""
+    assert main([*typed, value]) == 2
+    assert "expected a number >= 0, found" in capsys.readouterr().err

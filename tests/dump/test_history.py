@@ -103,7 +103,7 @@ def test_format_numbers(release: str, name: str, number: int) -> None:
         record = read(kind, {slot: number}, release)
         assert record.format.name == name  # type: ignore[attr-defined]
         e = FlatBufferEmitter(mge_version=V[release])
-        raw = buffer(e.finish(e.param(record), b"test")).root()
+        raw = buffer(e.builder.finish(e.param(record), b"test")).root()
         assert raw.integer(slot, "uint") == number
 
 
@@ -136,7 +136,7 @@ def test_conv_bias_before_1_3() -> None:
     assert old == ConvBias(pad_h=1, compute_mode=ComputeMode.FLOAT32)
     assert read(ConvBias, {4: 1, 10: 1}, "1.3.0") == ConvBias(pad_h=1, compute_mode=ComputeMode.FLOAT32)
     e = FlatBufferEmitter(mge_version=V["1.2.0"])
-    raw = buffer(e.finish(e.param(ConvBias(compute_mode=ComputeMode.FLOAT32)), b"test")).root()
+    raw = buffer(e.builder.finish(e.param(ConvBias(compute_mode=ComputeMode.FLOAT32)), b"test")).root()
     assert (raw.integer(10, "uint"), raw.integer(11, "uint")) == (0, 1)
 
 
@@ -153,7 +153,7 @@ def test_conv_bias_before_1_3() -> None:
 def test_strategy_before_1_3(number: int, strategy: Strategy) -> None:
     assert read(ExecutionPolicy, {0: number}, "1.2.0").strategy == strategy  # type: ignore[attr-defined]
     e = FlatBufferEmitter(mge_version=V["1.2.0"])
-    raw = buffer(e.finish(e.param(ExecutionPolicy(strategy=strategy)), b"test")).root()
+    raw = buffer(e.builder.finish(e.param(ExecutionPolicy(strategy=strategy)), b"test")).root()
     assert raw.integer(0, "uint") == number
 
 
@@ -222,7 +222,7 @@ RETIRED = {
 def test_retired_names_load_as_their_successors(name: str) -> None:
     type_id, successor = RETIRED[name]
     e = FlatBufferEmitter()
-    table = buffer(e.finish(e.param(Elemwise()), b"test")).root()
+    table = buffer(e.builder.finish(e.param(Elemwise()), b"test")).root()
     assert find_op(table, "id_mgbs", type_id).name == successor
     assert name in CATALOG[successor].retired or name in ("ResizeV1", "GaussianRNG", "UniformRNG")
 
@@ -237,7 +237,7 @@ def test_retired_names_load_as_their_successors(name: str) -> None:
 )
 def test_operators_that_are_gone(name: str, type_id: int) -> None:
     e = FlatBufferEmitter()
-    table = buffer(e.finish(e.param(Elemwise()), b"test")).root()
+    table = buffer(e.builder.finish(e.param(Elemwise()), b"test")).root()
     with pytest.raises(FormatError, match=f"operator {name} was retired before MegEngine 1.8"):
         find_op(table, "id_mgbs", type_id)
 

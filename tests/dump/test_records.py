@@ -25,7 +25,7 @@ KINDS = sorted(Record.by_code.items())
 
 def emitted(record: Record, mge_version: int = 101300) -> Table:
     e = FlatBufferEmitter(mge_version=mge_version)
-    return buffer(e.finish(e.param(record), b"test")).root()
+    return buffer(e.builder.finish(e.param(record), b"test")).root()
 
 
 @pytest.mark.parametrize(("code", "kind"), KINDS, ids=[k.__name__ for _, k in KINDS])
@@ -68,7 +68,7 @@ def test_equal_tables_share_one_record_but_different_ones_do_not() -> None:
     e = FlatBufferEmitter()
     members = [e.param(Elemwise(mode=m)) for m in (4, 7, 4, 4, 7, 4)]
     vector = e.offsets(members)
-    t = buffer(e.finish(e.table(1, [(0, "offset", vector, 0)]), b"test")).root()
+    t = buffer(e.builder.finish(e.table(1, [(0, "offset", vector, 0)]), b"test")).root()
     found = [read_param(x, Elemwise.code, 101300) for x in t.tables(0)]
     assert [int(r.mode) for r in found] == [4, 7, 4, 4, 7, 4]  # type: ignore[attr-defined]
     # The package makes two vtables here, as the tables' padding differs.
@@ -81,7 +81,7 @@ def test_sharing_looks_at_every_byte_of_the_fields() -> None:
     members = [e.param(SVD(full_matrices=a, compute_uv=b)) for a in (True, False) for b in (True, False)] * 2
     members += [e.param(PowC(exp=v)) for v in (1.0, 2.0)]
     vector = e.offsets(members)
-    data = bytearray(e.finish(e.table(1, [(0, "offset", vector, 0)]), b"test"))
+    data = bytearray(e.builder.finish(e.table(1, [(0, "offset", vector, 0)]), b"test"))
     for x in buffer(bytes(data)).root().tables(0):
         struct.pack_into("<H", data, 4 + x.vt + 2, 4)
     tables = buffer(bytes(data)).root().tables(0)
@@ -118,14 +118,14 @@ def test_unknown_strategy_bits() -> None:
 @given(dtypes)
 def test_dtype_round_trips(dtype: DType) -> None:
     e = FlatBufferEmitter()
-    assert read_dtype(buffer(e.finish(e.dtype(dtype) or 0, b"test")).root()) == dtype
+    assert read_dtype(buffer(e.builder.finish(e.dtype(dtype) or 0, b"test")).root()) == dtype
 
 
 def dtype_table(code: int, *, tag: int = 1, scale: float | None = 0.5, zero: int = 3) -> Table:
     e = FlatBufferEmitter()
     param = None if scale is None else e.table(2, [(0, "float", scale, 0.0), (1, "ubyte", zero, 0)])
     fields = [(2, "offset", param, 0), (0, "byte", code, 0), (1, "ubyte", tag, 0)]
-    return buffer(e.finish(e.table(3, fields), b"test")).root()
+    return buffer(e.builder.finish(e.table(3, fields), b"test")).root()
 
 
 def test_dtype_codes() -> None:
@@ -156,7 +156,7 @@ def params_table(tag: int, first: Record | None, more: list[Record], tags: bytes
     members = e.offsets([e.param(r) for r in more])
     fields = [(1, "offset", one, 0), (2, "offset", e.bytes_vector(tags) if tags else None, 0)]
     fields += [(3, "offset", members, 0), (0, "ubyte", tag, 0)]
-    return buffer(e.finish(e.table(4, fields), b"test")).root()
+    return buffer(e.builder.finish(e.table(4, fields), b"test")).root()
 
 
 def test_params_in_order() -> None:

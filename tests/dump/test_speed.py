@@ -100,7 +100,7 @@ def test_a_gibibyte_of_weights(tmp_path: Path) -> None:
     with path.open("wb") as f:
         f.write(b"MGBC" + bytes(12) + struct.pack("<Q", 4 * count))
         f.seek(24 + 4 * count)
-        f.write(e.finish(root, b"mgb1"))
+        f.write(e.builder.finish(root, b"mgb1"))
     tracemalloc.start()
     try:
         load(path)
