@@ -79,7 +79,7 @@ class V2:
         """The file."""
         oprs = self.e.offsets(operators)
         fields: Fields = [(0, "uint", 101300, 0), (1, "uint", 2, 0), (2, "offset", oprs, 0), *more]
-        return self.e.finish(self.e.table(8, fields), b"mgv2")
+        return self.e.builder.finish(self.e.table(8, fields), b"mgv2")
 
     def outputs(self, numbers: Sequence[int]) -> int | None:
         """The list of output variables."""
@@ -117,4 +117,4 @@ class V1:
         oprs = self.e.offsets(operators)
         root = self.e.table(6, [(1, "ulong", hash, 0), (0, "uint", 101300, 0), (3, "offset", oprs, 0)])
         head = magic + bytes(12 if magic == b"MGBC" else 4)
-        return head + struct.pack("<Q", len(area)) + area + self.e.finish(root, b"mgb1")
+        return head + struct.pack("<Q", len(area)) + area + self.e.builder.finish(root, b"mgb1")
