@@ -471,7 +471,7 @@ def _rounding(kind: Formula, around: Cone | None) -> float:
     return max((eps for name, eps in NARROW.items() if name in met), default=0.0)
 
 
-_UNREAD = "the testcases hold an expected value of it that no check reads"
+_UNREAD = "the testcases have an expected value for it, but no check uses it"
 
 
 def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:

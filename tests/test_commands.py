@@ -159,7 +159,7 @@ def test_nothing_runs_after_the_first_that_fails() -> None:
         ({"threads": 1, "jobs": 2}, "--threads is for this process alone"),
         ({"threads": 0}, "--threads takes a number of at least 1, found 0"),
         ({"engines": ("reference", "float64"), "top": 3}, "take a single --engine, found 2"),
-        ({"repeat": 2}, "say how to load input data"),
+        ({"repeat": 2}, "apply to input data"),
     ],
 )
 def test_options_that_exclude_each_other(options: dict[str, Any], found: str) -> None:

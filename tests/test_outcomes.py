@@ -84,8 +84,8 @@ def inputs_alone(path: Path) -> None:
 
 SILENT: dict[str, tuple[Callable[[Path], None], str]] = {
     "mean": (mean_of_differences, "its error graph gives 0 and lets it pass, MegEngine's formula gives 3"),
-    "unread": (unread, "the testcases hold an expected value of it that no check reads"),
-    "lost": (lost_check, "the testcases hold an expected value of it that no check reads"),
+    "unread": (unread, "the testcases have an expected value for it, but no check uses it"),
+    "lost": (lost_check, "the testcases have an expected value for it, but no check uses it"),
     "fewer": (fewer, "the header announces 1 testcase(s), 2 more stand behind them"),
     "plain": (without_checks, "there is nothing to compare it with"),
     "inputs": (inputs_alone, "there is nothing to compare it with"),

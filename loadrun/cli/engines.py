@@ -1,4 +1,4 @@
-"""The options that choose an engine."""
+"""Options that choose the engine."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ def add_engine_options(
         several: the option takes several names, see `all_chosen`.
         default: the engine where none is named.
     """
-    g = p.add_argument_group("what executes the model")
-    what = f"{', '.join(NAMES)}, or one that an installed package brings"
+    g = p.add_argument_group("engine")
+    what = f"{', '.join(NAMES)}, or an engine from an installed package"
     if several:
         g.add_argument(
             "--engine",
             metavar="NAME[,NAME...]",
             type=engine_list,
             action="append",
-            help=f"{what}; several, with commas or repeated, are compared",
+            help=f"{what}; several (separated by commas, or the option repeated) are compared",
         )
     else:
         g.add_argument("--engine", metavar="NAME", type=_engine, default=default, help=what)
     g.add_argument(
         "--strict-engine",
         action="store_true",
-        help="refuse a model with operators that the engine cannot run; the reference engine runs them otherwise",
+        help="reject models with operators that the engine does not support, which otherwise run on the reference "
+        "engine",
     )
-    g.add_argument("--cache", metavar="DIR", type=_folder, help="keep converted models in this folder")
+    g.add_argument("--cache", metavar="DIR", type=_folder, help="cache converted models in this folder")
 
 
 def _folder(name: str) -> Path:
@@ -52,19 +53,19 @@ def _folder(name: str) -> Path:
 
 
 def all_chosen(given: Sequence[Sequence[str]] | None, strict: bool, cache: Path | None) -> tuple[Choice, ...]:
-    """Return the engines that were named, in order.
+    """Return the selected engines, in order.
 
     Args:
-        given: the names, as often as ``--engine`` was given.
+        given: the names, one sequence for each ``--engine``.
         strict, cache: the other two options.
 
     Raises:
-        UsageError: one of them is named twice.
+        UsageError: an engine is named twice.
     """
     found = [name for names in given or [["reference"]] for name in names]
     doubled = sorted({n for n in found if found.count(n) > 1})
     if doubled:
-        raise UsageError(f"the engine {doubled[0]} is named twice; a comparison needs different ones")
+        raise UsageError(f"the engine {doubled[0]} is named twice; a comparison needs different engines")
     return tuple(Choice(name, strict, cache) for name in found)
 
 
@@ -76,7 +77,7 @@ def _engine(text: str) -> str:
 
 
 def engine_list(text: str) -> list[str]:
-    """Read names of engines with commas between them."""
+    """Read engine names separated by commas."""
     try:
         return split_engines(text)
     except UsageError as e:

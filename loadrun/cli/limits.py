@@ -1,4 +1,4 @@
-"""Options that say how near is near enough."""
+"""Options for tolerances and policies."""
 
 from __future__ import annotations
 
@@ -6,17 +6,35 @@ import argparse
 
 from ..base.errors import UsageError
 
-__all__ = ["add_policy_option", "tolerance"]
+__all__ = ["add_maxerr_option", "add_policy_option", "tolerance"]
 
 
-def add_policy_option(p: argparse._ActionsContainer, what: str) -> None:
-    """Add ``--check``, whose texts `loadrun.compare.policy.parse_all` takes (``args.check``)."""
+def add_maxerr_option(p: argparse._ActionsContainer, default: str) -> None:
+    """Add ``--maxerr``, whose texts `tolerance` reads (``args.maxerr``).
+
+    Args:
+        default: the tolerance without it, for the help.
+    """
+    p.add_argument(
+        "--maxerr",
+        metavar="[NAME=]X",
+        action="append",
+        help=f"tolerance for all outputs or for one; may be repeated (default: {default})",
+    )
+
+
+def add_policy_option(p: argparse._ActionsContainer, more: str = "") -> None:
+    """Add ``--check``, whose texts `loadrun.compare.policy.parse_all` takes (``args.check``).
+
+    Args:
+        more: text to append to the help.
+    """
     p.add_argument(
         "--check",
         metavar="[NAME:]TERMS",
         action="append",
-        help='what an output must fulfil besides its tolerance, such as "prob: cosine>=0.9999, top1=1", "ids: exact" '
-        f'or "x: rtol=1e-3, atol=1e-6"; {what}',
+        help='criteria for outputs besides the tolerance, such as "prob: cosine>=0.9999, top1=1", "ids: exact" '
+        f'or "x: rtol=1e-3, atol=1e-6"; may be repeated{more}',
     )
 
 
@@ -41,7 +59,7 @@ def tolerance(given: list[str] | None) -> float | dict[str, float] | None:
             raise UsageError(f"--maxerr takes a number or NAME=NUMBER, found {text!r}") from None
         if name in found:
             raise UsageError(
-                f"--maxerr gives two tolerances for {f'the output {name!r}' if name else 'all outputs'}"
+                f"--maxerr is given twice for {f'the output {name!r}' if name else 'all outputs'}"
             )
         found[name] = value
     return found[""] if list(found) == [""] else found

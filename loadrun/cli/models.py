@@ -1,4 +1,4 @@
-"""Options of the commands that read ONNX models: sizes that the file leaves open, inputs that become constants."""
+"""Options for reading ONNX models: sizes that the file leaves open, inputs that become constants."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def add_model_options(p: argparse.ArgumentParser) -> None:
         "--input-shape",
         metavar="NAME:N,N,...",
         action="append",
-        help="the shape of an input where the file leaves sizes open and no data tell it, such as x:1,3,224,224; "
-        "NAME: alone is a scalar",
+        help="shape of an input whose size neither the file nor the data determines, such as x:1,3,224,224; "
+        "NAME: alone means a scalar",
     )
     g.add_argument(
         "--constant",
         metavar="NAME:VALUE",
         action="append",
-        help="make an input a constant, such as axes:[0,2], rate:16000 or axes:axes.npy",
+        help="turn an input into a constant, such as axes:[0,2], rate:16000 or axes:axes.npy",
     )
 
 
 def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | None) -> dict[str, Any]:
-    """Return what the options say, as fields of `loadrun.inputs.feeds.ModelOptions`.
+    """Return the options as fields of `loadrun.inputs.feeds.ModelOptions`.
 
     Raises:
         UsageError: one is malformed, or a name comes twice.
@@ -54,13 +54,13 @@ def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | N
                 f"--input-shape takes NAME:N,N,..., such as x:1,3,224,224, found {clean(text)!r}"
             )
         if name in shapes:
-            raise UsageError(f"--input-shape gives {clean(name)!r} two shapes")
+            raise UsageError(f"--input-shape is given twice for {clean(name)!r}")
         shapes[name] = tuple(map(int, parts))
     constants: dict[str, Array] = {}
     for text in constant or ():
         name, value = _constant(text)
         if name in constants:
-            raise UsageError(f"--constant gives {clean(name)!r} two values")
+            raise UsageError(f"--constant is given twice for {clean(name)!r}")
         constants[name] = value
     return {"input_shapes": shapes, "constants": constants}
 
@@ -77,7 +77,8 @@ def _constant(text: str) -> tuple[str, Array]:
     part = parts[0] if len(parts) == 1 else None
     if part is None or part.name is None or isinstance(part.source, Generated):
         raise UsageError(
-            f"--constant takes NAME:VALUE with numbers or a .npy file, such as axes:[0,2], found {clean(text)!r}"
+            f"--constant takes NAME:VALUE, the value as numbers or a .npy file, such as axes:[0,2]; "
+            f"found {clean(text)!r}"
         )
     if isinstance(part.source, Values):
         return part.name, np.array(json.loads(part.source.text))
@@ -90,7 +91,7 @@ def _constant(text: str) -> tuple[str, Array]:
         arrays = members(path)
         key = part.source.member or part.name
         if key not in arrays:
-            raise InputError(f"{path} has no array {key!r}; it holds {', '.join(map(repr, arrays))}")
+            raise InputError(f"{path} has no array {key!r}, only {', '.join(map(repr, arrays))}")
         return part.name, arrays[key]()
     return part.name, read_array(path, partial(_no_image, path=path))
 
@@ -107,4 +108,4 @@ def _number(text: str) -> int | float | bool | None:
 
 
 def _no_image(pixels: Array, path: str) -> NoReturn:
-    raise InputError(f"{path} is an image; a constant is a .npy array or numbers")
+    raise InputError(f"{path} is an image; a constant must be a .npy array or numbers")

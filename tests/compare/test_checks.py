@@ -165,7 +165,7 @@ def test_expected_value_that_no_check_reads() -> None:
         ("y", Verdict.PASS),
         ("z", Verdict.NOT_COMPARED),
     ]
-    assert result.outputs[1].reason == "the testcases hold an expected value of it that no check reads"
+    assert result.outputs[1].reason == "the testcases have an expected value for it, but no check uses it"
 
 
 def integer_check(dtype: DType, maxerr: float = 1e-4) -> Bundle:

@@ -171,14 +171,14 @@ def test_sizes_and_constants_on_the_command_line(tmp_path: Path, capsys: pytest.
     ("given", "said"),
     [
         (["--constant", "cond"], "--constant takes NAME:VALUE"),
-        (["--constant", "cond:#zeros"], "with numbers or a .npy file"),
+        (["--constant", "cond:#zeros"], "as numbers or a .npy file"),
         (["--constant", "cond:absent.npy"], "cannot read absent.npy"),
-        (["--constant", "cond:1", "--constant", "cond:0"], "gives 'cond' two values"),
+        (["--constant", "cond:1", "--constant", "cond:0"], "--constant is given twice for 'cond'"),
         (["--constant", "cond:[1,0]"], "input 'cond' has 0 axes, the constant for it 1"),
         (["--constant", "none:1"], "the model has no input 'none'; its inputs are x, cond"),
         (["--input-shape", "x:1,-2"], "--input-shape takes NAME:N,N"),
         (["--input-shape", "x"], "--input-shape takes NAME:N,N"),
-        (["--input-shape", "x:1", "--input-shape", "x:2"], "gives 'x' two shapes"),
+        (["--input-shape", "x:1", "--input-shape", "x:2"], "--input-shape is given twice for 'x'"),
         (["--input-shape", "x:1,2,3"], "has 1 axes, input_shapes gives it [1, 2, 3]"),
     ],
 )

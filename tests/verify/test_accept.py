@@ -112,7 +112,7 @@ def test_it_asks_on_a_terminal(
 ) -> None:
     before = changed.read_bytes()
     assert main(["accept", str(changed)]) == 2
-    assert "give the reason with --reason" in capsys.readouterr().err
+    assert "pass the reason with --reason" in capsys.readouterr().err
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
