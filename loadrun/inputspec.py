@@ -359,7 +359,7 @@ class _SpecScanner:
         if found is None or kind not in FILLS:
             hint = f"; did you mean #{kind.lower()}?" if kind.lower() in FILLS else ""
             known = ", ".join("#" + k for k in FILLS)
-            raise self.error(f"unknown generator #{kind}{hint or f'; known are {known}'}")
+            raise self.error(f"unknown generator #{kind}{hint or f'; expected one of {known}'}")
         self.pos = found.end()
         args, rest, seed = self.arguments() if self.take("(") else ([], False, None)
         least, most = FILLS[kind]

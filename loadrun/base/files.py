@@ -149,7 +149,7 @@ def check_targets(
 
     >>> check_targets({"--json": "r.json", "--html": "./r.json"})
     Traceback (most recent call last):
-    loadrun.base.errors.UsageError: --json and --html both write r.json; name two files
+    loadrun.base.errors.UsageError: --json and --html both write r.json; choose different files
     """
     known: dict[object, str] = {}
     for option, path in written.items():

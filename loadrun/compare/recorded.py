@@ -40,7 +40,7 @@ def record_damage(data: memoryview) -> str | None:
     (length,) = unpack_from("<Q", data, 8)
     if length <= len(data) - HEAD:
         return None
-    return f"the record after the testcases claims {length} bytes, the file ends after {len(data) - HEAD}"
+    return f"the record after the testcases claims {length} bytes, but the file ends after {len(data) - HEAD}"
 
 
 def lines(record: memoryview) -> Iterator[dict[str, Any]]:

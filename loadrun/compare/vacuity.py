@@ -32,7 +32,7 @@ class ImpostorWatch:
     >>> for values in ([0.01, 0.02], [0.03, -0.04]):
     ...     watch.add("y", np.array(values, "f4"))
     >>> print(*watch.warnings())  # doctest: +ELLIPSIS
-    the check of 'y' could not fail on these testcases: zeros, the mean everywhere and another testcase's output ...
+    the check of 'y' cannot fail on these testcases: zeros, the mean everywhere and another testcase's output ...
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class ImpostorWatch:
         for name, found in self.found().items():
             text = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
             said.append(
-                f"the check of {name!r} could not fail on these testcases: {text} would pass as well "
+                f"the check of {name!r} cannot fail on these testcases: {text} would pass as well "
                 f"(tolerance {self.maxerr[name]:g})"
             )
         return said

@@ -41,7 +41,7 @@ def load_dump(given: str | os.PathLike[str], number: int | None = None, **read: 
     path = one_file(os.fspath(given))
     found = load_all(path, **read)
     if number is None and len(found) > 1:
-        raise UsageError(f"{path} holds {len(found)} dumps; --dump N says which one is meant, from 1")
+        raise UsageError(f"{path} holds {len(found)} dumps; choose one with --dump N, counted from 1")
     if number is not None and not 1 <= number <= len(found):
         raise UsageError(f"{path} holds dumps 1 to {len(found)}, found --dump {number}")
     return found[(number or 1) - 1]

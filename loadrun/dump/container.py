@@ -130,7 +130,7 @@ def load_all(
         program.watches = () if watch is None else (watch,)
         return [program]
     if input_shapes or constants or test_data is not None:
-        raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
+        raise UsageError(f"{path}: input_shapes, constants and test_data apply to ONNX models only")
     return _load_all(data, path, watch)
 
 
@@ -181,7 +181,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
                 behind = _read_version(data, end, path)
             except FormatError as e:
                 # MegEngine ignores whatever follows a graph, so a broken tail is no error.
-                bundles[0].tail.append(f"what stands behind the last dump cannot be read: {e.message}")
+                bundles[0].tail.append(f"the data after the last dump cannot be read: {e.message}")
                 break
             end += behind.size
             if _is_testcase_of(bundles[-1], behind.graph):
@@ -190,8 +190,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
                 bundles.append(behind)
         if surplus:
             said = (
-                f"the header announces {len(bundles[0].testcases)} testcase(s), {surplus} more stand behind them and "
-                "are not replayed"
+                f"the header claims {len(bundles[0].testcases)} testcase(s), {surplus} more are not replayed"
             )
             bundles[0].tail.append(said)
             bundles[0].missed.append(said)
@@ -282,7 +281,7 @@ def _read_version(data: memoryview, base: int, path: str) -> Bundle:
     for i in range(count):
         if pos >= len(here):
             raise FormatError(
-                f"the header announces {count} testcases, the file ends after {i}", offset=base + pos
+                f"the header claims {count} testcases, but the file ends after {i}", offset=base + pos
             )
         pos += _size(here[pos:], base + pos)
         edges.append(pos)
@@ -381,7 +380,7 @@ def _tensors(data: memoryview, base: int, index: int, names: list[str], path: st
         graph = _graph(data, base)
         if len(graph.outputs) != len(names):
             raise FormatError(
-                f"testcase {index} holds {len(graph.outputs)} tensors, the model has {len(names)} as inputs: "
+                f"testcase {index} holds {len(graph.outputs)} tensors, expected {len(names)}, one for each input: "
                 + ", ".join(names),
                 offset=base,
             )

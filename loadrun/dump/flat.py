@@ -84,7 +84,7 @@ class Buffer:
         self.budget -= units
         if self.budget < 0:
             raise self.error(
-                "tables or vectors are shared so often that the file unfolds beyond its size", pos
+                "tables or vectors are shared so often that the file expands beyond its size", pos
             )
 
     def root(self) -> Table:
@@ -144,7 +144,7 @@ class Buffer:
         if cached is None:
             self.spend(count, start)
             if start + count >= self.size or self.data[start + count] != 0:
-                raise self.broken("a string lacks its closing zero byte", start + count)
+                raise self.broken("a string has no terminating zero byte", start + count)
             cached = self._strings[start] = bytes(self.data[start : start + count])
         return cached
 
@@ -279,7 +279,5 @@ class Table:
         tags = self.numbers(tag_slot, "ubyte") or ()
         members = self.tables(slot)
         if len(tags) != len(members):
-            raise self.buf.broken(
-                f"{len(tags)} union tags stand beside {len(members)} union tables", self.pos
-            )
+            raise self.buf.broken(f"{len(tags)} union tags for {len(members)} union tables", self.pos)
         return list(zip(tags, members, strict=True))

@@ -25,13 +25,13 @@ def read_dtype(t: Table) -> DType:
     code = t.integer(0, "byte")
     name = _DTYPES.get(code)
     if name is None:
-        raise t.buf.error(f"dtype {code} is unknown; the known ones are 0 to {max(DTypeEnum)}", t.pos)
+        raise t.buf.error(f"dtype {code} is unknown; expected 0 to {max(DTypeEnum)}", t.pos)
     dtype = plain(name)
     if not dtype.is_quantized:
         return dtype
     param = t.table(2) if t.integer(1, "ubyte") == 1 else None
     if param is None:
-        raise t.buf.error(f"dtype {name} lacks its scale", t.pos)
+        raise t.buf.error(f"dtype {name} has no scale", t.pos)
     scale = float(param.scalar(0, "float"))
     if not isfinite(scale):
         raise t.buf.error(f"dtype {name} has the scale {scale}, expected a finite number", param.pos)
@@ -104,7 +104,7 @@ def read_params(t: Table, slots: tuple[int, int, int, int], mge_version: int) ->
     code = t.integer(slots[0], "ubyte")
     first = t.table(slots[1])
     if code and first is None:
-        raise t.buf.error(f"parameter record {code} is announced but absent", t.pos)
+        raise t.buf.error(f"parameter record {code} is announced but missing", t.pos)
     if code and first is not None:
         found.append(read_param(first, code, mge_version))
     found += [read_param(m, c, mge_version) for c, m in t.unions(slots[2], slots[3])]

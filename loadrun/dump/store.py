@@ -62,7 +62,7 @@ def save(
     options = options or DumpOptions()
     if format is not None:
         if format not in ("FBS_V2", "FBS"):
-            raise FormatError(f"format {format!r} is unknown; known are 'FBS_V2' and 'FBS'")
+            raise FormatError(f"format {format!r} is unknown; expected 'FBS_V2' or 'FBS'")
         options = DumpOptions(**{**vars(options), "dump_format": format})
     bundle = source.lasting() if isinstance(source, Bundle) else Bundle(source)
     narrowing = Narrowing.of(bundle.graph, options.narrow)
@@ -143,7 +143,7 @@ def _write(
         if container and announced is None:
             file.patch(count_at, pack("<I", count))
         elif count != announced:
-            raise FormatError(f"{announced} testcases were announced, {count} came")
+            raise FormatError(f"{announced} testcases were announced, but {count} were written")
         for held in before.records if before is not None else ():
             file.file.write(held)
         if record is not None:

@@ -21,7 +21,7 @@ def size(data: memoryview, base: int) -> int:
     (length,) = unpack_from("<I", data, 0)
     if length + 4 > len(data):
         raise FormatError(
-            f"the model claims {length + 4} bytes but {len(data)} are left; the file is truncated, copy it again",
+            f"the model claims {length + 4} bytes, but {len(data)} are left; the file is truncated, copy it again",
             offset=base,
         )
     return int(length) + 4
@@ -55,8 +55,8 @@ def _operator(t: Table, builder: GraphAssembler) -> None:
     name = t.text(0)
     if version not in (1, 2):
         raise t.buf.error(
-            f"operator {name or '(unnamed)'} has opr_version {version}, known are 1 and 2; "
-            "the file was written by a newer MegEngine",
+            f"operator {name or '(unnamed)'} has opr_version {version}, expected 1 or 2; the file was written by a "
+            "newer MegEngine",
             t.pos,
         )
     op = find_op(t, "id_v2" if version == 2 else "id_mgbs", t.integer(1, "ulong"), name)
@@ -96,7 +96,7 @@ def _tensor(t: Table) -> StoredTensor:
     what = f"tensor {name!r}" if name else "a tensor"
     node, dtype_table = t.table(2), t.table(3)
     if node is None or dtype_table is None:
-        raise t.buf.error(f"{what} lacks its {'computing node' if node is None else 'dtype'}", t.pos)
+        raise t.buf.error(f"{what} has no {'computing node' if node is None else 'dtype'}", t.pos)
     dtype = read_dtype(dtype_table)
     shape = check_shape(t, t.numbers(1, "uint"), what)
     data = t.bytes_view(6)
@@ -108,7 +108,7 @@ def _tensor(t: Table) -> StoredTensor:
         want = nbytes(shape, dtype)
         if data.size != want:
             raise t.buf.error(
-                f"{what}: {dtype.name} {list(shape)} takes {want} bytes, the file holds {data.size}", t.pos
+                f"{what}: {dtype.name} {list(shape)} takes {want} bytes, but the file has {data.size}", t.pos
             )
     return StoredTensor(dtype, shape, name, data, comp_node(node), _format(t, 4, 5))
 
@@ -125,7 +125,7 @@ def _format(t: Table, tag_slot: int, slot: int) -> TensorFormat | None:
         return TensorFormat(
             3, size_nbits=table.integer(0, "ubyte"), align_size_in_bits=table.integer(1, "ubyte")
         )
-    raise t.buf.error(f"tensor format {kind} is unknown; known are 1 to 3", t.pos)
+    raise t.buf.error(f"tensor format {kind} is unknown; expected 1 to 3", t.pos)
 
 
 def _middle_tensors(model: Table, variables: list[Var]) -> bool:
@@ -134,12 +134,12 @@ def _middle_tensors(model: Table, variables: list[Var]) -> bool:
         return False
     if len(tables) < len(variables):
         raise model.buf.error(
-            f"{len(tables)} middle tensors are described but there are {len(variables)} variables", model.pos
+            f"{len(tables)} middle tensors are described, but there are {len(variables)} variables", model.pos
         )
     for var, t in zip(variables, tables, strict=False):
         name = t.text(0)
         if name is None:
-            raise t.buf.error(f"the middle tensor of variable {var.id} lacks its name", t.pos)
+            raise t.buf.error(f"the middle tensor of variable {var.id} has no name", t.pos)
         var.name = name
         shape = check_shape(t, t.numbers(1, "uint"), f"variable {name!r}")
         if shape is not None:

@@ -40,7 +40,7 @@ def fed_value(name: str, var: Var, feeds: Mapping[str, Array]) -> Array:
     if name not in feeds and tensor.data is None:
         shape = "of any shape" if tensor.shape is None else str(list(tensor.shape))
         given = ", ".join(feeds) or "none"
-        raise InputError(f"input {name!r} ({tensor.dtype} {shape}) was not given; given: {given}")
+        raise InputError(f"input {name!r} ({tensor.dtype} {shape}) is missing; found {given}")
     array = feeds[name] if name in feeds else tensor.value()
     want = tensor.dtype.np
     if array.dtype != want:

@@ -89,12 +89,12 @@ class ForeignEngine:
             found = list(self._engine.run(feeds))
         if len(found) != len(self._targets):
             raise EngineError(
-                f"the engine {self._name!r} gave {len(found)} values, expected {len(self._targets)}"
+                f"the engine {self._name!r} returned {len(found)} values, expected {len(self._targets)}"
             )
         for var, value in zip(self._targets, found, strict=True):
             if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
                 what = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
                 raise EngineError(
-                    f"the engine {self._name!r} gave {what} for {var.label!r}, expected an array of numbers"
+                    f"the engine {self._name!r} returned {what} for {var.label!r}, expected an array of numbers"
                 )
         return found

@@ -304,7 +304,7 @@ def run_step(
         raise _failure(call, args, e) from e
     outs = result if isinstance(result, tuple) else (result,)
     if len(outs) != len(step.dtypes):
-        raise EngineError(f"{describe(call.opr)} gave {len(outs)} outputs, it has {len(step.dtypes)}")
+        raise EngineError(f"{describe(call.opr)} returned {len(outs)} outputs, but has {len(step.dtypes)}")
     for i, out in enumerate(outs):
         if out.dtype is not step.dtypes[i] and out.dtype != step.dtypes[i]:
             raise _other_dtype(call, i, out)
@@ -324,7 +324,9 @@ def _failure(call: Call, args: Sequence[Array], e: Exception) -> LoadRunError:
 
 
 def _other_dtype(call: Call, index: int, out: Array) -> EngineError:
-    return EngineError(f"{describe(call.opr)} gave {out.dtype}, its dtype rule says {call.outputs[index]}")
+    return EngineError(
+        f"{describe(call.opr)} returned {out.dtype}, but its dtype rule says {call.outputs[index]}"
+    )
 
 
 def _own(out: Array, args: Sequence[Array], owners: dict[int, int]) -> None:

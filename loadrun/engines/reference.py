@@ -69,7 +69,7 @@ class ReferenceEngine:
         profile: bool = False,
     ) -> None:
         if dtr is not None and sublinear is not None:
-            raise UsageError("dtr and sublinear exclude each other: give one of them")
+            raise UsageError("dtr and sublinear exclude each other: use one of them")
         self.graph = graph
         self.targets = list(graph.outputs if targets is None else targets)
         self.seed = seed
@@ -145,7 +145,7 @@ class ReferenceEngine:
             program.execute(values, rng or self._rng(), observe, memory)
         for v in self.targets:
             if v.id not in values:
-                raise EngineError(f"{v.label!r} has no value: it lies in a branch that was not taken")
+                raise EngineError(f"{v.label!r} has no value: it is in a branch that was not taken")
         return [values[v.id] for v in self.targets]
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
@@ -190,7 +190,7 @@ class ReferenceEngine:
             UsageError: the engine was made without ``profile=True``, or has not run yet.
         """
         if self._profile is None:
-            raise UsageError("there is no profile: the engine was made without profile=True")
+            raise UsageError("there is no profile: create the engine with profile=True")
         return self._profile.to_json()
 
     def _rng(self) -> np.random.Generator | None:

@@ -95,13 +95,13 @@ class InferenceOptions:
             key = "enable_" + {"nhwcd4": "hwcd4", "weight_winograd": "weight_preprocess"}.get(plain, plain)
             if key in _LAYOUTS:
                 if value and layout not in (Layout.DEFAULT, _LAYOUTS[key]):
-                    raise UsageError(f"{chosen} and {name} both choose a layout; a dump has one")
+                    raise UsageError(f"{chosen} and {name} both choose a layout; a dump has only one")
                 if value:
                     layout, chosen = _LAYOUTS[key], name
             elif key in _SWITCHES or plain in _BITS:
                 switches[_SWITCHES.get(key, plain)] = bool(value)
             else:
-                raise UsageError(f"unknown options: {name}; known are {', '.join(FLAGS)}")
+                raise UsageError(f"unknown options: {name}; expected some of {', '.join(FLAGS)}")
         return cls(**switches, layout=layout)
 
     @property

@@ -59,7 +59,7 @@ def _lines(
     kept = None if result.index is None else intermediates_at(bundle.record, result.index)
     if kept is not None:
         found = changed_values(model, kept, given, tolerance=TOLERANCE, seed=seed)
-        yield f"{case} beside the intermediate values that were recorded when it was packed:"
+        yield f"{case} compared with the intermediate values recorded when it was packed:"
         yield from changes(found)
     other = baseline_for(engine)
     source = file_of(bundle, other)
@@ -69,6 +69,6 @@ def _lines(
     yield from (line for said in differences(between_both) for line in said.splitlines())
     if between_both.agree:
         yield (
-            "so the arithmetic holds: the model or the expected values are not those that were packed together; "
-            "compare with the model that it was packed from (loadrun diff --against)"
+            "so the arithmetic is right, and the model and the expected values were not packed together; compare with "
+            "the original model (loadrun diff --against)"
         )

@@ -279,9 +279,9 @@ def _timing(runner: Runner, case: Testcase, task: Task) -> Timing:
 def _warnings(bundle: Bundle, task: Task) -> list[str]:
     found = [*bundle.warnings, *bundle.defects]
     if bundle.is_container and not len(bundle.testcases):
-        found.append("the file is a testcase file without testcases")
+        found.append("the file is of the testcase format, but has no testcases")
     if len(bundle.testcases) and not bundle.checks and bundle.refusal is None:
-        found.append("the testcases hold no expected outputs (packed with no_assert)")
+        found.append("the testcases have no expected outputs (packed with --no-assert)")
     if not len(bundle.testcases) and task.input_data is None:
         found.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
         if bundle.taken is not None:

@@ -40,7 +40,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
         bundle = _Optimized(flags)(bundle)
     if batch is not None:
         if batch < 1:
-            raise UsageError(f"a batch has at least one item, found {batch}")
+            raise UsageError(f"a batch must have at least one item, found {batch}")
         given, size = bundle.testcases, batch
 
         def read(number: int) -> Testcase:
@@ -49,7 +49,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
                 n: a[np.arange(size) % len(a)] if a.ndim and len(a) else a for n, a in case.arrays.items()
             }
             rows = max((len(a) for n, a in case.arrays.items() if n.endswith(EXPECT) and a.ndim), default=0)
-            cut = f"the first {size} of {rows} expected rows alone were run (--batch-size {size})"
+            cut = f"the first {size} of {rows} expected rows were run (--batch-size {size})"
             return replace(case, arrays=arrays, left_out=cut if rows > size else "")
 
         bundle = replace(bundle, testcases=LazyTestcases(read, range(len(given))))

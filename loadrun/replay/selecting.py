@@ -72,7 +72,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         failed = {_DUMP.sub("", name) for name in failed}
         found = [p for p in found if p in failed]
         if not found and not failed:
-            raise InputError(f"{os.fspath(options.last_failed)} tells of no file that did not pass")
+            raise InputError(f"{os.fspath(options.last_failed)} has no file that did not pass")
     if options.shard is not None:
         number, count = options.shard
         found = found[number - 1 :: count]
@@ -91,7 +91,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
             chosen.paths.append(path)
             chosen.rules[path] = rule
     if named and not (chosen.paths or chosen.skipped or chosen.recorded or options.shard):
-        raise InputError(f"none of the {named} files is chosen by {_choices(options)}")
+        raise InputError(f"none of the {named} files is selected by {_choices(options)}")
     return chosen
 
 

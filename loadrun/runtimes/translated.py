@@ -42,7 +42,7 @@ __all__ = ["Translated"]
 T = TypeVar("T")
 _KEPT = 8
 """How many sets of shapes keep what was made for them."""
-_RANDOM = "random numbers are drawn by the reference engine, so that they are the same everywhere"
+_RANDOM = "the reference engine draws random numbers, so that they are the same everywhere"
 
 
 @dataclass(eq=False)
@@ -246,7 +246,11 @@ class Translated:
         if not found or not any(o.type in CONDITIONAL for o in self._oprs):
             return
         first = next((o for o in self._oprs if o.id in found), None)
-        why = "" if first is None else f"branches are not divided; {describe(first)}: {found[first.id]}"
+        why = (
+            ""
+            if first is None
+            else f"branches are not split between engines; {describe(first)}: {found[first.id]}"
+        )
         for opr in todo:
             found.setdefault(opr.id, why)
 
@@ -294,7 +298,7 @@ class Translated:
             return program.known.values[var.id]
         if var.owner.tensors:
             return var.owner.tensors[var.index].value()
-        raise EngineError(f"{var.label!r} has no value: it lies in a branch that was not taken")
+        raise EngineError(f"{var.label!r} has no value: it is in a branch that was not taken")
 
     def _part_graph(self, piece: Piece, program: _Program) -> Graph:
         names = {v.id: _in(v) for v in piece.inputs}
@@ -413,4 +417,6 @@ class _Refusal(Exception):
 def _listed(name: str, islands: Sequence[Island]) -> str:
     count = f"{len(islands)} operator{'s' * (len(islands) > 1)}"
     lines = "\n".join(f"  {i.operator}: {i.reason}" for i in islands)
-    return f"{count} cannot be executed by {name} (without --strict-engine the reference engine does it):\n{lines}"
+    return (
+        f"{count} cannot be executed by {name} (the reference engine does, without --strict-engine):\n{lines}"
+    )

@@ -475,5 +475,5 @@ def refusal(module: Any, problems: list[LoweringProblem]) -> UnsupportedError:
         lines += [f"    in {place}" for place in dict.fromkeys(places)]
     return UnsupportedError(
         f"{_module_title(module)} uses {len(counts)} operator{'s' * (len(counts) > 1)} that cannot be lowered to "
-        "MegEngine's:\n  " + "\n  ".join(lines) + f"\n  way out: {_WAY_OUT}"
+        "MegEngine's:\n  " + "\n  ".join(lines) + f"\n  what to do: {_WAY_OUT}"
     )

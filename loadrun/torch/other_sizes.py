@@ -167,8 +167,8 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
         for axis in _axes(fake, symbols):
             if value.shape[axis] == 1:
                 raise InputError(
-                    f"axis {axis} of argument {name!r} has size 1, for which the trace does not hold: torch computes "
-                    "something else there than for larger ones (a squeeze, a branch on the size); trace the module "
+                    f"axis {axis} of argument {name!r} has size 1, for which the trace is not valid: torch computes "
+                    "something else there than for larger sizes (a squeeze, a branch on the size); trace the module "
                     "with an example of that size"
                 )
 

@@ -25,7 +25,7 @@ from ..verify.pack.capture import MAXERR, embed
 from .complex import parts
 from .exporting import callable_of, quiet
 from .signature import Signature
-from .traced import Traced
+from .traced import TorchTrace
 from .values import of_numpy
 
 __all__ = [
@@ -119,7 +119,7 @@ def save(
                 raise TraceError(f"torch cannot export it: {type(e).__name__}: {str(e)[:600]}") from e
     elif args or kwargs or dynamic_shapes is not None:
         raise UsageError(
-            "an exported program brings its example; args, kwargs and dynamic_shapes are for modules"
+            "an exported program has its own example; args, kwargs and dynamic_shapes apply to modules"
         )
     signature = Signature(program)
     example, named = program.example_inputs
@@ -352,7 +352,7 @@ def _read(
     limits: Mapping[str, float],
 ) -> Bundle:
     """Build the graph of a program, with checks if there are expected values."""
-    traced = Traced(callable_of(program), program=program, check=None)
+    traced = TorchTrace(callable_of(program), program=program, check=None)
     traced.record(args, kwargs)
     signature = traced.signature
     graph = traced.graph(signature.input_names())

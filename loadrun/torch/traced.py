@@ -1,4 +1,4 @@
-"""`Traced`: a torch module or function as a recorded graph, called with torch tensors or ndarrays."""
+"""`TorchTrace`: a torch module or function as a recorded graph, called with torch tensors or ndarrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
 from ..tracing.evaluate import Evaluator
 from ..tracing.options import TraceOptions
-from ..tracing.traced import Traced as Recording
+from ..tracing.traced import Traced
 from ..verify.pack.capture import Recorder
 from .complex import of_parts
 from .exporting import (
@@ -43,10 +43,10 @@ from .registry import DATA_SIZED, UnsupportedCallError
 from .signature import Signature
 from .truth import TorchRecorder, outputs_of
 
-__all__ = ["Traced"]
+__all__ = ["TorchTrace"]
 
 
-class Traced(ModuleAttributes, Dumps):
+class TorchTrace(ModuleAttributes, Dumps):
     """A traced torch module: calls run its graph, `dump` writes it.
 
     Args:
@@ -90,7 +90,7 @@ class Traced(ModuleAttributes, Dumps):
         self.signature: Any = None
         self.notes: list[str] = []
         self.differences: dict[str, float] = {}
-        self.others: list[Traced] = []
+        self.others: list[TorchTrace] = []
         self.selection = selection
         self.left_out: dict[str, Any] = {}
         self.weights: dict[str, tuple[str, Any]] = {}
@@ -175,7 +175,7 @@ class Traced(ModuleAttributes, Dumps):
             held = self.holding(flat)
             return held.signature.rebuilt(held._run(flat))
 
-    def holding(self, flat: Sequence[Any]) -> Traced:
+    def holding(self, flat: Sequence[Any]) -> TorchTrace:
         """Return the trace that takes these arguments: this one, or one of `others`.
 
         Raises:
@@ -322,7 +322,7 @@ class Traced(ModuleAttributes, Dumps):
             self._guards(*flat)
         except AssertionError as error:
             raise InputError(
-                f"the traced module does not hold for these sizes: {str(error).strip()[:300]}\n  when torch exported "
+                f"the traced module is not valid for these sizes: {str(error).strip()[:300]}\n  when torch exported "
                 "it, the code assumed fixed sizes (a size as a number in Python, or a dynamic axis of size 1)"
             ) from error
 
@@ -375,7 +375,7 @@ class Traced(ModuleAttributes, Dumps):
             return named if self._by_key else tuple(found)
 
         self._symbolic = any(_is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
-        self._inner = Recording(function, replace(self.options, symbolic_shape=self._symbolic))
+        self._inner = Traced(function, replace(self.options, symbolic_shape=self._symbolic))
         try:
             return self._run(self.signature.leaves(args, kwargs))
         except UnsupportedError:
@@ -412,7 +412,7 @@ class Traced(ModuleAttributes, Dumps):
             self.notes.append(f"{str(dtype)[6:]} is {_NARROWED[dtype]} in the graph: {', '.join(names)}")
         coarse = ", ".join(self._interpreter.coarse)
         if coarse:
-            self.notes.append(f"computed in float32 although it gives float64: {coarse}")
+            self.notes.append(f"computed in float32 although the result is float64: {coarse}")
             warnings.warn(f"float64 is computed in float32 by {coarse}", TraceWarning, stacklevel=5)
         kinds = torch.export.graph_signature.OutputKind
         changed = [

@@ -46,7 +46,7 @@ class TraceOptions:
 
     def __post_init__(self) -> None:
         if self.opt_level not in (0, 1, 2, 3):
-            raise ValueError(f"opt_level is 0, 1, 2 or 3, found {self.opt_level!r}")
+            raise ValueError(f"opt_level must be 0, 1, 2 or 3, found {self.opt_level!r}")
 
     @property
     def fixed(self) -> bool:

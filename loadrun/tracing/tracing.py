@@ -125,5 +125,5 @@ class trace(Traced):
             )
         unnamed = dict(zip(names, examples, strict=False))
         if twice := sorted(set(unnamed) & set(options)):
-            raise TypeError(f"trace got {', '.join(twice)} both by place and by name")
+            raise TypeError(f"trace got {', '.join(twice)} both by position and by name")
         super().__init__(function, TraceOptions(**unnamed, **options))

@@ -65,9 +65,9 @@ class FreezeWarnings:
         if self._wanted:
             self._warn(
                 f"a Python {kind}",
-                f"a traced value becomes a Python {kind} in {{}}; what follows from it is kept as it is in this call, "
-                "whatever later inputs are: a branch that is not taken now is not in the graph. Compute with the "
-                "tensor (where, maximum, cond_take), or take the decision outside of the traced function",
+                f"a traced value becomes a Python {kind} in {{}}; what depends on it stays as in this call, whatever "
+                "later inputs are: a branch that is not taken now is not in the graph. Compute with the tensor "
+                "(where, maximum, cond_take), or decide outside the traced function",
             )
 
     def operator(self) -> None:

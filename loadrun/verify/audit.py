@@ -289,8 +289,8 @@ class _Trial:
         if outside:
             caught, count = self.found.whole.caught_of((ELEMENT,))
             found.append(
-                f"{outside} of {count} elements drawn meet padding alone, which larger inputs would not leave so; of "
-                f"the others {caught} of {count - outside} are caught"
+                f"{outside} of {count} elements drawn only meet padding, unlike with larger inputs; of the others "
+                f"{caught} of {count - outside} are caught"
             )
 
 

@@ -63,7 +63,7 @@ class FailureOptions(ModelOptions, DataOptions):
             UsageError: nothing does, or two do.
         """
         if (self.fails is None) == (self.against is None):
-            raise UsageError("say what failing means: --fails CMD or --against OTHER, one of them")
+            raise UsageError("define the failure with either --fails CMD or --against OTHER")
 
     @property
     def engine(self) -> str | None:

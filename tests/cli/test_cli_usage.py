@@ -123,7 +123,7 @@ def test_appended_dumps_are_not_dropped(
 ) -> None:
     out = str(tmp_path / "out.mge")
     assert main(["pack", str(two), "-d", "#ones", "-o", out]) == 2
-    assert "holds 2 dumps; --dump N says which one is meant" in capsys.readouterr().err
+    assert "holds 2 dumps; choose one with --dump N" in capsys.readouterr().err
     assert main(["pack", str(two), "--dump", "2", "-d", "#ones", "-o", out, "-q"]) == 0
     assert len(loadrun.load(out).testcases) == 3
     assert main(["pack", str(two), "--dump", "3", "-d", "#ones", "-o", out, "-q"]) == 2

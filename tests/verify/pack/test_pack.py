@@ -156,7 +156,7 @@ def test_append(model: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "what"),
     [
-        ([], "no data to pack; give it with -d"),
+        ([], "no data to pack; pass some with -d"),
         (["-d", "z:#ones"], "the model has no input 'z'"),
         (["-d", "#ones", "--maxerr", "-1"], "maxerr must be a finite number >= 0"),
         (["-d", "#ones", "--maxerr", "x"], "--maxerr takes a number or NAME=NUMBER, found 'x'"),
@@ -506,5 +506,5 @@ def test_input_that_feeds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     model.add("Host2DeviceCopy", Host2DeviceCopy(), names=["idle"], tensors=[tensor])
     loadrun.save(model, tmp_path / "m.mge")
     assert pack(tmp_path / "m.mge", "-d", "#ones", "-o", tmp_path / "o.mge") == 0
-    assert "nothing is computed from the input 'idle', so it is left out" in capsys.readouterr().err
+    assert "nothing is computed from the input 'idle', so it is omitted" in capsys.readouterr().err
     assert list(loadrun.load(tmp_path / "o.mge").testcases[0].arrays) == ["x", "y:expect"]
