@@ -6,11 +6,11 @@ import argparse
 
 from ..base.errors import UsageError
 
-__all__ = ["add_maxerr_option", "add_policy_option", "tolerance"]
+__all__ = ["add_maxerr_option", "add_policy_option", "tolerances"]
 
 
 def add_maxerr_option(p: argparse._ActionsContainer, default: str) -> None:
-    """Add ``--maxerr``, whose texts `tolerance` reads (``args.maxerr``).
+    """Add ``--maxerr``, whose texts `tolerances` reads (``args.maxerr``).
 
     Args:
         default: the tolerance without it, for the help.
@@ -38,13 +38,13 @@ def add_policy_option(p: argparse._ActionsContainer, more: str = "") -> None:
     )
 
 
-def tolerance(given: list[str] | None) -> float | dict[str, float] | None:
+def tolerances(given: list[str] | None) -> float | dict[str, float] | None:
     """Read ``--maxerr``: tolerances by output name, that of all others under the empty name.
 
     Raises:
         UsageError: no number, or two for one name.
 
-    >>> tolerance(["a=0.5", "b:0=1e-3", "1e-6"])
+    >>> tolerances(["a=0.5", "b:0=1e-3", "1e-6"])
     {'a': 0.5, 'b:0': 0.001, '': 1e-06}
     """
     if not given:
