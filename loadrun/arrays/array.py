@@ -16,9 +16,9 @@ from ..build import emit as e
 from ..graph import Var
 from ..graph.dtypes import Array, DType
 from ..tensors import Tensor
+from ..tensors.naming import refused, user_line
 from ..tensors.protocols import lowering
-from ..tensors.session import active
-from ..tensors.source import refused, user_line
+from ..tensors.switches import active
 from ..tensors.value import Session
 from . import indexing as numpy_index
 from .array_methods import ArrayMethods

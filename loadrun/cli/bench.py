@@ -12,7 +12,6 @@ from ..replay.options import ProfileOptions
 from ..replay.profiling import profile_file
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons
 from ..verify.bench.files import BenchOptions, bench_files
-from .engines import engine_list
 from .groups import (
     Parser,
     add_html_option,
@@ -22,8 +21,7 @@ from .groups import (
     model_files,
     whole,
 )
-from .models import add_model_options, model_options
-from .observe import add_profile_options
+from .models import add_model_options, add_profile_options, engine_list, model_options
 
 __all__ = ["main", "parser"]
 

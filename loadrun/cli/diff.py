@@ -6,16 +6,17 @@ import json
 import sys
 from typing import TextIO
 
-from ..base.errors import LoadRunError
-from ..base.failures import failure
+from ..base.errors import LoadRunError, failure
 from ..base.files import check_targets, replacing
 from ..base.text import clean
-from ..compare.codes import EXIT_FAIL, EXIT_PASS
+from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..report import differences as report
 from ..verify.diff.files import DiffOptions, FileDifferences, diff_files
 from ..verify.diff.finding import TOLERANCE
 from .groups import (
     Parser,
+    add_dump_option,
+    add_input_options,
     add_json_option,
     add_seed_option,
     add_testcase_option,
@@ -23,9 +24,7 @@ from .groups import (
     target,
     warn,
 )
-from .inputs import add_dump_option, add_input_options
-from .models import add_model_options, model_options
-from .observe import add_finite_options
+from .models import add_finite_options, add_model_options, model_options
 
 __all__ = ["main"]
 

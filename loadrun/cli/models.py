@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from ..base.errors import InputError, SpecError, UsageError
 from ..base.text import clean
+from ..engines import Choice, check_engine, split_engines
+from ..engines.registry import NAMES
 from ..graph.dtypes import Array
+from ..load_and_run.flags import LAYOUTS, OPTIMIZE, by_name
+from .groups import Parser, tolerance, whole
 
-__all__ = ["add_model_options", "model_options"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "add_engine_options",
+    "add_finite_options",
+    "add_model_options",
+    "add_observing_options",
+    "add_profile_options",
+    "all_chosen",
+    "engine_list",
+    "model_options",
+    "optimizations",
+]
 
 
 def add_model_options(p: argparse.ArgumentParser) -> None:
@@ -109,3 +126,160 @@ def _number(text: str) -> int | float | bool | None:
 
 def _no_image(pixels: Array, path: str) -> NoReturn:
     raise InputError(f"{path} is an image; a constant must be a .npy array or numbers")
+
+
+def add_engine_options(
+    p: argparse.ArgumentParser, *, several: bool = False, default: str | None = "reference"
+) -> None:
+    """Add ``--engine``, ``--strict-engine`` and ``--cache``.
+
+    Args:
+        several: the option takes several names, see `all_chosen`.
+        default: the engine where none is named.
+    """
+    g = p.add_argument_group("engine")
+    what = f"{', '.join(NAMES)}, or an engine from an installed package"
+    if several:
+        g.add_argument(
+            "--engine",
+            metavar="NAME[,NAME...]",
+            type=engine_list,
+            action="append",
+            help=f"{what}; several (separated by commas, or the option repeated) are compared",
+        )
+    else:
+        g.add_argument("--engine", metavar="NAME", type=_engine, default=default, help=what)
+    g.add_argument(
+        "--strict-engine",
+        action="store_true",
+        help="reject models with operators that the engine does not support, which otherwise run on the reference "
+        "engine",
+    )
+    g.add_argument("--cache", metavar="DIR", type=_folder, help="cache converted models in this folder")
+
+
+def _folder(name: str) -> Path:
+    from pathlib import Path  # for start-up
+
+    return Path(name)
+
+
+def all_chosen(given: Sequence[Sequence[str]] | None, strict: bool, cache: Path | None) -> tuple[Choice, ...]:
+    """Return the selected engines, in order.
+
+    Args:
+        given: the names, one sequence for each ``--engine``.
+        strict, cache: the other two options.
+
+    Raises:
+        UsageError: an engine is named twice.
+    """
+    found = [name for names in given or [["reference"]] for name in names]
+    doubled = sorted({n for n in found if found.count(n) > 1})
+    if doubled:
+        raise UsageError(f"the engine {doubled[0]} is named twice; a comparison needs different engines")
+    return tuple(Choice(name, strict, cache) for name in found)
+
+
+def _engine(text: str) -> str:
+    try:
+        return check_engine(text).spec
+    except UsageError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
+
+
+def engine_list(text: str) -> list[str]:
+    """Read engine names separated by commas."""
+    try:
+        return split_engines(text)
+    except UsageError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
+
+
+_SWITCHES = (*LAYOUTS, *OPTIMIZE)
+
+
+def add_observing_options(p: Parser) -> None:
+    """Add the options; those spelled with underscores in MegEngine's tool take dashes as well."""
+    changed = p.add_argument_group("changes to the model before it runs")
+    for name in _SWITCHES:
+        _add(changed, name, action="store_true", help=by_name(name).what)
+    _add(
+        changed, "batch_size", metavar="N", type=whole, help="repeat or cut testcases along axis 0 to N items"
+    )
+    _add(changed, "threads", metavar="N", type=whole, help="number of threads (default: all processors)")
+    seen = p.add_argument_group(
+        "operators (an extra run of the first file; values come from the reference engine)"
+    )
+    _add(seen, "io_dump", metavar="FILE", help="write every variable of every testcase as text")
+    _add(
+        seen,
+        "bin_io_dump",
+        metavar="DIR",
+        help="write each variable of the first testcase to its own file",
+    )
+    _add(seen, "bin_out_dump", metavar="DIR", help="write the outputs of every testcase, the first as run0")
+    add_finite_options(seen)
+    _add(seen, "model_info", action="store_true", help="print inputs and outputs as a table")
+    add_profile_options(seen)
+
+
+def add_finite_options(p: argparse._ActionsContainer) -> None:
+    """Add ``--check-finite`` and ``--range``."""
+    _add(
+        p,
+        "check_finite",
+        action="store_true",
+        help="fail on NaN and infinity, and name the operators where they first appear",
+    )
+    _add(
+        p,
+        "range",
+        metavar="LIMIT",
+        type=tolerance,
+        help="fail on absolute values above LIMIT, and name the operators where they first appear",
+    )
+
+
+def _add(group: argparse._ActionsContainer, name: str, **how: object) -> None:
+    spellings = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
+    group.add_argument(*spellings, dest=name, **how)  # type: ignore[arg-type]
+
+
+def optimizations(given: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the requested optimizations, as `loadrun.replay.parts` takes them.
+
+    Args:
+        given: values by argument name.
+    """
+    return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if given[n])
+
+
+def add_profile_options(p: argparse._ActionsContainer) -> None:
+    """Add the options that profile single operators."""
+    p.add_argument(
+        "--profile",
+        metavar="FILE",
+        help="write the time of each operator, in the format of MegEngine's profiler",
+    )
+    p.add_argument("--perfetto", metavar="FILE", help="write a trace for the Perfetto viewer")
+    p.add_argument("--top", type=whole, metavar="N", help="show the N most expensive groups of operators")
+    p.add_argument(
+        "--by",
+        type=_grouping,
+        default="type",
+        metavar="WHAT",
+        help="group them by type, name or prefix:DEPTH (default: type)",
+    )
+    p.add_argument(
+        "--memory", action="store_true", help="show peak memory and the values that were alive at the peak"
+    )
+
+
+def _grouping(text: str) -> str:
+    kind, colon, depth = text.partition(":")
+    if kind in ("type", "name") and not colon:
+        return text
+    if kind == "prefix" and (not colon or (depth.isdigit() and int(depth))):
+        return text
+    raise argparse.ArgumentTypeError(f"expected type, name or prefix:DEPTH, found {text!r}")
