@@ -4,7 +4,9 @@
   to the shape that a value has gives the value itself, as does a join of one part.
 - Its compiler takes an elementwise operator that changes nothing for its input, and fails where that is an input of the
   graph or one of several outputs of an operator: ``x + 0``, ``x * 1``, ``x ** 1``, ``x // 1`` of integers.
-- It asserts on values without elements (see `empties`).
+- It asserts on values without elements that are stored or come of elementwise operators. Where a size is 0 for all
+  sizes of the inputs, they become a slice of a tensor that has an element, since there is nothing to compute. Where
+  the traced sizes alone make it 0, the operator stays, and the graph runs at other sizes.
 
 MegEngine's own dumps never hold these, since they were made the same way. `loadrun.passes.guards` takes care of what it
 would compute differently from the graph.
