@@ -1,4 +1,4 @@
-"""What the subcommands share: their parser, options that several of them have, progress."""
+"""What the subcommands share: their parser, groups of options, progress."""
 
 from __future__ import annotations
 
