@@ -53,15 +53,15 @@ def narrow(dtype: Any) -> DT:
 
 
 @lru_cache(maxsize=256)
-def _narrow(found: DT, wide: bool) -> DT:
-    if found.kind == "f" and found.itemsize > 8:
+def _narrow(dtype: DT, wide: bool) -> DT:
+    if dtype.kind == "f" and dtype.itemsize > 8:
         return np.dtype(np.float32)
-    if found.kind not in "biuf":
+    if dtype.kind not in "biuf":
         raise refused(
-            f"dtype {found} has no operators in MegEngine",
+            f"dtype {dtype} has no operators in MegEngine",
             way_out="convert to float32, float16, int32, int16, int8, uint8, uint16 or bool",
         )
-    return graph_dtype(found).np
+    return graph_dtype(dtype).np
 
 
 def weak(value: Any) -> bool:

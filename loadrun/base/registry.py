@@ -29,8 +29,8 @@ def resolve(path: str) -> Any:  # noqa: ANN401 - anything can be named
     2.0
     """
     module, _, attribute = path.partition(":")
-    found = import_module(module)
-    return getattr(found, attribute) if attribute else found
+    imported = import_module(module)
+    return getattr(imported, attribute) if attribute else imported
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:

@@ -54,14 +54,14 @@ def main(argv: list[str]) -> int:
         else:
             print("\n\n".join("\n".join([clean(path, 200), *islands(a)]) for path, a in ran.found))
         return ran.exit_code
-    found = describe_files(files, read, timeout=args.timeout, max_memory=args.max_memory)
-    for _, why in found.failures:
+    result = describe_files(files, read, timeout=args.timeout, max_memory=args.max_memory)
+    for _, why in result.failures:
         print(f"loadrun: {indented(why.message, 9)}", file=sys.stderr)
     if args.json:
-        print(json_report.dumps([d for _, d in found.found]))
+        print(json_report.dumps([d for _, d in result.found]))
     else:
-        print("\n\n".join(text(d, operators=not args.no_operators) for _, d in found.found))
-    return found.exit_code
+        print("\n\n".join(text(d, operators=not args.no_operators) for _, d in result.found))
+    return result.exit_code
 
 
 def text(d: Description, *, operators: bool = True) -> str:

@@ -263,14 +263,14 @@ class _Execution:
 
     def chain(self, missing: Iterable[int], gone: Collection[int] = ()) -> list[int]:
         """Return the steps, in order, that bring values back from those that are there and not in `gone`."""
-        found: set[int] = set()
+        needed: set[int] = set()
         stack = list(missing)
         while stack:
             j = self.producer[stack.pop()]
-            if j not in found:
-                found.add(j)
+            if j not in needed:
+                needed.add(j)
                 stack.extend(v for v in self.p.steps[j].reads if v not in self.values or v in gone)
-        return sorted(found)
+        return sorted(needed)
 
     # Recomputing
 
@@ -336,15 +336,15 @@ class _Execution:
     def peak_of(self, plan: Sequence[int], wanted: Collection[int], gone: set[int]) -> int:
         """Return the most bytes alive while a plan runs, when `gone` and all that it does not need is evicted."""
         last = {v: j for j in plan for v in self.p.steps[j].reads}
-        held = [
+        resident = [
             m
             for m in self.memory.values()
             if not gone.intersection(m.vars)
             and (not self.evictable(m) or any(v in last or v in wanted for v in m.vars))
         ]
         at: dict[int, _Memory] = {}
-        live = peak = sum(m.size for m in held)
-        for m in held:
+        live = peak = sum(m.size for m in resident)
+        for m in resident:
             at.update(dict.fromkeys(m.vars, _Memory(m.size, set(m.vars))))
         for j in plan:
             s = self.p.steps[j]
@@ -417,13 +417,13 @@ class _Execution:
         before = {self.producer[v] for j in own for v in self.p.steps[j].reads if v not in self.values} - own
         seconds = sum(self.cost[j] for j in own) + sum(time[j] for j in before)
         seconds *= 1 + sum(ahead.get(v, 0.0) for v in m.vars)
-        held = m.size + sum(memory[j] for j in before)
+        size = m.size + sum(memory[j] for j in before)
         uses = [n for v in m.vars if (n := self.next_use(v)) is not None]
         distance = min(uses, default=len(self.p.steps)) - self.now + 1
         c = self.p.config
         return (
             c.recomp_time_factor * math.log(max(seconds, 1.0))
-            + c.recomp_memory_factor * math.log(max(held, 1.0))
+            + c.recomp_memory_factor * math.log(max(size, 1.0))
             - math.log(max(m.size, 1) * distance)
         )
 

@@ -74,9 +74,9 @@ class LoadAndRunSession:
     'pass'
     """
 
-    def __init__(self, given: ParsedFlags, path: str, log: Log) -> None:
-        check_together(given)
-        self.given = given
+    def __init__(self, flags: ParsedFlags, path: str, log: Log) -> None:
+        check_together(flags)
+        self.given = flags
         self.path = path
         self.log = log
         self.vacuous = False
@@ -97,12 +97,12 @@ class LoadAndRunSession:
             self.log.log("run_subline@strategy_normal.cpp:51", f"load model: {_ms(started)}ms\n")
             case = self._testcase(bundle)
             count = self.given.number("thread")
-            found = [Verdict.NOT_COMPARED] * count
+            verdicts = [Verdict.NOT_COMPARED] * count
             faults: list[BaseException] = []
 
             def one(i: int) -> None:
                 try:
-                    found[i] = self._subline(bundle, case)
+                    verdicts[i] = self._subline(bundle, case)
                 except BaseException as e:
                     faults.append(e)
 
@@ -115,7 +115,7 @@ class LoadAndRunSession:
                 w.join()
             if faults:
                 raise faults[0]
-            return Verdict.worst(found)
+            return Verdict.worst(verdicts)
 
     def _announce(self) -> None:
         self.log.log("run@strategy_normal.cpp:138", "megbrain/lite/load_and_run: loadrun's, on numpy\n")
@@ -184,7 +184,7 @@ class LoadAndRunSession:
 
     def _data(self, bundle: Bundle) -> dict[str, Array]:
         """Return the data from the command line; without any, zeros."""
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         rest = []
         for part in filter(None, self.given.text("input").split(";")):
             shape = _SHAPE.fullmatch(part.strip())
@@ -198,40 +198,40 @@ class LoadAndRunSession:
             dtype = var.owner.tensors[0].dtype.np
             # Every byte is 1, as there.
             count = int(np.prod(sizes)) * dtype.itemsize
-            found[var.name or ""] = np.full(count, _ONES, np.uint8).view(dtype).reshape(sizes)
+            arrays[var.name or ""] = np.full(count, _ONES, np.uint8).view(dtype).reshape(sizes)
         if rest:
-            inputs = [v for v in bundle.inputs if v.name not in found]
-            found.update(next(load_cases([";".join(rest)], inputs, warn=self.log.say)))
+            inputs = [v for v in bundle.inputs if v.name not in arrays]
+            arrays.update(next(load_cases([";".join(rest)], inputs, warn=self.log.say)))
         for var in bundle.graph.inputs:
             tensor = var.owner.tensors[0]
-            if var.name in found or tensor.data is not None:
+            if var.name in arrays or tensor.data is not None:
                 continue
             if tensor.shape is None:
                 raise UsageError(
                     f"the file gives no shape for the input {var.name!r}; give its value with --input"
                 )
-            found[var.name or ""] = np.zeros(tensor.shape, tensor.dtype.np)
-        return found
+            arrays[var.name or ""] = np.zeros(tensor.shape, tensor.dtype.np)
+        return arrays
 
     def _profile(self) -> str:
         return self.given.text("profile_host") or self.given.text("profile")
 
     def _plug(self, runner: ObservedRunner, plan: ExecutionPlan, files: ExitStack) -> None:
-        given, plugins = self.given, runner.plugins
-        out: TextIO | None = self.log.out if given.on("io_dump_stdout") else None
-        out = self.log.err if given.on("io_dump_stderr") else out
-        if given.text("io_dump"):
-            out = files.enter_context(_writing(given.text("io_dump")))
+        flags, plugins = self.given, runner.plugins
+        out: TextIO | None = self.log.out if flags.on("io_dump_stdout") else None
+        out = self.log.err if flags.on("io_dump_stderr") else out
+        if flags.text("io_dump"):
+            out = files.enter_context(_writing(flags.text("io_dump")))
         if out is not None:
             plugins.append(TextDump(out, plan))
-        if given.text("bin_io_dump"):
-            plugins.append(BinaryDump(given.text("bin_io_dump"), plan))
-        if given.text("bin_out_dump"):
-            plugins.append(OutputDump(given.text("bin_out_dump"), plan))
-        if float(given.values.get("range", 0)) > 0:
-            plugins.append(RangeCheck(float(given.values["range"]), plan))
-        if given.text("check_var_value"):
-            plugins.append(ValueCheck(given.text("check_var_value"), plan, self.log.say))
+        if flags.text("bin_io_dump"):
+            plugins.append(BinaryDump(flags.text("bin_io_dump"), plan))
+        if flags.text("bin_out_dump"):
+            plugins.append(OutputDump(flags.text("bin_out_dump"), plan))
+        if float(flags.values.get("range", 0)) > 0:
+            plugins.append(RangeCheck(float(flags.values["range"]), plan))
+        if flags.text("check_var_value"):
+            plugins.append(ValueCheck(flags.text("check_var_value"), plan, self.log.say))
 
     def _inform(self, plan: ExecutionPlan) -> None:
         if self.given.on("model_info"):
@@ -325,22 +325,22 @@ class LoadAndRunSession:
                 raise WrongValueError(f"the output {out.name!r} has other bits than in the first run")
 
     def _afterwards(self, bundle: Bundle, copy: _Copy, plan: ExecutionPlan) -> None:
-        given = self.given
+        flags = self.given
         path = self._profile()
         if path and copy.runner.reference is not None:
-            if given.number("iter") + given.number("warmup_iter") == 0:
+            if flags.number("iter") + flags.number("warmup_iter") == 0:
                 raise UsageError("there is no profile without a run: give --iter or --warmup_iter")
             with replacing(path) as f:
                 f.write(json.dumps(profile_json(copy.runner.reference.get_profile(), plan)).encode())
             self.log.log("watch", f"profiling result written to {path}")
-        if given.text("model_dump"):
-            _write_model(bundle, given.text("model_dump"))
-            self.log.log("model", f"success write model to {given.text('model_dump')}\n")
-        if given.text("layout_transform") and given.text("layout_transform_dump"):
-            _write_model(bundle, given.text("layout_transform_dump"))
-        if given.on("binary_equal_between_batch"):
+        if flags.text("model_dump"):
+            _write_model(bundle, flags.text("model_dump"))
+            self.log.log("model", f"success write model to {flags.text('model_dump')}\n")
+        if flags.text("layout_transform") and flags.text("layout_transform_dump"):
+            _write_model(bundle, flags.text("layout_transform_dump"))
+        if flags.on("binary_equal_between_batch"):
             self._between_batch(copy)
-        if given.on("model_info"):
+        if flags.on("model_info"):
             self.log.log("format_and_print<lar::ModelMdl>@plugin_options.cpp:246", f"\n{model_table(plan)}\n")
 
     def _between_batch(self, copy: _Copy) -> None:
@@ -367,10 +367,10 @@ class LoadAndRunSession:
         self.log.say(f"load_and_run: --binary_equal_between_batch: the batch's items one by one: {text}")
 
 
-def optimization(given: ParsedFlags) -> Mapping[str, bool] | None:
+def optimization(flags: ParsedFlags) -> Mapping[str, bool] | None:
     """Return the keywords of `optimize_for_inference` that flags stand for; None without any."""
-    layouts = [n for n in LAYOUTS if given.on(n)]
-    others = [n for n in OPTIMIZE if given.on(n)]
+    layouts = [n for n in LAYOUTS if flags.on(n)]
+    others = [n for n in OPTIMIZE if flags.on(n)]
     if not layouts and not others:
         return None
     chosen = [n for n in others if n not in ("optimize_for_inference", "fuse_grain")]
@@ -378,10 +378,10 @@ def optimization(given: ParsedFlags) -> Mapping[str, bool] | None:
 
 
 @contextmanager
-def _processors(given: ParsedFlags) -> Iterator[None]:
+def _processors(flags: ParsedFlags) -> Iterator[None]:
     """Threads and processors as the flags say, and as they were afterwards."""
-    count = max(given.number("multithread"), given.number("multithread_default"))
-    cores = given.text("multi_thread_core_ids")
+    count = max(flags.number("multithread"), flags.number("multithread_default"))
+    cores = flags.text("multi_thread_core_ids")
     before = threads()
     allowed = os.sched_getaffinity(0) if cores and hasattr(os, "sched_getaffinity") else None
     try:

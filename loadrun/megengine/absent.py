@@ -107,9 +107,9 @@ def refusing(module: str) -> Callable[[str], Any]:
     def found(name: str) -> Any:
         if (own, name) not in _ABSENT:
             raise AttributeError(f"{module} has no {name}: {whys[0].partition(';')[0]}")
-        made = stand_in(module, name)
-        setattr(sys.modules[module], name, made)
-        return made
+        placeholder = stand_in(module, name)
+        setattr(sys.modules[module], name, placeholder)
+        return placeholder
 
     return found
 

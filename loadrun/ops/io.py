@@ -34,10 +34,10 @@ def _held_shape(s: ShapeCall) -> Sequence[Shape | None]:
 )
 def constants(c: Call) -> tuple[Array, ...]:
     """Return the stored tensors as read-only views: a graph built in memory shares the arrays."""
-    found = tuple(t.value().view() for t in c.opr.tensors)
-    for array in found:
+    arrays = tuple(t.value().view() for t in c.opr.tensors)
+    for array in arrays:
         array.flags.writeable = False
-    return found
+    return arrays
 
 
 @kernel("Host2DeviceCopy", dtype=_held, shape=_held_shape)

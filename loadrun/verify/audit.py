@@ -62,7 +62,7 @@ class Score:
     @property
     def mutants(self) -> int:
         """How many mutants there were."""
-        return sum(sum(found.values()) for found in (self.caught, self.passed, self.unmoved))
+        return sum(sum(counts.values()) for counts in (self.caught, self.passed, self.unmoved))
 
     @property
     def value(self) -> float | None:
@@ -91,7 +91,7 @@ class Score:
     def caught_of(self, kinds: Sequence[str]) -> tuple[int, int]:
         """Count the mutants of some kinds that were caught, and all of them."""
         caught = sum(self.caught.get(k, 0) for k in kinds)
-        return caught, caught + sum(found.get(k, 0) for found in (self.passed, self.unmoved) for k in kinds)
+        return caught, caught + sum(counts.get(k, 0) for counts in (self.passed, self.unmoved) for k in kinds)
 
     def add(self, kind: str, outcome: bool | None) -> None:
         """Count a mutant: caught or not, None where it changed nothing."""
@@ -262,18 +262,18 @@ class _Trial:
 
     def _findings(self, tried: list[tuple[Weight, int, bool]]) -> None:
         """Say what lowers the scores, given the elements that were tried and whether they changed an output."""
-        found = self.found.findings
+        notes = self.found.findings
         drawn_of = Counter(w.label for w, _, _ in tried)
         silent = Counter(w.label for w, _, moved in tried if not moved)
-        found += [f"output {n!r} has no check" for n in self.scores if n not in self.checked]
-        found += [*equal_testcases(self.cases), *lifeless_inputs(self.cases)]
+        notes += [f"output {n!r} has no check" for n in self.scores if n not in self.checked]
+        notes += [*equal_testcases(self.cases), *lifeless_inputs(self.cases)]
         values: dict[str, list[Array]] = {n: [] for n in self.scores}
         for result in self.truth:
             for out in result.outputs:
                 if out.name in values and out.value is not None:
                     values[out.name].append(out.value)
-        found += saturated_outputs(values)
-        found += [
+        notes += saturated_outputs(values)
+        notes += [
             f"{count} of {drawn_of[label]} elements drawn of {label} change no output in any testcase"
             for label, count in silent.most_common()
         ]
@@ -282,11 +282,11 @@ class _Trial:
         except LoadRunError:
             # What only another engine runs has no values to look at.
             return
-        found += walk.dead_channels()
+        notes += walk.dead_channels()
         outside = sum(walk.only_padding(w, element) for w, element, moved in tried if not moved)
         if outside:
             caught, count = self.found.whole.caught_of((ELEMENT,))
-            found.append(
+            notes.append(
                 f"{outside} of {count} elements drawn meet padding alone, which larger inputs would not leave so; of "
                 f"the others {caught} of {count - outside} are caught"
             )
@@ -347,7 +347,7 @@ class Audit:
     @property
     def scores(self) -> list[tuple[str, Score]]:
         """List pairs of a file and the score of one of its outputs."""
-        return [(path, s) for path, found in self.files for s in found.scores]
+        return [(path, s) for path, result in self.files for s in result.scores]
 
     @property
     def exit_code(self) -> int:
@@ -376,7 +376,7 @@ def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions |
     >>> [(path, s.output, s.value) for path, s in found.scores], found.exit_code
     ([('fixtures/nets/mlp.mge', 'out', 1.0)], 0)
     """
-    options, found = options or AuditOptions(), Audit()
+    options, audits = options or AuditOptions(), Audit()
     for path in files_of([os.fspath(f) for f in files]):
         try:
             for bundle in load_all(path, **options.read):
@@ -387,7 +387,7 @@ def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions |
                     engine=options.engine,
                     budget=options.budget,
                 )
-                found.files.append((path, done))
+                audits.files.append((path, done))
         except Exception as e:
-            found.failures.append((path, failure(e)))
-    return found
+            audits.failures.append((path, failure(e)))
+    return audits

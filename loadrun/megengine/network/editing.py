@@ -87,19 +87,19 @@ class EditingSession(Session):
 
     def graph_of(self, node: VarNode) -> Any:
         """Return the graph that a node belongs to: that of the nearest node it is computed from which has one."""
-        waiting, seen, found = [node], {id(node)}, None
+        waiting, seen, graph = [node], {id(node)}, None
         for v in waiting:
-            found = v._graph
-            if found is not None:
+            graph = v._graph
+            if graph is not None:
                 break
             near = [x for x in v.owner.inputs if id(x) not in seen]
             seen.update(map(id, near))
             # The list grows while it is walked.
             waiting.extend(near)
-        found = self.new_graph() if found is None else found
+        graph = self.new_graph() if graph is None else graph
         for v in waiting:
-            v._graph = v._graph or found
-        return found
+            v._graph = v._graph or graph
+        return graph
 
     def joined(self, tensor: Tensor) -> None:
         """Know a tensor; nothing is kept."""
@@ -111,10 +111,10 @@ class EditingSession(Session):
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a node in numbers."""
         assert variable_of(tensor) is not None
-        found = recorded_variable(tensor).shape
-        if found is None:
-            found = recorded_variable(tensor).shape = self.value(tensor).shape
-        return found
+        shape = recorded_variable(tensor).shape
+        if shape is None:
+            shape = recorded_variable(tensor).shape = self.value(tensor).shape
+        return shape
 
     def rank(self, node: VarNode) -> int:
         """Return the number of axes of a node of unknown shape."""

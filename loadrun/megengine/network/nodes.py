@@ -367,15 +367,15 @@ class OpNode(NetworkNode):
             methods = [d.method for d in self.opr.param.desc]  # type: ignore[attr-defined]
             axes = changed.pop("axis")
             changed["desc"] = tuple(AxisDesc(m, int(a)) for m, a in zip(methods, axes, strict=True))
-        made = []
+        records = []
         for record in self.opr.params:
             own = {f.name for f in record.fields()}
             values = {k: in_field_type(record, k, changed.pop(k)) for k in list(changed) if k in own}
-            made.append(record.replace(**values) if values else record)
+            records.append(record.replace(**values) if values else record)
         if changed:
             known = ", ".join(n for r in self.opr.params for n, _ in r.pairs()) or "none"
             raise UsageError(f"{self.name} has no parameter {', '.join(changed)}; it has {known}")
-        return tuple(made)
+        return tuple(records)
 
     def refresh(self) -> None:
         """Bring the operator beneath up to date: inputs, parameters, dtypes and shapes of the outputs.

@@ -56,8 +56,8 @@ def _constant(c: NodeCall) -> Value:
         return Value(INT64, array=np.array(c.ints("value_ints"), np.int64))
     for name in ("value_string", "value_strings"):
         if name in c.attributes:
-            held = c.text(name) if name == "value_string" else c.texts(name)
-            return Value(STRING, array=np.array(held, object))
+            strings = c.text(name) if name == "value_string" else c.texts(name)
+            return Value(STRING, array=np.array(strings, object))
     raise UnsupportedNodeError("it has no value")
 
 
@@ -241,9 +241,9 @@ def _bounds(c: NodeCall, i: int) -> Sequence[int | Tensor]:
     value = c.value(i)
     if value.sizes is not None:
         return list(value.sizes.reshape(-1))
-    held = value.constant()
-    if held is not None:
-        return [int(v) for v in held.reshape(-1)]
+    constant = value.constant()
+    if constant is not None:
+        return [int(v) for v in constant.reshape(-1)]
     whole = value.tensor
     return [e.subtensor(whole, [(0, None, None, None, k)]) for k in range(value.numbers[0])]
 
@@ -386,9 +386,9 @@ def _eye_like(c: NodeCall) -> Value:
 @lower("Range", foldable=False)
 def _range(c: NodeCall) -> Value:
     kind = c.kind(0)
-    given = [c.value(i).constant() for i in range(3)]
-    if all(v is not None for v in given):
-        start, limit, delta = (v.item() for v in given if v is not None)
+    constants = [c.value(i).constant() for i in range(3)]
+    if all(v is not None for v in constants):
+        start, limit, delta = (v.item() for v in constants if v is not None)
         if not delta:
             raise UnsupportedNodeError("its step is 0")
         count = max(int(np.ceil((limit - start) / delta)), 0)

@@ -227,11 +227,11 @@ def scratch(slot: str, shape: tuple[int, ...], dtype: DTypeLike = np.float32) ->
     size = want.itemsize * prod(shape)
     if size > _KEEP:
         return np.empty(shape, want)
-    held: dict[str, Array] = _local.__dict__.setdefault("held", {})
-    raw = held.get(slot)
+    buffers: dict[str, Array] = _local.__dict__.setdefault("held", {})
+    raw = buffers.get(slot)
     if raw is None or raw.nbytes < size:
         whole = np.empty(size + 64, np.uint8)
-        raw = held[slot] = whole[-whole.ctypes.data % 64 :][:size]
+        raw = buffers[slot] = whole[-whole.ctypes.data % 64 :][:size]
     return raw[:size].view(want).reshape(shape)
 
 
@@ -258,14 +258,14 @@ def _blas() -> tuple[Any, Any] | None:
 
 def blas_threads() -> int | None:
     """Return the number of threads that numpy's BLAS uses now, None where that cannot be known."""
-    found = _blas()
-    return int(found[1]()) if found else None
+    functions = _blas()
+    return int(functions[1]()) if functions else None
 
 
 def _set_blas(n: int) -> None:
-    found = _blas()
-    if found:
-        found[0](n)
+    functions = _blas()
+    if functions:
+        functions[0](n)
 
 
 class _Serial:

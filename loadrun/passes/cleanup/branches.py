@@ -80,8 +80,8 @@ class _Fold:
             return False
         types = tuple(v.dtype for v in opr.inputs if v.dtype is not None)
         call = Call(opr, types, tuple(v.dtype for v in opr.outputs if v.dtype is not None))
-        found = kernel_of(call)(call, *values)
-        for var, flag in zip(opr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
+        flags = kernel_of(call)(call, *values)
+        for var, flag in zip(opr.outputs, flags if isinstance(flags, tuple) else (flags,), strict=True):
             self.flags[var.id] = np.asarray(flag)
         return True
 

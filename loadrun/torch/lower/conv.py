@@ -19,9 +19,9 @@ __all__ = ["many"]
 
 def many(value: Any, n: int, default: Sequence[int] = ()) -> list[int]:
     """Return one number for each spatial axis; a single one stands for all."""
-    given = list(value) if isinstance(value, (list, tuple)) else [value]
-    given = given or list(default)
-    return [int(v) for v in (given * n if len(given) == 1 else given)]
+    numbers = list(value) if isinstance(value, (list, tuple)) else [value]
+    numbers = numbers or list(default)
+    return [int(v) for v in (numbers * n if len(numbers) == 1 else numbers)]
 
 
 def _parts(call: FxCall, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor | None, bool]:

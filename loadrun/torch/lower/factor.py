@@ -126,14 +126,14 @@ _SUBSTITUTED = 16
 
 def _substituted(x: Any, size: int, upper: bool, unit: bool) -> Any:
     one = np.eye(size, dtype=np.float32)
-    found: list[Any] = []
+    rows: list[Any] = []
     for i in reversed(range(size)) if upper else range(size):
         row = np.zeros_like(x[..., i : i + 1, :]) + arr(one[i : i + 1], x.dtype)
-        if found:
-            known = np.concatenate(found[::-1] if upper else found, axis=-2)
+        if rows:
+            known = np.concatenate(rows[::-1] if upper else rows, axis=-2)
             row = row - np.matmul(x[..., i : i + 1, i + 1 :] if upper else x[..., i : i + 1, :i], known)
-        found.append(row if unit else row / x[..., i : i + 1, i : i + 1])
-    return np.concatenate(found[::-1] if upper else found, axis=-2)
+        rows.append(row if unit else row / x[..., i : i + 1, i : i + 1])
+    return np.concatenate(rows[::-1] if upper else rows, axis=-2)
 
 
 @aten("aten.linalg_solve_triangular.default")
@@ -230,10 +230,10 @@ def lu_factor_ex(call: FxCall, x: Any, *, pivot: bool = True, check_errors: bool
 def lu(call: FxCall, x: Any, *, pivot: bool = True) -> Any:
     """Compute a permutation, and the lower and the upper triangle."""
     rows, columns = _sizes(call)
-    found, _, order = lu_factored(call, x, pivot)
-    lower, upper = _triangles(call, found, rows, columns)
-    held = _permutation(call, order, rows) if pivot else ten(np.zeros(0), call.dtype)
-    return held, lower, upper
+    factors, _, order = lu_factored(call, x, pivot)
+    lower, upper = _triangles(call, factors, rows, columns)
+    permutation = _permutation(call, order, rows) if pivot else ten(np.zeros(0), call.dtype)
+    return permutation, lower, upper
 
 
 @aten("aten.lu_unpack.default")
@@ -244,10 +244,10 @@ def lu_unpack(
     rows, columns = _sizes(call)
     none = ten(np.zeros(0), call.dtype)
     order = _order(pivots, rows, min(rows, columns)) if unpack_pivots else None
-    held = none if order is None else _permutation(call, order, rows)
+    permutation = none if order is None else _permutation(call, order, rows)
     if not unpack_data:
-        return held, none, none
-    return held, *_triangles(call, arr(data, call.dtype), rows, columns)
+        return permutation, none, none
+    return permutation, *_triangles(call, arr(data, call.dtype), rows, columns)
 
 
 @aten("aten.linalg_lu_solve.default")
@@ -307,7 +307,7 @@ def _reflections(call: FxCall, x: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     rows, columns = _sizes(call)
     x = arr(x, call.dtype)
     down = _down(rows)
-    found = []
+    reflections = []
     for j in range(min(rows, columns)):
         column = _column(x, j)
         below = np.where(down > j, column, np.float32(0))
@@ -320,13 +320,13 @@ def _reflections(call: FxCall, x: Any) -> tuple[Any, list[tuple[Any, Any]]]:
         factor = np.where(flat, np.float32(0), (beta - head) / safe)
         vector = below / np.where(flat, np.float32(1), head - beta) + (down == j).astype(np.float32)
         x = x - factor * vector * np.sum(vector * x, axis=-2, keepdims=True)
-        found.append((vector, factor))
-    return x, found
+        reflections.append((vector, factor))
+    return x, reflections
 
 
-def _reflected(x: Any, found: list[tuple[Any, Any]], left: bool) -> Any:
+def _reflected(x: Any, reflections: list[tuple[Any, Any]], left: bool) -> Any:
     """Apply reflections to a matrix one after the other, from the left or from the right."""
-    for vector, factor in found:
+    for vector, factor in reflections:
         if left:
             x = x - factor * vector * np.sum(vector * x, axis=-2, keepdims=True)
         else:
@@ -340,26 +340,26 @@ def qr(call: FxCall, x: Any, mode: Any = "reduced") -> Any:
     rows, columns = _sizes(call)
     if not isinstance(mode, str):
         mode = "reduced" if mode else "complete"
-    upper, found = _reflections(call, x)
+    upper, reflections = _reflections(call, x)
     k = rows if mode == "complete" else min(rows, columns)
     upper = np.triu(upper[..., :k, :])
     if mode == "r":
         return ten(np.zeros(0), call.dtype), upper
-    return _reflected(_identity(call, arr(x), rows, k), found[::-1], True), upper
+    return _reflected(_identity(call, arr(x), rows, k), reflections[::-1], True), upper
 
 
 @aten("aten.geqrf.default")
 def geqrf(call: FxCall, x: Any) -> Any:
     """Compute the upper triangle with the vectors of the reflections below it, and their factors."""
     rows, columns = _sizes(call)
-    upper, found = _reflections(call, x)
+    upper, reflections = _reflections(call, x)
     result = np.triu(upper)
-    if not found:
+    if not reflections:
         return result, arr(x, call.dtype)[..., :0, :].reshape((*ten(x).shape[:-2], 0))
-    vectors = np.concatenate([v for v, _ in found], axis=-1)
+    vectors = np.concatenate([v for v, _ in reflections], axis=-1)
     if columns > rows:
         vectors = np.concatenate([vectors, _identity(call, arr(x), rows, columns - rows) * 0], axis=-1)
-    factors = np.concatenate([f[..., 0] for _, f in found], axis=-1)
+    factors = np.concatenate([f[..., 0] for _, f in reflections], axis=-1)
     return result + np.tril(vectors, -1), factors
 
 
@@ -379,16 +379,16 @@ def _stored_reflections(call: FxCall, x: Any, factors: Any, rows: int) -> list[t
 def householder_product(call: FxCall, x: Any, factors: Any) -> Any:
     """Compute the first columns of a product of reflections."""
     rows, columns = _sizes(call)
-    found = _stored_reflections(call, x, factors, rows)
-    return _reflected(_identity(call, arr(x), rows, columns), found[::-1], True)
+    reflections = _stored_reflections(call, x, factors, rows)
+    return _reflected(_identity(call, arr(x), rows, columns), reflections[::-1], True)
 
 
 @aten("aten.ormqr.default")
 def ormqr(call: FxCall, x: Any, factors: Any, other: Any, left: bool = True, transpose: bool = False) -> Any:
     """Multiply a matrix by a product of reflections, from the left or from the right."""
     rows = call.static(call.given(0)[-2:-1], "a factorization")[0]
-    found = _stored_reflections(call, x, factors, rows)
-    return _reflected(arr(other, call.dtype), found[::-1] if left != transpose else found, left)
+    reflections = _stored_reflections(call, x, factors, rows)
+    return _reflected(arr(other, call.dtype), reflections[::-1] if left != transpose else reflections, left)
 
 
 # Singular values

@@ -193,12 +193,12 @@ def one_hot(call: FxCall, x: Any, classes: int = -1) -> Any:
 @aten("aten.im2col.default")
 def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """Return all windows of images as columns."""
-    found = ten(x)
+    images = ten(x)
     single = len(call.given(0)) == 3
     if single:
-        found = e.add_axes(found, [0])
-    windows = F.sliding_window(found, tuple(kernel), tuple(padding), tuple(stride), tuple(dilation))
-    n, c, *_ = found.shape
+        images = e.add_axes(images, [0])
+    windows = F.sliding_window(images, tuple(kernel), tuple(padding), tuple(stride), tuple(dilation))
+    n, c, *_ = images.shape
     columns = e.permute(windows, (0, 1, 4, 5, 2, 3))
     size = kernel[0] * kernel[1]
     height, width = columns.shape[-2:]
@@ -209,16 +209,16 @@ def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, strid
 @aten("aten.col2im.default")
 def col2im(call: FxCall, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """Put columns back into images and add them up."""
-    found = ten(x)
+    columns = ten(x)
     single = len(call.given(0)) == 2
     if single:
-        found = e.add_axes(found, [0])
+        columns = e.add_axes(columns, [0])
     area = [int(n) for n in call.static(size, "the size of the images")]
     counts = [
         (area[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in range(2)
     ]
-    n, c, _ = found.shape
-    parts = e.reshape(found, (n, c // (kernel[0] * kernel[1]), *kernel, *counts))
+    n, c, _ = columns.shape
+    parts = e.reshape(columns, (n, c // (kernel[0] * kernel[1]), *kernel, *counts))
     windows = e.permute(parts, (0, 1, 4, 5, 2, 3))
     y = F.sliding_window_transpose(
         windows, tuple(area), tuple(kernel), tuple(padding), tuple(stride), tuple(dilation)

@@ -40,13 +40,13 @@ def sort(call: FxCall, x: Any, dim: Any = -1, descending: bool = False, **option
     """Sort; return the indices that sort too."""
     if "dim" in options or "stable" in str(call.node.target):
         # The stable form has a flag before the axis.
-        given = call.node.args[1:]
-        dim = options.get("dim", given[1] if len(given) > 1 else -1)
-        descending = options.get("descending", given[2] if len(given) > 2 else False)
+        rest = call.node.args[1:]
+        dim = options.get("dim", rest[1] if len(rest) > 1 else -1)
+        descending = options.get("descending", rest[2] if len(rest) > 2 else False)
     if call.node.kwargs.get("stable") is not None and "stable" in str(call.node.target):
-        given = call.node.args[1:]
-        dim = call.node.kwargs.get("dim", given[0] if given else -1)
-        descending = call.node.kwargs.get("descending", given[1] if len(given) > 1 else False)
+        rest = call.node.args[1:]
+        dim = call.node.kwargs.get("dim", rest[0] if rest else -1)
+        descending = call.node.kwargs.get("descending", rest[1] if len(rest) > 1 else False)
     return _sorted(call, x, dim, descending)
 
 
@@ -112,10 +112,10 @@ def median_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
     values, places = _picked(call, x, dim, True, (arr(x).shape[axis] - 1) // 2)
     if call.dtype.kind == "f":
         nan = arr(np.isnan(arr(x)), "int32")
-        found = np.max(nan, axis=axis, keepdims=True) > 0
-        values = np.where(found, np.float32(np.nan), values)
+        has_nan = np.max(nan, axis=axis, keepdims=True) > 0
+        values = np.where(has_nan, np.float32(np.nan), values)
         places = np.where(
-            found,
+            has_nan,
             arr(_sorting_places(-nan, axis, False), "int32")[(slice(None),) * axis + (slice(0, 1),)],
             places,
         )
@@ -229,8 +229,8 @@ def unique_consecutive(
 
 def _groups(x: Any) -> tuple[Any, Any, Any]:
     """Return the first of each run of equal elements in a vector, each element's run index, and run lengths."""
-    found = arr(x, "int32") if x.dtype == np.bool_ else x
-    first = np.concatenate([np.ones_like(arr(found[:1], "bool")), found[1:] != found[:-1]])
+    values = arr(x, "int32") if x.dtype == np.bool_ else x
+    first = np.concatenate([np.ones_like(arr(values[:1], "bool")), values[1:] != values[:-1]])
     starts = arr(np.argwhere(first), "int32")[:, 0]
     ends = arr(e.concat([ten(starts[1:]), e.full(ten(1), (1,)) * ten(x).shape[0]], 0))
     return x[first], arr(np.cumsum(arr(first, "int32"), axis=0) - 1, "int32"), ends - starts

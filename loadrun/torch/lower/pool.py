@@ -86,8 +86,8 @@ def max_pool_with_indices(
     if not _places_are_read(call):
         return max_pool(call, x, kernel, stride, padding, dilation, ceil), ten(np.int32(0))
     x, single = _with_images(call, x)
-    found = build.max_with_places(x, _window(call, x, kernel, stride, padding, dilation, ceil))
-    return tuple(e.drop_axes(v, [0]) if single else v for v in found)
+    outputs = build.max_with_places(x, _window(call, x, kernel, stride, padding, dilation, ceil))
+    return tuple(e.drop_axes(v, [0]) if single else v for v in outputs)
 
 
 @aten("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")

@@ -42,10 +42,10 @@ def _nearest(size: int, out: int, exact: bool, scale: float | None) -> np.ndarra
 
 def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
     """Return the explicit scale factors; torch uses them in place of the ratio of sizes."""
-    given = [v for v in rest if v is not None]
-    if len(given) == 1 and isinstance(given[0], (list, tuple)):
-        given = list(given[0])
-    return [float(v) for v in given] if len(given) == n else [None] * n
+    factors = [v for v in rest if v is not None]
+    if len(factors) == 1 and isinstance(factors[0], (list, tuple)):
+        factors = list(factors[0])
+    return [float(v) for v in factors] if len(factors) == n else [None] * n
 
 
 def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[float | None]) -> Any:

@@ -170,8 +170,8 @@ def _reduced_into(call: FxCall, x: Any, dim: int, index: Any, source: Any, kind:
     elif kind in ("sum", "mean"):
         result = _totals(call, x, axis, index, values, kind, include)
     else:
-        held = x[region]
-        x[region] = _extremes(held, axis, index, values, kind, include)
+        part = x[region]
+        x[region] = _extremes(part, axis, index, values, kind, include)
         result = x
     return arr(result.reshape(()) if scalar else result, call.dtype)
 
@@ -202,8 +202,8 @@ def _extremes(x: Any, axis: int, index: Any, values: Any, kind: str, include: bo
             f"{kind} of so many elements: {math.prod(rest)} comparisons, at most {_LARGEST}; use sum or mean"
         )
     last = len(ten(x).shape) - 1
-    held, index, values = (np.moveaxis(v, axis, last) for v in (x, index, values))
-    member = index[..., None] == arr(e.arange(ten(held).shape[-1]))
+    original, index, values = (np.moveaxis(v, axis, last) for v in (x, index, values))
+    member = index[..., None] == arr(e.arange(ten(original).shape[-1]))
     floating = np.dtype(x.dtype).kind == "f"
     lowest, highest = (-np.inf, np.inf) if floating else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
     function: Any
@@ -214,8 +214,8 @@ def _extremes(x: Any, axis: int, index: Any, values: Any, kind: str, include: bo
         "amin": (np.min, np.minimum, highest),
     }[kind]
     spread = np.where(member, values[..., None], arr(neutral, x.dtype))
-    found = function(spread, axis=-2)
-    result = both(found, held) if include else np.where(np.any(member, axis=-2), found, held)
+    extremes = function(spread, axis=-2)
+    result = both(extremes, original) if include else np.where(np.any(member, axis=-2), extremes, original)
     return np.moveaxis(result, last, axis)
 
 
@@ -257,13 +257,13 @@ def segment_reduce(
         "max": (np.max, np.maximum, -np.inf),
         "min": (np.min, np.minimum, np.inf),
     }[reduce]
-    found = function(np.where(member, rows[None], np.float32(neutral)), axis=1)
-    found = found if initial is None else both(found, np.float32(initial))
+    reduced = function(np.where(member, rows[None], np.float32(neutral)), axis=1)
+    reduced = reduced if initial is None else both(reduced, np.float32(initial))
     if reduce == "mean":
         empty = np.float32(np.nan if initial is None else initial)
         none = (size == 0)[:, None]
-        found = np.where(none, empty, found / arr(np.maximum(size, 1), call.dtype)[:, None])
-    return found.reshape((ten(size).shape[0], *shape[1:]))
+        reduced = np.where(none, empty, reduced / arr(np.maximum(size, 1), call.dtype)[:, None])
+    return reduced.reshape((ten(size).shape[0], *shape[1:]))
 
 
 @aten("aten.index_add.default")

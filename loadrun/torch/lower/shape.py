@@ -393,8 +393,8 @@ def _memory_order(call: FxCall) -> tuple[int, ...]:
     fake = call.fakes[0]
     call.static(fake.shape, "a strided view")
     order = tuple(sorted(range(fake.ndim), key=lambda i: (-fake.stride(i), i)))
-    held = fake.untyped_storage().nbytes() // fake.element_size()
-    if not fake.permute(order).is_contiguous() or fake.storage_offset() or held != fake.numel():
+    count = fake.untyped_storage().nbytes() // fake.element_size()
+    if not fake.permute(order).is_contiguous() or fake.storage_offset() or count != fake.numel():
         raise UnsupportedCallError("a strided view of a part of a larger tensor; use indexing")
     return order
 

@@ -112,13 +112,13 @@ def _each(
     max_memory: int | None,
     native: bool = False,
 ) -> Described[T]:
-    found: Described[T] = Described()
+    described: Described[T] = Described()
     for path in files_of([os.fspath(f) for f in files]):
         try:
             with memory_limited(max_memory), time_limited(timeout):
                 bundles = load_all(path, native=native, **(read or ModelOptions()).read)
                 what = [said(bundle) for bundle in bundles]
-            found.found += [(path if i == 0 else f"{path} (dump {i + 1})", a) for i, a in enumerate(what)]
+            described.found += [(path if i == 0 else f"{path} (dump {i + 1})", a) for i, a in enumerate(what)]
         except Exception as e:
-            found.failures.append((path, failure(e, named=True)))
-    return found
+            described.failures.append((path, failure(e, named=True)))
+    return described

@@ -68,14 +68,14 @@ def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
     axis = axes_of(dim, len(shape))[0]
     count = call.static(shape[axis : axis + 1], "the number of factors")[0]
     before = (slice(None),) * axis
-    found: list[Complex] = []
+    products: list[Complex] = []
     for i in range(count):
         now = Complex(*(v[before + (slice(i, i + 1),)] for v in (x.real, x.imag)))
-        found.append(times(found[-1], now) if found else now)
-    if not found:
+        products.append(times(products[-1], now) if products else now)
+    if not products:
         return x
     return Complex(
-        *(np.concatenate([getattr(v, part) for v in found], axis=axis) for part in ("real", "imag"))
+        *(np.concatenate([getattr(v, part) for v in products], axis=axis) for part in ("real", "imag"))
     )
 
 
