@@ -242,7 +242,7 @@ class _SpecScanner:
             self.pos += 1
         return self.text[self.pos : self.pos + 1]
 
-    def found(self) -> str:
+    def current(self) -> str:
         char = self.peek()
         return repr(char) if char else "the end"
 
@@ -254,18 +254,18 @@ class _SpecScanner:
 
     def expect(self, char: str, what: str) -> None:
         if not self.take(char):
-            raise self.error(f"expected {char!r} {what}, found {self.found()}")
+            raise self.error(f"expected {char!r} {what}, found {self.current()}")
 
     def end(self) -> None:
         if self.peek():
-            raise self.error(f"expected ';' or the end, found {self.found()}")
+            raise self.error(f"expected ';' or the end, found {self.current()}")
 
     def list_file(self) -> str:
         """Read what follows @: all of it, since MegEngine takes the rest of the text for the path."""
         if self.peek() in ("'", '"'):
             path = self.quoted()
             if self.peek():
-                raise self.error(f"expected the end after a list file, found {self.found()}")
+                raise self.error(f"expected the end after a list file, found {self.current()}")
             return path
         path = self.text[self.pos :].strip()
         if not path:
@@ -276,7 +276,7 @@ class _SpecScanner:
         first = self.peek()
         at = self.pos
         if first in ("", ";"):
-            raise self.error(f"expected name:source, found {self.found()}")
+            raise self.error(f"expected name:source, found {self.current()}")
         if first in ("#", "@") or (first in ("{", "[") and not self.still_a_path()):
             return InputPart(None, self.source(), at, at)
         word = self.word("a name or a file")
@@ -349,7 +349,7 @@ class _SpecScanner:
         word = "".join(out).strip()
         if not word:
             self.pos = start
-            raise self.error(f"expected {what}, found {self.found()}")
+            raise self.error(f"expected {what}, found {self.current()}")
         return word
 
     def fill(self) -> Generated:
@@ -420,7 +420,7 @@ class _SpecScanner:
                 args.append((match.group(), at))
                 self.pos = match.end()
             else:
-                raise self.error(f"expected a number, found {self.found()}")
+                raise self.error(f"expected a number, found {self.current()}")
             if not self.take(","):
                 break
         self.expect(")", "after the arguments")
@@ -439,7 +439,7 @@ class _SpecScanner:
             self.peek()
             match = _WHOLE.match(self.text, self.pos)
             if match is None:
-                raise self.error(f"expected a whole number in {{shape}}, found {self.found()}")
+                raise self.error(f"expected a whole number in {{shape}}, found {self.current()}")
             shape.append(self.axis(match.group(), self.pos))
             self.pos = match.end()
             if len(shape) > _MAX_AXES:

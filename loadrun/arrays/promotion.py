@@ -123,7 +123,7 @@ def _common(strong: tuple[DT, ...], top: int, wide: bool) -> DT:
 
 
 @lru_cache(maxsize=4096)
-def _given(ufunc: np.ufunc, dtypes: tuple[DT, ...]) -> tuple[DT, ...]:
+def _result_dtypes(ufunc: np.ufunc, dtypes: tuple[DT, ...]) -> tuple[DT, ...]:
     with np.errstate(all="ignore"):
         result = ufunc(*(np.ones(1, d) for d in dtypes))
     return tuple(v.dtype for v in result) if isinstance(result, tuple) else (result.dtype,)
@@ -139,7 +139,7 @@ def loop(ufunc: np.ufunc, values: Sequence[Any]) -> tuple[DT, tuple[DT, ...]]:
     (dtype('int32'), (dtype('float64'),))
     """
     both = common(values)
-    return both, _given(ufunc, tuple(both if weak(v) else dtype_of(v) for v in values))
+    return both, _result_dtypes(ufunc, tuple(both if weak(v) else dtype_of(v) for v in values))
 
 
 def operand(value: Any, dtype: Any = None) -> Tensor:

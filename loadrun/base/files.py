@@ -60,7 +60,7 @@ def files_of(
     folder come in order of their names. What stands for nothing is given as it is, for the reader to say so.
 
     Args:
-        given: names, patterns and folders.
+        names: names, patterns and folders.
         endings: of the files that are meant in folders, in small letters; empty for all.
         skipped: takes the folders that are left out, and files that begin with a dot and have one of the endings.
 
@@ -253,12 +253,12 @@ class FileWatch:
 
     Args:
         path: the file.
-        found: its `os.stat_result` when it was opened.
+        status: its `os.stat_result` when it was opened.
     """
 
     def __init__(self, path: str, status: os.stat_result) -> None:
         self.path = os.path.abspath(path)
-        self.found = status
+        self.status = status
 
     def changed(self) -> bool:
         """Tell whether the size or time of the file has changed."""
@@ -266,7 +266,7 @@ class FileWatch:
             now = os.stat(self.path)
         except OSError:
             return False
-        old = self.found
+        old = self.status
         if (now.st_ino, now.st_dev) != (old.st_ino, old.st_dev):
             return False
         return (now.st_size, now.st_mtime_ns) != (old.st_size, old.st_mtime_ns)

@@ -167,7 +167,7 @@ def all_chosen(
     """Return the engines that were named, in order.
 
     Args:
-        given: the names, as often as ``--engine`` was given.
+        options: the names, as often as ``--engine`` was given.
         strict, cache: the other two options.
 
     Raises:
@@ -242,7 +242,7 @@ def optimizations(arguments: Mapping[str, object]) -> tuple[str, ...]:
     """Return the optimizations that were asked for, as `loadrun.replay.parts` takes them.
 
     Args:
-        given: values by the names of arguments.
+        arguments: values by the names of arguments.
     """
     return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if arguments[n])
 

@@ -126,7 +126,7 @@ class ImpostorWatch:
     def warnings(self) -> list[str]:
         """Write a sentence for every check that an impostor passes in all testcases."""
         said = []
-        for name, impostors in self.found().items():
+        for name, impostors in self.impostors().items():
             text = impostors[0] if len(impostors) == 1 else f"{', '.join(impostors[:-1])} and {impostors[-1]}"
             said.append(
                 f"the check of {name!r} could not fail on these testcases: {text} would pass as well "
@@ -134,7 +134,7 @@ class ImpostorWatch:
             )
         return said
 
-    def found(self) -> dict[str, list[str]]:
+    def impostors(self) -> dict[str, list[str]]:
         """Return the impostors that pass in all testcases, by the output's name."""
         impostors: dict[str, list[str]] = {}
         for name in sorted(self._seen):

@@ -31,7 +31,7 @@ def load_dump(name: str | os.PathLike[str], number: int | None = None, **read: A
     """Load one dump of a file.
 
     Args:
-        given: the file, or a pattern or folder that stands for one.
+        name: the file, or a pattern or folder that stands for one.
         number: which dump, from 1; None for the only one.
         read: what `loadrun.load` is told of an ONNX model: input_shapes, constants, test_data.
 

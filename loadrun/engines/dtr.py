@@ -139,7 +139,7 @@ class _Execution:
         self.view_of: dict[int, int] = {}
         self.strided: set[int] = set()
         self.evicted: set[int] = set()
-        self.held: set[int] = set()
+        self.deferred: set[int] = set()
         self.plain: dict[int, _Memory] = {}
 
     # Steps
@@ -156,12 +156,12 @@ class _Execution:
         """Execute a step whose inputs are there; `dying` are inputs that nobody needs afterwards."""
         s = self.p.steps[i]
         args = [self.values.get(v, _ABSENT) if s.merges else self.values[v] for v in s.reads]
-        free = [v for v in dict.fromkeys(s.reads) if v in dying and v not in self.held and self._alone(v)]
+        free = [v for v in dict.fromkeys(s.reads) if v in dying and v not in self.deferred and self._alone(v)]
         strided = [v for v in s.reads if v in self.values and not self.values[v].flags.c_contiguous]
         shares = predict_shares(s, self.p.known.shapes, free, strided)
         self.free_memory(sum(x.size for x in shares), pinned)
         self.hold(dying)
-        free = [v for v in free if v not in self.held]
+        free = [v for v in free if v not in self.deferred]
         donated = [self.values[v] for v in free]
         outs = run_step(s, args, donated, self.rng)
         left = {id(a) for a in donated}
@@ -225,12 +225,12 @@ class _Execution:
         self.hold(s.dying)
         for v in s.dying:
             # Fed values stay: others may have to be computed again from them.
-            if v in self.producer and v not in self.held:
+            if v in self.producer and v not in self.deferred:
                 self.drop(v)
-        if self.held:
+        if self.deferred:
             wanted = self._needed_to_return()
-            for v in [v for v in self.held if v not in wanted]:
-                self.held.discard(v)
+            for v in [v for v in self.deferred if v not in wanted]:
+                self.deferred.discard(v)
                 self.drop(v)
 
     def hold(self, dying: Iterable[int]) -> None:
@@ -242,7 +242,7 @@ class _Execution:
             if v not in self.values or v not in self.producer:
                 continue
             if v in self._needed_to_return(gone) and self._irreplaceable([v], gone):
-                self.held.add(v)
+                self.deferred.add(v)
             else:
                 gone.add(v)
 
@@ -329,7 +329,7 @@ class _Execution:
 
     def _over(self, v: int, wanted: Collection[int]) -> bool:
         """Tell whether a value has no reader outside the plan that brings values back."""
-        if v in wanted or v in self.held or v not in self.producer:
+        if v in wanted or v in self.deferred or v not in self.producer:
             return False
         return self.next_use(v) is None
 
@@ -381,7 +381,9 @@ class _Execution:
         """
         if m.size < self.p.config.evictee_minimum_size:
             return False
-        if any(v in self.held or v in self.p.guards or (v in self.p.keep and not targets) for v in m.vars):
+        if any(
+            v in self.deferred or v in self.p.guards or (v in self.p.keep and not targets) for v in m.vars
+        ):
             return False
         return not self.p.any_fixed or not self._irreplaceable(m.vars)
 

@@ -44,7 +44,7 @@ def excerpt(
     Args:
         graph: the source; it stays as it is. Dtypes of variables at the border are inferred before.
         targets: the copy's outputs, in order; a variable may stand twice.
-        given: names by id of variables that are inputs of the copy. A target among them comes from such an input.
+        input_names: names by id of variables that are inputs of the copy. A target among them comes from such an input.
         constants: values by id of variables that are constants of the copy.
 
     Returns:

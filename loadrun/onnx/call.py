@@ -128,7 +128,7 @@ class NodeCall:
         inputs: values, sequences, or None for those left out.
         wanted: for every output, whether anything reads it.
         opsets: versions by domain, for its subgraphs.
-        given: attributes of the function around, for its subgraphs.
+        call_attributes: attributes of the function around, for its subgraphs.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class NodeCall:
         self.importer = importer
         self.scope = scope
         self.opsets: Mapping[str, int] = {}
-        self.given: Mapping[str, AttributeProto] = {}
+        self.call_attributes: Mapping[str, AttributeProto] = {}
 
     # Inputs
 
@@ -342,7 +342,7 @@ def attributes_of(
     """Return the attributes of a node by name.
 
     Args:
-        given: those of the surrounding function's call, to which the node's own may refer.
+        call_attributes: those of the surrounding function's call, to which the node's own may refer.
     """
     attributes = {}
     for a in node.attributes:

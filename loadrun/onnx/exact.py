@@ -45,7 +45,7 @@ def compute(call: NodeCall) -> Value | None:
         kind = BOOL
     if call.op == "Cast":
         kind = call.number("to")
-    return Value.made(kind, result)
+    return Value.of_sizes(kind, result)
 
 
 def _symbolic(*arrays: Array) -> bool:

@@ -290,14 +290,14 @@ class Importer:
             elif isinstance(value, Absent):
                 self.problems.setdefault(f"output {info.name!r} is an optional value without an element")
             elif value is not None:
-                results.append((info.name, self._held(info.name, value)))
+                results.append((info.name, self._storable(info.name, value)))
             elif not self.problems:
                 self.problems.setdefault(f"output {info.name!r} {self._unheld.get(info.name, 'is missing')}")
         if not proto.outputs:
             raise FormatError("the graph has no outputs")
         return results
 
-    def _held(self, name: str, value: Value) -> Value:
+    def _storable(self, name: str, value: Value) -> Value:
         """Require a type that MegEngine has for an output."""
         try:
             value.stored  # noqa: B018
@@ -315,7 +315,7 @@ class Importer:
             self.note(
                 f"output {name!r} is a sequence; its values are the outputs {name}.0 to {name}.{len(items) - 1}"
             )
-        return [(f"{name}.{i}", self._held(f"{name}.{i}", v)) for i, v in enumerate(items)]
+        return [(f"{name}.{i}", self._storable(f"{name}.{i}", v)) for i, v in enumerate(items)]
 
     def _finish(self, results: list[tuple[str, Value]]) -> Graph:
         whole = self.session.recording.graph
@@ -482,7 +482,7 @@ class Importer:
         opset = opsets.get(domain, self._opsets.get(domain, 1))
         call = NodeCall(node.op, opset, inputs, attributes, wanted, self, scope)
         call.opsets = opsets
-        call.given = call_attributes
+        call.call_attributes = call_attributes
         short = exact.compute(call) if not domain else None
         if short is not None:
             return [short]
@@ -585,7 +585,7 @@ class Importer:
             inner.names[info.name] = ABSENT if value is None else value
         self._enter(f"a subgraph of {call.op}")
         try:
-            self._nodes(graph.nodes, inner, nodes_needed(graph), call.opsets, call.given)
+            self._nodes(graph.nodes, inner, nodes_needed(graph), call.opsets, call.call_attributes)
         finally:
             self._depth -= 1
         return [self._out(inner, o.name) for o in graph.outputs]  # type: ignore[misc]

@@ -145,7 +145,7 @@ class OnnxModel:
         location = bytes(data) if file is None else str(file)
         self._source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
         self._examples, self._expected = examples, expected
-        self._made: OrderedDict[_Key, Bundle] = OrderedDict()
+        self._bundles: OrderedDict[_Key, Bundle] = OrderedDict()
         self._first: Bundle | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
 
@@ -184,7 +184,7 @@ class OnnxModel:
             if importer.assumed:
                 bundle.taken = importer.about_sizes()
             self._shapes = {n: d.shape for n, d in importer.inputs.items()}
-            self._made[self._key(self._shapes, self._expected)] = self._first = bundle
+            self._bundles[self._key(self._shapes, self._expected)] = self._first = bundle
             return bundle
         if set.intersection(*(set(i.problems) for i, _ in refused)):
             raise refused[0][1]
@@ -202,7 +202,7 @@ class OnnxModel:
             if (a := arrays.get(n + EXPECT)) is not None and (e.ndim or a.size == 1)
         }
         key = self._key(shapes, expected)
-        bundle = self._made.get(key)
+        bundle = self._bundles.get(key)
         if bundle is None:
             examples = {n: arrays[n].reshape(s) for n, s in shapes.items() if n in arrays}
             importer = self._importer({**self._input_shapes, **shapes}, examples, expected)
@@ -211,10 +211,10 @@ class OnnxModel:
             except UnsupportedError as e:
                 sizes = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
                 raise UnsupportedError(f"{e}\nat the sizes {sizes}") from e
-            bundle = self._made[key] = self._bundle(importer, graph, expected)
-        self._made.move_to_end(key)
-        while len(self._made) > _KEPT:
-            self._made.popitem(last=False)
+            bundle = self._bundles[key] = self._bundle(importer, graph, expected)
+        self._bundles.move_to_end(key)
+        while len(self._bundles) > _KEPT:
+            self._bundles.popitem(last=False)
         return bundle
 
     def _guarded(

@@ -182,7 +182,7 @@ class Value:
         self.lowered = tensor
 
     @classmethod
-    def made(cls, kind: int, sizes: Array | int) -> Value:
+    def of_sizes(cls, kind: int, sizes: Array | int) -> Value:
         """Build a value of sizes, a constant if none of them is symbolic."""
         array = sizes if isinstance(sizes, np.ndarray) else objects([sizes]).reshape(())
         if not any(isinstance(v, TracedInt) for v in array.flat):

@@ -83,7 +83,7 @@ class _Change:
 class _GuardPlan:
     def __init__(self, graph: Graph) -> None:
         self.changes: dict[int, _Change] = {}
-        self.made: dict[tuple[int, _Guard], Var] = {}
+        self.guarded: dict[tuple[int, _Guard], Var] = {}
         arithmetic = [o for o in graph.needed() if o.type in _ARITHMETIC]
         if not arithmetic:
             return
@@ -131,11 +131,11 @@ class _GuardPlan:
     def _between(self, graph: Graph, x: Var, guard: _Guard | None) -> Var:
         if guard is None:
             return x
-        guarded = self.made.get((x.id, guard))
+        guarded = self.guarded.get((x.id, guard))
         if guarded is None:
             guarded = guard(graph, x)
             guarded.dtype, guarded.shape = x.dtype, x.shape
-            self.made[x.id, guard] = guarded
+            self.guarded[x.id, guard] = guarded
         return guarded
 
     # Rows

@@ -22,7 +22,7 @@ def benchmark_html(
     """Write the page.
 
     Args:
-        found: what was measured, the first being what the others are compared with.
+        measurements: what was measured, the first being what the others are compared with.
         warnings: what deserves a look.
         more: lines to show besides, such as those of a baseline.
 

@@ -158,7 +158,7 @@ class OnnxRuntime:
         exact = {"CUDAExecutionProvider": {"use_tf32": "0"}}.get(self.providers[0], {})
         return _OnnxRuntimeSession(self.session(model, settings, exact), inputs, outputs)
 
-    def held(self, array: Array, kind: int) -> onnxruntime.OrtValue:
+    def ort_value(self, array: Array, kind: int) -> onnxruntime.OrtValue:
         """Make the runtime's value for one of a type that numpy lacks."""
         constructor = self._package.OrtValue.ortvalue_from_numpy_with_onnx_type
         return constructor(to_codes(array, kind), kind)
@@ -256,7 +256,7 @@ class OnnxRuntimeFile(_Profiled):
         self._ports = Ports([i.name for i in inputs], others, dtypes, shapes)
         outputs = {o.name: _KINDS.get(o.type) for o in self._session.get_outputs()}
         self._names = list(outputs)
-        self._made = {n: k for n, k in outputs.items() if k in CODED}
+        self._coded_outputs = {n: k for n, k in outputs.items() if k in CODED}
         self.about = About(
             runtime.name,
             runtime.version,
@@ -272,13 +272,13 @@ class OnnxRuntimeFile(_Profiled):
         inputs = fitted(self._source, self._ports, feeds)
         for name, kind in self._coded.items():
             if isinstance(value := inputs.get(name), np.ndarray):
-                inputs[name] = self._runtime.held(value, kind)
-        return {n: self._runtime.value(v) for n, v in inputs.items()} if self._made else inputs
+                inputs[name] = self._runtime.ort_value(value, kind)
+        return {n: self._runtime.value(v) for n, v in inputs.items()} if self._coded_outputs else inputs
 
     def run(self, inputs: Mapping[str, object]) -> Mapping[str, FileValue]:
         """See `FileEngine.run`; contiguous arrays are not copied."""
         try:
-            if self._made:
+            if self._coded_outputs:
                 outputs = self._session.run_with_ort_values(self._names, inputs)
                 return {n: self._read(n, v) for n, v in zip(self._names, outputs, strict=True)}
             return dict(zip(self._names, self._session.run(self._names, inputs), strict=True))
@@ -287,7 +287,7 @@ class OnnxRuntimeFile(_Profiled):
 
     def _read(self, name: str, value: onnxruntime.OrtValue) -> FileValue:
         """Read an output of any type."""
-        kind = self._made.get(name)
+        kind = self._coded_outputs.get(name)
         if kind is None:
             array: FileValue = value.numpy()
             return array

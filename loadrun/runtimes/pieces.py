@@ -40,7 +40,7 @@ def divide(
         oprs: the operators that are executed, in execution order: neither inputs nor constants.
         targets: the variables that are wanted.
         foreign: ids of the operators that the runtime cannot run.
-        given: ids of variables that are constants.
+        constants: ids of variables that are constants.
 
     Returns:
         the pieces in execution order.

@@ -132,7 +132,7 @@ class Translated:
         refused: dict[int, str] = {}
         while True:
             if program is None:
-                program = self._made(key, values, refused)
+                program = self._divide(key, values, refused)
             try:
                 return act(program, values)
             except _Refusal as e:
@@ -184,7 +184,7 @@ class Translated:
 
     # Dividing
 
-    def _made(
+    def _divide(
         self, key: tuple[Shape, ...], values: Mapping[int, Array], refused: Mapping[int, str]
     ) -> _Program:
         """Divide the graph for these shapes."""

@@ -32,7 +32,7 @@ def in_use() -> bool:
 
 
 def checked(format: Any, ndim: int, current: str | None = None) -> str:
-    """Return the format of a tensor that is to be made with so many axes, of one that has the format `given`.
+    """Return the format of a tensor that is to be made with so many axes, of one that has the format `current`.
 
     Raises:
         UsageError: there is no such format, the given tensor has another, or only pictures and their weights can be

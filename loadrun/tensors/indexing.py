@@ -36,7 +36,7 @@ class _IndexPlan(NamedTuple):
 
     source: Tensor
     items: tuple[P.IndexItem, ...]
-    given: list[Tensor]
+    indices: list[Tensor]
     vectors: bool
     scalar: bool
 
@@ -94,7 +94,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
         return fitting
     kind = "IndexingSetMultiAxisVec" if plan.vectors else "SetSubtensor"
     desc = P.IndexDescMaskDump(items=plan.items)
-    updated = apply1(kind, desc, inputs=[plan.source, fitting, *plan.given])
+    updated = apply1(kind, desc, inputs=[plan.source, fitting, *plan.indices])
     return updated if plan.source is x else _reshaped(updated, x.shape)
 
 
@@ -107,7 +107,7 @@ def _subtensor(plan: _IndexPlan) -> Tensor:
         return plan.source._frozen()
     kind = "IndexingMultiAxisVec" if plan.vectors else "Subtensor"
     desc = P.IndexDescMaskDump(items=plan.items)
-    return apply1(kind, desc, inputs=[plan.source, *plan.given], scalar=plan.scalar)
+    return apply1(kind, desc, inputs=[plan.source, *plan.indices], scalar=plan.scalar)
 
 
 # From Python's index to entries: None, Ellipsis, slices, numbers, booleans, tensors of integers and masks

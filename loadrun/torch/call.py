@@ -69,7 +69,7 @@ class FxCall:
             )
         return [int(n) for n in numbers]
 
-    def given(self, place: int) -> tuple[Any, ...]:
+    def shape_of(self, place: int) -> tuple[Any, ...]:
         """Return the shape of a tensor argument as torch knows it."""
         return tuple(self.fakes[place].shape)
 

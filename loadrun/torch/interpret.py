@@ -271,12 +271,12 @@ class _Later:
     def __init__(self, value: torch.Tensor, name: str) -> None:
         self.value = value
         self.name = name
-        self.made: Tensor | Complex | None = None
+        self.cached: Tensor | Complex | None = None
 
     def tensor(self) -> Tensor | Complex:
-        if self.made is None:
-            self.made = constants(self.value, self.name)
-        return self.made
+        if self.cached is None:
+            self.cached = constants(self.value, self.name)
+        return self.cached
 
 
 def _mapped(value: Any, env: Mapping[Any, Any]) -> Any:

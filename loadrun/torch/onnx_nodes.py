@@ -237,7 +237,7 @@ class _Call:
         scalar = not isinstance(fake, torch.Tensor) or not fake.ndim
         return w.reshape(name, []) if scalar else name
 
-    def given(self, w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
+    def graph_results(self, w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
         """Results in torch's dtypes and ranks as the graph holds them."""
         results = []
         for name, output, fake in zip(names, self.outputs, self.fakes, strict=True):
@@ -266,7 +266,7 @@ class _Call:
         pieces = self._pieces([*self.node.args[3]] if len(self.node.args) > 3 else [])
         leaves = [*operands[0]] if operands else []
 
-        def made(w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
+        def write(w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
             inputs = [self.stored(w, names, leaf) for leaf in leaves]
             flag = w.cast(self.stored(w, names, predicate), ElemType.BOOL)
             graphs = []
@@ -279,7 +279,7 @@ class _Call:
                 graphs.append(GraphMessage(w.fresh("branch"), nodes, constants, [], outputs))
             return w.ops("If", flag, out=len(self.outputs), then_branch=graphs[0], else_branch=graphs[1])
 
-        return made
+        return write
 
     def _ends(
         self, w: OnnxWriter, nodes: list[NodeMessage], ends: Sequence[str], dtypes: Sequence[DType]
@@ -298,7 +298,7 @@ class _Call:
         (_, _, carried, more) = self.arguments[0]
         condition, body = self._pieces([*self.node.args[2], *self.node.args[3]])
 
-        def made(w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
+        def write(w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
             first = [self.stored(w, names, leaf) for leaf in carried]
             fixed = [self.stored(w, names, leaf) for leaf in more]
             nodes, constants, (go,), _ = condition.write(w, w.fresh("loop"), [*first, *fixed])
@@ -321,7 +321,7 @@ class _Call:
             graph = GraphMessage(w.fresh("body"), nodes, [*constants, *besides], inner, outer)
             return w.ops("Loop", "", w.cast(go, ElemType.BOOL), *first, out=len(first), body=graph)
 
-        return made
+        return write
 
     # Operators in training
 
@@ -331,7 +331,7 @@ class _Call:
         x, rate = [*args, *kwargs.values()][:2]
         value = self.value(w, names, x, self.fake_of(self.node.args[0]))
         outputs = w.ops("Dropout", value, w.f32(float(rate)), w.const(np.bool_(True)), out=len(self.outputs))
-        return self.given(w, outputs)
+        return self.graph_results(w, outputs)
 
     def _batch_norm(self, w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
         """Normalize by the batch's statistics; what the module's own become has no place in a model."""
@@ -352,7 +352,7 @@ class _Call:
             momentum=1.0 - float(momentum),
             training_mode=1,
         )
-        return self.given(w, [out, *[""] * (len(self.outputs) - 1)])
+        return self.graph_results(w, [out, *[""] * (len(self.outputs) - 1)])
 
     # Operators that ONNX does not have
 
@@ -380,9 +380,9 @@ class _Call:
         if self.selection.options.kind is OperatorExportTypes.ONNX_FALLTHROUGH:
             if schema.overload_name:
                 attributes["overload_name"] = schema.overload_name
-            return self.given(w, w.ops(operator, *inputs, out=out, domain=space, **attributes))
+            return self.graph_results(w, w.ops(operator, *inputs, out=out, domain=space, **attributes))
         about = {"operator": operator, "overload_name": schema.overload_name, **attributes}
-        return self.given(w, w.ops("ATen", *inputs, out=out, domain=ATEN, **about))
+        return self.graph_results(w, w.ops("ATen", *inputs, out=out, domain=ATEN, **about))
 
     def _inputs(self, w: OnnxWriter, names: Sequence[str], value: Any, raw: Any) -> list[str]:
         """Name an argument as inputs of a node, a list of tensors as several."""
@@ -423,7 +423,7 @@ class _Call:
                 f"the function for {name_of_target(self.node.target)} gives {len(results)} values, expected "
                 f"{len(self.outputs)}"
             )
-        return self.given(w, results)
+        return self.graph_results(w, results)
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ class _Trial:
         self.truth = [self.runner.check(case) for case in cases]
         self.checked = {c.name for c in bundle.checks}
         self.scores = {name: Score(name) for name in bundle.outputs}
-        self.found = FileAudit(list(self.scores.values()), testcases=len(cases))
+        self.result = FileAudit(list(self.scores.values()), testcases=len(cases))
         for result in self.truth:
             for out in result.outputs:
                 if out.name in self.scores and out.verdict is not Verdict.PASS:
@@ -196,7 +196,7 @@ class _Trial:
         """Try all mutants, as far as time allows."""
         rng = np.random.default_rng(self.seed)
         tensors = weights(self.bundle)
-        for score in (*self.found.scores, self.found.whole):
+        for score in (*self.result.scores, self.result.whole):
             score.elements = sum(w.size for w in tensors if not score.output or score.output in w.outputs)
         # Half of the time is for the weights, whatever testcases take.
         for changed in self._timely(case_mutants(self.cases, rng), 0.5):
@@ -207,20 +207,20 @@ class _Trial:
             if graph is not None:
                 tried.append((weight, element, self._weight(weight, graph)))
         self._findings(tried)
-        return self.found
+        return self.result
 
     def _timely(self, items: Iterable[T], share: float) -> Iterator[T]:
         """Pass on what there is time for."""
         for item in items:
             if self.budget is not None and time.monotonic() - self.started > share * self.budget:
-                self.found.cut = True
+                self.result.cut = True
                 return
             yield item
 
     def _testcase(self, kind: str, index: int, case: Testcase | None) -> None:
         """Try the mutant of a testcase on all outputs."""
         if case is None:
-            for score in (*self.found.scores, self.found.whole):
+            for score in (*self.result.scores, self.result.whole):
                 score.add(kind, None)
             return
         changed = _changed(self.truth[index], self.runner, case)
@@ -231,9 +231,9 @@ class _Trial:
                 self.scores[name].add(kind, failed)
         if kind == EXPECTED:
             for _, failed in changed.values():
-                self.found.whole.add(kind, failed)
+                self.result.whole.add(kind, failed)
         elif any(moved for moved, _ in changed.values()):
-            self.found.whole.add(kind, any(failed for _, failed in changed.values()))
+            self.result.whole.add(kind, any(failed for _, failed in changed.values()))
 
     def _weight(self, weight: Weight, graph: Graph) -> bool:
         """Try a wrong weight on the testcases until every output that depends on it failed; tell if one changed."""
@@ -257,12 +257,12 @@ class _Trial:
         for name, outcome in outcomes.items():
             self.scores[name].add(ELEMENT, outcome)
         known = [x for x in outcomes.values() if x is not None]
-        self.found.whole.add(ELEMENT, any(known) if known else None)
+        self.result.whole.add(ELEMENT, any(known) if known else None)
         return bool(known)
 
     def _findings(self, tried: list[tuple[Weight, int, bool]]) -> None:
         """Say what lowers the scores, given the elements that were tried and whether they changed an output."""
-        notes = self.found.findings
+        notes = self.result.findings
         drawn_of = Counter(w.label for w, _, _ in tried)
         silent = Counter(w.label for w, _, moved in tried if not moved)
         notes += [f"output {n!r} has no check" for n in self.scores if n not in self.checked]
@@ -285,7 +285,7 @@ class _Trial:
         notes += walk.dead_channels()
         outside = sum(walk.only_padding(w, element) for w, element, moved in tried if not moved)
         if outside:
-            caught, count = self.found.whole.caught_of((ELEMENT,))
+            caught, count = self.result.whole.caught_of((ELEMENT,))
             notes.append(
                 f"{outside} of {count} elements drawn meet padding alone, which larger inputs would not leave so; of "
                 f"the others {caught} of {count - outside} are caught"

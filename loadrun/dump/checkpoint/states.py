@@ -61,7 +61,7 @@ class _Settler:
         self.named = named
         self.done: dict[int, Any] = {}
         self.open: set[int] = set()
-        self.held: dict[int, tuple[int, list[tuple[str, Any]]]] = {}
+        self.members: dict[int, tuple[int, list[tuple[str, Any]]]] = {}
 
     def value(self, value: object, level: int) -> object:
         """Any value; one that is shared is settled once."""
@@ -188,8 +188,8 @@ class _Settler:
 
     def _held(self, module: StoredObject) -> list[tuple[str, Any]]:
         """Return the tensors and modules that a module holds, each once; looked for once, however often it is asked."""
-        if id(module) in self.held:
-            cost, members = self.held[id(module)]
+        if id(module) in self.members:
+            cost, members = self.members[id(module)]
             self.machine.visit(cost)
             return members
         before, seen, members = self.machine.visits, {id(module)}, []
@@ -200,7 +200,7 @@ class _Settler:
                 if id(leaf) not in seen:
                     seen.add(id(leaf))
                     members.append((name, leaf))
-        self.held[id(module)] = before - self.machine.visits, members
+        self.members[id(module)] = before - self.machine.visits, members
         return members
 
     def _leaves(self, name: str, value: object, depth: int) -> Iterator[tuple[str, Any]]:

@@ -282,14 +282,14 @@ def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, An
 def _collection(
     kind: type[set[Any]] | type[frozenset[Any]],
 ) -> Callable[[Machine, tuple[Any, ...]], Any]:
-    def made(machine: Machine, args: tuple[Any, ...]) -> object:
+    def build(machine: Machine, args: tuple[Any, ...]) -> object:
         if len(args) > 1 or (args and not isinstance(args[0], (list, tuple))):
             machine.fail(f"a {kind.__name__} takes a list")
         items = args[0] if args else ()
         machine.spend(_PER_ITEM * len(items))
         return kind(machine.key(e) for e in items)
 
-    return made
+    return build
 
 
 def _bytes(machine: Machine, args: tuple[Any, ...]) -> bytes:

@@ -311,7 +311,7 @@ class _RunStatistics:
 
     def __init__(self, params: bool, flops: bool, activations: bool, has_inputs: bool) -> None:
         self.wanted = (params, flops, activations)
-        self.given = has_inputs
+        self.has_inputs = has_inputs
         self.params: list[Row] = []
         self.flops: list[Row] = []
         self.activations: list[Row] = []
@@ -357,7 +357,7 @@ class _RunStatistics:
             self._parameter(module, "bias")
         if activations:
             first = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
-            self.activations.append(get_activation_stats(first, self.given) | about)
+            self.activations.append(get_activation_stats(first, self.has_inputs) | about)
 
     def _parameter(self, module: Module, item: str) -> None:
         tensor = getattr(module, item, None)
@@ -368,7 +368,7 @@ class _RunStatistics:
 
 def _summed(watch: _RunStatistics, log: bool, length: int) -> tuple[total_stats, stats_details]:
     rows = stats_details(watch.params, watch.flops, watch.activations)
-    return summed(rows, watch.wanted, log, length, watch.given, {"#params": len(watch.params)})
+    return summed(rows, watch.wanted, log, length, watch.has_inputs, {"#params": len(watch.params)})
 
 
 def summed(
@@ -386,7 +386,7 @@ def summed(
         wanted: whether parameters, operations and activations count.
         log: log the tables too, not the sums alone.
         length: length of the longest bar.
-        given: whether activations have means.
+        has_inputs: whether activations have means.
         about: what the table of sums begins with.
     """
     wants_params, wants_flops, wants_activations = wanted

@@ -58,7 +58,7 @@ def nodes_of(graph: Graph, *, numbered: bool = False, within: object = None) -> 
             )
             fresh.described = var.described
             copied.outputs.append(fresh)
-            known[var.id] = VarNode.made(fresh, node, SESSION)
+            known[var.id] = VarNode.of_variable(fresh, node, SESSION)
             known[var.id]._graph = within
             if numbering:
                 known[var.id]._number, known[var.id]._title = numbering.var(var)
@@ -200,7 +200,7 @@ def take_over(oprs: Iterable[OpNode], old: VarNode, new: VarNode) -> None:
     """Let a variable be what another one is, and operators that read either read it; but for those that compute it.
 
     Args:
-        found: the operators.
+        oprs: the operators.
         old: the variable that stays. What the other is computed from reads what it was, by a node of its own.
         new: what it becomes.
     """

@@ -66,7 +66,9 @@ class EditingSession(Session):
         opr.outputs = [NodeVar(fresh_id(), opr, i) for i in range(n)]
         owner = self.node_class(type).load(opr)
         owner.inputs = nodes
-        outputs = [VarNode.made(v, owner, self, scalar=scalar) for v in opr.outputs if isinstance(v, NodeVar)]
+        outputs = [
+            VarNode.of_variable(v, owner, self, scalar=scalar) for v in opr.outputs if isinstance(v, NodeVar)
+        ]
         for node in outputs:
             set_device(node, place)
         owner.outputs = outputs

@@ -91,7 +91,7 @@ class VarNode(NetworkNode, Tensor):
             self.name = name
 
     @classmethod
-    def made(cls, var: NodeVar, owner: OpNode, session: Session, *, scalar: bool = False) -> VarNode:
+    def of_variable(cls, var: NodeVar, owner: OpNode, session: Session, *, scalar: bool = False) -> VarNode:
         """Return the node of a variable."""
         node = cls._of(None, var.dtype or DType("Float32"), scalar)
         node._var, node._session, node._owner = var, session, owner
@@ -236,7 +236,7 @@ class VarNode(NetworkNode, Tensor):
         assert isinstance(other, VarNode)
         old = self.variable
         if isinstance(old, NodeVar) and old.node is self and other is not self:
-            stand_in = VarNode.made(old, self._owner, self._session, scalar=self._scalar)  # type: ignore[arg-type]
+            stand_in = VarNode.of_variable(old, self._owner, self._session, scalar=self._scalar)  # type: ignore[arg-type]
             stand_in._users = self._users
             self._owner.outputs[old.index] = stand_in
             for user in self._users:

@@ -60,7 +60,7 @@ class _Provider(OpNode):
             var = NodeVar(fresh_id(), self.opr, 0, tensor.name)
             var.dtype = tensor.dtype
             self.opr.outputs = [var]
-            self.outputs = [VarNode.made(var, self, SESSION)]
+            self.outputs = [VarNode.of_variable(var, self, SESSION)]
             set_device(self.outputs[0], self._given)
         self.opr.tensors = [tensor]
         self.refresh()

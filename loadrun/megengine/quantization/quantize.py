@@ -125,7 +125,7 @@ def reset_qconfig(module: M, qconfig: QConfig, inplace: bool = True) -> M:
     """
     module = module if inplace else deepcopy(module)
 
-    def made(maker: Any, qparams: Any) -> Any:
+    def rebuilt(maker: Any, qparams: Any) -> Any:
         new: Any = maker() if maker is not None else None
         if hasattr(new, "set_qparams"):
             new.set_qparams(qparams)
@@ -134,12 +134,12 @@ def reset_qconfig(module: M, qconfig: QConfig, inplace: bool = True) -> M:
     for m in _qat_modules(module):
         if m.with_weight:
             qparams = m.get_weight_qparams()
-            m.weight_observer = made(qconfig.weight_observer, qparams)
-            m.weight_fake_quant = made(qconfig.weight_fake_quant, qparams)
+            m.weight_observer = rebuilt(qconfig.weight_observer, qparams)
+            m.weight_fake_quant = rebuilt(qconfig.weight_fake_quant, qparams)
         if m.with_act:
             qparams = m.get_activation_qparams()
-            m.act_observer = made(qconfig.act_observer, qparams)
-            m.act_fake_quant = made(qconfig.act_fake_quant, qparams)
+            m.act_observer = rebuilt(qconfig.act_observer, qparams)
+            m.act_fake_quant = rebuilt(qconfig.act_fake_quant, qparams)
     return module
 
 

@@ -58,7 +58,7 @@ class _Cell:
         """Multiply inputs or states by their weight."""
         return matmul(x, w)
 
-    def given(self, x: Tensor) -> Tensor:
+    def input_gates(self, x: Tensor) -> Tensor:
         """Compute the contribution of all steps' inputs to the gates: (T, N, G * H)."""
         y = self.product(x, self.w)
         return y if self.wb is None else e.elem(M.ADD, y, self.wb)
@@ -195,7 +195,7 @@ def _run(
     if c.op == "LSTM":
         state.append(_initial(c, 6, d, x, cell, batch_first))
     lengths = e.add_axes(cast(c.t(4), "int32"), [1]) if c.has(4) else None
-    whole = cell.given(x)
+    whole = cell.input_gates(x)
     rows: list[Tensor] = []
     for t in range(count - 1, -1, -1) if backward else range(count):
         new = step(e.subtensor(whole, [(0, None, None, None, t)]), state)

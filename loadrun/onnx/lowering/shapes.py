@@ -67,12 +67,12 @@ def _shape(c: NodeCall) -> Value:
     n = len(shape)
     start, end = c.number("start"), c.number("end", n)
     start, end = (min(max(v + n if v < 0 else v, 0), n) for v in (start, end))
-    return Value.made(INT64, objects(shape[start:end]))
+    return Value.of_sizes(INT64, objects(shape[start:end]))
 
 
 @lower("Size", foldable=False)
 def _size(c: NodeCall) -> Value:
-    return Value.made(INT64, product(c.value(0).shape))
+    return Value.of_sizes(INT64, product(c.value(0).shape))
 
 
 @lower("Reshape")

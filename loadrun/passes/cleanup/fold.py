@@ -75,7 +75,7 @@ def _replacement(r: Rewriter, folder: _Folder, opr: Opr) -> Var | None:
 class _Folder:
     def __init__(self, rewriter: Rewriter) -> None:
         self.r = rewriter
-        self.found: dict[int, Var] = {}
+        self.folded: dict[int, Var] = {}
 
     def input(self, old: Var) -> Var:
         """Return what stands for a variable of the old graph: a stored value, unless it is part of a check."""
@@ -86,9 +86,9 @@ class _Folder:
         """Return the stored value of a computed constant, any other variable itself."""
         if self.r.stored(var) or not self.r.constant(var):
             return var
-        if var.id not in self.found:
-            self.found[var.id] = self._fold(var)
-        return self.found[var.id]
+        if var.id not in self.folded:
+            self.folded[var.id] = self._fold(var)
+        return self.folded[var.id]
 
     def _fold(self, var: Var) -> Var:
         value = self.r.value(var)

@@ -23,7 +23,7 @@ def _sizes(call: FxCall, place: int = 0) -> tuple[int, int]:
     Raises:
         UnsupportedCallError: they are symbolic, or there are too many.
     """
-    rows, columns = call.static(call.given(place)[-2:], "a factorization")
+    rows, columns = call.static(call.shape_of(place)[-2:], "a factorization")
     if min(rows, columns) > LARGEST:
         raise UnsupportedCallError(
             f"factorizations are unrolled up to {LARGEST} rows, found {rows} by {columns}; compute it outside"
@@ -94,7 +94,7 @@ def cholesky_ex(call: FxCall, x: Any, *, upper: bool = False, check_errors: bool
 @aten("aten.cholesky_solve.default")
 def cholesky_solve(call: FxCall, b: Any, factor: Any, upper: bool = False) -> Any:
     """Multiply right-hand sides by the inverse of a Cholesky factor's matrix."""
-    z = triangular_inverse(arr(factor, call.dtype), call.given(1)[-1], upper)
+    z = triangular_inverse(arr(factor, call.dtype), call.shape_of(1)[-1], upper)
     z = transposed(z) if upper else z
     return np.matmul(transposed(z), np.matmul(z, arr(b, call.dtype)))
 
@@ -102,7 +102,7 @@ def cholesky_solve(call: FxCall, b: Any, factor: Any, upper: bool = False) -> An
 @aten("aten.cholesky_inverse.default")
 def cholesky_inverse(call: FxCall, factor: Any, upper: bool = False) -> Any:
     """Compute the inverse of a Cholesky factor's matrix."""
-    z = triangular_inverse(arr(factor, call.dtype), call.given(0)[-1], upper)
+    z = triangular_inverse(arr(factor, call.dtype), call.shape_of(0)[-1], upper)
     z = transposed(z) if upper else z
     return np.matmul(transposed(z), z)
 
@@ -141,7 +141,7 @@ def solve_triangular(
     call: FxCall, a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Any:
     """Multiply right-hand sides by the inverse of a triangle, from the left or the right."""
-    inverse = triangular_inverse(arr(a, call.dtype), call.given(0)[-1], upper, unitriangular)
+    inverse = triangular_inverse(arr(a, call.dtype), call.shape_of(0)[-1], upper, unitriangular)
     b = arr(b, call.dtype)
     return np.matmul(inverse, b) if left else np.matmul(b, inverse)
 
@@ -151,7 +151,7 @@ def triangular_solve(
     call: FxCall, b: Any, a: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
     """Solve as `solve_triangular` does, in its older form, which returns the triangle too."""
-    inverse = triangular_inverse(arr(a, call.dtype), call.given(1)[-1], upper, unitriangular)
+    inverse = triangular_inverse(arr(a, call.dtype), call.shape_of(1)[-1], upper, unitriangular)
     x = np.matmul(transposed(inverse) if transpose else inverse, arr(b, call.dtype))
     shape = e.broadcast_shape([ten(x), ten(x)])
     return x, e.broadcast(ten(a, call.dtype), (*shape[:-2], *ten(a).shape[-2:]))
@@ -222,7 +222,7 @@ def first_zero(call: FxCall, lu: Any) -> Any:
 def lu_factor_ex(call: FxCall, x: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
     """Compute both triangles in one matrix, the exchanges of rows, and which pivot is 0."""
     lu, chosen, _ = lu_factored(call, x, pivot)
-    info = first_zero(call, lu) if 0 not in call.given(0)[-2:] else e.full(ten(0), ten(lu).shape[:-2])
+    info = first_zero(call, lu) if 0 not in call.shape_of(0)[-2:] else e.full(ten(0), ten(lu).shape[:-2])
     return lu, chosen, info
 
 
@@ -279,7 +279,7 @@ def lu_signed_logarithm(lu: Any, chosen: Any) -> tuple[Any, Any]:
 def slogdet(call: FxCall, x: Any) -> Any:
     """Compute sign of the determinant, logarithm of its magnitude, and the factored matrix."""
     lu, chosen, _ = lu_factored(call, x)
-    if call.given(0)[-1] == 0:
+    if call.shape_of(0)[-1] == 0:
         one = e.full(ten(1, call.dtype), ten(lu).shape[:-2])
         return one, arr(one) - 1, lu, chosen
     sign, size = lu_signed_logarithm(lu, chosen)
@@ -365,7 +365,7 @@ def geqrf(call: FxCall, x: Any) -> Any:
 
 def _stored_reflections(call: FxCall, x: Any, factors: Any, rows: int) -> list[tuple[Any, Any]]:
     """Read the reflections from the results of `geqrf`."""
-    count = call.static(call.given(1)[-1:], "the number of reflections")[0]
+    count = call.static(call.shape_of(1)[-1:], "the number of reflections")[0]
     x, factors = arr(x, call.dtype), arr(factors, call.dtype)
     down = _down(rows)
     result = []
@@ -386,7 +386,7 @@ def householder_product(call: FxCall, x: Any, factors: Any) -> Any:
 @aten("aten.ormqr.default")
 def ormqr(call: FxCall, x: Any, factors: Any, other: Any, left: bool = True, transpose: bool = False) -> Any:
     """Multiply a matrix by a product of reflections, from the left or from the right."""
-    rows = call.static(call.given(0)[-2:-1], "a factorization")[0]
+    rows = call.static(call.shape_of(0)[-2:-1], "a factorization")[0]
     reflections = _stored_reflections(call, x, factors, rows)
     return _reflected(arr(other, call.dtype), reflections[::-1] if left != transpose else reflections, left)
 
@@ -413,7 +413,7 @@ def svd(
     if not compute_uv:
         none = ten(np.zeros(0), call.dtype)
         return none, np.linalg.svd(x, compute_uv=False), none
-    if full_matrices and str(call.given(0)[-2]) != str(call.given(0)[-1]):
+    if full_matrices and str(call.shape_of(0)[-2]) != str(call.shape_of(0)[-1]):
         raise UnsupportedCallError(
             "all singular vectors of matrices that are not square; give full_matrices=False"
         )
@@ -453,7 +453,7 @@ def eigh(call: FxCall, x: Any, half: str = "L", compute_v: bool = True) -> Any:
 @aten("aten.linalg_pinv.atol_rtol_tensor")
 def pinv(call: FxCall, x: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
     """Compute the pseudo-inverse from the singular values that are not tiny."""
-    rows, columns = call.given(0)[-2:]
+    rows, columns = call.shape_of(0)[-2:]
     x = arr(x, call.dtype)
     if 0 in (rows, columns):
         return transposed(x)
@@ -480,7 +480,7 @@ _HALVINGS = 16
 @aten("aten.linalg_matrix_exp.default", "aten.matrix_exp.default")
 def matrix_exp(call: FxCall, x: Any) -> Any:
     """Compute the exponential: a series of the matrix halved until it is small, then squared as often."""
-    rows = call.static(call.given(0)[-1:], "the exponential of a matrix")[0]
+    rows = call.static(call.shape_of(0)[-1:], "the exponential of a matrix")[0]
     x = arr(x, call.dtype)
     if not rows:
         return x

@@ -46,7 +46,7 @@ def _checked(dropout: float, train: bool) -> None:
 def _laid_out(call: FxCall, batch_first: bool, x: Any, *states: Any) -> tuple[Any, ...]:
     """Return whether there is no batch, the input (steps, N, features) and the states (layers, N, hidden)."""
     x, *tensors = map(ten, (x, *states))
-    if len(call.given(0)) == 2:
+    if len(call.shape_of(0)) == 2:
         return True, *(e.add_axes(v, [1]) for v in (x, *tensors))
     return False, _time_and_batch_swapped(x) if batch_first else x, *tensors
 
@@ -131,7 +131,7 @@ def gru(
 
 
 def _length(call: FxCall, batch_first: bool, single: bool, what: str) -> int:
-    shape = call.given(0)
+    shape = call.shape_of(0)
     places = shape[1:2] if batch_first and not single else shape[:1]
     return call.static(places, f"the number of steps of {what}")[0]
 
@@ -202,7 +202,7 @@ def _cell(
     function: Callable[..., Any], call: FxCall, x: Any, states: Sequence[Any], weights: Sequence[Any]
 ) -> Any:
     """Run one step, of a batch or of one vector."""
-    single = len(call.given(0)) == 1
+    single = len(call.shape_of(0)) == 1
     x, *states = (e.add_axes(ten(v), [0]) if single else ten(v) for v in (x, *states))
     result = function(x, states, [None if w is None else ten(w) for w in weights])
     return tuple(e.drop_axes(v, [0]) if single else v for v in result)

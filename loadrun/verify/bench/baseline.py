@@ -59,7 +59,7 @@ def regressions(
     slower at all.
 
     Args:
-        found: what was measured.
+        measurements: what was measured.
         baseline: the data of the baseline.
         allowed: the largest slowdown, 0.1 for 10 %.
 

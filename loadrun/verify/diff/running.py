@@ -248,7 +248,7 @@ def pairs(
     Values that come early on one side are kept until their partner comes; all others are dropped at once.
 
     Args:
-        found, expected: the two runs.
+        actual, expected: the two runs.
         partner: id in the first run -> variable of the second one.
     """
     wanted = {v.id for v in partner.values()}

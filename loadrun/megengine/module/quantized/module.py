@@ -44,7 +44,7 @@ def filled(module: Any, q: Any, layer: Any) -> Any:
     """Return a new module with the weight and bias to which `layer` and the normalization of `q` are folded.
 
     Args:
-        made: the new module.
+        module: the new module.
         q: a module with fake quantization.
         layer: the layer in `q`, whose parameters give theirs names.
     """
