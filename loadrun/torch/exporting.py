@@ -21,6 +21,7 @@ import torch.fx.experimental._config
 from ..base.errors import TraceError, UnsupportedError
 from .complex import is_complex, touches_complex
 from .registry import lowering_of
+from .steps import any_number_of_steps
 
 __all__ = [
     "NO_COMPLEX",
@@ -101,7 +102,8 @@ def export(
 
 
 def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
+    with any_number_of_steps():
+        return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 
 class Selecting(Protocol):
@@ -122,6 +124,11 @@ def functional(program: Any, selection: Selecting | None = None) -> Any:
         program: the program.
         selection: which operators are not to be decomposed.
     """
+    with any_number_of_steps():
+        return _functional(program, selection)
+
+
+def _functional(program: Any, selection: Selecting | None) -> Any:
     if writes(program):
         program = program.run_decompositions({})
     if selection is None:
