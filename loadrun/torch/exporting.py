@@ -20,6 +20,7 @@ import torch.fx.experimental._config
 
 from ..base.errors import TraceError, UnsupportedError
 from .complex import is_complex, touches_complex
+from .packed import PaddedSequences
 from .registry import lowering_of
 from .steps import any_number_of_steps
 
@@ -102,7 +103,7 @@ def export(
 
 
 def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    with any_number_of_steps():
+    with any_number_of_steps(), PaddedSequences():
         return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 

@@ -201,3 +201,39 @@ def test_a_number_has_the_dtype_of_its_own_trace():
     traced = loadrun.tracing.trace(kept, symbolic=True, capture_as_const=True)
     assert traced(np.array([1.0, -1.0], np.float32)).dtype == np.int32
     compare(wide, (torch.tensor([1.0, -1.0]),), dynamic=None)
+
+
+class Packed(torch.nn.Module):
+    """A recurrent layer over sequences of several lengths."""
+
+    def __init__(self, kind, total=None, **options):
+        super().__init__()
+        self.layer, self.total = kind(4, 5, batch_first=True, bidirectional=True, **options).eval(), total
+
+    def forward(self, x, lengths):
+        rnn = torch.nn.utils.rnn
+        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, last = self.layer(packed)
+        return *rnn.pad_packed_sequence(y, batch_first=True, padding_value=2.0, total_length=self.total), last
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("LSTM", {"num_layers": 2}), ("RNN", {"nonlinearity": "relu"})],
+    ids=["lstm", "rnn"],
+)
+def test_packed_sequences(kind, options):
+    net = Packed(getattr(torch.nn, kind), **options)
+    first = torch.rand(3, 6, 4), torch.tensor([6, 2, 4])
+    # The longest may be shorter than what is padded, and batch and steps may be others.
+    others = (torch.rand(3, 6, 4), torch.tensor([1, 5, 2])), (torch.rand(2, 7, 4), torch.tensor([3, 7]))
+    with torch.no_grad():
+        compare(net, first, *others)
+
+
+@pytest.mark.parametrize(("kind", "options"), [("GRU", {}), ("LSTM", {"proj_size": 3})])
+def test_packed_sequences_of_one_padded_length(kind, options):
+    net = Packed(getattr(torch.nn, kind), total=8, **options)
+    calls = (torch.rand(3, 6, 4), torch.tensor([6, 2, 4])), (torch.rand(3, 6, 4), torch.tensor([1, 5, 2]))
+    with torch.no_grad():
+        compare(net, *calls, dynamic=None)
