@@ -10,8 +10,8 @@ import numpy as np
 
 from ..graph.dtypes import Array, DType
 from .dtypes import graph_dtype, narrowed
-from .session import keeps_wide
 from .sizes import Shape, shape_tensor
+from .switches import keeps_wide
 from .symbolic import TracedNumber
 from .value import Tensor
 
