@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from ..base.errors import EngineError, InputError, UnsupportedError
 from ..graph.dtypes import Array
 from ..tensors import Tensor
-from ..tensors.sizes import TracedInt
+from ..tensors.convert import TracedInt
 from ..tracing.checking import error_between
 from .exporting import name_of_target
 from .registry import DATA_SIZED
