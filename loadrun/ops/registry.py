@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -171,7 +172,7 @@ class OpImpl:
     flops: FlopsRule
     bind: Binder | None = None
 
-    @property
+    @cached_property
     def random(self) -> bool:
         """True if equal inputs may give other results next time; such operators are never folded."""
         return Trait.RANDOM in CATALOG[self.name].traits
