@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..base.files import check_targets
-from ..compare.codes import exit_code
 from ..compare.policy import parse_all
-from ..compare.results import FileResult, Result
+from ..compare.results import FileResult, Result, exit_code
 from ..report import text
 from ..verify.saved import JudgeOptions, judge_results
-from .groups import Parser
-from .limits import add_policy_option, tolerance
+from .groups import Parser, add_policy_option, tolerances
 from .stream import json_file, show
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     """Judge; the exit code tells the verdict."""
     args = parser().parse_args(argv)
-    options = JudgeOptions(maxerr=tolerance(args.maxerr), policies=parse_all(args.check or ()))
+    options = JudgeOptions(maxerr=tolerances(args.maxerr), policies=parse_all(args.check or ()))
     check_targets({"--json": args.json}, [args.file])
     shown = sys.stderr if args.json == "-" else sys.stdout
     found: list[FileResult] = []
