@@ -157,6 +157,7 @@ class Runner:
         )
         self.seed = seed
         self._model: Engine | None = None
+        self._engines: dict[tuple[int, ...], Engine] = {}
         self._outputs: dict[str, Var] = {}
         self._checked: tuple[_OutputPlan, Engine] | None = None
         self._others: OrderedDict[int, Runner] = OrderedDict()
@@ -359,6 +360,7 @@ class Runner:
             found = copy(self)
             found.bundle, found._last = bundle, found
             found._model, found._checked, found._others = None, None, OrderedDict()
+            found._engines = {}
         self._others[id(bundle)] = found
         while len(self._others) > _KEPT:
             self._others.popitem(last=False)
@@ -393,7 +395,21 @@ class Runner:
         return Divided(model, self.bundle.graph, computed.values(), plan.vars, self.seed)
 
     def _engine(self, targets: Sequence[Var]) -> Engine:
-        return make_engine(self.engine, self.bundle.graph, targets, seed=self.seed)
+        key = tuple(v.id for v in targets)
+        found = self._engines.get(key)
+        if found is None:
+            found = make_engine(self.engine, self.bundle.graph, targets, seed=self.seed)
+            self._engines[key] = found
+        return found
+
+    def take_engines(self, other: Runner) -> None:
+        """Use the engines that another runner has prepared, if they are for the same graph."""
+        if (
+            other.bundle.graph is self.bundle.graph
+            and other.engine == self.engine
+            and other.seed == self.seed
+        ):
+            self._engines = other._engines
 
 
 def own_errors(

@@ -115,6 +115,7 @@ class PartReplayer:
         self._task: Task | None = None
         self._bundles: list[Bundle] = []
         self._runner: Runner | None = None
+        self._like: tuple[Bundle, Runner] | None = None
         self._beside: EngineComparison | None = None
         self._seconds = 0.0
         self._drawn = 0
@@ -145,7 +146,10 @@ class PartReplayer:
         self._task, self._runner, self._beside, self._bundles = None, None, None, []
         start = time.perf_counter()
         native = any(runs_file(e) for e in task.engines)
-        bundles = load_all(task.path, copy=task.copy, native=native, **task.read)
+        like = self._like[0] if self._like is not None else None
+        bundles = load_all(task.path, copy=task.copy, native=native, like=like, **task.read)
+        if like is not None and bundles[0].graph is not like.graph:
+            self._like = None
         # Where the data that are given say which graph it is, that is not known yet.
         later = task.input_data is not None
         self._bundles = [
@@ -237,6 +241,11 @@ class PartReplayer:
         several = len(task.engines) > 1
         require_compared(task.policies, outputs, outputs if several else compared)
         self._runner = Runner(bundle, task.engines[0], seed=task.seed, policies=task.policies)
+        if self._like is not None:
+            # Files often hold the same model with other testcases.
+            self._runner.take_engines(self._like[1])
+        elif bundle.model is not None:
+            self._like = bundle, self._runner
         if several:
             from ..verify.beside import EngineComparison  # for start-up
 
