@@ -38,8 +38,6 @@ from ...ops.elemwise.table import ROWS, ModeTrait, modes
 from ...ops.infer import Inference, follow, infer_dtypes, infer_shapes
 from ...ops.op import Trait
 from ...ops.registry import Shape
-from ..arithmetic.identities import immutable
-from ..guards import guarded
 from ..rewriter import Rewriter, each
 
 __all__ = ["empty_at", "is_shape_of", "make_loadable", "remove_shape_changes", "without_elements"]
@@ -227,7 +225,13 @@ def make_loadable(graph: Graph) -> Graph:
     r = Rewriter(graph, dedupe=False)
     fixed = _fixed(r)
     r.rewrite(lambda opr: _visit(r, opr, fixed))
-    return guarded(r.finish())
+    made = r.finish()
+    if made.exact:
+        # Guarded when it is narrowed for a file: only MegEngine computes otherwise than written.
+        return made
+    from ..guards import guarded  # for start-up
+
+    return guarded(made)
 
 
 def _fixed(r: Rewriter) -> Inference:
@@ -280,6 +284,6 @@ def _unchanged(r: Rewriter, mode: ElemwiseMode, given: list[Var]) -> Var | None:
     if mode not in _LEFT_OUT and not whole:
         return None
     for x, other in (given, given[::-1])[: 2 if mode in _CHAINS else 1]:
-        if r.shape(other) == (1,) and immutable(r, other) and r.scalar(other) == ROWS[mode].neutral:
+        if r.shape(other) == (1,) and r.immutable(other) and r.scalar(other) == ROWS[mode].neutral:
             return x
     return None
