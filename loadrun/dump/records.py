@@ -54,12 +54,12 @@ def read_param(t: Table, code: int, mge_version: int) -> Record:
     if not end:
         return _build(t, kind, mge_version)
     raw = t.buf.data[t.pos + 4 : t.pos + end].tobytes()
-    found = known.get(raw)
-    if found is None:
-        found = _build(t, kind, mge_version)
+    param = known.get(raw)
+    if param is None:
+        param = _build(t, kind, mge_version)
         if len(known) < _RECORDS:
-            known[raw] = found
-    return found
+            known[raw] = param
+    return param
 
 
 def _shared(t: Table, code: int, kind: type[Record], mge_version: int) -> tuple[int, dict[bytes, Record]]:

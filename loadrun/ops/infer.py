@@ -71,16 +71,16 @@ def _in_float64(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
     if result is None:
         raise ValueError(f"{c.opr.title} is not computed in float64; convert its inputs to float32")
     outs = result if isinstance(result, tuple) else (result,)
-    held = tuple(np.asarray(out).astype(d.np, copy=False) for out, d in zip(outs, c.outputs, strict=True))
-    return held if isinstance(result, tuple) else held[0]
+    outputs = tuple(np.asarray(out).astype(d.np, copy=False) for out, d in zip(outs, c.outputs, strict=True))
+    return outputs if isinstance(result, tuple) else outputs[0]
 
 
 def _empty(c: Call, shapes: list[Shape | None]) -> Array | tuple[Array, ...] | None:
     """Return outputs without elements, of which formulas know nothing."""
     if not shapes or any(s is None or 0 not in s for s in shapes):
         return None
-    made = tuple(np.zeros(s, d.np) for s, d in zip(shapes, c.outputs, strict=True) if s is not None)
-    return made if len(made) > 1 else made[0]
+    outputs = tuple(np.zeros(s, d.np) for s, d in zip(shapes, c.outputs, strict=True) if s is not None)
+    return outputs if len(outputs) > 1 else outputs[0]
 
 
 def _in_float32(own: Kernel) -> Callable[..., Any]:
@@ -94,8 +94,8 @@ def _in_float32(own: Kernel) -> Callable[..., Any]:
         inner = inner.in_run(c.rng, [])
         result = own(inner, *(a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays))
         outs = result if isinstance(result, tuple) else (result,)
-        made = tuple(_rounded(out, d) for out, d in zip(outs, c.outputs, strict=True))
-        return made if isinstance(result, tuple) else made[0]
+        outputs = tuple(_rounded(out, d) for out, d in zip(outs, c.outputs, strict=True))
+        return outputs if isinstance(result, tuple) else outputs[0]
 
     return run
 
@@ -133,16 +133,16 @@ def infer_dtypes(oprs: Iterable[Opr]) -> None:
         ins = tuple(_dtype(v) for v in opr.inputs)
         impl = implementation(opr.type)
         try:
-            found = tuple(impl.dtype(opr, ins))
+            dtypes = tuple(impl.dtype(opr, ins))
         except LoadRunError:
             raise
         except Exception as e:
             raise EngineError(
                 f"{describe(opr)} cannot take {', '.join(map(str, ins)) or 'no inputs'}: {e}"
             ) from e
-        if len(found) != len(opr.outputs):
-            raise EngineError(f"{describe(opr)} has {len(opr.outputs)} outputs, its rule gives {len(found)}")
-        for var, dtype in zip(opr.outputs, found, strict=True):
+        if len(dtypes) != len(opr.outputs):
+            raise EngineError(f"{describe(opr)} has {len(opr.outputs)} outputs, its rule gives {len(dtypes)}")
+        for var, dtype in zip(opr.outputs, dtypes, strict=True):
             var.dtype = dtype
 
 
