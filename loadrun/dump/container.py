@@ -15,7 +15,7 @@ import numpy as np
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, mapped_file
 from ..base.registry import resolve
-from ..compare.recorded import header, record_at, record_damage
+from ..compare.policy import header, record_at, record_damage
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 

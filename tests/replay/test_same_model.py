@@ -12,8 +12,8 @@ import pytest
 import loadrun
 from loadrun.base.errors import FormatError
 from loadrun.dump import container, load_all
-from loadrun.replay.events import Closed, Event, Replayed, Task, TaskPart
 from loadrun.replay.parts import PartReplayer
+from loadrun.replay.reporting import Closed, Event, Replayed, Task, TaskPart
 
 MLP = Path("fixtures/nets/mlp.mge")
 
