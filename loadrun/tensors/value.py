@@ -35,10 +35,10 @@ _BEHIND = {
     "fill": "construct:fill",
     "getitem": "indexing:getitem",
     "matmul": "products:matmul",
-    "product_of": "sizes:product_of",
+    "product_of": "convert:product_of",
     "reducing": "reducing",
     "setitem": "indexing:setitem",
-    "shape_of": "sizes:shape_of",
+    "shape_of": "convert:shape_of",
     "shaping": "shaping",
     "type_cvt": "apply:type_cvt",
 }
