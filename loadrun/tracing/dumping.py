@@ -14,9 +14,9 @@ from ..dump.options import DumpResult
 from ..graph import Graph, Metadata, Opr
 from ..graph.params import BN, BNFwdMode
 from ..ops.registry import implementation
-from ..passes.cleanup.loadable import empty_at, make_loadable
 from ..passes.cleanup.stable import as_made
 from ..passes.constants import subgraph
+from ..passes.loadable import empty_at, make_loadable
 from ..tensors.access import dtype_of, stored
 from ..tensors.naming import shown
 from ..tensors.value import Tensor
