@@ -249,7 +249,7 @@ def _require_testcases(task: Task, total: int) -> None:
         raise UsageError(f"{task.path}: there is no testcase {absent[0]}; the file has {total}")
 
 
-def _count_cases(specs: Sequence[str]) -> int:
+def _count_cases(specs: Sequence[object]) -> int:
     from ..inputs.lists import count_cases  # for start-up
 
     return count_cases(specs)

@@ -164,7 +164,7 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
         tuple(assigned),
         tuple(updates),
         tuple(checks),
-        slotted(given) if options.fixed else None,
+        slotted(given) if options.fixed or options.live else None,
     )
 
 
