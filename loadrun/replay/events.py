@@ -113,9 +113,15 @@ class Warned:
 
 @dataclass(frozen=True)
 class Explained:
-    """Where the first testcase of this part that fails begins to differ."""
+    """Where the first testcase of this part that fails begins to differ.
+
+    Attributes:
+        lines: what is said of it.
+        drawing: the operators around those to blame, as a picture; empty where there are none.
+    """
 
     lines: tuple[str, ...]
+    drawing: str = ""
 
 
 @dataclass(frozen=True)

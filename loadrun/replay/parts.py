@@ -22,7 +22,7 @@ from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
 from ..testcase import EXPECT, Bundle, Testcase
-from .events import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
+from .events import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 from .prepared import prepared
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class PartReplayer:
             if task.explain and failing is not None:
                 from .explaining import explained  # for start-up
 
-                yield Explained(tuple(explained(bundle, *failing, engine=task.engines[0], seed=task.seed)))
+                yield explained(bundle, *failing, engine=task.engines[0], seed=task.seed)
             if task.iter:
                 timed = self._timed(bundle, task)
                 if self._beside is not None:

@@ -103,8 +103,12 @@ class Sinks:
         for name, found in pictures.items():
             self._drawing.picture(name, found)
 
-    def end(self, file: FileResult, timing: Timing | None, explanation: Sequence[str]) -> None:
-        """End the file."""
+    def end(
+        self, file: FileResult, timing: Timing | None, explanation: Sequence[str], drawing: str = ""
+    ) -> None:
+        """End the file; `drawing` shows the operators to blame."""
+        if self._drawing is not None:
+            self._drawing.graph(drawing)
         for w in self._writers:
             w.end(file, timing, explanation)
 
