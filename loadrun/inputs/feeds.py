@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ..base.errors import InputError, UsageError
 from ..graph import StoredTensor
 from ..graph.dtypes import Array, numpy_array
-from ..inputspec import InputData
 from ..testcase import EXPECT, Bundle
+
+if TYPE_CHECKING:
+    from ..inputspec import InputData
 
 __all__ = ["DataOptions", "ModelOptions", "fit_inputs", "random_inputs"]
 
