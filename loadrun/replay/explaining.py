@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ..base.failures import failure
+from ..base.errors import failure
 from ..compare.results import Result
 from ..dump.record import intermediates_at
 from ..engines import Choice, baseline_for, file_of
 from ..graph import Graph
 from ..graph.dtypes import Array
-from ..passes.copies import bare
+from ..passes.constants import bare
 from ..report.differences import changes, differences
 from ..report.drawing import flat_svg, neighbourhood
 from ..testcase import Bundle
