@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..base.errors import UsageError
+from ..base.errors import UsageError, clean, indented
 from ..base.files import check_targets, text_file
-from ..base.text import clean, indented
 from ..dump import load
 from ..engines import Choice
 from ..inputs.feeds import ModelOptions

@@ -15,7 +15,7 @@ from ..report.differences import changes, differences
 from ..report.drawing import flat_svg, neighbourhood
 from ..testcase import Bundle
 from ..verify.diff import TOLERANCE, Differences, FileSide, between, changed_values
-from .events import Explained
+from .reporting import Explained
 
 __all__ = ["explained"]
 

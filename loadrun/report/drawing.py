@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from ..base.text import clean
+from ..base.errors import clean
 from ..graph import Opr, Var
 from ..ops.catalog import CATALOG
 from ..testcase import Bundle

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from ..base.text import clean
+from ..base.errors import clean
 from ..graph.dtypes import Array
 from ..runner import OutputResult, Result
 from ..testcase import Bundle
