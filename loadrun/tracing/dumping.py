@@ -19,9 +19,9 @@ from ..graph.params import BN, BNFwdMode
 from ..inputs.lists import items_of
 from ..inputspec import InputData
 from ..ops.registry import implementation
-from ..passes.cleanup.loadable import empty_at, make_loadable
 from ..passes.cleanup.stable import as_made
 from ..passes.constants import subgraph
+from ..passes.loadable import empty_at, make_loadable
 from ..tensors.access import dtype_of, stored
 from ..tensors.naming import shown
 from ..tensors.value import Tensor
