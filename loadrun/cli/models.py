@@ -83,14 +83,14 @@ def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | N
 def _constant(text: str) -> tuple[str, Array]:
     import json  # for start-up
 
-    from ..inputspec import Generated, Values, parse  # for start-up
+    from ..inputspec import ArraySource, Generated, Values, parse  # for start-up
 
     try:
         parts = parse(text).parts
     except SpecError as e:
         raise UsageError(f"--constant takes NAME:VALUE: {e}") from None
     part = parts[0] if len(parts) == 1 else None
-    if part is None or part.name is None or isinstance(part.source, Generated):
+    if part is None or part.name is None or isinstance(part.source, (ArraySource, Generated)):
         raise UsageError(
             f"--constant takes NAME:VALUE with numbers or a .npy file, such as axes:[0,2], found {clean(text)!r}"
         )
