@@ -21,7 +21,7 @@ from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase
-from .reporting import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
+from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -205,7 +205,7 @@ class PartReplayer:
             if task.explain and failing is not None:
                 from .explaining import explained  # for start-up
 
-                yield Explained(tuple(explained(bundle, *failing, engine=task.engines[0], seed=task.seed)))
+                yield explained(bundle, *failing, engine=task.engines[0], seed=task.seed)
             if task.iter:
                 timed = self._timed(bundle, task)
                 if self._beside is not None:
@@ -319,7 +319,7 @@ def _require_testcases(task: Task, total: int) -> None:
         raise UsageError(f"{task.path}: there is no testcase {absent[0]}; the file has {total}")
 
 
-def _count_cases(specs: Sequence[str]) -> int:
+def _count_cases(specs: Sequence[object]) -> int:
     from ..inputs.lists import count_cases  # for start-up
 
     return count_cases(specs)
