@@ -25,7 +25,7 @@ from ..testcase import EXPECT, Testcase
 from ..verify.pack.files import FilePacker
 from ..verify.pack.options import PackOptions
 from .engines import add_engine_options
-from .groups import Parser, add_limit_options, progress, seed, target
+from .groups import Parser, add_limit_options, progress, seed, target, whole
 from .inputs import add_dump_option, add_input_options
 from .limits import add_policy_option, tolerance
 from .models import add_model_options, model_options
@@ -77,6 +77,23 @@ def parser() -> Parser:
         help='what the outputs must be, as "NAME:golden.npy", once for each testcase, @FILE or testcases.json of an '
         "unpacked file; what the model computes "
         "is expected of outputs that are not named",
+    )
+    p.add_argument(
+        "--state",
+        metavar="IN=OUT",
+        dest="states",
+        action="append",
+        default=[],
+        help="the output OUT of a step feeds the input IN of the next one, as a cache does; past_*=present_* stands "
+        "for all such pairs, ids=argmax(logits) feeds the index of the largest element, which the file then holds",
+    )
+    p.add_argument(
+        "--steps",
+        metavar="N",
+        type=whole,
+        default=0,
+        help="how many steps a testcase with states has; -d is given once, with an axis of steps or k for the number "
+        "of the step, as in #ones(1,k+1), or N times",
     )
     p.add_argument("--replace", action="store_true", help="drop the testcases that MODEL.mge has")
     p.add_argument(
@@ -207,6 +224,7 @@ def main(argv: list[str]) -> int:
         vars(args),
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
+        states=tuple(args.states),
         maxerr=tolerance(args.maxerr),
         policies=parse_all(args.check or ()),
         record=not args.no_record,

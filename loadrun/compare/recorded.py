@@ -15,9 +15,11 @@ from ..base.errors import FormatError, LoadRunError
 from ..base.schema import number
 from .policy import Policy, parse
 
-__all__ = ["HEAD", "MAGIC", "header", "lines", "packed_policies", "record_at", "record_damage"]
+__all__ = ["HEAD", "MAGIC", "STEPS_MAGIC", "header", "lines", "packed_policies", "record_at", "record_damage"]
 
 MAGIC = b"loadrun\x01"
+STEPS_MAGIC = b"loadrun\x02"
+"""What steps of scenarios begin with, which stand between the testcases and the record."""
 HEAD = 16
 _LONGEST = 1 << 24
 

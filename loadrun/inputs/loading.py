@@ -7,12 +7,13 @@ lists what differs.
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import json
 import os
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import NoReturn
@@ -28,7 +29,7 @@ from .generation import MAX_BYTES, fill_shape, fill_values, stream
 from .lists import LocatedSpec, count_cases, expand
 from .transform import TransformExpression
 
-__all__ = ["count_cases", "load_cases", "load_spec"]
+__all__ = ["Loader", "count_cases", "load_cases", "load_spec", "of_step"]
 
 _SHOWN_INPUTS = 8
 _NUMBERS = re.compile(r"[-+0-9.eE, ]*[0-9][-+0-9.eE, ]*")
@@ -75,7 +76,7 @@ def load_cases(
     >>> [{n: a.shape for n, a in case.items()} for case in load_cases(["#rand(0,1)", "#zeros(2,...)"], inputs)]
     [{'data': (1, 20)}, {'data': (2, 20)}]
     """
-    loader = _Loader(inputs, repeat, resize_input, input_transform, seed, warn)
+    loader = Loader(inputs, repeat, resize_input, input_transform, seed, warn)
     loader.open = frozenset(open_inputs)
     cases = expand(specs)
     return loader.load_all(cases)
@@ -85,7 +86,7 @@ def load_spec(spec: InputSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[
     """Load the data of a parsed specification, which must be no list file, for the given graph inputs."""
     if spec.listed is not None:
         raise SpecError(f"one specification is expected here, not the list {spec.listed}")
-    return _Loader(inputs, 1, False, None, seed, None).load(LocatedSpec(spec), 0)
+    return Loader(inputs, 1, False, None, seed, None).load(LocatedSpec(spec), 0)
 
 
 def load_located(
@@ -99,7 +100,7 @@ def load_located(
         seed: seed of generated data.
         exact: refuse numbers that an integer or boolean dtype does not hold, which are truncated or wrap otherwise.
     """
-    return _Loader(inputs, 1, False, None, seed, None, exact).load(case, 0)
+    return Loader(inputs, 1, False, None, seed, None, exact).load(case, 0)
 
 
 @dataclass
@@ -110,8 +111,14 @@ class _Given:
     generated: bool = False
 
 
-class _Loader:
-    """Loads specifications for the inputs of one model."""
+class Loader:
+    """Loads specifications for the inputs of one model.
+
+    Attributes:
+        open: inputs with sizes that nothing says.
+        optional: inputs that need no data.
+        step: number of the step of a scenario that is loaded, and how many there are.
+    """
 
     def __init__(
         self,
@@ -135,6 +142,8 @@ class _Loader:
         self.seed = seed
         self.warn = warn or partial(warnings.warn, stacklevel=4)
         self.open: frozenset[str] = frozenset()
+        self.optional: frozenset[str] = frozenset()
+        self.step: tuple[int, int] | None = None
         self.images = 0
         self.read = 0
         self.archives: dict[str, dict[str, Callable[[], Array]]] = {}
@@ -147,11 +156,11 @@ class _Loader:
             case, last = last, next(cases, None)
             found = self.load(case, index)
             if last is None:
-                self._require_use(case)
+                self.require_use(case)
             yield found
             index += 1
 
-    def _require_use(self, case: LocatedSpec) -> None:
+    def require_use(self, case: LocatedSpec) -> None:
         """Refuse options that had no effect on any data so far."""
         what = ""
         if self.resize and not self.images:
@@ -210,7 +219,7 @@ class _Loader:
         """Yield which part feeds which input, with the input's number."""
         parts = case.spec.parts
         numbers = {name: i for i, name in enumerate(self.known)}
-        wanted = [n for n, t in self.known.items() if t.data is None]
+        wanted = [n for n, t in self.known.items() if t.data is None and n not in self.optional]
         if not self.known:
             raise SpecError("the model has no inputs")
         if len(parts) == 1 and parts[0].name is None and len(self.known) > 1:
@@ -220,7 +229,7 @@ class _Loader:
             if _feeds_all(part.source):
                 return [(n, part, numbers[n]) for n in self._archived(part, case, wanted, text)]
         only = next(iter(self.known)) if len(parts) == len(self.known) == 1 else None
-        found = dict(self._named_part(part, only, case, text) for part in parts)
+        found = dict(self._named_part(p, only, case, text) for part in parts for p in self._each(part))
         for name in wanted:
             if name not in found:
                 self._fail(f"no data for the input {_name(name)}", text, len(text))
@@ -229,6 +238,12 @@ class _Loader:
             (n, p, 0 if isinstance(p.source, Generated) and p.source.seed is not None else numbers[n])
             for n, p in found.items()
         ]
+
+    def _each(self, part: InputPart) -> list[InputPart]:
+        """Return a part, or one for each input that a pattern in place of its name stands for."""
+        name = part.name or ""
+        names = fnmatch.filter(self.known, name) if "*" in name and name not in self.known else []
+        return [replace(part, name=n) for n in names] or [part]
 
     def _archived(self, part: InputPart, case: LocatedSpec, wanted: list[str], text: str) -> list[str]:
         """Return the inputs that an archive feeds by name: all that it holds, which must be all that need data."""
@@ -288,6 +303,8 @@ class _Loader:
             array = np.array(json.loads(source.text))
             if array.dtype.kind not in "fiub":
                 raise SpecError("these numbers are too large")
+            if (part := self._of_step(array, tensor)) is not array:
+                return _Given(part)
             # load_and_run adds one axis to those in brackets, the batch.
             batch = tensor.shape is not None and array.ndim + 1 == len(tensor.shape)
             return _Given(array[None] if batch else array)
@@ -308,6 +325,9 @@ class _Loader:
             self.warn(f"input {_name(name)}: the picture {os.path.basename(path)} loses something: {lost}")
         return _Given(found)
 
+    def _of_step(self, array: Array, tensor: StoredTensor) -> Array:
+        return array if self.step is None else of_step(array, tensor, *self.step)
+
     def _image(self, pixels: Array, tensor: StoredTensor) -> Array:
         self.images += 1
         return image_array(pixels, tensor.shape, resize=self.resize)
@@ -320,6 +340,7 @@ class _Loader:
                 if array.nbytes * self.repeat > MAX_BYTES:
                     raise InputError(f"{array.nbytes} bytes repeated {self.repeat} times are too many")
                 array = np.repeat(array, self.repeat, axis=0)
+            array = self._of_step(array, tensor)
             if self.transform is not None:
                 _check_rank(array, tensor)
                 array = self.transform(array)
@@ -333,6 +354,29 @@ class _Loader:
         if (said := _lost(array, found, tensor.dtype)) and not (given.generated and "wrap" in said):
             self.warn(f"input {_name(name)}: {said}")
         return found
+
+
+def of_step(array: Array, tensor: StoredTensor, step: int, steps: int) -> Array:
+    """Take a step's part of data for all steps.
+
+    Args:
+        array: data with a leading axis of steps, or a number for each step where the input has another number of axes
+            or is one number; any other data is that of every step.
+        tensor: the input.
+        step: number of the step.
+        steps: how many there are.
+
+    >>> ids = StoredTensor(DType("Int32"), (1, 1), "ids")
+    >>> of_step(np.array([5, 7, 9]), ids, 1, 3), of_step(np.zeros((3, 1, 1)), ids, 1, 3).shape
+    (array([[7]]), (1, 1))
+    """
+    if tensor.shape is None or array.ndim == 0 or array.shape[0] != steps:
+        return array
+    rank = len(tensor.shape)
+    if array.ndim == rank + 1:
+        return np.asarray(array[step])
+    one = rank != 1 or tensor.shape == (1,)
+    return array[step].reshape((1,) * rank) if array.ndim == 1 and one else array
 
 
 def _require_exact(array: Array, found: Array, dtype: DType) -> None:

@@ -155,7 +155,8 @@ def _names_read(node: NodeProto) -> list[str]:
 def _owned(value: Array) -> Array:
     """Make an array that torch takes: contiguous, writable, of this machine's byte order."""
     found = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
-    return found if found.flags.writeable else found.copy()
+    # An axis of one element may count backwards and be contiguous all the same.
+    return found if found.flags.writeable and min(found.strides, default=0) >= 0 else found.copy()
 
 
 def _attribute(a: AttributeProto) -> object:

@@ -19,6 +19,7 @@ from ..base.files import files_of
 from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..compare.results import Result, Verdict
 from ..dump import load_all
+from ..dump.scenarios import require_single_steps
 from ..engines import Choice
 from ..graph import Graph
 from ..graph.dtypes import Array
@@ -382,6 +383,7 @@ def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions |
     for path in files_of([os.fspath(f) for f in files]):
         try:
             for bundle in load_all(path, **options.read):
+                require_single_steps(bundle, "auditing it")
                 done = audit(
                     bundle,
                     mutants=max(1, options.mutants),
