@@ -236,8 +236,8 @@ def _owner(record: memoryview, bundles: list[Bundle]) -> Bundle | None:
     except FormatError:
         number = len(bundles) - 1
     known = isinstance(number, int) and 0 <= number < len(bundles)
-    found = bundles[number if known else -1]
-    return found if found.record is None else None
+    bundle = bundles[number if known else -1]
+    return bundle if bundle.record is None else None
 
 
 def _damage_in(record: memoryview) -> str | None:
@@ -403,15 +403,15 @@ def _tensors(data: memoryview, base: int, index: int, names: list[str], path: st
                 + ", ".join(names),
                 offset=base,
             )
-        found = []
+        tensors = []
         for var in graph.outputs:
             if not var.owner.tensors or var.owner.type == "Host2DeviceCopy":
                 raise FormatError(
                     f"testcase {index} holds the operator {var.owner.type}; only stored tensors are allowed",
                     offset=base,
                 )
-            found.append(var.owner.tensors[var.index])
+            tensors.append(var.owner.tensors[var.index])
     except FormatError as e:
         e.path = path
         raise
-    return found
+    return tensors

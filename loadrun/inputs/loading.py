@@ -379,39 +379,39 @@ def of_step(array: Array, tensor: StoredTensor, step: int, steps: int) -> Array:
     return array[step].reshape((1,) * rank) if array.ndim == 1 and one else array
 
 
-def _require_exact(array: Array, found: Array, dtype: DType) -> None:
+def _require_exact(array: Array, converted: Array, dtype: DType) -> None:
     """Check that a cast to whole numbers or booleans kept every number.
 
     Raises:
         InputError: it did not.
     """
-    other = array != found
+    other = array != converted
     if count := int(np.count_nonzero(other)):
         at = int(other.argmax())
-        example = f"{array.flat[at]} would become {found.flat[at]}"
+        example = f"{array.flat[at]} would become {converted.flat[at]}"
         raise InputError(f"{count} {array.dtype} numbers do not fit into {dtype}: {example}")
 
 
-def _lost(array: Array, found: Array, dtype: DType) -> str:
+def _lost(array: Array, converted: Array, dtype: DType) -> str:
     """Say what a cast loses beyond the last digits of fractions and the fractions themselves; empty for nothing."""
     if array.dtype.kind not in "iuf":
         return ""
-    if found.dtype.kind in "iu":
-        return _wrapped(array, found, dtype)
-    if found.dtype.kind != "f":
+    if converted.dtype.kind in "iu":
+        return _wrapped(array, converted, dtype)
+    if converted.dtype.kind != "f":
         return ""
     if array.dtype.kind == "f":
-        far = int(np.count_nonzero(np.isinf(found) & np.isfinite(array)))
+        far = int(np.count_nonzero(np.isinf(converted) & np.isfinite(array)))
         return f"{far} numbers are beyond the range of {dtype} and become infinity" if far else ""
     with np.errstate(all="ignore"):
-        other = int(np.count_nonzero(found.astype(np.float64) != array.astype(np.float64)))
+        other = int(np.count_nonzero(converted.astype(np.float64) != array.astype(np.float64)))
     return f"{other} whole numbers have more digits than {dtype} holds and are rounded" if other else ""
 
 
-def _wrapped(array: Array, found: Array, dtype: DType) -> str:
+def _wrapped(array: Array, converted: Array, dtype: DType) -> str:
     """Mark the numbers that an integer type does not hold, so that they change."""
-    low, high = 0, 2 ** min(dtype.bits, 8 * found.itemsize) - 1
-    if found.dtype.kind == "i":
+    low, high = 0, 2 ** min(dtype.bits, 8 * converted.itemsize) - 1
+    if converted.dtype.kind == "i":
         low, high = -(high + 1) // 2, high // 2
     if dtype.is_odd or not array.size:
         return ""
@@ -421,7 +421,7 @@ def _wrapped(array: Array, found: Array, dtype: DType) -> str:
     if not count:
         return ""
     at = int(outside.argmax())
-    example = f"{array.flat[at]} becomes {found.flat[at]}"
+    example = f"{array.flat[at]} becomes {converted.flat[at]}"
     return f"{count} numbers are outside of {low}..{high} of {dtype} and wrap: {example}"
 
 
@@ -454,10 +454,10 @@ def cast(array: Array, dtype: DType) -> Array:
     if dtype.is_odd:
         return odd(array, dtype)
     with np.errstate(over="ignore"):
-        found = np.ascontiguousarray(array.astype(want, copy=False))
+        converted = np.ascontiguousarray(array.astype(want, copy=False))
     if dtype.name == "BFloat16":
-        return round_bfloat16(found)
-    return _narrow(found, dtype) if dtype.bits < 8 else found
+        return round_bfloat16(converted)
+    return _narrow(converted, dtype) if dtype.bits < 8 else converted
 
 
 def _narrow(array: Array, dtype: DType) -> Array:

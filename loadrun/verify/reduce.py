@@ -133,12 +133,12 @@ def reduce_file(
     last: UsageError | None = None
     for feeds in feeds_to_try(options, options.testcase, bundle, warn):
         try:
-            found = _reduced(bundle.for_data(feeds), feeds, target, options, done)
+            reduction = _reduced(bundle.for_data(feeds), feeds, target, options, done)
         except UsageError as e:
             last = e
             continue
-        save_as(found.bundle, target)
-        return found
+        save_as(reduction.bundle, target)
+        return reduction
     raise last or UsageError(f"{os.fspath(model)} has no testcase")
 
 
