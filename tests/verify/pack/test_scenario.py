@@ -14,7 +14,7 @@ import loadrun
 from loadrun import trace
 from loadrun.base.errors import FormatError
 from loadrun.cli import main
-from loadrun.compare.recorded import STEPS_MAGIC
+from loadrun.compare.policy import STEPS_MAGIC
 from loadrun.graph.dtypes import Array, encode
 from loadrun.runner import Runner, Verdict
 from loadrun.testcase import Bundle
