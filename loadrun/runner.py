@@ -27,7 +27,7 @@ from .base.registry import resolve
 from .compare.judging import NARROW, Criteria, blind, judge, policy_for
 from .compare.metrics import Formula
 from .compare.policy import Policy, packed_policies
-from .compare.results import FileResult, OutputResult, Result, Verdict
+from .compare.results import FileResult, OutputResult, Result, Results, Verdict
 from .engines import (
     Choice,
     Engine,
@@ -54,6 +54,7 @@ __all__ = [
     "FileResult",
     "OutputResult",
     "Result",
+    "Results",
     "Runner",
     "Verdict",
     "faulty",
@@ -473,7 +474,7 @@ def run(
     engine: str | Choice = "reference",
     *,
     seed: int = 0,
-) -> list[Result]:
+) -> Results:
     """Replay all testcases of a file, or run its model on given inputs.
 
     Args:
@@ -484,7 +485,7 @@ def run(
         seed: seed of random operators and random inputs.
 
     Returns:
-        one `Result` per testcase, or a single one.
+        a list of one `Result` per testcase, or a single one.
 
     >>> import loadrun
     >>> results = loadrun.run("fixtures/nets/mlp.mge")
@@ -493,8 +494,8 @@ def run(
     """
     runner = Runner(bundle, engine, seed=seed)
     if inputs is None and len(runner.bundle.testcases):
-        return list(runner.replay())
-    return [runner.run(inputs)]
+        return Results(runner.replay())
+    return Results([runner.run(inputs)])
 
 
 def _rounding(kind: Formula, around: Cone | None) -> float:

@@ -9,6 +9,7 @@ from typing import Protocol, overload
 
 from .base.errors import FormatError
 from .base.files import FileWatch
+from .base.registry import resolve
 from .graph import Graph, Opr, Var
 from .graph.dtypes import Array, DType
 from .graph.params import AssertEqual
@@ -332,6 +333,10 @@ class Bundle:
         fed += ["..."] if len(self.inputs) > _SHOWN else []
         names += ["..."] if len(self.outputs) > _SHOWN else []
         return f"Bundle({self.path!r}: {', '.join(counts)}\n  {', '.join(fed)} -> {', '.join(names)})"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: inputs, outputs and the graph."""
+        return str(resolve("loadrun.report.notebook:bundle_html")(self))
 
     @property
     def defects(self) -> list[str]:

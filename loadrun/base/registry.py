@@ -40,7 +40,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         package: the package's ``__name__``.
         homes: the module of every name, relative to the package; "." for a name that is a module of the package itself.
 
-    >>> find = lazy("loadrun.base", {"clean": ".text", "files": "."})
+    >>> find = lazy("loadrun.base", {"clean": ".errors", "files": "."})
     >>> find("clean").__module__, find("files").__name__
     ('loadrun.base.errors', 'loadrun.base.files')
     """

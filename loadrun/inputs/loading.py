@@ -23,7 +23,18 @@ import numpy as np
 from ..base.errors import InputError, SpecError, UsageError
 from ..graph import StoredTensor, Var
 from ..graph.dtypes import Array, DType, odd, round_bfloat16
-from ..inputspec import MAX_SEED, Generated, InputPart, InputSpec, PathSource, Source, Values, point
+from ..inputspec import (
+    MAX_SEED,
+    ArraySource,
+    Generated,
+    InputData,
+    InputPart,
+    InputSpec,
+    PathSource,
+    Source,
+    Values,
+    point,
+)
 from .files import image_array, image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
 from .lists import LocatedSpec, count_cases, expand
@@ -36,7 +47,7 @@ _NUMBERS = re.compile(r"[-+0-9.eE, ]*[0-9][-+0-9.eE, ]*")
 
 
 def load_cases(
-    specs: str | Iterable[str],
+    specs: InputData | Iterable[InputData],
     inputs: Sequence[Var],
     *,
     repeat: int = 1,
@@ -49,8 +60,8 @@ def load_cases(
     """Load specifications one after another: each is a testcase, and a list file is as many as it has lines.
 
     Args:
-        specs: the texts, see `loadrun.inputspec`; `count_cases` tells how many testcases they stand for and
-            checks them all before the first one is loaded.
+        specs: the texts, see `loadrun.inputspec`, or arrays: one, or a dict of them by input name; `count_cases`
+            tells how many testcases they stand for and checks them all before the first one is loaded.
         inputs: the model's inputs, such as `Bundle.inputs`.
         repeat: how often each row of axis 0 of data that was not generated is repeated.
         resize_input: scale images to the input's height and width; there must be one among all the data then.
@@ -296,9 +307,14 @@ class Loader:
         tensor = self.known[name]
         if isinstance(source, Generated):
             shape = fill_shape(source, tensor)
+            if said := _constant(source, tensor.dtype):
+                self.warn(f"input {_name(name)}: {said}")
             seed, number = (self.seed, place[0]) if source.seed is None else (source.seed, 0)
             bits = None if seed is None else stream(seed, number, place[1])
             return _Given(fill_values(source, shape, bits), True)
+        if isinstance(source, ArraySource):
+            array = source.array
+            return _Given(array.reshape(1) if not array.ndim and tensor.shape == (1,) else array)
         if isinstance(source, Values):
             array = np.array(json.loads(source.text))
             if array.dtype.kind not in "fiub":
@@ -467,6 +483,18 @@ def _narrow(array: Array, dtype: DType) -> Array:
         return kept
     half = np.int8(1 << (dtype.bits - 1))
     return (kept.view(np.int8) ^ half) - half
+
+
+def _constant(fill: Generated, dtype: DType) -> str:
+    """Say that a random range gives one number when it is cast to whole numbers; empty where it gives more."""
+    if fill.kind != "rand" or dtype.np.kind not in "iu":
+        return ""
+    first, last = int(fill.args[0]), int(np.nextafter(fill.args[1], fill.args[0]))
+    return (
+        f"all numbers of {fill} are {first} as {dtype}; give a wider range, or #randint"
+        if first == last
+        else ""
+    )
 
 
 def _feeds_all(source: Source) -> bool:

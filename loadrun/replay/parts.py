@@ -21,7 +21,7 @@ from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase
-from .reporting import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
+from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -218,13 +218,14 @@ class PartReplayer:
         """Say where a failing testcase begins to differ; of a scenario, where the first step that fails does."""
         from .explaining import explained  # for start-up
 
-        said: list[str] = []
+        said: tuple[str, ...] = ()
         step = next((o.step for o in result.outputs if o.verdict in _FAILING), None)
         if step is not None and result.index is not None:
-            said.append(f"testcase {result.index} fails from step {step} on; that step:")
+            said = (f"testcase {result.index} fails from step {step} on; that step:",)
             feeds = Runner(bundle, seed=task.seed).step_inputs(bundle.testcases[result.index], step)
             result = replace(result, index=None)
-        return Explained((*said, *explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)))
+        shown = explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
+        return replace(shown, lines=said + shown.lines)
 
     def _sized(self, bundle: Bundle, task: Task) -> Bundle:
         """Return the bundle for the sizes of the first data passed."""
@@ -320,7 +321,7 @@ def _require_testcases(task: Task, total: int) -> None:
         raise UsageError(f"{task.path}: there is no testcase {absent[0]}; the file has {total}")
 
 
-def _count_cases(specs: Sequence[str]) -> int:
+def _count_cases(specs: Sequence[object]) -> int:
     from ..inputs.lists import count_cases  # for start-up
 
     return count_cases(specs)

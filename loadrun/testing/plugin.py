@@ -178,10 +178,7 @@ class ModelFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         """Yield a collector for each testcase, and a test that fails for what no testcase tells of."""
-        from ..base.errors import (
-            LoadRunError,  # for start-up
-            clean,  # for start-up
-        )
+        from ..base.errors import LoadRunError, clean  # for start-up
         from ..dump import load_all  # for start-up
         from ..engines import runs_file  # for start-up
 
