@@ -38,6 +38,7 @@ from .engines import (
     make_ready,
     runs_file,
 )
+from .engines.scenario import replay_steps, step_inputs
 from .graph import Graph, Var
 from .graph.dtypes import Array, DType, dtype_of
 from .inputs.feeds import fit_inputs, random_inputs
@@ -221,6 +222,8 @@ class Runner:
             EngineError: an operator failed.
             FormatError: the file changed while it was in use.
         """
+        if testcase.steps:
+            return replay_steps(testcase, index, self._step)
         if self._native is not None:
             self.bundle.require_unchanged()
             result = self._native.check(testcase, index)
@@ -248,6 +251,38 @@ class Runner:
         outs = _settled(outs, testcase)
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
+
+    def step_inputs(self, testcase: Testcase, step: int) -> Mapping[str, Array]:
+        """Return what a step of a scenario is fed, with states as the steps before it compute them."""
+        return step_inputs(testcase, step, self._step)
+
+    def _step(self, case: Testcase) -> Result:
+        """Run one step of a scenario, and judge the outputs of which it has an expected value.
+
+        The checks of the graph are not run, since most steps lack values that some of them need.
+        """
+        if self._native is not None:
+            return self._native.check(case, None)
+        found = self.run(case.inputs)
+        # At a scenario's border an output without axes is as the file holds it.
+        outs = [self._compared(o, case.expects.get(o.name)) for o in found.outputs]
+        return replace(found, outputs=tuple(outs), verdict=Verdict.of_outputs(outs))
+
+    def _compared(self, out: OutputResult, expect: Array | None) -> OutputResult:
+        if expect is None or out.value is None:
+            return out
+        if out.name not in self._criteria:
+            return replace(out, reason=_UNREAD)
+        value = out.value if out.value.ndim else out.value.reshape(1)
+        return judge(self._criteria[out.name]._replace(dtype=out.dtype), expect, value)
+
+    @cached_property
+    def _criteria(self) -> dict[str, Criteria]:
+        """What outputs must fulfil, by name, by MegEngine's own measure."""
+        return {
+            c.check.name: c.criteria._replace(formula=Formula.REAL, fault=c.criteria.fault or _own_formula(c))
+            for c in self._plan().checks
+        }
 
     def _plan(self) -> _OutputPlan:
         graph = self.bundle.graph
@@ -485,6 +520,11 @@ def _rounding(kind: Formula, around: Cone | None) -> float:
         return NARROW["Float16"]
     met = {v.dtype.name for v in around.graph.vars() if v.dtype is not None} if around is not None else set()
     return max((eps for name, eps in NARROW.items() if name in met), default=0.0)
+
+
+def _own_formula(c: _Checked) -> str | None:
+    """Say why a check cannot be judged without its own operators."""
+    return None if c.cone is None else "its check has a formula of its own, which steps are not judged by"
 
 
 _UNREAD = "the testcases hold an expected value of it that no check reads"

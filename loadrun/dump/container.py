@@ -15,7 +15,7 @@ import numpy as np
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, mapped_file
 from ..base.registry import resolve
-from ..compare.policy import header, record_at, record_damage
+from ..compare.policy import STEPS_MAGIC, header, record_at, record_damage
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 
@@ -174,14 +174,8 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
         bundles = [_read_version(data, 0, path, like)]
         end, surplus = bundles[0].size, 0
         while end < len(data):
-            record = record_at(data[end:])
-            if record is not None and (owner := _owner(record, bundles)) is not None:
-                owner.record, owner.damage = record, _damage_in(record)
-                from .record import input_order, narrowings  # for start-up
-
-                owner.graph.input_order = input_order(record)
-                owner.warnings += narrowings(record)
-                end += len(record)
+            if taken := _take_record(data[end:], bundles) or _take_steps(data[end:], bundles[-1]):
+                end += taken
                 continue
             if _kind(data[end:]) is None:
                 break
@@ -218,6 +212,30 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
         e.path = path
         raise
     return bundles
+
+
+def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
+    """Give a dump the record that some bytes begin with; return how many bytes it takes, 0 where there is none."""
+    found = record_at(data)
+    if found is None or (owner := _owner(found, bundles)) is None:
+        return 0
+    owner.record, owner.damage = found, _damage_in(found)
+    from .record import input_order, narrowings  # for start-up
+
+    owner.graph.input_order = input_order(found)
+    owner.warnings += narrowings(found)
+    return len(found)
+
+
+def _take_steps(data: memoryview, bundle: Bundle) -> int:
+    """Give testcases the further steps that some bytes begin with; return how many bytes those take, 0 for none."""
+    if bytes(data[:8]) != STEPS_MAGIC:
+        return 0
+    from .scenarios import attach, scenarios_at  # for start-up
+
+    block = scenarios_at(data)
+    attach(bundle, block, stored_tensors)
+    return len(block)
 
 
 def _owner(record: memoryview, bundles: list[Bundle]) -> Bundle | None:

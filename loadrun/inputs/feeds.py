@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -115,6 +115,18 @@ class DataOptions:
             seed=None if self.numpy_random else self.seed,
             warn=warn,
         )
+
+    def step_cases(
+        self, bundle: Bundle, warn: Callable[[str], None], steps: int, fed: Collection[str]
+    ) -> Iterator[dict[str, Array]]:
+        """Load the inputs of the steps of scenarios, one step at a time; see `loadrun.inputs.steps.load_steps`."""
+        from .loading import Loader  # for start-up
+        from .steps import load_steps  # for start-up
+
+        seed = None if self.numpy_random else self.seed
+        loader = Loader(bundle.inputs, self.repeat, self.resize_input, self.input_transform, seed, warn)
+        loader.open = bundle.open_inputs
+        return load_steps(self.input_data or (), loader, steps, fed)
 
 
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:

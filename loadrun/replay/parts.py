@@ -203,9 +203,7 @@ class PartReplayer:
                 yield from (Warned(text, weak=True) for text in watch.warnings())
                 watch = None
             if task.explain and failing is not None:
-                from .explaining import explained  # for start-up
-
-                yield explained(bundle, *failing, engine=task.engines[0], seed=task.seed)
+                yield self._explained(bundle, *failing, task)
             if task.iter:
                 timed = self._timed(bundle, task)
                 if self._beside is not None:
@@ -219,6 +217,19 @@ class PartReplayer:
             yield Closed(error.message, error.fault)
             return
         yield replace(closed, watch=watch.sent() if watch is not None else None)
+
+    def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Explained:
+        """Say where a failing testcase begins to differ; of a scenario, where the first step that fails does."""
+        from .explaining import explained  # for start-up
+
+        said: tuple[str, ...] = ()
+        step = next((o.step for o in result.outputs if o.verdict in _FAILING), None)
+        if step is not None and result.index is not None:
+            said = (f"testcase {result.index} fails from step {step} on; that step:",)
+            feeds = Runner(bundle, seed=task.seed).step_inputs(bundle.testcases[result.index], step)
+            result = replace(result, index=None)
+        shown = explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
+        return replace(shown, lines=said + shown.lines)
 
     def _sized(self, bundle: Bundle, task: Task) -> Bundle:
         """Return the bundle for the sizes of the first data passed."""

@@ -205,8 +205,18 @@ class ModelFile(pytest.File):
             for index in indices:
                 name = f"{lead}{'run' if index is None else index}"
                 case = ModelCase.from_parent(self, name=name)
-                case.dump, case.index, case.outputs = i, index, names
+                steps = _steps(bundle, index) if index in bundle.scenarios else names
+                case.dump, case.index, case.outputs = i, index, steps
                 yield case
+
+
+def _steps(bundle: Bundle, index: int | None) -> tuple[str, ...]:
+    """List the outputs of all steps of a scenario of which something is expected."""
+    from ..testcase import Testcase  # for start-up
+
+    case = bundle.testcases[index or 0]
+    steps = enumerate((case.arrays, *case.steps))
+    return tuple(f"{name}@{k}" for k, arrays in steps for name in Testcase(dict(arrays)).expects)
 
 
 def _expected(bundle: Bundle) -> list[str]:
