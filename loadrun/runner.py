@@ -38,7 +38,6 @@ from .engines import (
     make_ready,
     runs_file,
 )
-from .engines.scenario import replay_steps, step_inputs
 from .graph import Graph, Var
 from .graph.dtypes import Array, DType, dtype_of
 from .inputs.feeds import fit_inputs, random_inputs
@@ -223,6 +222,8 @@ class Runner:
             FormatError: the file changed while it was in use.
         """
         if testcase.steps:
+            from .engines.scenario import replay_steps  # for start-up
+
             return replay_steps(testcase, index, self._step)
         if self._native is not None:
             self.bundle.require_unchanged()
@@ -254,6 +255,8 @@ class Runner:
 
     def step_inputs(self, testcase: Testcase, step: int) -> Mapping[str, Array]:
         """Return what a step of a scenario is fed, with states as the steps before it compute them."""
+        from .engines.scenario import step_inputs  # for start-up
+
         return step_inputs(testcase, step, self._step)
 
     def _step(self, case: Testcase) -> Result:
