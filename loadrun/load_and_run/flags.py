@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from ..base.errors import UsageError
 from ..base.files import contents
+from ..passes.options import LAYOUTS, OPTIMIZATIONS
 
-__all__ = ["FLAGS", "GROUPS", "LAYOUTS", "OPTIMIZE", "Flag", "ParsedFlags", "by_name", "parse"]
+__all__ = ["FLAGS", "GROUPS", "Flag", "ParsedFlags", "parse"]
 
 _TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")
 _DEPTH = 8
@@ -42,6 +43,14 @@ class Flag(NamedTuple):
     says: str = ""
 
 
+_OPTIMIZATION = {
+    "optimize_for_inference": "optimize for inference",
+    "enable_fuse_preprocess": "fuse-preprocess",
+    "fuse_grain": "fuse-grain",
+    "enable_fuse_conv_bias_nonlinearity": "fuse conv+bias+nonlinearity",
+    "enable_fuse_conv_bias_with_z": "fuse conv+bias+z",
+    "enable_ioc16": "ioc16",
+}
 GROUPS = {
     "run": "What runs, and how often",
     "data": "Data",
@@ -172,17 +181,8 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _off("wait_gdb", "watch", "nothing waits: there is no C++ code of a model's to step through"),
     *(
-        _on(f"enable_{name}", "layout", f"convolutions in {text}", f"enable {name} optimization")
-        for name, text in (
-            ("nchw4", "NCHW4"),
-            ("chwn4", "CHWN4"),
-            ("nchw44", "NCHW44"),
-            ("nchw88", "NCHW88"),
-            ("nchw32", "NCHW32"),
-            ("nchw64", "NCHW64"),
-            ("nhwcd4", "NHWCD4"),
-            ("nchw44_dot", "NCHW44 for dot products"),
-        )
+        _on(name, "layout", what, f"enable {name.removeprefix('enable_')} optimization")
+        for name, what in LAYOUTS.items()
     ),
     _off(
         "layout_transform",
@@ -197,37 +197,10 @@ FLAGS: tuple[Flag, ...] = (
         "with --layout_transform: write the graph, which is unchanged",
         kind=str,
     ),
-    _on(
-        "optimize_for_inference",
-        "optimize",
-        "fuse what `optimize_for_inference` fuses",
-        "enable optimize for inference optimization",
+    *(
+        _on(name, "optimize", what, f"enable {_OPTIMIZATION[name]} optimization")
+        for name, what in OPTIMIZATIONS.items()
     ),
-    _on(
-        "enable_fuse_preprocess",
-        "optimize",
-        "one operator for the conversion of images",
-        "enable fuse-preprocess optimization",
-    ),
-    _on(
-        "fuse_grain",
-        "optimize",
-        "means and global pooling become one operator each",
-        "enable fuse-grain optimization",
-    ),
-    _on(
-        "enable_fuse_conv_bias_nonlinearity",
-        "optimize",
-        "convolution, bias and activation become one operator",
-        "enable fuse conv+bias+nonlinearity optimization",
-    ),
-    _on(
-        "enable_fuse_conv_bias_with_z",
-        "optimize",
-        "... with a residual sum",
-        "enable fuse conv+bias+z optimization",
-    ),
-    _on("enable_ioc16", "optimize", "everything in float16", "enable ioc16 optimization"),
     _off(
         "enable_jit", "optimize", "nothing is compiled; results are the same without", "enable JIT (level 1)"
     ),
@@ -320,19 +293,7 @@ FLAGS: tuple[Flag, ...] = (
     _on("version", "flags", "print the version and leave"),
 )
 
-LAYOUTS = tuple(f.name for f in FLAGS if f.group == "layout" and f.name.startswith("enable_"))
-"""Flags that choose a layout, in the order in which load_and_run applies them: the last one given counts."""
-OPTIMIZE = tuple(f.name for f in FLAGS if f.group == "optimize" and f.works)
 _BY_NAME = {f.name: f for f in FLAGS}
-
-
-def by_name(name: str) -> Flag:
-    """Return the flag of a name, dashes or underscores.
-
-    Raises:
-        KeyError: there is none.
-    """
-    return _BY_NAME[name.replace("-", "_")]
 
 
 @dataclass

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from ..base.errors import UsageError
 
-__all__ = ["FLAGS", "InferenceOptions", "Layout"]
+__all__ = ["FLAGS", "LAYOUTS", "OPTIMIZATIONS", "InferenceOptions", "Layout"]
 
 
 class Layout(IntEnum):
@@ -46,6 +46,26 @@ _SWITCHES = {
     "enable_fuse_preprocess": "fuse_preprocess",
     "enable_fuse_grain": "fuse_grain",
 }
+LAYOUTS = {
+    "enable_nchw4": "convolutions in NCHW4",
+    "enable_chwn4": "convolutions in CHWN4",
+    "enable_nchw44": "convolutions in NCHW44",
+    "enable_nchw88": "convolutions in NCHW88",
+    "enable_nchw32": "convolutions in NCHW32",
+    "enable_nchw64": "convolutions in NCHW64",
+    "enable_nhwcd4": "convolutions in NHWCD4",
+    "enable_nchw44_dot": "convolutions in NCHW44 for dot products",
+}
+"""The layouts by load_and_run's flags, in the order in which it applies them: the last one given counts."""
+OPTIMIZATIONS = {
+    "optimize_for_inference": "fuse what `optimize_for_inference` fuses",
+    "enable_fuse_preprocess": "one operator for the conversion of images",
+    "fuse_grain": "means and global pooling become one operator each",
+    "enable_fuse_conv_bias_nonlinearity": "convolution, bias and activation become one operator",
+    "enable_fuse_conv_bias_with_z": "... with a residual sum",
+    "enable_ioc16": "everything in float16",
+}
+"""What else load_and_run optimizes, by its flags."""
 FLAGS = (*_SWITCHES, *_LAYOUTS)
 """The keywords of `InferenceOptions.of`."""
 _BITS = tuple(_SWITCHES.values())

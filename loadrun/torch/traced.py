@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from ..tensors.switches import exact_arithmetic
 from ..testcase import Bundle
 from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
+from ..tracing.naming import input_names
 from ..tracing.recording import Evaluator, TraceOptions
 from ..tracing.traced import Traced as Recording
 from ..verify.pack.capture import Recorder
@@ -36,7 +37,7 @@ from .exporting import (
 )
 from .interpret import Interpreter
 from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
-from .modules import ModuleAttributes, as_module, as_torch, owner_of
+from .modules import ModuleAttributes, as_module, as_torch, call_of, owner_of
 from .notes import notes_of, surprises
 from .other_sizes import (
     at_another_size,
@@ -163,13 +164,30 @@ class Traced(ModuleAttributes, Dumps):
 
         Args:
             file: a path, or an open binary file.
-            options: those of `loadrun.tracing.Traced.dump`.
+            options: those of `loadrun.tracing.Traced.dump`; ``input_data`` takes the module's arguments as well:
+                tensors, tuples of positional arguments, and dicts of those by keyword.
 
         Returns:
             the counts that MegEngine returns.
         """
         self.differences = {}
         return super().dump(file, **{"keep_param_name": True, **options})
+
+    def example(self) -> dict[str, Array]:
+        """Return the tensors that were traced, by the names that the recording has for them."""
+        return self._fed(self._example)
+
+    def _fed(self, flat: Sequence[Any]) -> dict[str, Array]:
+        return dict(zip(self.recording.args, map(access.stored, self.signature.feeds(flat)), strict=False))
+
+    def _data(self, item: Any, arg_names: Any, held: Collection[str]) -> Any:
+        """Return arrays by input name for the arguments of a call; see `loadrun.tracing.dumping.Dumps`."""
+        names = input_names(self.recording, arg_names)
+        as_inputs = isinstance(item, Mapping) and set(item) <= set(names.values())
+        if isinstance(item, str) or as_inputs:
+            return super()._data(item, arg_names, held)
+        fed = self._fed(self.signature.leaves(*call_of(item)))
+        return {names[key]: value for key, value in fed.items() if names[key] in held}
 
     def _truth(self, model: Bundle) -> Recorder:
         return TorchRecorder(model, self)
