@@ -24,12 +24,19 @@ import json
 import math
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from .base.errors import SpecError
 
+if TYPE_CHECKING:
+    import numpy as np
+
 __all__ = [
+    "ArraySource",
     "Generated",
+    "InputData",
     "InputPart",
     "InputSpec",
     "ListFile",
@@ -121,7 +128,19 @@ class ListFile:
         return f"@{self.path if plain else _quote(self.path)}"
 
 
-Source = PathSource | Generated | Values
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """An array of the caller, which no text stands for."""
+
+    array: np.ndarray[Any, Any]
+
+    def __str__(self) -> str:
+        return f"<{self.array.dtype} {list(self.array.shape)}>"
+
+
+Source = PathSource | Generated | Values | ArraySource
+InputData = str | Mapping[str, object] | object
+"""One item of ``input_data``: a text, or arrays: one, or several by input name."""
 
 
 @dataclass(frozen=True)

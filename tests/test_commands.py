@@ -73,10 +73,9 @@ GIVEN = {"info": {"timeout", "max_memory"}}
 def test_every_option_is_a_field(command: str) -> None:
     names = {f.name for record in RECORDS[command] for f in fields(record)}
     if "optimize" in names or "passes" in names:
-        from loadrun.load_and_run.flags import LAYOUTS, OPTIMIZE
-        from loadrun.passes.options import FLAGS
+        from loadrun.passes.options import FLAGS, LAYOUTS, OPTIMIZATIONS
 
-        names |= {*LAYOUTS, *OPTIMIZE, *FLAGS}
+        names |= {*LAYOUTS, *OPTIMIZATIONS, *FLAGS}
     left = {
         a.dest
         for a in parsers()[command][1]._actions

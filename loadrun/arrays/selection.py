@@ -9,7 +9,7 @@ import numpy as np
 from ..build import emit as e
 from ..build.emit import M, elem
 from ..graph import params as P
-from ..tensors import Tensor, TracedInt, apply1
+from ..tensors import Tensor, TracedInt, apply1, least
 from ..tensors.access import as_vector, dtype_of
 from ..tensors.naming import refused
 from . import indexing as numpy_index
@@ -174,7 +174,7 @@ def _diagonal(x: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
 
 
 def _shorter(m: int, n: int) -> int:
-    return m if int(m) <= int(n) else n
+    return least(m, n) if isinstance(m, TracedInt) or isinstance(n, TracedInt) else min(m, n)
 
 
 def _shifted(at: Tensor, by: int) -> Tensor:

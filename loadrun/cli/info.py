@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..base.errors import clean, indented
+from ..base.errors import UsageError, clean, indented
+from ..base.files import check_targets, text_file
+from ..dump import load
 from ..engines import Choice
 from ..inputs.feeds import ModelOptions
 from ..report import json as json_report
@@ -32,6 +34,11 @@ def parser() -> Parser:
     )
     p.add_argument("files", nargs="+", metavar="MODEL.mge")
     p.add_argument("--json", action="store_true", help="print JSON: a list with one entry per dump")
+    p.add_argument(
+        "--graph",
+        metavar="FILE",
+        help="draw the graph of one model, with shapes: FILE.svg is one picture, FILE.html has blocks that fold",
+    )
     p.add_argument("--no-operators", action="store_true", help="omit the table of operators")
     add_engine_options(p, default=None)
     add_model_options(p)
@@ -44,6 +51,8 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     read = ModelOptions(**model_options(args.input_shape, args.constant))
     files = model_files(args.files, sys.stderr)
+    if args.graph is not None:
+        return _draw(files, args.graph, read)
     if args.engine is not None:
         engine = Choice(args.engine, args.strict_engine, args.cache)
         ran = describe_engine(files, engine, read, timeout=args.timeout, max_memory=args.max_memory)
@@ -66,6 +75,20 @@ def main(argv: list[str]) -> int:
     else:
         print("\n\n".join(text(d, operators=not args.no_operators) for _, d in result.descriptions))
     return result.exit_code
+
+
+def _draw(files: Sequence[str], target: str, read: ModelOptions) -> int:
+    if len(files) != 1 or not target.lower().endswith((".svg", ".html")):
+        raise UsageError(
+            f"--graph draws one model as NAME.svg or NAME.html, found the name "
+            f"{clean(target)} and {len(files)} model{'s' * (len(files) != 1)}"
+        )
+    check_targets({"--graph": target}, files)
+    from ..report.drawing import graph_file  # for start-up
+
+    with text_file(target, "utf-8") as out:
+        out.write(graph_file(load(files[0], **read.read), page=target.lower().endswith(".html")))
+    return 0
 
 
 def text(d: Description, *, operators: bool = True) -> str:

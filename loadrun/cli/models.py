@@ -14,7 +14,7 @@ from ..base.errors import InputError, SpecError, UsageError, clean
 from ..engines import Choice, check_engine, split_engines
 from ..engines.registry import NAMES
 from ..graph.dtypes import Array
-from ..load_and_run.flags import LAYOUTS, OPTIMIZE, by_name
+from ..passes.options import LAYOUTS, OPTIMIZATIONS
 from .groups import Parser, tolerance, whole
 
 if TYPE_CHECKING:
@@ -84,14 +84,14 @@ def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | N
 def _constant(text: str) -> tuple[str, Array]:
     import json  # for start-up
 
-    from ..inputspec import Generated, Values, parse  # for start-up
+    from ..inputspec import ArraySource, Generated, Values, parse  # for start-up
 
     try:
         parts = parse(text).parts
     except SpecError as e:
         raise UsageError(f"--constant takes NAME:VALUE: {e}") from None
     part = parts[0] if len(parts) == 1 else None
-    if part is None or part.name is None or isinstance(part.source, Generated):
+    if part is None or part.name is None or isinstance(part.source, (ArraySource, Generated)):
         raise UsageError(
             f"--constant takes NAME:VALUE, the value as numbers or a .npy file, such as axes:[0,2]; "
             f"found {clean(text)!r}"
@@ -197,14 +197,14 @@ def engine_list(text: str) -> list[str]:
         raise argparse.ArgumentTypeError(str(e)) from None
 
 
-_SWITCHES = (*LAYOUTS, *OPTIMIZE)
+_SWITCHES = LAYOUTS | OPTIMIZATIONS
 
 
 def add_observing_options(p: Parser) -> None:
     """Add the options; those spelled with underscores in MegEngine's tool take dashes as well."""
     changed = p.add_argument_group("changes to the model before it runs")
-    for name in _SWITCHES:
-        _add(changed, name, action="store_true", help=by_name(name).what)
+    for name, what in _SWITCHES.items():
+        _add(changed, name, action="store_true", help=what)
     _add(
         changed, "batch_size", metavar="N", type=whole, help="repeat or cut testcases along axis 0 to N items"
     )

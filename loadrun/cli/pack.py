@@ -36,6 +36,7 @@ from .groups import (
     progress,
     target,
     tolerances,
+    whole,
 )
 from .models import add_engine_options, add_model_options, model_options
 
@@ -85,6 +86,23 @@ def parser() -> Parser:
         action="append",
         help='expected outputs, as "NAME:golden.npy", once for each testcase, @FILE, or the testcases.json of an '
         "unpacked file; for outputs that are not named, what the model computes",
+    )
+    p.add_argument(
+        "--state",
+        metavar="IN=OUT",
+        dest="states",
+        action="append",
+        default=[],
+        help="the output OUT of a step feeds the input IN of the next one, as a cache does; past_*=present_* stands "
+        "for all such pairs, ids=argmax(logits) feeds the index of the largest element, which the file then holds",
+    )
+    p.add_argument(
+        "--steps",
+        metavar="N",
+        type=whole,
+        default=0,
+        help="how many steps a testcase with states has; -d is given once, with an axis of steps or k for the number "
+        "of the step, as in #ones(1,k+1), or N times",
     )
     p.add_argument("--replace", action="store_true", help="drop the testcases in MODEL.mge")
     add_maxerr_option(p, "1e-4, 0 for integers; existing checks keep theirs")
@@ -210,6 +228,7 @@ def main(argv: list[str]) -> int:
         vars(args),
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
+        states=tuple(args.states),
         maxerr=tolerances(args.maxerr),
         policies=parse_all(args.check or ()),
         record=not args.no_record,

@@ -348,9 +348,10 @@ class ImpostorWatch:
     def results(self, result: Result) -> None:
         """Look at what a replay compared."""
         for out in result.outputs:
-            if out.verdict is Verdict.PASS and out.expect is not None and self._left.get(out.name) != set():
-                self.maxerr.setdefault(out.name, out.maxerr or 0.0)
-                self.add(out.name, out.expect)
+            name = out.output
+            if out.verdict is Verdict.PASS and out.expect is not None and self._left.get(name) != set():
+                self.maxerr.setdefault(name, out.maxerr or 0.0)
+                self.add(name, out.expect)
 
     def add(self, name: str, expect: Array) -> None:
         """Look at the expected value of an output in another testcase."""

@@ -25,6 +25,7 @@ from . import Comparison, errors
 __all__ = [
     "HEAD",
     "MAGIC",
+    "STEPS_MAGIC",
     "Policy",
     "TopAgreement",
     "divergence",
@@ -402,6 +403,8 @@ def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: 
 
 
 MAGIC = b"loadrun\x01"
+STEPS_MAGIC = b"loadrun\x02"
+"""What steps of scenarios begin with, which stand between the testcases and the record."""
 HEAD = 16
 _LONGEST = 1 << 24
 

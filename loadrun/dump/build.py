@@ -28,16 +28,16 @@ class GraphAssembler:
         self.graph = graph
         self.vars: list[Var] = []
 
-    def link(self, t: Table, opr: Opr, op: Op, inputs: Sequence[int]) -> None:
-        """Resolve the operator's input numbers; each must belong to an earlier operator."""
+    def link(self, t: Table, op: Op, inputs: Sequence[int]) -> list[Var]:
+        """Return the operator's inputs by their numbers; each must belong to an earlier operator."""
         for number in inputs:
             if number >= len(self.vars):
                 raise t.buf.error(
                     f"operator {op.name} reads variable {number}, but only {len(self.vars)} exist before it",
                     t.pos,
                 )
-        opr.inputs = [self.vars[i] for i in inputs]
         _check_arity(t, op, len(inputs))
+        return [self.vars[i] for i in inputs]
 
     def append(self, t: Table, opr: Opr, n_outputs: int) -> None:
         """Add the operator with that many output variables."""
@@ -112,15 +112,15 @@ def comp_node(t: Table) -> str:
     return text
 
 
-def take_blobs(t: Table, slot: int, *, required: bool) -> list[bytes]:
+def take_blobs(t: Table, blobs: list[Table], *, required: bool) -> list[bytes]:
     """Read the blobs of an operator; FBS v1 requires their data."""
-    blobs = []
-    for blob in t.tables(slot):
+    found = []
+    for blob in blobs:
         view = blob.bytes_view(0)
         if view is None and required:
             raise t.buf.error("a blob has no data", blob.pos)
-        blobs.append(b"" if view is None else view.tobytes())
-    return blobs
+        found.append(b"" if view is None else view.tobytes())
+    return found
 
 
 def constant_or_input(t: Table, opr: Opr, op: Op) -> None:

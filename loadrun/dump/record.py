@@ -161,13 +161,15 @@ class RecordWriter:
         self.file = scratch()
         self._line({**about, "model": graph_digest(graph)})
 
-    def add(self, case: Testcase) -> None:
-        """Note a testcase."""
+    def add(self, case: Testcase, steps: str | None = None) -> None:
+        """Note a testcase, and the digest of its further steps."""
         line: dict[str, object] = {
             "digests": {n: tensor_digest(a, case.dtypes.get(n)) for n, a in case.arrays.items()}
         }
         if case.provenance and dict(case.provenance) != self.provenance:
             line["provenance"] = dict(case.provenance)
+        if steps is not None:
+            line["steps"] = steps
         if case.intermediates:
             line["intermediates"] = case.intermediates
         self._line(line)

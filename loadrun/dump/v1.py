@@ -87,15 +87,17 @@ class _Reader:
     def operator(self, t: Table) -> None:
         op = find_op(t, self.ids, t.integer(0, "ulong"))
         opr = Opr(op.name, name=t.text(12))
-        opr.params = check_params(t, op, read_params(t, (1, 2, 10, 11), self.builder.graph.mge_version))
-        self.builder.link(t, opr, op, t.numbers(3, "uint") or ())
+        mge_version = self.builder.graph.mge_version
+        records = read_params(t, t.integer(1, "ubyte"), t.table(2), t.unions(10, 11), mge_version)
+        opr.params = check_params(t, op, records)
+        opr.inputs = self.builder.link(t, op, t.numbers(3, "uint") or ())
         opr.comp_node = [comp_node(c) for c in t.tables(4)]
         names = t.texts(5)
         dtype = t.table(6)
         opr.output_dtype = read_dtype(dtype) if dtype is not None else None
         opr.tensors = [self.tensor(x) for x in t.tables(7)]
         opr.priority = t.integer(8, "int")
-        opr.blobs = take_blobs(t, 9, required=True)
+        opr.blobs = take_blobs(t, t.tables(9), required=True)
         if "WithFormat" in op.name:
             _formats(t, opr)
         constant_or_input(t, opr, op)

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from ..base.errors import UsageError
 from ..base.files import contents
+from ..passes.options import LAYOUTS, OPTIMIZATIONS
 
-__all__ = ["FLAGS", "GROUPS", "LAYOUTS", "OPTIMIZE", "Flag", "ParsedFlags", "by_name", "parse"]
+__all__ = ["FLAGS", "GROUPS", "Flag", "ParsedFlags", "parse"]
 
 _TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")
 _DEPTH = 8
@@ -42,6 +43,14 @@ class Flag(NamedTuple):
     says: str = ""
 
 
+_OPTIMIZATION = {
+    "optimize_for_inference": "optimize for inference",
+    "enable_fuse_preprocess": "fuse-preprocess",
+    "fuse_grain": "fuse-grain",
+    "enable_fuse_conv_bias_nonlinearity": "fuse conv+bias+nonlinearity",
+    "enable_fuse_conv_bias_with_z": "fuse conv+bias+z",
+    "enable_ioc16": "ioc16",
+}
 GROUPS = {
     "run": "Runs",
     "data": "Data",
@@ -170,17 +179,8 @@ FLAGS: tuple[Flag, ...] = (
     _off("check_dispatch", "watch", "there is no kernel dispatcher to check", "enable cpu dispatch check"),
     _off("wait_gdb", "watch", "there is no C++ code to debug"),
     *(
-        _on(f"enable_{name}", "layout", f"run convolutions in {text}", f"enable {name} optimization")
-        for name, text in (
-            ("nchw4", "NCHW4"),
-            ("chwn4", "CHWN4"),
-            ("nchw44", "NCHW44"),
-            ("nchw88", "NCHW88"),
-            ("nchw32", "NCHW32"),
-            ("nchw64", "NCHW64"),
-            ("nhwcd4", "NHWCD4"),
-            ("nchw44_dot", "NCHW44 for dot products"),
-        )
+        _on(name, "layout", what, f"enable {name.removeprefix('enable_')} optimization")
+        for name, what in LAYOUTS.items()
     ),
     _off(
         "layout_transform",
@@ -195,37 +195,10 @@ FLAGS: tuple[Flag, ...] = (
         "with --layout_transform: write the (unchanged) graph",
         kind=str,
     ),
-    _on(
-        "optimize_for_inference",
-        "optimize",
-        "apply `optimize_for_inference`",
-        "enable optimize for inference optimization",
+    *(
+        _on(name, "optimize", what, f"enable {_OPTIMIZATION[name]} optimization")
+        for name, what in OPTIMIZATIONS.items()
     ),
-    _on(
-        "enable_fuse_preprocess",
-        "optimize",
-        "fuse the conversion of images",
-        "enable fuse-preprocess optimization",
-    ),
-    _on(
-        "fuse_grain",
-        "optimize",
-        "fuse means and global pooling",
-        "enable fuse-grain optimization",
-    ),
-    _on(
-        "enable_fuse_conv_bias_nonlinearity",
-        "optimize",
-        "fuse convolution, bias and activation",
-        "enable fuse conv+bias+nonlinearity optimization",
-    ),
-    _on(
-        "enable_fuse_conv_bias_with_z",
-        "optimize",
-        "fuse convolution, bias, activation and residual sum",
-        "enable fuse conv+bias+z optimization",
-    ),
-    _on("enable_ioc16", "optimize", "compute in float16 throughout", "enable ioc16 optimization"),
     _off(
         "enable_jit", "optimize", "there is no compiler; results are the same without", "enable JIT (level 1)"
     ),
@@ -321,19 +294,7 @@ FLAGS: tuple[Flag, ...] = (
     _on("version", "flags", "print the version and exit"),
 )
 
-LAYOUTS = tuple(f.name for f in FLAGS if f.group == "layout" and f.name.startswith("enable_"))
-"""Flags that choose a layout, in the order in which load_and_run applies them: the last one wins."""
-OPTIMIZE = tuple(f.name for f in FLAGS if f.group == "optimize" and f.works)
 _BY_NAME = {f.name: f for f in FLAGS}
-
-
-def by_name(name: str) -> Flag:
-    """Return the flag with this name, spelled with dashes or underscores.
-
-    Raises:
-        KeyError: there is no such flag.
-    """
-    return _BY_NAME[name.replace("-", "_")]
 
 
 @dataclass

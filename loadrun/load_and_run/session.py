@@ -24,10 +24,11 @@ from ..graph.dtypes import Array
 from ..inputs.loading import load_cases
 from ..ops.numeric.parallel import set_threads, threads
 from ..passes.inference import optimize_for_inference
+from ..passes.options import LAYOUTS, OPTIMIZATIONS
 from ..runner import Result, Verdict
 from ..testcase import EXPECT, Bundle, Testcase
 from .dumps import BinaryDump, OutputDump, TextDump
-from .flags import FLAGS, LAYOUTS, OPTIMIZE, ParsedFlags
+from .flags import FLAGS, ParsedFlags
 from .graphs import profile_json, write_memory
 from .observing import ObservedRunner
 from .plan import ExecutionPlan
@@ -366,7 +367,7 @@ class LoadAndRunSession:
 def optimization(flags: ParsedFlags) -> Mapping[str, bool] | None:
     """Return the keywords of `optimize_for_inference` that flags stand for; None without any."""
     layouts = [n for n in LAYOUTS if flags.on(n)]
-    others = [n for n in OPTIMIZE if flags.on(n)]
+    others = [n for n in OPTIMIZATIONS if flags.on(n)]
     if not layouts and not others:
         return None
     chosen = [n for n in others if n not in ("optimize_for_inference", "fuse_grain")]

@@ -11,6 +11,7 @@ from ..base.files import one_file
 from ..dump import save
 from ..dump.choosing import load_dump
 from ..dump.options import DumpOptions, DumpResult
+from ..dump.scenarios import require_single_steps
 from ..inputs.feeds import ModelOptions
 from .exported import Exported
 from .exporting import export
@@ -91,6 +92,7 @@ def convert_file(
     if ending == ".onnx" and (options.format or options.narrow):
         raise UsageError(f"--{'format' if options.format else 'narrow'} applies to .mge files only")
     bundle = load_dump(path, options.dump, **options.read)
+    require_single_steps(bundle, "converting it")
     if ending == ".mge":
         return Converted(dump=save(bundle, target, DumpOptions(narrow=options.narrow), format=options.format))
     exported = export(

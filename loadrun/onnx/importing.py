@@ -11,8 +11,8 @@ from ..base.errors import FormatError, LoadRunError, UnsupportedError, UsageErro
 from ..graph import Graph, Var
 from ..graph.dtypes import Array, numpy_array
 from ..ops.registry import BudgetError, FoldingBudget, limited
-from ..passes.cleanup.loadable import make_loadable
 from ..passes.constants import subgraph
+from ..passes.loadable import make_loadable
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
 from ..tensors.apply import type_cvt

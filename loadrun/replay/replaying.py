@@ -41,6 +41,7 @@ class ReplayedDump(CountedResults):
         total: how many results there will be.
         timing: the runs that were timed, once all results were read.
         explanation: why the first testcase that fails does so, where that was asked for.
+        drawing: the operators to blame and those around them as SVG, likewise.
     """
 
     def __init__(self, path: str, opened: Opened, events: Iterator[Event], run: Replay) -> None:
@@ -60,6 +61,7 @@ class ReplayedDump(CountedResults):
         super().__init__(file, self._raw(), self._report)
         self.timing: Timing | None = None
         self.explanation: tuple[str, ...] = ()
+        self.drawing = ""
         self._number = opened.dump
         self._events = events
         self._run = run
@@ -121,7 +123,10 @@ class ReplayedDump(CountedResults):
                 yield event.result
             elif isinstance(event, Explained):
                 # Every part of a file explains its own.
-                self.explanation = self.explanation or event.lines
+                self.explanation, self.drawing = (
+                    self.explanation or event.lines,
+                    self.drawing or event.drawing,
+                )
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
                 self.file.ended, self.timing = event.ended, event.timing
@@ -207,7 +212,7 @@ class Replay:
                 yield dump
                 for _ in dump:
                     continue
-                self.reports.end(dump.file, dump.timing, dump.reason)
+                self.reports.end(dump.file, dump.timing, dump.reason, dump.drawing)
                 passed &= dump.file.good
             self.done += 1
             if self.options.fail_fast and not passed:

@@ -139,9 +139,15 @@ class Warned:
 
 @dataclass(frozen=True)
 class Explained:
-    """Where the first testcase of this part that fails begins to differ."""
+    """Where the first testcase of this part that fails begins to differ.
+
+    Attributes:
+        lines: what is said of it.
+        drawing: the operators around those to blame, as a picture; empty where there are none.
+    """
 
     lines: tuple[str, ...]
+    drawing: str = ""
 
 
 @dataclass(frozen=True)
@@ -242,8 +248,12 @@ class Sinks:
         for name, picture in pictures.items():
             self._drawing.picture(name, picture)
 
-    def end(self, file: FileResult, timing: Timing | None, explanation: Sequence[str]) -> None:
-        """End the file."""
+    def end(
+        self, file: FileResult, timing: Timing | None, explanation: Sequence[str], drawing: str = ""
+    ) -> None:
+        """End the file; `drawing` shows the operators to blame."""
+        if self._drawing is not None:
+            self._drawing.graph(drawing)
         for w in self._writers:
             w.end(file, timing, explanation)
 

@@ -107,6 +107,11 @@ class HtmlWriter:
         plots = histogram(picture, self._limits.get(name)) + error_map(picture)
         self._figures.append(f"<div class=picture>{head}<div class=plots>{plots}</div></div>")
 
+    def graph(self, drawing: str) -> None:
+        """Show the operators to blame, with those around them, as SVG."""
+        if drawing:
+            self._figures.append(f"<h4>the operators to blame</h4><div class=scroll>{drawing}</div>\n")
+
     def _row(self, verdict: Verdict, cells: Sequence[str], said: str) -> None:
         most = _ROWS if verdict is Verdict.PASS else 10 * _ROWS
         if sum(1 for _ in self._rows) >= most:

@@ -19,7 +19,6 @@ from ..graph.dtypes import Array, DType
 from . import formats
 from .device import Device, check_place, default_device, placed
 from .dtypes import graph_dtype, numpy_dtype
-from .protocols import lowering
 from .switches import SessionOf, active
 
 __all__ = ["Bound", "DeviceTensor", "Parameter", "Session", "Tensor", "tensor"]
@@ -35,10 +34,10 @@ _BEHIND = {
     "fill": "construct:fill",
     "getitem": "indexing:getitem",
     "matmul": "products:matmul",
-    "product_of": "sizes:product_of",
+    "product_of": "convert:product_of",
     "reducing": "reducing",
     "setitem": "indexing:setitem",
-    "shape_of": "sizes:shape_of",
+    "shape_of": "convert:shape_of",
     "shaping": "shaping",
     "type_cvt": "apply:type_cvt",
 }
@@ -532,9 +531,13 @@ class Tensor:
             if isinstance(first, Tensor):
                 return getattr(first, f"__{name}__")(other)
             return getattr(other, _REFLECTED.get(name) or f"__r{name}__")(first)
+        from .protocols import lowering  # for start-up
+
         return lowering().ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from .protocols import lowering  # for start-up
+
         return lowering().function(func, args, kwargs)
 
     def __bool__(self) -> bool:

@@ -176,10 +176,7 @@ class ModelFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         """Yield a collector for each testcase, and a test that fails for what no testcase tells of."""
-        from ..base.errors import (
-            LoadRunError,  # for start-up
-            clean,  # for start-up
-        )
+        from ..base.errors import LoadRunError, clean  # for start-up
         from ..dump import load_all  # for start-up
         from ..engines import runs_file  # for start-up
 
@@ -206,8 +203,18 @@ class ModelFile(pytest.File):
             for index in indices:
                 name = f"{lead}{'run' if index is None else index}"
                 case = ModelCase.from_parent(self, name=name)
-                case.dump, case.index, case.outputs = i, index, names
+                steps = _steps(bundle, index) if index in bundle.scenarios else names
+                case.dump, case.index, case.outputs = i, index, steps
                 yield case
+
+
+def _steps(bundle: Bundle, index: int | None) -> tuple[str, ...]:
+    """List the outputs of all steps of a scenario of which something is expected."""
+    from ..testcase import Testcase  # for start-up
+
+    case = bundle.testcases[index or 0]
+    steps = enumerate((case.arrays, *case.steps))
+    return tuple(f"{name}@{k}" for k, arrays in steps for name in Testcase(dict(arrays)).expects)
 
 
 def _expected(bundle: Bundle) -> list[str]:

@@ -72,6 +72,7 @@ class Interpreter:
         places: source lines by the names of operators, "" for a name that several have.
         variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes; of a
             complex value both parts.
+        open_sizes: the symbols of dynamic sizes that operators need to know.
         coarse: operators that give float64 and are computed in float32.
     """
 
@@ -90,6 +91,7 @@ class Interpreter:
         self.constants = _constants(program)
         self.problems: list[LoweringProblem] = []
         self.coarse: dict[str, None] = {}
+        self.open_sizes: frozenset[Any] = frozenset()
         self.variables: dict[str, tuple[Var, bool]] = {}
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
@@ -214,6 +216,7 @@ class Interpreter:
             return result
         except UnsupportedCallError as error:
             why = str(error)
+            self.open_sizes |= getattr(error, "symbols", frozenset())
         except UnsupportedError:
             raise
         except LoadRunError as error:

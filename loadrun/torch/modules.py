@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from ..base.errors import UsageError
 from ..tensors import Tensor
 from .script import Scripted, is_script
 
-__all__ = ["ModuleAttributes", "as_module", "as_torch", "is_torch_program", "owner_of"]
+__all__ = ["ModuleAttributes", "as_module", "as_torch", "call_of", "is_torch_program", "owner_of"]
 
 _READ = frozenset(
     [
@@ -134,3 +135,11 @@ def as_torch(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return torch.from_numpy(np.array(value))
     return torch.from_numpy(np.array(value.numpy())) if isinstance(value, Tensor) else value
+
+
+def call_of(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments, by place and by keyword, that stand for a testcase."""
+    given = pytree.tree_map(as_torch, data)
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    return (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}

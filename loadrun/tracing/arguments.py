@@ -165,6 +165,7 @@ class Slot:
         kind: the graph's data type of it.
         shape: its shape in the recorded call.
         scalar: whether it has no axes.
+        example: its value in the recorded call, in storage form.
     """
 
     name: str
@@ -172,6 +173,7 @@ class Slot:
     kind: DType
     shape: tuple[int, ...]
     scalar: bool
+    example: Array
 
     def value(self) -> Any:
         """Zeros in its place."""
@@ -180,14 +182,15 @@ class Slot:
 
 
 def slotted(arguments: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with slots in place of their tensors, which are not kept."""
+    """Return the arguments with slots in place of their tensors, which keep copies of the values."""
 
     def slot(leaf: Any) -> Any:
         if not isinstance(leaf, Argument):
             return leaf
         dtype = None if isinstance(leaf.original, Tensor) else leaf.original.dtype
         tensor = leaf.tensor
-        return Slot(leaf.name, dtype, dtype_of(tensor), stored_shape(tensor), is_scalar(tensor))
+        shape, scalar = stored_shape(tensor), is_scalar(tensor)
+        return Slot(leaf.name, dtype, dtype_of(tensor), shape, scalar, stored(tensor).copy())
 
     return tuple(rebuilt(a, slot) for a in arguments.args), {
         k: rebuilt(v, slot) for k, v in arguments.kwargs.items()

@@ -164,7 +164,7 @@ def record(
         tuple(assigned),
         tuple(updates),
         tuple(checks),
-        slotted(arguments) if options.fixed else None,
+        slotted(arguments) if options.fixed or options.live else None,
     )
 
 

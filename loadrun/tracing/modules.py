@@ -18,6 +18,7 @@ from ..dump.options import DumpResult
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
+from ..inputspec import InputData
 from ..tensors.value import Tensor
 from .checking import check_method, fresh
 from .recording import TraceOptions
@@ -128,14 +129,14 @@ class TracedModule:
         self,
         folder: str | os.PathLike[str],
         *,
-        input_data: Mapping[str, str | Iterable[str]] | None = None,
+        input_data: Mapping[str, InputData | Iterable[InputData]] | None = None,
         **options: Any,
     ) -> dict[str, DumpResult]:
         """Write every method as ``<method>.mge`` in a folder, and ``index.json`` that says what they take and give.
 
         Args:
             folder: made if it is not there.
-            input_data: specifications of input data by method name.
+            input_data: what `trace.dump` takes as such, by method name.
             options: those of `trace.dump`, for all methods.
         """
         target = Path(folder)

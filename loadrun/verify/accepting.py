@@ -18,6 +18,7 @@ from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, OutputRes
 from ..dump import load_all, save
 from ..dump.options import DumpOptions
 from ..dump.record import graph_digest, tensor_digest
+from ..dump.scenarios import require_single_steps
 from ..engines import Choice
 from ..passes.constants import bare
 from ..runner import Runner
@@ -154,6 +155,7 @@ def _accept(
                 "accept writes .mge files; `loadrun pack` converts a model from another format",
                 path=one.path,
             )
+        require_single_steps(bundle, "accepting new values")
         if bundle.defects:
             raise FormatError(
                 f"the file is damaged and was left as it is: {bundle.defects[0]}", path=one.path

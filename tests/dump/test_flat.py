@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import mmap
+import random
 import re
 import struct
 import tracemalloc
+from collections.abc import Callable
 
 import flatbuffers
+import numpy as np
 import pytest
 
 from loadrun.base.errors import FormatError
@@ -386,3 +389,36 @@ def test_surplus_slots_are_ignored() -> None:
     b.PrependInt32Slot(0, 5, 0)
     b.Finish(b.EndObject(), IDENT)
     assert root(bytes(b.Output())).integer(0, "int") == 5
+
+
+def test_all_fields_at_once() -> None:
+    """The same numbers, or the same refusal, as field by field, wherever fields lie."""
+    wires = ("offset", "ulong", "ubyte", "offset", "int", "double")
+    layout, draw, read = flat.Layout(*wires), random.Random(7), 0
+    for case in range(3000):
+        data = bytearray(draw.randbytes(112))
+        # The root table, at 32 or 36, shares a vtable at 8 whose offsets are near to sensible ones.
+        at = draw.choice((32, 36))
+        offsets = [draw.choice((0, 4, 8, 12, 16, 20, 24, 28, 7, 2, 76)) for _ in wires]
+        struct.pack_into("<I4sHH6H", data, 0, at, IDENT, 16, 32, *offsets)
+        struct.pack_into("<i8I", data, at, at - 8, *(draw.choice((4, 8, 24, 40, 6, 2**31)) for _ in range(8)))
+        slot_by_slot, at_once = (
+            outcome(bytes(data), slots_of, wires),
+            outcome(bytes(data), Table.fields, layout),
+        )
+        assert isinstance(at_once, type(slot_by_slot)), (case, slot_by_slot, at_once)
+        if isinstance(slot_by_slot, tuple):
+            read += any(slot_by_slot)
+            np.testing.assert_equal(at_once, slot_by_slot)
+    assert read > 100
+
+
+def slots_of(t: Table, wires: tuple[str, ...]) -> tuple[float, ...]:
+    return tuple(t.position(i) if w == "offset" else t.scalar(i, w) for i, w in enumerate(wires))
+
+
+def outcome(data: bytes, read: Callable[..., object], how: object) -> object:
+    try:
+        return read(root(data), how)
+    except FormatError as e:
+        return e

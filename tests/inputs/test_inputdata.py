@@ -142,6 +142,48 @@ def test_plain_values(text: str, expect: list) -> None:
 # Casts.
 
 
+def test_arrays_are_data() -> None:
+    inputs = model(a=("Float32", (2, 3)), b=("Int32", (4,)))
+    a, b = np.arange(6.0).reshape(2, 3), [1, 2, 3, 4]
+    cases = [{"a": a, "b": b}, "#ones", {"a": "#full(2)", "b": np.int8(5) * np.ones(4, "i1")}]
+    assert count_cases(cases) == 3
+    first, ones, last = load_cases(cases, inputs)
+    assert (first["a"].dtype, first["a"].tolist()) == (np.float32, a.tolist())
+    assert (first["b"].dtype, first["b"].tolist(), last["b"].tolist()) == (np.int32, b, [5] * 4)
+    assert (ones["a"] == 1).all()
+    assert (last["a"] == 2).all()
+    # One array for the only input; repeat and transform are as for files.
+    (found,) = load_cases(a, X, repeat=2, input_transform="data + 1")
+    assert found["a"].tolist() == (np.repeat(a, 2, axis=0) + 1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"c": np.ones(1)}, "the model has no input 'c'"),
+        ({"a": object()}, "input data is numbers, found object"),
+        ({"a": "b:#ones"}, "the data of 'a' is one source"),
+        (np.ones(2), "the axes must agree"),
+        (b"#ones", "or a dict of arrays by input name, found bytes"),
+    ],
+)
+def test_arrays_that_do_not_fit(data: object, message: str) -> None:
+    with pytest.raises(LoadRunError, match=message):
+        list(load_cases([data], X))
+
+
+def test_random_range_of_one_integer() -> None:
+    told: list[str] = []
+    inputs = model(a=("Int32", (2, 3)))
+    for text in ("#rand(0,1)", "#rand(-0.5,0.5)", "#rand(3,4)", "#rand(0,2)", "#randint(0,1)", "#zeros"):
+        list(load_cases(text, inputs, warn=told.append))
+    assert [t.partition(" are ")[0] for t in told] == [
+        f"input 'a': all numbers of {t}" for t in ("#rand(0,1)", "#rand(-0.5,0.5)", "#rand(3,4)")
+    ]
+    list(load_cases("#rand(0,1)", X, warn=told.append))
+    assert len(told) == 3
+
+
 def test_integers_are_truncated_and_wrap() -> None:
     assert load("#full(3.9)", model(a=("Int32", (2,))))["a"].tolist() == [3, 3]
     assert load("#full(300)", model(a=("Uint8", (2,))))["a"].tolist() == [44, 44]

@@ -48,6 +48,27 @@ def saved(path: Path) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
+def test_a_dump_in_one_call(tmp_path: Path) -> None:
+    path, other = tmp_path / "net.mge", (X * 2, torch.tensor([3, 4]))
+    save(Net(), path, INPUTS, K, input_data=["example", {"x": other[0], "i": other[1], **K}, "#rand(0,9)"])
+    bundle = loadrun.load(path)
+    with torch.no_grad():
+        want = [Net()(*INPUTS, **K), Net()(*other, **K)]
+    for case, results in zip(bundle.testcases, want, strict=False):
+        for name, value in results.items():
+            np.testing.assert_array_equal(case.expects[name].reshape(value.shape), value.numpy())
+    assert [r.verdict.value for r in loadrun.run(path)] == ["pass"] * 3
+
+
+def test_input_data_of_a_program_file(tmp_path: Path) -> None:
+    path = tmp_path / "relu.pt2"
+    save(torch.nn.ReLU(), path, (X,), input_data=["example", X * 2, (X.numpy() * 3,)])
+    expected = [c.expects["output"].tolist() for c in loadrun.load(path).testcases]
+    assert expected == [torch.relu(X * k).tolist() for k in (1, 2, 3)]
+    with pytest.raises(UsageError, match="tensors or 'example', found '#ones'"):
+        save(torch.nn.ReLU(), path, (X,), input_data="#ones")
+
+
 def test_the_program_and_the_graph_give_what_torch_gave(tmp_path: Path) -> None:
     path = written(tmp_path)
     for engine, way, kind in (

@@ -57,6 +57,17 @@ def test_automatic_names_are_megengine_s() -> None:
     assert len(bundle.graph.oprs) == 3
 
 
+def test_example_and_arrays_as_input_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("loadrun.tracing.dumping._log.info", told.append)
+    bundle = dumped(traced(), arg_names=["x"], output_names="y", input_data=["example", X * 2, {"x": X * 3}])
+    assert [c.arrays["x"].tolist() for c in bundle.testcases] == [(X * k).tolist() for k in (1, 2, 3)]
+    assert [c.expects["y"].tolist() for c in bundle.testcases] == [[321 * k, 654 * k] for k in (1, 2, 3)]
+    assert not told
+    dumped(traced())
+    assert [t.partition(";")[0] for t in told] == ["no input_data, so the file holds no testcase"]
+
+
 def test_keyword_tensors_are_inputs_by_their_name() -> None:
     t = traced(lambda x, *, bias, factor: x * factor + bias, tensor(X), bias=tensor([1.0]), factor=3)
     bundle = dumped(t, arg_names="x", output_names=["y"])

@@ -16,6 +16,7 @@ from ...dump.options import DumpResult
 from ...graph import Graph
 from ...graph.dtypes import Array
 from ...inputs.lists import TextSource, count_cases
+from ...inputs.steps import step_text
 from ...passes.constants import bare
 from ...passes.inference import optimize_for_inference
 from ...passes.options import InferenceOptions
@@ -26,6 +27,7 @@ from .noise import Suggestion, suggest
 from .options import PackOptions
 from .packing import Packer
 from .replaying import TrialReplay
+from .scenario import Feedback
 from .unpacking import Unpacked, read_unpacked
 from .witness import Witness
 
@@ -98,14 +100,23 @@ class FilePacker:
         self.options = options = options.without_pipes()
         self._cases: Cases = iter([{}] if alone else ())
         if options.input_data is not None:
-            total = count_cases(options.input_data)
-            cases = options.cases(self._bundle, self._warn)
+            total = count_cases(step_text(s, 0) for s in options.input_data)
+            cases = self._loaded()
             self._cases = cases if watch is None else watch(cases, total)
             if self._bundle.sized is not None and (options.replace or not len(self._bundle.testcases)):
                 first = next(self._cases)
                 self._cases, self._bundle = chain([first], self._cases), self._bundle.for_data(first)
         if options.suggest_maxerr:
             self._suggest()
+
+    def _loaded(self) -> Cases:
+        """Load the data: of testcases, or of the steps of scenarios."""
+        options = self.options
+        if not options.steps:
+            return options.cases(self._bundle, self._warn)
+        names = [v.name or "" for v in self._bundle.inputs]
+        fed = Feedback.of(options.states, names, list(self._bundle.outputs))
+        return options.step_cases(self._bundle, self._warn, options.steps, {*fed.states, *fed.chosen})
 
     def _suggest(self) -> None:
         """Measure on the first testcase."""
@@ -152,7 +163,7 @@ class FilePacker:
             expected=self._expected(),
             whence=_whence(options.expect, self._unpacked),
             seen=seen,
-            where=TextSource(options.input_data) if options.input_data else None,
+            where=TextSource([step_text(s, 0) for s in options.input_data]) if options.input_data else None,
             inspect=trial.look if options.replay else None,
             witness=self._witness(),
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import chain
+from itertools import chain, islice
 from typing import BinaryIO
 
 from ...base.errors import EngineError, InputError, LoadRunError, UsageError
@@ -34,6 +35,7 @@ from .capture import (
 )
 from .intermediates import statistics
 from .options import PackOptions
+from .scenario import Feedback, capture_steps
 from .witness import Witness
 
 __all__ = ["Packer", "expect_input", "provenances"]
@@ -79,6 +81,7 @@ class Packer:
         if options.no_assert and not Bundle(self.model).inputs:
             raise UsageError("the model has no inputs, so without checks there is nothing to pack")
         names = list(Bundle(self.model).outputs)
+        self.feedback = self._feedback(names)
         self.policies = self._policies(options.policies, names)
         if not isinstance(options.maxerr, Mapping):
             names = names or [""]
@@ -94,6 +97,17 @@ class Packer:
         self.unchecked: list[str] = []
         self._whence: dict[str, object] = {}
         self.watch = ImpostorWatch({}, self.policies)
+
+    def _feedback(self, outputs: list[str]) -> Feedback | None:
+        """Return what the steps of a scenario feed to each other, None where there are none."""
+        options = self.options
+        if not options.states and not options.steps:
+            return None
+        if not options.states or options.steps < 2:
+            raise UsageError("a scenario takes both --state and --steps, of at least 2")
+        if options.expect or options.no_assert:
+            raise UsageError("what the steps of a scenario expect is what the model computes")
+        return Feedback.of(options.states, [v.name or "" for v in Bundle(self.model).inputs], outputs)
 
     def _policies(self, requested: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
         """Return the policy of every output that has one: the caller's, else what the file's record says."""
@@ -143,7 +157,8 @@ class Packer:
             what = "the policies of its outputs" if self.policies else "which tolerances were loosened"
             raise UsageError(f"the record says {what}, which --no-record leaves out; drop that option")
         self._whence = dict(whence or {})
-        cases = self._numbered(chain(self._old(), self._captured(inputs, expected, where)), seen, witness)
+        captured = self._steps(inputs, where) if self.feedback else self._captured(inputs, expected, where)
+        cases = self._numbered(chain(self._old(), captured), seen, witness)
         first = next(cases, None)
         if first is None:
             raise InputError("there is no input data to pack")
@@ -179,11 +194,33 @@ class Packer:
         whence = provenances(self.source)
         for i in range(self.kept):
             case = self.source.testcases[i]
-            case = Testcase(case.arrays, case.dtypes, next(whence, {}))
+            case = replace(case, provenance=next(whence, {}))
             if self.extends or self.recorder is None:
                 yield case
             else:
                 yield self.recorder.capture(case.inputs)
+
+    def _steps(
+        self, inputs: Iterable[Mapping[str, Array]], where: Callable[[int], str] | None
+    ) -> Iterator[Testcase]:
+        """Yield scenarios: each takes the inputs of as many steps as there are to be."""
+        assert self.recorder is not None
+        assert self.feedback is not None
+        steps = self.options.steps
+        # The graph that is written runs at all sizes; the last step shows whether it is right there.
+        sized = self.source.sized is not None
+        between = self.recorder.made_for(Bundle(self.model)) if sized else self.recorder
+        captures = self.recorder.capture, between.capture
+        rest = iter(inputs)
+        for i, first in enumerate(rest):
+            place = partial(_place, self.kept + i, i * steps, where)
+            taken = chain([first], islice(rest, steps - 1))
+            try:
+                case = capture_steps(taken, self.feedback, captures, steps)
+            except (EngineError, InputError) as e:
+                raise type(e)(f"{place()}{e}") from e
+            warn_nonfinite(case, self.warn, place)
+            yield self._as_expected(case) if self.extends else case
 
     def _captured(
         self,
@@ -268,7 +305,7 @@ class Packer:
                     "checks"
                 )
             arrays[var.name or ""], dtypes[var.name or ""] = value.astype(want.np, copy=False), want
-        return Testcase(arrays, dtypes, case.provenance)
+        return replace(case, arrays=arrays, dtypes=dtypes)
 
     def _graph(self, first: Testcase) -> Graph:
         if self.recorder is None:
@@ -329,7 +366,12 @@ class Packer:
                         "cannot represent; pack it into a separate file, where the output gets no check"
                     )
             figures = statistics(plain, case.inputs, seed=self.options.seed) if plain is not None else ()
-            yield Testcase({n: case.arrays[n] for n in names}, case.dtypes, case.provenance, figures)
+            yield replace(
+                case,
+                arrays={n: case.arrays[n] for n in names},
+                intermediates=figures,
+                steps=[{n: a for n, a in step.items() if n in names} for step in case.steps],
+            )
 
     def _numbered(
         self,
@@ -344,8 +386,9 @@ class Packer:
             if seen is not None:
                 seen(i, case)
             yield case
-            for name, value in case.expects.items():
-                self.watch.add(name, value)
+            for arrays in (case.arrays, *case.steps):
+                for name, value in Testcase(dict(arrays)).expects.items():
+                    self.watch.add(name, value)
         for text in self.watch.warnings():
             self.warn(text)
 

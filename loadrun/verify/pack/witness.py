@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class Witness:
         except LoadRunError as e:
             warn(f"{self.name} did not compute what {place} expects: {e}")
             entry["error"] = str(e)[:500]
-            return Testcase(case.arrays, case.dtypes, {**case.provenance, _KEY: entry})
+            return replace(case, provenance={**case.provenance, _KEY: entry})
         outputs = entry["outputs"] = {}
         for name, expect in case.expects.items():
             if name not in values:
@@ -79,7 +79,7 @@ class Witness:
                     f"{place}: {self.name} computes a different value for the output {name!r}: "
                     f"they differ by {error:.3g}, allowed is {most:g}"
                 )
-        return Testcase(case.arrays, case.dtypes, {**case.provenance, _KEY: entry})
+        return replace(case, provenance={**case.provenance, _KEY: entry})
 
 
 def _narrowed(value: Array) -> Array:
