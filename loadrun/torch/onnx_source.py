@@ -286,7 +286,7 @@ class _Reader:
                 walk(value, spec, name)
         else:
             raise UsageError(
-                f"dynamic_shapes must be a dict by input or a list of at most {len(bound)} entries, found {shapes!r:.80}"
+                f"dynamic_shapes must be a dict by input or a list of at most {len(bound)}, found {shapes!r:.80}"
             )
         return {name: spec for name, spec in specs.items() if spec is not None}
 

@@ -115,7 +115,7 @@ def save(
     """
     given = [EXAMPLE, *cases] if input_data is None else items_of(input_data)
     if str(path).lower().endswith(".mge"):
-        traced = Traced(module, dynamic_shapes)
+        traced = TorchTrace(module, dynamic_shapes)
         if isinstance(module, torch.export.ExportedProgram):
             args, kwargs = module.example_inputs or ((), {})
         traced.record(*pytree.tree_map(as_torch, (tuple(args), dict(kwargs or {}))))
