@@ -292,7 +292,7 @@ def test_a_changed_step_is_seen(packed: Path, tmp_path: Path, capsys: pytest.Cap
         (["--state", "past=now_seen"], "the input 'past' is fed twice"),
         (["--state", "ids"], "a state must be INPUT=OUTPUT"),
         (["--no-assert"], "the expected values of a scenario's steps are always what the model computes"),
-        (["-d", DATA], "--steps 5 takes one specification, or 5, found 2"),
+        (["-d", DATA], "--steps 5 takes one specification or 5, found 2"),
         (["--steps", "1"], "a scenario needs both --state and --steps, of at least 2"),
     ],
 )
