@@ -1,4 +1,4 @@
-"""Files that input specifications name: .npy, .npz, JSON and images. Nothing here unpickles or runs anything.
+"""Files named in input specifications: .npy, .npz, JSON and images. Nothing here unpickles or runs code.
 
 Sizes that a file claims are checked against the file before memory is taken for them.
 """
@@ -32,13 +32,13 @@ from .json_arrays import json_arrays
 __all__ = ["image_array", "image_loss", "members", "read_array", "read_json", "read_npy"]
 
 _DTYPE = re.compile(r"[<>|=]?([?]|b1|f[248]|f1[26]|c(8|16|24|32)|[iu][1248])")
-"""Long double numbers as well, of which MegEngine keeps what float64 holds."""
+"""Includes long double, which MegEngine converts to float64."""
 _MAX_HEADER = 2**16
 _PART = 2**22
 _SMALL_NPZ = 2**28
-"""Bytes that the members of any .npz may take together."""
+"""Maximum bytes of all members of any .npz."""
 _UNPACKED = 64
-"""Above that, bytes that they may take for each byte of the file; a file of zeros alone comes to more."""
+"""Above that, maximum bytes per byte of the file; a file of nothing but zeros would exceed it."""
 _BATCHED, _CHW = 4, 3
 _BYTE = 8
 
@@ -142,7 +142,7 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
 
 
 def _bytes(f: BinaryIO, begun: bytes, take: int, path: str) -> Array:
-    """Read the data of an array to where they stay."""
+    """Read the data of an array into its final memory."""
     flat = np.empty(take, np.uint8)
     at = min(len(begun), take)
     flat[:at] = np.frombuffer(begun[:at], np.uint8)
@@ -218,7 +218,7 @@ def _member(path: str, entry: zipfile.ZipInfo) -> Array:
 def read_json(path: str) -> dict[str, Array]:
     """Read load_and_run's form: ``{"name": {"shape": [...], "type": "float32", "raw": [...]}}``.
 
-    Whole-number types are rounded to nearest, halves away from zero, as load_and_run does.
+    Integer types are rounded to nearest, halves away from zero, as load_and_run does.
 
     Raises:
         InputError: the file has another form, a raw list of the wrong length, or numbers beyond the type.
@@ -241,7 +241,7 @@ _TIFF_BITS, _TIFF_CHANNELS, _TIFF_COLOURS = 258, 277, 262
 
 
 def image_loss(path: str) -> str:
-    """Say what decoding a picture to 8 bits and three colours loses; empty for nothing.
+    """Describe what decoding an image to 8 bits and three colours loses; empty for nothing.
 
     Args:
         path: a file that was decoded; what is no PNG, TIFF or PNM leaves out nothing that is known.
@@ -258,7 +258,7 @@ def image_loss(path: str) -> str:
 
 
 def _depth(raw: bytes) -> tuple[int, bool]:
-    """Return a picture's bits per number, 0 if unknown, and whether it has an alpha channel."""
+    """Return an image's bits per number, 0 if unknown, and whether it has an alpha channel."""
     if raw.startswith(_PNG) and len(raw) > _COLOURS:
         return raw[_DEPTH], bool(raw[_COLOURS] & 4)
     if image_kind(raw) == "TIFF":
@@ -266,14 +266,14 @@ def _depth(raw: bytes) -> tuple[int, bool]:
             tags = tiff_fields(raw, (_TIFF_BITS, _TIFF_CHANNELS, _TIFF_COLOURS), listed=_TIFF_BITS)
         except struct.error:
             return 0, False
-        # One more than gray (0 and 1) or RGB (2) has; 4 channels of others are inks.
+        # One more than gray (0 and 1) or RGB (2) has; with other photometric types, 4 channels are inks.
         return tags[_TIFF_BITS], tags[_TIFF_CHANNELS] == {0: 2, 1: 2, 2: 4}.get(tags[_TIFF_COLOURS])
     head = re.match(rb"P[2356](?:(?:\s|#[^\n]*\n)+\d{1,9}){2}(?:\s|#[^\n]*\n)+(\d{1,9})", raw[:4096])
     return (int(head[1]).bit_length() if head else 0), False
 
 
 def _cv2(why: str) -> ModuleType:
-    """Import OpenCV, which images alone need.
+    """Import OpenCV, which only images need.
 
     Raises:
         InputError: it is not installed.
@@ -309,7 +309,7 @@ def _decoded(raw: bytes, kind: str, path: str) -> Array:
 
 @contextmanager
 def _quiet(cv2: ModuleType) -> Iterator[None]:
-    """Silence OpenCV's log: it would write to standard error by itself, with bytes of the file."""
+    """Silence OpenCV's log, which would print bytes of the file to standard error."""
     known = getattr(getattr(cv2, "utils", None), "logging", None)
     before = known.getLogLevel() if known is not None else 0
     if known is not None:

@@ -250,7 +250,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         return found
 
     def holds(self, flat: Sequence[Any]) -> bool:
-        """Tell whether the trace takes these arguments."""
+        """Return whether the trace takes these arguments."""
         try:
             self.check(flat)
         except InputError:
@@ -489,7 +489,7 @@ class TorchTrace(ModuleAttributes, Dumps):
 
 
 def _distinct(values: Any) -> Any:
-    """Arguments of which none is another: torch takes one tensor for one argument, however often it stands there."""
+    """Arguments of which none is another: torch takes one tensor for one argument, however often it is there."""
     seen: set[int] = set()
 
     def own(leaf: Any) -> Any:

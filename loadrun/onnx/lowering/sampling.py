@@ -22,7 +22,7 @@ __all__: list[str] = []
 
 @lower("AffineGrid")
 def _affine_grid(c: NodeCall) -> Tensor:
-    """Compute positions of a picture's cells, from -1 to 1, mapped by a matrix (N, 2, 3) or (N, 3, 4)."""
+    """Compute positions of an image's cells, from -1 to 1, mapped by a matrix (N, 2, 3) or (N, 3, 4)."""
     theta = c.t(0)
     n, _, *space = c.integers(1, "size")
     y = build.affine_grid(e.real(theta), n, space, align=bool(c.number("align_corners")))
@@ -65,7 +65,7 @@ def _roi_align(c: NodeCall) -> Tensor:
 
 
 def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: float) -> Tensor:
-    """Choose as many points in each bin as it has cells, which needs regions known beforehand."""
+    """Choose as many points in each bin as it has cells, which needs regions known in advance."""
     regions = c.constant(1, "regions").astype(np.float32)
     which = c.constant(2, "batch indices").astype(np.int32)
     offset = np.float32(0.5 if half else 0.0)

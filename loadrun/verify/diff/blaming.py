@@ -24,9 +24,9 @@ class SuspectVar:
         var: the variable.
         label: its partner's name.
         how: how they were matched.
-        distance: how far they are apart; None where their numbers of elements differ.
+        distance: how far they are apart; None if their numbers of elements differ.
         agrees: whether they are within the tolerance.
-        shapes: the shapes of both; none where one of them has no value.
+        shapes: the shapes of both; none if one of them has no value.
         between: for a row that is to blame, the operators before it that have no counterpart, back to values that
             agree.
         changes: how the operator differs from its partner before anything is computed.
@@ -80,7 +80,7 @@ def with_counterpart(graph: Graph, rows: list[SuspectVar], certain: set[int]) ->
 
 
 def _is_size(row: SuspectVar) -> bool:
-    """Tell whether a row is arithmetic of sizes, which other formats do in other steps."""
+    """Return whether a row is arithmetic of sizes, which other formats do in other steps."""
     dtype = row.var.dtype
     integer = dtype is not None and dtype.np.kind in "iu" and not dtype.is_quantized
     return integer and row.how in ("place", "value")
@@ -131,7 +131,7 @@ def blame(
     Args:
         graph: the model under suspicion.
         rows: what was compared.
-        matching: the partners of its variables; None where the other side runs the same graph.
+        matching: the partners of its variables; None if the other side runs the same graph.
         constants: those that differ.
     """
     state = {r.var.id: r for r in rows}
