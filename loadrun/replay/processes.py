@@ -1,4 +1,4 @@
-"""Worker processes: files and parts of files are distributed, events stay in order, a dead worker harms only its file."""
+"""Worker processes: files and their parts are distributed, events stay in order, a dead worker harms only its file."""
 
 from __future__ import annotations
 
