@@ -99,7 +99,7 @@ def test_pipelines(page: str, forks: Forks, tmp_path: Path) -> None:
         )
         assert done.returncode == 0, f"{body}\n{done.stdout}\n{done.stderr}"
         assert "1 file, 3 testcases, 3 checks: 3 passed" in done.stdout
-        assert (project / "report.html").stat().st_size > 1000
+        assert "class='total pass'" in (project / "report.html").read_text()
 
 
 def test_the_address_is_everywhere_the_same() -> None:

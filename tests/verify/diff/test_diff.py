@@ -24,26 +24,23 @@ from loadrun.verify.diff import between, extract, match, read_values, watch
 from loadrun.verify.diff.stored import read_binary_dump
 from tests.support.broken_models import broken, copied, model, weight_changed
 
-SHARED = {"gpt-weight_changed-32"}
-"""Models in which the weight is read on two ways, so that others beside the guilty operator get inputs that agree."""
 HIDDEN = {"detector_rcnn-weight_changed-86"}
 """Models in which what was broken has no effect on any value: the differing constant alone tells."""
 
 
 @pytest.mark.slow
 def test_the_guilty_operator_is_named() -> None:
-    seen = 0
+    titles = set()
     for title, bad, good, feeds, opr in broken(100):
         found = between(bad, good, feeds)
-        seen += 1
+        titles.add(title)
         if title in HIDDEN:
             assert found.agree, title
             assert found.constants, title
             continue
         assert found.roots[0].opr is opr, title
-        if title not in SHARED:
-            assert {r.opr.id for r in found.roots} == {opr.id}, title
-    assert seen >= 50
+        assert {r.opr.id for r in found.roots} == {opr.id}, title
+    assert titles >= HIDDEN
 
 
 @pytest.mark.slow
