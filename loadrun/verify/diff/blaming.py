@@ -105,7 +105,7 @@ def unexplained(
     weights = {c.var.id for c in constants if c.is_weight and not c.is_scaled}
     certain = {r.var.id for r in rows if not r.agrees and any(v.id in weights for v in r.opr.inputs)}
     for opr in graph.oprs:
-        off = [v.id for v in opr.inputs if v.id in state and not state[v.id].agrees]
+        off = [v.id for v in opr.inputs if v.id in state and _is_off(state[v.id])]
         row = state.get(opr.outputs[0].id) if off and opr.outputs else None
         if row is None or not row.agrees:
             continue
@@ -117,6 +117,12 @@ def unexplained(
         ):
             certain.update(off)
     return certain
+
+
+def _is_off(row: SuspectVar) -> bool:
+    """Tell whether a row differs in more than its layout, of which its shape is a part."""
+    apart = row.distance
+    return not row.agrees and row.opr.type != "GetVarShapeV1" and not (apart and apart.count == 0)
 
 
 def blame(

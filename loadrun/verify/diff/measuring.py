@@ -69,17 +69,20 @@ def real(value: Array, dtype: DType | None) -> Array:
     return (value.astype(np.float64) - dtype.zero_point) * float(dtype.scale)
 
 
-def distance(found: Array, expected: Array, tolerance: float = 0.0) -> Distance | None:
+def distance(
+    found: Array, expected: Array, tolerance: float = 0.0, *, packed: bool = False
+) -> Distance | None:
     """Compare two arrays; None where their numbers of elements differ.
 
     Arrays of other shapes are compared in the layout in which they fit best, so that packed channels (NCHW4, NCHW44,
-    NHWC, ...) stand beside plain ones. Elements are counted whose relative difference exceeds the tolerance.
+    NHWC, ...) stand beside plain ones; so are arrays of one shape that are `packed` in different ways. Elements are
+    counted whose relative difference exceeds the tolerance.
 
     >>> import numpy as np
     >>> distance(np.array([1.0, 2.5]), np.array([1.0, 2.0])).relative
     0.25
     """
-    if found.shape == expected.shape:
+    if found.shape == expected.shape and not packed:
         return _apart(found, expected, tolerance)
     best = None
     for x, y in _laid_out_alike(found, expected):
