@@ -122,7 +122,13 @@ class FileDifferences:
         for var, before in regions:
             try:
                 alone = extract(
-                    self._graph, var.owner, self._other, self._feeds, before=before, seed=self._seed
+                    self._graph,
+                    var.owner,
+                    self._other,
+                    self._feeds,
+                    before=before,
+                    matching=self.differences.matching if self.differences is not None else None,
+                    seed=self._seed,
                 )
                 if fails_alone(alone):
                     save(alone, target)

@@ -13,8 +13,9 @@ from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
 from .blaming import SuspectVar, blame, unexplained, with_counterpart
 from .changes import ChangedConstant, changed_constants
+from .isolating import Isolation
 from .matching import CAST, Matching, is_constant, match
-from .measuring import Sketch, agree, distance, real, sketch, sketches_agree
+from .measuring import Sketch, agree, distance, is_packed_otherwise, real, sketch, sketches_agree
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues
 
@@ -37,6 +38,7 @@ class Differences:
         outputs: the ids of the model's outputs.
         stops: operators that could not run, of the model and of the reference.
         lonely: how many values that the model computes have no counterpart.
+        matching: the partners of the variables.
     """
 
     rows: list[SuspectVar]
@@ -47,6 +49,7 @@ class Differences:
     outputs: set[int] = field(default_factory=set)
     stops: tuple[list[Stop], list[Stop]] = field(default_factory=lambda: ([], []))
     lonely: int = 0
+    matching: Matching = field(default_factory=Matching)
 
     @property
     def first(self) -> SuspectVar | None:
@@ -125,11 +128,11 @@ def between(
         exactly = alike and _computed_alike(var, there, matching, equal)
         how = matching.how[var.id]
         values = _in_one_unit(var, actual, there, expected)
-        if packed := _is_packed_otherwise(var, there):
+        if packed := is_packed_otherwise(var, there):
             exactly = False
         apart = distance(*values, tolerance, packed=packed)
         shapes = actual.shape, expected.shape
-        fine = agree(apart, _granularity(var, there, equal), tolerance, exactly=exactly)
+        fine = agree(apart, _granularity(var, there, equal, matching), tolerance, exactly=exactly)
         fine &= not exactly or shapes[0] == shapes[1]
         row = SuspectVar(var, there.label, how, apart, fine, shapes)
         rows.append(row)
@@ -144,15 +147,17 @@ def between(
     rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
     outputs = {v.id for v in graph.outputs}
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
-    if alike:
+    if isinstance(against, Graph):
         lost = set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
         certain = unexplained(graph, rows, matching, constants)
-        rows = with_counterpart(graph, rows, certain | outputs | lost)
-    roots = blame(graph, rows, matching if alike else None, constants)
-    roots = roots or (_stopped_alone(side) if alike else [])
+        every, rows = rows, with_counterpart(graph, rows, certain | outputs | lost)
+        errors = Isolation(graph, against, matching, feeds, seed, rows).errors
+        roots = blame(graph, rows, matching, constants, errors, every) or _stopped_alone(side)
+    else:
+        roots = blame(graph, rows, None, constants)
     total = len([*graph.vars()])
     lonely = len(computed(graph)) - len(rows) if alike else 0
-    return Differences(rows, constants, roots, matching.counts(), total, outputs, stops, lonely)
+    return Differences(rows, constants, roots, matching.counts(), total, outputs, stops, lonely, matching)
 
 
 def _stopped(side: GraphSide, other: DiffSide, matching: Matching) -> list[SuspectVar]:
@@ -209,21 +214,15 @@ def _in_one_unit(var: Var, actual: Array, there: Var, expected: Array) -> tuple[
     return actual, expected
 
 
-def _granularity(var: Var, there: Var, equal: set[int]) -> DType | None:
-    """Return the dtype by whose step a value may be off: what was a step off before a cast stays so."""
+def _granularity(var: Var, there: Var, equal: set[int], matching: Matching) -> DType | None:
+    """Return the dtype by whose step a value may be off: what fusing made a step off before a cast stays so."""
     if there.dtype is not None and there.dtype.is_quantized:
         return there.dtype
-    if var.owner.type == CAST and var.owner.inputs[0].id not in equal:
+    if matching.alike and var.owner.type == CAST and var.owner.inputs[0].id not in equal:
         before = var.owner.inputs[0].dtype
         if before is not None and before.is_quantized:
             return before
     return var.dtype
-
-
-def _is_packed_otherwise(var: Var, there: Var) -> bool:
-    """Tell whether two operators give layouts of their own, which may have one shape."""
-    formats = [{str(p.format) for p in v.owner.params if "format" in dict(p.pairs())} for v in (var, there)]
-    return formats[0] != formats[1]
 
 
 def _row(var: Var, actual: Array, expected: Array, label: str, how: str, tolerance: float) -> SuspectVar:
@@ -279,7 +278,7 @@ def _by_value(
 
 
 def _is_doubtful(var: Var, matching: Matching) -> bool:
-    """Tell whether a variable has no partner, or one that another operator computes or that only its place speaks for."""
+    """Tell whether a variable has no partner, or one that only its place speaks for or another operator computes."""
     other = matching.pairs.get(var.id)
     if other is not None and matching.how[var.id] == "name" and not matching.alike:
         # A conversion keeps names, for other operators too.
