@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ import numpy as np
 from ...base.errors import InputError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...dump import load, save
-from ...dump.choosing import load_dump
+from ...dump.choosing import load_dump, save_as
 from ...engines import engine_names, file_of
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
@@ -208,6 +209,16 @@ def _compared(
     other = _side(bundle, graph, _other(against, testcase, read, feeds, bundle, refusals, warn))
     if not options.bisect:
         differences = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
+        alike = graph.magic.startswith("ONNX") == (
+            isinstance(other, Graph) and other.magic.startswith("ONNX")
+        )
+        if isinstance(other, Graph) and not alike and (refusals or not differences.agree):
+            # Which operator it is can be told best among operators of one format.
+            written = _as_onnx(one_file(against), feeds) if graph.magic.startswith("ONNX") else None
+            if written is not None:
+                again = between(graph, written, feeds, tolerance=options.tolerance, seed=seed)
+                if again.roots:
+                    differences, other = again, written
         if refusals:
             # The model's own outputs lie behind what cannot be expressed.
             differences = replace(differences, outputs=differences.outputs | {_NOT_REACHED})
@@ -271,6 +282,20 @@ def _other(
     if zipfile.is_zipfile(path):
         return _results(read_saved(path), testcase, str(path), bundle, warn)
     return _expressible(load(one_file(against), native=True, **read).for_data(feeds), refusals, warn)
+
+
+def _as_onnx(path: str, feeds: Mapping[str, Array]) -> Graph | None:
+    """Write a reference as ONNX and read that again, so that it has operators like those of a model that was converted.
+
+    None where it cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="loadrun-", ignore_cleanup_errors=True) as folder:
+        target = Path(folder) / "reference.onnx"
+        try:
+            save_as(load(path), target)
+            return bare(load(target).for_data(feeds))
+        except LoadRunError:
+            return None
 
 
 def _expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None]) -> Graph:
