@@ -211,7 +211,9 @@ class OnnxModel:
                 graph = importer.graph()
             except UnsupportedError as e:
                 sizes = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
-                raise UnsupportedError(f"{e}\nat the sizes {sizes}") from e
+                error = UnsupportedError(f"{e}\nat the sizes {sizes}")
+                error.expressible = e.expressible
+                raise error from e
             found = self._made[key] = self._bundle(importer, graph, expected)
         self._made.move_to_end(key)
         while len(self._made) > _KEPT:

@@ -91,7 +91,7 @@ def _why(root: SuspectVar, reads: bool) -> str:
         return "it reads what differs"
     if root.is_stop:
         return "its inputs agree, and it can run on one side only"
-    if root.distance is None:
+    if root.distance is None or (root.agrees and len(set(root.shapes)) > 1):
         return f"its inputs agree, its shape is {list(root.shapes[0])} against {list(root.shapes[1])}"
     return "its inputs agree, its output does not"
 

@@ -71,23 +71,33 @@ def with_counterpart(graph: Graph, rows: list[SuspectVar], certain: set[int]) ->
     state = {r.var.id: r for r in rows}
     matters: set[int] = set()
     dropped: set[int] = set()
+    sizes = _sizes(graph)
     for opr in reversed(graph.oprs):
         for var in opr.outputs:
             row = state.get(var.id)
             if row is not None and row.agrees:
                 continue
-            if row is not None and (_is_size(row) or not (var.id in certain or var.id in matters)):
+            if row is not None and (_is_step(row, sizes) or not (var.id in certain or var.id in matters)):
                 dropped.add(var.id)
             elif row is not None or var.id in matters or var.id in certain:
                 matters.update(v.id for v in opr.inputs)
     return [r for r in rows if r.var.id not in dropped]
 
 
-def _is_size(row: SuspectVar) -> bool:
+def _sizes(graph: Graph) -> set[int]:
+    """List the variables that are computed from shapes and constants alone."""
+    sizes: set[int] = set()
+    for opr in graph.oprs:
+        if opr.type == "GetVarShapeV1" or (
+            opr.inputs and all(v.id in sizes or is_constant(v) for v in opr.inputs)
+        ):
+            sizes.update(v.id for v in opr.outputs)
+    return sizes
+
+
+def _is_step(row: SuspectVar, sizes: set[int]) -> bool:
     """Tell whether a row is arithmetic of sizes, which other formats do in other steps."""
-    dtype = row.var.dtype
-    integer = dtype is not None and dtype.np.kind in "iu" and not dtype.is_quantized
-    return integer and row.how in ("place", "value")
+    return row.var.id in sizes and row.how in ("place", "value")
 
 
 def unexplained(
@@ -165,7 +175,9 @@ def blame(
     if matching is None:
         return roots
     # What fusing leaves of a value may have its name; conversions keep names for what they are.
-    known = state if matching.alike else {r.var.id: r for r in every or rows if not _is_size(r)}
+    known = (
+        state if matching.alike else {r.var.id: r for r in every or rows if not _is_step(r, _sizes(graph))}
+    )
     seen: dict[int, SuspectVar] = {}
     for i, root in enumerate(roots):
         told = _told(root, matching, differing)

@@ -8,12 +8,13 @@ import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from ...base.errors import InputError, LoadRunError, UnsupportedError, UsageError
+from ...base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...dump import load, save
 from ...dump.choosing import load_dump, save_as
@@ -198,7 +199,7 @@ def _compared(
 ) -> FileDifferences:
     """Compare on one testcase, or on the user's data."""
     feeds, ran_on = _feeds(options, bundle, model, testcase, warn)
-    bundle = bundle.for_data(feeds)
+    bundle = _for_data(bundle, feeds)
     refusals: list[str] = []
     graph = _expressible(bundle, refusals, warn)
     seed = options.seed
@@ -208,17 +209,15 @@ def _compared(
     read = options.read if against.lower().endswith(".onnx") else {}
     other = _side(bundle, graph, _other(against, testcase, read, feeds, bundle, refusals, warn))
     if not options.bisect:
-        differences = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
-        alike = graph.magic.startswith("ONNX") == (
-            isinstance(other, Graph) and other.magic.startswith("ONNX")
-        )
-        if isinstance(other, Graph) and not alike and (refusals or not differences.agree):
+        compare = partial(between, graph, feeds=feeds, tolerance=options.tolerance, seed=seed)
+        differences = compare(other)
+        if isinstance(other, Graph) and (refusals or not differences.agree):
             # Which operator it is can be told best among operators of one format.
-            written = _as_onnx(one_file(against), feeds) if graph.magic.startswith("ONNX") else None
-            if written is not None:
-                again = between(graph, written, feeds, tolerance=options.tolerance, seed=seed)
-                if again.roots:
-                    differences, other = again, written
+            written = _as_onnx(one_file(against), feeds) if _is_onnx(graph) > _is_onnx(other) else None
+            again = _with_reshaped(compare(written), refusals) if written is not None else None
+            if written is not None and again is not None and again.roots:
+                differences, other = again, written
+            differences = _with_reshaped(differences, refusals)
         if refusals:
             # The model's own outputs lie behind what cannot be expressed.
             differences = replace(differences, outputs=differences.outputs | {_NOT_REACHED})
@@ -281,7 +280,31 @@ def _other(
         return read_values(path)
     if zipfile.is_zipfile(path):
         return _results(read_saved(path), testcase, str(path), bundle, warn)
-    return _expressible(load(one_file(against), native=True, **read).for_data(feeds), refusals, warn)
+    return _expressible(_for_data(load(one_file(against), native=True, **read), feeds), refusals, warn)
+
+
+def _for_data(bundle: Bundle, feeds: Mapping[str, Array]) -> Bundle:
+    """Take the bundle for the sizes of the data; one that cannot be expressed at these sizes says why."""
+    try:
+        return bundle.for_data(feeds)
+    except EngineError as e:
+        if e.expressible is None:
+            raise
+        return replace(
+            bundle, refusal=" ".join(str(e).split()), expressible=cast("Callable[[], Graph]", e.expressible)
+        )
+
+
+def _is_onnx(graph: Graph) -> bool:
+    return graph.magic.startswith("ONNX")
+
+
+def _with_reshaped(differences: Differences, refusals: list[str]) -> Differences:
+    """Blame a value that only has another shape, where a model stops later and nothing else differs."""
+    if not refusals or differences.roots:
+        return differences
+    rows = differences.rows
+    return replace(differences, roots=[r for r in rows if len(set(r.shapes)) > 1 and r.how != "value"][:1])
 
 
 def _as_onnx(path: str, feeds: Mapping[str, Array]) -> Graph | None:
@@ -310,7 +333,9 @@ def _expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None
         raise UnsupportedError(bundle.refusal)
     refusals.append(bundle.refusal)
     warn(f"{bundle.path} is compared as far as it goes: {bundle.refusal}")
-    return bundle.expressible()
+    graph = bundle.expressible()
+    graph.magic = bundle.graph.magic
+    return graph
 
 
 def _side(
