@@ -21,7 +21,7 @@ from ..pack.capture import MAXERR, embed
 from .matching import Matching, is_constant, match
 from .running import FileSide, GraphSide, taken
 
-__all__ = ["as_testcase", "extract", "fails_alone", "own_values", "reference_values"]
+__all__ = ["as_testcase", "extract", "fails_alone", "own_values", "reference_dtypes", "reference_values"]
 
 
 def extract(
@@ -67,7 +67,19 @@ def extract(
         if value is None or (number in own and value.shape != own[number].shape):
             # The reference has another layout.
             known.update({number: own[number]} if number in own else {})
-    return as_testcase(graph, border.values(), targets, known, maxerr=maxerr)
+    dtypes = reference_dtypes(border.values(), matching)
+    return as_testcase(graph, border.values(), targets, known, dtypes, maxerr=maxerr)
+
+
+def reference_dtypes(variables: Iterable[Var], matching: Matching | None) -> dict[int, DType]:
+    """List the quantized dtypes of the reference, by the model's variable ids, where scales or zero points differ."""
+    found = {}
+    for var in variables:
+        other = matching.pairs.get(var.id) if matching is not None else None
+        mine, there = var.dtype, other.dtype if other is not None else None
+        if mine is not None and there is not None and mine != there and mine.name == there.name:
+            found[var.id] = there
+    return found
 
 
 def as_testcase(
@@ -75,6 +87,7 @@ def as_testcase(
     border: Iterable[Var],
     targets: Sequence[Var],
     values: Mapping[int, Array],
+    dtypes: Mapping[int, DType] | None = None,
     *,
     maxerr: float = MAXERR,
 ) -> Bundle:
@@ -85,6 +98,7 @@ def as_testcase(
         border: the variables that become inputs.
         targets: the variables that are checked.
         values: arrays by id for all of them, in storage form.
+        dtypes: dtypes of inputs that are not the model's, by id.
         maxerr: tolerance of the checks, by MegEngine's measure.
 
     Raises:
@@ -99,9 +113,11 @@ def as_testcase(
         names[var.id] = name = f"{name}.{len(names)}" if name in arrays else name
         arrays[name] = values[var.id]
     alone, copies = excerpt(graph, targets, names)
+    others = {names[i]: d for i, d in (dtypes or {}).items() if i in names}
     for var in alone.inputs:
         var.shape = arrays[var.name or ""].shape
         var.owner.tensors[0].shape = var.shape
+        var.dtype = var.owner.tensors[0].dtype = others.get(var.name or "", var.owner.tensors[0].dtype)
     for var in targets:
         copies[var.id].name = var.name or f"output{var.id}"
     expects = {f"{copies[v.id].name}:expect": values[v.id] for v in targets}

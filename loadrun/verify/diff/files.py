@@ -34,7 +34,7 @@ from .running import FileSide
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
-__all__ = ["DiffOptions", "FileDifferences", "diff_files"]
+__all__ = ["DiffOptions", "FileDifferences", "diff_files", "expressible", "inputs_of", "sized"]
 
 _MOST_TRIED = 8
 _NOT_REACHED = -1
@@ -199,9 +199,9 @@ def _compared(
 ) -> FileDifferences:
     """Compare on one testcase, or on the user's data."""
     feeds, ran_on = _feeds(options, bundle, model, testcase, warn)
-    bundle = _for_data(bundle, feeds)
+    bundle = sized(bundle, feeds)
     refusals: list[str] = []
-    graph = _expressible(bundle, refusals, warn)
+    graph = expressible(bundle, refusals, warn)
     seed = options.seed
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
@@ -246,10 +246,10 @@ def _feeds(
         return random_inputs(bundle, options.seed), f"on random inputs, seed {options.seed}"
     if chosen >= count:
         raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
-    return _inputs_of(bundle, chosen), f"testcase {chosen}"
+    return inputs_of(bundle, chosen), f"testcase {chosen}"
 
 
-def _inputs_of(bundle: Bundle, chosen: int) -> Mapping[str, Array]:
+def inputs_of(bundle: Bundle, chosen: int) -> Mapping[str, Array]:
     """Take a testcase's inputs; those of a file that cannot be expressed are in the file's own types."""
     case = bundle.testcases[chosen]
     if bundle.refusal is None:
@@ -280,10 +280,10 @@ def _other(
         return read_values(path)
     if zipfile.is_zipfile(path):
         return _results(read_saved(path), testcase, str(path), bundle, warn)
-    return _expressible(_for_data(load(one_file(against), native=True, **read), feeds), refusals, warn)
+    return expressible(sized(load(one_file(against), native=True, **read), feeds), refusals, warn)
 
 
-def _for_data(bundle: Bundle, feeds: Mapping[str, Array]) -> Bundle:
+def sized(bundle: Bundle, feeds: Mapping[str, Array]) -> Bundle:
     """Take the bundle for the sizes of the data; one that cannot be expressed at these sizes says why."""
     try:
         return bundle.for_data(feeds)
@@ -321,7 +321,7 @@ def _as_onnx(path: str, feeds: Mapping[str, Array]) -> Graph | None:
             return None
 
 
-def _expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None]) -> Graph:
+def expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None]) -> Graph:
     """Give a model's graph, or that of the operators that can be expressed.
 
     Raises:
