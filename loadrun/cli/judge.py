@@ -13,7 +13,7 @@ from ..compare.results import FileResult, Result
 from ..report import text
 from ..verify.saved import JudgeOptions, judge_results
 from .groups import Parser
-from .limits import add_policy_option, tolerance
+from .limits import add_policy_option, tolerances
 from .stream import json_file, show
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     """Judge; the exit code tells the verdict."""
     args = parser().parse_args(argv)
-    options = JudgeOptions(maxerr=tolerance(args.maxerr), policies=parse_all(args.check or ()))
+    options = JudgeOptions(maxerr=tolerances(args.maxerr), policies=parse_all(args.check or ()))
     check_targets({"--json": args.json}, [args.file])
     shown = sys.stderr if args.json == "-" else sys.stdout
     found: list[FileResult] = []

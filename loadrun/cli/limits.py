@@ -6,7 +6,7 @@ import argparse
 
 from ..base.errors import UsageError
 
-__all__ = ["add_policy_option", "tolerance"]
+__all__ = ["add_policy_option", "tolerances"]
 
 
 def add_policy_option(p: argparse._ActionsContainer, what: str) -> None:
@@ -20,13 +20,13 @@ def add_policy_option(p: argparse._ActionsContainer, what: str) -> None:
     )
 
 
-def tolerance(given: list[str] | None) -> float | dict[str, float] | None:
+def tolerances(given: list[str] | None) -> float | dict[str, float] | None:
     """Read ``--maxerr``: tolerances by output name, that of all others under the empty name.
 
     Raises:
         UsageError: no number, or two for one name.
 
-    >>> tolerance(["a=0.5", "b:0=1e-3", "1e-6"])
+    >>> tolerances(["a=0.5", "b:0=1e-3", "1e-6"])
     {'a': 0.5, 'b:0': 0.001, '': 1e-06}
     """
     if not given:

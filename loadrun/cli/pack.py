@@ -27,7 +27,7 @@ from ..verify.pack.options import PackOptions
 from .engines import add_engine_options
 from .groups import Parser, add_limit_options, progress, seed, target
 from .inputs import add_dump_option, add_input_options
-from .limits import add_policy_option, tolerance
+from .limits import add_policy_option, tolerances
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -207,7 +207,7 @@ def main(argv: list[str]) -> int:
         vars(args),
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
-        maxerr=tolerance(args.maxerr),
+        maxerr=tolerances(args.maxerr),
         policies=parse_all(args.check or ()),
         record=not args.no_record,
         replay=not args.no_replay,

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.text import clean, indented
-from ..runner import FileResult, OutputResult, Result, Verdict
+from ..compare.results import Verdict
+from ..runner import FileResult, OutputResult, Result
 from .style import PLAIN, Style
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ def remove_shape_changes(graph: Graph) -> Graph:
     >>> [o.type for o in remove_shape_changes(g).oprs]
     ['Host2DeviceCopy', 'Identity']
     """
-    return each(graph, _visit, *_RULES)
+    return each(graph, _visit_shape, *_RULES)
 
 
-def _visit(r: Rewriter, opr: Opr) -> Var | None:
+def _visit_shape(r: Rewriter, opr: Opr) -> Var | None:
     return _RULES[opr.type](r, opr)
 
 

@@ -18,7 +18,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.cli.limits import tolerance
+from loadrun.cli.limits import tolerances
 from loadrun.compare.recorded import header, record_at
 from loadrun.dump.checkpoint import load_checkpoint
 from loadrun.dump.options import DumpOptions, strip_info
@@ -450,8 +450,8 @@ def test_strip_info(tmp_path: Path) -> None:
 
 
 def test_helpers() -> None:
-    assert tolerance(["2"]) == 2
-    assert tolerance(None) is None
+    assert tolerances(["2"]) == 2
+    assert tolerances(None) is None
     text_of = TextSource(["#ones", "#zeros"])
     assert [text_of(i) for i in (1, 0, 1)] == [
         f"specification {i + 1}: #{'ones' if i == 0 else 'zeros'}" for i in (1, 0, 1)
