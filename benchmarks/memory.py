@@ -2,7 +2,7 @@
 
     python benchmarks/memory.py [MODEL ...]
 
-Peaks are bytes of live intermediate values (`loadrun.engines.memory.MemoryMeter`), weights and inputs left out.
+Peaks are bytes of live intermediate values (`loadrun.engines.program.MemoryMeter`), weights and inputs left out.
 Times are medians of alternating runs, as ratios to ordinary execution. Every result is compared bit by bit.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from tabulate import tabulate
 
 from loadrun.engines.dtr import DTRProgram
-from loadrun.engines.memory import MemoryMeter
+from loadrun.engines.program import MemoryMeter
 from loadrun.engines.recompute_config import DTRConfig, SublinearMemoryConfig
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor, Var

@@ -88,7 +88,7 @@ def prepare(model: str, folder: Path) -> None:
     """Write the model without checks, as a dump and as an ONNX model, and its inputs."""
     import loadrun
     from loadrun.onnx import export
-    from loadrun.passes.copies import bare
+    from loadrun.passes.constants import bare
 
     bundle = loadrun.load(model)
     graph = bare(bundle)

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from .base.about import __version__
 from .base.registry import lazy
-from .base.version import __version__
 
 if TYPE_CHECKING:
     from .base.errors import EngineError, FormatError, InputError, LoadRunError, SpecError, UnsupportedError

@@ -21,11 +21,11 @@ from .base.errors import (
     OutOfMemoryError,
     UnsupportedError,
     UsageError,
+    out_of_memory,
 )
-from .base.failures import out_of_memory
 from .base.registry import resolve
-from .compare.formula import Formula
 from .compare.judging import NARROW, Criteria, blind, judge, policy_for
+from .compare.metrics import Formula
 from .compare.policy import Policy
 from .compare.recorded import packed_policies
 from .compare.results import FileResult, OutputResult, Result, Verdict

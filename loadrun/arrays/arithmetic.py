@@ -10,7 +10,7 @@ from ..build import emit as e
 from ..build.emit import M, elem, is_bool, is_float, known, number, where
 from ..graph import params as P
 from ..tensors import Tensor, access, apply1, const
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from .promotion import common, dtype_of, narrow, operand
 from .registry import lowers, ufunc
 

@@ -17,9 +17,9 @@ from ..graph import Var
 from ..graph.dtypes import Array as NDArray
 from ..graph.dtypes import DType
 from ..tensors import Tensor
+from ..tensors.naming import refused, user_line
 from ..tensors.protocols import lowering
-from ..tensors.session import active
-from ..tensors.source import refused, user_line
+from ..tensors.switches import active
 from ..tensors.value import Session
 from . import indexing as numpy_index
 from .array_methods import ArrayMethods

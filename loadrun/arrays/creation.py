@@ -15,7 +15,7 @@ from ..build import emit as e
 from ..build.emit import M, elem
 from ..graph import params as P
 from ..tensors import Tensor, TracedInt, TracedNumber, plain_number
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from .array import Array
 from .axes import axis_of, given_shape
 from .manipulation import moved

@@ -17,7 +17,7 @@ from ..build import emit as e
 from ..build.emit import M
 from ..tensors import Tensor, TracedInt, const
 from ..tensors.access import dtype_of, is_scalar
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from .layouts import UnknownLayoutError
 from .promotion import operand, stacked
 from .views import ViewPart

@@ -13,7 +13,7 @@ from ..build import emit as e
 from ..build.layers.padding import padded
 from ..tensors import Tensor, TracedInt, TracedNumber
 from ..tensors.access import dtype_of
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from .axes import axis_of
 from .manipulation import atleast_1d, atleast_2d, atleast_3d, indexed
 from .promotion import common, flattened, narrow, operand, stacked, weak

@@ -13,7 +13,7 @@ from ..build.exact_products import product
 from ..graph import params as P
 from ..tensors import Tensor, apply, apply1
 from ..tensors.access import dtype_of
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from .axes import axes_of, axis_of
 from .manipulation import moved
 from .products import dot

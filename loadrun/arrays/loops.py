@@ -10,8 +10,8 @@ import numpy as np
 from ..build import emit as e
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, static_shape
-from ..tensors.session import keeps_wide
-from ..tensors.source import refused
+from ..tensors.naming import refused
+from ..tensors.switches import keeps_wide
 from .promotion import list_as_tensor, loop, narrow, operand, weak
 from .registry import UFUNCS, name_of
 

@@ -12,7 +12,7 @@ from ..build.emit import M, elem, is_float, kept, number, summed
 from ..graph import params as P
 from ..tensors import Tensor
 from ..tensors.access import dtype_of
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from .axes import axes_of
 from .promotion import operand
 from .reductions import argmax, argmin, cumprod, cumsum, extreme, max_, min_, prod, sum_

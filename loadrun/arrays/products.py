@@ -12,7 +12,7 @@ from ..build import emit as e
 from ..build.emit import M, elem, number, summed
 from ..build.exact_products import multiply, product
 from ..tensors import Tensor, TracedInt
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from .axes import axis_of
 from .manipulation import moved
 from .promotion import common, narrow, operand

@@ -18,8 +18,8 @@ from ..build.emit import cast
 from ..tensors import Tensor, TracedBool, TracedNumber, access, const
 from ..tensors.access import recorded
 from ..tensors.dtypes import graph_dtype
-from ..tensors.session import keeps_wide
-from ..tensors.source import refused
+from ..tensors.naming import refused
+from ..tensors.switches import keeps_wide
 
 __all__ = [
     "all_tensors",

@@ -19,8 +19,8 @@ from ..base.errors import TraceError
 from ..build import emit as e
 from ..tensors import Tensor, active
 from ..tensors.access import dtype_of, is_scalar, session_of, snapshot
+from ..tensors.naming import WAY_OUT, refused
 from ..tensors.protocols import NumpyProtocols
-from ..tensors.source import WAY_OUT, refused
 from .array import Array
 from .loops import apply_ufunc
 from .promotion import all_tensors, operand

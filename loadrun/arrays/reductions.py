@@ -14,7 +14,7 @@ from ..graph import params as P
 from ..graph.dtypes import DType
 from ..tensors import Tensor, TracedInt, access, apply1
 from ..tensors.access import as_vector, is_scalar
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from . import indexing as numpy_index
 from . import logic
 from .arithmetic import maximum, minimum

@@ -11,7 +11,7 @@ from ..build.emit import M, elem
 from ..graph import params as P
 from ..tensors import Tensor, TracedInt, apply1
 from ..tensors.access import as_vector, dtype_of
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from . import indexing as numpy_index
 from .array import Array
 from .axes import axis_of

@@ -11,7 +11,7 @@ from ..build.emit import M, elem, number, summed
 from ..graph import params as P
 from ..tensors import Tensor, apply1
 from ..tensors.access import as_vector, dtype_of
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from .arithmetic import clipped
 from .axes import axes_of, axis_of
 from .joining import concatenate

@@ -11,7 +11,7 @@ from ..build.emit import M, elem
 from ..graph import params as P
 from ..tensors import Tensor, apply
 from ..tensors.access import as_vector, dtype_of
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from .arithmetic import rint
 from .axes import axes_of
 from .manipulation import moved

@@ -12,7 +12,7 @@ from ..build.exact_products import product
 from ..graph import params as P
 from ..tensors import Tensor
 from ..tensors.access import dtype_of
-from ..tensors.source import refused
+from ..tensors.naming import refused
 from .promotion import common, narrow, operand, stacked
 from .reductions import element_count, extreme, mean_of
 from .registry import lowers

@@ -25,7 +25,7 @@ from ..build import emit as e
 from ..graph.dtypes import Array as NDArray
 from ..tensors import Tensor
 from ..tensors.access import session_of
-from ..tensors.source import here, shown
+from ..tensors.naming import here, shown
 from .layouts import OtherSizes, UnknownLayoutError, agrees_at_other_sizes, is_view
 
 __all__ = ["MemoryCell", "ViewPart", "permuted", "reshaped", "whole"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["About", "Island"]
+__all__ = ["About", "Island", "__version__"]
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,6 @@ class About:
         if self.islands:
             line += f"; {len(self.islands)} of {self.operators} operators on the reference engine"
         return line
+
+
+__version__ = "0.2.0"

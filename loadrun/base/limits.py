@@ -9,8 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .errors import TimeLimitError
-from .failures import EXIT_TIMEOUT
+from .errors import EXIT_TIMEOUT, TimeLimitError
 
 __all__ = ["EndedBySignal", "memory_limited", "memory_of_machine", "time_limited"]
 

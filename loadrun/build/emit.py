@@ -39,8 +39,8 @@ from ..tensors.access import (
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
 from ..tensors.convert import const
 from ..tensors.dtypes import graph_dtype
-from ..tensors.session import suspended
 from ..tensors.sizes import shape_tensor
+from ..tensors.switches import suspended
 from ..tensors.symbolic import TracedInt, TracedNumber, largest, least, place_of
 from ..tensors.value import Tensor
 

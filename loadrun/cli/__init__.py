@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
-from ..base.failures import EXIT_ERROR, failure
+from ..base.about import __version__
+from ..base.errors import EXIT_ERROR, failure
 from ..base.limits import EndedBySignal
 from ..base.text import clean, indented
-from ..base.version import __version__
 
 __all__ = ["main"]
 

@@ -8,8 +8,8 @@ from ..base.text import clean
 from ..engines import Choice
 from ..report.text import error, table
 from ..verify.accepting import Acceptance, AcceptOptions, accept_files, accepted
-from .engines import add_engine_options
 from .groups import Parser, model_files, seed
+from .models import add_engine_options
 
 __all__ = ["main"]
 

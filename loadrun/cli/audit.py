@@ -9,9 +9,8 @@ from ..engines import Choice
 from ..report.text import error, table
 from ..verify.audit import NO_CHECK, AuditOptions, FileAudit, Score, audit_files
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
-from .engines import add_engine_options
 from .groups import Parser, model_files, seconds, seed
-from .models import add_model_options, model_options
+from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
 

@@ -12,10 +12,8 @@ from ..replay.options import ProfileOptions
 from ..replay.profiling import profile_file
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons
 from ..verify.bench.files import BenchOptions, bench_files
-from .engines import engine_list
 from .groups import Parser, model_files, seed, whole
-from .models import add_model_options, model_options
-from .observe import add_profile_options
+from .models import add_model_options, add_profile_options, engine_list, model_options
 
 __all__ = ["main", "parser"]
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..base.text import clean
-from ..compare.codes import EXIT_FAIL, EXIT_PASS
+from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..verify.blame_pass import BlamedPass, BlamePassOptions, blame_pass
-from .groups import Parser, seed, tolerance, warn, whole
-from .inputs import add_input_options
+from .groups import Parser, add_input_options, seed, tolerance, warn, whole
 from .models import add_model_options, model_options
 
 __all__ = ["main"]

@@ -6,8 +6,8 @@ import argparse
 import re
 from importlib import import_module
 
-from ..base.version import __version__
-from ..compare.codes import EXIT_PASS
+from ..base.about import __version__
+from ..compare.results import EXIT_PASS
 from ..engines.registry import NAMES
 from .groups import Parser
 

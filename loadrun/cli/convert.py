@@ -7,12 +7,11 @@ from collections.abc import Iterable
 
 from ..base.errors import UsageError
 from ..base.text import clean
-from ..compare.codes import EXIT_PASS
+from ..compare.results import EXIT_PASS
 from ..onnx.converting import Converted, ConvertOptions, convert_file
 from ..onnx.exported import Exported
 from ..report.text import table
-from .groups import Parser, target
-from .inputs import add_dump_option
+from .groups import Parser, add_dump_option, target
 from .models import add_model_options, model_options
 
 __all__ = ["main"]

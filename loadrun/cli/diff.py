@@ -6,16 +6,14 @@ import json
 import sys
 from typing import TextIO
 
-from ..base.errors import LoadRunError
-from ..base.failures import failure
+from ..base.errors import LoadRunError, failure
 from ..base.files import check_targets, replacing
 from ..base.text import clean
-from ..compare.codes import EXIT_FAIL, EXIT_PASS
+from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..report import differences as report
 from ..verify.diff.files import DiffOptions, FileDifferences, diff_files
 from ..verify.diff.finding import TOLERANCE
-from .groups import Parser, seed, target, tolerance, warn, whole
-from .inputs import add_dump_option, add_input_options
+from .groups import Parser, add_dump_option, add_input_options, seed, target, tolerance, warn, whole
 from .models import add_model_options, model_options
 
 __all__ = ["main"]

@@ -12,21 +12,24 @@ from copy import copy
 from dataclasses import fields
 from typing import Any, NoReturn, TextIO, TypeVar
 
-from ..base.errors import UsageError
-from ..base.failures import EXIT_ERROR
+from ..base.errors import EXIT_ERROR, UsageError
 from ..base.files import files_of, skipped_line
 from ..base.text import clean
 
 __all__ = [
     "Parser",
     "add_copy_option",
+    "add_dump_option",
+    "add_input_options",
     "add_limit_options",
+    "add_policy_option",
     "model_files",
     "progress",
     "seconds",
     "seed",
     "target",
     "tolerance",
+    "tolerances",
     "warn",
     "whole",
 ]
@@ -261,3 +264,71 @@ def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
             shown, last = True, now
     if shown:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+_SPEC_HELP = (
+    'data as "NAME:SOURCE;NAME:SOURCE", where SOURCE is an image, .npy, .npz or .json file, #rand(0,255), #randn(0,1), '
+    "#randint(0,10), #zeros, #ones, #full(3), {1,3,224,224} for random numbers of a shape, or [[1,2],[3,4]]; NAME: may "
+    "be left out for a single input; @FILE reads a specification a line; given more than once, each is a testcase"
+)
+
+
+def add_input_options(p: argparse._ActionsContainer, *flags: str) -> None:
+    """Add the option for specifications under the given flags (``input_data``), and those that go with it."""
+    p.add_argument(*flags, dest="input_data", metavar="SPEC", action="append", help=_SPEC_HELP)
+    p.add_argument(
+        "--repeat",
+        metavar="N",
+        type=int,
+        default=1,
+        help="repeat axis 0 of data from files N times (default 1)",
+    )
+    p.add_argument("--resize-input", action="store_true", help="scale images to the input's height and width")
+    p.add_argument(
+        "--input-transform",
+        metavar="EXPR",
+        help="numpy expression over data (what was read) and np, such as \"data.astype('float32') / 255\"",
+    )
+
+
+def add_dump_option(p: argparse.ArgumentParser) -> None:
+    """Add the option that chooses one of the dumps that a file holds (``args.dump``)."""
+    p.add_argument("--dump", metavar="N", type=whole, help="which dump of a file that holds several, from 1")
+
+
+def add_policy_option(p: argparse._ActionsContainer, what: str) -> None:
+    """Add ``--check``, whose texts `loadrun.compare.policy.parse_all` takes (``args.check``)."""
+    p.add_argument(
+        "--check",
+        metavar="[NAME:]TERMS",
+        action="append",
+        help='what an output must fulfil besides its tolerance, such as "prob: cosine>=0.9999, top1=1", "ids: exact" '
+        f'or "x: rtol=1e-3, atol=1e-6"; {what}',
+    )
+
+
+def tolerances(given: list[str] | None) -> float | dict[str, float] | None:
+    """Read ``--maxerr``: tolerances by output name, that of all others under the empty name.
+
+    Raises:
+        UsageError: no number, or two for one name.
+
+    >>> tolerances(["a=0.5", "b:0=1e-3", "1e-6"])
+    {'a': 0.5, 'b:0': 0.001, '': 1e-06}
+    """
+    if not given:
+        return None
+    found: dict[str, float] = {}
+    for text in given:
+        name, equals, number = text.rpartition("=")
+        name = name if equals else ""
+        try:
+            value = float(number)
+        except ValueError:
+            raise UsageError(f"--maxerr takes a number or NAME=NUMBER, found {text!r}") from None
+        if name in found:
+            raise UsageError(
+                f"--maxerr gives two tolerances for {f'the output {name!r}' if name else 'all outputs'}"
+            )
+        found[name] = value
+    return found[""] if list(found) == [""] else found

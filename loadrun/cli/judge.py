@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..base.files import check_targets
-from ..compare.codes import exit_code
 from ..compare.policy import parse_all
-from ..compare.results import FileResult, Result
+from ..compare.results import FileResult, Result, exit_code
 from ..report import text
 from ..verify.saved import JudgeOptions, judge_results
-from .groups import Parser
-from .limits import add_policy_option, tolerances
+from .groups import Parser, add_policy_option, tolerances
 from .stream import json_file, show
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Sequence
 
+from ..base.about import __version__
 from ..base.errors import UsageError
 from ..base.text import clean
-from ..base.version import __version__
-from ..compare.codes import EXIT_ERROR, EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
+from ..compare.results import EXIT_ERROR, EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..load_and_run.flags import FLAGS, GROUPS, Flag, ParsedFlags, parse
 from ..load_and_run.saying import Log
 from ..load_and_run.session import LoadAndRunSession

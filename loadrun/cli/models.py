@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from ..base.errors import InputError, SpecError, UsageError
 from ..base.text import clean
+from ..engines import Choice, check_engine, split_engines
+from ..engines.registry import NAMES
 from ..graph.dtypes import Array
+from ..load_and_run.flags import LAYOUTS, OPTIMIZE, by_name
+from .groups import Parser, whole
 
-__all__ = ["add_model_options", "model_options"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "add_engine_options",
+    "add_model_options",
+    "add_observing_options",
+    "add_profile_options",
+    "all_chosen",
+    "engine_list",
+    "model_options",
+    "optimizations",
+]
 
 
 def add_model_options(p: argparse.ArgumentParser) -> None:
@@ -108,3 +124,152 @@ def _number(text: str) -> int | float | bool | None:
 
 def _no_image(pixels: Array, path: str) -> NoReturn:
     raise InputError(f"{path} is an image; a constant is a .npy array or numbers")
+
+
+def add_engine_options(
+    p: argparse.ArgumentParser, *, several: bool = False, default: str | None = "reference"
+) -> None:
+    """Add ``--engine``, ``--strict-engine`` and ``--cache``.
+
+    Args:
+        several: the option takes several names, see `all_chosen`.
+        default: the engine where none is named.
+    """
+    g = p.add_argument_group("what executes the model")
+    what = f"{', '.join(NAMES)}, or one that an installed package brings"
+    if several:
+        g.add_argument(
+            "--engine",
+            metavar="NAME[,NAME...]",
+            type=engine_list,
+            action="append",
+            help=f"{what}; several, with commas or repeated, are compared",
+        )
+    else:
+        g.add_argument("--engine", metavar="NAME", type=_engine, default=default, help=what)
+    g.add_argument(
+        "--strict-engine",
+        action="store_true",
+        help="refuse a model with operators that the engine cannot run; the reference engine runs them otherwise",
+    )
+    g.add_argument("--cache", metavar="DIR", type=_folder, help="keep converted models in this folder")
+
+
+def _folder(name: str) -> Path:
+    from pathlib import Path  # for start-up
+
+    return Path(name)
+
+
+def all_chosen(given: Sequence[Sequence[str]] | None, strict: bool, cache: Path | None) -> tuple[Choice, ...]:
+    """Return the engines that were named, in order.
+
+    Args:
+        given: the names, as often as ``--engine`` was given.
+        strict, cache: the other two options.
+
+    Raises:
+        UsageError: one of them is named twice.
+    """
+    found = [name for names in given or [["reference"]] for name in names]
+    doubled = sorted({n for n in found if found.count(n) > 1})
+    if doubled:
+        raise UsageError(f"the engine {doubled[0]} is named twice; a comparison needs different ones")
+    return tuple(Choice(name, strict, cache) for name in found)
+
+
+def _engine(text: str) -> str:
+    try:
+        return check_engine(text).spec
+    except UsageError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
+
+
+def engine_list(text: str) -> list[str]:
+    """Read names of engines with commas between them."""
+    try:
+        return split_engines(text)
+    except UsageError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
+
+
+_SWITCHES = (*LAYOUTS, *OPTIMIZE)
+
+
+def add_observing_options(p: Parser) -> None:
+    """Add the options, those with underscores in MegEngine's tool with dashes as well."""
+    changed = p.add_argument_group("the model, changed before it is run")
+    for name in _SWITCHES:
+        _add(changed, name, action="store_true", help=by_name(name).what)
+    _add(changed, "batch_size", metavar="N", type=whole, help="repeat or cut testcases along axis 0")
+    _add(changed, "threads", metavar="N", type=whole, help="use this many threads (default: all processors)")
+    seen = p.add_argument_group(
+        "what operators do (the first file, run once more; values on the reference engine)"
+    )
+    _add(seen, "io_dump", metavar="FILE", help="print every variable of every testcase")
+    _add(
+        seen,
+        "bin_io_dump",
+        metavar="DIR",
+        help="write every variable of the first testcase to a file of its own",
+    )
+    _add(seen, "bin_out_dump", metavar="DIR", help="write the outputs of every testcase, run0 the first")
+    _add(
+        seen,
+        "check_finite",
+        action="store_true",
+        help="fail for NaN and infinity; name the operators they begin at",
+    )
+    _add(
+        seen,
+        "range",
+        metavar="LIMIT",
+        type=float,
+        help="fail for absolute values greater than this; name the operators they begin at",
+    )
+    _add(seen, "model_info", action="store_true", help="print inputs and outputs as a table")
+    add_profile_options(seen)
+
+
+def _add(group: argparse._ArgumentGroup, name: str, **how: object) -> None:
+    spellings = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
+    group.add_argument(*spellings, dest=name, **how)  # type: ignore[arg-type]
+
+
+def optimizations(given: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the optimizations that were asked for, as `loadrun.replay.parts` takes them.
+
+    Args:
+        given: values by the names of arguments.
+    """
+    return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if given[n])
+
+
+def add_profile_options(p: argparse._ActionsContainer) -> None:
+    """Add what looks at operators one by one."""
+    p.add_argument(
+        "--profile",
+        metavar="FILE",
+        help="write what each operator took, in the layout of MegEngine's profiler",
+    )
+    p.add_argument("--perfetto", metavar="FILE", help="write a trace that Perfetto's viewer opens")
+    p.add_argument("--top", type=whole, metavar="N", help="show the N most expensive groups of operators")
+    p.add_argument(
+        "--by",
+        type=_grouping,
+        default="type",
+        metavar="WHAT",
+        help="group them by type, name or prefix:DEPTH (default type)",
+    )
+    p.add_argument(
+        "--memory", action="store_true", help="show the peak of memory and which values were alive at it"
+    )
+
+
+def _grouping(text: str) -> str:
+    kind, colon, depth = text.partition(":")
+    if kind in ("type", "name") and not colon:
+        return text
+    if kind == "prefix" and (not colon or (depth.isdigit() and int(depth))):
+        return text
+    raise argparse.ArgumentTypeError(f"expected type, name or prefix:DEPTH, found {text!r}")

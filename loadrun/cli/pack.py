@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..base.failures import Warnings
+from ..base.errors import Warnings
 from ..base.text import clean
-from ..compare.codes import EXIT_FAIL, EXIT_PASS
 from ..compare.policy import parse_all
+from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..dump.options import DumpOptions
 from ..engines import Choice
 from ..graph.dtypes import Array, DType
@@ -24,11 +24,18 @@ from ..report.text import shape_text, table
 from ..testcase import EXPECT, Testcase
 from ..verify.pack.files import FilePacker
 from ..verify.pack.options import PackOptions
-from .engines import add_engine_options
-from .groups import Parser, add_limit_options, progress, seed, target
-from .inputs import add_dump_option, add_input_options
-from .limits import add_policy_option, tolerances
-from .models import add_model_options, model_options
+from .groups import (
+    Parser,
+    add_dump_option,
+    add_input_options,
+    add_limit_options,
+    add_policy_option,
+    progress,
+    seed,
+    target,
+    tolerances,
+)
+from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
 

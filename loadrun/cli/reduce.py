@@ -6,10 +6,9 @@ import sys
 
 from ..base.files import check_targets
 from ..base.text import clean
-from ..compare.codes import EXIT_PASS
+from ..compare.results import EXIT_PASS
 from ..verify.reduce import ReduceOptions, reduce_file
-from .groups import Parser, seed, target, tolerance, warn, whole
-from .inputs import add_dump_option, add_input_options
+from .groups import Parser, add_dump_option, add_input_options, seed, target, tolerance, warn, whole
 from .models import add_model_options, model_options
 
 __all__ = ["add_failure_options", "main"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..base.files import check_targets, text_file
-from ..compare.codes import EXIT_PASS
+from ..compare.results import EXIT_PASS
 from ..report.history import history_html, history_table, report_history
 from .groups import Parser, target
 

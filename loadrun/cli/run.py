@@ -15,22 +15,27 @@ from ..compare.policy import parse_all
 from ..replay.options import RunOptions
 from ..replay.replaying import Replay, ReplayedDump
 from ..report import text
-from ..report.style import Style, style_for
+from ..report.text import Style, style_for
 from ..runner import FileResult, Result, Verdict
-from .engines import add_engine_options, all_chosen
 from .groups import (
     Parser,
     add_copy_option,
+    add_input_options,
     add_limit_options,
+    add_policy_option,
     model_files,
     seed,
     target,
     whole,
 )
-from .inputs import add_input_options
-from .limits import add_policy_option
-from .models import add_model_options, model_options
-from .observe import add_observing_options, optimizations
+from .models import (
+    add_engine_options,
+    add_model_options,
+    add_observing_options,
+    all_chosen,
+    model_options,
+    optimizations,
+)
 from .stream import FileProgress, clear_progress, show, show_line
 
 __all__ = ["main"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..base.files import check_targets
 from ..base.text import clean
-from ..compare.codes import EXIT_PASS
+from ..compare.results import EXIT_PASS
 from ..verify.share import ShareOptions, share_file
 from .groups import Parser, target, warn
 from .models import model_options

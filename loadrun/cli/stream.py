@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from ..base.failures import failure
+from ..base.about import __version__
+from ..base.errors import failure
 from ..base.files import text_file
 from ..base.text import clean
-from ..base.version import __version__
 from ..report import text
-from ..report.style import PLAIN, Style
+from ..report.text import PLAIN, Style
 from ..runner import FileResult, Result, Verdict
 
 if TYPE_CHECKING:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..base.text import clean
-from ..compare.codes import EXIT_PASS
+from ..compare.results import EXIT_PASS
 from ..verify.pack.unpacking import UnpackOptions, unpack_file
-from .groups import Parser, target
-from .inputs import add_dump_option
+from .groups import Parser, add_dump_option, target
 from .models import add_model_options, model_options
 
 __all__ = ["main"]

@@ -8,7 +8,6 @@ from ..base.text import clean
 from ..engines import Choice
 from ..report.text import summary
 from ..verify.pack.verifying import VerifiedDump, VerifyOptions, verified, verify_files
-from .engines import add_engine_options
 from .groups import (
     Parser,
     add_copy_option,
@@ -16,7 +15,7 @@ from .groups import (
     progress,
     seed,
 )
-from .models import add_model_options, model_options
+from .models import add_engine_options, add_model_options, model_options
 from .stream import show
 
 __all__ = ["main"]

@@ -5,6 +5,6 @@ Arrays are walked in chunks, so that the memory needed does not grow with them.
 """
 
 from .comparison import Comparison, Number, compare
-from .measure import assert_equal_error, errors, passes
+from .metrics import assert_equal_error, errors, passes
 
 __all__ = ["Comparison", "Number", "assert_equal_error", "compare", "errors", "passes"]

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.dtypes import Array
-from .chunks import as_numbers, chunks
-from .metrics import Totals, top1_share
+from .metrics import Totals, as_numbers, chunks, top1_share
 
 __all__ = ["Comparison", "Number", "compare"]
 

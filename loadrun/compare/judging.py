@@ -12,7 +12,7 @@ import numpy as np
 from ..base.errors import EngineError
 from ..graph.dtypes import Array, DType
 from . import Comparison, assert_equal_error, compare, errors, passes
-from .formula import Formula
+from .metrics import Formula
 from .policy import Policy
 from .results import OutputResult, Verdict
 

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
 
 from ..base.about import About
+from ..base.errors import EXIT_ERROR, EXIT_FAULT, failure
 from ..graph.dtypes import Array, DType
 from . import Comparison
 
-__all__ = ["EngineResults", "FileResult", "OutputResult", "Result", "Verdict"]
+__all__ = [
+    "EXIT_CRASH",
+    "EXIT_ERROR",
+    "EXIT_FAIL",
+    "EXIT_FAULT",
+    "EXIT_NOT_COMPARED",
+    "EXIT_PASS",
+    "EXIT_TIMEOUT",
+    "CountedResults",
+    "EngineResults",
+    "FileResult",
+    "OutputResult",
+    "Result",
+    "Verdict",
+    "counted",
+    "exit_code",
+]
 
 _SHOWN = 8
 """Outputs that the text of a result shows."""
@@ -319,3 +336,95 @@ class FileResult:
         bad = (Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT, Verdict.CRASH, Verdict.NOT_COMPARED)
         expected = self.expected is not None and not self.fault and self.verdict in bad
         return Verdict.PASS if expected else self.verdict
+
+
+EXIT_PASS, EXIT_FAIL, EXIT_NOT_COMPARED = 0, 1, 3
+EXIT_TIMEOUT, EXIT_CRASH = 4, 5
+_CODES = {
+    Verdict.CRASH: EXIT_CRASH,
+    Verdict.TIMEOUT: EXIT_TIMEOUT,
+    Verdict.ERROR: EXIT_ERROR,
+    Verdict.FAIL: EXIT_FAIL,
+}
+"""Exit codes of verdicts; the first that is there counts."""
+
+
+def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: bool = False) -> int:
+    """Return the exit code for the verdicts of all files.
+
+    A bug in loadrun outweighs a crash, that a timeout, that an error, that a failed check, and that a file with
+    nothing compared.
+
+    >>> exit_code([Verdict.PASS, Verdict.FAIL])
+    1
+    >>> exit_code([Verdict.PASS, Verdict.NOT_COMPARED]), exit_code([Verdict.NOT_COMPARED], no_check=True)
+    (3, 0)
+    """
+    found = set(verdicts)
+    if fault:
+        return EXIT_FAULT
+    for verdict, code in _CODES.items():
+        if verdict in found:
+            return code
+    if Verdict.NOT_COMPARED in found or not found:
+        return EXIT_PASS if no_check else EXIT_NOT_COMPARED
+    return EXIT_PASS
+
+
+def counted(
+    file: FileResult, results: Iterable[Result], seen: Callable[[Result], None] | None = None
+) -> Iterator[Result]:
+    """Count results into a file and pass them on without the values of their outputs.
+
+    Args:
+        file: what is known of the file; an error that ends the results becomes its message.
+        results: one after another.
+        seen: called with every result before it is passed on; an error of it is none of the file's.
+
+    >>> import loadrun
+    >>> file = FileResult("fixtures/nets/mlp.mge")
+    >>> [r.outputs[0].value for r in counted(file, loadrun.run(file.path))], file.passed
+    ([None, None, None], 3)
+    """
+    source = iter(results)
+    while True:
+        try:
+            result = next(source, None)
+        except Exception as e:
+            found = failure(e, named=True)
+            file.message, file.fault = found.message, found.fault
+            return
+        if result is None:
+            return
+        bare = replace(result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs))
+        file.add(bare)
+        if seen is not None:
+            seen(bare)
+        yield bare
+
+
+class CountedResults:
+    """One file and its results, which are counted into it as they are read.
+
+    Args:
+        file: what is known of the file.
+        results: one after another; an error that ends them becomes the file's message.
+
+    Attributes:
+        file: what the results come to, so far.
+
+    >>> import loadrun
+    >>> found = CountedResults(FileResult("mlp.mge"), loadrun.run("fixtures/nets/mlp.mge"))
+    >>> [r.verdict.value for r in found], found.file.verdict.value
+    (['pass', 'pass', 'pass'], 'pass')
+    """
+
+    def __init__(
+        self, file: FileResult, results: Iterable[Result] = (), seen: Callable[[Result], None] | None = None
+    ) -> None:
+        self.file = file
+        self._results = counted(file, results, seen)
+
+    def __iter__(self) -> Iterator[Result]:
+        """Give the results, without the values of their outputs."""
+        return self._results

@@ -16,7 +16,7 @@ from ..graph.params import Elemwise
 from ..ops.catalog import CATALOG, types
 from ..ops.infer import infer_dtypes
 from ..ops.op import Trait
-from ..passes.copies import subgraph
+from ..passes.constants import subgraph
 from ..passes.older import for_older
 from ..testcase import Bundle
 

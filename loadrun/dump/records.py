@@ -10,7 +10,7 @@ from typing import Final, cast
 from ..graph.dtypes import DType, plain
 from ..graph.params import AxisDesc, DTypeEnum, DTypeScalar, IndexItem, Record, RecordField
 from ..ops.catalog import CATALOG, Op, TypeParam
-from ..ops.typeid import unversioned_id
+from ..ops.op import unversioned_id
 from . import history
 from .flat import SCALARS, Table
 

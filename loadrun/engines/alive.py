@@ -9,8 +9,7 @@ import numpy as np
 
 from ..graph import Opr
 from ..graph.dtypes import Array
-from .memory import MemoryMeter
-from .program import root
+from .program import MemoryMeter, root
 
 __all__ = ["LiveValue", "PeakMeter"]
 

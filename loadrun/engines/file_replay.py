@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..compare.formula import Formula
 from ..compare.judging import Criteria, judge, policy_for
+from ..compare.metrics import Formula
 from ..compare.policy import Policy
 from ..compare.results import OutputResult, Result, Verdict
 from ..graph.dtypes import Array, DType, array_dtype

@@ -20,7 +20,7 @@ from ..graph.params import ConvBias, Convolution, Elemwise, ElemwiseMode, Format
 from ..ops.elemwise.modes import float_step
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
-from ..ops.numeric.chunks import filled
+from ..ops.numeric.special import filled
 from ..ops.registry import Bound, Call, Finish, Kernel, Shape, ShapeCall
 from .program import Step
 

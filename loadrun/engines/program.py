@@ -6,9 +6,13 @@ into that value's memory.
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -17,20 +21,22 @@ from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType, round_bfloat16
 from ..ops.catalog import types
 from ..ops.control import Branches
-from ..ops.infer import Inference, describe, misfit
-from ..ops.kernels import kernel_of
+from ..ops.infer import Inference, describe, kernel_of, misfit
 from ..ops.op import Trait
 from ..ops.registry import Binder, Bound, Call, Kernel, ShapeCall, implementation
 
 __all__ = [
+    "MemoryMeter",
     "Observer",
     "Program",
     "Step",
     "bind",
     "donatable",
     "execute",
+    "keep_heap",
     "make_step",
     "mark_dying",
+    "memory_limit",
     "root",
     "run_step",
     "specialize",
@@ -364,3 +370,80 @@ def typed(var: Var) -> DType:
 
 def _inputs_text(call: Call, args: Sequence[Array]) -> str:
     return ", ".join(f"{d} {list(a.shape)}" for d, a in zip(call.inputs, args, strict=True)) or "none"
+
+
+_KEPT = 31 << 20
+"""Just below the size (32 MiB) from which on the C library of Linux always asks the system for memory."""
+
+
+def memory_limit() -> int:
+    """Return the bytes of physical memory, or 2**62 where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**62
+
+
+def keep_heap() -> None:
+    """Make the allocator of the C library on Linux keep what it is given back, for the arrays of later operators.
+
+    It returns free memory above a threshold to the system, and gets it again for the next large array, whose pages are
+    then cleared one by one. The threshold follows the largest array that was ever freed, so one is freed here that
+    nobody has written to: it costs no memory. Elsewhere this does nothing.
+    """
+    np.empty(_KEPT, np.uint8)
+
+
+class MemoryMeter:
+    """Counts the bytes of intermediate values that are alive while a graph is executed.
+
+    A value counts from the moment an operator returned it until its memory is really freed, whoever holds it;
+    values that share memory count once. What kernels allocate for themselves while they run does not count.
+
+    Args:
+        ignore: arrays that are not intermediate values (what is fed), so that views of them do not count.
+
+    Attributes:
+        live: bytes alive now.
+        peak: the most bytes that were alive right after an operator, its inputs included.
+        executions: how many operators were executed.
+
+    Example::
+
+        meter = MemoryMeter()
+        ReferenceEngine(graph).run(feeds, memory=meter)
+        meter.peak
+    """
+
+    def __init__(self, ignore: Iterable[Array] = ()) -> None:
+        self.live = 0
+        self.peak = 0
+        self.executions = 0
+        self._ignored: dict[int, object] = {}
+        self._held: dict[int, weakref.ref[Any]] = {}
+        self.ignore(ignore)
+
+    def ignore(self, arrays: Iterable[Array]) -> None:
+        """Leave out these arrays and their views."""
+        for array in arrays:
+            base = root(array)
+            # Kept alive, so that no other array gets the same id.
+            self._ignored[id(base)] = base
+
+    def __call__(self, opr: Opr, outputs: Sequence[Array]) -> None:
+        """Count an operator's outputs; an engine's observer."""
+        self.executions += 1
+        for array in outputs:
+            base = root(array)
+            if isinstance(base, np.ndarray) and id(base) not in self._held and id(base) not in self._ignored:
+                self.live += base.nbytes
+                freed = partial(_freed, weakref.ref(self), id(base), base.nbytes)
+                self._held[id(base)] = weakref.ref(base, freed)
+        self.peak = max(self.peak, self.live)
+
+
+def _freed(meter: weakref.ref[MemoryMeter], key: int, size: int, gone: object) -> None:
+    found = meter()
+    if found is not None:
+        found.live -= size
+        found._held.pop(key, None)

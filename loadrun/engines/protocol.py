@@ -15,19 +15,40 @@ Values are numpy arrays in storage dtype (`DType.np`): quantized ones are their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
+
 from ..base.about import About
-from ..graph import Graph, Var
+from ..base.errors import EngineError, InputError, LoadRunError
+from ..base.limits import EndedBySignal
+from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array
 from ..testcase import FileValue, SourceFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["NATIVE", "TRANSLATED", "Choice", "Engine", "Factory", "FileEngine", "FileFactory", "Setup"]
+__all__ = [
+    "NATIVE",
+    "TRANSLATED",
+    "Choice",
+    "Engine",
+    "Factory",
+    "FileEngine",
+    "FileFactory",
+    "ForeignEngine",
+    "Setup",
+    "blamed",
+    "checked_feeds",
+    "constant_ids",
+    "fed_value",
+    "graph_inputs",
+]
 
 NATIVE, TRANSLATED = "native", "translated"
 """The ways that a model takes into a runtime: its own file, or what loadrun wrote of its graph."""
@@ -151,3 +172,139 @@ class Factory(Protocol):
             UsageError: the argument says nothing to it, or its runtime is not installed.
         """
         ...
+
+
+def graph_inputs(oprs: Iterable[Opr]) -> dict[str, Var]:
+    """Return the inputs among operators, by name."""
+    return {o.outputs[0].name or "": o.outputs[0] for o in oprs if o.type == "Host2DeviceCopy"}
+
+
+def checked_feeds(inputs: Mapping[str, Var], feeds: Mapping[str, Array]) -> dict[int, Array]:
+    """Return the values of all inputs by variable id, scalars as arrays of one element.
+
+    Args:
+        inputs: the inputs by name.
+        feeds: arrays by input name, in the inputs' storage dtype.
+
+    Raises:
+        InputError: an input is missing or has another dtype.
+    """
+    values = ((var, fed_value(name, var, feeds)) for name, var in inputs.items())
+    return {var.id: array.reshape(1) if array.ndim == 0 else array for var, array in values}
+
+
+def fed_value(name: str, var: Var, feeds: Mapping[str, Array]) -> Array:
+    """Return what is fed to an input, or what the file holds for it.
+
+    Raises:
+        InputError: it is missing or has another dtype.
+    """
+    tensor = var.owner.tensors[0]
+    if name not in feeds and tensor.data is None:
+        shape = "of any shape" if tensor.shape is None else str(list(tensor.shape))
+        given = ", ".join(feeds) or "none"
+        raise InputError(f"input {name!r} ({tensor.dtype} {shape}) was not given; given: {given}")
+    array = feeds[name] if name in feeds else tensor.value()
+    want = tensor.dtype.np
+    if array.dtype != want:
+        raise InputError(f"input {name!r} takes {tensor.dtype} ({want}), got an array of {array.dtype}")
+    return array
+
+
+def constant_ids(oprs: Iterable[Opr], guarded: Container[int], repeats: Callable[[Opr], bool]) -> set[int]:
+    """Return the ids of the variables that are the same in every run.
+
+    Args:
+        oprs: operators, inputs before their readers.
+        guarded: ids of those that are executed only sometimes.
+        repeats: whether an operator gives the same for the same inputs.
+    """
+    constant: set[int] = set()
+    for opr in oprs:
+        if opr.type == "Host2DeviceCopy" or opr.id in guarded or not repeats(opr):
+            continue
+        if all(v.id in constant for v in opr.inputs):
+            constant.update(v.id for v in opr.outputs)
+    return constant
+
+
+@contextmanager
+def blamed(name: str, doing: str) -> Iterator[None]:
+    """Make an error of whatever another package's code raises, even where that would end the program.
+
+    Args:
+        name: the engine.
+        doing: what it does meanwhile, in words.
+
+    Raises:
+        EngineError: it raised something that is no error of loadrun's.
+    """
+    try:
+        yield
+    except (LoadRunError, MemoryError, EndedBySignal):
+        raise
+    except (Exception, SystemExit) as e:
+        raise _fault(name, doing, e) from e
+    except KeyboardInterrupt as e:
+        # Where signals are ignored, as in worker processes, nobody pressed Ctrl-C.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            raise _fault(name, doing, e) from e
+        raise
+
+
+def _fault(name: str, doing: str, e: BaseException) -> EngineError:
+    return EngineError(f"the engine {name!r} failed {doing}: {type(e).__name__}{f': {e}' if str(e) else ''}")
+
+
+class ForeignEngine:
+    """An engine of another package.
+
+    Args:
+        name: its name.
+        engine: the engine.
+        targets: the variables that it computes.
+    """
+
+    def __init__(self, name: str, engine: Engine, targets: Sequence[Var]) -> None:
+        self._name = name
+        self._engine = engine
+        self._targets = targets
+
+    @property
+    def inputs(self) -> dict[str, Var]:
+        """The graph inputs that the targets depend on, by name."""
+        with blamed(self._name, "to say its inputs"):
+            return self._engine.inputs
+
+    @property
+    def about(self) -> About:
+        """Describe what executes, and how it computes."""
+        with blamed(self._name, "to say what it is"):
+            return self._engine.about
+
+    def prepare(self, feeds: Mapping[str, Array]) -> None:
+        """Let it convert or compile, if it has to."""
+        prepare = getattr(self._engine, "prepare", None)
+        if prepare is not None:
+            with blamed(self._name, "to prepare"):
+                prepare(feeds)
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Compute the targets.
+
+        Raises:
+            EngineError: it failed, or gave something else than one array of numbers for every target.
+        """
+        with blamed(self._name, "to run"):
+            found = list(self._engine.run(feeds))
+        if len(found) != len(self._targets):
+            raise EngineError(
+                f"the engine {self._name!r} gave {len(found)} values, expected {len(self._targets)}"
+            )
+        for var, value in zip(self._targets, found, strict=True):
+            if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+                what = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+                raise EngineError(
+                    f"the engine {self._name!r} gave {what} for {var.label!r}, expected an array of numbers"
+                )
+        return found

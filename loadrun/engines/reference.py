@@ -8,20 +8,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.about import About
+from ..base.about import About, __version__
 from ..base.errors import EngineError, UsageError
 from ..base.locks import ForkLock
-from ..base.version import __version__
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, nbytes
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Shape, implementation
-from .feeding import checked_feeds, constant_ids, graph_inputs
 from .fuse import fuse
-from .memory import MemoryMeter, keep_heap, memory_limit
-from .program import Observer, Program, Step, bind, execute, make_step, mark_dying, specialize, typed, walk
+from .program import (
+    MemoryMeter,
+    Observer,
+    Program,
+    Step,
+    bind,
+    execute,
+    keep_heap,
+    make_step,
+    mark_dying,
+    memory_limit,
+    specialize,
+    typed,
+    walk,
+)
+from .protocol import checked_feeds, constant_ids, graph_inputs
 
 if TYPE_CHECKING:
     from .profile import Profile

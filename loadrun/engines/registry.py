@@ -11,8 +11,17 @@ from ..base.registry import Registry
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..testcase import Bundle, SourceFile
-from .foreign import ForeignEngine, blamed
-from .protocol import TRANSLATED, Choice, Engine, Factory, FileEngine, FileFactory, Setup
+from .protocol import (
+    TRANSLATED,
+    Choice,
+    Engine,
+    Factory,
+    FileEngine,
+    FileFactory,
+    ForeignEngine,
+    Setup,
+    blamed,
+)
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..base.about import About
+from ..base.about import About, __version__
 from ..base.errors import EngineError, InputError
-from ..base.version import __version__
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType
 from ..ops.control import find_branches

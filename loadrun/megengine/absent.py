@@ -15,7 +15,7 @@ _TRAINING = "loadrun runs networks, it does not train them; leave this part of t
 _PROCESSES = "loadrun runs in one process; run it once, or start several processes yourself"
 _EXCHANGE = "loadrun runs in one process, so there is nothing to exchange; leave the call out"
 _NO_GPU = "there is no GPU; the CPU computes"
-_NO_METER = "memory of devices is not counted; loadrun.engines.memory.MemoryMeter measures a run"
+_NO_METER = "memory of devices is not counted; loadrun.engines.program.MemoryMeter measures a run"
 _ARCHIVES = "loadrun downloads and unpacks no datasets; give the samples to ArrayDataset, or write a Dataset"
 _MODULE_GRAPHS = (
     "loadrun has no graphs of modules; trace and dump the module, and edit the dump with "

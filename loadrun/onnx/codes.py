@@ -9,8 +9,7 @@ import numpy as np
 
 from ..graph.dtypes import Array, round_bfloat16
 from .messages import TensorProto
-from .small_floats import decoded
-from .tensors import array
+from .tensors import array, decoded
 
 __all__ = ["CODED", "from_codes", "to_codes"]
 

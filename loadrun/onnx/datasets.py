@@ -9,7 +9,7 @@ from ..base.files import replacing
 from ..engines.reference import ReferenceEngine
 from ..graph.dtypes import Array
 from .encode import TensorMessage, encode_tensor
-from .limits import FILE, KEY
+from .file import FILE, KEY
 from .model import WrittenModel
 from .source import ExportSource
 from .testdata import set_name, sets_in

@@ -17,8 +17,8 @@ from ..base.files import replacing
 from .check import check_model, verify
 from .datasets import write_data_sets
 from .exported import Exported
+from .file import KEY, text_of
 from .inserted import rename
-from .limits import KEY, text_of
 from .model import Request, WrittenModel, write
 from .options import (
     ExportOptions,

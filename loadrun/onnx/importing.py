@@ -12,16 +12,16 @@ from ..graph import Graph, Var
 from ..graph.dtypes import Array, numpy_array
 from ..ops.budget import BudgetError, FoldingBudget, limited
 from ..passes.cleanup.loadable import make_loadable
-from ..passes.copies import subgraph
+from ..passes.constants import subgraph
 from ..tensors import Tensor, access
 from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
 from ..tensors.apply import type_cvt
 from ..tensors.naming import scope as named_part
-from ..tensors.session import exact_arithmetic, suspended, use
+from ..tensors.switches import exact_arithmetic, suspended, use
 from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder, loses_float64
 from . import exact
-from .call import NodeCall, NodeLowering, Result, find
+from .call import NodeCall, NodeLowering, Result, attributes_of, find, nodes_needed, title_of
 from .lowering.parts import of_length
 from .messages import (
     AttributeProto,
@@ -34,7 +34,6 @@ from .messages import (
     TypeProto,
     ValueInfoProto,
 )
-from .nodes import attributes_of, nodes_needed, title_of
 from .scope import Bound, DeclaredInput, Given, Scope, StandIn
 from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense, kind_name, texts
 from .values import (

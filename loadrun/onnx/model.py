@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..base.about import __version__
 from ..base.errors import LoadRunError, UnsupportedError, UsageError
-from ..base.version import __version__
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType

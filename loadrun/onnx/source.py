@@ -50,7 +50,7 @@ class ExportSource:
         outputs: the outputs by name.
         examples: example values by input name, where there are any.
         testcases: testcases that the file has, with expected values by output name.
-        limits: the file's checks of the outputs, see `loadrun.onnx.limits`.
+        limits: the file's checks of the outputs, see `loadrun.onnx.file`.
         named_outputs: whether the outputs' names were chosen by the model (a file, a dict).
         called: what was given, called with the examples as they were given: the values of the outputs in order. None
             for files and graphs, which have no order but that of their inputs here.
@@ -194,9 +194,9 @@ def _examples_by_name(
 
 
 def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
-    from ..passes.copies import bare  # for start-up
+    from ..passes.constants import bare  # for start-up
     from ..runner import fit_inputs, random_inputs  # for start-up
-    from .limits import limits_of  # for start-up
+    from .file import limits_of  # for start-up
 
     graph = bare(bundle)
     variables = Bundle(graph).inputs

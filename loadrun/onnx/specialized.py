@@ -16,21 +16,20 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..base.errors import EngineError, InputError, UnsupportedError
+from ..base.errors import EngineError, FormatError, InputError, UnsupportedError
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType
 from ..graph.params import Host2DeviceCopy
 from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime, SourceFile
-from .file import OnnxFile, declared, file_dtype
+from .file import OnnxFile, declared, file_dtype, read_limits, record_of
 from .importing import Importer
-from .limits import read_limits, record_of
-from .messages import ModelProto, ValueInfoProto
+from .messages import ModelProto, ValueInfoProto, read_model
 from .scope import StandIn, axis_of, declared_shape
 from .tensors import ExternalData
 from .testdata import DataSet, find_sets, testcases
 from .values import graph_type
 
-__all__ = ["OnnxModel", "UnsizedBundle"]
+__all__ = ["OnnxModel", "UnsizedBundle", "load_model"]
 
 _KEPT = 16
 """The number of graphs that are kept, the most recently used ones."""
@@ -405,3 +404,51 @@ def _fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
     raise InputError(
         f"input {info.name!r} has shape {shown}, the given array has {list(shape)}; the number of axes must agree"
     )
+
+
+def load_model(
+    data: memoryview,
+    path: str = "<bytes>",
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    test_data: str | os.PathLike[str] | None = None,
+    copy: bool = False,
+    native: bool = False,
+) -> Bundle:
+    """Read an ONNX model.
+
+    Args:
+        data: the bytes of the file.
+        path: where they come from; external data and folders ``NAME.test_data_set_N``, or ``test_data_set_N``, are
+            looked for beside it.
+        input_shapes: shapes by input name, for `Bundle.graph` and for data that are made up: where the file leaves
+            sizes open, or others are wanted. Data bring their own: a graph is made for each set of sizes that is fed.
+        constants: values of inputs that are to be constants of the graph.
+        test_data: a folder of test data sets, or one of them, instead of those beside the model.
+        copy: read files of weights into memory, instead of mapping them.
+        native: whether a runtime is to run the file as it is: of a model that cannot be expressed the bundle has
+            inputs, testcases and the reason.
+
+    Raises:
+        FormatError: the bytes are no ONNX model, or one that contradicts itself.
+        UnsupportedError: nodes cannot be expressed; the text lists all of them. Not where `native` is true.
+        UsageError: `input_shapes` or `constants` name no input, `test_data` holds no data.
+    """
+    file = Path(path) if path != "<bytes>" and Path(path).is_file() else None
+    try:
+        model = OnnxModel(
+            read_model(data),
+            path,
+            file,
+            data,
+            input_shapes or {},
+            constants or {},
+            test_data,
+            copy=copy,
+            native=native,
+        )
+        return model.first()
+    except FormatError as e:
+        e.path = e.path or path
+        raise

@@ -27,11 +27,10 @@ from ..tensors.access import (
     variable_of,
 )
 from ..tensors.apply import type_cvt
-from ..tensors.session import active
 from ..tensors.sizes import TracedInt, shape_tensor
+from ..tensors.switches import active
 from ..tracing.recorder import TraceRecorder
-from .small_floats import E8M0, SMALL_FLOATS
-from .tensors import HELD, kind_name
+from .tensors import E8M0, HELD, SMALL_FLOATS, kind_name
 
 __all__ = [
     "ABSENT",

@@ -17,7 +17,7 @@ from ..graph import Opr
 from ..graph.dtypes import Array, DType, plain
 from ..graph.params import MultiHeadAttn, MultiHeadAttnAttnMaskType, MultiHeadAttnTensorCombinationType
 from .norm import softmax_rows
-from .numeric.half import rounded, stored
+from .numeric.special import rounded, stored
 from .registry import Call, Shape, ShapeCall, kernel
 
 __all__ = ["attention_scores", "by_head", "projections"]

@@ -16,10 +16,8 @@ from ..graph import Opr
 from ..graph.dtypes import Array, DType, plain
 from ..graph.params import SVD, Cross, MatrixMul, MatrixMulComputeMode
 from ..graph.params import MatrixMulFormat as Format
-from .numeric.chunks import in_rows
-from .numeric.half import rounded, stored
-from .numeric.intmul import int_matmul, largest
 from .numeric.parallel import matmul
+from .numeric.special import in_rows, int_matmul, largest, rounded, stored
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 
 __all__: list[str] = []

@@ -16,7 +16,7 @@ import numpy as np
 from ..graph import Opr
 from ..graph.dtypes import Array, DType, round_bfloat16
 from ..graph.params import AdaptivePooling, Format, Pooling, PoolingMode
-from .numeric.half import round_half
+from .numeric.special import round_half
 from .numeric.taps import Taps
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 

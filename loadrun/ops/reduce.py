@@ -17,8 +17,8 @@ from ..graph.dtypes import Array, DType, plain
 from ..graph.params import Cumsum, Reduce
 from ..graph.params import ReduceDataType as Kind
 from ..graph.params import ReduceMode as Mode
-from .numeric.half import rounded, stored, sum_rounded
 from .numeric.quant import round_away
+from .numeric.special import rounded, stored, sum_rounded
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 from .typecvt import convert
 

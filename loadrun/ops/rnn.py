@@ -15,7 +15,7 @@ import numpy as np
 from ..graph import Opr
 from ..graph.dtypes import Array, DType
 from ..graph.params import LSTM, RNN, RNNCell, RNNCellNonlineMode
-from .numeric.half import round_half
+from .numeric.special import round_half
 from .registry import Call, Shape, ShapeCall, kernel
 
 __all__ = ["Weights", "split_weights"]

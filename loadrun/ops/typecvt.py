@@ -9,8 +9,8 @@ import numpy as np
 from ..graph import Opr
 from ..graph.dtypes import Array, DType
 from .catalog import TypeParam
-from .numeric.half import round_half
 from .numeric.quant import HIGHEST, LOWEST, dequantize, quantize, quantizer, reals, requantize, requantizer
+from .numeric.special import round_half
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 
 __all__ = ["convert", "exactly"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..compare.formula import Formula
+from ..compare.metrics import Formula
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import DType, encode
 from ..graph.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, Reduce, ReduceMode
@@ -20,7 +20,7 @@ from ..ops.catalog import TypeParam, select, types
 from ..ops.elemwise.table import ROWS
 from ..ops.op import Trait
 from ..testcase import EXPECT, FORWARDING, Check
-from .copies import subgraph
+from .constants import subgraph
 
 __all__ = [
     "Cone",

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
-from ..base.errors import EngineError
-from ..graph import Opr, Var
+from ..base.errors import EngineError, UsageError
+from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType
 from ..ops.budget import pay_operator
 from ..ops.catalog import CATALOG, types
-from ..ops.kernels import kernel_of
+from ..ops.infer import Inference, kernel_of
 from ..ops.op import Trait
 from ..ops.registry import Call
+from ..testcase import EXPECT, Bundle
 
-__all__ = ["Constants", "dtype_of", "is_pure", "is_stored"]
+__all__ = [
+    "Constants",
+    "bare",
+    "dtype_of",
+    "has_same_ends",
+    "is_pure",
+    "is_settled",
+    "is_stored",
+    "remember",
+    "remembered",
+    "renumber",
+    "settle",
+    "subgraph",
+]
 
 _CONSTANTS = types(Trait.CONSTANT)
 
@@ -136,3 +155,176 @@ class Constants:
         for v, array in zip(opr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
             self._values[v.id] = array
         return True
+
+
+_KNOWN: WeakKeyDictionary[Graph, tuple[Inference, tuple[Opr, ...]]] = WeakKeyDictionary()
+"""Knowledge of passes about the graphs that they made, for the next pass, and the operators that it is about."""
+_ENDS: WeakKeyDictionary[Graph, list[tuple[Var, str | None]]] = WeakKeyDictionary()
+"""The outputs that graphs had when passes made them, and their names."""
+_SETTLED: WeakKeyDictionary[Graph, set[object]] = WeakKeyDictionary()
+"""The rules that left a graph as it is, so that a pass with that rule need not go through it again."""
+
+
+def remember(graph: Graph, known: Inference) -> None:
+    """Keep what is known of a graph that a pass made; later changes of its operators are noticed."""
+    _KNOWN[graph] = (known, tuple(graph.oprs))
+    _ENDS[graph] = [(v, v.name) for v in graph.outputs]
+
+
+def renumber(graph: Graph, known: Inference, named: Mapping[int, str]) -> None:
+    """Set the numbers of a new graph's operators and variables by their places, and remember what is known of them.
+
+    Args:
+        graph: the graph; operators that nothing reads are dropped.
+        known: shapes and values by the ids that its variables have so far.
+        named: the names of outputs by their `id()`; no inner variable goes by one of them afterwards.
+    """
+    taken = set(named.values())
+    oprs = graph.needed()
+    numbered = Inference()
+    count = 0
+    for i, opr in enumerate(oprs):
+        opr.id = i
+        for var in opr.outputs:
+            shape, value = known.shapes.get(var.id), known.values.get(var.id)
+            if shape is not None and opr.type != "Host2DeviceCopy":
+                var.shape = shape
+            if id(var) not in named and var.name in taken and opr.type != "Host2DeviceCopy":
+                var.name = None
+            if shape is not None:
+                numbered.shapes[count] = shape
+            if value is not None:
+                numbered.values[count] = value
+            var.id = count
+            count += 1
+    graph.oprs = oprs
+    remember(graph, numbered)
+
+
+def remembered(graph: Graph) -> Inference | None:
+    """Return what is known of a graph that a pass made, unless somebody changed it since."""
+    known, oprs = _KNOWN.get(graph, (None, ()))
+    if known is None or [*map(id, oprs)] != [*map(id, graph.oprs)]:
+        return None
+    fed = (o for o in oprs if o.type == "Host2DeviceCopy")
+    same = all(known.shapes.get(o.outputs[0].id) == o.tensors[0].shape for o in fed)
+    return known if same else None
+
+
+def has_same_ends(graph: Graph) -> bool:
+    """Tell whether a graph has the outputs that it had when a pass made it."""
+    return _ENDS.get(graph) == [(v, v.name) for v in graph.outputs]
+
+
+def is_settled(graph: Graph, rule: object, *types: str) -> bool:
+    """Tell whether a pass with that rule would give back an equal graph.
+
+    That is so for a graph that a pass made, so that equal operators are one already, where the rule found nothing to do
+    before or no operator is of the types that it is for.
+
+    Args:
+        rule: what `settle` was called with.
+        types: the types of the operators that the rule looks at; none for a rule that looks at all.
+    """
+    if remembered(graph) is None:
+        return False
+    return rule in _SETTLED.get(graph, ()) or bool(types and not any(opr.type in types for opr in graph.oprs))
+
+
+def settle(graph: Graph, rule: object) -> bool:
+    """Note that a rule finds nothing to do in a graph; tell whether a pass made it, so that it may stand as it is."""
+    if remembered(graph) is None:
+        return False
+    _SETTLED.setdefault(graph, set()).add(rule)
+    return True
+
+
+def subgraph(
+    graph: Graph,
+    outputs: Iterable[Var],
+    *,
+    everything: bool = False,
+    convert: Callable[[Graph, Opr, list[Var]], Var | None] | None = None,
+) -> tuple[Graph, dict[int, Var]]:
+    """Copy what some variables depend on; the bytes of stored tensors are shared.
+
+    Args:
+        graph: the source, which stays as it is.
+        outputs: the copy's outputs, in order; a variable may stand twice.
+        everything: copy what no output depends on as well.
+        convert: called with the copy so far, an operator of the source and that operator's inputs in the copy; what it
+            returns stands for the operator's first output, instead of a copy of the operator.
+
+    Returns:
+        the copy, renumbered, and its variables by the ids that they had in the source.
+
+    >>> import loadrun
+    >>> graph = loadrun.load("fixtures/nets/mlp.mge").graph
+    >>> copied, _ = subgraph(graph, graph.outputs)
+    >>> len(copied.oprs) == len(graph.oprs), copied.oprs[0] is graph.oprs[0]
+    (True, False)
+    """
+    outputs = list(outputs)
+    made = replace(
+        graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
+    )
+    known: dict[int, Var] = {}
+    for opr in graph.oprs if everything else graph.needed(outputs):
+        inputs = [known[v.id] for v in opr.inputs]
+        other = convert(made, opr, inputs) if convert is not None else None
+        if other is not None:
+            known[opr.outputs[0].id] = other
+            continue
+        number = made.n_vars
+        fresh = opr.copied(inputs, len(made.oprs))
+        for var in opr.outputs:
+            new = var.copied(number, fresh)
+            fresh.outputs.append(new)
+            known[var.id] = new
+            number += 1
+        made.oprs.append(fresh)
+    made.outputs = [known[v.id] for v in outputs]
+    if [id(v) for v in outputs] == [id(v) for v in graph.outputs]:
+        made.original_ids, made.output_alias = list(graph.original_ids), list(graph.output_alias)
+    # A hash identifies the content that it was computed from.
+    made.content_hash = 0
+    return made, known
+
+
+def bare(bundle: Bundle) -> Graph:
+    """Return the model alone: without checks, expected values and what computes the errors.
+
+    Outputs keep their order and get the names that the checks have for them: optimization renames variables. Messages
+    call operators by their numbers in the bundle.
+
+    Raises:
+        UsageError: the model computes something from an input that is named like an expected value.
+
+    >>> import loadrun
+    >>> graph = bare(loadrun.load("fixtures/nets/mlp.mge"))
+    >>> [v.name for v in graph.inputs], [v.name for v in graph.outputs]
+    (['data'], ['out'])
+    """
+    outputs = bundle.outputs
+    if not bundle.checks:
+        graph, known = subgraph(bundle.graph, bundle.graph.outputs)
+    else:
+        graph, known = subgraph(bundle.graph, outputs.values())
+        named: set[int] = set()
+        for i, (name, var) in enumerate(outputs.items()):
+            if var.owner.type == "Host2DeviceCopy" and var.name != name and var.id not in named:
+                # An input that is an output as well keeps its own name.
+                graph.outputs[i] = graph.add("Identity", inputs=[known[var.id]], names=[name])[0]
+            elif var.id not in named:
+                known[var.id].name = name
+            named.add(var.id)
+    for opr in bundle.graph.oprs:
+        if opr.outputs and opr.outputs[0].id in known:
+            known[opr.outputs[0].id].owner.number = opr.id if opr.number is None else opr.number
+    for var in graph.inputs:
+        if (var.name or "").endswith(EXPECT):
+            raise UsageError(
+                f"the model computes with its input {var.name!r}; names that end with {EXPECT} are those of "
+                "expected values"
+            )
+    return graph

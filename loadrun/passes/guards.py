@@ -37,7 +37,7 @@ from ..ops.elemwise.table import ROWS, modes
 from ..ops.elemwise.table import ModeTrait as ModeT
 from ..ops.infer import infer_dtypes, infer_shapes
 from ..ops.op import Trait as T
-from .copies import subgraph
+from .constants import subgraph
 
 __all__ = ["guarded"]
 

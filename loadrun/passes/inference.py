@@ -133,7 +133,7 @@ def optimize_for_inference(graph: Graph, **flags: object) -> tuple[Graph, int]:
         UnsupportedError: an operator of which nothing is known.
 
     >>> import loadrun
-    >>> from loadrun.passes.copies import bare
+    >>> from loadrun.passes.constants import bare
     >>> graph = bare(loadrun.load("fixtures/nets/layout_float_unoptimized.mge"))
     >>> fused, bits = optimize_for_inference(graph, enable_fuse_conv_bias_nonlinearity=True)
     >>> sum(o.type == "ConvBiasForwardV4" for o in fused.oprs), bits

@@ -12,7 +12,7 @@ from ..graph.dtypes import Array, DType, encode, plain
 from ..graph.params import Elemwise, ElemwiseMode, MatrixMul
 from ..ops.catalog import TypeParam, select
 from ..ops.infer import infer_dtypes
-from .copies import subgraph
+from .constants import subgraph
 
 __all__ = ["narrow_array", "narrow_dtype", "narrowed", "wide_dtypes"]
 

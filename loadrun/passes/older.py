@@ -21,7 +21,7 @@ from ..graph.params import ElemwiseMultiTypeMode as Multi
 from ..graph.params import Record, ReduceMode
 from ..ops.catalog import TypeParam
 from ..ops.infer import infer_dtypes, infer_shapes
-from .copies import subgraph
+from .constants import subgraph
 from .guards import guarded
 
 __all__ = ["for_older", "newer"]

@@ -23,8 +23,17 @@ from ..ops.infer import Inference, follow, infer_dtypes
 from ..ops.op import Trait
 from ..ops.registry import Shape
 from .checks import error_operators
-from .constants import Constants, dtype_of, is_pure, is_stored
-from .knowledge import has_same_ends, is_settled, remembered, renumber, settle
+from .constants import (
+    Constants,
+    dtype_of,
+    has_same_ends,
+    is_pure,
+    is_settled,
+    is_stored,
+    remembered,
+    renumber,
+    settle,
+)
 
 __all__ = ["EMPTY", "Pass", "Rewriter", "each", "repeat"]
 

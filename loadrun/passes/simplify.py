@@ -11,8 +11,8 @@ from .arithmetic.identities import remove_identities
 from .arithmetic.redistribute import redistribute
 from .arithmetic.reductions import combine_conversions, fuse_squares
 from .cleanup.fold import fold_constants
+from .cleanup.loadable import remove_shape_changes
 from .cleanup.noop import remove_copies, remove_noops
-from .cleanup.shapes import remove_shape_changes
 from .cleanup.sink_dimshuffle import sink_dimshuffle
 from .cleanup.stable import stabilize
 from .cleanup.typecvt import remove_exact_conversions

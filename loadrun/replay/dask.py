@@ -19,10 +19,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.about import __version__
 from ..base.errors import UsageError
 from ..base.extras import install
 from ..base.files import opened, replacing
-from ..base.version import __version__
 from ..compare.results import Verdict
 from ..ops.numeric.parallel import threads
 from .events import Closed, Event, Opened, Task, TaskPart

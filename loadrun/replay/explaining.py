@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..base.failures import failure
+from ..base.errors import failure
 from ..compare.results import Result
 from ..dump.record import intermediates_at
 from ..engines import Choice, baseline_for, file_of
 from ..graph.dtypes import Array
-from ..passes.copies import bare
+from ..passes.constants import bare
 from ..report.differences import changes, differences
 from ..testcase import Bundle
 from ..verify.diff import TOLERANCE, FileSide, between, changed_values

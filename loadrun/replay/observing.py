@@ -17,12 +17,12 @@ from ..load_and_run.dumps import BinaryDump, OutputDump, TextDump
 from ..load_and_run.observing import ObservedRunner
 from ..load_and_run.plan import ExecutionPlan
 from ..load_and_run.saying import model_table
-from ..passes.copies import bare
+from ..passes.constants import bare
 from ..report.differences import findings
 from ..testcase import Bundle, Testcase
 from ..verify.diff import watch
 from .options import RunOptions
-from .prepared import prepared
+from .parts import prepared
 from .profiling import write_profiles
 
 __all__ = ["observe"]

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..base.about import __version__
 from ..base.errors import UsageError
 from ..base.files import FileNames, check_targets, growing, replacing, text_file
-from ..base.version import __version__
 from ..runner import FileResult, Result
 from .events import Replayed
-from .options import PathName, RunOptions
-from .selecting import ChosenFiles
+from .options import ChosenFiles, PathName, RunOptions
 
 if TYPE_CHECKING:
     from ..report.html import HtmlWriter

@@ -10,8 +10,8 @@ from statistics import median
 
 from ..base import schema
 from ..base.errors import FormatError, UsageError
-from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..compare.policy import Policy, parse
+from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from .benchmark_changes import benchmark_changes, common_subjects
 from .reading import load_report
 

@@ -16,13 +16,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..base.about import About, Island
+from ..base.about import About, Island, __version__
 from ..base.errors import EngineError, LoadRunError, UnsupportedError
-from ..base.version import __version__
 from ..dump.record import graph_digest
 from ..engines import TRANSLATED, Setup
 from ..engines.executed import Executed, Profiling, executed_of
-from ..engines.feeding import checked_feeds, constant_ids, graph_inputs
+from ..engines.protocol import checked_feeds, constant_ids, graph_inputs
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..base.errors import EngineError, InputError
 from ..dump import save
-from ..engines.feeding import checked_feeds, fed_value, graph_inputs
+from ..engines.protocol import checked_feeds, fed_value, graph_inputs
 from ..graph import Graph, Var
 from ..graph.dtypes import Array, DType, dtype_of
 from ..ops.infer import infer_dtypes
-from ..passes.copies import subgraph
+from ..passes.constants import subgraph
 from ..passes.narrowing import narrow_array, narrow_dtype, narrowed, wide_dtypes
 
 __all__ = ["WholeDump"]

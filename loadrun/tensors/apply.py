@@ -15,15 +15,14 @@ from ..graph.dtypes import Array, DType, plain, round_bfloat16
 from ..graph.params import Elemwise, ElemwiseMode, Record
 from ..ops.budget import pay_operator
 from ..ops.catalog import TypeParam, types
-from ..ops.kernels import kernel_of
+from ..ops.infer import kernel_of
 from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, implementation
 from . import formats
 from .device import Device, device_of
 from .device import in_use as devices_in_use
-from .session import active, is_exact
-from .switches import SWITCHES
+from .switches import SWITCHES, active, is_exact
 from .value import Session, Tensor
 
 __all__ = ["apply", "apply1", "elemwise_param", "execute", "generator", "seed", "type_cvt"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base.errors import TraceError
 from ..graph.dtypes import DType, plain
-from .session import active
+from .switches import active
 from .value import Tensor
 
 __all__ = ["COMPLEX", "as_pair", "of_pair", "paired", "unrecordable"]

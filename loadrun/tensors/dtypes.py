@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..graph.dtypes import Array, DType, plain
-from .session import keeps_wide
-from .source import here, shown
+from .naming import here, shown
+from .switches import keeps_wide
 
 __all__ = ["DTypeLike", "graph_dtype", "narrowed", "numpy_dtype"]
 

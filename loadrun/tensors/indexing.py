@@ -18,9 +18,9 @@ from ..graph.dtypes import plain
 from .apply import apply, apply1
 from .convert import as_tensor, const
 from .naming import titled
-from .session import active
 from .shaping import with_axes
 from .sizes import Shape, product_of, shape_tensor
+from .switches import active
 from .symbolic import TracedInt, largest
 from .value import Tensor
 

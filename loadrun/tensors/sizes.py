@@ -18,7 +18,7 @@ import numpy as np
 from ..graph import params as P
 from ..graph.dtypes import Array, plain
 from .apply import type_cvt
-from .session import active
+from .switches import active
 from .symbolic import TracedInt, once, place_of, scalar_of, size_of, vector
 from .value import Session, Tensor
 

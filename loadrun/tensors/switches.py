@@ -7,15 +7,34 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..base.errors import UsageAssertionError, UsageTypeError
+from ..graph.dtypes import Array, DType
+from ..graph.params import Record
+from ..ops.registry import Shape
 
-__all__ = ["SWITCHES", "Switches", "autocast", "forward", "override", "set_symbolic_shape", "symbolic_shape"]
+__all__ = [
+    "SWITCHES",
+    "SessionOf",
+    "Switches",
+    "active",
+    "autocast",
+    "exact_arithmetic",
+    "forward",
+    "is_exact",
+    "keeps_wide",
+    "override",
+    "set_symbolic_shape",
+    "suspended",
+    "symbolic_shape",
+    "use",
+]
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -196,3 +215,117 @@ def set_symbolic_shape(option: bool) -> bool:
     global _symbolic
     before, _symbolic = _symbolic, bool(option)
     return before
+
+
+T = TypeVar("T")
+
+
+class SessionOf(Protocol[T]):
+    """The interface of a running trace to the tensors inside it.
+
+    A `standing` session belongs to no trace: it is asked whenever a tensor of it is an input.
+    """
+
+    symbolic_shape: bool
+    sizes: dict[Any, T]
+    ended: bool
+    standing: bool = False
+
+    def apply(
+        self,
+        type: str,
+        params: tuple[Record, ...],
+        inputs: Sequence[T],
+        n: int,
+        output_dtype: DType | None,
+        scalar: bool,
+    ) -> list[T]:
+        """Record an operator, or check it against the recorded one."""
+
+    def joined(self, tensor: T) -> None:
+        """Know a tensor that stands for a variable of the session."""
+
+    def value(self, tensor: T) -> Array:
+        """Return the value of a tensor of the session, in storage form; computes what is needed."""
+
+    def shape(self, tensor: T) -> Shape:
+        """Return the shape of a tensor of the session, in storage form."""
+
+    def detached(self, tensor: T) -> bool:
+        """Tell whether a tensor is a constant, so that its sizes are numbers."""
+
+    def fluid(self, tensor: T) -> bool:
+        """Tell whether the data may decide how large a tensor is."""
+
+    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
+        """Return what was chosen in the recorded call, whatever the sizes of this one suggest."""
+
+    def measured(self, tensor: T) -> None:
+        """Note that code inside the function took a size as a number."""
+
+    def named(self, tensor: T, name: str) -> None:
+        """Note that code inside the function named a tensor."""
+
+    def became(self, tensor: T, kind: str) -> None:
+        """Note that code inside the function made a Python number, of that kind, of a value."""
+
+    def leave(self) -> None:
+        """Begin a region that is not recorded: what was made so far becomes values from outside."""
+
+
+class _Local(threading.local):
+    session: SessionOf[Any] | None = None
+    exact: bool = False
+    wide: bool = False
+
+
+_local = _Local()
+
+
+def active() -> SessionOf[Any] | None:
+    """Return the session of the trace that is running in this thread, if any."""
+    return _local.session
+
+
+@contextmanager
+def use(session: SessionOf[Any] | None) -> Iterator[None]:
+    """Make a session the active one inside."""
+    before, _local.session = _local.session, session
+    try:
+        yield
+    finally:
+        # A generator may outlive the trace in which it began.
+        _local.session = None if before is not None and before.ended else before
+
+
+def is_exact() -> bool:
+    """Tell whether operators of this thread that run at once are computed as definitions say (`Graph.exact`)."""
+    return _local.exact
+
+
+def keeps_wide() -> bool:
+    """Tell whether float64, int64 and unsigned integers that are asked for by name stay what they are."""
+    return _local.wide
+
+
+@contextmanager
+def exact_arithmetic(wide: bool = False) -> Iterator[None]:
+    """Compute operators inside as their definitions say, not as MegEngine's kernels do.
+
+    Args:
+        wide: whether dtypes of numpy that MegEngine lacks are kept.
+    """
+    before = _local.exact, _local.wide
+    _local.exact, _local.wide = True, wide
+    try:
+        yield
+    finally:
+        _local.exact, _local.wide = before
+
+
+@contextmanager
+def suspended() -> Iterator[SessionOf[Any] | None]:
+    """Execute at once inside, whatever trace is running."""
+    session = _local.session
+    with use(None):
+        yield session

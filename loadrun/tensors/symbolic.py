@@ -24,7 +24,7 @@ from ..graph.dtypes import Array, DType, plain
 from ..ops.elemwise.table import MODES, ROWS, ModeTrait, modes
 from .apply import apply1, elemwise_param, type_cvt
 from .naming import title, titled
-from .session import active
+from .switches import active
 from .value import Session, Tensor
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from . import formats
 from .device import Device, check_place, default_device, placed
 from .dtypes import graph_dtype, numpy_dtype
 from .protocols import lowering
-from .session import SessionOf, active
+from .switches import SessionOf, active
 
 __all__ = ["Bound", "DeviceTensor", "Parameter", "Session", "Tensor", "tensor"]
 

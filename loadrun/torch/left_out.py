@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from ..tensors import Tensor
-from ..tensors.session import exact_arithmetic
+from ..tensors.switches import exact_arithmetic
 from .exporting import quiet
 from .values import ndarray
 

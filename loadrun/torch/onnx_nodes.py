@@ -25,8 +25,8 @@ from ..onnx.writing.writer import OnnxWriter, elem_of
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, stored, stored_shape, variable_of
 from ..tensors.apply import apply1
-from ..tensors.session import exact_arithmetic
-from ..tracing.options import TraceOptions
+from ..tensors.switches import exact_arithmetic
+from ..tracing.recording import TraceOptions
 from ..tracing.traced import Traced as Recording
 from .exporting import name_of_target, place_of
 from .interpret import Constant, Interpreter, Port

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from ..base.errors import InputError
 from ..graph.dtypes import Array
 from ..tensors import Tensor, TracedNumber
-from ..tensors.session import exact_arithmetic
+from ..tensors.switches import exact_arithmetic
 from .complex import Complex, of_parts, parts
 from .registry import UnsupportedCallError
 from .values import ndarray, of_numpy, ten

@@ -16,12 +16,11 @@ from ..base.errors import InputError, TraceError, TraceWarning, UnsupportedError
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
-from ..tensors.session import exact_arithmetic
+from ..tensors.switches import exact_arithmetic
 from ..testcase import Bundle
 from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
-from ..tracing.evaluate import Evaluator
-from ..tracing.options import TraceOptions
+from ..tracing.recording import Evaluator, TraceOptions
 from ..tracing.traced import Traced as Recording
 from ..verify.pack.capture import Recorder
 from .complex import of_parts

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from .options import TraceOptions
+from .recording import TraceOptions
 
 __all__ = ["PerInstance", "reduced"]
 

@@ -29,9 +29,9 @@ from ..tensors.access import (
 )
 from ..tensors.complex_pairs import unrecordable
 from ..tensors.convert import as_tensor
-from ..tensors.session import use
+from ..tensors.naming import Place, shown
 from ..tensors.sizes import Shape
-from ..tensors.source import Place, shown
+from ..tensors.switches import use
 from ..tensors.symbolic import TracedNumber
 from ..tensors.value import Tensor
 from .arguments import Argument, CallArguments, changed_among, settle, slotted, unmarked
@@ -45,9 +45,8 @@ from .compiled import (
     judge,
     run,
 )
-from .options import TraceOptions
 from .recorder import TraceRecorder
-from .recording import Recording
+from .recording import Recording, TraceOptions
 from .replay import ReplaySession
 from .structure import leaves, rebuilt
 

@@ -13,16 +13,14 @@ from ..compare import errors
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
 from ..tensors.access import stored, stored_shape
-from ..tensors.session import use
-from ..tensors.source import shown
+from ..tensors.naming import shown
+from ..tensors.switches import use
 from ..tensors.value import Tensor
 from .arguments import marked
 from .calls import called
 from .compiled import Compiled
-from .evaluate import Evaluator
-from .options import Mode, TraceOptions
 from .recorder import TraceRecorder
-from .recording import RecordedOpr, Recording
+from .recording import Evaluator, Mode, RecordedOpr, Recording, TraceOptions
 from .structure import leaves, rebuilt
 
 __all__ = ["TracedCode", "arrays_of", "check_method", "error_between", "fresh"]

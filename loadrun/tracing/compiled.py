@@ -13,16 +13,14 @@ from ..graph.dtypes import Array
 from ..graph.params import AssertEqual
 from ..ops.infer import Inference
 from ..ops.registry import Shape
-from ..passes.copies import subgraph
+from ..passes.constants import subgraph
 from ..passes.simplify import simplify
 from ..tensors.apply import generator
 from ..tensors.device import Device
-from ..tensors.source import Place, shown
+from ..tensors.naming import Place, shown
 from ..tensors.value import Tensor
 from .config import GraphOptimizationConfig
-from .evaluate import Evaluator
-from .options import TraceOptions
-from .recording import RecordedOpr, Recording
+from .recording import Evaluator, RecordedOpr, Recording, TraceOptions
 
 __all__ = [
     "AssignedArgument",

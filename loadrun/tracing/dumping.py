@@ -14,19 +14,17 @@ from ..dump.options import DumpResult
 from ..graph import Graph, Metadata, Opr
 from ..graph.params import BN, BNFwdMode
 from ..ops.registry import implementation
-from ..passes.cleanup.empties import empty_at
-from ..passes.cleanup.loadable import make_loadable
+from ..passes.cleanup.loadable import empty_at, make_loadable
 from ..passes.cleanup.stable import as_made
-from ..passes.copies import subgraph
+from ..passes.constants import subgraph
 from ..tensors.access import dtype_of, stored
-from ..tensors.source import shown
+from ..tensors.naming import shown
 from ..tensors.value import Tensor
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
 from .compiled import Outputs
 from .naming import DumpValueError, input_names, make_names_unique, name_outputs, output_names_of
-from .options import TraceOptions
-from .recording import Recording, constant, name_of, plain_title
+from .recording import Recording, TraceOptions, constant, name_of, plain_title
 from .writing import DumpArguments, check_older, dump_graph, signature_of
 
 __all__ = ["Dumps"]

@@ -20,7 +20,7 @@ from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..tensors.value import Tensor
 from .checking import check_method, fresh
-from .options import TraceOptions
+from .recording import TraceOptions
 from .structure import leaves
 from .torch_door import is_torch_callable, traced_torch_module
 from .traced import Traced

@@ -25,14 +25,21 @@ from ..tensors.access import (
     variable_of,
 )
 from ..tensors.apply import execute
-from ..tensors.naming import prefix, title
-from ..tensors.source import here, shown
+from ..tensors.naming import here, prefix, shown, title
 from ..tensors.value import Tensor
-from .evaluate import Evaluator
-from .options import Mode
-from .recording import Capture, RecordedInput, RecordedOpr, Recording, constant, name_of, plain_title
-from .session import RunningTrace
-from .watching import FreezeWarnings
+from .recording import (
+    Capture,
+    Evaluator,
+    FreezeWarnings,
+    Mode,
+    RecordedInput,
+    RecordedOpr,
+    Recording,
+    RunningTrace,
+    constant,
+    name_of,
+    plain_title,
+)
 
 __all__ = ["TraceRecorder", "loses_float64"]
 

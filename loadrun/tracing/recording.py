@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import warnings
+import weakref
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
+from ..base.errors import TraceWarning
+from ..engines.program import execute, make_step
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
 from ..graph.params import AxisAddRemove, AxisDescMethod
-from ..ops.catalog import CATALOG
+from ..ops.budget import pay_operator, unlimited
+from ..ops.catalog import CATALOG, types
+from ..ops.control import Branches
 from ..ops.infer import Inference
-from ..tensors.access import attribute_path, tensor_name
-from ..tensors.source import Place
-from ..tensors.value import Tensor
+from ..ops.numeric.parallel import blas_serial
+from ..ops.op import Trait
+from ..tensors.access import attribute_path, detach, recorded_variable, session_of, set_stored, tensor_name
+from ..tensors.apply import generator
+from ..tensors.naming import Place, here, shown
+from ..tensors.value import Session, Tensor
 
-__all__ = ["Capture", "RecordedInput", "RecordedOpr", "Recording", "constant", "name_of", "plain_title"]
+if TYPE_CHECKING:
+    from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
+    from .config import GraphOptimizationConfig
+
+__all__ = [
+    "Capture",
+    "Evaluator",
+    "FreezeWarnings",
+    "GlobalDraws",
+    "Mode",
+    "RecordedInput",
+    "RecordedOpr",
+    "Recording",
+    "RunningTrace",
+    "TraceOptions",
+    "constant",
+    "name_of",
+    "plain_title",
+]
 
 _IMMUTABLE = 1024
 """Constants of at most this many elements are ImmutableTensor, whose value inference may follow."""
@@ -111,3 +141,215 @@ def constant(graph: Graph, value: Array, dtype: DType, name: str | None) -> Var:
     (var,) = graph.add(type, names=[name], tensors=[held])
     var.dtype, var.shape = dtype, value.shape
     return var
+
+
+class RunningTrace(Session):
+    """A session over a recording that grows, or that is compared with.
+
+    Args:
+        recording: the recording.
+        symbolic_shape: whether sizes are values of the graph.
+    """
+
+    def __init__(self, recording: Recording, *, symbolic_shape: bool) -> None:
+        self.recording = recording
+        self.symbolic_shape = symbolic_shape
+        self.sizes: dict[Any, Tensor] = {}
+        self.ended = False
+        self._live: list[weakref.ref[Tensor]] = []
+
+    def joined(self, tensor: Tensor) -> None:
+        """Know a tensor that stands for a variable of the session."""
+        self._live.append(weakref.ref(tensor))
+
+    def alive(self) -> list[Tensor]:
+        """Return the tensors of the session that somebody else still holds."""
+        self.sizes.clear()
+        found = (r() for r in self._live)
+        return [t for t in found if t is not None and session_of(t) is self]
+
+    def detached(self, tensor: Tensor) -> bool:
+        """Tell whether a tensor is a constant, so that its sizes are numbers."""
+        return recorded_variable(tensor) is None or recorded_variable(tensor).id in self.recording.static
+
+    def fluid(self, tensor: Tensor) -> bool:
+        """Tell whether the data may decide how large a tensor is."""
+        return recorded_variable(tensor) is not None and recorded_variable(tensor).id in self.recording.fluid
+
+    def became(self, tensor: Tensor, kind: str) -> None:
+        """Note that code inside the function made a Python number of a value; where it runs again, that is checked."""
+
+    def leave(self) -> None:
+        """Begin a region that is not recorded: what was made so far becomes values from outside."""
+        for tensor in self.alive():
+            set_stored(tensor, self.value(tensor))
+            detach(tensor)
+
+    def release(self) -> None:
+        """End: part all tensors from the session; those without a value cannot be read any more."""
+        self.ended = True
+        for tensor in self.alive():
+            detach(tensor)
+
+
+_WORDS = 624
+"""Words of the state of MT19937; behind them stands the number of the next one."""
+
+
+class GlobalDraws:
+    """Tells whether numpy's global random numbers were drawn since it was asked last.
+
+    The whole state takes long to copy, so that where it can be found in memory only its position is looked at.
+    """
+
+    def __init__(self) -> None:
+        self._position: Any = None
+        try:
+            generator = np.random.mtrand._rand._bit_generator
+            place = ctypes.c_int.from_address(generator.ctypes.state_address + 4 * _WORDS)
+            self._last = _position()
+            if place.value == self._last:
+                self._position, self._keep = place, generator
+        except (AttributeError, TypeError, KeyError):
+            self._last = 0
+
+    def again(self) -> bool:
+        """Tell whether they were drawn since the last call; False where that cannot be told."""
+        if self._position is None:
+            return False
+        before, self._last = self._last, self._position.value
+        return bool(before != self._last)
+
+
+def _position() -> int:
+    state = np.random.get_state(legacy=False)
+    assert isinstance(state, dict)
+    return int(state["state"]["pos"])
+
+
+class FreezeWarnings:
+    """Warns, once for each line, of what a recording keeps as it is in the first call.
+
+    Args:
+        wanted: whether the graph is to run without the Python code; else later calls notice what changed.
+    """
+
+    def __init__(self, wanted: bool) -> None:
+        self._draws = GlobalDraws() if wanted else None
+        self._wanted = wanted
+        self._said: set[tuple[Place, str]] = set()
+
+    def became(self, kind: str) -> None:
+        """Take note that a value that depends on the inputs became a Python number of a kind."""
+        if self._wanted:
+            self._warn(
+                f"a Python {kind}",
+                f"a traced value becomes a Python {kind} in {{}}; what follows from it is kept as it is in this call, "
+                "whatever later inputs are: a branch that is not taken now is not in the graph. Compute with the "
+                "tensor (where, maximum, cond_take), or take the decision outside of the traced function",
+            )
+
+    def operator(self) -> None:
+        """Take note that an operator was recorded."""
+        if self._draws is not None and self._draws.again():
+            self._warn(
+                "random numbers",
+                "numpy's random numbers were drawn in {} or just before it; they are constants of the graph, the same "
+                "in every later run. Draw them with loadrun.build.random, or pass them in",
+            )
+
+    def _warn(self, what: str, text: str) -> None:
+        place = here()
+        if (place, what) not in self._said:
+            self._said.add((place, what))
+            warnings.warn_explicit(text.format(shown(place)), TraceWarning, *place)
+
+
+_NO_BRANCHES = Branches()
+_RANDOM = types(Trait.RANDOM)
+
+
+class Evaluator:
+    """Values of variables by id; every operator is executed at most once.
+
+    Attributes:
+        values: what is known; graph inputs must be put there.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[int, Array] = {}
+
+    def value(self, var: Var) -> Array:
+        """Return the value of a variable; computes what it depends on."""
+        found = self.values.get(var.id)
+        if found is not None:
+            return found
+        steps = [make_step(o, (), _NO_BRANCHES) for o in self._missing(var)]
+        # numpy.random is a package of its own, which takes time to import.
+        rng = generator() if any(s.call.opr.type in _RANDOM for s in steps) else None
+        with np.errstate(all="ignore"), blas_serial():
+            if unlimited():
+                execute(steps, self.values, rng)
+            for step in () if unlimited() else steps:
+                opr, arrays = step.call.opr, [self.values[v] for v in step.needs]
+                pay_operator(opr, step.call.inputs, step.call.outputs, arrays)
+                execute([step], self.values, rng)
+        return self.values[var.id]
+
+    def _missing(self, var: Var) -> list[Opr]:
+        stack, seen = [var.owner], dict[int, Opr]()
+        while stack:
+            opr = stack.pop()
+            if opr.id in seen:
+                continue
+            seen[opr.id] = opr
+            stack.extend(v.owner for v in opr.inputs if v.id not in self.values)
+        return [seen[i] for i in sorted(seen)]
+
+
+Mode = Literal["eager", "lazy", "never"]
+"""When a recording computes: every operator at once, what is asked for, nothing."""
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """What `trace` was told; its docstring says what each option means.
+
+    Attributes:
+        exact: operators are computed as their definitions say, see `loadrun.graph.Graph`.
+        live: tensors from outside are asked for their value in every call without Python code, and by every dump.
+
+    Raises:
+        ValueError: there is no such `opt_level`.
+
+    >>> TraceOptions(symbolic=True).mode, TraceOptions(record_only=True).fixed
+    ('lazy', True)
+    """
+
+    symbolic: bool = False
+    capture_as_const: bool = False
+    record_only: bool = False
+    sublinear_memory_config: SublinearMemoryConfig | None = None
+    dtr_config: DTRConfig | None = None
+    profiling: bool = False
+    opt_level: int = 2
+    graph_opt_config: GraphOptimizationConfig | None = None
+    symbolic_shape: bool = True
+    without_host: bool = False
+    imperative: bool = False
+    live: bool = False
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        if self.opt_level not in (0, 1, 2, 3):
+            raise ValueError(f"opt_level is 0, 1, 2 or 3, found {self.opt_level!r}")
+
+    @property
+    def fixed(self) -> bool:
+        """Whether tensors from outside are constants of the graph."""
+        return self.capture_as_const or self.record_only
+
+    @property
+    def mode(self) -> Mode:
+        """When the first call computes."""
+        return "never" if self.record_only else "lazy" if self.symbolic else "eager"

@@ -27,12 +27,10 @@ from ..tensors.access import (
     value_of,
     variable_of,
 )
-from ..tensors.source import here, shown
+from ..tensors.naming import here, shown
 from ..tensors.value import Tensor
 from .compiled import Inferred, ShapeCache, fed, run
-from .evaluate import Evaluator
-from .recording import RecordedOpr, Recording
-from .session import RunningTrace
+from .recording import Evaluator, RecordedOpr, Recording, RunningTrace
 
 __all__ = ["ReplaySession"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..base.errors import TraceError
 from ..base.locks import ForkLock
 from ..engines.reference import ReferenceEngine
-from ..tensors.session import active
+from ..tensors.switches import active
 from ..tensors.value import Tensor
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
@@ -18,8 +18,7 @@ from .bound import PerInstance, reduced
 from .calls import execute, record, replay
 from .compiled import Compiled, Outputs
 from .dumping import Dumps
-from .options import TraceOptions
-from .recording import Recording
+from .recording import Recording, TraceOptions
 from .structure import rebuilt
 from .truth import CheckedRecorder
 

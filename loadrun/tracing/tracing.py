@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
-from ..tensors.session import active, use
-from ..tensors.switches import set_symbolic_shape
-from .options import TraceOptions
+from ..tensors.switches import active, set_symbolic_shape, use
+from .recording import TraceOptions
 from .torch_door import is_torch_call, traced_torch
 from .traced import Traced
 

@@ -14,7 +14,7 @@ from ..graph.dtypes import Array
 from ..ops.registry import implementation
 from ..tensors.access import from_stored
 from ..tensors.dtypes import narrowed
-from ..tensors.source import here
+from ..tensors.naming import here
 from ..testcase import Bundle, Testcase
 from ..verify.pack.capture import Recorder
 from .arguments import Slot

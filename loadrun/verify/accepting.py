@@ -11,17 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..base.errors import EngineError, FormatError, UsageError
-from ..base.failures import Failure, failure
+from ..base.errors import EngineError, Failure, FormatError, UsageError, failure
 from ..base.files import files_of, opened, replacing
-from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..compare.recorded import header, lines
-from ..compare.results import OutputResult, Verdict
+from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, OutputResult, Verdict
 from ..dump import load_all, save
 from ..dump.options import DumpOptions
 from ..dump.record import graph_digest, tensor_digest
 from ..engines import Choice
-from ..passes.copies import bare
+from ..passes.constants import bare
 from ..runner import Runner
 from ..testcase import Bundle, Testcase
 from .pack.capture import Recorder, provenance

@@ -13,11 +13,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..base.errors import LoadRunError
-from ..base.failures import Failure, failure
+from ..base.errors import Failure, LoadRunError, failure
 from ..base.files import files_of
-from ..compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
-from ..compare.results import Result, Verdict
+from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Result, Verdict
 from ..dump import load_all
 from ..engines import Choice
 from ..graph import Graph

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..graph import Graph, Opr, StoredTensor
 from ..graph.dtypes import Array, DType, encode
-from ..passes.copies import subgraph
+from ..passes.constants import subgraph
 from ..testcase import EXPECT, Bundle, Testcase
 
 __all__ = [

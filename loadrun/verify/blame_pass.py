@@ -27,7 +27,7 @@ from ..engines.reference import ReferenceEngine
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import DataOptions, ModelOptions
-from ..passes.copies import bare
+from ..passes.constants import bare
 from ..passes.inference import inference_passes
 from ..passes.options import FLAGS, InferenceOptions
 from ..passes.rewriter import Pass

@@ -24,7 +24,7 @@ from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ..ops.infer import infer_dtypes
-from ..passes.copies import bare
+from ..passes.constants import bare
 from ..runner import Runner
 from ..testcase import Bundle
 from .diff.extracting import own_values, reference_dtypes, reference_values

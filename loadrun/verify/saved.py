@@ -17,11 +17,10 @@ import numpy as np
 from ..base import schema
 from ..base.errors import FormatError, InputError, UsageError
 from ..base.text import clean
-from ..compare.counting import CountedResults
-from ..compare.formula import Formula
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
+from ..compare.metrics import Formula
 from ..compare.policy import Policy, require_compared
-from ..compare.results import FileResult, OutputResult, Result, Verdict
+from ..compare.results import CountedResults, FileResult, OutputResult, Result, Verdict
 from ..graph.dtypes import Array, DType, is_dtype_name
 from ..inputs.files import members
 

@@ -14,7 +14,7 @@ from ..dump.choosing import load_dump, save_as
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
 from ..ops.infer import infer_dtypes
-from ..passes.copies import bare
+from ..passes.constants import bare
 from ..testcase import Bundle
 from .diff.extracting import as_testcase, own_values, reference_values
 from .diff.reducing import Judge

@@ -11,7 +11,7 @@ import pytest
 import loadrun
 from loadrun import Bundle, Testcase, Verdict
 from loadrun.cli import main
-from loadrun.compare.formula import Formula
+from loadrun.compare.metrics import Formula
 from loadrun.compare.results import OutputResult
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType

@@ -9,7 +9,7 @@ import pytest
 
 import loadrun
 from loadrun.engines.liveness import peak_bytes
-from loadrun.engines.memory import MemoryMeter
+from loadrun.engines.program import MemoryMeter
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph
 from loadrun.graph.params import ElemwiseMode

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loadrun
-from loadrun.engines.memory import MemoryMeter
+from loadrun.engines.program import MemoryMeter
 from loadrun.engines.recompute_config import SublinearMemoryConfig
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.engines.sublinear import SublinearPlan, plan_sublinear

@@ -12,7 +12,7 @@ import loadrun
 from loadrun.cli import main
 from loadrun.load_and_run.flags import LAYOUTS
 from loadrun.ops.numeric.parallel import threads
-from loadrun.replay.prepared import prepared
+from loadrun.replay.parts import prepared
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 from loadrun.verify.diff.stored import read_values

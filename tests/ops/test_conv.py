@@ -17,17 +17,24 @@ from loadrun.graph.params import Format, NonlineMode, Sparse
 from loadrun.ops.conv import columns as conv_columns
 from loadrun.ops.conv import depthwise as conv_depthwise
 from loadrun.ops.conv import fast as conv_fast
-from loadrun.ops.conv import finish as conv_finish
+from loadrun.ops.conv import layout as conv_finish
 from loadrun.ops.conv import rules as conv_rules
 from loadrun.ops.conv import transpose as conv_transpose
 from loadrun.ops.conv import volume as conv_volume
 from loadrun.ops.conv.columns import same_width
-from loadrun.ops.conv.finish import Finish, Requantize
-from loadrun.ops.conv.geometry import Geometry, geometry
-from loadrun.ops.conv.layout import filter_packing, from_plain, input_packing, output_packing, to_plain
+from loadrun.ops.conv.layout import (
+    Finish,
+    Requantize,
+    filter_packing,
+    from_plain,
+    input_packing,
+    output_packing,
+    to_plain,
+)
+from loadrun.ops.conv.rules import Geometry, geometry
 from loadrun.ops.conv.steps import rounding
-from loadrun.ops.numeric.half import round_half
 from loadrun.ops.numeric.parallel import blas_serial
+from loadrun.ops.numeric.special import round_half
 from loadrun.ops.registry import Call, ShapeCall, implementation
 from tests.support.conv_plain import conv_plain, deconv_plain
 

@@ -18,7 +18,7 @@ from loadrun.graph.params import Elemwise, PowC
 from loadrun.graph.params import ElemwiseMode as M
 from loadrun.ops.elemwise.modes import promote
 from loadrun.ops.elemwise.table import ARITY, BOOL, FLOAT, INTEGER
-from loadrun.ops.numeric.chunks import broadcast, in_chunks
+from loadrun.ops.numeric.special import broadcast, in_chunks
 from loadrun.ops.registry import Call
 from loadrun.testing import operator_graph as graph_of
 from loadrun.testing import run_operator as run

@@ -12,8 +12,7 @@ from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph.dtypes import Array, DType
 from loadrun.graph.params import SVD, Cross, Empty, MatrixMul, MatrixMulComputeMode
 from loadrun.graph.params import MatrixMulFormat as Format
-from loadrun.ops.numeric.half import round_half
-from loadrun.ops.numeric.intmul import int_matmul
+from loadrun.ops.numeric.special import int_matmul, round_half
 from loadrun.testing import operator_graph as graph_of
 from loadrun.testing import run_operator as run
 

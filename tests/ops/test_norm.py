@@ -22,7 +22,7 @@ from loadrun.graph.params import (
     Record,
     Softmax,
 )
-from loadrun.ops.numeric.half import round_half, sum_rounded
+from loadrun.ops.numeric.special import round_half, sum_rounded
 from tests.support.nn_cases import load, record_of, run
 
 CASES = load("norm")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadrun.ops.numeric import parallel as pool
-from loadrun.ops.numeric.chunks import short_buffers
+from loadrun.ops.numeric.special import short_buffers
 
 
 @pytest.fixture(params=[1, 2, 3])

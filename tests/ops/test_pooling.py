@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from loadrun.graph import Opr
 from loadrun.graph.dtypes import Array, DType
 from loadrun.graph.params import AdaptivePooling, Format, Pooling, PoolingMode, Record
-from loadrun.ops.numeric.half import round_half
+from loadrun.ops.numeric.special import round_half
 from loadrun.ops.pooling import Window, pool
 from loadrun.ops.registry import Call, ShapeCall, implementation
 

@@ -14,7 +14,7 @@ import pytest
 
 import loadrun
 from loadrun.graph import Graph
-from loadrun.passes.copies import bare
+from loadrun.passes.constants import bare
 from loadrun.passes.inference import optimize_for_inference
 from loadrun.passes.simplify import simplify
 from loadrun.testing import random_feeds as feeds_of

@@ -16,7 +16,7 @@ from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import CondTake, CondTakeMode, Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.ops.catalog import TypeParam
-from loadrun.passes.copies import bare
+from loadrun.passes.constants import bare
 from loadrun.passes.older import for_older, newer
 from loadrun.verify.pack.capture import Warn
 from loadrun.verify.pack.options import PackOptions

@@ -11,7 +11,7 @@ import pytest
 
 import loadrun
 import loadrun.megengine.functional as F
-from loadrun.compare.formula import Formula
+from loadrun.compare.metrics import Formula
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph import params as P
 from loadrun.graph.dtypes import DType, encode

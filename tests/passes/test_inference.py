@@ -15,7 +15,7 @@ import loadrun.megengine.functional as F
 from loadrun.base.errors import UsageError
 from loadrun.graph import Graph
 from loadrun.graph.dtypes import Array
-from loadrun.passes.copies import bare
+from loadrun.passes.constants import bare
 from loadrun.passes.inference import optimize_for_inference
 from loadrun.passes.options import InferenceOptions, Layout
 from loadrun.testing import random_feeds as feeds_of

@@ -18,7 +18,7 @@ from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.compare.results import Verdict
 from loadrun.replay.events import Closed, Event, Opened, Replayed, Task
-from loadrun.replay.serial import serial
+from loadrun.replay.parts import serial
 
 distributed = pytest.importorskip("distributed", reason="Dask's package distributed is absent")
 pytestmark = pytest.mark.filterwarnings("ignore")

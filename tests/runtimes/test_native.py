@@ -20,7 +20,7 @@ from loadrun.graph import StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.onnx.codes import from_codes, to_codes
 from loadrun.onnx.file import rule_error
-from loadrun.passes.copies import bare
+from loadrun.passes.constants import bare
 from loadrun.verify.diff import FileSide
 
 pytest.importorskip("onnx", reason="the files of these tests are written with the package onnx")
@@ -406,7 +406,7 @@ def test_saved_results_are_judged_again(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_changed_graph_is_not_the_file() -> None:
-    from loadrun.replay.prepared import prepared
+    from loadrun.replay.parts import prepared
 
     bundle = loadrun.load(ONNX / "convnet" / "model.onnx")
     assert loadrun.Runner(bundle, "onnxruntime").about.way == "native"

@@ -15,7 +15,7 @@ from loadrun.graph.dtypes import encode
 from loadrun.graph.params import Elemwise
 from loadrun.graph.params import ElemwiseMode as M
 from loadrun.ops.infer import infer_dtypes
-from loadrun.passes.copies import bare, subgraph
+from loadrun.passes.constants import bare, subgraph
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures" / "nets"
 OTHER = {

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from loadrun.graph.dtypes import Array
-from loadrun.ops.conv.geometry import Geometry, tap_range
+from loadrun.ops.conv.rules import Geometry, tap_range
 
 __all__ = ["conv_plain", "deconv_plain"]
 
@@ -27,7 +27,7 @@ def conv_plain(x: Array, w: Array, geo: Geometry, pad_value: float = 0.0) -> Arr
     Returns:
         (batch, groups * ocg, out...).
 
-    >>> from loadrun.ops.conv.geometry import geometry
+    >>> from loadrun.ops.conv.rules import geometry
     >>> geo = geometry((1, 1, 2, 2), 1, 1, 1, (2, 2), (0, 0), (1, 1), (1, 1))
     >>> conv_plain(np.arange(4.0).reshape(1, 1, 2, 2), np.ones((1, 1, 1, 2, 2)), geo)
     array([[[[6.]]]])

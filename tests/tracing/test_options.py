@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import loadrun.megengine.functional as F
-from loadrun.engines.memory import MemoryMeter
+from loadrun.engines.program import MemoryMeter
 from loadrun.tensors import Tensor, tensor
 from loadrun.tracing import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig, TraceError, trace
 

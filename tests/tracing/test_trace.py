@@ -208,7 +208,7 @@ def test_record_only_executes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path:
         raise AssertionError("executed")
 
     monkeypatch.setattr("loadrun.tracing.recorder.execute", refuse)
-    monkeypatch.setattr("loadrun.tracing.evaluate.execute", refuse)
+    monkeypatch.setattr("loadrun.tracing.recording.execute", refuse)
     f = trace(lambda x: x * 2 + 1, record_only=True)
     y = f(tensor([1.0]))
     with pytest.raises(RuntimeError, match="its value was not kept"):

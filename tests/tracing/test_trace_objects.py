@@ -14,7 +14,7 @@ import pytest
 
 import loadrun.megengine.functional as F
 from loadrun.tensors import Tensor, tensor
-from loadrun.tensors.session import active
+from loadrun.tensors.switches import active
 from loadrun.tracing import TraceError, exclude_from_trace, trace
 
 

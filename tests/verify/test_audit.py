@@ -15,7 +15,7 @@ from loadrun.cli import main
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
-from loadrun.passes.copies import bare
+from loadrun.passes.constants import bare
 from loadrun.verify.audit import Audit, Score, audit
 from loadrun.verify.audit_mutants import EXPECTED, Weight, drawn
 from loadrun.verify.pack.capture import capture, embed

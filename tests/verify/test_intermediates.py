@@ -12,7 +12,7 @@ from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.dump.record import intermediates_at
 from loadrun.graph.dtypes import DType, encode
-from loadrun.passes.copies import bare
+from loadrun.passes.constants import bare
 from loadrun.verify.diff import changed_values
 from loadrun.verify.pack.intermediates import figures
 

@@ -11,7 +11,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.passes.copies import bare
+from loadrun.passes.constants import bare
 from loadrun.verify.diff.extracting import own_values
 from loadrun.verify.diff.reducing import reduce_graph
 from tests.support.broken_models import weight_changed

@@ -1,7 +1,9 @@
 """Parameter records of normalization, recurrent, attention and quantization operators."""
 
+from __future__ import annotations
+
 from . import enums as E
-from ._record import F32, F64, I32, U32, U64, Bool, Record
+from .tensor import F32, F64, I32, U32, U64, Bool, Record
 
 
 class LRN(Record, code=10):
@@ -113,3 +115,326 @@ class MultiHeadAttn(Record, code=95):
     seed: U64 = 0
     attn_prob: F32 = 0.0
     out_prob: F32 = 0.0
+
+
+class Convolution(Record, code=3):
+    mode: E.ConvMode = E.ConvMode.CROSS_CORRELATION
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_h: U32 = 1
+    stride_w: U32 = 1
+    dilate_h: U32 = 1
+    dilate_w: U32 = 1
+    sparse: E.Sparse = E.Sparse.DENSE
+    format: E.Format = E.Format.NCHW
+    compute_mode: E.ComputeMode = E.ComputeMode.DEFAULT
+
+
+class MaskPropagate(Record, code=4):
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_h: U32 = 1
+    stride_w: U32 = 1
+    kernel_h: U32 = 1
+    kernel_w: U32 = 1
+    dilate_h: U32 = 1
+    dilate_w: U32 = 1
+
+
+class ConvPooling(Record, code=5):
+    method: E.ConvPoolingMethod = E.ConvPoolingMethod.WITH_TEXTURE_OBJ
+    convMode: E.ConvMode = E.ConvMode.CROSS_CORRELATION
+    poolMode: E.ConvPoolingPoolMode = E.ConvPoolingPoolMode.AVERAGE
+    nonlineMode: E.ConvPoolingNonlineMode = E.ConvPoolingNonlineMode.IDENTITY
+    pool_shape_h: U32 = 1
+    pool_shape_w: U32 = 1
+    pool_stride_h: U32 = 1
+    pool_stride_w: U32 = 1
+    pool_pad_h: U32 = 0
+    pool_pad_w: U32 = 0
+    conv_stride_h: U32 = 1
+    conv_stride_w: U32 = 1
+    conv_pad_h: U32 = 0
+    conv_pad_w: U32 = 0
+
+
+class ConvBias(Record, code=6):
+    nonlineMode: E.NonlineMode = E.NonlineMode.IDENTITY
+    mode: E.ConvMode = E.ConvMode.CROSS_CORRELATION
+    sparse: E.Sparse = E.Sparse.DENSE
+    format: E.Format = E.Format.NCHW
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_h: U32 = 1
+    stride_w: U32 = 1
+    dilate_h: U32 = 1
+    dilate_w: U32 = 1
+    compute_mode: E.ComputeMode = E.ComputeMode.DEFAULT
+
+
+class SeparableConv(Record, code=7):
+    mode: E.ConvMode = E.ConvMode.CROSS_CORRELATION
+    borderMode: E.SeparableConvBorderMode = E.SeparableConvBorderMode.BORDER_REPLICATE
+    is_symm_kernel: Bool = True
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_h: U32 = 1
+    stride_w: U32 = 1
+    ksize_h: U32 = 3
+    ksize_w: U32 = 3
+    anchor_h: U32 = 1
+    anchor_w: U32 = 1
+
+
+class Images2Neibs(Record, code=8):
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_h: U32 = 1
+    stride_w: U32 = 1
+    dilate_h: U32 = 1
+    dilate_w: U32 = 1
+    window_h: U32 = 3
+    window_w: U32 = 3
+
+
+class Pooling(Record, code=9):
+    mode: E.PoolingMode = E.PoolingMode.MAX
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_h: U32 = 2
+    stride_w: U32 = 2
+    window_h: U32 = 2
+    window_w: U32 = 2
+    format: E.Format = E.Format.NCHW
+
+
+class ROIPooling(Record, code=12):
+    mode: E.ROIPoolingMode = E.ROIPoolingMode.MAX
+    scale: F32 = 1.0
+
+
+class Convolution3D(Record, code=41):
+    mode: E.Convolution3DMode = E.Convolution3DMode.CROSS_CORRELATION
+    pad_d: U32 = 0
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_d: U32 = 1
+    stride_h: U32 = 1
+    stride_w: U32 = 1
+    dilate_d: U32 = 1
+    dilate_h: U32 = 1
+    dilate_w: U32 = 1
+    sparse: E.Convolution3DSparse = E.Convolution3DSparse.DENSE
+    data_type: E.Convolution3DDataType = E.Convolution3DDataType.FLOAT
+    format: E.Convolution3DFormat = E.Convolution3DFormat.NCDHW
+
+
+class Conv3DBias(Record, code=42):
+    nonlineMode: E.Conv3DBiasNonlineMode = E.Conv3DBiasNonlineMode.IDENTITY
+    mode: E.Convolution3DMode = E.Convolution3DMode.CROSS_CORRELATION
+    pad_d: U32 = 0
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_d: U32 = 1
+    stride_h: U32 = 1
+    stride_w: U32 = 0
+
+
+class SeparableConv3D(Record, code=43):
+    mode: E.Convolution3DMode = E.Convolution3DMode.CROSS_CORRELATION
+    borderMode: E.SeparableConv3DBorderMode = E.SeparableConv3DBorderMode.BORDER_REPLICATE
+    is_symm_kernel: Bool = True
+    pad_d: U32 = 0
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_d: U32 = 0
+    stride_h: U32 = 1
+    stride_w: U32 = 1
+    ksize_d: U32 = 0
+    ksize_h: U32 = 3
+    ksize_w: U32 = 3
+    anchor_d: U32 = 0
+    anchor_h: U32 = 1
+    anchor_w: U32 = 1
+
+
+class SeparableFilter(Record, code=46):
+    format: E.Format = E.Format.NCHW
+    borderMode: E.BorderMode = E.BorderMode.REPLICATE
+    is_symm_kernel: Bool = True
+    ksize_h: U32 = 3
+    ksize_w: U32 = 3
+    anchor_h: U32 = 1
+    anchor_w: U32 = 1
+
+
+class LocalShare(Record, code=47):
+    mode: E.ConvMode = E.ConvMode.CROSS_CORRELATION
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_h: U32 = 1
+    stride_w: U32 = 1
+    dilate_h: U32 = 1
+    dilate_w: U32 = 1
+    spatial_groups_h: U32 = 1
+    spatial_groups_w: U32 = 1
+    sparse: E.Sparse = E.Sparse.DENSE
+    format: E.Format = E.Format.NCHW
+    computeMode: E.ComputeMode = E.ComputeMode.DEFAULT
+
+
+class ROIAlign(Record, code=48):
+    mode: E.ROIAlignMode = E.ROIAlignMode.MAX
+    format: E.Format = E.Format.NCHW
+    spatial_scale: F32 = 1.0
+    offset: F32 = 0.0
+    pooled_height: U32 = 1
+    pooled_width: U32 = 1
+    sample_height: U32 = 2
+    sample_width: U32 = 2
+
+
+class DeformablePSROIPooling(Record, code=49):
+    no_trans: Bool = True
+    spatial_scale: F32 = 1.0
+    trans_std: F32 = 1.0
+    pooled_h: U32 = 1
+    pooled_w: U32 = 1
+    part_size: U32 = 1
+    sample_per_part: U32 = 1
+
+
+class BatchConvBias(Record, code=50):
+    nonlineMode: E.NonlineMode = E.NonlineMode.IDENTITY
+    mode: E.ConvMode = E.ConvMode.CROSS_CORRELATION
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_h: U32 = 1
+    stride_w: U32 = 1
+    dilate_h: U32 = 1
+    dilate_w: U32 = 1
+    sparse: E.Sparse = E.Sparse.DENSE
+    format: E.Format = E.Format.NCHW
+    compute_mode: E.ComputeMode = E.ComputeMode.DEFAULT
+
+
+class ExecutionPolicy(Record, code=55):
+    strategy: E.Strategy = E.Strategy.HEURISTIC
+    workspace_limit: U64 = 2**64 - 1
+
+
+class AdaptivePooling(Record, code=70):
+    mode: E.PoolingMode = E.PoolingMode.MAX
+    format: E.Format = E.Format.NCHW
+
+
+class Correlation(Record, code=75):
+    format: E.FormatV0 = E.FormatV0.NCHW
+    kernel_size: U32 = 1
+    max_displacement: U32 = 1
+    stride1: U32 = 1
+    stride2: U32 = 1
+    pad_size: U32 = 0
+    is_multiply: Bool = True
+
+
+class SlidingWindowTranspose(Record, code=81):
+    out_h: U32 = 0
+    out_w: U32 = 0
+    pad_h: U32 = 0
+    pad_w: U32 = 0
+    stride_h: U32 = 1
+    stride_w: U32 = 1
+    dilate_h: U32 = 1
+    dilate_w: U32 = 1
+    window_h: U32 = 3
+    window_w: U32 = 3
+
+
+class WarpPerspective(Record, code=13):
+    imode: E.InterpolationMode = E.InterpolationMode.LINEAR
+    bmode: E.BorderMode = E.BorderMode.REPLICATE
+    format: E.Format = E.Format.NCHW
+    border_val: F32 = 0.0
+
+
+class SpatialTfGridGenerator(Record, code=14):
+    mode: E.SpatialTfGridGeneratorMode = E.SpatialTfGridGeneratorMode.AFFINE
+
+
+class SpatialTfSampler(Record, code=15):
+    mode: E.SpatialTfSamplerMode = E.SpatialTfSamplerMode.BILINEAR
+
+
+class Flip(Record, code=34):
+    vertical: Bool = False
+    horizontal: Bool = False
+
+
+class Rotate(Record, code=35):
+    clockwise: Bool = True
+
+
+class ROICopy(Record, code=36):
+    row_from: U32 = 0
+    row_to: U32 = 0
+    col_from: U32 = 0
+    col_to: U32 = 0
+
+
+class CvtColor(Record, code=37):
+    mode: E.CvtColorMode = E.CvtColorMode.RGB2GRAY
+
+
+class WarpAffine(Record, code=38):
+    imode: E.InterpolationMode = E.InterpolationMode.LINEAR
+    border_mode: E.BorderMode = E.BorderMode.REPLICATE
+    border_val: F32 = 0.0
+    format: E.Format = E.Format.NHWC
+
+
+class GaussianBlur(Record, code=39):
+    border_mode: E.BorderMode = E.BorderMode.REPLICATE
+    kernel_height: U32 = 0
+    kernel_width: U32 = 0
+    sigma_x: F32 = 0.0
+    sigma_y: F32 = 0.0
+
+
+class Resize(Record, code=40):
+    imode: E.InterpolationMode = E.InterpolationMode.LINEAR
+    format: E.Format = E.Format.NHWC
+
+
+class RelayoutFormat(Record, code=45):
+    mode: E.RelayoutMode = E.RelayoutMode.NHWC_NHWCD4
+    oc: U32 = 0
+    group: U32 = 1
+
+
+class Remap(Record, code=68):
+    imode: E.InterpolationMode = E.InterpolationMode.LINEAR
+    border_type: E.BorderMode = E.BorderMode.REPLICATE
+    format: E.Format = E.Format.NHWC
+    scalar: F32 = 0.0
+
+
+class NMSKeep(Record, code=69):
+    iou_thresh: F32 = 0.0
+    max_output: U32 = 0
+
+
+class NvOf(Record, code=71):
+    precision: U32 = 1
+
+
+class DctChannelSelect(Record, code=72):
+    format: E.Format = E.Format.NCHW
+    fastImpl: E.DctFastImpl = E.DctFastImpl.NONE
+    dct_block_size: I32 = 8
+
+
+class Resize3D(Record, code=96):
+    imode: E.InterpolationMode = E.InterpolationMode.LINEAR
+    format: E.Convolution3DFormat = E.Convolution3DFormat.NDHWC
+    align_corners: Bool = False

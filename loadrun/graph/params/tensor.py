@@ -1,20 +1,164 @@
 """Parameter records of elementwise, shape, indexing, random and control-flow operators."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from math import copysign
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_args, get_origin, get_type_hints
+
 from . import enums as E
-from ._record import (
-    F32,
-    F64,
-    I32,
-    U32,
-    U64,
-    AxisDescs,
-    Bool,
-    DTypeScalar,
-    DTypeScalarField,
-    I32s,
-    IndexItems,
-    Record,
-)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any):
+        return lambda cls: cls
+
+
+Bool = Annotated[bool, "bool"]
+I8 = Annotated[int, "byte"]
+U8 = Annotated[int, "ubyte"]
+I32 = Annotated[int, "int"]
+U32 = Annotated[int, "uint"]
+U64 = Annotated[int, "ulong"]
+F32 = Annotated[float, "float"]
+F64 = Annotated[float, "double"]
+I32s = Annotated[tuple[int, ...], "[int]"]
+
+
+class AxisDesc(NamedTuple):
+    """One step of AxisAddRemove: method 0 inserts a size-1 axis at `axis`, method 1 removes it."""
+
+    method: int
+    axis: int
+
+
+class IndexItem(NamedTuple):
+    """One indexed axis of Subtensor and its relatives; the flags tell which index inputs follow."""
+
+    axis: int
+    begin: bool = False
+    end: bool = False
+    step: bool = False
+    idx: bool = False
+
+
+class DTypeScalar(NamedTuple):
+    """A number stored with its dtype: `DTypeEnum` code and four raw bytes, little endian."""
+
+    dtype: int = 0
+    storage: bytes = b"\0\0\0\0"
+
+
+AxisDescs = Annotated[tuple[AxisDesc, ...], "[AxisDesc]"]
+IndexItems = Annotated[tuple[IndexItem, ...], "[IndexItem]"]
+DTypeScalarField = Annotated[DTypeScalar, "DTypeScalar"]
+
+
+class RecordField(NamedTuple):
+    """One field of a record: name, wire type, default and, for enum fields, the enum class."""
+
+    name: str
+    wire: str
+    default: Any
+    enum: type[IntEnum] | None
+
+
+def _hints(cls: type) -> Iterator[tuple[str, Any]]:
+    """Return the fields of a record and its bases with their types."""
+    found = {n: hint for base in cls.__mro__[:-2][::-1] for n, hint in base.__annotations__.items()}
+    if any(isinstance(hint, str) for hint in found.values()):
+        # Only for modules with deferred annotations, since this compiles each of them.
+        found = {n: hint for n, hint in get_type_hints(cls, include_extras=True).items() if n in found}
+    return ((n, hint) for n, hint in found.items() if get_origin(hint) is not ClassVar)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Record:
+    """Immutable parameter record of an operator; subclasses list their fields in wire order.
+
+    Fields left out take MegEngine's defaults; `replace` makes a changed copy.
+
+    >>> from loadrun.graph.params import Pooling
+    >>> p = Pooling(window_h=3, window_w=3, pad_h=1, pad_w=1)
+    >>> p.stride_h, p.mode.name
+    (2, 'MAX')
+    >>> p
+    Pooling(pad_h=1, pad_w=1, window_h=3, window_w=3)
+    """
+
+    code: ClassVar[int]
+    _own: ClassVar[tuple[RecordField, ...] | None]
+    _floats: ClassVar[tuple[str, ...]]
+    by_code: ClassVar[dict[int, type[Record]]] = {}
+
+    def __init_subclass__(cls, *, code: int) -> None:
+        cls.code = code
+        cls._own = None
+        Record.by_code[code] = cls
+
+    @classmethod
+    def fields(cls) -> tuple[RecordField, ...]:
+        """Return the fields in wire order (vtable slot = index)."""
+        if cls._own is None:
+            out = []
+            for name, hint in _hints(cls):
+                default = getattr(cls, name)
+                if get_origin(hint) is Annotated:
+                    out.append(RecordField(name, get_args(hint)[1], default, None))
+                else:
+                    wire = "byte" if hint.__name__ == "DTypeEnum" else "uint"
+                    out.append(RecordField(name, wire, default, hint))
+            cls._own = tuple(out)
+            cls._floats = tuple(f.name for f in out if f.wire in ("float", "double"))
+        return cls._own
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None:
+            known = self.__dict__
+            for f in type(self).fields():
+                known[f.name] = values.pop(f.name, f.default)
+            if values:
+                names = ", ".join(f.name for f in type(self).fields()) or "none"
+                raise TypeError(
+                    f"{type(self).__name__} has no field {', '.join(values)}; its fields are {names}"
+                )
+
+        def __setattr__(self, name: str, value: object) -> None:
+            raise AttributeError(f"{type(self).__name__} is immutable; use replace({name}=...)")
+
+    def replace(self, **values: Any) -> Self:
+        """Return a copy with some fields changed."""
+        return type(self)(**{**self.__dict__, **values})
+
+    def pairs(self) -> Iterator[tuple[str, Any]]:
+        """Return pairs of field name and value, in wire order."""
+        for f in self.fields():
+            yield f.name, getattr(self, f.name)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        mine, others = self.__dict__, other.__dict__
+        if type(self) is not type(other) or mine != others:
+            return False
+        # 0.0 and -0.0 are equal, but operators that fill with them are not.
+        names = self._floats
+        return not names or all(copysign(1, mine[n]) == copysign(1, others[n]) for n in names)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self.__dict__.values()))
+
+    def __repr__(self) -> str:
+        changed = (
+            f"{f.name}={v.name if isinstance(v, IntEnum) else repr(v)}"
+            for f in self.fields()
+            if (v := getattr(self, f.name)) != f.default
+        )
+        return f"{type(self).__name__}({', '.join(changed)})"
 
 
 class Empty(Record, code=1):

@@ -8,7 +8,7 @@ from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor
 from ..call import NodeCall
-from ..small_floats import E8M0, FLOAT4, SMALL_FLOATS
+from ..tensors import E8M0, FLOAT4, SMALL_FLOATS
 from ..values import UnsupportedNodeError
 from .parts import M, const_like, in_float
 

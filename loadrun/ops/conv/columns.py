@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...graph.dtypes import Array
 from ..numeric.parallel import scratch
-from .geometry import Geometry
+from .rules import Geometry
 
 __all__ = ["Block", "Fill", "filler", "phases", "row_blocks", "same_width"]
 

@@ -14,16 +14,15 @@ import numpy as np
 from ...graph import params as P
 from ...graph.dtypes import Array, DType
 from ...graph.params import Format, NonlineMode
-from ..numeric.half import round_half
+from ..numeric.special import round_half
 from ..registry import Bound, Call, ShapeCall, kernel
 from .fast import conv_fast, planned
-from .finish import Finish, Real, Requantize
-from .geometry import Geometry
-from .layout import Packing, from_plain, output_packing, to_plain
+from .layout import Finish, Packing, Real, Requantize, from_plain, output_packing, to_plain
 from .rules import (
     QUANTIZED,
     BiasParam,
     ConvParam,
+    Geometry,
     Plan,
     backward_dtype,
     backward_flops,

@@ -11,7 +11,7 @@ import numpy as np
 from ...graph import Opr
 from ...graph.dtypes import Array, DType, round_bfloat16
 from ...graph.params import Correlation, FormatV0
-from ..numeric.half import round_half
+from ..numeric.special import round_half
 from ..registry import Call, Shape, ShapeCall, kernel
 
 __all__ = ["CorrelationPlan", "correlation_plan"]

@@ -11,8 +11,8 @@ from numpy.lib.stride_tricks import as_strided
 from ...graph.dtypes import Array
 from ..numeric.parallel import scratch
 from .columns import phases, row_blocks, same_width
-from .finish import Finish, Run, finisher, run_parts
-from .geometry import Geometry
+from .layout import Finish, Run, finisher, run_parts
+from .rules import Geometry
 
 __all__ = ["depthwise"]
 

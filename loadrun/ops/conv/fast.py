@@ -15,8 +15,8 @@ import numpy as np
 from ...graph.dtypes import Array
 from ..numeric.parallel import scratch, shares, splits
 from .columns import filler, row_blocks
-from .finish import Finish, Run, finisher, run_parts
-from .geometry import Geometry
+from .layout import Finish, Run, finisher, run_parts
+from .rules import Geometry
 
 __all__ = ["Convolve", "conv_fast", "planned"]
 

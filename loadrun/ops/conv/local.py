@@ -11,11 +11,11 @@ import numpy as np
 from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import Array, DType, round_bfloat16
-from ..numeric.half import round_half
+from ..numeric.special import round_half
 from ..numeric.taps import Taps
 from ..registry import Call, Shape, ShapeCall, kernel
 from .fast import conv_fast
-from .geometry import Geometry, geometry
+from .rules import Geometry, geometry
 
 __all__ = ["cell_geometry", "conv_columns", "conv_geometry", "tap_positions"]
 

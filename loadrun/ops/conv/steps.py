@@ -12,9 +12,9 @@ from itertools import product
 import numpy as np
 
 from ...graph.dtypes import Array
-from ..numeric.half import round_half
 from ..numeric.parallel import parallel
-from .geometry import Geometry, tap_range
+from ..numeric.special import round_half
+from .rules import Geometry, tap_range
 
 __all__ = ["conv_steps", "deconv_columns", "deconv_steps", "rounding"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...graph.dtypes import Array
 from ..numeric.parallel import parallel, scratch
 from .fast import conv_fast
-from .geometry import Geometry, geometry, tap_range
+from .rules import Geometry, geometry, tap_range
 
 __all__ = ["deconv_fast"]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...graph.dtypes import Array
 from .fast import conv_fast
-from .geometry import Geometry, tap_range
+from .rules import Geometry, tap_range
 
 __all__ = ["conv_volume"]
 

@@ -11,10 +11,10 @@ import numpy as np
 from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import Array, DType, round_bfloat16
-from ..numeric.half import round_half
+from ..numeric.special import round_half
 from ..numeric.taps import Taps
 from ..registry import Call, Shape, ShapeCall, kernel
-from .geometry import output_size
+from .rules import output_size
 
 __all__ = ["neibs_shape", "window_taps"]
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from ...graph.dtypes import Array
 from ..numeric import special
-from ..numeric.chunks import filled
 from ..numeric.quant import round_away
-from ..numeric.special import normal_cdf
+from ..numeric.special import filled, normal_cdf
 
 __all__ = ["Function", "Of", "compared", "copied", "logistic", "power"]
 

@@ -16,8 +16,7 @@ from ...graph import Opr
 from ...graph.dtypes import Array, DType, plain
 from ...graph.params import Elemwise, PowC
 from ...graph.params import ElemwiseMode as M
-from ..numeric.chunks import PIECE, broadcast, in_chunks
-from ..numeric.half import round_half, rounded
+from ..numeric.special import PIECE, broadcast, in_chunks, round_half, rounded
 from ..registry import Bound, Call, Shape, ShapeCall, kernel
 from ..typecvt import convert
 from .floats import Of

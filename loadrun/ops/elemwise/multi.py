@@ -17,8 +17,8 @@ from ...graph import Opr
 from ...graph.dtypes import Array, DType, plain
 from ...graph.params import ElemwiseMode, ElemwiseMultiType
 from ...graph.params import ElemwiseMultiTypeMode as M
-from ..numeric.chunks import broadcast, in_chunks
 from ..numeric.quant import dequantize, quantize, quantizer, reals
+from ..numeric.special import broadcast, in_chunks
 from ..registry import Bound, Call, Shape, ShapeCall, kernel
 from ..typecvt import convert
 from .integers import rmulh

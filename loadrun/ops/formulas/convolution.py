@@ -10,9 +10,8 @@ import numpy as np
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...graph.params import NonlineMode
-from ..conv.geometry import Geometry
 from ..conv.layout import from_plain, to_plain
-from ..conv.rules import Plan, backward_plan, conv_plan
+from ..conv.rules import Geometry, Plan, backward_plan, conv_plan
 from ..elemwise.formulas import Formula, h_swish, relu, sigmoid
 from ..registry import Call
 from .windows import taps

@@ -8,9 +8,8 @@ import numpy as np
 
 from ...graph import params as P
 from ...graph.dtypes import Array
-from ..conv.geometry import Geometry, geometry
 from ..conv.layout import from_plain, to_plain
-from ..conv.rules import conv_plan
+from ..conv.rules import Geometry, conv_plan, geometry
 from ..registry import Call
 from .local import image_filter, tap_places, window_geometry, windows_of
 from .pooling import window_ends

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...graph import params as P
 from ...graph.dtypes import Array
-from ..conv.geometry import Geometry, geometry
+from ..conv.rules import Geometry, geometry
 from ..registry import Call, Shape
 from .convolution import convolve
 from .sampling import bilinear, pixels_of

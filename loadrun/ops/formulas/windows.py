@@ -8,7 +8,7 @@ from types import EllipsisType
 import numpy as np
 
 from ...graph.dtypes import Array
-from ..conv.geometry import Geometry
+from ..conv.rules import Geometry
 
 __all__ = ["columns", "taps"]
 
@@ -20,7 +20,7 @@ def taps(geo: Geometry) -> Iterator[tuple[tuple[int, ...], Place, Place]]:
 
     Output ``o`` sees input ``o * stride - pad + tap * dilate`` of each spatial axis.
 
-    >>> from loadrun.ops.conv.geometry import geometry
+    >>> from loadrun.ops.conv.rules import geometry
     >>> geo = geometry((1, 1, 5), 1, 1, 1, (3,), (1,), (2,), (1,))
     >>> next(taps(geo))
     ((0,), (Ellipsis, slice(1, 3, None)), (Ellipsis, slice(1, 4, 2)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...graph import Opr
 from ...graph.dtypes import Array, DType
-from ..numeric.half import stored
+from ..numeric.special import stored
 from ..registry import Call, FlopsRule, Shape, ShapeCall, implementation, kernel
 
 __all__ = ["add_along", "add_at", "gradient", "inside"]

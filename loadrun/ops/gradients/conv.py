@@ -12,10 +12,9 @@ import numpy as np
 from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import Array
-from ..conv.geometry import Geometry
 from ..conv.layout import from_plain, to_plain
 from ..conv.local import cell_geometry, conv_columns, conv_geometry, tap_positions
-from ..conv.rules import conv_plan
+from ..conv.rules import Geometry, conv_plan
 from ..conv.windows import window_taps
 from ..numeric.taps import Taps
 from ..registry import Call, Shape

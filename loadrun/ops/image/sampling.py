@@ -8,7 +8,7 @@ import numpy as np
 
 from ...graph.dtypes import Array, DType
 from ...graph.params import BorderMode
-from ..numeric.half import round_half
+from ..numeric.special import round_half
 
 __all__ = [
     "Axis",

@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from ...graph.dtypes import Array, DType
-from .chunks import PIECE, filled, in_chunks
+from .special import PIECE, filled, in_chunks
 
 __all__ = [
     "HIGHEST",

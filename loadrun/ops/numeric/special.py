@@ -6,15 +6,167 @@ precision; the inverses use Wichura's algorithm AS 241 for the normal quantile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...graph.dtypes import Array
-from .chunks import filled
+from ...graph.dtypes import Array, DType, round_bfloat16
+from .parallel import matmul, parallel, threads
 
-__all__ = ["erf", "erfc", "erfcinv", "erfinv", "gelu", "normal_cdf"]
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+__all__ = [
+    "PIECE",
+    "broadcast",
+    "erf",
+    "erfc",
+    "erfcinv",
+    "erfinv",
+    "filled",
+    "gelu",
+    "in_chunks",
+    "in_rows",
+    "int_matmul",
+    "largest",
+    "normal_cdf",
+    "round_half",
+    "rounded",
+    "short_buffers",
+    "stored",
+    "sum_rounded",
+]
+
+PIECE = 1 << 16
+"""Elements of a piece of a formula with many steps: its temporaries stay in the cache."""
+_BUFFER = 1024
+"""Elements of numpy's buffers where they are short."""
+_FILLED = 1 << 16
+"""Longest array of one value."""
+_SHARE = 1 << 17
+"""Fewer elements are not worth waking another thread."""
+_MANY_STEPS_SHARE = 1 << 20
+"""The same for formulas with many steps, whose short calls contend for the interpreter."""
+
+
+@lru_cache(maxsize=32)
+def _constant(value: float) -> Array:
+    a = np.full(_FILLED, value, np.float32)
+    a.flags.writeable = False
+    return a
+
+
+def filled(value: float, like: Array) -> Array | np.float32:
+    """Return a float32 operand of one value for `like`: numpy's maximum and minimum are slow with a scalar.
+
+    An array of the shape of `like` (which no caller may change) unless that is very small or large, else a scalar.
+
+    >>> filled(6.0, np.zeros((20, 30))).shape, float(filled(6.0, np.zeros(3)))
+    ((20, 30), 6.0)
+    """
+    n = like.size
+    return _constant(value)[:n].reshape(like.shape) if 256 < n <= _FILLED else np.float32(value)
+
+
+@contextmanager
+def short_buffers() -> Iterator[None]:
+    """Let numpy's loops run on arrays whose rows it would copy into its buffers first: broadcast ones, and views.
+
+    It does so for rows that are shorter than a buffer, whether they need it or not, and then takes two to four times
+    as long. For rows of less than some 500 elements buffers are the better way.
+
+    >>> with short_buffers():
+    ...     (np.zeros((2, 600)) + np.ones((2, 1))).sum()
+    np.float64(1200.0)
+    """
+    before = np.setbufsize(_BUFFER)
+    try:
+        yield
+    finally:
+        np.setbufsize(before)
+
+
+def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape of an elementwise result; an axis of size 0 wins over every other size, as in MegEngine.
+
+    Raises:
+        ValueError: two sizes above 1 differ.
+
+    >>> broadcast([(3, 1, 5), (4, 1), (1,)])
+    (3, 4, 5)
+    """
+    first = shapes[0]
+    if shapes.count(first) == len(shapes):
+        return first
+    ndim = max(map(len, shapes))
+    out = [1] * ndim
+    for shape in shapes:
+        for i, n in enumerate(shape, ndim - len(shape)):
+            have = out[i]
+            if n != have and n > 1 and have > 1:
+                raise ValueError(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
+            out[i] = 0 if not n or not have else max(n, have)
+    return tuple(out)
+
+
+def in_chunks(func: Callable[..., object], out: Array, xs: Sequence[Array], many_steps: bool = False) -> None:
+    """Call ``func(out, *xs)`` on matching pieces of the arrays, which broadcast to the shape of `out`.
+
+    Args:
+        func: writes the result for its pieces into its first argument; must work element by element.
+        out: the result, C-contiguous; may be the same memory as an input of its shape.
+        xs: the inputs.
+        many_steps: whether `func` makes temporaries, so that small pieces pay.
+    """
+    size = out.size
+    if not size:
+        return
+    if size <= (PIECE if many_steps else _SHARE) or (not many_steps and threads() == 1):
+        func(out, *xs)
+        return
+    shape = out.shape
+    if all(x.size == 1 or (x.shape == shape and x.flags.c_contiguous) for x in xs):
+        out = out.reshape(-1)
+        xs = [x.reshape(-1) for x in xs]
+        shape = out.shape
+    lead = 0
+    while lead < len(shape) - 1 and shape[lead] == 1:
+        lead += 1
+    out = out.reshape(shape[lead:])
+    rows = out.shape[0]
+    pieces = [x.reshape(x.shape[len(x.shape) - out.ndim :]) if x.ndim > out.ndim else x for x in xs]
+    cut = [x.ndim == out.ndim and x.shape[0] == rows and rows > 1 for x in pieces]
+    width = prod(out.shape[1:])
+    step = max(1, PIECE // width) if many_steps else -(-rows // threads())
+    if out.ndim == 1:
+        # Functions may treat an array's last elements differently, so pieces keep its groups of 64 together.
+        step = -(-step // 64) * 64
+
+    def work(i: int) -> None:
+        s = slice(i * step, (i + 1) * step)
+        func(out[s], *(x[s] if c else x for x, c in zip(pieces, cut, strict=True)))
+
+    n = -(-rows // step)
+    if size <= (_MANY_STEPS_SHARE if many_steps else _SHARE):
+        for i in range(n):
+            work(i)
+    else:
+        parallel(work, n)
+
+
+def in_rows(func: Callable[[slice], None], rows: int, width: int) -> None:
+    """Call `func` on slices of rows whose elements stay in the cache, on several threads.
+
+    >>> in_rows(print, 3, 4)
+    slice(0, 3, None)
+    """
+    step = max(1, PIECE // max(1, width))
+    parallel(lambda i: func(slice(i * step, min(rows, (i + 1) * step))), -(-rows // step))
+
 
 _F = np.float32
 Coefficients = tuple[np.float32, ...]
@@ -179,3 +331,124 @@ def erfcinv(x: Array) -> Array:
     p = x.astype(np.float64)
     y = _quantile(np.minimum(p, 2 - p) / 2, (1 - p) / 2) * 0.5**0.5
     return np.where((p == 0) | (p == 2), np.copysign(np.inf, 1 - p), y).astype(np.float32)
+
+
+_BLOCK = 4096
+"""MegEngine's Reduce adds up to this many elements in order, and splits longer rows in two halves."""
+
+
+def round_half(x: Array) -> Array:
+    """Round float32 values to float16, ties away from zero.
+
+    numpy and IEEE 754 round ties to even; the software float16 of MegEngine's CPU build does not. Values from
+    65520 on become infinite, NaN is kept.
+
+    >>> tie = np.array([2049.0, -2049.0, 2051.0], "f4")
+    >>> round_half(tie).tolist(), tie.astype("f2").tolist()
+    ([2050.0, -2050.0, 2052.0], [2048.0, -2048.0, 2052.0])
+    """
+    x = np.ascontiguousarray(x, np.float32)
+    # Sets the last of the 24 bits: ties move above the middle, and no other value rounds differently.
+    with np.errstate(over="ignore"):
+        return (x.view(np.uint32) | np.isfinite(x)).view(np.float32).astype(np.float16)
+
+
+def stored(x: Array, dtype: DType) -> Array:
+    """Convert float32 values to the storage dtype of a float type, rounded as MegEngine rounds."""
+    if dtype.name == "Float16":
+        return round_half(x)
+    return round_bfloat16(x) if dtype.name == "BFloat16" else np.asarray(x, np.float32)
+
+
+def rounded(x: Array, dtype: DType) -> Array:
+    """Round float32 values to the precision of a float type, still float32."""
+    return stored(x, dtype).astype(np.float32, copy=False)
+
+
+def sum_rounded(x: Array, axis: int, dtype: DType) -> Array:
+    """Sum over one axis (kept, with size 1), rounded after every addition, in MegEngine's order.
+
+    Args:
+        x: float32 values that float16 or bfloat16 can hold.
+        axis: the axis to sum over.
+        dtype: Float16 or BFloat16.
+
+    Returns:
+        float32 sums. They stop growing where one more element is less than half a unit in the last place; that
+        is what MegEngine computes, so a softmax or a sum over a long axis needs it.
+
+    >>> sum_rounded(np.ones(4000, "f4"), 0, DType("BFloat16")).tolist()
+    [256.0]
+    """
+    rows = np.ascontiguousarray(np.moveaxis(x, axis, 0))
+
+    def total(part: Array) -> Array:
+        if len(part) > _BLOCK:
+            middle = len(part) // 2
+            return rounded(total(part[:middle]) + total(part[middle:]), dtype)
+        acc = np.zeros(part.shape[1:], np.float32)
+        for row in part:
+            acc = rounded(acc + row, dtype)
+        return acc
+
+    return np.expand_dims(total(rows).reshape(rows.shape[1:]), axis)
+
+
+_MOST_CUTS = 6
+"""More cuts than this cost more than float64."""
+
+
+def largest(x: Array) -> int:
+    """Return the largest magnitude in an integer array, 0 when it is empty.
+
+    >>> largest(np.array([3, -128], "i1"))
+    128
+    """
+    return max(-int(x.min()), int(x.max()), 0) if x.size else 0
+
+
+def int_matmul(
+    a: Array, b: Array, dtype: DTypeLike = np.int32, bounds: tuple[int, int] | None = None
+) -> Array:
+    """Compute ``a @ b`` of integers, exact and then wrapped to `dtype`.
+
+    Args:
+        a: matrix (or stack of matrices) of whole numbers, an integer dtype or float32 that holds whole numbers.
+        b: the same, one stack dimension less or the same number of them.
+        dtype: integer dtype of the result.
+        bounds: largest magnitudes in `a` and `b`, where the caller knows them.
+
+    >>> int_matmul(np.full((1, 5000), 127, "i1"), np.full((5000, 1), -128, "i1")).tolist()
+    [[-81280000]]
+    """
+    if bounds is None:
+        bounds = largest(a), largest(b)
+    inner = a.shape[-1]
+    term = max(1, bounds[0] * bounds[1])
+    if term >= 2**53:
+        # No float holds such products: numpy's own loops are slow, and wrap as they should.
+        return np.matmul(a.astype(dtype), b.astype(dtype))
+    step = (2**24 - 1) // term
+    if step and inner <= step * _MOST_CUTS:
+        fa, fb = a.astype(np.float32, copy=False), b.astype(np.float32, copy=False)
+        if inner <= step:
+            return _whole(matmul(fa, fb), dtype)
+        total = None
+        for k in range(0, inner, step):
+            part = matmul(fa[..., k : k + step], fb[..., k : k + step, :]).astype(np.int64)
+            total = part if total is None else np.add(total, part, out=total)
+        assert total is not None
+        return total.astype(dtype)
+    step = max(1, (2**53 - 1) // term)
+    wide = a.astype(np.float64), b.astype(np.float64)
+    out = _whole(matmul(wide[0][..., :step], wide[1][..., :step, :]), np.int64)
+    for k in range(step, inner, step):
+        out += _whole(matmul(wide[0][..., k : k + step], wide[1][..., k : k + step, :]), np.int64)
+    return out.astype(dtype)
+
+
+def _whole(x: Array, dtype: DTypeLike) -> Array:
+    """Convert whole float numbers to integers that wrap; what lies beyond int32 goes through int64."""
+    if np.dtype(dtype).itemsize >= 4 and x.dtype == np.float32:
+        return x.astype(dtype)
+    return x.astype(np.int64).astype(dtype)

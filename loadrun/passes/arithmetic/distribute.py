@@ -6,7 +6,7 @@ from math import prod
 
 from ...graph import Graph, Opr, Var
 from ...graph.params import ElemwiseMode
-from ...ops.numeric.chunks import broadcast
+from ...ops.numeric.special import broadcast
 from ...ops.registry import Shape
 from ..rewriter import Rewriter
 from .identities import elemwise

@@ -16,7 +16,7 @@ from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array
 from ...graph.params import Convolution, Elemwise, ElemwiseMode, Format, MatrixMul, Sparse
 from ...ops.elemwise.table import ModeTrait, modes
-from ...ops.numeric.chunks import broadcast
+from ...ops.numeric.special import broadcast
 from ...ops.registry import Shape
 from ..rewriter import Rewriter, repeat
 from .identities import elemwise

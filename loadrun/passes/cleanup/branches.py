@@ -8,7 +8,7 @@ from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array
 from ...graph.params import CondExecMerge, CondExecMergeMode, ElemwiseMode
 from ...ops.control import CONDITIONAL, PREDICATES, find_branches
-from ...ops.kernels import kernel_of
+from ...ops.infer import kernel_of
 from ...ops.registry import Call
 from ..arithmetic.identities import elemwise
 from ..rewriter import EMPTY, Rewriter

@@ -11,8 +11,7 @@ from functools import partial
 from ...graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ...graph.dtypes import encode
 from ...graph.params import RelayoutFormat, RelayoutMode
-from ..constants import is_pure
-from ..knowledge import is_settled, settle
+from ..constants import is_pure, is_settled, settle
 from ..rewriter import Rewriter
 
 __all__ = ["fold_constants"]

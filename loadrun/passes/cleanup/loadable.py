@@ -12,18 +12,196 @@ would compute differently from the graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from ...base.errors import EngineError
+from ...base.registry import Registry
 from ...graph import Graph, Opr, Var
-from ...graph.params import Elemwise, ElemwiseMode, OptionalAxisV1
-from ...ops.catalog import select
+from ...graph.dtypes import DType
+from ...graph.params import (
+    AxisAddRemove,
+    AxisDesc,
+    Dimshuffle,
+    Elemwise,
+    ElemwiseMode,
+    IndexDescMaskDump,
+    IndexItem,
+    OptionalAxisV1,
+)
+from ...ops.catalog import select, types
 from ...ops.elemwise.table import ROWS, ModeTrait, modes
-from ...ops.infer import Inference, follow
+from ...ops.infer import Inference, follow, infer_dtypes, infer_shapes
+from ...ops.op import Trait
+from ...ops.registry import Shape
 from ..arithmetic.identities import immutable
 from ..guards import guarded
-from ..rewriter import Rewriter
-from .empties import without_elements
-from .shapes import is_shape_of
+from ..rewriter import Rewriter, each
 
-__all__ = ["make_loadable"]
+__all__ = ["empty_at", "is_shape_of", "make_loadable", "remove_shape_changes", "without_elements"]
+
+_ELEMWISE = select(lambda op: op.family.startswith("elemwise."))
+_CONSTANTS = types(Trait.CONSTANT)
+_INT = DType("Int32")
+
+
+def without_elements(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
+    """Replace an operator whose value has no elements; None where it may stay.
+
+    Args:
+        r: what rewrites the graph.
+        opr: the old operator.
+        fixed: shapes of the old graph that are the same for all shapes of its inputs.
+    """
+    if opr.type in _CONSTANTS and len(opr.outputs) == 1:
+        shape = opr.tensors[0].shape
+        return (
+            _empty_constant(r, shape, opr.tensors[0].dtype) if shape is not None and not prod(shape) else None
+        )
+    dtype = opr.outputs[0].dtype
+    if opr.type not in _ELEMWISE or dtype is None:
+        return None
+    shape = fixed.shapes.get(opr.outputs[0].id) or _empty_shape(r, opr, fixed)
+    return _empty_constant(r, shape, dtype) if shape is not None and not prod(shape) else None
+
+
+def _empty_shape(r: Rewriter, opr: Opr, fixed: Inference) -> Shape | None:
+    """Return the shape of an operand without elements that no other one can change, whatever its sizes are."""
+    ranks = [len(r.old_shape(v) or ()) for v in opr.inputs]
+    for old in opr.inputs:
+        held = fixed.shapes.get(old.id, ())
+        if 0 in held and 1 not in held and len(held) == max(ranks):
+            return held
+    return None
+
+
+def _empty_constant(r: Rewriter, shape: Shape, dtype: DType) -> Var:
+    one, zero = r.put(np.zeros(1, dtype.np), dtype), r.put(np.zeros(1, np.int32), _INT)
+    nothing = IndexItem(axis=0, begin=True, end=True, step=False, idx=False)
+    (x,) = r.add("Subtensor", IndexDescMaskDump(items=(nothing,)), inputs=[one, zero, zero])
+    return x if shape == (0,) else _reshaped(r, x, shape)
+
+
+def _reshaped(r: Rewriter, x: Var, shape: Shape) -> Var:
+    target = r.put(np.array(shape, np.int32), _INT)
+    return r.add("ReshapeV1", OptionalAxisV1(), inputs=[x, target])[0]
+
+
+def empty_at(graph: Graph, times: int = 1) -> list[Opr]:
+    """Return the elementwise operators that give no elements at the sizes that the inputs have in the graph.
+
+    Args:
+        graph: any graph.
+        times: how many times as large the first axis of every input is; nothing is known where that cannot be.
+    """
+    oprs = graph.needed()
+    infer_dtypes(oprs)
+    held = [(v.name or "", v.owner.tensors[0].shape) for v in graph.inputs]
+    try:
+        shapes = infer_shapes(graph, oprs, {n: (s[0] * times, *s[1:]) for n, s in held if s}).shapes
+    except EngineError:
+        return []
+    return [o for o in oprs if o.type in _ELEMWISE and 0 in shapes.get(o.outputs[0].id, ())]
+
+
+_NO_AXIS = 7
+_Rule = Callable[[Rewriter, Opr], "Var | None"]
+_RULES: Registry[str, _Rule] = Registry("rule of shapes")
+
+
+def remove_shape_changes(graph: Graph) -> Graph:
+    """Join neighbouring Dimshuffle, Reshape, AxisAddRemove and Broadcast operators; results are the same bits.
+
+    >>> from loadrun.graph.dtypes import DType
+    >>> from loadrun.graph import StoredTensor
+    >>> from loadrun.graph.params import Host2DeviceCopy
+    >>> g = Graph()
+    >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
+    ...              tensors=[StoredTensor(DType("Float32"), (2, 3), "x")])
+    >>> turn = Dimshuffle(pattern=(1, 0), ndim=2)
+    >>> (y,) = g.add("Dimshuffle", turn, inputs=g.add("Dimshuffle", turn, inputs=[x]), names=["y"])
+    >>> g.outputs = [y]
+    >>> [o.type for o in remove_shape_changes(g).oprs]
+    ['Host2DeviceCopy', 'Identity']
+    """
+    return each(graph, _visit_shape, *_RULES)
+
+
+def _visit_shape(r: Rewriter, opr: Opr) -> Var | None:
+    return _RULES[opr.type](r, opr)
+
+
+@_RULES.register("Dimshuffle")
+def _dimshuffle(r: Rewriter, opr: Opr) -> Var | None:
+    p = opr.get(Dimshuffle)
+    source = r.var(opr.inputs[0])
+    pattern, ndim, inner = p.pattern, p.ndim or max(p.pattern, default=-1) + 1, source.owner
+    joined = inner.type == "Dimshuffle"
+    if joined:
+        q = inner.get(Dimshuffle)
+        pattern = tuple(-1 if a < 0 else q.pattern[a] for a in pattern)
+        source, ndim = inner.inputs[0], q.ndim or max(q.pattern, default=-1) + 1
+    if pattern == tuple(range(ndim)):
+        return source
+    if not joined:
+        return None
+    return r.add("Dimshuffle", Dimshuffle(pattern=pattern, ndim=ndim), inputs=[source], like=opr)[0]
+
+
+@_RULES.register("ReshapeV1")
+def _reshape(r: Rewriter, opr: Opr) -> Var | None:
+    source, target = map(r.var, opr.inputs)
+    if opr.get(OptionalAxisV1).axis == _NO_AXIS and is_shape_of(target, source):
+        return source
+    if source.owner.type != "ReshapeV1":
+        return None
+    # An empty tensor may not determine an open axis of its shape.
+    if opr.get(OptionalAxisV1).axis != _NO_AXIS and not r.shape(source):
+        return None
+    first = source.owner.inputs[0]
+    if opr.get(OptionalAxisV1).axis == _NO_AXIS and is_shape_of(target, first):
+        return first
+    return r.add("ReshapeV1", *opr.params, inputs=[first, target], like=opr)[0]
+
+
+@_RULES.register("Broadcast")
+def _broadcast(r: Rewriter, opr: Opr) -> Var | None:
+    source, target = map(r.var, opr.inputs)
+    if is_shape_of(target, source):
+        return source
+    if source.owner.type == "Broadcast":
+        return r.add("Broadcast", *opr.params, inputs=[source.owner.inputs[0], target], like=opr)[0]
+    return None
+
+
+def is_shape_of(target: Var, source: Var) -> bool:
+    """Tell whether a target shape is the shape of `source`."""
+    opr = target.owner
+    return opr.type == "GetVarShapeV1" and opr.inputs == [source] and opr.get(OptionalAxisV1).axis == _NO_AXIS
+
+
+@_RULES.register("AxisAddRemove")
+def _axes(r: Rewriter, opr: Opr) -> Var | None:
+    source = r.var(opr.inputs[0])
+    steps = list(opr.get(AxisAddRemove).desc)
+    if source.owner.type == "AxisAddRemove":
+        steps = [*source.owner.get(AxisAddRemove).desc, *steps]
+        source = source.owner.inputs[0]
+    kept: list[AxisDesc] = []
+    for step in (AxisDesc(*s) for s in steps):
+        last = kept[-1] if kept else None
+        if last is not None and (last.method, step.method, last.axis) == (0, 1, step.axis) and step.axis >= 0:
+            kept.pop()
+        else:
+            kept.append(step)
+    if not kept:
+        return source
+    if tuple(kept) == tuple(AxisDesc(*s) for s in opr.get(AxisAddRemove).desc):
+        return None
+    return r.add("AxisAddRemove", AxisAddRemove(desc=tuple(kept)), inputs=[source], like=opr)[0]
+
 
 M = ElemwiseMode
 _LEFT_OUT, _CHAINS = modes(ModeTrait.LEFT_OUT), modes(ModeTrait.ASSOCIATIVE)

@@ -7,7 +7,7 @@ import numpy as np
 from ...graph import Graph, Opr
 from ...graph.params import BN, BNFwdMode, ElemwiseMode, PowC
 from ..arithmetic.identities import elemwise
-from ..knowledge import is_settled
+from ..constants import is_settled
 from ..rewriter import Rewriter
 
 __all__ = ["expand_batchnorm"]

@@ -10,10 +10,9 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from ...base.errors import InputError, LoadRunError
-from ...base.failures import Failure, failure
+from ...base.errors import Failure, InputError, LoadRunError, failure
 from ...base.files import contents, files_of
-from ...compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
+from ...compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ...inputs.feeds import ModelOptions
 from ...runner import Verdict
 from .baseline import Regression, regressions

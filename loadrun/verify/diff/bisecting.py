@@ -56,7 +56,7 @@ def bisect(
         UsageError: the engine gives none of the outputs.
 
     >>> import loadrun
-    >>> from loadrun.passes.copies import bare
+    >>> from loadrun.passes.constants import bare
     >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
     >>> bisect(bare(bundle), "reference", bundle.testcases[0].inputs, tolerance=1e-4).var is None
     True

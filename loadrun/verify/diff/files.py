@@ -23,7 +23,7 @@ from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ...ops.infer import describe
-from ...passes.copies import bare
+from ...passes.constants import bare
 from ...testcase import Bundle
 from ..saved import SavedFile, read_saved
 from .bisecting import Bisected, bisect

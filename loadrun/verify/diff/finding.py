@@ -96,7 +96,7 @@ def between(
         UsageError: nothing of the two can be matched.
 
     >>> import loadrun
-    >>> from loadrun.passes.copies import bare
+    >>> from loadrun.passes.constants import bare
     >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
     >>> found = between(bare(bundle), "float64", bundle.testcases[0].inputs)
     >>> found.agree, len(found.rows) > 10

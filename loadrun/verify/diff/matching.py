@@ -66,11 +66,11 @@ def match(a: Graph, b: Graph) -> Matching:
     only other reader of the same inputs. Outputs match by name or by order, and from them the walk goes backwards.
 
     Args:
-        a: the graph under suspicion, without checks (`loadrun.passes.copies.bare`).
+        a: the graph under suspicion, without checks (`loadrun.passes.constants.bare`).
         b: the graph that it is compared with.
 
     >>> import loadrun
-    >>> from loadrun.passes.copies import bare
+    >>> from loadrun.passes.constants import bare
     >>> graph = bare(loadrun.load("fixtures/nets/mlp.mge"))
     >>> found = match(graph, graph)
     >>> len(found.pairs) == len([*graph.vars()]), found.pairs[graph.outputs[0].id] is graph.outputs[0]

@@ -12,14 +12,14 @@ from functools import partial
 
 import numpy as np
 
+from ...base.about import __version__
 from ...base.errors import EngineError, InputError, UsageError
-from ...base.version import __version__
 from ...engines import Choice
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, dtype_of
 from ...ops.infer import infer_dtypes, infer_shapes
 from ...passes.checks import add_check
-from ...passes.copies import bare, subgraph
+from ...passes.constants import bare, subgraph
 from ...runner import Runner, fit_inputs
 from ...testcase import EXPECT, Bundle, Testcase
 

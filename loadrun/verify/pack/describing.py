@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from ...base.about import About
-from ...base.failures import Failure, failure
+from ...base.errors import Failure, failure
 from ...base.files import files_of
 from ...base.limits import memory_limited, time_limited
 from ...dump import load_all

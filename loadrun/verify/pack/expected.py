@@ -16,7 +16,7 @@ from ...inputs.lists import LocatedSpec, expand
 from ...inputs.loading import load_located
 from ...inputspec import InputPart, InputSpec, PathSource
 from ...ops.infer import infer_dtypes
-from ...passes.copies import bare
+from ...passes.constants import bare
 from ...testcase import EXPECT, Bundle
 
 __all__ = ["UNPACKED", "expected_cases"]

@@ -37,7 +37,7 @@ def statistics(graph: Graph, feeds: Mapping[str, Array], *, seed: int = 0) -> li
         seed: seed of random operators.
 
     >>> import loadrun
-    >>> from loadrun.passes.copies import bare
+    >>> from loadrun.passes.constants import bare
     >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
     >>> found = statistics(bare(bundle), bundle.testcases[0].inputs)
     >>> len(found) == len(computed(bare(bundle))), found[-1][0]

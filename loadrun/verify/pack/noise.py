@@ -14,7 +14,7 @@ from ...engines.reference import ReferenceEngine
 from ...engines.wide import WideEngine
 from ...graph.dtypes import Array, DType, encode
 from ...ops.numeric.parallel import set_threads, threads
-from ...passes.copies import bare, subgraph
+from ...passes.constants import bare, subgraph
 from ...runner import fit_inputs
 from ...testcase import Bundle
 

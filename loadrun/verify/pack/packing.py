@@ -20,7 +20,7 @@ from ...dump.options import DumpResult
 from ...graph import Graph, Var
 from ...graph.dtypes import Array
 from ...passes.checks import set_tolerances
-from ...passes.copies import bare, subgraph
+from ...passes.constants import bare, subgraph
 from ...runner import own_errors
 from ...testcase import EXPECT, Bundle, Check, Testcase
 from .capture import (

@@ -21,7 +21,7 @@ from ...dump.record import graph_digest, tensor_digest
 from ...graph.dtypes import Array, DType
 from ...inputs.feeds import ModelOptions
 from ...inputspec import InputPart, InputSpec, PathSource
-from ...passes.copies import bare
+from ...passes.constants import bare
 from ...testcase import EXPECT, Bundle
 
 __all__ = [

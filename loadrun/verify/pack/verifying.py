@@ -6,12 +6,19 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...base.failures import failure
+from ...base.errors import failure
 from ...base.files import files_of
-from ...compare.codes import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, exit_code
-from ...compare.counting import CountedResults
 from ...compare.recorded import header
-from ...compare.results import FileResult, Result, Verdict
+from ...compare.results import (
+    EXIT_FAIL,
+    EXIT_NOT_COMPARED,
+    EXIT_PASS,
+    CountedResults,
+    FileResult,
+    Result,
+    Verdict,
+    exit_code,
+)
 from ...dump import load_all
 from ...engines import Choice
 from ...inputs.feeds import ModelOptions

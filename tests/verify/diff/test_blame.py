@@ -15,7 +15,7 @@ from loadrun.dump.options import DumpOptions
 from loadrun.graph import Opr
 from loadrun.graph.dtypes import encode
 from loadrun.graph.params import Convolution
-from loadrun.passes.copies import bare
+from loadrun.passes.constants import bare
 from loadrun.testing import GraphBuilder
 from loadrun.verify.diff import between, match
 from loadrun.verify.diff.files import DiffOptions, diff_files

@@ -17,7 +17,7 @@ from loadrun.engines import Setup, register_engine
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph
 from loadrun.graph.params import Elemwise, ElemwiseMode
-from loadrun.passes.copies import bare, subgraph
+from loadrun.passes.constants import bare, subgraph
 from loadrun.passes.inference import optimize_for_inference
 from loadrun.testing import GraphBuilder
 from loadrun.verify.diff import between, extract, match, read_values, watch

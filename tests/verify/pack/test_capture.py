@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.compare.formula import Formula
+from loadrun.compare.metrics import Formula
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode
 from loadrun.passes.checks import formula
-from loadrun.passes.copies import bare, subgraph
+from loadrun.passes.constants import bare, subgraph
 from loadrun.runner import Verdict
 from loadrun.verify.pack.capture import Recorder, capture, embed
 from tests.support.small_models import F32, X, unary

@@ -18,7 +18,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.cli.limits import tolerances
+from loadrun.cli.groups import tolerances
 from loadrun.compare.recorded import header, record_at
 from loadrun.dump.checkpoint import load_checkpoint
 from loadrun.dump.options import DumpOptions, strip_info
@@ -423,7 +423,7 @@ def test_noise_that_float64_alone_shows() -> None:
 
 def test_strip_info(tmp_path: Path) -> None:
     """What MegEngine 1.13 itself said of the bare model of this file."""
-    from loadrun.passes.copies import bare
+    from loadrun.passes.constants import bare
 
     graph = bare(loadrun.load("fixtures/nets/quant_resnet_quint8.mge"))
     types = "Concat ConvBiasForward Elemwise ElemwiseMultiType GetVarShape Host2DeviceCopy ImmutableTensor MatrixMul"
