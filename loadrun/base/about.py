@@ -1,4 +1,4 @@
-"""A result's record of the engine that computed it."""
+"""The version of this package, and a result's record of the engine that computed it."""
 
 from __future__ import annotations
 

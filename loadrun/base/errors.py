@@ -1,4 +1,4 @@
-"""The errors that loadrun raises; every one is a `LoadRunError`.
+"""The errors that loadrun raises, every one a `LoadRunError`, and descriptions of exceptions and warnings.
 
 Each also subclasses the builtin that a caller would reach for by habit, so that both
 ``except LoadRunError`` and ``except ValueError`` work.

@@ -21,9 +21,9 @@ from ..tensors import (
     shape_tensor,
 )
 from ..tensors.access import as_vector, dtype_of, named_device, set_device, snapshot, static_shape
-from ..tensors.complex_pairs import COMPLEX, as_pair, of_pair
+from ..tensors.complex_pairs import as_pair, of_pair
 from ..tensors.device import default_device, placed
-from ..tensors.dtypes import DTypeLike, graph_dtype
+from ..tensors.dtypes import COMPLEX, DTypeLike, graph_dtype
 from ..tensors.naming import titled
 from ..tensors.shaping import broadcast_to
 from .transcendental import cos, sin

@@ -1,4 +1,4 @@
-"""What the subcommands share: exit codes, argument groups, progress."""
+"""What the subcommands share: argument groups for inputs, tolerances and limits, exit codes, progress."""
 
 from __future__ import annotations
 

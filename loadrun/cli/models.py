@@ -1,4 +1,4 @@
-"""Options of the commands that read ONNX models: sizes that the file leaves open, inputs that become constants."""
+"""Options of the commands that read models: engines, open sizes and constants of ONNX models, what is observed."""
 
 from __future__ import annotations
 

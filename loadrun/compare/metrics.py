@@ -1,4 +1,4 @@
-"""Metrics of the difference of two arrays, gathered chunk by chunk."""
+"""Metrics of the difference of two arrays, gathered chunk by chunk: MegEngine's error measure and those beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of a replay: verdicts, the results of outputs, testcases and files."""
+"""Results of a replay: verdicts, the results of outputs, testcases and files, how they are counted, and exit codes."""
 
 from __future__ import annotations
 

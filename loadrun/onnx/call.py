@@ -1,4 +1,4 @@
-"""One node as its lowering sees it, and the registry of lowerings."""
+"""One node as its lowering sees it, the facts that follow from the file alone, and the registry of lowerings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks by the rule of ONNX's backend tests: |expect - get| <= atol + rtol * |expect|, shapes exactly."""
+"""Checks by the rule of ONNX's backend tests, |expect - get| <= atol + rtol * |expect|, and the values they compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ONNX file for runtimes that run it without a translation, and the rule by which its outputs are compared."""
+"""An ONNX file for runtimes that run it without a translation, and the tolerances and policies stored with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Static inference: dtypes of all variables, shapes as far as they follow from the inputs' shapes."""
+"""Static inference of dtypes and shapes, and the kernel that computes a call.
+
+A call of dtypes that MegEngine does not compute in has another kernel than the operator's own: Float64 is computed by
+`formulas`; Float16 and BFloat16 in a graph of another framework (`Opr.exact`) are computed in float32 and rounded once,
+ties to even, which is what ONNX Runtime and PyTorch do.
+"""
 
 from __future__ import annotations
 

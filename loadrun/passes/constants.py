@@ -1,4 +1,4 @@
-"""The variables of a graph that are the same in every run, and their values, computed on demand."""
+"""What passes know of a graph (inferred facts, variables that are the same in every run), and copies of its parts."""
 
 from __future__ import annotations
 

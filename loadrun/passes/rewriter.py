@@ -184,6 +184,20 @@ class Rewriter:
         """Return the value of a constant, None where it is none or cannot be computed."""
         return self._constants.value(var)
 
+    def immutable(self, var: Var) -> bool:
+        """Tell whether a variable follows from immutable constants alone."""
+        if not self.constant(var):
+            return False
+        stack, seen = [var.owner], set()
+        while stack:
+            opr = stack.pop()
+            if opr.tensors and opr.type != "ImmutableTensor":
+                return False
+            if id(opr) not in seen:
+                seen.add(id(opr))
+                stack.extend(v.owner for v in opr.inputs)
+        return True
+
     def scalar(self, var: Var) -> float | None:
         """Return the number that all elements of a constant hold, None where they differ or it is not a constant."""
         return self._constants.scalar(var)

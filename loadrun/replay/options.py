@@ -1,4 +1,4 @@
-"""Options of a replay as records: what is asked of every file, and of a run over many."""
+"""Options of a replay as records, and the choice of files that they make: names, earlier reports, shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replaying a task: a file is opened once, its results come one after another."""
+"""Replaying tasks one after another: a file is opened once and prepared, its results come one after another."""
 
 from __future__ import annotations
 

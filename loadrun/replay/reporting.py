@@ -16,7 +16,8 @@ import numpy as np
 from ..base.about import __version__
 from ..base.errors import UsageError
 from ..base.files import FileNames, check_targets, growing, replacing, text_file
-from ..runner import FileResult, Result
+from ..compare.results import Result
+from ..runner import FileResult
 from .events import Replayed
 from .options import ChosenFiles, PathName, RunOptions
 

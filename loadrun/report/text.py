@@ -1,4 +1,4 @@
-"""Results and model descriptions as text tables."""
+"""Results and model descriptions as text tables, in colour on terminals."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from ..base.errors import TraceError
 from ..graph.dtypes import DType, plain
+from .dtypes import COMPLEX
 from .switches import active
 from .value import Tensor
 
-__all__ = ["COMPLEX", "as_pair", "of_pair", "paired", "unrecordable"]
+__all__ = ["as_pair", "of_pair", "paired", "unrecordable"]
 
-COMPLEX = plain("Complex64")
 _FLOAT = plain("Float32")
 
 

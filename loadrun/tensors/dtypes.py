@@ -17,7 +17,7 @@ from ..graph.dtypes import Array, DType, plain
 from .naming import here, shown
 from .switches import keeps_wide
 
-__all__ = ["DTypeLike", "graph_dtype", "narrowed", "numpy_dtype"]
+__all__ = ["COMPLEX", "DTypeLike", "graph_dtype", "narrowed", "numpy_dtype"]
 
 DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
 """What callers give as a dtype: one of the graph or of numpy, a Python or numpy type, a name."""
@@ -39,6 +39,7 @@ _NAMES = {
 }
 
 
+COMPLEX = plain("Complex64")
 _WIDE = {"f8": plain("Float64"), "i8": plain("Int64"), "u4": plain("Uint32"), "u8": plain("Uint64")}
 
 

@@ -1,4 +1,4 @@
-"""Names of what a trace records: the path of the modules that are being called, and what MegEngine calls a function."""
+"""Names of what a trace records: modules being called, MegEngine's names of functions, places in the user's code."""
 
 from __future__ import annotations
 

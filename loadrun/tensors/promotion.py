@@ -19,9 +19,8 @@ from ..graph.dtypes import DType, dtype_of, plain
 from ..ops.elemwise.modes import promote
 from ..ops.elemwise.table import ModeTrait, modes
 from .apply import apply1, elemwise_param
-from .complex_pairs import COMPLEX, as_pair, of_pair
 from .convert import as_tensor, const
-from .dtypes import graph_dtype
+from .dtypes import COMPLEX, graph_dtype
 from .symbolic import TracedBool
 from .value import Tensor
 
@@ -184,6 +183,8 @@ def _arithmetic(mode: P.ElemwiseMode, *values: Any) -> Tensor:
             "multiplied by complex ones, and negated; F.complex makes some of real ones, and F.real and F.imag take "
             "them apart"
         )
+    from .complex_pairs import as_pair, of_pair  # for start-up
+
     pairs = [as_pair(v) for v in values]
 
     def of(mode: P.ElemwiseMode, *xs: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
-"""The process-wide settings behind MegEngine's ``amp`` and ``config``, read before operators are applied.
+"""What a thread sees of the process: the settings behind MegEngine's ``amp`` and ``config``, and its running trace.
 
 MegEngine's code assigns to the attributes of those two modules; `forward` redirects their attributes to this record.
+A `SessionOf` tensors is what a trace does for the tensors inside it. Only one is active in a thread; the tensors that
+it made carry a variable of its graph, all others are values from outside.
 """
 
 from __future__ import annotations

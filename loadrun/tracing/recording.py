@@ -1,4 +1,4 @@
-"""What one run of a traced function did: the graph of its operators, and what a later call must do again."""
+"""What one run of a traced function did: its operators, what a later call must do again, and its options."""
 
 from __future__ import annotations
 

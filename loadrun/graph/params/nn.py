@@ -1,4 +1,4 @@
-"""Parameter records of normalization, recurrent, attention and quantization operators."""
+"""Parameter records of convolution, pooling, normalization, recurrent, attention, quantization and image operators."""
 
 from __future__ import annotations
 

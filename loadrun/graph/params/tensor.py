@@ -1,4 +1,4 @@
-"""Parameter records of elementwise, shape, indexing, random and control-flow operators."""
+"""Typed parameter records, fields ordered as in the .mge wire format: elementwise, shape, indexing, control flow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, dataclass_transform
 else:
 
-    def dataclass_transform(**_: Any):
+    def dataclass_transform(**_: Any):  # noqa: D103
         return lambda cls: cls
 
 

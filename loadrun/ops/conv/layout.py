@@ -1,4 +1,4 @@
-"""Memory layouts of convolution data and filters, to and from plain (batch, channel, height, width).
+"""Memory layouts of convolution data and filters, and the steps after the sum: bias, residual, nonlinearity, rounding.
 
 Facts from MegEngine's layout deduction (dnn common convolution) and naive kernels; which of several filter
 layouts applies follows from the number of axes, as there.

@@ -1,4 +1,4 @@
-"""Dtypes, shapes and cost of the convolution family, and the plan that its kernels follow."""
+"""Dtypes, shapes, geometry and cost of the convolution family, and the plan that its kernels follow."""
 
 from __future__ import annotations
 

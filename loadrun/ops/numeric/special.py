@@ -1,7 +1,9 @@
-"""Special functions of float32 arrays: error functions and their inverses, the normal distribution function.
+"""Special functions, half-precision rounding and exact integer products on numpy and BLAS, in cache-sized chunks.
 
 The rational functions were fitted (iteratively reweighted least squares on the relative error) against double
-precision; the inverses use Wichura's algorithm AS 241 for the normal quantile.
+precision; the inverses use Wichura's algorithm AS 241 for the normal quantile. float32 holds every whole number up to
+2^24 and float64 up to 2^53, so a product of integers is exact as long as no sum of magnitudes passes that bound; longer
+sums are cut along the inner dimension.
 """
 
 from __future__ import annotations

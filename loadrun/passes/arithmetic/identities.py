@@ -23,7 +23,7 @@ from ...graph.params import Elemwise, ElemwiseMode, PowC
 from ...ops.elemwise.table import ROWS, ModeTrait, modes
 from ..rewriter import Rewriter, each
 
-__all__ = ["elemwise", "immutable", "neutral", "remove_identities"]
+__all__ = ["elemwise", "neutral", "remove_identities"]
 
 M = ElemwiseMode
 _UNDOES, _REPEATS, _SELECTS = modes(ModeTrait.UNDOES), modes(ModeTrait.REPEATS), modes(ModeTrait.SELECTS)
@@ -87,7 +87,7 @@ def neutral(r: Rewriter, constant: Var, number: float, x: Var) -> bool:
 
     A weight that a program may exchange is not a constant in this sense.
     """
-    if not immutable(r, constant) or r.scalar(constant) != number:
+    if not r.immutable(constant) or r.scalar(constant) != number:
         return False
     own, other = r.shape(constant), r.shape(x)
     if own is None:
@@ -100,21 +100,6 @@ def neutral(r: Rewriter, constant: Var, number: float, x: Var) -> bool:
     pairs = list(zip(own, other[len(other) - len(own) :], strict=True))
     batch = len(own) == len(other)
     return all(a == 1 or (a == b and not (batch and i == 0)) for i, (a, b) in enumerate(pairs))
-
-
-def immutable(r: Rewriter, var: Var) -> bool:
-    """Tell whether a variable follows from immutable constants alone."""
-    if not r.constant(var):
-        return False
-    stack, seen = [var.owner], set()
-    while stack:
-        opr = stack.pop()
-        if opr.tensors and opr.type != "ImmutableTensor":
-            return False
-        if id(opr) not in seen:
-            seen.add(id(opr))
-            stack.extend(v.owner for v in opr.inputs)
-    return True
 
 
 def _binary(r: Rewriter, opr: Opr, mode: ElemwiseMode, a: Var, b: Var) -> Var | None:
@@ -173,7 +158,7 @@ def _split(r: Rewriter, a: Var, b: Var) -> tuple[Var | None, float | None]:
 
 
 def _scalar_value(r: Rewriter, var: Var) -> float | None:
-    return r.scalar(var) if r.shape(var) == (1,) and immutable(r, var) else None
+    return r.scalar(var) if r.shape(var) == (1,) and r.immutable(var) else None
 
 
 def _constant_of_both(mode: ElemwiseMode, a: float, b: float, dtype: DType) -> float | None:

@@ -22,7 +22,7 @@ from ...ops.catalog import types
 from ...ops.elemwise.table import ROWS, modes
 from ...ops.elemwise.table import ModeTrait as T
 from ...ops.op import Trait
-from ..arithmetic.identities import elemwise, immutable, neutral
+from ..arithmetic.identities import elemwise, neutral
 from ..rewriter import Rewriter, each
 
 __all__ = ["as_made", "stabilize"]
@@ -96,7 +96,7 @@ def _sum_of_squares(r: Rewriter, opr: Opr) -> Var | None:
 
 def _is_number(r: Rewriter, var: Var, number: float) -> bool:
     """Tell whether a variable is that number, as a constant of one axis."""
-    return r.shape(var) == (1,) and immutable(r, var) and r.scalar(var) == number
+    return r.shape(var) == (1,) and r.immutable(var) and r.scalar(var) == number
 
 
 def _simpler(r: Rewriter, opr: Opr) -> Var | None:
