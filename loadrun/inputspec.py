@@ -242,7 +242,7 @@ class _SpecScanner:
             self.pos += 1
         return self.text[self.pos : self.pos + 1]
 
-    def found(self) -> str:
+    def current(self) -> str:
         char = self.peek()
         return repr(char) if char else "the end"
 
@@ -254,18 +254,18 @@ class _SpecScanner:
 
     def expect(self, char: str, what: str) -> None:
         if not self.take(char):
-            raise self.error(f"expected {char!r} {what}, found {self.found()}")
+            raise self.error(f"expected {char!r} {what}, found {self.current()}")
 
     def end(self) -> None:
         if self.peek():
-            raise self.error(f"expected ';' or the end, found {self.found()}")
+            raise self.error(f"expected ';' or the end, found {self.current()}")
 
     def list_file(self) -> str:
         """Read what follows @: all of it, since MegEngine takes the rest of the text for the path."""
         if self.peek() in ("'", '"'):
             path = self.quoted()
             if self.peek():
-                raise self.error(f"expected the end after a list file, found {self.found()}")
+                raise self.error(f"expected the end after a list file, found {self.current()}")
             return path
         path = self.text[self.pos :].strip()
         if not path:
@@ -276,7 +276,7 @@ class _SpecScanner:
         first = self.peek()
         at = self.pos
         if first in ("", ";"):
-            raise self.error(f"expected name:source, found {self.found()}")
+            raise self.error(f"expected name:source, found {self.current()}")
         if first in ("#", "@") or (first in ("{", "[") and not self.still_a_path()):
             return InputPart(None, self.source(), at, at)
         word = self.word("a name or a file")
@@ -318,13 +318,13 @@ class _SpecScanner:
 
     def quoted(self) -> str:
         mark, start = self.text[self.pos], self.pos
-        found = re.compile(f"{mark}((?:[^{mark}]|{mark}{mark})*){mark}").match(self.text, start)
-        if found is None:
+        match = re.compile(f"{mark}((?:[^{mark}]|{mark}{mark})*){mark}").match(self.text, start)
+        if match is None:
             raise self.error("this quote is never closed", start)
-        self.pos = found.end()
-        if found.end() == start + 2:
+        self.pos = match.end()
+        if match.end() == start + 2:
             raise self.error("there is nothing between these quotes", start)
-        return found.group(1).replace(mark * 2, mark)
+        return match.group(1).replace(mark * 2, mark)
 
     def word(self, what: str, *, colons: bool = False) -> str:
         """Read a quoted or plain name or path; `colons`: a single colon belongs to it."""
@@ -349,37 +349,37 @@ class _SpecScanner:
         word = "".join(out).strip()
         if not word:
             self.pos = start
-            raise self.error(f"expected {what}, found {self.found()}")
+            raise self.error(f"expected {what}, found {self.current()}")
         return word
 
     def fill(self) -> Generated:
         at = self.pos
-        found = _KIND.match(self.text, at)
-        kind = found.group(1) if found else ""
-        if found is None or kind not in FILLS:
+        match = _KIND.match(self.text, at)
+        kind = match.group(1) if match else ""
+        if match is None or kind not in FILLS:
             hint = f"; did you mean #{kind.lower()}?" if kind.lower() in FILLS else ""
             known = ", ".join("#" + k for k in FILLS)
             raise self.error(f"unknown generator #{kind}{hint or f'; known are {known}'}")
-        self.pos = found.end()
+        self.pos = match.end()
         args, rest, seed = self.arguments() if self.take("(") else ([], False, None)
         least, most = FILLS[kind]
         count = least if kind != "randn" else min(len(args), most)
         if len(args) < least or (kind == "randn" and count == 1):
             numbers = "1 number" if most == 1 else f"{most} numbers"
             raise self.error(f"#{kind} takes {numbers} before the shape, found {len(args)}", at)
-        given = tuple(self.number(text, where, whole=kind == "randint") for text, where in args[:count])
-        if kind == "rand" and not math.isfinite(given[1] - given[0]):
+        params = tuple(self.number(text, where, whole=kind == "randint") for text, where in args[:count])
+        if kind == "rand" and not math.isfinite(params[1] - params[0]):
             raise self.error("this range is wider than float64 can hold", at)
-        if kind == "rand" and given[0] > given[1]:
+        if kind == "rand" and params[0] > params[1]:
             raise self.error("#rand takes the low end first, then the high one", at)
-        if kind == "randint" and not 0 < given[1] - given[0] <= 2**32:
+        if kind == "randint" and not 0 < params[1] - params[0] <= 2**32:
             raise self.error(
                 "#randint takes a low and a greater high end (excluded), at most 2**32 apart", at
             )
         shape = tuple(self.axis(text, where) for text, where in args[count:])
         if len(shape) > _MAX_AXES:
             raise self.error(f"{len(shape)} axes are more than any input has", args[count][1])
-        return Generated(kind, given, shape if shape or rest else None, rest, seed)
+        return Generated(kind, params, shape if shape or rest else None, rest, seed)
 
     def number(self, text: str, at: int, *, whole: bool) -> float:
         try:
@@ -414,13 +414,13 @@ class _SpecScanner:
                 )
             if self.text.startswith("...", at):
                 self.pos, rest = at + 3, True
-            elif found := _SEED.match(self.text, at):
-                self.pos, seed = found.end(), self.seed(found.group(1), found.start(1))
-            elif found := _NUMBER.match(self.text, at):
-                args.append((found.group(), at))
-                self.pos = found.end()
+            elif match := _SEED.match(self.text, at):
+                self.pos, seed = match.end(), self.seed(match.group(1), match.start(1))
+            elif match := _NUMBER.match(self.text, at):
+                args.append((match.group(), at))
+                self.pos = match.end()
             else:
-                raise self.error(f"expected a number, found {self.found()}")
+                raise self.error(f"expected a number, found {self.current()}")
             if not self.take(","):
                 break
         self.expect(")", "after the arguments")
@@ -437,11 +437,11 @@ class _SpecScanner:
         shape = []
         while True:
             self.peek()
-            found = _WHOLE.match(self.text, self.pos)
-            if found is None:
-                raise self.error(f"expected a whole number in {{shape}}, found {self.found()}")
-            shape.append(self.axis(found.group(), self.pos))
-            self.pos = found.end()
+            match = _WHOLE.match(self.text, self.pos)
+            if match is None:
+                raise self.error(f"expected a whole number in {{shape}}, found {self.current()}")
+            shape.append(self.axis(match.group(), self.pos))
+            self.pos = match.end()
             if len(shape) > _MAX_AXES:
                 raise self.error("these are more axes than any input has")
             if not self.take(","):

@@ -222,9 +222,9 @@ class Runner:
         """
         if self._native is not None:
             self.bundle.require_unchanged()
-            found = self._native.check(testcase, index)
-            settled = _settled(found.outputs, testcase)
-            return replace(found, outputs=tuple(settled), verdict=Verdict.of_outputs(settled))
+            result = self._native.check(testcase, index)
+            settled = _settled(result.outputs, testcase)
+            return replace(result, outputs=tuple(settled), verdict=Verdict.of_outputs(settled))
         self._last = self._for(testcase.arrays)
         if self._last is not self:
             return self._last.check(testcase, index)
@@ -258,11 +258,11 @@ class Runner:
         others = [c.err for c, f in zip(checks, formulas, strict=True) if f is Formula.OTHER]
         if others:
             infer_dtypes(graph.needed(others))
-        found = [self._asked(c, f, origins) for c, f in zip(checks, formulas, strict=True)]
+        checked = [self._asked(c, f, origins) for c, f in zip(checks, formulas, strict=True)]
         needed = {id(o) for o in graph.needed([c.expect for c in checks])}
-        given = [v for v in graph.inputs if (v.name or "").endswith(EXPECT) and id(v.owner) not in needed]
-        unread = {(v.name or "")[: -len(EXPECT)]: v for v in given}
-        return _OutputPlan(found, plain, unread)
+        unused = [v for v in graph.inputs if (v.name or "").endswith(EXPECT) and id(v.owner) not in needed]
+        unread = {(v.name or "")[: -len(EXPECT)]: v for v in unused}
+        return _OutputPlan(checked, plain, unread)
 
     def _asked(self, check: Check, kind: Formula, origins: Origins) -> _Checked:
         """Set the criteria of a check, and tell whether its error graph has to be run."""
@@ -294,27 +294,27 @@ class Runner:
         """Judge the next values; an error graph of the file's own is asked once whether it compares."""
         expect, get = next(values), next(values)
         own = next(values) if c.own is not None else None
-        given = [next(values) for _ in range(1 + len(c.cone.frontier))] if c.cone is not None else []
+        operands = [next(values) for _ in range(1 + len(c.cone.frontier))] if c.cone is not None else []
 
         def seen() -> str | None:
             if c.cone is None:
                 return None
             if c.answer is None:
-                c.answer = (self._answer(c.cone, c.check, given),)
+                c.answer = (self._answer(c.cone, c.check, operands),)
             return c.answer[0]
 
         criteria = c.criteria._replace(dtype=c.get.dtype or dtype_of(get))
         return judge(criteria, expect, get, own, seen)
 
-    def _answer(self, around: Cone, check: Check, given: Sequence[Array]) -> str | None:
+    def _answer(self, around: Cone, check: Check, operands: Sequence[Array]) -> str | None:
         engine = make_engine("reference", around.graph, around.graph.outputs, seed=self.seed)
-        feeds = dict(zip(around.frontier, given[1:], strict=True))
+        feeds = dict(zip(around.frontier, operands[1:], strict=True))
         name = around.source.name or ""
 
         def errors(expect: Array) -> Array:
             return engine.run({name: expect, **feeds})[0]
 
-        return blind(errors, given[0], around.source.owner.tensors[0].dtype, check.maxerr)
+        return blind(errors, operands[0], around.source.owner.tensors[0].dtype, check.maxerr)
 
     @_memory_told()
     def run(self, inputs: Mapping[str, FileValue] | None = None) -> Result:
@@ -332,8 +332,8 @@ class Runner:
         if self._native is not None:
             self.bundle.require_unchanged()
             return self._native.run(random_inputs(self.bundle, self.seed) if inputs is None else inputs)
-        given = cast("Mapping[str, Array] | None", inputs)
-        feeds = random_inputs(self.bundle, self.seed) if given is None else fit_inputs(self.bundle, given)
+        arrays = cast("Mapping[str, Array] | None", inputs)
+        feeds = random_inputs(self.bundle, self.seed) if arrays is None else fit_inputs(self.bundle, arrays)
         self._last = self._for(feeds)
         if self._last is not self:
             return self._last.run(feeds)
@@ -354,15 +354,15 @@ class Runner:
         bundle = self.bundle.for_data(arrays)
         if bundle is self.bundle:
             return self
-        found = self._others.pop(id(bundle), None)
-        if found is None or found.bundle is not bundle:
-            found = copy(self)
-            found.bundle, found._last = bundle, found
-            found._model, found._checked, found._others = None, None, OrderedDict()
-        self._others[id(bundle)] = found
+        runner = self._others.pop(id(bundle), None)
+        if runner is None or runner.bundle is not bundle:
+            runner = copy(self)
+            runner.bundle, runner._last = bundle, runner
+            runner._model, runner._checked, runner._others = None, None, OrderedDict()
+        self._others[id(bundle)] = runner
         while len(self._others) > _KEPT:
             self._others.popitem(last=False)
-        return found
+        return runner
 
     def executed(self) -> list[Executed] | None:
         """Return what operators took in the last `run`, by the engine's own profiler; None where it has none.
@@ -403,7 +403,7 @@ def own_errors(
 
     None stands for a formula that needs more than an expected and a computed value.
     """
-    found: dict[str, Callable[[Array, Array], float] | None] = {}
+    errors: dict[str, Callable[[Array, Array], float] | None] = {}
     if bundle.file is not None and len(bundle.testcases):
         from .engines.file_replay import file_errors  # for start-up
 
@@ -411,20 +411,20 @@ def own_errors(
     for check in bundle.checks:
         if formula(check) is Formula.OTHER:
             infer_dtypes(bundle.graph.needed([check.err]))
-            made = two_sided(bundle.graph, check)
-            found[check.name] = None if made is None else _measure(made, engine)
-    return found
+            graph = two_sided(bundle.graph, check)
+            errors[check.name] = None if graph is None else _measure(graph, engine)
+    return errors
 
 
-def _measure(made: Graph, engine: str) -> Callable[[Array, Array], float]:
-    asked = make_engine(engine, made, made.outputs)
+def _measure(graph: Graph, engine: str) -> Callable[[Array, Array], float]:
+    asked = make_engine(engine, graph, graph.outputs)
     (expected,) = (name for name in asked.inputs if name != GET)
     dtypes = {name: v.owner.tensors[0].dtype.np for name, v in asked.inputs.items()}
 
     def error(expect: Array, get: Array) -> float:
-        given = {expected: expect.astype(dtypes[expected]), GET: get.astype(dtypes[GET])}
+        feeds = {expected: expect.astype(dtypes[expected]), GET: get.astype(dtypes[GET])}
         try:
-            (value,) = asked.run(given)
+            (value,) = asked.run(feeds)
         except EngineError:
             # The computed value has another layout than the expected one.
             return math.nan
@@ -484,17 +484,17 @@ def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
 
 def _settled(outs: Sequence[OutputResult], testcase: Testcase) -> list[OutputResult]:
     """Return the outputs with what follows from the testcase, whatever was computed."""
-    found = faulty(outs, testcase.faults)
-    return [_not_in_full(o, testcase.left_out) for o in found] if testcase.left_out else found
+    outputs = faulty(outs, testcase.faults)
+    return [_not_in_full(o, testcase.left_out) for o in outputs] if testcase.left_out else outputs
 
 
 def faulty(outs: Sequence[OutputResult], faults: Mapping[str, str]) -> list[OutputResult]:
     """Return the outputs with those that fail by what the testcase is, whatever was computed."""
-    found = {o.name: o for o in outs}
+    by_name = {o.name: o for o in outs}
     for name, why in faults.items():
-        out = found.get(name) or OutputResult(name, (), DType("Float32"), Verdict.FAIL)
-        found[name] = replace(out, verdict=Verdict.FAIL, reason=None, notes=(why, *out.notes))
-    return list(found.values())
+        out = by_name.get(name) or OutputResult(name, (), DType("Float32"), Verdict.FAIL)
+        by_name[name] = replace(out, verdict=Verdict.FAIL, reason=None, notes=(why, *out.notes))
+    return list(by_name.values())
 
 
 def _not_in_full(out: OutputResult, left_out: str) -> OutputResult:

@@ -88,9 +88,9 @@ class Testcase:
 
     def with_own(self, values: Mapping[str, FileValue] | None) -> Testcase:
         """Return the same testcase with its values as the model's own file has them."""
-        made = replace(self)
-        object.__setattr__(made, "_own", values)
-        return made
+        case = replace(self)
+        object.__setattr__(case, "_own", values)
+        return case
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -194,13 +194,13 @@ class LazyTestcases(Sequence[Testcase]):
             self.before()
         if number in self._edited:
             return self._edited[number]
-        found = self._read(number)
+        case = self._read(number)
 
         # It does not hold the testcase that it is in: a circle would live until garbage is collected.
         def keep(arrays: _WatchedArrays) -> None:
-            self._edited[number] = replace(found, arrays=arrays)
+            self._edited[number] = replace(case, arrays=arrays)
 
-        return replace(found, arrays=_WatchedArrays(found.arrays, keep)).with_own(found.own)
+        return replace(case, arrays=_WatchedArrays(case.arrays, keep)).with_own(case.own)
 
 
 class SourceFile(Protocol):
@@ -319,10 +319,10 @@ class Bundle:
             for v in self.inputs[:_SHOWN]
             for t in v.owner.tensors[:1]
         ]
-        given = [*self.outputs][:_SHOWN]
+        names = [*self.outputs][:_SHOWN]
         fed += ["..."] if len(self.inputs) > _SHOWN else []
-        given += ["..."] if len(self.outputs) > _SHOWN else []
-        return f"Bundle({self.path!r}: {', '.join(counts)}\n  {', '.join(fed)} -> {', '.join(given)})"
+        names += ["..."] if len(self.outputs) > _SHOWN else []
+        return f"Bundle({self.path!r}: {', '.join(counts)}\n  {', '.join(fed)} -> {', '.join(names)})"
 
     @property
     def defects(self) -> list[str]:
@@ -371,8 +371,8 @@ class Bundle:
     def inputs(self) -> list[Var]:
         """The model inputs without the expected values, in the order of what the model was made of, else by name."""
         order = {name: i for i, name in enumerate(self.input_order)}
-        found = [v for v in self.fed if not (v.name or "").endswith(EXPECT)]
-        return sorted(found, key=lambda v: order.get(v.name or "", len(order)))
+        inputs = [v for v in self.fed if not (v.name or "").endswith(EXPECT)]
+        return sorted(inputs, key=lambda v: order.get(v.name or "", len(order)))
 
     @property
     def input_order(self) -> tuple[str, ...]:
@@ -392,20 +392,20 @@ class Bundle:
     @property
     def outputs(self) -> dict[str, Var]:
         """The model outputs by name, in the graph's order: what checks look at, and outputs without a check."""
-        found: dict[str, Var] = {}
+        by_name: dict[str, Var] = {}
         names: dict[int, str] = {}
         for check in self.checks:
-            found[check.name] = _converted(check)
+            by_name[check.name] = _converted(check)
             names[id(check.opr)] = check.name
-        behind, unique = _Behind(), _Unique(found)
+        behind, unique = _Behind(), _Unique(by_name)
         order: dict[str, None] = {}
         for var in self.graph.outputs:
             name = names.get(id(behind(var.owner)))
             if name is None and behind(var.owner).type != "AssertEqual":
-                found[name := unique(var.label)] = var
+                by_name[name := unique(var.label)] = var
             if name is not None:
                 order.setdefault(name)
-        return {n: found[n] for n in (*order, *(n for n in found if n not in order))}
+        return {n: by_name[n] for n in (*order, *(n for n in by_name if n not in order))}
 
 
 @dataclass(frozen=True)
@@ -436,15 +436,15 @@ def checks_of(graph: Graph) -> list[Check]:
     for opr in graph.needed():
         if opr.type == "AssertEqual":
             order.setdefault(id(opr), opr)
-    found: dict[str, Check] = {}
-    unique = _Unique(found)
+    checks: dict[str, Check] = {}
+    unique = _Unique(checks)
     for opr in order.values():
         expect, get, err = opr.inputs
         source = behind(expect.owner).outputs[0].name or ""
         name = unique(source[: -len(EXPECT)] if source.endswith(EXPECT) else get.label)
         param = opr.get(AssertEqual)
-        found[name] = Check(name, opr, expect, get, err, param.maxerr, param.verbose)
-    return list(found.values())
+        checks[name] = Check(name, opr, expect, get, err, param.maxerr, param.verbose)
+    return list(checks.values())
 
 
 def _converted(check: Check) -> Var:
@@ -465,9 +465,9 @@ class _Behind:
         while opr.type in FORWARDING and opr.inputs and id(opr) not in self.known:
             passed.append(id(opr))
             opr = opr.inputs[0].owner
-        found = self.known.get(id(opr), opr)
-        self.known.update(dict.fromkeys(passed, found))
-        return found
+        source = self.known.get(id(opr), opr)
+        self.known.update(dict.fromkeys(passed, source))
+        return source
 
 
 class _Unique:

@@ -118,10 +118,10 @@ class Array(ArrayMethods):
         """Return a view in another shape, or a copy; a copy that may be a view in numpy where that is not known."""
         if shares:
             return self._viewed(reshaped(shape))
-        made = Array._around(e.reshape(operand(self), shape))
+        copy = Array._around(e.reshape(operand(self), shape))
         if shares is None:
-            made._cell.rival(self._cell)
-        return made
+            copy._cell.rival(self._cell)
+        return copy
 
     def ravel(self, order: str = "C") -> Array:
         """Return the values as a vector: a view where the array is contiguous."""
@@ -219,15 +219,15 @@ class Array(ArrayMethods):
         if self._cell.scalar:
             raise TypeError("a numpy scalar does not support item assignment")
         x = self._cell.read()
-        found = numpy_index.select(x, index)
-        if found.basic:
-            part = numpy_index.part_of(x, found)
+        selection = numpy_index.select(x, index)
+        if selection.basic:
+            part = numpy_index.part_of(x, selection)
             if isinstance(value, Array) and _same_part(value._cell, self._cell, part):
                 return
             new = numpy_index.basic_value(x, part, operand(list_as_tensor(value), x._dtype.np))
             self._cell.view(part).write(new)
             return
-        self._cell.write(numpy_index.assign(x, found, operand(list_as_tensor(value), x._dtype.np)))
+        self._cell.write(numpy_index.assign(x, selection, operand(list_as_tensor(value), x._dtype.np)))
 
     # Reading values
 

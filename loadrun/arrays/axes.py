@@ -47,8 +47,8 @@ def axes_of(axis: Any, ndim: int) -> list[int]:
     if not ndim and axis in (0, -1):
         # A scalar may be reduced along its only axis, which the scalar itself lacks.
         return []
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    result = sorted(axis_of(a, ndim) for a in given)
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    result = sorted(axis_of(a, ndim) for a in axes)
     if len(set(result)) < len(result):
         raise ValueError("duplicate value in 'axis'")
     return result

@@ -127,14 +127,14 @@ def arange(
     *args: Any, start: Any = None, stop: Any = None, step: Any = None, dtype: Any = None, device: Any = None
 ) -> Tensor:
     """Return evenly spaced numbers, with ``like=``; bounds may be symbolic sizes."""
-    given = [*args]
-    if len(given) == 1:
-        given = [0 if start is None else start, given[0]]
-    first = given[0] if given else (0 if start is None else start)
-    last = given[1] if len(given) > 1 else stop
-    by = given[2] if len(given) > 2 else (1 if step is None else step)
-    if len(given) > 3:
-        dtype = given[3]
+    positional = [*args]
+    if len(positional) == 1:
+        positional = [0 if start is None else start, positional[0]]
+    first = positional[0] if positional else (0 if start is None else start)
+    last = positional[1] if len(positional) > 1 else stop
+    by = positional[2] if len(positional) > 2 else (1 if step is None else step)
+    if len(positional) > 3:
+        dtype = positional[3]
     bounds = [first, last, by]
     if any(isinstance(v, Tensor) for v in bounds):
         raise refused(

@@ -59,8 +59,8 @@ def select(x: Tensor, index: Any) -> ParsedIndex:
         IndexError: as numpy raises it: too many indices, an integer out of bounds, no index at all.
         TraceError: an index that only numpy itself can follow, or that another size would make another one.
     """
-    given = list(index) if isinstance(index, tuple) else [index]
-    parts = [_index_entry(v) for v in given]
+    entries = list(index) if isinstance(index, tuple) else [index]
+    parts = [_index_entry(v) for v in entries]
     shape = x.shape
     used = sum(_axes(p) for p in parts)
     dots = [i for i, p in enumerate(parts) if p is Ellipsis]
@@ -73,7 +73,7 @@ def select(x: Tensor, index: Any) -> ParsedIndex:
     fill = [slice(None)] * (len(shape) - used)
     at = dots[0] if dots else len(parts)
     parts[at : at + len(dots)] = fill
-    if len(given) == 1 and parts and isinstance(parts[0], Tensor) and e.is_bool(parts[0]):
+    if len(entries) == 1 and parts and isinstance(parts[0], Tensor) and e.is_bool(parts[0]):
         _mask_fits(parts[0], shape, 0)
         return ParsedIndex(mask=parts[0])
     return _arranged(parts, shape, bool(dots))
@@ -225,11 +225,11 @@ def _places(entries: Sequence[Any]) -> list[int]:
     return [i for i, v in enumerate(entries) if isinstance(v, str)]
 
 
-def part_of(x: Tensor, found: ParsedIndex) -> ViewPart:
+def part_of(x: Tensor, selection: ParsedIndex) -> ViewPart:
     """Return the view that a basic index is."""
-    items = sorted([*found.slices, *((a, None, None, None, v) for a, v in found.integers.items())])
-    front = found.front
-    new = _places([v for v in found.entries if v is None or isinstance(v, str)])
+    items = sorted([*selection.slices, *((a, None, None, None, v) for a, v in selection.integers.items())])
+    front = selection.front
+    new = _places([v for v in selection.entries if v is None or isinstance(v, str)])
 
     def get(x: Tensor) -> Tensor:
         return e.add_axes(e.subtensor(e.subtensor(x, front), items), new)
@@ -244,7 +244,7 @@ def part_of(x: Tensor, found: ParsedIndex) -> ViewPart:
             return e.reshape(value, x.shape)
         if new:
             value = e.drop_axes(value, new) if len(new) < len(e.sizes(value)) else value
-        value = e.reshape(value, (1,)) if len(found.integers) == len(x.shape) else value
+        value = e.reshape(value, (1,)) if len(selection.integers) == len(x.shape) else value
         return e.set_subtensor(x, value, items)
 
     def shadow(a: np.ndarray[Any, Any], number: Callable[[int], int]) -> np.ndarray[Any, Any]:
@@ -267,26 +267,26 @@ def part_of(x: Tensor, found: ParsedIndex) -> ViewPart:
     *places, last = items or [(0, None, None, None, None)]
     run = not front and last[3] is None and all(idx is not None for *_, idx in places)
     steady = run and [axis for axis, *_ in (*places, last)] == list(range(len(places) + 1))
-    return ViewPart(get, put, shadow, steady=steady, key=found.key)
+    return ViewPart(get, put, shadow, steady=steady, key=selection.key)
 
 
-def _advanced(found: ParsedIndex) -> list[tuple[int, Tensor]]:
+def _advanced(selection: ParsedIndex) -> list[tuple[int, Tensor]]:
     """Return the index tensors by axis of the sliced array with its new axes."""
     return [
         (i, v if isinstance(v, Tensor) else operand(v, np.int32))
-        for i, v in enumerate(found.entries)
+        for i, v in enumerate(selection.entries)
         if v is not None and not isinstance(v, str)
     ]
 
 
-def read(x: Tensor, found: ParsedIndex) -> Tensor:
+def read(x: Tensor, selection: ParsedIndex) -> Tensor:
     """Return what an index with arrays selects, as a copy."""
-    if found.mask is not None:
-        if len(e.sizes(found.mask)) == len(e.sizes(x)):
-            return e.cond_take(x, found.mask)[0]
-        return e.gather(x, [*enumerate(nonzero(found.mask))])
-    x = e.add_axes(e.subtensor(e.subtensor(x, found.front), found.slices), _places(found.entries))
-    return e.gather(x, _advanced(found))
+    if selection.mask is not None:
+        if len(e.sizes(selection.mask)) == len(e.sizes(x)):
+            return e.cond_take(x, selection.mask)[0]
+        return e.gather(x, [*enumerate(nonzero(selection.mask))])
+    x = e.add_axes(e.subtensor(e.subtensor(x, selection.front), selection.slices), _places(selection.entries))
+    return e.gather(x, _advanced(selection))
 
 
 def nonzero(mask: Tensor) -> list[Tensor]:
@@ -308,19 +308,19 @@ def nonzero(mask: Tensor) -> list[Tensor]:
 # Assigning
 
 
-def assign(x: Tensor, found: ParsedIndex, value: Tensor, add: bool = False) -> Tensor:
+def assign(x: Tensor, selection: ParsedIndex, value: Tensor, add: bool = False) -> Tensor:
     """Return `x` with what an index with arrays selects replaced by a value (or with the value added to it)."""
-    if found.mask is not None:
-        return _assign_masked(x, found.mask, value, add)
-    if found.front:
-        rest = replace(found, front=[])
-        return e.set_subtensor(x, assign(e.subtensor(x, found.front), rest, value, add), found.front)
-    new = _places(found.entries)
-    sliced = e.add_axes(e.subtensor(x, found.slices), new)
-    ids = _advanced(found)
+    if selection.mask is not None:
+        return _assign_masked(x, selection.mask, value, add)
+    if selection.front:
+        rest = replace(selection, front=[])
+        return e.set_subtensor(x, assign(e.subtensor(x, selection.front), rest, value, add), selection.front)
+    new = _places(selection.entries)
+    sliced = e.add_axes(e.subtensor(x, selection.slices), new)
+    ids = _advanced(selection)
     value = e.broadcast(fitted(value, _selected(sliced, ids)), _selected(sliced, ids))
     changed = e.drop_axes(e.scatter(sliced, value, ids, add), new)
-    return e.set_subtensor(x, changed, found.slices) if found.slices else changed
+    return e.set_subtensor(x, changed, selection.slices) if selection.slices else changed
 
 
 def fitted(value: Tensor, shape: Sequence[int]) -> Tensor:

@@ -75,8 +75,8 @@ def stack(
     return e.concat([e.add_axes(x, [at]) for x in xs], at)
 
 
-def _lifted(found: Any) -> list[Any]:
-    return [*found] if isinstance(found, (list, tuple)) else [found]
+def _lifted(value: Any) -> list[Any]:
+    return [*value] if isinstance(value, (list, tuple)) else [value]
 
 
 @lowers("vstack", "row_stack")
@@ -312,8 +312,8 @@ def _constant(x: Tensor, widths: Sequence[tuple[int, int]], values: Any) -> Tens
         parts = [x]
         for side, width in enumerate(pair):
             if width:
-                given = values if numbers is None else numbers[axis, side]
-                value = e.reshape(operand(given, dtype_of(x).np), ())
+                fill = values if numbers is None else numbers[axis, side]
+                value = e.reshape(operand(fill, dtype_of(x).np), ())
                 border = e.full(value, (*x.shape[:axis], width, *x.shape[axis + 1 :]))
                 parts.insert(len(parts) if side else 0, border)
         x = e.concat(parts, axis)

@@ -106,10 +106,10 @@ class OtherSizes:
             return int(value)
         if id(value) in self._known:
             return self._known[id(value)]
-        found = at_other_sizes(value, self._size)
-        if found is None:
+        size = at_other_sizes(value, self._size)
+        if size is None:
             raise UnknownLayoutError
-        return found
+        return size
 
     def _size(self, x: Tensor, axis: int) -> int | None:
         return None if recorded_variable(x) is None else self._known.get((recorded_variable(x).id, axis))

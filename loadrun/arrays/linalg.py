@@ -251,12 +251,12 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Te
         if ndim not in (1, 2):
             raise ValueError("Improper number of dimensions to norm.")
         axis = tuple(range(ndim))
-    given = axis if isinstance(axis, tuple) else (axis,)
-    if len(given) == 1:
-        return _vector_norm(y, ord, axes_of(given, ndim), keepdims)
-    if len(given) != 2:
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    if len(axes) == 1:
+        return _vector_norm(y, ord, axes_of(axes, ndim), keepdims)
+    if len(axes) != 2:
         raise ValueError("Improper number of dimensions to norm.")
-    rows, columns = (axis_of(i, ndim) for i in given)
+    rows, columns = (axis_of(i, ndim) for i in axes)
     if rows == columns:
         raise ValueError("Duplicate axes given.")
     return _matrix_norm(y, ord, rows, columns, keepdims)

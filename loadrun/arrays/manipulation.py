@@ -153,8 +153,8 @@ def _squeezed(axes: Sequence[int]) -> ViewPart:
 @lowers("expand_dims")
 def expand_dims(a: Any, axis: Any) -> Any:
     """Return a view with new axes of size 1."""
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    return viewed(a, _unsqueezed(axes_of(given, _ndim(a) + len(given))))
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    return viewed(a, _unsqueezed(axes_of(axes, _ndim(a) + len(axes))))
 
 
 @lowers("squeeze")

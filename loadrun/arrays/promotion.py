@@ -53,15 +53,15 @@ def narrow(dtype: Any) -> DT:
 
 
 @lru_cache(maxsize=256)
-def _narrow(found: DT, wide: bool) -> DT:
-    if found.kind == "f" and found.itemsize > 8:
+def _narrow(dtype: DT, wide: bool) -> DT:
+    if dtype.kind == "f" and dtype.itemsize > 8:
         return np.dtype(np.float32)
-    if found.kind not in "biuf":
+    if dtype.kind not in "biuf":
         raise refused(
-            f"dtype {found} has no operators in MegEngine",
+            f"dtype {dtype} has no operators in MegEngine",
             way_out="convert to float32, float16, int32, int16, int8, uint8, uint16 or bool",
         )
-    return graph_dtype(found).np
+    return graph_dtype(dtype).np
 
 
 def weak(value: Any) -> bool:
@@ -123,7 +123,7 @@ def _common(strong: tuple[DT, ...], top: int, wide: bool) -> DT:
 
 
 @lru_cache(maxsize=4096)
-def _given(ufunc: np.ufunc, dtypes: tuple[DT, ...]) -> tuple[DT, ...]:
+def _result_dtypes(ufunc: np.ufunc, dtypes: tuple[DT, ...]) -> tuple[DT, ...]:
     with np.errstate(all="ignore"):
         result = ufunc(*(np.ones(1, d) for d in dtypes))
     return tuple(v.dtype for v in result) if isinstance(result, tuple) else (result.dtype,)
@@ -139,7 +139,7 @@ def loop(ufunc: np.ufunc, values: Sequence[Any]) -> tuple[DT, tuple[DT, ...]]:
     (dtype('int32'), (dtype('float64'),))
     """
     both = common(values)
-    return both, _given(ufunc, tuple(both if weak(v) else dtype_of(v) for v in values))
+    return both, _result_dtypes(ufunc, tuple(both if weak(v) else dtype_of(v) for v in values))
 
 
 def operand(value: Any, dtype: Any = None) -> Tensor:

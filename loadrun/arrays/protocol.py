@@ -151,9 +151,9 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
     return out
 
 
-def _may_be_stored(found: np.dtype[Any], out: np.dtype[Any]) -> bool:
+def _may_be_stored(dtype: np.dtype[Any], out: np.dtype[Any]) -> bool:
     """Tell whether numpy stores results of a dtype in another; int32 may be what it has as uint32 or uint64."""
-    return np.can_cast(found, out, "same_kind") or (found == np.int32 and out.kind == "u")
+    return np.can_cast(dtype, out, "same_kind") or (dtype == np.int32 and out.kind == "u")
 
 
 def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -165,24 +165,24 @@ def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     how = FUNCTIONS.get(func)
     if how is None:
         raise _unknown(name_of(func))
-    given = {k: v for k, v in kwargs.items() if v is not np._NoValue}
+    keywords = {k: v for k, v in kwargs.items() if v is not np._NoValue}
     out = None
-    if not _fits(func, len(args), tuple(given)):
+    if not _fits(func, len(args), tuple(keywords)):
         try:
-            bound = how.signature.bind(*args, **given)
+            bound = how.signature.bind(*args, **keywords)
         except TypeError as error:
             raise refused(f"cannot trace this call of {name_of(func)}", f"{error} in its lowering") from None
         out = bound.arguments.pop("out", None)
-        args, given = bound.args, bound.kwargs
-    inputs = [*all_tensors((*args, *given.values()))]
-    result = how.function(*args, **given)
+        args, keywords = bound.args, bound.kwargs
+    inputs = [*all_tensors((*args, *keywords.values()))]
+    result = how.function(*args, **keywords)
     arrays = not inputs or any(isinstance(x, Array) for x in inputs)
     if out is not None:
         return store(out, result)
-    made = _wrapped(result, arrays, inputs)
-    if how.arrays and isinstance(made, Array):
-        made._cell.scalar = False
-    return made
+    output = _wrapped(result, arrays, inputs)
+    if how.arrays and isinstance(output, Array):
+        output._cell.scalar = False
+    return output
 
 
 @lru_cache(maxsize=1024)
@@ -208,10 +208,10 @@ def lower_ufunc(target: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Ma
     tensors = [*all_tensors((*inputs, *kwargs.values()))]
     arrays = any(isinstance(x, Array) for x in tensors)
     if method != "__call__":
-        found = METHODS.get((target, method))
-        if found is None:
+        lowering = METHODS.get((target, method))
+        if lowering is None:
             raise _unknown(f"{name_of(target)}.{method}")
-        return _called_method(target, method, found.function, inputs, kwargs, arrays, tensors)
+        return _called_method(target, method, lowering.function, inputs, kwargs, arrays, tensors)
     if target not in UFUNCS:
         raise _unknown(name_of(target))
     outs = kwargs.get("out", ())
@@ -237,15 +237,15 @@ def _called_method(
     arrays: bool,
     tensors: Sequence[Tensor],
 ) -> Any:
-    given = {k: v for k, v in kwargs.items() if v is not np._NoValue}
-    out = given.pop("out", None)
-    if given.get("where") is True:
-        del given["where"]
+    keywords = {k: v for k, v in kwargs.items() if v is not np._NoValue}
+    out = keywords.pop("out", None)
+    if keywords.get("where") is True:
+        del keywords["where"]
     try:
-        inspect.signature(lowering).bind(target, *inputs, **given)
+        inspect.signature(lowering).bind(target, *inputs, **keywords)
     except TypeError as error:
         raise refused(f"cannot trace this call of {name_of(target)}.{method}", str(error)) from None
-    result = lowering(target, *inputs, **given)
+    result = lowering(target, *inputs, **keywords)
     if out is not None:
         return store(out[0], result)
     return _wrapped(result, arrays, tensors)

@@ -282,8 +282,8 @@ def average(
 
 
 def _position(a: Any, axis: Any, keepdims: Any, largest: bool) -> Tensor:
-    given = operand(a)
-    x, at = flat_or(given, axis)
+    tensor = operand(a)
+    x, at = flat_or(tensor, axis)
     if e.sizes(x)[at] == 0:
         raise ValueError(f"attempt to get arg{'max' if largest else 'min'} of an empty sequence")
     if access.dtype_of(x).name in ("Bool", "Uint16"):
@@ -293,7 +293,7 @@ def _position(a: Any, axis: Any, keepdims: Any, largest: bool) -> Tensor:
         x = e.real(elem(M.EQ, x, extreme(x, largest, [at], True)))
         largest = True
     result = apply1("Argmax" if largest else "Argmin", P.Axis(axis=at), inputs=[as_vector(x)], scalar=False)
-    ndim = len(e.sizes(given))
+    ndim = len(e.sizes(tensor))
     if axis is None and keepdims:
         return e.reshape(result, (1,) * max(ndim, 1))
     return result if keepdims else e.drop_axes(result, [at])
@@ -459,8 +459,8 @@ def at(target: np.ufunc, a: Any, indices: Any, b: Any) -> None:
     value = operand(b, access.dtype_of(x).np)
     if target is np.subtract:
         value = elem(M.NEGATE, value)
-    found = numpy_index.select(x, indices)
-    if found.basic:
+    selection = numpy_index.select(x, indices)
+    if selection.basic:
         a[indices] = a[indices] + value
         return
-    a._written(numpy_index.assign(x, found, value, add=True))
+    a._written(numpy_index.assign(x, selection, value, add=True))

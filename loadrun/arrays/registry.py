@@ -150,7 +150,7 @@ def registered() -> dict[str, list[str]]:
     result: dict[str, set[str]] = {f: set() for f in _FAMILIES}
     for family, name in names():
         result[family].add(name)
-    return {f: sorted(found) for f, found in result.items()}
+    return {f: sorted(members) for f, members in result.items()}
 
 
 def table() -> list[tuple[str, Sequence[str], str]]:

@@ -106,10 +106,10 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
             f"Cannot cast array data from {index.dtype!r} to dtype('int64') according to the rule 'safe'"
         )
     index = _inside(e.cast(index, "int32"), x.shape[at], mode)
-    found = e.known(index)
+    positions = e.known(index)
     n = e.sizes(x)[at]
-    if found is not None and found.size and not (-n <= found.min() and found.max() < n):
-        bad = int(found.max()) if found.max() >= n else int(found.min())
+    if positions is not None and positions.size and not (-n <= positions.min() and positions.max() < n):
+        bad = int(positions.max()) if positions.max() >= n else int(positions.min())
         raise IndexError(f"index {bad} is out of bounds for axis {at} with size {n}")
     return e.gather(as_vector(x), [(at, index)])
 

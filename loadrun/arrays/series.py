@@ -164,9 +164,9 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     return _like_sums(result, kind)
 
 
-def _like_sums(found: Tensor, kind: Any) -> Tensor:
+def _like_sums(sums: Tensor, kind: Any) -> Tensor:
     """Return sums computed in float32 as the dtype that numpy gives."""
-    return e.cast(found if np.dtype(kind).kind == "f" else elem(M.ROUND, found), kind)
+    return e.cast(sums if np.dtype(kind).kind == "f" else elem(M.ROUND, sums), kind)
 
 
 @lowers("correlate")

@@ -104,8 +104,8 @@ def rows_of(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
     return _sorted_rows(y)[0], top, axes
 
 
-def _back(found: Tensor, axes: list[int], keepdims: Any, lead: int = 0) -> Tensor:
-    return e.add_axes(found, [i + lead for i in axes]) if keepdims else found
+def _back(result: Tensor, axes: list[int], keepdims: Any, lead: int = 0) -> Tensor:
+    return e.add_axes(result, [i + lead for i in axes]) if keepdims else result
 
 
 @lowers("median")

@@ -184,8 +184,8 @@ def _toml(name: str) -> tuple[Callable[[str], Any], type[Exception]]:
     """Return what reads TOML, and its error: Python's own from 3.11 on, else the package tomli."""
     for module in ("tomllib", "tomli"):
         if find_spec(module) is not None:
-            found = import_module(module)
-            return found.loads, found.TOMLDecodeError
+            parser = import_module(module)
+            return parser.loads, parser.TOMLDecodeError
     raise UsageError(
         f"{name} cannot be read: Python before 3.11 needs the package tomli for that (pip install tomli), or "
         "--no-config leaves it out"

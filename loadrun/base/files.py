@@ -50,7 +50,7 @@ _STALE = 24 * 3600.0
 
 
 def files_of(
-    given: Iterable[str], endings: tuple[str, ...] = MODELS, skipped: list[str] | None = None
+    names: Iterable[str], endings: tuple[str, ...] = MODELS, skipped: list[str] | None = None
 ) -> Iterator[str]:
     """Return the files that a user's names stand for.
 
@@ -60,19 +60,19 @@ def files_of(
     folder come in order of their names. What stands for nothing is given as it is, for the reader to say so.
 
     Args:
-        given: names, patterns and folders.
+        names: names, patterns and folders.
         endings: of the files that are meant in folders, in small letters; empty for all.
         skipped: takes the folders that are left out, and files that begin with a dot and have one of the endings.
 
     >>> [p.replace(os.sep, "/") for p in files_of(["fixtures/nets/ml*.mge", "absent"])]
     ['fixtures/nets/mlp.mge', 'fixtures/nets/mlp.v1.mge', 'absent']
     """
-    for text in given:
+    for text in names:
         name = os.path.expanduser(text)
-        found = [name]
+        paths = [name]
         if not os.path.lexists(name) and glob.has_magic(name):
-            found = sorted(glob.glob(name, recursive=True)) or found
-        for path in found:
+            paths = sorted(glob.glob(name, recursive=True)) or paths
+        for path in paths:
             inside = list(_within(path, endings, skipped)) if os.path.isdir(path) else []
             yield from inside or [path]
 
@@ -121,18 +121,18 @@ def skipped_line(skipped: Iterable[str]) -> str:
     return f"skipped in folders: {', '.join(parts)} (name them to take them)" if parts else ""
 
 
-def one_file(given: str, endings: tuple[str, ...] = MODELS) -> str:
+def one_file(name: str, endings: tuple[str, ...] = MODELS) -> str:
     """Return the one file that a name, a pattern or a folder stands for.
 
     Raises:
         OSError: it stands for several.
     """
-    found = list(files_of([given], endings))
-    if len(found) > 1:
+    paths = list(files_of([name], endings))
+    if len(paths) > 1:
         raise OSError(
-            errno.EINVAL, f"expected one file, found {len(found)}: {found[0]}, {found[1]} ...", given
+            errno.EINVAL, f"expected one file, found {len(paths)}: {paths[0]}, {paths[1]} ...", name
         )
-    return found[0]
+    return paths[0]
 
 
 def check_targets(
@@ -171,14 +171,14 @@ def check_targets(
 def _identity(path: str | os.PathLike[str]) -> object:
     """Identify a file, alike for all of its names."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return os.path.normcase(os.path.realpath(path))
     except ValueError:
         # No file can have that name, as whoever opens it says.
         return path
     # Several may write to a device.
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else object()
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else object()
 
 
 @contextmanager
@@ -253,12 +253,12 @@ class FileWatch:
 
     Args:
         path: the file.
-        found: its `os.stat_result` when it was opened.
+        status: its `os.stat_result` when it was opened.
     """
 
-    def __init__(self, path: str, found: os.stat_result) -> None:
+    def __init__(self, path: str, status: os.stat_result) -> None:
         self.path = os.path.abspath(path)
-        self.found = found
+        self.status = status
 
     def changed(self) -> bool:
         """Tell whether the size or time of the file has changed."""
@@ -266,7 +266,7 @@ class FileWatch:
             now = os.stat(self.path)
         except OSError:
             return False
-        old = self.found
+        old = self.status
         if (now.st_ino, now.st_dev) != (old.st_ino, old.st_dev):
             return False
         return (now.st_size, now.st_mtime_ns) != (old.st_size, old.st_mtime_ns)
@@ -289,16 +289,16 @@ def mapped_file(
     import mmap  # for start-up
 
     with opened(path, what) as f:
-        found = os.fstat(f.fileno())
-        if plain and not os.path.samestat(found, os.lstat(path)):
+        status = os.fstat(f.fileno())
+        if plain and not os.path.samestat(status, os.lstat(path)):
             raise OSError(errno.ELOOP, f"{what} must be a file, found a link", os.fspath(path))
         if copy:
             return memoryview(f.read()).toreadonly(), None
         try:
-            held = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+            mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             return memoryview(f.read()).toreadonly(), None
-        return memoryview(held), FileWatch(os.fspath(path), found)
+        return memoryview(mapping), FileWatch(os.fspath(path), status)
 
 
 @contextmanager
@@ -440,16 +440,16 @@ def new_folder(target: Path) -> Iterator[Path]:
     _nameable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep(target)
-    made = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_PART, dir=target.parent))
+    folder = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_PART, dir=target.parent))
     try:
-        yield made
-        made.chmod(0o777 & ~_umask())
-        os.replace(made, target)
+        yield folder
+        folder.chmod(0o777 & ~_umask())
+        os.replace(folder, target)
     except BaseException as e:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         if isinstance(e, OSError) and isinstance(e.filename, str):
             # What the folder would be called, not its temporary.
-            e.filename = e.filename.replace(str(made), str(target), 1)
+            e.filename = e.filename.replace(str(folder), str(target), 1)
         raise
 
 
@@ -469,14 +469,14 @@ def _sweep(path: Path) -> None:
     random = re.compile(re.escape(_prefix(path)) + r"[a-z0-9_]{8,16}" + re.escape(_PART))
     for old in (os.path.join(path.parent, n) for n in _hidden_parts(path.parent) if random.fullmatch(n)):
         try:
-            found = os.lstat(old)
-            if time.time() - found.st_mtime < _STALE:
+            status = os.lstat(old)
+            if time.time() - status.st_mtime < _STALE:
                 continue
-            if stat.S_ISDIR(found.st_mode):
+            if stat.S_ISDIR(status.st_mode):
                 import shutil  # for start-up
 
                 shutil.rmtree(old, ignore_errors=True)
-            elif stat.S_ISREG(found.st_mode):
+            elif stat.S_ISREG(status.st_mode):
                 os.unlink(old)
         except OSError:
             # Already removed by another process, or in use.
@@ -509,12 +509,12 @@ class FileNames:
         stem = re.sub(r"[^\w.+-]", "_", name, flags=self._flags)[:_LONGEST]
         while len(stem.encode()) > _LONGEST:
             stem = stem[:-1]
-        stem = found = lead + (stem or "value")
-        while _folded_name(found) in self._used:
+        stem = unique = lead + (stem or "value")
+        while _folded_name(unique) in self._used:
             n = self._count[_folded_name(stem)] = self._count.get(_folded_name(stem), 1) + 1
-            found = f"{stem}_{n}"
-        self._used.add(_folded_name(found))
-        return found
+            unique = f"{stem}_{n}"
+        self._used.add(_folded_name(unique))
+        return unique
 
 
 def _folded_name(name: str) -> str:

@@ -73,8 +73,8 @@ def _end_process(text: str) -> None:
 
 def memory_of_machine() -> int | None:
     """Bytes that this machine, or the container around this process, can give now; None where nobody tells."""
-    found = [n for n in (_free(), _free_in_container()) if n is not None]
-    return min(found) if found else None
+    limits = [n for n in (_free(), _free_in_container()) if n is not None]
+    return min(limits) if limits else None
 
 
 def _free() -> int | None:
@@ -115,9 +115,9 @@ def memory_limited(nbytes: int | None) -> Iterator[None]:
     import resource  # for start-up
 
     with open("/proc/self/status", encoding="ascii") as f:
-        held = next((int(line.split()[1]) * 1024 for line in f if line.startswith("VmData:")), 0)
+        used = next((int(line.split()[1]) * 1024 for line in f if line.startswith("VmData:")), 0)
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = held + allowed
+    wanted = used + allowed
     bounds = [n for n in (soft, hard) if n != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([wanted, *bounds]), hard))
     try:

@@ -68,10 +68,10 @@ def receive(pipe: IO[bytes]) -> tuple[Any, int]:
 
 
 def _exactly(pipe: IO[bytes], n: int) -> bytes:
-    found = pipe.read(n)
-    if len(found) < n:
+    data = pipe.read(n)
+    if len(data) < n:
         raise EOFError
-    return found
+    return data
 
 
 def _die_with(parent: int) -> None:

@@ -29,8 +29,8 @@ def resolve(path: str) -> Any:  # noqa: ANN401 - anything can be named
     2.0
     """
     module, _, attribute = path.partition(":")
-    found = import_module(module)
-    return getattr(found, attribute) if attribute else found
+    imported = import_module(module)
+    return getattr(imported, attribute) if attribute else imported
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -45,14 +45,14 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     ('loadrun.base.text', 'loadrun.base.files')
     """
 
-    def found(name: str) -> object:
+    def find(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if homes[name] == ".":
             return import_module(f".{name}", package)
         return getattr(import_module(homes[name], package), name)
 
-    return found
+    return find
 
 
 class Registry(MutableMapping[K, V]):

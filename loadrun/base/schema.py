@@ -28,8 +28,8 @@ def _refuse(value: object, where: str, expected: str) -> NoReturn:
     except ValueError:
         # Python does not write numbers of thousands of digits.
         shown = "of thousands of digits"
-    found = "nothing" if value is None else f"{kind} {shown}" if kind else f"a {shown}"
-    raise FormatError(f"{where}: expected {expected}, found {found}")
+    actual = "nothing" if value is None else f"{kind} {shown}" if kind else f"a {shown}"
+    raise FormatError(f"{where}: expected {expected}, found {actual}")
 
 
 def anything(value: object, where: str) -> object:
@@ -88,13 +88,13 @@ def number(low: float = -math.inf, *, finite: bool = True) -> Check[float]:
             return float(str(value))
         plain = isinstance(value, (int, float)) and not isinstance(value, bool)
         try:
-            found = float(value) if plain else None  # type: ignore[arg-type]
+            converted = float(value) if plain else None  # type: ignore[arg-type]
         except OverflowError:
-            found = None
-        if found is None or found < low or (finite and not math.isfinite(found)):
+            converted = None
+        if converted is None or converted < low or (finite and not math.isfinite(converted)):
             least = "" if low == -math.inf else f" of at least {low:g}"
             _refuse(value, where, f"a {'finite ' if finite else ''}number{least}")
-        return found
+        return converted
 
     return check
 
@@ -158,14 +158,14 @@ def record(
     def check(value: object, where: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             _refuse(value, where, "an object")
-        found = dict(value)
+        fields = dict(value)
         for name, each in needed.items():
-            if name not in found:
+            if name not in fields:
                 raise FormatError(f"{where}: the member {name!r} is missing")
-            found[name] = each(found[name], f"{where}.{name}")
+            fields[name] = each(fields[name], f"{where}.{name}")
         for name, each in (optional or {}).items():
-            if name in found:
-                found[name] = each(found[name], f"{where}.{name}")
-        return found
+            if name in fields:
+                fields[name] = each(fields[name], f"{where}.{name}")
+        return fields
 
     return check

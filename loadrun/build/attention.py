@@ -103,8 +103,8 @@ def multi_head_attention(
         (bias_v is not None, "bias_v"),
         (reslink is not False, "reslink"),
     )
-    for given, name in refused:
-        require(not given, f"{name} is not supported, as in MegEngine outside cuDNN")
+    for option, name in refused:
+        require(not option, f"{name} is not supported, as in MegEngine outside cuDNN")
     query, key, value, weight = map(as_tensor, (query, key, value, io_weight_bias))
     masks = [None if m is None else as_tensor(m) for m in (attn_mask, key_padding_mask)]
     _check_inputs(query, key, value, masks[0], masks[1], num_heads)
@@ -154,12 +154,12 @@ def _check_inputs(
     require(n == kn == vn, f"query, key and value must have one batch size, found {n}, {kn} and {vn}")
     require(keys == length, f"key and value must have one length, found {keys} and {length}")
     if padding is not None:
-        found = static_shape(padding)
-        require(found in ((n, keys), (2, n)), f"key_padding_mask must be {(n, keys)}, found {found}")
+        shape = static_shape(padding)
+        require(shape in ((n, keys), (2, n)), f"key_padding_mask must be {(n, keys)}, found {shape}")
     if mask is not None:
-        found = static_shape(mask)
+        shape = static_shape(mask)
         fits = (rows, keys), (n * heads, rows, keys), (2, rows)
-        require(found in fits, f"attn_mask must be {fits[0]} or {fits[1]}, found {found}")
+        require(shape in fits, f"attn_mask must be {fits[0]} or {fits[1]}, found {shape}")
 
 
 def _additive(mask: Tensor | None, query: Tensor, name: str) -> Tensor | None:

@@ -35,7 +35,7 @@ def _parsed(subscripts: str, xs: Sequence[Tensor]) -> tuple[list[str], str]:
         if "..." in term:
             depth = max(depth, len(e.sizes(x)) - len(term) + 3)
     dots = "".join(free[:depth])
-    found = []
+    expanded = []
     for term, x in zip(terms, xs, strict=True):
         if "..." in term:
             count = len(e.sizes(x)) - len(term) + 3
@@ -44,17 +44,17 @@ def _parsed(subscripts: str, xs: Sequence[Tensor]) -> tuple[list[str], str]:
             raise ValueError(
                 f"operand has {len(e.sizes(x))} dimensions, but its einstein sum subscripts name {len(term)}"
             )
-        found.append(term)
+        expanded.append(term)
     if arrow:
         result = right.replace("...", dots)
     else:
         letters = left.replace(",", "").replace(".", "")
         result = dots + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    if any(c not in "".join(found) for c in result) or len(set(result)) < len(result):
+    if any(c not in "".join(expanded) for c in result) or len(set(result)) < len(result):
         raise ValueError(
             "einstein sum subscripts string: an output subscript is not among the inputs, or twice"
         )
-    return found, result
+    return expanded, result
 
 
 def _without_repeats(x: Tensor, term: str) -> tuple[Tensor, str]:
@@ -158,10 +158,10 @@ def _path(parts: Sequence[tuple[Tensor, str]], result: str) -> list[tuple[int, .
     shapes = [np.broadcast_to(np.float32(0), e.sizes(x)) for x, _ in parts]
     find: Any = np.einsum_path
     steps = find(text, *shapes, optimize="greedy")[0][1:]
-    found: list[tuple[int, ...]] = []
+    path: list[tuple[int, ...]] = []
     for step in steps:
         if len(step) < 2:
             raise refused(f"np.einsum found no order for {text}")
         # A step of several operands multiplies them one after the other.
-        found.append(tuple(step))
-    return found
+        path.append(tuple(step))
+    return path

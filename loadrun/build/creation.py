@@ -181,9 +181,9 @@ def _broadcast_filling(shape: ShapeLike, filling: Tensor, name: str, device: str
         place = place or default_device()
         shape = as_vector(shape)
     if not isinstance(shape, (int, np.integer)) and not len(shape):
-        made = snapshot(filling)
-        set_device(made, place)
-        return made
+        filled = snapshot(filling)
+        set_device(filled, place)
+        return filled
     sizes = shape_tensor(shape)
     with titled(name, None if name == "Broadcast" else filling):
         return apply1("Broadcast", P.Empty(), inputs=[filling, sizes], scalar=False, place=place)
@@ -214,9 +214,9 @@ def full_like(inp: TensorLike, value: TensorLike) -> Tensor:
     [[2, 2], [2, 2]]
     """
     x = as_tensor(inp)
-    made = _broadcast_filling(x.shape, const(value, x.dtype), "FillLike", named_device(x))
-    made.format = x.format
-    return made
+    filled = _broadcast_filling(x.shape, const(value, x.dtype), "FillLike", named_device(x))
+    filled.format = x.format
+    return filled
 
 
 def ones_like(inp: TensorLike) -> Tensor:

@@ -156,8 +156,8 @@ def _symbolic_waves(rows: int, columns: int, period: int, inverse: bool, power: 
 
 
 def _number(size: int) -> Tensor:
-    found = recorded(size) if isinstance(size, TracedInt) else None
-    return e.cast(const(np.int32(int(size))) if found is None else found, "float32")
+    scalar = recorded(size) if isinstance(size, TracedInt) else None
+    return e.cast(const(np.int32(int(size))) if scalar is None else scalar, "float32")
 
 
 def _twice_over(place: Tensor, n: Tensor) -> Tensor:

@@ -111,8 +111,8 @@ def _search(type: str, inp: TensorLike, axis: Axes, keepdims: bool) -> Tensor:
         return _search(type, x.reshape(-1), 0, False)
     if dtype_of(x).name in _UNSEARCHED:
         x = x.astype("int32")
-    found = axes_from_last(x.ndim, axis)
-    for one in found if isinstance(found, list) else [found]:
+    axes = axes_from_last(x.ndim, axis)
+    for one in axes if isinstance(axes, list) else [axes]:
         x = apply1(type, P.Axis(axis=one), inputs=[x], scalar=False)
         x = x if keepdims else without_axis(x, one)
     return x
@@ -186,10 +186,10 @@ def sort(inp: TensorLike, descending: bool = False, dim: int = -1) -> tuple[Tens
         values, at = apply("Argsort", _argsort_param(descending), inputs=[x.reshape(1, -1)], n=2)
         return values[0], at[0]
     rows = turned if x.ndim == 2 else turned.reshape(product_of(shape[:-1]), shape[-1])
-    found = apply("Argsort", _argsort_param(descending), inputs=[rows], n=2)
+    outputs = apply("Argsort", _argsort_param(descending), inputs=[rows], n=2)
     if x.ndim != 2:
-        found = [t.reshape(shape) for t in found]
-    values, at = found if last else [swapaxes(t, dim, -1) for t in found]
+        outputs = [t.reshape(shape) for t in outputs]
+    values, at = outputs if last else [swapaxes(t, dim, -1) for t in outputs]
     return values, at
 
 

@@ -166,9 +166,9 @@ def general_norm(
     [[1.0, 1.0], [-1.0, -1.0]]
     """
     inp = as_tensor(inp)
-    given = list(normalized_axis) if isinstance(normalized_axis, Sequence) else [normalized_axis]
-    require(given, "normalized_axis must name at least one axis")
-    axes = [int(a) + inp.ndim if a < 0 else int(a) for a in given]
+    requested = list(normalized_axis) if isinstance(normalized_axis, Sequence) else [normalized_axis]
+    require(requested, "normalized_axis must name at least one axis")
+    axes = [int(a) + inp.ndim if a < 0 else int(a) for a in requested]
     require(axes == sorted(axes), f"normalized_axis must be in rising order {sorted(axes)}, found {axes}")
     require(axes[-1] < inp.ndim, f"normalized_axis {axes[-1]} is outside an input of {inp.ndim} dimensions")
     require(len({*axes}) == len(axes), f"normalized_axis names an axis twice: {axes}")

@@ -55,13 +55,13 @@ def _broadcast_sizes(tensors: list[Tensor]) -> tuple[int, ...]:
     """
     ndim = max(t.ndim for t in tensors)
     shapes = [(1,) * (ndim - t.ndim) + tuple(t.shape) for t in tensors]
-    found = []
+    shape = []
     for axis, sizes in enumerate(zip(*shapes, strict=True)):
         wide = [n for n in sizes if n != 1]
         if any(n != wide[0] for n in wide):
             raise AssertionError(f"sizes {', '.join(map(str, sizes))} at dim {axis} must match or be 1")
-        found.append(wide[0] if wide else sizes[0])
-    return tuple(found)
+        shape.append(wide[0] if wide else sizes[0])
+    return tuple(shape)
 
 
 def _parameters(
@@ -134,8 +134,8 @@ class RNG:
         """
         if not low < high:
             raise AssertionError(f"Uniform is not defined when low >= high, found {low} and {high}")
-        found = self._draw("UniformRNGV1", P.UniformRNG, [shape_tensor((1,) if size is None else size)])
-        return found if low == 0 and high == 1 else low + (high - low) * found
+        drawn = self._draw("UniformRNGV1", P.UniformRNG, [shape_tensor((1,) if size is None else size)])
+        return drawn if low == 0 and high == 1 else low + (high - low) * drawn
 
     def normal(self, mean: float = 0, std: float = 1, size: ShapeLike | None = None) -> Tensor:
         """Draw normally distributed numbers.
@@ -229,14 +229,14 @@ class RNG:
         rows = weights.reshape(1, -1) if weights.ndim == 1 else weights
         if replacement:
             rows = rows / rows.sum(-1, True)
-        found = self._draw(
+        positions = self._draw(
             "MultinomialRNG",
             P.MultinomialRNG,
             [rows],
             num_samples=num_samples,
             replacement=bool(replacement),
         )
-        return found.reshape(-1) if weights.ndim == 1 else found
+        return positions.reshape(-1) if weights.ndim == 1 else positions
 
     def permutation(self, n: int | Tensor, *, dtype: object = "int32") -> Tensor:
         """Return the numbers from 0 to ``n - 1`` in random order, or a copy of a tensor with its rows in random order.

@@ -222,8 +222,8 @@ def sliding_window_transpose(
     for axis, end in enumerate("hw"):
         span = size[axis] + 2 * steps[f"pad_{end}"] - steps[f"dilate_{end}"] * (kernel[axis] - 1) - 1
         want = span // steps[f"stride_{end}"] + 1
-        found = int(inp.shape[2 + axis])
-        require(found == want, f"an image of {size} has {want} windows along axis {2 + axis}, found {found}")
+        count = int(inp.shape[2 + axis])
+        require(count == want, f"an image of {size} has {want} windows along axis {2 + axis}, found {count}")
     param = P.SlidingWindowTranspose(
         out_h=size[0], out_w=size[1], window_h=kernel[0], window_w=kernel[1], **steps
     )

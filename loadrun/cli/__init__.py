@@ -105,14 +105,14 @@ def _run(name: str, args: list[str], ready: Callable[[], object] | None) -> int:
         print("loadrun: interrupted", file=sys.stderr)
         return 130
     except Exception as e:
-        found = failure(e, named=True)
+        error = failure(e, named=True)
         place = ""
         if isinstance(e, OSError) and e.filename is None and e.errno in _FULL:
             # Files to write name themselves.
             place = "standard output: "
             _drop_output()
-        print(f"loadrun: {place}{indented(found.message, 9)}", file=sys.stderr)
-        return found.code
+        print(f"loadrun: {place}{indented(error.message, 9)}", file=sys.stderr)
+        return error.code
 
 
 def _mistyped(word: str) -> str | None:

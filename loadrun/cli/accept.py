@@ -47,30 +47,30 @@ def main(argv: list[str]) -> int:
         p.error("--reason is empty; say why the new values are right")
     options = p.record(AcceptOptions, vars(args), engine=Choice(args.engine, args.strict_engine, args.cache))
 
-    def confirm(found: Acceptance) -> str | None:
-        _show(found)
-        return args.reason if args.reason is not None else _asked(found)
+    def confirm(acceptance: Acceptance) -> str | None:
+        _show(acceptance)
+        return args.reason if args.reason is not None else _asked(acceptance)
 
-    found = accept_files(model_files(args.files, sys.stderr), options, confirm=confirm)
-    for one in found:
+    acceptances = accept_files(model_files(args.files, sys.stderr), options, confirm=confirm)
+    for one in acceptances:
         if one.failure is not None:
             print(f"{clean(one.path, 200)}\n{error(one.failure.message)}", file=sys.stderr)
-    if not any(f.values or f.failure for f in found):
-        print(f"nothing fails, so there is nothing to accept ({sum(f.checks for f in found)} checks)")
-        return accepted(found)
-    written = [f for f in found if f.written]
-    left = sum(bool(f.values) and not f.written for f in found)
+    if not any(f.values or f.failure for f in acceptances):
+        print(f"nothing fails, so there is nothing to accept ({sum(f.checks for f in acceptances)} checks)")
+        return accepted(acceptances)
+    written = [f for f in acceptances if f.written]
+    left = sum(bool(f.values) and not f.written for f in acceptances)
     count = sum(len(f.values) for f in written)
     print(
-        f"{len(found)} file{'s' * (len(found) != 1)}: {count} new value{'s' * (count != 1)} accepted in "
+        f"{len(acceptances)} file{'s' * (len(acceptances) != 1)}: {count} new value{'s' * (count != 1)} accepted in "
         f"{len(written)}, {left} with failing outputs left as they were"
     )
-    return accepted(found)
+    return accepted(acceptances)
 
 
-def _show(found: Acceptance) -> None:
+def _show(acceptance: Acceptance) -> None:
     """Print old and new error of each output."""
-    several = any(v.dump for v in found.values)
+    several = any(v.dump for v in acceptance.values)
     rows = [
         (
             f"{v.dump + 1}: {v.testcase}" if several else str(v.testcase),
@@ -80,24 +80,27 @@ def _show(found: Acceptance) -> None:
             f"{v.maxerr:.4g}",
             f"{v.before[:8]} -> {v.after[:8]}",
         )
-        for v in found.values[:_SHOWN]
+        for v in acceptance.values[:_SHOWN]
     ]
-    print(clean(found.path, 200))
+    print(clean(acceptance.path, 200))
     print(
         table(
             rows, ("testcase", "output", "old error", "new error", "tolerance", "digests"), right=(0, 2, 3, 4)
         )
     )
-    if len(found.values) > _SHOWN:
-        print(f"... and {len(found.values) - _SHOWN} more")
+    if len(acceptance.values) > _SHOWN:
+        print(f"... and {len(acceptance.values) - _SHOWN} more")
 
 
-def _asked(found: Acceptance) -> str | None:
+def _asked(acceptance: Acceptance) -> str | None:
     """Ask whether the values are right, and why."""
-    count = len(found.values)
+    count = len(acceptance.values)
     these = f"these {count} values" if count != 1 else "this value"
     try:
-        if input(f"Accept {these} in {clean(found.path, 200)}? [y/N] ").strip().lower() not in ("y", "yes"):
+        if input(f"Accept {these} in {clean(acceptance.path, 200)}? [y/N] ").strip().lower() not in (
+            "y",
+            "yes",
+        ):
             return None
         return input("Reason: ").strip() or None
     except EOFError:

@@ -54,23 +54,23 @@ def main(argv: list[str]) -> int:
         engine=Choice(args.engine, args.strict_engine, args.cache),
         **model_options(args.input_shape, args.constant),
     )
-    found = audit_files(model_files(args.files, sys.stderr), options)
-    for path, said in found.failures:
+    result = audit_files(model_files(args.files, sys.stderr), options)
+    for path, said in result.failures:
         print(f"{clean(path, 200)}\n{error(said.message)}", file=sys.stderr)
-    scores = [s for _, s in found.scores]
+    scores = [s for _, s in result.scores]
     if scores:
-        print(table([_row(path, s) for path, s in found.scores], _HEADERS, right=(2, 3, 4)))
+        print(table([_row(path, s) for path, s in result.scores], _HEADERS, right=(2, 3, 4)))
         print()
-    for path, audited in found.files:
+    for path, audited in result.files:
         for line in _about(path, audited):
             print(line)
     silent = sum(s.reason not in (None, NO_CHECK) for s in scores)
     outputs = f"{len(scores)} output{'s' * (len(scores) != 1)}"
     without = f", {silent} that do not pass without any change" if silent else ""
-    values = [a.whole.value for _, a in found.files if a.whole.value is not None]
+    values = [a.whole.value for _, a in result.files if a.whole.value is not None]
     lowest = f"lowest score {_percent(min(values))}" if values else "no score"
-    print(f"{len(found.files)} file{'s' * (len(found.files) != 1)}, {outputs}: {lowest}{without}")
-    return found.exit_code
+    print(f"{len(result.files)} file{'s' * (len(result.files) != 1)}, {outputs}: {lowest}{without}")
+    return result.exit_code
 
 
 def _about(path: str, audited: FileAudit) -> list[str]:

@@ -92,35 +92,35 @@ def main(argv: list[str]) -> int:
     files = model_files(args.files, sys.stderr)
     written = {"--json": args.json, "--html": args.html, "--save-baseline": args.save_baseline}
     check_targets({**written, "--profile": args.profile, "--perfetto": args.perfetto}, files)
-    found = bench_files(files, options, done=_progress)
-    for failed in found.failures:
+    result = bench_files(files, options, done=_progress)
+    for failed in result.failures:
         print(f"error: {clean(failed.message, 500)}", file=sys.stderr)
-    if not found.measurements:
-        return found.exit_code
-    print(benchmark_table(found.measurements), file=out)
-    for line in comparisons(found.measurements):
+    if not result.measurements:
+        return result.exit_code
+    print(benchmark_table(result.measurements), file=out)
+    for line in comparisons(result.measurements):
         print(line, file=out)
-    for warning in found.warnings:
+    for warning in result.warnings:
         print(f"warning: {warning}", file=out)
     profile_file(
-        found.measurements[0].subject.path,
+        result.measurements[0].subject.path,
         p.record(ProfileOptions, vars(args)),
         out,
         testcase=args.testcase,
         seed=args.seed,
         read=options,
-        engine=found.measurements[0].subject.engine,
+        engine=result.measurements[0].subject.engine,
     )
     for target in filter(None, (args.json, args.save_baseline)):
-        _write(target, json.dumps(benchmark_json(found.measurements, found.warnings)))
-    for regression in found.regressions:
+        _write(target, json.dumps(benchmark_json(result.measurements, result.warnings)))
+    for regression in result.regressions:
         print(clean(regression.text, 300), file=out)
     if args.html is not None:
         from ..report.benchmark_html import benchmark_html  # for start-up
 
-        slower = [r.text for r in found.regressions]
-        _write(args.html, benchmark_html(found.measurements, found.warnings, slower))
-    return found.exit_code
+        slower = [r.text for r in result.regressions]
+        _write(args.html, benchmark_html(result.measurements, result.warnings, slower))
+    return result.exit_code
 
 
 def _write(target: str, text: str) -> None:
@@ -146,10 +146,10 @@ def _numbers(text: str) -> list[int | None]:
 
 
 def _counts(text: str) -> list[int | None]:
-    found = _numbers(text)
-    if not all(found):
+    counts = _numbers(text)
+    if not all(counts):
         raise argparse.ArgumentTypeError(f"expected numbers of at least 1 such as 1,4, found {text!r}")
-    return found
+    return counts
 
 
 def _seconds(text: str) -> float:

@@ -42,22 +42,22 @@ def main(argv: list[str]) -> int:
     args = p.parse_args(argv)
     options = p.record(BlamePassOptions, vars(args), **model_options(args.input_shape, args.constant))
     blamed = blame_pass(args.model, options, warn=warn)
-    for found in blamed:
-        print("\n".join(_lines(found)))
+    for blame in blamed:
+        print("\n".join(_lines(blame)))
     if not blamed:
         print("the outputs agree with and without optimizations")
     return EXIT_FAIL if blamed else EXIT_PASS
 
 
-def _lines(found: BlamedPass) -> list[str]:
-    names = " and ".join(found.names) or "what it does cannot be told apart"
-    level = f" at {found.level}" if found.level else ""
-    d = found.distance
+def _lines(blame: BlamedPass) -> list[str]:
+    names = " and ".join(blame.names) or "what it does cannot be told apart"
+    level = f" at {blame.level}" if blame.level else ""
+    d = blame.distance
     worst = "another number of elements"
     if d is not None:
         off = f"{d.count} of {d.size} values exceed the tolerance"
         worst = f"{d.found:.9g} against {d.expected:.9g} at {list(d.index)}, {off}"
-    lines = [f"to blame: {found.of}{level}: {names} ({found.runs} runs)"]
-    lines.append(f"  output {clean(found.output, 100)!r}: {worst}")
-    commands = (("shown by", found.command), ("gone with", found.without))
+    lines = [f"to blame: {blame.of}{level}: {names} ({blame.runs} runs)"]
+    lines.append(f"  output {clean(blame.output, 100)!r}: {worst}")
+    commands = (("shown by", blame.command), ("gone with", blame.without))
     return [*lines, *(f"  {what}: {clean(text, 500)}" for what, text in commands if text)]

@@ -39,11 +39,13 @@ def main(argv: list[str]) -> int:
     """Compare; 1 when something newly fails or is missing."""
     p = parser()
     args = p.parse_args(argv)
-    found = compare_reports(args.old, args.new, p.record(CompareOptions, vars(args)))
-    if found.changes:
-        rows = [(c.kind, *map(clean, (c.file, c.testcase, c.output, c.before, c.now))) for c in found.changes]
+    comparison = compare_reports(args.old, args.new, p.record(CompareOptions, vars(args)))
+    if comparison.changes:
+        rows = [
+            (c.kind, *map(clean, (c.file, c.testcase, c.output, c.before, c.now))) for c in comparison.changes
+        ]
         print(table(rows, ("change", "file", "testcase", "output", "before", "now"), right=(2,)))
         print()
-    both = f"{found.common} {found.things} in both reports"
-    print(f"{both}, {len(found.changes)} changes, {found.bad} of them for the worse")
-    return found.exit_code
+    both = f"{comparison.common} {comparison.things} in both reports"
+    print(f"{both}, {len(comparison.changes)} changes, {comparison.bad} of them for the worse")
+    return comparison.exit_code

@@ -41,13 +41,13 @@ def parsers() -> dict[str, tuple[str, argparse.ArgumentParser]]:
     """Return what each command does and its parser, in the order of the help."""
     from . import COMMANDS  # for start-up: that module names this one
 
-    found = {}
+    commands = {}
     for name, what in COMMANDS.items():
         # A literal choice of modules: no name from outside reaches the import.
         module = import_module(f"{__package__}.{name.replace('-', '_')}")
-        made = getattr(module, "parser", Parser)
-        found[name] = what, made()
-    return found
+        factory = getattr(module, "parser", Parser)
+        commands[name] = what, factory()
+    return commands
 
 
 def options(p: argparse.ArgumentParser) -> list[argparse.Action]:

@@ -68,37 +68,37 @@ def main(argv: list[str]) -> int:
         **model_options(args.input_shape, args.constant),
         dynamic=_dynamic(args.dynamic) if args.dynamic else None,
     )
-    found = convert_file(args.source, args.target, options)
-    if found.exported is not None and not args.quiet:
-        _tables(found.exported)
-    print(f"{clean(args.target, 200)}: {_summary(found)}, {os.path.getsize(args.target)} bytes")
+    converted = convert_file(args.source, args.target, options)
+    if converted.exported is not None and not args.quiet:
+        _tables(converted.exported)
+    print(f"{clean(args.target, 200)}: {_summary(converted)}, {os.path.getsize(args.target)} bytes")
     return EXIT_PASS
 
 
-def _tables(made: Exported) -> None:
+def _tables(exported: Exported) -> None:
     """Print what is not exact, and what ONNX Runtime gave."""
-    rows = [(clean(text, 100), clean(where)) for text, where in made.approximated.items()]
+    rows = [(clean(text, 100), clean(where)) for text, where in exported.approximated.items()]
     if rows:
         print(table(rows, ("approximated", "first at")))
         print()
-    compared = [(clean(v.output), clean(v.sizes), f"{v.error:.3g}", v.quanta) for v in made.verification]
+    compared = [(clean(v.output), clean(v.sizes), f"{v.error:.3g}", v.quanta) for v in exported.verification]
     if compared:
         print(table(compared, ("verified", "at", "error", "quanta"), right=(2, 3)))
         print()
 
 
-def _summary(found: Converted) -> str:
-    if found.dump is not None:
-        count = found.dump.testcases
-        return f"{found.dump.nr_opr} operators, {count} testcase{'s' * (count != 1)}"
-    made = found.exported
-    assert made is not None
-    sets = made.test_data_sets
+def _summary(converted: Converted) -> str:
+    if converted.dump is not None:
+        count = converted.dump.testcases
+        return f"{converted.dump.nr_opr} operators, {count} testcase{'s' * (count != 1)}"
+    exported = converted.exported
+    assert exported is not None
+    sets = exported.test_data_sets
     also = f", {sets} test data set{'s' * (sets != 1)}" if sets else ""
-    return f"opset {made.opset_version}, {len(made.written.model.graph.nodes)} nodes{also}"
+    return f"opset {exported.opset_version}, {len(exported.written.model.graph.nodes)} nodes{also}"
 
 
-def _dynamic(given: Iterable[str]) -> dict[str, dict[int, str]]:
+def _dynamic(options: Iterable[str]) -> dict[str, dict[int, str]]:
     """Read the ``--dynamic`` options.
 
     Raises:
@@ -107,11 +107,11 @@ def _dynamic(given: Iterable[str]) -> dict[str, dict[int, str]]:
     >>> _dynamic(["data:0=batch", "a:b:1=n"])
     {'data': {0: 'batch'}, 'a:b': {1: 'n'}}
     """
-    found: dict[str, dict[int, str]] = {}
-    for text in given:
+    axes: dict[str, dict[int, str]] = {}
+    for text in options:
         place, equals, symbol = text.rpartition("=")
         name, colon, axis = place.rpartition(":")
         if not (equals and colon and name and symbol) or not axis.lstrip("-").isdigit():
             raise UsageError(f"--dynamic takes INPUT:AXIS=NAME, such as data:0=batch, found {clean(text)!r}")
-        found.setdefault(name, {})[int(axis)] = symbol
-    return found
+        axes.setdefault(name, {})[int(axis)] = symbol
+    return axes

@@ -79,35 +79,35 @@ def main(argv: list[str]) -> int:
     try:
         options = p.record(DiffOptions, vars(args), **model_options(args.input_shape, args.constant))
         check_targets({"--json": args.json, "--extract": args.extract}, [args.model, args.against])
-        found = diff_files(args.model, args.against, options, warn=warn)
-        shown = sys.stderr if args.json == "-" and found.differences is not None else sys.stdout
-        _show(found, args.model, args.against, args.range, args.all, shown)
-        if found.refusals and found.differences is not None and found.differences.agree:
+        result = diff_files(args.model, args.against, options, warn=warn)
+        shown = sys.stderr if args.json == "-" and result.differences is not None else sys.stdout
+        _show(result, args.model, args.against, args.range, args.all, shown)
+        if result.refusals and result.differences is not None and result.differences.agree:
             print("to blame is what cannot be expressed: all values before it agree", file=shown)
-        if args.json and found.differences is not None:
+        if args.json and result.differences is not None:
             about = {"model": args.model, "against": args.against}
-            _write_json(args.json, json.dumps({**about, **report.as_json(found.differences)}))
-        if args.extract and (var := found.extract(args.extract)) is not None:
+            _write_json(args.json, json.dumps({**about, **report.as_json(result.differences)}))
+        if args.extract and (var := result.extract(args.extract)) is not None:
             what = f"{var.owner.title} {clean(var.label, 100)!r} alone"
             print(f"{clean(args.extract, 200)}: {what}", file=shown)
     except Exception as e:
         why = failure(e, named=True)
         print(f"loadrun diff: {clean(why.message, 2000)}", file=sys.stderr)
         return why.code
-    return EXIT_PASS if found.agree else EXIT_FAIL
+    return EXIT_PASS if result.agree else EXIT_FAIL
 
 
 def _show(
-    found: FileDifferences, model: str, against: str, limit: float | None, everything: bool, out: TextIO
+    result: FileDifferences, model: str, against: str, limit: float | None, everything: bool, out: TextIO
 ) -> None:
-    if found.findings is not None:
-        print("\n".join(report.findings(found.findings, limit)), file=out)
-    elif found.bisected is not None:
-        print(f"{found.bisected.runs} runs of {clean(against)}", file=out)
-        print(report.bisected(found.bisected), file=out)
-    elif found.differences is not None:
-        print(f"{clean(model, 200)} against {clean(against, 200)}, {found.ran_on}", file=out)
-        print("\n".join(report.differences(found.differences, everything=everything)), file=out)
+    if result.findings is not None:
+        print("\n".join(report.findings(result.findings, limit)), file=out)
+    elif result.bisected is not None:
+        print(f"{result.bisected.runs} runs of {clean(against)}", file=out)
+        print(report.bisected(result.bisected), file=out)
+    elif result.differences is not None:
+        print(f"{clean(model, 200)} against {clean(against, 200)}, {result.ran_on}", file=out)
+        print("\n".join(report.differences(result.differences, everything=everything)), file=out)
 
 
 def _write_json(target: str, text: str) -> None:

@@ -123,7 +123,7 @@ class Parser(argparse.ArgumentParser):
         )
         raise SystemExit(EXIT_ERROR)
 
-    def record(self, kind: Callable[..., R], given: Mapping[str, object], **others: object) -> R:
+    def record(self, kind: Callable[..., R], arguments: Mapping[str, object], **others: object) -> R:
         """Return the options of a command as its record.
 
         Args:
@@ -132,7 +132,7 @@ class Parser(argparse.ArgumentParser):
             others: values of fields that are not arguments, or not as they stand there.
         """
         names = {f.name for f in fields(kind)} - set(others)  # type: ignore[arg-type]
-        values = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items() if n in names}
+        values = {n: tuple(v) if isinstance(v, list) else v for n, v in arguments.items() if n in names}
         try:
             return kind(**values, **others)
         except UsageError as e:
@@ -156,13 +156,13 @@ class Parser(argparse.ArgumentParser):
                     yield name, whole[0]
 
 
-def model_files(given: Iterable[str], out: TextIO) -> list[str]:
+def model_files(names: Iterable[str], out: TextIO) -> list[str]:
     """Return the models of names, patterns and folders; a line says what was left out of folders."""
     skipped: list[str] = []
-    found = list(files_of(given, skipped=skipped))
+    paths = list(files_of(names, skipped=skipped))
     if line := skipped_line(skipped):
         print(line, file=out)
-    return found
+    return paths
 
 
 def add_copy_option(p: argparse._ActionsContainer) -> None:
@@ -307,7 +307,7 @@ def add_policy_option(p: argparse._ActionsContainer, what: str) -> None:
     )
 
 
-def tolerances(given: list[str] | None) -> float | dict[str, float] | None:
+def tolerances(options: list[str] | None) -> float | dict[str, float] | None:
     """Read ``--maxerr``: tolerances by output name, that of all others under the empty name.
 
     Raises:
@@ -316,19 +316,19 @@ def tolerances(given: list[str] | None) -> float | dict[str, float] | None:
     >>> tolerances(["a=0.5", "b:0=1e-3", "1e-6"])
     {'a': 0.5, 'b:0': 0.001, '': 1e-06}
     """
-    if not given:
+    if not options:
         return None
-    found: dict[str, float] = {}
-    for text in given:
+    limits: dict[str, float] = {}
+    for text in options:
         name, equals, number = text.rpartition("=")
         name = name if equals else ""
         try:
             value = float(number)
         except ValueError:
             raise UsageError(f"--maxerr takes a number or NAME=NUMBER, found {text!r}") from None
-        if name in found:
+        if name in limits:
             raise UsageError(
                 f"--maxerr gives two tolerances for {f'the output {name!r}' if name else 'all outputs'}"
             )
-        found[name] = value
-    return found[""] if list(found) == [""] else found
+        limits[name] = value
+    return limits[""] if list(limits) == [""] else limits

@@ -50,18 +50,22 @@ def main(argv: list[str]) -> int:
         for path, why in ran.failures:
             print(f"loadrun: {indented(f'{path}: {why.message}', 9)}", file=sys.stderr)
         if args.json:
-            print(json_report.dumps([{"file": path, **json_report.about_data(a)} for path, a in ran.found]))
+            print(
+                json_report.dumps(
+                    [{"file": path, **json_report.about_data(a)} for path, a in ran.descriptions]
+                )
+            )
         else:
-            print("\n\n".join("\n".join([clean(path, 200), *islands(a)]) for path, a in ran.found))
+            print("\n\n".join("\n".join([clean(path, 200), *islands(a)]) for path, a in ran.descriptions))
         return ran.exit_code
-    found = describe_files(files, read, timeout=args.timeout, max_memory=args.max_memory)
-    for _, why in found.failures:
+    result = describe_files(files, read, timeout=args.timeout, max_memory=args.max_memory)
+    for _, why in result.failures:
         print(f"loadrun: {indented(why.message, 9)}", file=sys.stderr)
     if args.json:
-        print(json_report.dumps([d for _, d in found.found]))
+        print(json_report.dumps([d for _, d in result.descriptions]))
     else:
-        print("\n\n".join(text(d, operators=not args.no_operators) for _, d in found.found))
-    return found.exit_code
+        print("\n\n".join(text(d, operators=not args.no_operators) for _, d in result.descriptions))
+    return result.exit_code
 
 
 def text(d: Description, *, operators: bool = True) -> str:

@@ -41,10 +41,10 @@ def main(argv: list[str]) -> int:
     options = JudgeOptions(maxerr=tolerances(args.maxerr), policies=parse_all(args.check or ()))
     check_targets({"--json": args.json}, [args.file])
     shown = sys.stderr if args.json == "-" else sys.stdout
-    found: list[FileResult] = []
+    results: list[FileResult] = []
     with json_file(args.json) as report:
         for judged in judge_results(args.file, options):
-            found.append(judged.file)
+            results.append(judged.file)
             if report is not None:
                 report.begin(judged.file)
             show(judged.file, _reported(judged, report), None if args.quiet else shown)
@@ -52,8 +52,8 @@ def main(argv: list[str]) -> int:
                 report.end(judged.file)
             if not args.quiet:
                 print(file=shown)
-        print(text.summary(found), file=shown)
-        code = exit_code(f.verdict for f in found)
+        print(text.summary(results), file=shown)
+        code = exit_code(f.verdict for f in results)
         if report is not None:
             report.close(code)
     return code

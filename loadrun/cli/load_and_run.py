@@ -47,14 +47,14 @@ def main(argv: list[str]) -> int:
         0 when testcase 0 passed, or when the file has none; 1 when a check failed; 2 for bad usage or a model that
         cannot be executed; 3 when the checks of the file compare nothing.
     """
-    given = parse(argv)
-    if any(given.on(n) for n in _HELP):
+    flags = parse(argv)
+    if any(flags.on(n) for n in _HELP):
         print(_help())
         return EXIT_PASS
-    if given.on("version"):
+    if flags.on("version"):
         print(f"load_and_run of loadrun {__version__}")
         return EXIT_PASS
-    return _run(given)
+    return _run(flags)
 
 
 def program(argv: Sequence[str] | None = None) -> int:
@@ -62,17 +62,17 @@ def program(argv: Sequence[str] | None = None) -> int:
     return loadrun(["load_and_run", *(sys.argv[1:] if argv is None else argv)])
 
 
-def _run(given: ParsedFlags) -> int:
+def _run(flags: ParsedFlags) -> int:
     log = Log()
-    if not given.files:
+    if not flags.files:
         raise UsageError("usage: load_and_run MODEL [FLAGS]; `load_and_run --help` lists the flags")
-    path = given.files[0]
-    if len(given.files) > 1:
-        others = clean(", ".join(given.files[1:]), 200)
+    path = flags.files[0]
+    if len(flags.files) > 1:
+        others = clean(", ".join(flags.files[1:]), 200)
         log.say(f"load_and_run: one model is run, the first; left out: {others}")
     if not os.path.exists(path):
         raise UsageError(f"failed to open {path}: No such file or directory")
-    session = LoadAndRunSession(given, path, log)
+    session = LoadAndRunSession(flags, path, log)
     verdict = session.run()
     if verdict is Verdict.FAIL:
         return EXIT_FAIL

@@ -116,10 +116,10 @@ def _number(text: str) -> int | float | bool | None:
     import json  # for start-up
 
     try:
-        found = json.loads(text.strip().lower())
+        value = json.loads(text.strip().lower())
     except ValueError:
         return None
-    return found if isinstance(found, (int, float)) else None
+    return value if isinstance(value, (int, float)) else None
 
 
 def _no_image(pixels: Array, path: str) -> NoReturn:
@@ -161,21 +161,23 @@ def _folder(name: str) -> Path:
     return Path(name)
 
 
-def all_chosen(given: Sequence[Sequence[str]] | None, strict: bool, cache: Path | None) -> tuple[Choice, ...]:
+def all_chosen(
+    options: Sequence[Sequence[str]] | None, strict: bool, cache: Path | None
+) -> tuple[Choice, ...]:
     """Return the engines that were named, in order.
 
     Args:
-        given: the names, as often as ``--engine`` was given.
+        options: the names, as often as ``--engine`` was given.
         strict, cache: the other two options.
 
     Raises:
         UsageError: one of them is named twice.
     """
-    found = [name for names in given or [["reference"]] for name in names]
-    doubled = sorted({n for n in found if found.count(n) > 1})
+    specs = [name for names in options or [["reference"]] for name in names]
+    doubled = sorted({n for n in specs if specs.count(n) > 1})
     if doubled:
         raise UsageError(f"the engine {doubled[0]} is named twice; a comparison needs different ones")
-    return tuple(Choice(name, strict, cache) for name in found)
+    return tuple(Choice(name, strict, cache) for name in specs)
 
 
 def _engine(text: str) -> str:
@@ -236,13 +238,13 @@ def _add(group: argparse._ArgumentGroup, name: str, **how: object) -> None:
     group.add_argument(*spellings, dest=name, **how)  # type: ignore[arg-type]
 
 
-def optimizations(given: Mapping[str, object]) -> tuple[str, ...]:
+def optimizations(arguments: Mapping[str, object]) -> tuple[str, ...]:
     """Return the optimizations that were asked for, as `loadrun.replay.parts` takes them.
 
     Args:
-        given: values by the names of arguments.
+        arguments: values by the names of arguments.
     """
-    return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if given[n])
+    return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if arguments[n])
 
 
 def add_profile_options(p: argparse._ActionsContainer) -> None:

@@ -242,26 +242,26 @@ def main(argv: list[str]) -> int:
     return EXIT_PASS if packed.holds else EXIT_FAIL
 
 
-def _dump_options(given: Mapping[str, Any]) -> DumpOptions:
+def _dump_options(arguments: Mapping[str, Any]) -> DumpOptions:
     """Return what the arguments say about the file."""
-    strip = given["strip_info_file"]
-    if strip is None and given["output_strip_info"]:
-        strip = f"{given['output']}.json"
-    names = {f.name for f in fields(DumpOptions)} & set(given)
-    found = {name: given[name] for name in names}
-    found.update(dump_format=given["format"], strip_info_file=strip)
-    if given["no_metadata"]:
-        found["enable_metadata"] = False
-    if given["discard_var_name"]:
-        found.update(keep_var_name=0, keep_param_name=False)
-    return DumpOptions(**found)
+    strip = arguments["strip_info_file"]
+    if strip is None and arguments["output_strip_info"]:
+        strip = f"{arguments['output']}.json"
+    names = {f.name for f in fields(DumpOptions)} & set(arguments)
+    options = {name: arguments[name] for name in names}
+    options.update(dump_format=arguments["format"], strip_info_file=strip)
+    if arguments["no_metadata"]:
+        options["enable_metadata"] = False
+    if arguments["discard_var_name"]:
+        options.update(keep_var_name=0, keep_param_name=False)
+    return DumpOptions(**options)
 
 
-def _passes(given: Mapping[str, Any]) -> dict[str, object] | None:
+def _passes(arguments: Mapping[str, Any]) -> dict[str, object] | None:
     """Return what the arguments ask to be done to the graph."""
-    flags = {name: given[name] for name in FLAGS}
+    flags = {name: arguments[name] for name in FLAGS}
     chosen = any(value != (name == "enable_fuse_grain") for name, value in flags.items())
-    return flags if chosen or given["optimize_for_inference"] else None
+    return flags if chosen or arguments["optimize_for_inference"] else None
 
 
 class PackedTable:
@@ -297,5 +297,5 @@ def figures(array: Array, dtype: DType) -> tuple[str, str, str, str]:
     if dtype.is_quantized:
         real = (real - dtype.zero_point) * dtype.scale
     with np.errstate(all="ignore"):
-        found = (real.min(), real.max(), real.mean(), real.std())
-    return tuple(f"{x:.4g}" for x in found)  # type: ignore[return-value]
+        statistics = (real.min(), real.max(), real.mean(), real.std())
+    return tuple(f"{x:.4g}" for x in statistics)  # type: ignore[return-value]

@@ -87,13 +87,13 @@ def main(argv: list[str]) -> int:
     args = p.parse_args(argv)
     options = p.record(ReduceOptions, vars(args), **model_options(args.input_shape, args.constant))
     check_targets({"--output": args.output}, [args.model])
-    found = reduce_file(args.model, args.output, options, done=_progress, warn=warn)
+    reduction = reduce_file(args.model, args.output, options, done=_progress, warn=warn)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    operators = f"{found.operators} of {found.total} operators"
-    stopped = ", stopped early" if found.is_interrupted else ""
+    operators = f"{reduction.operators} of {reduction.total} operators"
+    stopped = ", stopped early" if reduction.is_interrupted else ""
     print(
-        f"{clean(args.output, 200)}: {operators} after {found.runs} runs{stopped}: {clean(found.reason, 300)}"
+        f"{clean(args.output, 200)}: {operators} after {reduction.runs} runs{stopped}: {clean(reduction.reason, 300)}"
     )
     return EXIT_PASS
 

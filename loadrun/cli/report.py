@@ -32,9 +32,9 @@ def main(argv: list[str]) -> int:
     """Read the reports and print their history."""
     args = parser().parse_args(argv)
     check_targets({"--html": args.html}, args.reports)
-    found = report_history(args.reports)
-    print(history_table(found))
+    history = report_history(args.reports)
+    print(history_table(history))
     if args.html is not None:
         with text_file(args.html, "utf-8") as file:
-            file.write(history_html(found))
+            file.write(history_html(history))
     return EXIT_PASS

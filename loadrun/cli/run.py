@@ -193,8 +193,8 @@ def _configuration(file: str | None, none: bool, engines: bool) -> Configuration
     """Read the configuration; engines that the command names take the place of configured ones."""
     if none:
         return None
-    found = find_configuration() if file is None else read_configuration(file)
-    return found.without_engines() if found is not None and engines else found
+    configuration = find_configuration() if file is None else read_configuration(file)
+    return configuration.without_engines() if configuration is not None and engines else configuration
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -210,14 +210,14 @@ def _numbers(text: str) -> tuple[int, ...]:
     >>> _numbers("0,3-5")
     (0, 3, 4, 5)
     """
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
         ends = first, last if dash else first
         if not all(n.isascii() and n.isdigit() and len(n) < 9 for n in ends):
             raise argparse.ArgumentTypeError(f"expected numbers of testcases such as 0,3-5, found {text!r}")
-        found += range(int(ends[0]), int(ends[1]) + 1)
-    return tuple(dict.fromkeys(found))
+        numbers += range(int(ends[0]), int(ends[1]) + 1)
+    return tuple(dict.fromkeys(numbers))
 
 
 def _add_report_options(p: Parser) -> None:
@@ -384,6 +384,6 @@ def _annotate(file: FileResult, message: str, out: TextIO) -> None:
 
 def _escaped(text: str, properties: bool = False) -> str:
     """Text as a workflow command takes it."""
-    for found, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
-        text = text.replace(found, code)
+    for char, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
+        text = text.replace(char, code)
     return text.replace(":", "%3A").replace(",", "%2C") if properties else text

@@ -41,8 +41,8 @@ def main(argv: list[str]) -> int:
     args = p.parse_args(argv)
     options = p.record(ShareOptions, vars(args), **model_options(args.input_shape, args.constant))
     check_targets({"--output": args.output}, [args.model])
-    found = share_file(args.model, args.output, options, warn=warn)
-    print(f"{clean(args.output, 200)}: {clean(found.reason, 300)}")
+    result = share_file(args.model, args.output, options, warn=warn)
+    print(f"{clean(args.output, 200)}: {clean(result.reason, 300)}")
     if options.anonymize:
-        print(f"{found.replaced} weights and inputs are replaced; kept of their values: {found.kept}")
+        print(f"{result.replaced} weights and inputs are replaced; kept of their values: {result.kept}")
     return EXIT_PASS

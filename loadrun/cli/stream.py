@@ -66,8 +66,8 @@ def show(
         try:
             return rows.block(block)
         except Exception as e:
-            found = failure(e, named=True)
-            file.message, file.fault = found.message, found.fault
+            error = failure(e, named=True)
+            file.message, file.fault = error.message, error.fault
             return ""
 
     for block in _blocks(results):

@@ -52,9 +52,9 @@ def main(argv: list[str]) -> int:
         engine=Choice(args.engine, args.strict_engine, args.cache),
         **model_options(args.input_shape, args.constant),
     )
-    found: list[VerifiedDump] = []
+    dumps: list[VerifiedDump] = []
     for dump in verify_files(model_files(args.files, sys.stderr), options):
-        found.append(dump)
+        dumps.append(dump)
         name = clean(dump.file.path, 200)
         shown = _SHOWN if dump.differences else len(dump.said)
         for text in dump.said[:shown]:
@@ -66,5 +66,5 @@ def main(argv: list[str]) -> int:
         show(dump.file, progress(dump, dump.total, "testcase"), None if args.quiet else sys.stdout)
         if not args.quiet and dump.opened:
             print()
-    print(summary([d.file for d in found]))
-    return verified(found, no_check=args.no_check)
+    print(summary([d.file for d in dumps]))
+    return verified(dumps, no_check=args.no_check)

@@ -90,17 +90,17 @@ def judge(
         raise EngineError(
             f"the check of {criteria.name!r} compares complex values, which MegEngine's formula does not know"
         )
-    found = compare(expect, get)
+    comparison = compare(expect, get)
     tolerance = criteria.tolerance
     looser = criteria.maxerr if tolerance > criteria.maxerr else criteria.loosened
     shown = OutputResult(
         criteria.name,
-        found.got_shape,
+        comparison.got_shape,
         criteria.dtype,
         Verdict.NOT_COMPARED,
         tolerance,
         None,
-        found,
+        comparison,
         get,
         expect,
         loosened=looser,
@@ -118,39 +118,39 @@ def judge(
         return replace(shown, verdict=Verdict.FAIL, error=math.nan)
     if not get.size:
         return replace(shown, error=0.0, reason="the value has no elements")
-    error = _judged_error(criteria, found, expect, get, own)
+    error = _judged_error(criteria, comparison, expect, get, own)
     shared, beyond = _shared(criteria, shown, expect, get)
     if not passes(error, tolerance) and (shared is None or shown.by_file):
         notes = _wrapped(criteria, own, tolerance)
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
-    notes = tuple(criteria.policy.violations(found, expect, get) if expect.shape == get.shape else ())
+    notes = tuple(criteria.policy.violations(comparison, expect, get) if expect.shape == get.shape else ())
     if shared is False:
         notes = (beyond, *notes)
     if notes:
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
     covered = min(tolerance, math.inf if criteria.policy.covering is None else criteria.policy.covering)
-    reason = criteria.fault or seen() or _absurd(covered, found, expect)
+    reason = criteria.fault or seen() or _absurd(covered, comparison, expect)
     if reason is None and shown.by_file:
-        reason = _contradicted(criteria, error, found, expect, get)
+        reason = _contradicted(criteria, error, comparison, expect, get)
     if reason is not None:
         return replace(shown, error=error, reason=reason)
-    around = criteria.policy.nan_equal and (found.expected_nan or found.expected_inf)
+    around = criteria.policy.nan_equal and (comparison.expected_nan or comparison.expected_inf)
     if around or (shared and not passes(error, criteria.maxerr)):
         # MegEngine's check does not pass there.
         shown = replace(shown, loosened=criteria.maxerr if looser is None else looser)
     return replace(
-        shown, verdict=Verdict.PASS, error=error, notes=_remarks(criteria, beyond, found, expect, get)
+        shown, verdict=Verdict.PASS, error=error, notes=_remarks(criteria, beyond, comparison, expect, get)
     )
 
 
 def _remarks(
-    criteria: Criteria, beyond: str, found: Comparison, expect: Array, get: Array
+    criteria: Criteria, beyond: str, comparison: Comparison, expect: Array, get: Array
 ) -> tuple[str, ...]:
     """Note what deserves a look although it passes."""
     notes = [beyond] if beyond else []
-    if found.off_by and not beyond:
-        notes.append(f"off by {found.off_by}: the check's tolerance is relative and lets integers drift")
-    return (*notes, *(criteria.policy.notes(expect, get) if found.same_shape else ()))
+    if comparison.off_by and not beyond:
+        notes.append(f"off by {comparison.off_by}: the check's tolerance is relative and lets integers drift")
+    return (*notes, *(criteria.policy.notes(expect, get) if comparison.same_shape else ()))
 
 
 def _shared(criteria: Criteria, shown: OutputResult, expect: Array, get: Array) -> tuple[bool | None, str]:
@@ -165,11 +165,11 @@ def _shared(criteria: Criteria, shown: OutputResult, expect: Array, get: Array) 
 
 
 def _judged_error(
-    criteria: Criteria, found: Comparison, expect: Array, get: Array, own: Array | None
+    criteria: Criteria, comparison: Comparison, expect: Array, get: Array, own: Array | None
 ) -> float:
     """Return the error that is compared with the tolerance."""
     try:
-        if criteria.policy.nan_equal and found.same_shape and found.nonfinite_agree:
+        if criteria.policy.nan_equal and comparison.same_shape and comparison.nonfinite_agree:
             finite = np.isfinite(expect) if expect.dtype.kind == "f" else np.ones(expect.shape, bool)
             return float(assert_equal_error(expect[finite], get[finite]))
         if own is not None and criteria.formula in (Formula.NARROW, Formula.OTHER):
@@ -180,7 +180,7 @@ def _judged_error(
 
 
 def _contradicted(
-    criteria: Criteria, error: float, found: Comparison, expect: Array, get: Array
+    criteria: Criteria, error: float, comparison: Comparison, expect: Array, get: Array
 ) -> str | None:
     """Say why a pass by the file's own error graph is none: MegEngine's formula fails at the same tolerance.
 
@@ -189,7 +189,7 @@ def _contradicted(
     allowed = criteria.tolerance * (1 + 1e-6 + 2 * criteria.rounding)
     if criteria.formula is Formula.OTHER:
         allowed += criteria.rounding
-    if found.same_shape and not criteria.dtype.is_quantized and passes(found.max_error, allowed):
+    if comparison.same_shape and not criteria.dtype.is_quantized and passes(comparison.max_error, allowed):
         return None
     measured = _measured(criteria.dtype, expect, get)
     if passes(measured, allowed):
@@ -226,7 +226,7 @@ def _wrapped(criteria: Criteria, own: Array | None, tolerance: float) -> tuple[s
     )
 
 
-def _absurd(tolerance: float, found: Comparison, expect: Array) -> str | None:
+def _absurd(tolerance: float, comparison: Comparison, expect: Array) -> str | None:
     """Say why a tolerance lets everything pass: the negated value has an error of 2 at most."""
     if not math.isfinite(tolerance):
         return f"{ABSURD} is {tolerance:g}"
@@ -253,10 +253,10 @@ def blind(errors: Callable[[Array], Array], expect: Array, dtype: DType, maxerr:
     """
     for place, value in _changed(expect, dtype, maxerr):
         try:
-            found = errors(value)
+            output = errors(value)
         except EngineError:
             continue
-        measured = float(found.reshape(-1)[0]) if found.size == 1 else math.nan
+        measured = float(output.reshape(-1)[0]) if output.size == 1 else math.nan
         if passes(measured, maxerr):
             was, now = expect.reshape(-1)[place].item(), value.reshape(-1)[place].item()
             at = [int(i) for i in np.unravel_index(place, expect.shape)]

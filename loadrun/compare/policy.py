@@ -68,8 +68,8 @@ def divergence(expect: Array, get: Array) -> float | None:
             p = np.exp(log_p)
         terms = np.where(p > 0, p * (log_p - log_q), 0.0)
         # Rounding makes the sum of equal rows a little negative.
-        found = np.maximum(terms.sum(-1), 0.0)
-    return float(np.where(np.isnan(found), np.inf, found).max())
+        divergences = np.maximum(terms.sum(-1), 0.0)
+    return float(np.where(np.isnan(divergences), np.inf, divergences).max())
 
 
 def _log_softmax(x: Array) -> Array:
@@ -195,7 +195,7 @@ class Policy:
             or (self.near_tie or 0.0) > (other.near_tie or 0.0)
         )
 
-    def violations(self, found: Comparison, expect: Array, get: Array) -> list[str]:
+    def violations(self, comparison: Comparison, expect: Array, get: Array) -> list[str]:
         """List what does not hold, a sentence each; `maxerr` is left to the check.
 
         Args:
@@ -209,20 +209,22 @@ class Policy:
         """
         broken = []
         if self.fraction is None:
-            if self.exact and not (found.equal if self.nan_equal else found.mismatches == 0):
-                broken.append(f"exact does not hold: {found.mismatches} of {found.size} values differ")
-            outside = found.size - int(np.count_nonzero(self._within(expect, get)))
+            if self.exact and not (comparison.equal if self.nan_equal else comparison.mismatches == 0):
+                broken.append(
+                    f"exact does not hold: {comparison.mismatches} of {comparison.size} values differ"
+                )
+            outside = comparison.size - int(np.count_nonzero(self._within(expect, get)))
             if outside:
                 limits = ", ".join(
                     f"{n}={getattr(self, n):g}" for n in ("rtol", "atol") if getattr(self, n) is not None
                 )
-                broken.append(f"{limits} does not hold for {outside} of {found.size} values")
+                broken.append(f"{limits} does not hold for {outside} of {comparison.size} values")
         for name, limit in self.most.items():
-            value = divergence(expect, get) if name == "kl" else getattr(found, name)
+            value = divergence(expect, get) if name == "kl" else getattr(comparison, name)
             broken += _bound(name, "<=", limit, value)
         for name, limit in self.least.items():
             top = self._top(name, expect, get)
-            metric = getattr(found, "snr_db" if name == "snr" else name, None)
+            metric = getattr(comparison, "snr_db" if name == "snr" else name, None)
             broken += _bound(name, ">=", limit, metric if top is None else top.share)
         return broken
 
@@ -242,15 +244,15 @@ class Policy:
 
     def notes(self, expect: Array, get: Array) -> list[str]:
         """List what passed by `near_tie`, a sentence for each term."""
-        found = []
+        remarks = []
         for name in self.least:
             top = self._top(name, expect, get)
             if top is not None and top.swapped:
                 tie = f"near_tie<={self.near_tie:g}"
-                found.append(
+                remarks.append(
                     f"{name}: {top.swapped} of {top.rows} rows swap elements that nearly tie ({tie})"
                 )
-        return found
+        return remarks
 
     def _top(self, name: str, expect: Array, get: Array) -> TopAgreement | None:
         """Compare the largest elements of rows; None for other terms, and where there are no such rows."""
@@ -299,8 +301,8 @@ def parse(text: str) -> Policy:
     most: dict[str, float] = {}
     least: dict[str, float] = {}
     for term in text.split(","):
-        found = _TERM.fullmatch(term)
-        name, sign, value = found.groups() if found else (term.strip(), "", "")
+        match = _TERM.fullmatch(term)
+        name, sign, value = match.groups() if match else (term.strip(), "", "")
         if name == "exact" and not sign:
             exact = True
         elif (name, sign, value) == ("nan", "=", "equal"):
@@ -347,16 +349,16 @@ def parse_all(texts: Iterable[str]) -> dict[str, Policy]:
     >>> sorted(parse_all(["ids: exact", "rtol=1e-3"]))
     ['', 'ids']
     """
-    found: dict[str, Policy] = {}
+    policies: dict[str, Policy] = {}
     for text in texts:
         name, _, terms = text.rpartition(":")
         name = name.strip()
-        if name in found:
+        if name in policies:
             raise UsageError(
                 f"there are two policies for {f'the output {name!r}' if name else 'all outputs'}"
             )
-        found[name] = parse(terms)
-    return found
+        policies[name] = parse(terms)
+    return policies
 
 
 def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: Collection[str]) -> None:

@@ -60,19 +60,19 @@ def lines(record: memoryview) -> Iterator[dict[str, Any]]:
                 raise FormatError("the record after the testcases is damaged: a line has no end")
             window *= 4
         try:
-            found = json.loads(bytes(record[at : at + end]))
+            line = json.loads(bytes(record[at : at + end]))
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            line = None
+        if not isinstance(line, dict):
             raise FormatError("the record after the testcases is damaged: a line is not a JSON object")
-        yield found
+        yield line
         at += end + 1
 
 
 def header(record: memoryview) -> dict[str, Any]:
     """Return the first object of a record, about the file."""
-    for found in lines(record):
-        return found
+    for line in lines(record):
+        return line
     raise FormatError("the record after the testcases is empty")
 
 
@@ -85,8 +85,8 @@ def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]
     loosened: dict[str, float] = {}
     try:
         about = header(record) if isinstance(record, memoryview) else record
-        found = about.get("policy") if isinstance(about, Mapping) else None
-        for name, said in found.items() if isinstance(found, Mapping) else ():
+        entries = about.get("policy") if isinstance(about, Mapping) else None
+        for name, said in entries.items() if isinstance(entries, Mapping) else ():
             if isinstance(said, Mapping) and isinstance(said.get("check"), str):
                 policies[str(name)] = parse(str(said["check"]))
             before = said.get("loosened") if isinstance(said, Mapping) else None

@@ -54,11 +54,11 @@ class Verdict(str, Enum):
         >>> Verdict.worst([]).value
         'not compared'
         """
-        found = set(verdicts)
+        kinds = set(verdicts)
         for v in (Verdict.CRASH, Verdict.TIMEOUT, Verdict.ERROR, Verdict.FAIL, Verdict.NOT_COMPARED):
-            if v in found:
+            if v in kinds:
                 return v
-        return Verdict.PASS if found else Verdict.NOT_COMPARED
+        return Verdict.PASS if kinds else Verdict.NOT_COMPARED
 
     @staticmethod
     def of_outputs(outputs: Iterable[OutputResult]) -> Verdict:
@@ -322,8 +322,8 @@ class FileResult:
         """The worst of the results' verdicts; not compared where something of the file was not."""
         if self.ended or self.message:
             return self.ended or Verdict.ERROR
-        found = Verdict.worst(self.verdicts)
-        return Verdict.worst([found, Verdict.NOT_COMPARED]) if self.missed else found
+        worst = Verdict.worst(self.verdicts)
+        return Verdict.worst([worst, Verdict.NOT_COMPARED]) if self.missed else worst
 
     @property
     def good(self) -> bool:
@@ -360,13 +360,13 @@ def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: boo
     >>> exit_code([Verdict.PASS, Verdict.NOT_COMPARED]), exit_code([Verdict.NOT_COMPARED], no_check=True)
     (3, 0)
     """
-    found = set(verdicts)
+    kinds = set(verdicts)
     if fault:
         return EXIT_FAULT
     for verdict, code in _CODES.items():
-        if verdict in found:
+        if verdict in kinds:
             return code
-    if Verdict.NOT_COMPARED in found or not found:
+    if Verdict.NOT_COMPARED in kinds or not kinds:
         return EXIT_PASS if no_check else EXIT_NOT_COMPARED
     return EXIT_PASS
 
@@ -391,8 +391,8 @@ def counted(
         try:
             result = next(source, None)
         except Exception as e:
-            found = failure(e, named=True)
-            file.message, file.fault = found.message, found.fault
+            error = failure(e, named=True)
+            file.message, file.fault = error.message, error.fault
             return
         if result is None:
             return

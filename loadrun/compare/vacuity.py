@@ -119,29 +119,29 @@ class ImpostorWatch:
 
     def sent(self) -> ImpostorWatch:
         """Return a copy without the values kept for comparing further ones."""
-        found = ImpostorWatch(self.maxerr, self.policies)
-        found.merge(self)
-        return found
+        watch = ImpostorWatch(self.maxerr, self.policies)
+        watch.merge(self)
+        return watch
 
     def warnings(self) -> list[str]:
         """Write a sentence for every check that an impostor passes in all testcases."""
         said = []
-        for name, found in self.found().items():
-            text = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
+        for name, impostors in self.impostors().items():
+            text = impostors[0] if len(impostors) == 1 else f"{', '.join(impostors[:-1])} and {impostors[-1]}"
             said.append(
                 f"the check of {name!r} could not fail on these testcases: {text} would pass as well "
                 f"(tolerance {self.maxerr[name]:g})"
             )
         return said
 
-    def found(self) -> dict[str, list[str]]:
+    def impostors(self) -> dict[str, list[str]]:
         """Return the impostors that pass in all testcases, by the output's name."""
-        found: dict[str, list[str]] = {}
+        impostors: dict[str, list[str]] = {}
         for name in sorted(self._seen):
             left = self._left[name] - (set() if name in self._met_other else {_OTHER})
             if left:
-                found[name] = [x for x in (_ZEROS, _MEAN, _OTHER) if x in left]
-        return found
+                impostors[name] = [x for x in (_ZEROS, _MEAN, _OTHER) if x in left]
+        return impostors
 
 
 def _mean(expect: Array) -> Array:

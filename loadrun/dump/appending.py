@@ -34,8 +34,8 @@ class ExistingFile:
             self.damaged |= bool(bundle.defects)
             self.dumps.append(data[at : at + bundle.size])
             at += bundle.size
-            while (found := record_at(data[at:])) is not None:
-                at += len(found)
+            while (record := record_at(data[at:])) is not None:
+                at += len(record)
             if isinstance(bundle.record, memoryview):
                 self.records.append(numbered(bundle.record, i))
 
@@ -45,7 +45,7 @@ class ExistingFile:
         if not isinstance(target, (str, os.PathLike)) or not os.path.isfile(target):
             return None
         try:
-            found = cls(os.fspath(target))
+            file = cls(os.fspath(target))
         except LoadRunError:
             return None
-        return found if found.records and not found.damaged else None
+        return file if file.records and not file.damaged else None

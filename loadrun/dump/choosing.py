@@ -27,21 +27,21 @@ def save_as(bundle: Bundle, target: str | os.PathLike[str]) -> None:
         save(bundle, target)
 
 
-def load_dump(given: str | os.PathLike[str], number: int | None = None, **read: Any) -> Bundle:
+def load_dump(name: str | os.PathLike[str], number: int | None = None, **read: Any) -> Bundle:
     """Load one dump of a file.
 
     Args:
-        given: the file, or a pattern or folder that stands for one.
+        name: the file, or a pattern or folder that stands for one.
         number: which dump, from 1; None for the only one.
         read: what `loadrun.load` is told of an ONNX model: input_shapes, constants, test_data.
 
     Raises:
         UsageError: the file holds several and none is chosen, or it holds fewer.
     """
-    path = one_file(os.fspath(given))
-    found = load_all(path, **read)
-    if number is None and len(found) > 1:
-        raise UsageError(f"{path} holds {len(found)} dumps; --dump N says which one is meant, from 1")
-    if number is not None and not 1 <= number <= len(found):
-        raise UsageError(f"{path} holds dumps 1 to {len(found)}, found --dump {number}")
-    return found[(number or 1) - 1]
+    path = one_file(os.fspath(name))
+    dumps = load_all(path, **read)
+    if number is None and len(dumps) > 1:
+        raise UsageError(f"{path} holds {len(dumps)} dumps; --dump N says which one is meant, from 1")
+    if number is not None and not 1 <= number <= len(dumps):
+        raise UsageError(f"{path} holds dumps 1 to {len(dumps)}, found --dump {number}")
+    return dumps[(number or 1) - 1]

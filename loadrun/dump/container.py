@@ -166,14 +166,14 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
         bundles = [_read_version(data, 0, path)]
         end, surplus = bundles[0].size, 0
         while end < len(data):
-            found = record_at(data[end:])
-            if found is not None and (owner := _owner(found, bundles)) is not None:
-                owner.record, owner.damage = found, _damage_in(found)
+            record = record_at(data[end:])
+            if record is not None and (owner := _owner(record, bundles)) is not None:
+                owner.record, owner.damage = record, _damage_in(record)
                 from .record import input_order, narrowings  # for start-up
 
-                owner.graph.input_order = input_order(found)
-                owner.warnings += narrowings(found)
-                end += len(found)
+                owner.graph.input_order = input_order(record)
+                owner.warnings += narrowings(record)
+                end += len(record)
                 continue
             if _kind(data[end:]) is None:
                 break
@@ -218,8 +218,8 @@ def _owner(record: memoryview, bundles: list[Bundle]) -> Bundle | None:
     except FormatError:
         number = len(bundles) - 1
     known = isinstance(number, int) and 0 <= number < len(bundles)
-    found = bundles[number if known else -1]
-    return found if found.record is None else None
+    bundle = bundles[number if known else -1]
+    return bundle if bundle.record is None else None
 
 
 def _damage_in(record: memoryview) -> str | None:
@@ -385,15 +385,15 @@ def _tensors(data: memoryview, base: int, index: int, names: list[str], path: st
                 + ", ".join(names),
                 offset=base,
             )
-        found = []
+        tensors = []
         for var in graph.outputs:
             if not var.owner.tensors or var.owner.type == "Host2DeviceCopy":
                 raise FormatError(
                     f"testcase {index} holds the operator {var.owner.type}; only stored tensors are allowed",
                     offset=base,
                 )
-            found.append(var.owner.tensors[var.index])
+            tensors.append(var.owner.tensors[var.index])
     except FormatError as e:
         e.path = path
         raise
-    return found
+    return tensors

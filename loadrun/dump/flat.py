@@ -67,9 +67,9 @@ class Buffer:
             raise self.error(f"a FlatBuffer takes at least 8 bytes, found {self.size}", 0)
         if self.size > MAX_SIZE:
             raise self.error(f"a FlatBuffer takes at most {MAX_SIZE} bytes, found {self.size}", 0)
-        found = bytes(data[4:8])
-        if found != identifier:
-            raise self.error(f"expected the identifier {identifier!r}, found {found!r}", 4)
+        actual = bytes(data[4:8])
+        if actual != identifier:
+            raise self.error(f"expected the identifier {identifier!r}, found {actual!r}", 4)
 
     def error(self, message: str, pos: int) -> FormatError:
         """Make a FormatError at a position of this buffer."""
@@ -109,8 +109,8 @@ class Buffer:
         n = min(vsize // 2 - 2, MAX_SLOTS)
         self.spend(8 * n, vt)
         offsets = unpack_from(f"<{n}H", self.data, vt + 4) + (0,) * (MAX_SLOTS - n)
-        found = self.vtables[vt] = (tsize, offsets)
-        return found
+        vtable = self.vtables[vt] = (tsize, offsets)
+        return vtable
 
     def follow(self, at: int) -> int:
         """Follow the unsigned offset stored at `at`; all that offsets lead to begins with four aligned bytes."""
@@ -173,8 +173,8 @@ class Table:
         self.pos = pos
         self.depth = depth
         self.vt = vt = pos - _I32.unpack_from(buf.data, pos)[0]
-        found = buf.vtables.get(vt)
-        self.size, self.offsets = found if found is not None else buf.vtable(vt, pos)
+        vtable = buf.vtables.get(vt)
+        self.size, self.offsets = vtable if vtable is not None else buf.vtable(vt, pos)
         buf.budget -= self.size + 12
         if buf.budget < 0:
             buf.spend(0, pos)

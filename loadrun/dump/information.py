@@ -26,8 +26,8 @@ _MODULES = "loadrun.megengine.module"
 def _class_named(module: str, name: str) -> type | None:
     if not module.startswith(("megengine.module", _MODULES)) or name.startswith("_"):
         return None
-    found = getattr(resolve("loadrun.megengine:module"), name, None)
-    return found if isinstance(found, type) else None
+    value = getattr(resolve("loadrun.megengine:module"), name, None)
+    return value if isinstance(value, type) else None
 
 
 def _name_of(kind: type) -> tuple[str, str] | None:
@@ -44,14 +44,14 @@ def information(value: object) -> bytes:
         return pickle.dumps(value, protocol=4)
 
 
-def metadata_of(held: Metadata | None) -> dict[str, Any] | None:
+def metadata_of(metadata: Metadata | None) -> dict[str, Any] | None:
     """Return the metadata of a dump as MegEngine's ``Network.metadata`` gives them."""
-    if held is None or not held.is_valid:
+    if metadata is None or not metadata.is_valid:
         return None
-    bits = held.optimize_options
+    bits = metadata.optimize_options
     about: dict[str, Any] = {
-        "user_info": _user_info(held.user_info),
-        "graph_modified": held.graph_modified,
+        "user_info": _user_info(metadata.user_info),
+        "graph_modified": metadata.graph_modified,
         "optimized_for_inference": bits != 0,
     }
     chosen = InferenceOptions.from_bits(bits) if bits else None

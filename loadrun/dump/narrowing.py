@@ -61,12 +61,12 @@ class Narrowing:
         if not graph.exact:
             return None
         dtypes = wide_dtypes(graph)
-        made, known = narrowed(graph)
-        written = _named(make_loadable(stabilize(made)), graph)
-        found = cls(graph, asked, dtypes, written, made, known)
+        narrow, known = narrowed(graph)
+        written = _named(make_loadable(stabilize(narrow)), graph)
+        narrowing = cls(graph, asked, dtypes, written, narrow, known)
         if not asked:
-            found._check_constants()
-        return found
+            narrowing._check_constants()
+        return narrowing
 
     @property
     def record(self) -> dict[str, object]:
@@ -95,15 +95,17 @@ class Narrowing:
     def _truth(self, case: Testcase, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Give the values that a captured testcase expects as the narrowed graph computes them."""
         outputs = Bundle(self._made).outputs
-        given = case.provenance.get("given", ())
-        names = [n for n in outputs if n + EXPECT in arrays and not (isinstance(given, list) and n in given)]
+        supplied = case.provenance.get("given", ())
+        names = [
+            n for n in outputs if n + EXPECT in arrays and not (isinstance(supplied, list) and n in supplied)
+        ]
         if not names:
             return {}
         engine = resolve("loadrun.engines.reference:ReferenceEngine")(
             self._made, [outputs[n] for n in names], seed=0
         )
-        found = engine.run({n: arrays[n] for n in engine.inputs})
-        return {n + EXPECT: v for n, v in zip(names, found, strict=True)}
+        values = engine.run({n: arrays[n] for n in engine.inputs})
+        return {n + EXPECT: v for n, v in zip(names, values, strict=True)}
 
     def sized(self, cases: Iterable[Testcase]) -> Sequence[Testcase]:
         """Give testcases whose number is known in the dtypes of the file, each when it is asked for; see `cases`."""
@@ -150,7 +152,7 @@ class Narrowing:
         """List the variables to compare: all that are narrowed, and outputs where floats are among them."""
         oprs = self.graph.needed()
         left = error_operators(oprs) | set(find_branches(oprs).guard)
-        found = [
+        targets = [
             v
             for o in oprs
             if not o.tensors and o.id not in left
@@ -158,12 +160,12 @@ class Narrowing:
             if v.dtype is not None and v.dtype.is_wide and v.id in self._known
         ]
         if "Float64" in self.dtypes:
-            known = {id(v) for v in found}
+            known = {id(v) for v in targets}
             ends = Bundle(self.graph).outputs.values()
-            found += [
+            targets += [
                 v for v in ends if id(v) not in known and not v.owner.tensors and v.owner.id not in left
             ]
-        return found
+        return targets
 
     def _compare(self, var: Var, wide: Array, narrow: Array, where: str) -> None:
         assert var.dtype is not None
@@ -212,12 +214,12 @@ class _Cases(Sequence[Testcase]):
         return self._narrowing.cases(self._cases)
 
 
-def _named(made: Graph, graph: Graph) -> Graph:
+def _named(renamed: Graph, graph: Graph) -> Graph:
     """Give outputs the names that they had."""
-    for i, (old, new) in enumerate(zip(graph.outputs, made.outputs, strict=True)):
+    for i, (old, new) in enumerate(zip(graph.outputs, renamed.outputs, strict=True)):
         if not old.name or new.name == old.name or old.owner.type == "AssertEqual":
             continue
-        if new.owner.type == "Host2DeviceCopy" or any(new is o for o in made.outputs[:i]):
-            (made.outputs[i],) = made.add("Identity", inputs=[new])
-        made.outputs[i].name = old.name
-    return made
+        if new.owner.type == "Host2DeviceCopy" or any(new is o for o in renamed.outputs[:i]):
+            (renamed.outputs[i],) = renamed.add("Identity", inputs=[new])
+        renamed.outputs[i].name = old.name
+    return renamed

@@ -107,26 +107,26 @@ class DumpOptions:
         if self == unchanged:
             return graph
         if self.no_change_graph is False or self.compat_older_version:
-            made = for_older(graph, self.format_of(graph))
+            copy = for_older(graph, self.format_of(graph))
         else:
-            made, _ = subgraph(graph, graph.outputs, everything=True)
+            copy, _ = subgraph(graph, graph.outputs, everything=True)
         if self.keep_opr_name is not None:
-            for opr in made.oprs:
+            for opr in copy.oprs:
                 opr.name = opr.name or _operator_name(opr) if self.keep_opr_name else None
         if self.keep_param_name is not None:
-            for opr in _weights(made):
+            for opr in _weights(copy):
                 for tensor, var in zip(opr.tensors, opr.outputs, strict=False):
                     tensor.name = tensor.name or var.name if self.keep_param_name else None
         if self.keep_opr_priority is not None:
-            for opr in made.oprs:
+            for opr in copy.oprs:
                 opr.priority = _priority(opr) if self.keep_opr_priority else 0
-        self._names(made)
-        self._metadata(made)
+        self._names(copy)
+        self._metadata(copy)
         if self.model_version is not None:
-            made.model_version = self.model_version
+            copy.model_version = self.model_version
         if self.compat_older_version:
-            made.magic = "MGBS"
-        return made
+            copy.magic = "MGBS"
+        return copy
 
     def _names(self, graph: Graph) -> None:
         if self.keep_var_name is None:
@@ -247,31 +247,31 @@ def update_strip_info(
         UsageError: the file to be extended holds something else.
     """
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
-    found: dict[str, object] = dict(strip_info(graph))
-    held = ""
+    info: dict[str, object] = dict(strip_info(graph))
+    existing = ""
     if append and not isinstance(target, (str, os.PathLike)):
         target.seek(0)
-        held = target.read()
+        existing = target.read()
     elif append and path is not None and path.exists():
-        held = contents(path, "a strip info file").decode()
-    if held:
+        existing = contents(path, "a strip info file").decode()
+    if existing:
         try:
-            old = json.loads(held)
+            old = json.loads(existing)
             for key in ("opr_types", "dtypes", "elemwise_modes"):
-                lists = (*old.get(key, []), *(x for x in _texts(found[key]) if x not in old.get(key, [])))
-                found[key] = list(lists)
+                lists = (*old.get(key, []), *(x for x in _texts(info[key]) if x not in old.get(key, [])))
+                info[key] = list(lists)
         except (ValueError, TypeError, AttributeError, RecursionError) as e:
             raise UsageError(
                 f"{path or 'the open file'} is not a strip info file that could be extended: {e}"
             ) from None
-    found["hash"] = content_hash
+    info["hash"] = content_hash
     if isinstance(target, (str, os.PathLike)):
         with replacing(target) as f:
-            f.write(json.dumps(found).encode())
+            f.write(json.dumps(info).encode())
     else:
         target.seek(0)
         target.truncate()
-        target.write(json.dumps(found))
+        target.write(json.dumps(info))
 
 
 def _texts(value: object) -> list[str]:

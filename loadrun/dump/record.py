@@ -37,26 +37,26 @@ __all__ = [
 def input_order(record: memoryview) -> tuple[str, ...]:
     """Names of the inputs in the order of what the model was made of, where a record says it."""
     try:
-        found = header(record).get("inputs")
+        names = header(record).get("inputs")
     except FormatError:
         # What is wrong with a record is for `verify` to say.
         return ()
-    return tuple(n for n in found if isinstance(n, str)) if isinstance(found, list) else ()
+    return tuple(n for n in names if isinstance(n, str)) if isinstance(names, list) else ()
 
 
 def narrowings(record: memoryview) -> list[str]:
     """Return what a record says of dtypes that were narrowed although that changes values, as sentences."""
     try:
-        found = header(record).get("narrowed")
+        entry = header(record).get("narrowed")
     except FormatError:
         return []
     if (
-        not isinstance(found, dict)
-        or found.get("asked") is not True
-        or not isinstance(found.get("dtypes"), dict)
+        not isinstance(entry, dict)
+        or entry.get("asked") is not True
+        or not isinstance(entry.get("dtypes"), dict)
     ):
         return []
-    pairs = ", ".join(f"{wide} as {narrow}" for wide, narrow in found["dtypes"].items())
+    pairs = ", ".join(f"{wide} as {narrow}" for wide, narrow in entry["dtypes"].items())
     return [f"narrowed when it was written, as --narrow asks: {pairs}; values may not be those of the model"]
 
 
@@ -65,12 +65,12 @@ def intermediates_at(record: object, testcase: int) -> list[list[float | None]] 
     if not isinstance(record, memoryview):
         return None
     line = next(islice(lines(record), testcase + 1, None), {})
-    found = line.get("intermediates")
-    if not isinstance(found, list):
+    rows = line.get("intermediates")
+    if not isinstance(rows, list):
         return None
     figures = either(number(finite=False))
     return items(items(figures))(
-        found, f"the record behind the testcases: intermediates of testcase {testcase}"
+        rows, f"the record behind the testcases: intermediates of testcase {testcase}"
     )
 
 

@@ -57,10 +57,10 @@ def read_param(t: Table, code: int, mge_version: int) -> Record:
         shared = t.buf.records[code, t.vt] = max(ends, default=4), {}
     end, known = shared
     raw = bytes(t.buf.data[t.pos + 4 : t.pos + end])
-    found = known.get(raw)
-    if found is None:
-        found = known[raw] = _build(t, kind, mge_version)
-    return cast(Record, found)
+    param = known.get(raw)
+    if param is None:
+        param = known[raw] = _build(t, kind, mge_version)
+    return cast(Record, param)
 
 
 def _build(t: Table, kind: type[Record], mge_version: int) -> Record:
@@ -100,15 +100,15 @@ def _field(t: Table, slot: int, f: RecordField, kind: type[Record], mge_version:
 
 def read_params(t: Table, slots: tuple[int, int, int, int], mge_version: int) -> tuple[Record, ...]:
     """Read all parameter records of an operator; `slots` are tag, table, additional tags, additional tables."""
-    found = []
+    params = []
     code = t.integer(slots[0], "ubyte")
     first = t.table(slots[1])
     if code and first is None:
         raise t.buf.error(f"parameter record {code} is announced but absent", t.pos)
     if code and first is not None:
-        found.append(read_param(first, code, mge_version))
-    found += [read_param(m, c, mge_version) for c, m in t.unions(slots[2], slots[3])]
-    return tuple(found)
+        params.append(read_param(first, code, mge_version))
+    params += [read_param(m, c, mge_version) for c, m in t.unions(slots[2], slots[3])]
+    return tuple(params)
 
 
 def check_params(t: Table, op: Op, params: tuple[Record, ...]) -> tuple[Record, ...]:

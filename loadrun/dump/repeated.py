@@ -106,10 +106,14 @@ def _sure(data: memoryview, tensors: Sequence[StoredTensor], parse: Parse) -> _L
     for byte in (0, 1, 255):
         other = _tensors_overwritten(data, layout, byte)
         try:
-            found = _layout(other, parse(other))
+            other_layout = _layout(other, parse(other))
         except FormatError:
             return None
-        if found is None or found.spans != layout.spans or found.tensors != layout.tensors:
+        if (
+            other_layout is None
+            or other_layout.spans != layout.spans
+            or other_layout.tensors != layout.tensors
+        ):
             return None
     return layout
 

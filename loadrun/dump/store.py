@@ -69,12 +69,12 @@ def save(
     extra: dict[str, object] = {}
     if narrowing is not None:
         cases = bundle.testcases if testcases is None else testcases
-        held = narrowing.sized(cases) if isinstance(cases, Sized) else narrowing.cases(cases)
+        converted = narrowing.sized(cases) if isinstance(cases, Sized) else narrowing.cases(cases)
         bundle = replace(bundle, graph=narrowing.written)
         if testcases is None:
-            bundle.testcases = held  # type: ignore[assignment]
+            bundle.testcases = converted  # type: ignore[assignment]
         else:
-            testcases = held
+            testcases = converted
         extra = narrowing.record
     graph = options.apply(bundle.graph)
     before = ExistingFile.of(target) if options.append else None
@@ -144,8 +144,8 @@ def _write(
             file.patch(count_at, pack("<I", count))
         elif count != announced:
             raise FormatError(f"{announced} testcases were announced, {count} came")
-        for held in before.records if before is not None else ():
-            file.file.write(held)
+        for old_record in before.records if before is not None else ():
+            file.file.write(old_record)
         if record is not None:
             for part in record.parts():
                 file.write(part)
@@ -204,12 +204,12 @@ def _write_testcases(
 
 def _built(kind: str, tensors: Sequence[StoredTensor]) -> bytes:
     """Return the bytes of one testcase."""
-    made = tensors_graph(tensors)
-    found = dump_bytes(made, format=kind)
+    graph = tensors_graph(tensors)
+    data = dump_bytes(graph, format=kind)
     # Operators and variables hold one another; freed at once, thousands of them do not wait for a collection.
-    for opr in made.oprs:
+    for opr in graph.oprs:
         opr.outputs.clear()
-    return found
+    return data
 
 
 @contextmanager

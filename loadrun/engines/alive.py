@@ -57,5 +57,5 @@ class PeakMeter(MemoryMeter):
         super().__call__(opr, outputs)
         if self.peak > before:
             self.at = opr
-            held = [self._known[key] for key in self._held if key in self._known]
-            self.alive = tuple(sorted(held, key=lambda a: -a.nbytes))
+            live = [self._known[key] for key in self._held if key in self._known]
+            self.alive = tuple(sorted(live, key=lambda a: -a.nbytes))

@@ -57,6 +57,6 @@ class Divided:
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Execute the model, then what the checks add to it."""
         model = {n: a for n, a in feeds.items() if n in self._model.inputs}
-        found = dict(zip(self._names.values(), self._model.run(model), strict=True))
-        given = {**feeds, **found}
-        return self._rest.run({n: given[n] for n in self._rest.inputs if n in given})
+        outputs = dict(zip(self._names.values(), self._model.run(model), strict=True))
+        values = {**feeds, **outputs}
+        return self._rest.run({n: values[n] for n in self._rest.inputs if n in values})

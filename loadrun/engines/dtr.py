@@ -139,7 +139,7 @@ class _Execution:
         self.view_of: dict[int, int] = {}
         self.strided: set[int] = set()
         self.evicted: set[int] = set()
-        self.held: set[int] = set()
+        self.deferred: set[int] = set()
         self.plain: dict[int, _Memory] = {}
 
     # Steps
@@ -156,12 +156,12 @@ class _Execution:
         """Execute a step whose inputs are there; `dying` are inputs that nobody needs afterwards."""
         s = self.p.steps[i]
         args = [self.values.get(v, _ABSENT) if s.merges else self.values[v] for v in s.reads]
-        free = [v for v in dict.fromkeys(s.reads) if v in dying and v not in self.held and self._alone(v)]
+        free = [v for v in dict.fromkeys(s.reads) if v in dying and v not in self.deferred and self._alone(v)]
         strided = [v for v in s.reads if v in self.values and not self.values[v].flags.c_contiguous]
         shares = predict_shares(s, self.p.known.shapes, free, strided)
         self.free_memory(sum(x.size for x in shares), pinned)
         self.hold(dying)
-        free = [v for v in free if v not in self.held]
+        free = [v for v in free if v not in self.deferred]
         donated = [self.values[v] for v in free]
         outs = run_step(s, args, donated, self.rng)
         left = {id(a) for a in donated}
@@ -225,12 +225,12 @@ class _Execution:
         self.hold(s.dying)
         for v in s.dying:
             # Fed values stay: others may have to be computed again from them.
-            if v in self.producer and v not in self.held:
+            if v in self.producer and v not in self.deferred:
                 self.drop(v)
-        if self.held:
+        if self.deferred:
             wanted = self._needed_to_return()
-            for v in [v for v in self.held if v not in wanted]:
-                self.held.discard(v)
+            for v in [v for v in self.deferred if v not in wanted]:
+                self.deferred.discard(v)
                 self.drop(v)
 
     def hold(self, dying: Iterable[int]) -> None:
@@ -242,7 +242,7 @@ class _Execution:
             if v not in self.values or v not in self.producer:
                 continue
             if v in self._needed_to_return(gone) and self._irreplaceable([v], gone):
-                self.held.add(v)
+                self.deferred.add(v)
             else:
                 gone.add(v)
 
@@ -263,14 +263,14 @@ class _Execution:
 
     def chain(self, missing: Iterable[int], gone: Collection[int] = ()) -> list[int]:
         """Return the steps, in order, that bring values back from those that are there and not in `gone`."""
-        found: set[int] = set()
+        needed: set[int] = set()
         stack = list(missing)
         while stack:
             j = self.producer[stack.pop()]
-            if j not in found:
-                found.add(j)
+            if j not in needed:
+                needed.add(j)
                 stack.extend(v for v in self.p.steps[j].reads if v not in self.values or v in gone)
-        return sorted(found)
+        return sorted(needed)
 
     # Recomputing
 
@@ -329,22 +329,22 @@ class _Execution:
 
     def _over(self, v: int, wanted: Collection[int]) -> bool:
         """Tell whether a value has no reader outside the plan that brings values back."""
-        if v in wanted or v in self.held or v not in self.producer:
+        if v in wanted or v in self.deferred or v not in self.producer:
             return False
         return self.next_use(v) is None
 
     def peak_of(self, plan: Sequence[int], wanted: Collection[int], gone: set[int]) -> int:
         """Return the most bytes alive while a plan runs, when `gone` and all that it does not need is evicted."""
         last = {v: j for j in plan for v in self.p.steps[j].reads}
-        held = [
+        resident = [
             m
             for m in self.memory.values()
             if not gone.intersection(m.vars)
             and (not self.evictable(m) or any(v in last or v in wanted for v in m.vars))
         ]
         at: dict[int, _Memory] = {}
-        live = peak = sum(m.size for m in held)
-        for m in held:
+        live = peak = sum(m.size for m in resident)
+        for m in resident:
             at.update(dict.fromkeys(m.vars, _Memory(m.size, set(m.vars))))
         for j in plan:
             s = self.p.steps[j]
@@ -381,7 +381,9 @@ class _Execution:
         """
         if m.size < self.p.config.evictee_minimum_size:
             return False
-        if any(v in self.held or v in self.p.guards or (v in self.p.keep and not targets) for v in m.vars):
+        if any(
+            v in self.deferred or v in self.p.guards or (v in self.p.keep and not targets) for v in m.vars
+        ):
             return False
         return not self.p.any_fixed or not self._irreplaceable(m.vars)
 
@@ -417,13 +419,13 @@ class _Execution:
         before = {self.producer[v] for j in own for v in self.p.steps[j].reads if v not in self.values} - own
         seconds = sum(self.cost[j] for j in own) + sum(time[j] for j in before)
         seconds *= 1 + sum(ahead.get(v, 0.0) for v in m.vars)
-        held = m.size + sum(memory[j] for j in before)
+        size = m.size + sum(memory[j] for j in before)
         uses = [n for v in m.vars if (n := self.next_use(v)) is not None]
         distance = min(uses, default=len(self.p.steps)) - self.now + 1
         c = self.p.config
         return (
             c.recomp_time_factor * math.log(max(seconds, 1.0))
-            + c.recomp_memory_factor * math.log(max(held, 1.0))
+            + c.recomp_memory_factor * math.log(max(size, 1.0))
             - math.log(max(m.size, 1) * distance)
         )
 

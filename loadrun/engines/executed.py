@@ -79,13 +79,13 @@ def profile_data(executed: Sequence[Executed]) -> dict[str, Any]:
 
 def executed_of(profile: Mapping[str, Any]) -> list[Executed]:
     """Return the executions of a profile of the reference engine, or of `profile_data`."""
-    found = []
+    executions = []
     for key in profile["graph_exec"]["comp_seq"]:
         opr, cost = profile["graph_exec"]["operator"][key], profile["profiler"]["opr_footprint"][key]
         ((lane, time),) = profile["profiler"]["host"][key].items()
         took = time["end"] - time["start"]
         shapes = cost["in_shapes"], cost["out_shapes"]
-        found.append(
+        executions.append(
             Executed(
                 opr["name"],
                 opr["type"],
@@ -97,4 +97,4 @@ def executed_of(profile: Mapping[str, Any]) -> list[Executed]:
                 cost["computation"],
             )
         )
-    return found
+    return executions

@@ -49,11 +49,11 @@ class FileReplay:
             EngineError: the runtime fails.
         """
         values = testcase.arrays if testcase.own is None else testcase.own
-        seconds, found = self._run({n: v for n, v in values.items() if not n.endswith(EXPECT)})
+        seconds, outputs = self._run({n: v for n, v in values.items() if not n.endswith(EXPECT)})
         expected = {n.removesuffix(EXPECT): v for n, v in values.items() if n.endswith(EXPECT)}
         outs: list[OutputResult] = []
-        for name in dict.fromkeys((*found, *expected)):
-            value = found.get(name)
+        for name in dict.fromkeys((*outputs, *expected)):
+            value = outputs.get(name)
             if name not in expected:
                 outs += [self._plain(name, n, v) for n, v in _flat(name, value)]
             elif testcase.own is None:
@@ -69,15 +69,17 @@ class FileReplay:
             InputError: an input is missing, unknown, or of another type.
             EngineError: the runtime fails.
         """
-        seconds, found = self._run(inputs)
-        outs = tuple(self._plain(name, n, v) for name, value in found.items() for n, v in _flat(name, value))
+        seconds, outputs = self._run(inputs)
+        outs = tuple(
+            self._plain(name, n, v) for name, value in outputs.items() for n, v in _flat(name, value)
+        )
         return Result(None, outs, Verdict.NOT_COMPARED, seconds, engine=self.engine.about)
 
     def _run(self, inputs: Mapping[str, FileValue]) -> tuple[float, Mapping[str, FileValue]]:
-        given = self.engine.fitted(inputs)
+        feeds = self.engine.fitted(inputs)
         start = time.perf_counter()
-        found = self.engine.run(given)
-        return time.perf_counter() - start, found
+        outputs = self.engine.run(feeds)
+        return time.perf_counter() - start, outputs
 
     def _plain(self, output: str, name: str, value: Array) -> OutputResult:
         return OutputResult(name, value.shape, self._dtype(output, value), Verdict.NOT_COMPARED, value=value)
@@ -116,11 +118,11 @@ class FileReplay:
         if "U" in (expect.dtype.kind, get.dtype.kind):
             # Texts are compared as numbers that stand for them; nothing else can be asked of them.
             return replace(judge(asked, *_numbered(expect, get), own), value=get, expect=None)
-        found = judge(asked, expect, get, own)
+        result = judge(asked, expect, get, own)
         if expect.dtype != get.dtype:
             note = f"expected {expect.dtype} values, the runtime gives {get.dtype}"
-            found = replace(found, notes=(*found.notes, note))
-        return found
+            result = replace(result, notes=(*result.notes, note))
+        return result
 
 
 def own_inputs(testcase: Testcase) -> dict[str, FileValue]:
@@ -139,18 +141,18 @@ def file_errors(source: SourceFile, testcase: Testcase) -> dict[str, Callable[[A
 
     def measure(output: str) -> Callable[[Array, Array], float]:
         def error(expect: Array, get: Array) -> float:
-            found = source.error(output, expect, get)
-            return math.nan if found is None else found
+            distance = source.error(output, expect, get)
+            return math.nan if distance is None else distance
 
         return error
 
-    found: dict[str, Callable[[Array, Array], float] | None] = {}
+    errors: dict[str, Callable[[Array, Array], float] | None] = {}
     for name, value in (testcase.own or {}).items():
         output = name.removesuffix(EXPECT)
         for part, array in _flat(output, value) if name.endswith(EXPECT) else ():
             if source.error(output, array, array) is not None:
-                found[part] = measure(output)
-    return found
+                errors[part] = measure(output)
+    return errors
 
 
 def _flat(name: str, value: FileValue) -> Iterator[tuple[str, Array]]:
@@ -177,8 +179,8 @@ def _in_form_of(value: FileValue, expect: FileValue) -> FileValue:
         return expect
     if value.dtype.kind not in "biuf":
         return expect
-    made = expect.astype(value.dtype)
-    return made.reshape(()) if value.ndim == 0 and made.size == 1 else made
+    converted = expect.astype(value.dtype)
+    return converted.reshape(()) if value.ndim == 0 and converted.size == 1 else converted
 
 
 def _numbered(expect: Array, get: Array) -> tuple[Array, Array]:

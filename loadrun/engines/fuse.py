@@ -83,16 +83,16 @@ class FusedKernel:
         if convolve is None:
             return None
         const = c.const[n:]
-        held: dict[int, Array] = {}
+        cache: dict[int, Array] = {}
 
         def bound(out: Array | None, *args: Array) -> Array:
             operands = []
             for i, operand in enumerate(args[n:]):
-                flat = held.get(i)
+                flat = cache.get(i)
                 if flat is None:
                     flat = self._flat(i, operand)
                     if const[i]:
-                        held[i] = flat
+                        cache[i] = flat
                 operands.append(flat)
             return convolve(self.finisher(operands), *args[:n])
 
@@ -322,11 +322,13 @@ def _relu_with_nan(
 
     So an activation is written that makes NaN of NaN, as ONNX's does.
     """
-    found = sorted(set(readers.get(current, ())))
-    if len(found) != 2:
+    indices = sorted(set(readers.get(current, ())))
+    if len(indices) != 2:
         return []
-    ends = [j for j in found if _is_mode(steps[j], ElemwiseMode.RELU) and steps[j].reads == (current,)]
-    ends += [j for j in found if _is_mode(steps[j], ElemwiseMode.EQ) and steps[j].reads == (current, current)]
+    ends = [j for j in indices if _is_mode(steps[j], ElemwiseMode.RELU) and steps[j].reads == (current,)]
+    ends += [
+        j for j in indices if _is_mode(steps[j], ElemwiseMode.EQ) and steps[j].reads == (current, current)
+    ]
     if len(ends) != 2 or any(steps[j].writes[0] in keep for j in ends):
         return []
     after = [readers.get(steps[j].writes[0], []) for j in ends]

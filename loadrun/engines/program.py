@@ -443,7 +443,7 @@ class MemoryMeter:
 
 
 def _freed(meter: weakref.ref[MemoryMeter], key: int, size: int, gone: object) -> None:
-    found = meter()
-    if found is not None:
-        found.live -= size
-        found._held.pop(key, None)
+    target = meter()
+    if target is not None:
+        target.live -= size
+        target._held.pop(key, None)

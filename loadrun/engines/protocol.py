@@ -98,7 +98,7 @@ class FileEngine(Protocol):
         """
         ...
 
-    def run(self, given: Mapping[str, object]) -> Mapping[str, FileValue]:
+    def run(self, inputs: Mapping[str, object]) -> Mapping[str, FileValue]:
         """Execute the file: values by output name.
 
         Raises:
@@ -202,8 +202,8 @@ def fed_value(name: str, var: Var, feeds: Mapping[str, Array]) -> Array:
     tensor = var.owner.tensors[0]
     if name not in feeds and tensor.data is None:
         shape = "of any shape" if tensor.shape is None else str(list(tensor.shape))
-        given = ", ".join(feeds) or "none"
-        raise InputError(f"input {name!r} ({tensor.dtype} {shape}) was not given; given: {given}")
+        names = ", ".join(feeds) or "none"
+        raise InputError(f"input {name!r} ({tensor.dtype} {shape}) was not given; given: {names}")
     array = feeds[name] if name in feeds else tensor.value()
     want = tensor.dtype.np
     if array.dtype != want:
@@ -296,15 +296,15 @@ class ForeignEngine:
             EngineError: it failed, or gave something else than one array of numbers for every target.
         """
         with blamed(self._name, "to run"):
-            found = list(self._engine.run(feeds))
-        if len(found) != len(self._targets):
+            values = list(self._engine.run(feeds))
+        if len(values) != len(self._targets):
             raise EngineError(
-                f"the engine {self._name!r} gave {len(found)} values, expected {len(self._targets)}"
+                f"the engine {self._name!r} gave {len(values)} values, expected {len(self._targets)}"
             )
-        for var, value in zip(self._targets, found, strict=True):
+        for var, value in zip(self._targets, values, strict=True):
             if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
                 what = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
                 raise EngineError(
                     f"the engine {self._name!r} gave {what} for {var.label!r}, expected an array of numbers"
                 )
-        return found
+        return values

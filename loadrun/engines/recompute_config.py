@@ -32,10 +32,10 @@ def parse_bytes(size: int | str, name: str = "value") -> int:
         raise TypeError(f"{name} must be a number of bytes or a text such as '5GB', found {size!r}")
     if isinstance(size, int):
         return size
-    found = _SIZE.findall(size)
-    if len(found) != 1:
+    matches = _SIZE.findall(size)
+    if len(matches) != 1:
         raise UsageAssertionError(f"{name} must be one number with a unit B, KB, MB or GB, found {size!r}")
-    number, unit = found[0]
+    number, unit = matches[0]
     return int(float(number) * 1024 ** _UNITS.index(unit.lower()))
 
 
@@ -137,18 +137,18 @@ class SublinearMemoryConfig:
         3
         """
         env = os.environ if environ is None else environ
-        found = Search(
+        settings = Search(
             _int_from_env(env, "THRESH_NR_TRY", self.thresh_nr_try),
             _int_from_env(env, "GENETIC_NR_ITER", self.genetic_nr_iter),
             _int_from_env(env, "GENETIC_POOL_SIZE", self.genetic_pool_size),
             _int_from_env(env, "LOWER_BOUND_MB", self.lb_memory_mb) << 20,
             _int_from_env(env, "WORKERS", self.num_worker),
         )
-        if found.workers < 1:
-            raise UsageAssertionError(f"{_SUBLINEAR}WORKERS must be at least 1, found {found.workers}")
-        if found.genetic_nr_iter and not found.genetic_pool_size:
+        if settings.workers < 1:
+            raise UsageAssertionError(f"{_SUBLINEAR}WORKERS must be at least 1, found {settings.workers}")
+        if settings.genetic_nr_iter and not settings.genetic_pool_size:
             raise UsageAssertionError("the genetic search needs a genetic_pool_size of at least 1, found 0")
-        return found
+        return settings
 
 
 @dataclass(frozen=True)
@@ -173,10 +173,10 @@ def sublinear_from_environment(environ: Mapping[str, str] | None = None) -> Subl
     return SublinearMemoryConfig() if asked else None
 
 
-def _int_from_env(env: Mapping[str, str], name: str, given: int) -> int:
+def _int_from_env(env: Mapping[str, str], name: str, default: int) -> int:
     text = env.get(_SUBLINEAR + name)
     if text is None:
-        return given
+        return default
     try:
         number = int(text)
     except ValueError:

@@ -133,11 +133,11 @@ def check_engine(engine: str | Choice) -> Choice:
     Raises:
         UsageError: there is none.
     """
-    found = Choice(engine) if isinstance(engine, str) else engine
-    name = found.spec.partition(":")[0]
+    choice = Choice(engine) if isinstance(engine, str) else engine
+    name = choice.spec.partition(":")[0]
     if name not in NAMES and name not in _registered and name not in engine_names():
-        raise UsageError(f"engine {found.spec!r} is unknown; known are {', '.join(engine_names())}")
-    return found
+        raise UsageError(f"engine {choice.spec!r} is unknown; known are {', '.join(engine_names())}")
+    return choice
 
 
 def split_engines(text: str) -> list[str]:

@@ -113,7 +113,7 @@ class _Planner:
 
     def divide(self, threshold: int) -> Division:
         """Divide into blocks that end where the values they leave behind reach a size."""
-        found = []
+        ends = []
         inside: dict[int, int] = {}
         for i, s in enumerate(self.steps):
             inside.update(zip(s.writes, self.bytes[i], strict=True))
@@ -121,11 +121,11 @@ class _Planner:
                 if v in inside and self.access[v][-1] == i:
                     del inside[v]
             if sum(inside.values()) >= threshold:
-                found.append(i)
+                ends.append(i)
                 inside.clear()
-        if not found or found[-1] != len(self.steps) - 1:
-            found.append(len(self.steps) - 1)
-        return tuple(found)
+        if not ends or ends[-1] != len(self.steps) - 1:
+            ends.append(len(self.steps) - 1)
+        return tuple(ends)
 
     def best(self, division: Division) -> _Candidate:
         """Return the better one of the two plans for a division."""
@@ -161,14 +161,14 @@ class _Planner:
     def _pauses(self, division: Division, loose: bool) -> Iterable[tuple[int, tuple[int, int]]]:
         """Find values worth dropping, each with the reader before the pause and the one after it."""
         for v, access in self.access.items():
-            made = access[0]
-            at = bisect_left(division, made)
-            if at == len(division) or v in self.stays or self.fixed[made]:
+            producer = access[0]
+            at = bisect_left(division, producer)
+            if at == len(division) or v in self.stays or self.fixed[producer]:
                 continue
             end = division[at]
             following = division[at + 1] if at + 1 < len(division) else end
             # The values at a block's end are the inputs of the next one.
-            if (made == end and not loose) or access[-1] <= end:
+            if (producer == end and not loose) or access[-1] <= end:
                 continue
             pairs = [(b - a, a, b) for a, b in pairwise(access) if b > end and b - a > 1]
             if not pairs:
@@ -225,8 +225,8 @@ class _Writer:
         """Tell whether a value must be computed a second time, too."""
         if v in self.version or v not in self.p.producer or self._is_alive(v, now):
             return False
-        made = self.p.producer[v]
-        return not self.p.fixed[made] and bisect_left(self.division, made) == block
+        producer = self.p.producer[v]
+        return not self.p.fixed[producer] and bisect_left(self.division, producer) == block
 
     def _is_alive(self, v: int, now: int) -> bool:
         """Tell whether a value is alive at step `now` anyway."""
@@ -253,9 +253,9 @@ class _Writer:
         needed = set(self.p.keep)
         kept: list[Step] = []
         for s in reversed(self.steps):
-            made = self.p.producer.get(s.writes[0], -1) if s.writes else -1
-            if made in first and not needed.intersection(s.writes):
-                first[made].again = False
+            producer = self.p.producer.get(s.writes[0], -1) if s.writes else -1
+            if producer in first and not needed.intersection(s.writes):
+                first[producer].again = False
             else:
                 needed.update(s.needs)
                 kept.append(s)
@@ -284,8 +284,8 @@ class _Searcher:
 
     def _try(self, divisions: Iterable[Division]) -> None:
         fresh = [d for d in dict.fromkeys(divisions) if d not in self.tried]
-        found = self.pool.map(self.planner.best, fresh)
-        self.tried.update(zip(fresh, found, strict=True))
+        candidates = self.pool.map(self.planner.best, fresh)
+        self.tried.update(zip(fresh, candidates, strict=True))
 
     def _try_sizes(self, sizes: Iterable[int]) -> None:
         for size in sizes:
@@ -351,7 +351,7 @@ class _Searcher:
         barred: frozenset[int] = frozenset()
         weights = {v: -self.planner.cost(self.planner.producer[v]) for v in best.recomputed}
         for v in sorted(weights, key=lambda v: (weights[v], v))[:_TRIES]:
-            found = self.planner.build(best.division, barred | {v}, best.loose)
-            if found.plan.peak <= allowed and found.plan.cost <= best.plan.cost:
-                best, barred = found, barred | {v}
+            candidate = self.planner.build(best.division, barred | {v}, best.loose)
+            if candidate.plan.peak <= allowed and candidate.plan.cost <= best.plan.cost:
+                best, barred = candidate, barred | {v}
         return best

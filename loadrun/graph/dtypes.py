@@ -266,8 +266,8 @@ def numpy_array(value: object) -> Array:
     name = array.dtype.name
     if name == "bfloat16" or name.startswith(("float8_", "float4_", "float6_")):
         return array.astype(np.float32)
-    held = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8, "uint2": np.uint8}.get(name)
-    return array if held is None else array.astype(held)
+    storage = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8, "uint2": np.uint8}.get(name)
+    return array if storage is None else array.astype(storage)
 
 
 def nbytes(shape: tuple[int, ...], dtype: DType) -> int:

@@ -24,19 +24,19 @@ def reached(targets: Iterable[Var], border: Iterable[int]) -> list[Opr]:
     """
     stop = set(border)
     stack = [v.owner for v in targets if v.id not in stop]
-    found: dict[int, Opr] = {}
+    oprs: dict[int, Opr] = {}
     while stack:
         opr = stack.pop()
-        if opr.id not in found:
-            found[opr.id] = opr
+        if opr.id not in oprs:
+            oprs[opr.id] = opr
             stack.extend(v.owner for v in opr.inputs if v.id not in stop)
-    return [found[i] for i in sorted(found)]
+    return [oprs[i] for i in sorted(oprs)]
 
 
 def excerpt(
     graph: Graph,
     targets: Iterable[Var],
-    given: Mapping[int, str],
+    input_names: Mapping[int, str],
     constants: Mapping[int, Array] | None = None,
 ) -> tuple[Graph, dict[int, Var]]:
     """Copy what some variables depend on, up to a border; the bytes of stored tensors are shared.
@@ -44,7 +44,7 @@ def excerpt(
     Args:
         graph: the source; it stays as it is. Dtypes of variables at the border are inferred before.
         targets: the copy's outputs, in order; a variable may stand twice.
-        given: names by id of variables that are inputs of the copy. A target among them comes from such an input.
+        input_names: names by id of variables that are inputs of the copy. A target among them comes from such an input.
         constants: values by id of variables that are constants of the copy.
 
     Returns:
@@ -59,51 +59,51 @@ def excerpt(
     """
     outputs = list(targets)
     fixed = constants or {}
-    made = replace(
+    part = replace(
         graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
     )
-    made.content_hash = 0
+    part.content_hash = 0
     known: dict[int, Var] = {}
-    oprs = reached(outputs, {*given, *fixed})
-    border = {v.id: v for o in oprs for v in o.inputs if v.id in given or v.id in fixed}
-    border.update((v.id, v) for v in outputs if v.id in given or v.id in fixed)
+    oprs = reached(outputs, {*input_names, *fixed})
+    border = {v.id: v for o in oprs for v in o.inputs if v.id in input_names or v.id in fixed}
+    border.update((v.id, v) for v in outputs if v.id in input_names or v.id in fixed)
     for number in sorted(border):
         var = border[number]
         dtype = var.dtype or DType("Float32")
         known[number] = (
-            _constant(made, var, dtype, fixed[number])
+            _constant(part, var, dtype, fixed[number])
             if number in fixed
-            else _input(made, given[number], dtype, var.shape)
+            else _input(part, input_names[number], dtype, var.shape)
         )
     for opr in oprs:
-        _copy(made, opr, known)
-    made.outputs = [known[v.id] for v in outputs]
-    return made, known
+        _copy(part, opr, known)
+    part.outputs = [known[v.id] for v in outputs]
+    return part, known
 
 
-def _input(made: Graph, name: str, dtype: DType, shape: tuple[int, ...] | None) -> Var:
+def _input(graph: Graph, name: str, dtype: DType, shape: tuple[int, ...] | None) -> Var:
     tensor = StoredTensor(dtype, shape, name)
-    (var,) = made.add("Host2DeviceCopy", P.Host2DeviceCopy(), names=[name], tensors=[tensor])
+    (var,) = graph.add("Host2DeviceCopy", P.Host2DeviceCopy(), names=[name], tensors=[tensor])
     var.dtype = dtype
     return var
 
 
-def _constant(made: Graph, var: Var, dtype: DType, value: Array) -> Var:
+def _constant(graph: Graph, var: Var, dtype: DType, value: Array) -> Var:
     data = encode(np.ascontiguousarray(value), dtype)
     stored = StoredTensor(dtype, value.shape, None, data)
-    (new,) = made.add("ImmutableTensor", names=[var.name], tensors=[stored])
+    (new,) = graph.add("ImmutableTensor", names=[var.name], tensors=[stored])
     new.dtype = dtype
     return new
 
 
-def _copy(made: Graph, opr: Opr, known: dict[int, Var]) -> None:
+def _copy(graph: Graph, opr: Opr, known: dict[int, Var]) -> None:
     fresh = copy(opr)
-    fresh.id, fresh.outputs = len(made.oprs), []
+    fresh.id, fresh.outputs = len(graph.oprs), []
     fresh.inputs = [known[v.id] for v in opr.inputs]
-    first = made.n_vars
+    first = graph.n_vars
     for i, var in enumerate(opr.outputs):
         new = copy(var)
         new.id, new.owner = first + i, fresh
         fresh.outputs.append(new)
         known[var.id] = new
-    made.oprs.append(fresh)
+    graph.oprs.append(fresh)

@@ -247,10 +247,10 @@ class Graph:
         )
         opr.comp_node = list(comp_node)
         opr.id = len(self.oprs)
-        given = [*names]
+        labels = [*names]
         first = self.n_vars
         for i in range(n_outputs):
-            opr.outputs.append(Var(first + i, opr, i, given[i] if i < len(given) else None))
+            opr.outputs.append(Var(first + i, opr, i, labels[i] if i < len(labels) else None))
         self.oprs.append(opr)
         return list(opr.outputs)
 
@@ -270,22 +270,22 @@ class Graph:
     @property
     def inputs(self) -> list[Var]:
         """The graph inputs (Host2DeviceCopy), sorted by name as testcases store them."""
-        found = [o.outputs[0] for o in self.oprs if o.type == "Host2DeviceCopy"]
-        return sorted(found, key=lambda v: (v.name or "").encode("utf-8", "surrogateescape"))
+        inputs = [o.outputs[0] for o in self.oprs if o.type == "Host2DeviceCopy"]
+        return sorted(inputs, key=lambda v: (v.name or "").encode("utf-8", "surrogateescape"))
 
     def needed(self, targets: Iterable[Var] | None = None) -> list[Opr]:
         """Return the operators that the targets (default: the outputs) depend on, in execution order."""
-        found = list({id(v.owner): v.owner for v in (self.outputs if targets is None else targets)}.values())
-        seen = set(map(id, found))
+        oprs = list({id(v.owner): v.owner for v in (self.outputs if targets is None else targets)}.values())
+        seen = set(map(id, oprs))
         # The list grows while it is read.
-        for opr in found:
+        for opr in oprs:
             for var in opr.inputs:
                 source = var.owner
                 if id(source) not in seen:
                     seen.add(id(source))
-                    found.append(source)
-        found.sort(key=attrgetter("id"))
-        return found
+                    oprs.append(source)
+        oprs.sort(key=attrgetter("id"))
+        return oprs
 
     def __str__(self) -> str:
         return "\n".join(map(repr, self.oprs))

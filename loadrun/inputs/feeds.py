@@ -40,8 +40,8 @@ class ModelOptions:
         >>> ModelOptions(input_shapes={"x": (1, 3)}).read
         {'input_shapes': {'x': (1, 3)}}
         """
-        found = {"input_shapes": self.input_shapes, "constants": self.constants}
-        return {k: v for k, v in found.items() if v}
+        options = {"input_shapes": self.input_shapes, "constants": self.constants}
+        return {k: v for k, v in options.items() if v}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +190,8 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         names = ", ".join(v.name or "" for v in bundle.inputs) or "none"
         raise InputError(f"the model has no input {unknown[0]!r}; its inputs are {names}")
     fed: dict[str, Array] = {}
-    for name, given in inputs.items():
-        fed[name] = _fitted(name, numpy_array(given), known[name].owner.tensors[0])
+    for name, array in inputs.items():
+        fed[name] = _fitted(name, numpy_array(array), known[name].owner.tensors[0])
     missing = [v.name for v in bundle.inputs if v.name not in fed and v.owner.tensors[0].data is None]
     if missing and bundle.refusal is None and len(missing) <= len(bundle.fed) - len(fed):
         # What nothing reads may be fed, and need not.

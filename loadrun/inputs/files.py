@@ -110,8 +110,8 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
     descr, fortran, shape = _header(text[:length], path)
     if isinstance(descr, str) and re.fullmatch(r"[<>|=]?O\d*", descr):
         raise InputError(_pickled(path))
-    found = _DTYPE.fullmatch(descr) if isinstance(descr, str) else None
-    if found is None:
+    match = _DTYPE.fullmatch(descr) if isinstance(descr, str) else None
+    if match is None:
         raise InputError(f"{path} holds {descr!r:.80}; expected plain numbers or booleans")
     try:
         dtype = np.dtype(str(descr))
@@ -263,11 +263,11 @@ def _depth(raw: bytes) -> tuple[int, bool]:
         return raw[_DEPTH], bool(raw[_COLOURS] & 4)
     if image_kind(raw) == "TIFF":
         try:
-            found = tiff_fields(raw, (_TIFF_BITS, _TIFF_CHANNELS, _TIFF_COLOURS), listed=_TIFF_BITS)
+            tags = tiff_fields(raw, (_TIFF_BITS, _TIFF_CHANNELS, _TIFF_COLOURS), listed=_TIFF_BITS)
         except struct.error:
             return 0, False
         # One more than gray (0 and 1) or RGB (2) has; 4 channels of others are inks.
-        return found[_TIFF_BITS], found[_TIFF_CHANNELS] == {0: 2, 1: 2, 2: 4}.get(found[_TIFF_COLOURS])
+        return tags[_TIFF_BITS], tags[_TIFF_CHANNELS] == {0: 2, 1: 2, 2: 4}.get(tags[_TIFF_COLOURS])
     head = re.match(rb"P[2356](?:(?:\s|#[^\n]*\n)+\d{1,9}){2}(?:\s|#[^\n]*\n)+(\d{1,9})", raw[:4096])
     return (int(head[1]).bit_length() if head else 0), False
 

@@ -45,10 +45,10 @@ def fill_shape(fill: Generated, tensor: StoredTensor) -> tuple[int, ...]:
     if fill.shape is None or fill.rest:
         if own is None:
             raise SpecError(f"{fill}: the file gives no shape for this input, so all axes must be given")
-        given = fill.shape or ()
-        if len(given) > len(own):
+        shape = fill.shape or ()
+        if len(shape) > len(own):
             raise SpecError(f"{fill} gives more axes than the input has: {list(own)}")
-        return (*given, *own[len(given) :])
+        return (*shape, *own[len(shape) :])
     if own is not None and len(own) != len(fill.shape):
         raise SpecError(
             f"{fill} gives the shape {list(fill.shape)}, the input has {list(own)}: the number of axes must agree"
@@ -154,11 +154,11 @@ def _ratio(terms: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Arra
 
 
 def _horner(terms: tuple[float, ...], x: Array) -> Array:
-    found = np.full_like(x, terms[0])
+    total = np.full_like(x, terms[0])
     for term in terms[1:]:
-        found *= x
-        found += term
-    return found
+        total *= x
+        total += term
+    return total
 
 
 def _log(x: Array) -> Array:

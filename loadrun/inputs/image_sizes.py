@@ -115,23 +115,23 @@ def tiff_fields(raw: bytes, tags: Iterable[int], listed: int = 0) -> dict[int, i
     at = int(struct.unpack_from(order + ("Q" if big else "I"), raw, 8 if big else 4)[0])
     (count,) = struct.unpack_from(order + ("Q" if big else "H"), raw, at)
     at, step = at + (8 if big else 2), 20 if big else 12
-    found = dict.fromkeys(tags, 0)
+    values = dict.fromkeys(tags, 0)
     for i in range(min(int(count), 4096)):
         tag, kind = struct.unpack_from(order + "HH", raw, at + i * step)
-        if tag in found:
+        if tag in values:
             form = {1: "B", 3: "H", 16: "Q"}.get(kind, "I")
             place = at + i * step + (12 if big else 8)
             (number,) = struct.unpack_from(order + ("Q" if big else "I"), raw, at + i * step + 4)
             if tag == listed and number * struct.calcsize(form) > (8 if big else 4):
                 (place,) = struct.unpack_from(order + ("Q" if big else "I"), raw, place)
-            (found[tag],) = struct.unpack_from(order + form, raw, place)
-    return found
+            (values[tag],) = struct.unpack_from(order + form, raw, place)
+    return values
 
 
 def _tiff(raw: bytes) -> Size:
     """Return the larger of image and tile, from the first directory."""
-    found = tiff_fields(raw, (256, 257, 322, 323))
-    return max(found[256], found[322]), max(found[257], found[323])
+    tags = tiff_fields(raw, (256, 257, 322, 323))
+    return max(tags[256], tags[322]), max(tags[257], tags[323])
 
 
 def _jpeg2000(raw: bytes) -> Size:
@@ -143,10 +143,10 @@ def _jpeg2000(raw: bytes) -> Size:
 
 
 def _radiance(raw: bytes) -> Size:
-    found = re.search(rb"\n[-+][XY] (\d{1,9}) [-+][XY] (\d{1,9})\n", raw[:65536])
-    if found is None:
+    match = re.search(rb"\n[-+][XY] (\d{1,9}) [-+][XY] (\d{1,9})\n", raw[:65536])
+    if match is None:
         raise ValueError("its header gives no size")
-    return int(found[2]), int(found[1])
+    return int(match[2]), int(match[1])
 
 
 def _sun(raw: bytes) -> Size:

@@ -37,16 +37,16 @@ def json_arrays(text: str) -> dict[str, Array]:
     array([ 2, -2], dtype=int8)
     """
     scanner = _JsonScanner(text)
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for name in scanner.members():
         fields: dict[str, Any] = {}
         for key in scanner.members():
             fields[key] = scanner.numbers() if key == "raw" else scanner.value()
         if missing := [k for k in ("shape", "type", "raw") if k not in fields]:
             raise InputError(f"{_FORM}: {name!r:.80} has no {missing[0]!r}")
-        found[name] = _array(name, fields["shape"], fields["type"], scanner, fields["raw"])
+        arrays[name] = _array(name, fields["shape"], fields["type"], scanner, fields["raw"])
     scanner.end()
-    return found
+    return arrays
 
 
 def _array(name: str, shape: object, kind: object, scanner: _JsonScanner, raw: tuple[int, int]) -> Array:
@@ -90,8 +90,8 @@ class _JsonScanner:
         raise InputError(f"{_FORM}: {message} (at character {self.at})")
 
     def peek(self) -> str:
-        found = _BLANK.match(self.text, self.at)
-        self.at = found.end() if found else self.at
+        match = _BLANK.match(self.text, self.at)
+        self.at = match.end() if match else self.at
         return self.text[self.at : self.at + 1]
 
     def expect(self, char: str) -> None:
@@ -124,11 +124,11 @@ class _JsonScanner:
         """Read any small value."""
         self.peek()
         try:
-            found, used = self.decoder.raw_decode(self.text[self.at : self.at + _OTHER])
+            value, used = self.decoder.raw_decode(self.text[self.at : self.at + _OTHER])
         except (ValueError, RecursionError) as e:
             self.fail(f"{type(e).__name__}: {str(e)[:100]}")
         self.at += used
-        return found
+        return value
 
     def numbers(self) -> tuple[int, int]:
         """Find where the numbers of a flat list stand."""
@@ -145,8 +145,8 @@ class _JsonScanner:
             cut = self.text.find(",", min(start + _PIECE, end), end)
             cut = end if cut < 0 else cut
             try:
-                if found := json.loads(f"[{self.text[start:cut]}]"):
-                    yield self._floats(found)
+                if numbers := json.loads(f"[{self.text[start:cut]}]"):
+                    yield self._floats(numbers)
                 elif cut < end:
                     raise ValueError("a number is missing")
             except (ValueError, TypeError, OverflowError, RecursionError) as e:
@@ -156,7 +156,7 @@ class _JsonScanner:
             if start == end:
                 self.fail("a number is missing after the last comma")
 
-    def _floats(self, found: list[Any]) -> Array:
-        if not all(isinstance(n, (int, float)) for n in found):
+    def _floats(self, numbers: list[Any]) -> Array:
+        if not all(isinstance(n, (int, float)) for n in numbers):
             raise ValueError("a raw list holds numbers, not nested lists or strings")
-        return np.array(found, np.float64)
+        return np.array(numbers, np.float64)

@@ -71,11 +71,11 @@ def expand(specs: str | Iterable[str]) -> Iterator[LocatedSpec]:
     >>> [str(case.spec) for case in expand(["#rand(0, 1)", "data:[1, 2]"])]
     ['#rand(0,1)', 'data:[1,2]']
     """
-    given = located(specs)
+    entries = located(specs)
 
     def cases() -> Iterator[LocatedSpec]:
         unfolded = _Unfolded()
-        for case in given:
+        for case in entries:
             if case.spec.listed is None:
                 yield from _matching(case)
             else:
@@ -90,15 +90,15 @@ def files_named(specs: Iterable[str]) -> list[str]:
     >>> files_named(["a:x.npy; b:y.npz!k", "@list.txt", "#rand(0,1)", "a:[1"])
     ['x.npy', 'y.npz', 'list.txt']
     """
-    found = []
+    paths = []
     for text in specs:
         try:
             spec = parse(text)
         except SpecError:
             continue
-        found += [p.source.path for p in spec.parts if isinstance(p.source, PathSource)]
-        found += [spec.listed.path] if spec.listed is not None else []
-    return found
+        paths += [p.source.path for p in spec.parts if isinstance(p.source, PathSource)]
+        paths += [spec.listed.path] if spec.listed is not None else []
+    return paths
 
 
 def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
@@ -106,13 +106,13 @@ def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
     paths = {i: p.source.path for i, p in enumerate(case.spec.parts) if isinstance(p.source, PathSource)}
     # A long specification may name one path many times.
     standing = {path: _several(case.path(path)) for path in set(paths.values())}
-    found = [(i, standing[path]) for i, path in paths.items() if standing[path]]
-    if not found:
+    matches = [(i, standing[path]) for i, path in paths.items() if standing[path]]
+    if not matches:
         yield case
         return
-    if len(found) > 1:
+    if len(matches) > 1:
         raise _fault(case, "a specification may have only one pattern or folder, found two")
-    at, files = found[0]
+    at, files = matches[0]
     for file in files:
         parts = list(case.spec.parts)
         source = parts[at].source
@@ -131,8 +131,8 @@ def _several(path: str) -> list[str]:
         return [os.path.join(path, n) for n in names]
     if os.path.lexists(path) or not (glob.has_magic(path) or path.startswith("~")):
         return []
-    found = [p for p in files_of([path], _DATA) if os.path.isfile(p)]
-    return [] if found == [path] or found == [os.path.expanduser(path)] else found
+    paths = [p for p in files_of([path], _DATA) if os.path.isfile(p)]
+    return [] if paths == [path] or paths == [os.path.expanduser(path)] else paths
 
 
 class _Unfolded:
@@ -155,7 +155,7 @@ def read_pipes(specs: list[str]) -> list[str]:
     Raises:
         SpecError: nobody writes to the pipe, or it gives more than a list may have.
     """
-    found: list[str] = []
+    lines: list[str] = []
     for text in specs:
         listed = parse(text).listed if text.lstrip().startswith("@") else None
         try:
@@ -163,11 +163,11 @@ def read_pipes(specs: list[str]) -> list[str]:
         except (OSError, ValueError):
             pipe = False
         if listed is None or not pipe or os.path.isdir(listed.path):
-            found.append(text)
+            lines.append(text)
             continue
         with _pipe(listed.path) as f:
-            found += [line for _, line in _text_lines(f, listed.path)]
-    return found
+            lines += [line for _, line in _text_lines(f, listed.path)]
+    return lines
 
 
 def _pipe(path: str) -> BinaryIO:
@@ -194,11 +194,11 @@ def located(specs: str | Iterable[str]) -> list[LocatedSpec]:
     texts = [specs] if isinstance(specs, str) else list(specs)
     if not texts:
         raise SpecError("no input specification was given")
-    found = []
+    cases = []
     for i, text in enumerate(texts):
         where = f"specification {i + 1}" if len(texts) > 1 else ""
-        found.append(LocatedSpec(_parse(text, where), where))
-    return found
+        cases.append(LocatedSpec(_parse(text, where), where))
+    return cases
 
 
 def count_cases(specs: str | Iterable[str]) -> int:

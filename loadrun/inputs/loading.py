@@ -145,10 +145,10 @@ class _Loader:
         index = 0
         while last is not None:
             case, last = last, next(cases, None)
-            found = self.load(case, index)
+            arrays = self.load(case, index)
             if last is None:
                 self._require_use(case)
-            yield found
+            yield arrays
             index += 1
 
     def _require_use(self, case: LocatedSpec) -> None:
@@ -177,18 +177,18 @@ class _Loader:
             self.archives.clear()
 
     def _load(self, case: LocatedSpec, index: int) -> dict[str, Array]:
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         text = case.spec.text or str(case.spec)
         for name, part, seed_index in self._assigned(case, text):
             at = part.source_at
             try:
-                given = self._source(part.source, name, case, (index, seed_index))
-                self.read += not given.generated
-                found[name] = self._finish(given, name)
+                data = self._source(part.source, name, case, (index, seed_index))
+                self.read += not data.generated
+                arrays[name] = self._finish(data, name)
             except (SpecError, InputError) as e:
                 shown = str(e) if "\n" in str(e) else point(f"input {_name(name)}: {e}", text, at)
                 raise type(e)(shown) from None
-        return found
+        return arrays
 
     def _named_part(
         self, part: InputPart, only: str | None, case: LocatedSpec, text: str
@@ -220,29 +220,31 @@ class _Loader:
             if _feeds_all(part.source):
                 return [(n, part, numbers[n]) for n in self._archived(part, case, wanted, text)]
         only = next(iter(self.known)) if len(parts) == len(self.known) == 1 else None
-        found = dict(self._named_part(part, only, case, text) for part in parts)
+        assigned = dict(self._named_part(part, only, case, text) for part in parts)
         for name in wanted:
-            if name not in found:
+            if name not in assigned:
                 self._fail(f"no data for the input {_name(name)}", text, len(text))
         # A seed of its own gives the same data wherever its input stands; the run's seed varies by input.
         return [
             (n, p, 0 if isinstance(p.source, Generated) and p.source.seed is not None else numbers[n])
-            for n, p in found.items()
+            for n, p in assigned.items()
         ]
 
     def _archived(self, part: InputPart, case: LocatedSpec, wanted: list[str], text: str) -> list[str]:
         """Return the inputs that an archive feeds by name: all that it holds, which must be all that need data."""
         assert isinstance(part.source, PathSource)
         try:
-            held = self._members(case.path(part.source.path))
+            members = self._members(case.path(part.source.path))
         except InputError as e:
             raise InputError(point(str(e), text, part.source_at)) from None
         for name in wanted:
-            if name not in held:
+            if name not in members:
                 self._fail(
-                    f"{part.source.path} has no array {_name(name)}; it holds {_names(held)}", text, part.at
+                    f"{part.source.path} has no array {_name(name)}; it holds {_names(members)}",
+                    text,
+                    part.at,
                 )
-        return [n for n in self.known if n in held]
+        return [n for n in self.known if n in members]
 
     def _members(self, path: str) -> dict[str, Callable[[], Array]]:
         if path not in self.archives:
@@ -303,19 +305,19 @@ class _Loader:
                 raise InputError(f"{path} has no array {_name(key)}; it holds {_names(arrays)}")
             return _Given(arrays[key]())
         before = self.images
-        found = read_array(path, partial(self._image, tensor=tensor))
+        data = read_array(path, partial(self._image, tensor=tensor))
         if self.images > before and (lost := image_loss(path)):
             self.warn(f"input {_name(name)}: the picture {os.path.basename(path)} loses something: {lost}")
-        return _Given(found)
+        return _Given(data)
 
     def _image(self, pixels: Array, tensor: StoredTensor) -> Array:
         self.images += 1
         return image_array(pixels, tensor.shape, resize=self.resize)
 
-    def _finish(self, given: _Given, name: str) -> Array:
+    def _finish(self, data: _Given, name: str) -> Array:
         """Repeat, transform, check and cast."""
-        tensor, array = self.known[name], given.array
-        if not given.generated:
+        tensor, array = self.known[name], data.array
+        if not data.generated:
             if self.repeat > 1:
                 if array.nbytes * self.repeat > MAX_BYTES:
                     raise InputError(f"{array.nbytes} bytes repeated {self.repeat} times are too many")
@@ -326,48 +328,48 @@ class _Loader:
         _check_rank(array, tensor)
         if tensor.shape is not None and array.shape[1:] != tensor.shape[1:] and name not in self.open:
             self.warn(f"input {_name(name)} has shape {_shape(tensor)}, its data {list(array.shape)}")
-        found = cast(array, tensor.dtype)
-        if self.exact and found.dtype.kind in "iub":
-            _require_exact(array, found, tensor.dtype)
+        converted = cast(array, tensor.dtype)
+        if self.exact and converted.dtype.kind in "iub":
+            _require_exact(array, converted, tensor.dtype)
         # #rand(0,255) for signed bytes is expected to wrap.
-        if (said := _lost(array, found, tensor.dtype)) and not (given.generated and "wrap" in said):
+        if (said := _lost(array, converted, tensor.dtype)) and not (data.generated and "wrap" in said):
             self.warn(f"input {_name(name)}: {said}")
-        return found
+        return converted
 
 
-def _require_exact(array: Array, found: Array, dtype: DType) -> None:
+def _require_exact(array: Array, converted: Array, dtype: DType) -> None:
     """Check that a cast to whole numbers or booleans kept every number.
 
     Raises:
         InputError: it did not.
     """
-    other = array != found
+    other = array != converted
     if count := int(np.count_nonzero(other)):
         at = int(other.argmax())
-        example = f"{array.flat[at]} would become {found.flat[at]}"
+        example = f"{array.flat[at]} would become {converted.flat[at]}"
         raise InputError(f"{count} {array.dtype} numbers do not fit into {dtype}: {example}")
 
 
-def _lost(array: Array, found: Array, dtype: DType) -> str:
+def _lost(array: Array, converted: Array, dtype: DType) -> str:
     """Say what a cast loses beyond the last digits of fractions and the fractions themselves; empty for nothing."""
     if array.dtype.kind not in "iuf":
         return ""
-    if found.dtype.kind in "iu":
-        return _wrapped(array, found, dtype)
-    if found.dtype.kind != "f":
+    if converted.dtype.kind in "iu":
+        return _wrapped(array, converted, dtype)
+    if converted.dtype.kind != "f":
         return ""
     if array.dtype.kind == "f":
-        far = int(np.count_nonzero(np.isinf(found) & np.isfinite(array)))
+        far = int(np.count_nonzero(np.isinf(converted) & np.isfinite(array)))
         return f"{far} numbers are beyond the range of {dtype} and become infinity" if far else ""
     with np.errstate(all="ignore"):
-        other = int(np.count_nonzero(found.astype(np.float64) != array.astype(np.float64)))
+        other = int(np.count_nonzero(converted.astype(np.float64) != array.astype(np.float64)))
     return f"{other} whole numbers have more digits than {dtype} holds and are rounded" if other else ""
 
 
-def _wrapped(array: Array, found: Array, dtype: DType) -> str:
+def _wrapped(array: Array, converted: Array, dtype: DType) -> str:
     """Mark the numbers that an integer type does not hold, so that they change."""
-    low, high = 0, 2 ** min(dtype.bits, 8 * found.itemsize) - 1
-    if found.dtype.kind == "i":
+    low, high = 0, 2 ** min(dtype.bits, 8 * converted.itemsize) - 1
+    if converted.dtype.kind == "i":
         low, high = -(high + 1) // 2, high // 2
     if dtype.is_odd or not array.size:
         return ""
@@ -377,7 +379,7 @@ def _wrapped(array: Array, found: Array, dtype: DType) -> str:
     if not count:
         return ""
     at = int(outside.argmax())
-    example = f"{array.flat[at]} becomes {found.flat[at]}"
+    example = f"{array.flat[at]} becomes {converted.flat[at]}"
     return f"{count} numbers are outside of {low}..{high} of {dtype} and wrap: {example}"
 
 
@@ -410,10 +412,10 @@ def cast(array: Array, dtype: DType) -> Array:
     if dtype.is_odd:
         return odd(array, dtype)
     with np.errstate(over="ignore"):
-        found = np.ascontiguousarray(array.astype(want, copy=False))
+        converted = np.ascontiguousarray(array.astype(want, copy=False))
     if dtype.name == "BFloat16":
-        return round_bfloat16(found)
-    return _narrow(found, dtype) if dtype.bits < 8 else found
+        return round_bfloat16(converted)
+    return _narrow(converted, dtype) if dtype.bits < 8 else converted
 
 
 def _narrow(array: Array, dtype: DType) -> Array:

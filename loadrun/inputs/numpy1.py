@@ -25,8 +25,8 @@ def as_numpy_1(values: Sequence[Any]) -> list[Any]:
     (dtype('uint8'), dtype('uint16'))
     """
     arrays = [v for v in values if isinstance(v, np.ndarray) and v.ndim]
-    given = [v is not None and not isinstance(v, (tuple, list)) and np.ndim(v) == 0 for v in values]
-    numbers = [np.asarray(v) for v, g in zip(values, given, strict=True) if g]
+    scalar = [v is not None and not isinstance(v, (tuple, list)) and np.ndim(v) == 0 for v in values]
+    numbers = [np.asarray(v) for v, g in zip(values, scalar, strict=True) if g]
     if not arrays or not numbers or any(v.dtype.kind not in _KINDS for v in (*arrays, *numbers)):
         return list(values)
     kind = np.result_type(*(a.dtype for a in arrays))
@@ -35,13 +35,13 @@ def as_numpy_1(values: Sequence[Any]) -> list[Any]:
     else:
         for n in numbers:
             kind = np.promote_types(kind, _least(n, kind))
-    return [np.asarray(v).astype(kind)[()] if g else v for v, g in zip(values, given, strict=True)]
+    return [np.asarray(v).astype(kind)[()] if g else v for v, g in zip(values, scalar, strict=True)]
 
 
 def _least(number: np.ndarray[Any, Any], beside: np.dtype[Any]) -> np.dtype[Any]:
     """Return the smallest type that holds a number; a positive one takes the sign of the type beside it."""
-    found = np.min_scalar_type(number)
-    if found.kind == "u" and beside.kind == "i":
-        signed = np.dtype(f"i{found.itemsize}")
-        return signed if int(number) <= np.iinfo(signed).max else found
-    return found
+    smallest = np.min_scalar_type(number)
+    if smallest.kind == "u" and beside.kind == "i":
+        signed = np.dtype(f"i{smallest.itemsize}")
+        return signed if int(number) <= np.iinfo(signed).max else smallest
+    return smallest

@@ -169,11 +169,11 @@ class TransformExpression:
         """
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = _Evaluation(self, data).value(self._tree)
-        if not isinstance(found, np.ndarray):
-            shown = "nothing" if found is None else f"a {type(found).__name__}"
+            result = _Evaluation(self, data).value(self._tree)
+        if not isinstance(result, np.ndarray):
+            shown = "nothing" if result is None else f"a {type(result).__name__}"
             raise InputError(str(self.error(f"the expression gives {shown}, not an array")))
-        return np.ascontiguousarray(found)
+        return np.ascontiguousarray(result)
 
     def __repr__(self) -> str:
         return f"TransformExpression({self.text!r})"
@@ -282,9 +282,9 @@ class TransformExpression:
                 self._refuse(func, f"np.{func.attr} is not among the numpy functions allowed here")
         elif func.attr not in METHODS:
             self._refuse(func, f".{func.attr} is not among the array methods allowed here")
-        for given in node.keywords:
-            if given.arg not in _KEYWORDS:
-                self._refuse(node, f"the argument {given.arg or '**'} is not allowed here")
+        for argument in node.keywords:
+            if argument.arg not in _KEYWORDS:
+                self._refuse(node, f"the argument {argument.arg or '**'} is not allowed here")
 
 
 def _named() -> str:
@@ -304,10 +304,10 @@ class _Evaluation:
         """Evaluate a node; while its operands are evaluated, those that are there stay alive."""
         alive = self.budget.alive
         try:
-            found = self._evaluate(node)
-            _sane(found)
-            self.budget.keep(alive, found, new=found is not self.data)
-            return found
+            result = self._evaluate(node)
+            _sane(result)
+            self.budget.keep(alive, result, new=result is not self.data)
+            return result
         except InputError:
             raise
         except _FAILURES as e:
@@ -358,12 +358,12 @@ class _Evaluation:
         return _COMPARE[type(node.ops[0])](one, two)
 
     def _logical(self, node: ast.BoolOp) -> object:
-        found: Any = None
+        operand: Any = None
         for item in node.values:
-            found = self.value(item)
-            if bool(found) is isinstance(node.op, ast.Or):
+            operand = self.value(item)
+            if bool(operand) is isinstance(node.op, ast.Or):
                 break
-        return found
+        return operand
 
     def _attribute(self, node: ast.Attribute) -> object:
         if _is_np(node.value):

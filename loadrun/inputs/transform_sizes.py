@@ -163,9 +163,9 @@ class _Arguments:
 
 
 def _size(name: str, args: list[Any], named: dict[str, Any]) -> int:
-    given = _Arguments(args, named)
+    arguments = _Arguments(args, named)
     if name in _SIZES:
-        return _SIZES[name](given)
+        return _SIZES[name](arguments)
     if name.endswith("_like"):
         if len(args) > 3:
             raise TypeError(f"np.{name} takes at most 3 arguments here")
@@ -173,26 +173,28 @@ def _size(name: str, args: list[Any], named: dict[str, Any]) -> int:
     return sum(map(total, args)) + sum(map(total, named.values()))
 
 
-def _eye(given: _Arguments) -> int:
-    rows, columns = given.get(0, "N"), given.get(1, "M")
+def _eye(arguments: _Arguments) -> int:
+    rows, columns = arguments.get(0, "N"), arguments.get(1, "M")
     return _element_count([rows, rows if columns is None else columns])
 
 
-def _linspace(given: _Arguments) -> int:
-    return _element_count([given.get(2, "num", default=50)]) * max(total(a) for a in given.args or [0])
+def _linspace(arguments: _Arguments) -> int:
+    return _element_count([arguments.get(2, "num", default=50)]) * max(
+        total(a) for a in arguments.args or [0]
+    )
 
 
-def _tiled(given: _Arguments) -> int:
-    return _element_count(given.get(1, "reps", "repeats", default=1)) * given.first
+def _tiled(arguments: _Arguments) -> int:
+    return _element_count(arguments.get(1, "reps", "repeats", default=1)) * arguments.first
 
 
-def _repeated(given: _Arguments) -> int:
-    times = np.ravel(given.get(1, "reps", "repeats", default=1)).tolist()
-    return given.first * max(max(map(operator.index, times), default=0), 0)
+def _repeated(arguments: _Arguments) -> int:
+    times = np.ravel(arguments.get(1, "reps", "repeats", default=1)).tolist()
+    return arguments.first * max(max(map(operator.index, times), default=0), 0)
 
 
-def _quantiles(given: _Arguments) -> int:
-    return given.first * total(given.get(1, "q", default=0)) if given.args else 0
+def _quantiles(arguments: _Arguments) -> int:
+    return arguments.first * total(arguments.get(1, "q", default=0)) if arguments.args else 0
 
 
 def _element_count(shape: object) -> int:

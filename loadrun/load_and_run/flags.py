@@ -370,12 +370,12 @@ def parse(args: Sequence[str]) -> ParsedFlags:
     >>> found.files, found.values
     (['model.mge'], {'iter': 3, 'warmup_iter': 0, 'fast_run': True})
     """
-    found = ParsedFlags()
-    _read_arguments(list(args), found, 0)
-    return found
+    parsed = ParsedFlags()
+    _read_arguments(list(args), parsed, 0)
+    return parsed
 
 
-def _read_arguments(args: list[str], found: ParsedFlags, depth: int) -> None:
+def _read_arguments(args: list[str], parsed: ParsedFlags, depth: int) -> None:
     if depth > _DEPTH:
         raise UsageError(f"files of flags name each other more than {_DEPTH} times")
     unknown: list[str] = []
@@ -384,10 +384,10 @@ def _read_arguments(args: list[str], found: ParsedFlags, depth: int) -> None:
         text = args[at]
         at += 1
         if text == "--":
-            found.files += args[at:]
+            parsed.files += args[at:]
             break
         if not text.startswith("-") or text == "-":
-            found.files.append(text)
+            parsed.files.append(text)
             continue
         name, equals, value = text.lstrip("-").partition("=")
         flag, negated = _flag(name)
@@ -401,10 +401,10 @@ def _read_arguments(args: list[str], found: ParsedFlags, depth: int) -> None:
             at += 1
         known = value if equals or flag.kind is not bool else "false" if negated else "true"
         # Given again, a flag counts from there.
-        found.values.pop(flag.name, None)
-        found.values[flag.name] = _value(flag, known)
-        _follow(flag, known, found, depth)
-    fine = {n.strip().replace("-", "_") for n in found.text("undefok").split(",")}
+        parsed.values.pop(flag.name, None)
+        parsed.values[flag.name] = _value(flag, known)
+        _follow(flag, known, parsed, depth)
+    fine = {n.strip().replace("-", "_") for n in parsed.text("undefok").split(",")}
     bad = next((n for n in unknown if n.replace("-", "_") not in fine), None)
     if bad is not None:
         raise UsageError(f"unknown command line flag {bad!r}; `load_and_run --help` lists them")
@@ -433,7 +433,7 @@ def _value(flag: Flag, text: str) -> bool | int | float | str:
         raise UsageError(f"--{flag.name} takes {kind}, found {text!r}") from None
 
 
-def _follow(flag: Flag, value: str, found: ParsedFlags, depth: int) -> None:
+def _follow(flag: Flag, value: str, parsed: ParsedFlags, depth: int) -> None:
     """Read the flags that a flag stands for."""
     if flag.name == "flagfile":
         for name in value.split(","):
@@ -442,14 +442,14 @@ def _follow(flag: Flag, value: str, found: ParsedFlags, depth: int) -> None:
             except (OSError, UnicodeDecodeError) as e:
                 raise UsageError(f"--flagfile {name}: {getattr(e, 'strerror', None) or e}") from None
             flags = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-            _read_arguments([f if f.startswith("-") else f"--{f}" for f in flags], found, depth + 1)
+            _read_arguments([f if f.startswith("-") else f"--{f}" for f in flags], parsed, depth + 1)
     elif flag.name in ("fromenv", "tryfromenv"):
         for name in filter(None, value.split(",")):
             known, _ = _flag(name)
             if known is None:
                 raise UsageError(f"unknown command line flag {name!r} (via --fromenv or --tryfromenv)")
-            given = os.environ.get(f"FLAGS_{known.name}")
-            if given is not None:
-                _read_arguments([f"--{known.name}={given}"], found, depth + 1)
+            setting = os.environ.get(f"FLAGS_{known.name}")
+            if setting is not None:
+                _read_arguments([f"--{known.name}={setting}"], parsed, depth + 1)
             elif flag.name == "fromenv":
                 raise UsageError(f"--fromenv {name}: FLAGS_{known.name} is not in the environment")

@@ -82,8 +82,14 @@ def _variable(plan: ExecutionPlan, var: Var) -> dict[str, Any]:
     number, name = plan.numbers.var(var)
     shape, value = plan.infer_type(var)
     size = plan.known.shapes.get(var.id)
-    given = plan.known.values.get(var.id)
-    small = None if given is None else "Large Array" if given.size > _LARGE else given.reshape(-1).tolist()
+    constant = plan.known.values.get(var.id)
+    small = (
+        None
+        if constant is None
+        else "Large Array"
+        if constant.size > _LARGE
+        else constant.reshape(-1).tolist()
+    )
     return {
         **_common(plan, number, name),
         "flag": ["ALLOW_EMPTY_SHAPE"],

@@ -57,7 +57,7 @@ _INPUTS_FIRST = -(2**31)
 
 def compiled(graph: Graph, before: Numbering) -> Numbering:
     """Numbers and names of the copy that load_and_run executes."""
-    found = Numbering(dict(before.oprs), dict(before.vars), dict(before.scratch), before.next)
+    numbering = Numbering(dict(before.oprs), dict(before.vars), dict(before.scratch), before.next)
     fed: set[int] = set()
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy" or any(v.owner.id in fed for v in opr.inputs):
@@ -65,19 +65,19 @@ def compiled(graph: Graph, before: Numbering) -> Numbering:
     for opr in upward(v.owner for v in graph.outputs):
         if opr.id not in fed:
             continue
-        number = found.next
-        ins = [found.var(v)[1] for v in opr.inputs]
+        number = numbering.next
+        ins = [numbering.var(v)[1] for v in opr.inputs]
         if opr.type == "Host2DeviceCopy":
             name = before.var(opr.outputs[0])[1]
         else:
             name = opr.name or default_name(opr, number, ins)
-        add_numbers(found, opr, name, before.oprs[opr.id].name, number)
+        add_numbers(numbering, opr, name, before.oprs[opr.id].name, number)
         for var in opr.outputs:
-            found.vars[var.id] = (
-                found.vars[var.id][0],
-                before.var(var)[1] if var.name else found.vars[var.id][1],
+            numbering.vars[var.id] = (
+                numbering.vars[var.id][0],
+                before.var(var)[1] if var.name else numbering.vars[var.id][1],
             )
-    return found
+    return numbering
 
 
 def host_inputs(opr: Opr) -> frozenset[int]:

@@ -67,20 +67,20 @@ class _Observed:
         if not self._runner.plugins or plan is None:
             return self._engine.run(feeds)[: len(self._targets)]
         wanted = {v.id for v in self._targets}
-        found: dict[int, Array] = {}
-        given = [(v.owner, [feeds[n]]) for n, v in self._engine.inputs.items() if n in feeds]
-        for opr, arrays in given:
+        values: dict[int, Array] = {}
+        inputs = [(v.owner, [feeds[n]]) for n, v in self._engine.inputs.items() if n in feeds]
+        for opr, arrays in inputs:
             self._show(plan, opr.outputs, arrays)
-            found.update((v.id, a) for v, a in zip(opr.outputs, arrays, strict=True) if v.id in wanted)
+            values.update((v.id, a) for v, a in zip(opr.outputs, arrays, strict=True) if v.id in wanted)
         for opr, outputs in self._engine.walk(feeds):
             self._show(plan, opr.outputs, outputs)
-            found.update((v.id, a) for v, a in zip(opr.outputs, outputs, strict=True) if v.id in wanted)
+            values.update((v.id, a) for v, a in zip(opr.outputs, outputs, strict=True) if v.id in wanted)
         for plugin in self._runner.plugins:
             plugin.end()
         if self._measured:
             # Times are those of a run that nobody looks at.
             self._engine.run(feeds)
-        return [found[v.id] for v in self._targets]
+        return [values[v.id] for v in self._targets]
 
     def _show(self, plan: ExecutionPlan, variables: Sequence[Var], arrays: Sequence[Array]) -> None:
         for var, array in zip(variables, arrays, strict=True):

@@ -154,10 +154,10 @@ def _static(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
     return shapes, values
 
 
-def _weakest_knowledge(found: list[int]) -> int:
-    if any(f in (NONE, MISSING) for f in found):
+def _weakest_knowledge(levels: list[int]) -> int:
+    if any(f in (NONE, MISSING) for f in levels):
         return MISSING
-    return max(found, default=CONST)
+    return max(levels, default=CONST)
 
 
 def _shape(opr: Opr, shapes: Mapping[int, int], values: Mapping[int, int]) -> int:
@@ -165,16 +165,16 @@ def _shape(opr: Opr, shapes: Mapping[int, int], values: Mapping[int, int]) -> in
     if Trait.DATA_SHAPED in op.traits:
         return NONE
     host = host_inputs(opr)
-    given = [values[v.id] for i, v in enumerate(opr.inputs) if i in host]
+    levels = [values[v.id] for i, v in enumerate(opr.inputs) if i in host]
     told = op.inputs.rstrip("?").endswith(" target_shape") and (
         op.name != "ReshapeV1" or opr.get(OptionalAxisV1).axis == _NO_AXIS
     )
-    if given and told:
-        return _weakest_knowledge(given)
+    if levels and told:
+        return _weakest_knowledge(levels)
     if op.family == "indexing" or Trait.SHAPE_ONLY in op.traits:
-        given = []
+        levels = []
     return _weakest_knowledge(
-        [*given, *(shapes[v.id] for i, v in enumerate(opr.inputs) if i not in host or not given)]
+        [*levels, *(shapes[v.id] for i, v in enumerate(opr.inputs) if i not in host or not levels)]
     )
 
 

@@ -23,51 +23,51 @@ _NOT_LITE = {
 }
 
 
-def check_together(given: ParsedFlags) -> None:
+def check_together(flags: ParsedFlags) -> None:
     """Refuse what load_and_run refuses, before anything is run.
 
     Raises:
         UsageError: flags that have no sense together, or a value that has none.
     """
-    _counts(given)
-    _threads(given)
-    _algorithms(given)
-    dumps = [n for n in _DUMPS if given.values.get(n)]
+    _counts(flags)
+    _threads(flags)
+    _algorithms(flags)
+    dumps = [n for n in _DUMPS if flags.values.get(n)]
     if len(dumps) > 1:
         raise UsageError(
             f"give one of {', '.join(f'--{n}' for n in dumps)}: load_and_run keeps only one of them"
         )
-    if given.on("record_comp_seq2") and (given.on("fake_first") or not given.on("no_sanity_check")):
+    if flags.on("record_comp_seq2") and (flags.on("fake_first") or not flags.on("no_sanity_check")):
         raise UsageError("--record_comp_seq2 needs --no_sanity_check, and goes without --fake_first")
-    target = given.text("layout_transform")
+    target = flags.text("layout_transform")
     if target not in ("", "cpu", "cuda"):
         raise UsageError(f"--layout_transform takes cpu or cuda, found {target!r}")
-    if given.text("check_var_value"):
-        interval(given.text("check_var_value"))
-    library = given.text("c_opr_lib")
+    if flags.text("check_var_value"):
+        interval(flags.text("check_var_value"))
+    library = flags.text("c_opr_lib")
     if library and not os.path.exists(library):
         raise UsageError(f"--c_opr_lib {library}: there is no such file")
-    if given.on("lite"):
-        wrong = next((n for n in _NOT_LITE if given.values.get(n)), None)
+    if flags.on("lite"):
+        wrong = next((n for n in _NOT_LITE if flags.values.get(n)), None)
         if wrong is not None:
             raise UsageError(f"--lite goes without {_NOT_LITE[wrong]}, as there")
 
 
-def _counts(given: ParsedFlags) -> None:
+def _counts(flags: ParsedFlags) -> None:
     for name in ("iter", "warmup_iter"):
-        if given.number(name) < 0:
-            raise UsageError(f"--{name} takes a number of at least 0, found {given.number(name)}")
-    if given.number("thread") < 1:
-        raise UsageError(f"--thread takes a number of at least 1, found {given.number('thread')}")
-    if "batch_size" in given.values and given.number("batch_size") == 0:
+        if flags.number(name) < 0:
+            raise UsageError(f"--{name} takes a number of at least 0, found {flags.number(name)}")
+    if flags.number("thread") < 1:
+        raise UsageError(f"--thread takes a number of at least 1, found {flags.number('thread')}")
+    if "batch_size" in flags.values and flags.number("batch_size") == 0:
         raise UsageError("--batch_size takes a number of at least 1, found 0")
 
 
-def _threads(given: ParsedFlags) -> None:
-    many, plain = given.number("multithread"), given.number("multithread_default")
+def _threads(flags: ParsedFlags) -> None:
+    many, plain = flags.number("multithread"), flags.number("multithread_default")
     if many >= 0 and plain >= 0:
         raise UsageError("--multithread and --multithread_default exclude each other")
-    cores = given.text("multi_thread_core_ids")
+    cores = flags.text("multi_thread_core_ids")
     if not cores:
         return
     if many < 0 and plain < 0:
@@ -82,12 +82,12 @@ def _threads(given: ParsedFlags) -> None:
         )
 
 
-def _algorithms(given: ParsedFlags) -> None:
-    trying = given.on("fast_run") or given.on("full_run")
-    if given.on("fast_run") and given.on("full_run"):
+def _algorithms(flags: ParsedFlags) -> None:
+    trying = flags.on("fast_run") or flags.on("full_run")
+    if flags.on("fast_run") and flags.on("full_run"):
         raise UsageError("--fast_run and --full_run exclude each other")
-    cache = given.text("fast_run_algo_policy")
-    if given.number("fast_run_shared_batch_size") > 0 and not (trying or cache):
+    cache = flags.text("fast_run_algo_policy")
+    if flags.number("fast_run_shared_batch_size") > 0 and not (trying or cache):
         raise UsageError(
             "--fast_run_shared_batch_size needs --fast_run, --full_run or --fast_run_algo_policy"
         )

@@ -112,5 +112,5 @@ def unequal(check: Check, out: OutputResult, plan: ExecutionPlan) -> str:
 
 
 def _shown(array: object, place: Sequence[int]) -> str:
-    found = np.asarray(array)
-    return number(float(found[tuple(place)]), 6) if place and found.size else "?"
+    values = np.asarray(array)
+    return number(float(values[tuple(place)]), 6) if place and values.size else "?"

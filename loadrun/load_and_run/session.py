@@ -57,7 +57,7 @@ class LoadAndRunSession:
     """One call of load_and_run.
 
     Args:
-        given: its flags, see `loadrun.load_and_run.flags.parse`.
+        flags: its flags, see `loadrun.load_and_run.flags.parse`.
         path: the model.
         log: where its lines go.
 
@@ -74,9 +74,9 @@ class LoadAndRunSession:
     'pass'
     """
 
-    def __init__(self, given: ParsedFlags, path: str, log: Log) -> None:
-        check_together(given)
-        self.given = given
+    def __init__(self, flags: ParsedFlags, path: str, log: Log) -> None:
+        check_together(flags)
+        self.flags = flags
         self.path = path
         self.log = log
         self.vacuous = False
@@ -91,18 +91,18 @@ class LoadAndRunSession:
             LoadRunError: the model cannot be read or executed, or an input is missing.
         """
         self._announce()
-        with _processors(self.given):
+        with _processors(self.flags):
             started = time.perf_counter()
             bundle = self._load()
             self.log.log("run_subline@strategy_normal.cpp:51", f"load model: {_ms(started)}ms\n")
             case = self._testcase(bundle)
-            count = self.given.number("thread")
-            found = [Verdict.NOT_COMPARED] * count
+            count = self.flags.number("thread")
+            verdicts = [Verdict.NOT_COMPARED] * count
             faults: list[BaseException] = []
 
             def one(i: int) -> None:
                 try:
-                    found[i] = self._subline(bundle, case)
+                    verdicts[i] = self._subline(bundle, case)
                 except BaseException as e:
                     faults.append(e)
 
@@ -115,19 +115,19 @@ class LoadAndRunSession:
                 w.join()
             if faults:
                 raise faults[0]
-            return Verdict.worst(found)
+            return Verdict.worst(verdicts)
 
     def _announce(self) -> None:
         self.log.log("run@strategy_normal.cpp:138", "megbrain/lite/load_and_run: loadrun's, on numpy\n")
         for flag in FLAGS:
-            value = self.given.values.get(flag.name)
+            value = self.flags.values.get(flag.name)
             if value is None or value is False or value == "" or (flag.kind is int and value == flag.default):
                 continue
             if flag.says:
                 self.log.log(flag.group, flag.says.format(value))
             if not flag.works:
                 self.log.say(f"load_and_run: --{flag.name} does nothing here: {flag.what}")
-        chosen = [n for n in LAYOUTS if self.given.on(n)]
+        chosen = [n for n in LAYOUTS if self.flags.on(n)]
         if len(chosen) > 1:
             self.log.say(
                 f"load_and_run: of {', '.join(f'--{n}' for n in chosen)} the last one counts, as there"
@@ -135,9 +135,9 @@ class LoadAndRunSession:
 
     def _load(self) -> Bundle:
         bundle = load(self.path)
-        if self.given.on("lite") and bundle.is_container:
+        if self.flags.on("lite") and bundle.is_container:
             raise UsageError("--lite takes plain models, this file has testcases")
-        options = optimization(self.given)
+        options = optimization(self.flags)
         if options is not None:
             graph, _ = optimize_for_inference(bundle.graph, **options)
             bundle = replace(bundle, graph=graph, testcases=bundle.testcases, sized=None, guarded=None)
@@ -170,23 +170,23 @@ class LoadAndRunSession:
     def _testcase(self, bundle: Bundle) -> Testcase:
         """Return what every copy is fed: the file's first testcase, else the data from the command line."""
         if len(bundle.testcases):
-            if self.given.text("input"):
+            if self.flags.text("input"):
                 self.log.say(
                     "load_and_run: --input does nothing here: the testcases of the file are what is fed"
                 )
             case = bundle.testcases[0]
         else:
             case = Testcase(self._data(bundle))
-        size = self.given.number("batch_size")
+        size = self.flags.number("batch_size")
         if size > 0:
             case = replace(case, arrays={n: _resized(a, size) for n, a in case.arrays.items()})
         return case
 
     def _data(self, bundle: Bundle) -> dict[str, Array]:
         """Return the data from the command line; without any, zeros."""
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         rest = []
-        for part in filter(None, self.given.text("input").split(";")):
+        for part in filter(None, self.flags.text("input").split(";")):
             shape = _SHAPE.fullmatch(part.strip())
             if shape is None:
                 rest.append(part)
@@ -198,53 +198,53 @@ class LoadAndRunSession:
             dtype = var.owner.tensors[0].dtype.np
             # Every byte is 1, as there.
             count = int(np.prod(sizes)) * dtype.itemsize
-            found[var.name or ""] = np.full(count, _ONES, np.uint8).view(dtype).reshape(sizes)
+            arrays[var.name or ""] = np.full(count, _ONES, np.uint8).view(dtype).reshape(sizes)
         if rest:
-            inputs = [v for v in bundle.inputs if v.name not in found]
-            found.update(next(load_cases([";".join(rest)], inputs, warn=self.log.say)))
+            inputs = [v for v in bundle.inputs if v.name not in arrays]
+            arrays.update(next(load_cases([";".join(rest)], inputs, warn=self.log.say)))
         for var in bundle.graph.inputs:
             tensor = var.owner.tensors[0]
-            if var.name in found or tensor.data is not None:
+            if var.name in arrays or tensor.data is not None:
                 continue
             if tensor.shape is None:
                 raise UsageError(
                     f"the file gives no shape for the input {var.name!r}; give its value with --input"
                 )
-            found[var.name or ""] = np.zeros(tensor.shape, tensor.dtype.np)
-        return found
+            arrays[var.name or ""] = np.zeros(tensor.shape, tensor.dtype.np)
+        return arrays
 
     def _profile(self) -> str:
-        return self.given.text("profile_host") or self.given.text("profile")
+        return self.flags.text("profile_host") or self.flags.text("profile")
 
     def _plug(self, runner: ObservedRunner, plan: ExecutionPlan, files: ExitStack) -> None:
-        given, plugins = self.given, runner.plugins
-        out: TextIO | None = self.log.out if given.on("io_dump_stdout") else None
-        out = self.log.err if given.on("io_dump_stderr") else out
-        if given.text("io_dump"):
-            out = files.enter_context(_writing(given.text("io_dump")))
+        flags, plugins = self.flags, runner.plugins
+        out: TextIO | None = self.log.out if flags.on("io_dump_stdout") else None
+        out = self.log.err if flags.on("io_dump_stderr") else out
+        if flags.text("io_dump"):
+            out = files.enter_context(_writing(flags.text("io_dump")))
         if out is not None:
             plugins.append(TextDump(out, plan))
-        if given.text("bin_io_dump"):
-            plugins.append(BinaryDump(given.text("bin_io_dump"), plan))
-        if given.text("bin_out_dump"):
-            plugins.append(OutputDump(given.text("bin_out_dump"), plan))
-        if float(given.values.get("range", 0)) > 0:
-            plugins.append(RangeCheck(float(given.values["range"]), plan))
-        if given.text("check_var_value"):
-            plugins.append(ValueCheck(given.text("check_var_value"), plan, self.log.say))
+        if flags.text("bin_io_dump"):
+            plugins.append(BinaryDump(flags.text("bin_io_dump"), plan))
+        if flags.text("bin_out_dump"):
+            plugins.append(OutputDump(flags.text("bin_out_dump"), plan))
+        if float(flags.values.get("range", 0)) > 0:
+            plugins.append(RangeCheck(float(flags.values["range"]), plan))
+        if flags.text("check_var_value"):
+            plugins.append(ValueCheck(flags.text("check_var_value"), plan, self.log.say))
 
     def _inform(self, plan: ExecutionPlan) -> None:
-        if self.given.on("model_info"):
+        if self.flags.on("model_info"):
             self.log.log("format_and_print<lar::ModelMdl>@plugin_options.cpp:246", f"\n{model_table(plan)}\n")
-        if self.given.text("get_static_mem_info"):
-            write_memory(self.given.text("get_static_mem_info"), plan)
-        if self.given.on("verbose"):
+        if self.flags.text("get_static_mem_info"):
+            write_memory(self.flags.text("get_static_mem_info"), plan)
+        if self.flags.on("verbose"):
             for opr in plan.order:
                 names = plan.numbers.oprs[opr.id]
                 self.log.log("execute", f"{names.name}: {names.cls}")
 
     def _warm_up(self, copy: _Copy, started: float) -> None:
-        for i in range(self.given.number("warmup_iter")):
+        for i in range(self.flags.number("warmup_iter")):
             self.log.log(
                 "operator()@strategy_normal.cpp:67", f"=== prepare: {_ms(started)}ms; going to warmup"
             )
@@ -257,7 +257,7 @@ class LoadAndRunSession:
 
     def _timed(self, copy: _Copy) -> float:
         """Run and time; returns milliseconds."""
-        runs = self.given.number("iter")
+        runs = self.flags.number("iter")
         times: list[float] = []
         if self._ended(copy):
             return 0.0
@@ -282,7 +282,7 @@ class LoadAndRunSession:
         else:
             feeds = {n: a for n, a in copy.testcase.arrays.items() if not n.endswith(EXPECT)}
             result = copy.runner.run(feeds)
-        if self.given.on("reproducible") or self.given.on("binary_equal_between_batch"):
+        if self.flags.on("reproducible") or self.flags.on("binary_equal_between_batch"):
             self._same(copy, result)
         return result.seconds or 0.0
 
@@ -308,7 +308,7 @@ class LoadAndRunSession:
 
     def _ended(self, copy: _Copy) -> bool:
         """Tell whether a failed check ends the run."""
-        lenient = self.given.on("disable_assert_throw") or self.given.text("check_var_value")
+        lenient = self.flags.on("disable_assert_throw") or self.flags.text("check_var_value")
         if copy.failed is not None and lenient:
             copy.failed, copy.verdict = None, Verdict.PASS
         return copy.failed is not None
@@ -325,22 +325,22 @@ class LoadAndRunSession:
                 raise WrongValueError(f"the output {out.name!r} has other bits than in the first run")
 
     def _afterwards(self, bundle: Bundle, copy: _Copy, plan: ExecutionPlan) -> None:
-        given = self.given
+        flags = self.flags
         path = self._profile()
         if path and copy.runner.reference is not None:
-            if given.number("iter") + given.number("warmup_iter") == 0:
+            if flags.number("iter") + flags.number("warmup_iter") == 0:
                 raise UsageError("there is no profile without a run: give --iter or --warmup_iter")
             with replacing(path) as f:
                 f.write(json.dumps(profile_json(copy.runner.reference.get_profile(), plan)).encode())
             self.log.log("watch", f"profiling result written to {path}")
-        if given.text("model_dump"):
-            _write_model(bundle, given.text("model_dump"))
-            self.log.log("model", f"success write model to {given.text('model_dump')}\n")
-        if given.text("layout_transform") and given.text("layout_transform_dump"):
-            _write_model(bundle, given.text("layout_transform_dump"))
-        if given.on("binary_equal_between_batch"):
+        if flags.text("model_dump"):
+            _write_model(bundle, flags.text("model_dump"))
+            self.log.log("model", f"success write model to {flags.text('model_dump')}\n")
+        if flags.text("layout_transform") and flags.text("layout_transform_dump"):
+            _write_model(bundle, flags.text("layout_transform_dump"))
+        if flags.on("binary_equal_between_batch"):
             self._between_batch(copy)
-        if given.on("model_info"):
+        if flags.on("model_info"):
             self.log.log("format_and_print<lar::ModelMdl>@plugin_options.cpp:246", f"\n{model_table(plan)}\n")
 
     def _between_batch(self, copy: _Copy) -> None:
@@ -367,10 +367,10 @@ class LoadAndRunSession:
         self.log.say(f"load_and_run: --binary_equal_between_batch: the batch's items one by one: {text}")
 
 
-def optimization(given: ParsedFlags) -> Mapping[str, bool] | None:
+def optimization(flags: ParsedFlags) -> Mapping[str, bool] | None:
     """Return the keywords of `optimize_for_inference` that flags stand for; None without any."""
-    layouts = [n for n in LAYOUTS if given.on(n)]
-    others = [n for n in OPTIMIZE if given.on(n)]
+    layouts = [n for n in LAYOUTS if flags.on(n)]
+    others = [n for n in OPTIMIZE if flags.on(n)]
     if not layouts and not others:
         return None
     chosen = [n for n in others if n not in ("optimize_for_inference", "fuse_grain")]
@@ -378,10 +378,10 @@ def optimization(given: ParsedFlags) -> Mapping[str, bool] | None:
 
 
 @contextmanager
-def _processors(given: ParsedFlags) -> Iterator[None]:
+def _processors(flags: ParsedFlags) -> Iterator[None]:
     """Threads and processors as the flags say, and as they were afterwards."""
-    count = max(given.number("multithread"), given.number("multithread_default"))
-    cores = given.text("multi_thread_core_ids")
+    count = max(flags.number("multithread"), flags.number("multithread_default"))
+    cores = flags.text("multi_thread_core_ids")
     before = threads()
     allowed = os.sched_getaffinity(0) if cores and hasattr(os, "sched_getaffinity") else None
     try:

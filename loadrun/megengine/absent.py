@@ -104,14 +104,14 @@ def refusing(module: str) -> Callable[[str], Any]:
     own = _own(module)
     whys = [why for listed, why, _ in _TABLE if listed == own]
 
-    def found(name: str) -> Any:
+    def find(name: str) -> Any:
         if (own, name) not in _ABSENT:
             raise AttributeError(f"{module} has no {name}: {whys[0].partition(';')[0]}")
-        made = stand_in(module, name)
-        setattr(sys.modules[module], name, made)
-        return made
+        placeholder = stand_in(module, name)
+        setattr(sys.modules[module], name, placeholder)
+        return placeholder
 
-    return found
+    return find
 
 
 def listed(module: str) -> list[str]:

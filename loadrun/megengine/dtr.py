@@ -46,10 +46,10 @@ def _size_in_bytes(value: Any) -> int:
     """
     if not isinstance(value, str):
         return int(value)
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", value.strip().upper())
-    if found is None or found[2] not in _UNITS:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", value.strip().upper())
+    if match is None or match[2] not in _UNITS:
         raise UsageError(f"a size is a number with B, KB, MB or GB, found {value!r}")
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def _setting(name: str) -> property:

@@ -36,16 +36,16 @@ def _named() -> dict[tuple[str, int], OpDef]:
         "switch_gt0": "SWITCH_GT0",
         "abs_grad": "ABS_GRAD",
     }
-    found = {(name, 1): elemwise(mode) for name, mode in unary.items()}
-    found |= {(name, 2): elemwise(mode) for name, mode in binary.items()}
-    found |= {
+    ops = {(name, 1): elemwise(mode) for name, mode in unary.items()}
+    ops |= {(name, 2): elemwise(mode) for name, mode in binary.items()}
+    ops |= {
         ("cond_leq_mov", 3): elemwise("COND_LEQ_MOV"),
         ("fma3", 3): elemwise("FUSE_MUL_ADD3"),
         ("fma4", 4): elemwise("FUSE_MUL_ADD4"),
         ("[?:]", 2): subtensor(items=[(0, True, False, False, False)]),
         ("[:?]", 2): subtensor(items=[(0, False, True, False, False)]),
     }
-    return found
+    return ops
 
 
 _NAMED = _named()
@@ -60,14 +60,14 @@ def _operator(op: Any, n: int) -> OpDef:
     """
     if isinstance(op, OpDef):
         return op
-    found = _NAMED.get((op, n)) if isinstance(op, str) else None
-    if found is None:
+    definition = _NAMED.get((op, n)) if isinstance(op, str) else None
+    if definition is None:
         names = ", ".join(f"{name} ({count})" for name, count in _NAMED)
         raise UsageAssertionError(
             f"unknown operator {op!r} of {n} inputs; expected an operator of megengine.core.ops.builtin, or a name "
             f"(with its number of inputs) of {names}"
         )
-    return found
+    return definition
 
 
 def _constant(value: Any, dtype: Any) -> Tensor:
@@ -110,12 +110,12 @@ class Subgraph(OpDef):
             raise EngineError(f"{self.name} takes {len(self.inputs)} inputs, found {len(inputs)}")
         known = dict(zip(self.inputs, inputs, strict=True)) | dict(self.constants)
         for step in self.steps:
-            made = apply(step.op, *(known[slot] for slot in step.inputs))
-            if len(made) != step.n:
+            outputs = apply(step.op, *(known[slot] for slot in step.inputs))
+            if len(outputs) != step.n:
                 raise UsageAssertionError(
-                    f"{step.op} gives {len(made)} outputs, expected {step.n}; nr_out says how many"
+                    f"{step.op} gives {len(outputs)} outputs, expected {step.n}; nr_out says how many"
                 )
-            known |= {_Slot(step.first + i): x for i, x in enumerate(made)}
+            known |= {_Slot(step.first + i): x for i, x in enumerate(outputs)}
         return [known[slot] for slot in self.outputs]
 
     def __eq__(self, other: object) -> bool:
@@ -170,9 +170,9 @@ class SubgraphBuilder:
             args: the slots of its inputs.
             nr_out: how many outputs it has.
         """
-        found = self._slots(nr_out)
-        self._steps.append(_Step(op, tuple(args), found[0].number if found else self._used, nr_out))
-        return found
+        slots = self._slots(nr_out)
+        self._steps.append(_Step(op, tuple(args), slots[0].number if slots else self._used, nr_out))
+        return slots
 
     def apply_const(self, value: Any, dtype: Any, device: object = None) -> _Slot:
         """Return the slot of a constant; every device is the CPU."""
@@ -225,16 +225,16 @@ def subgraph(
         builder = SubgraphBuilder(name)
 
         def emit(op: Any, *args: _Slot, nr_out: int | None = None) -> Any:
-            made = builder.apply(_operator(op, len(args)), args, 1 if nr_out is None else nr_out)
-            return made[0] if nr_out is None else made
+            slots = builder.apply(_operator(op, len(args)), args, 1 if nr_out is None else nr_out)
+            return slots[0] if nr_out is None else slots
 
         def constant(value: Any, dtype: Any = dtype, device: object = device) -> _Slot:
             return builder.apply_const(value, dtype, device)
 
         inputs = [builder.input() for _ in range(nr_inputs)]
         builder.outputs(_forward(func, custom_grad, inputs, emit, constant))
-        made = builder.get()
-        return lambda: made
+        definition = builder.get()
+        return lambda: definition
 
     return decorated
 
@@ -246,12 +246,12 @@ def interpret_subgraph(
 
     def decorated(*args: Any) -> list[Any]:
         def emit(op: Any, *args: Any, nr_out: int | None = None) -> Any:
-            made = apply(_operator(op, len(args)), *args)
-            if len(made) != (1 if nr_out is None else nr_out):
+            outputs = apply(_operator(op, len(args)), *args)
+            if len(outputs) != (1 if nr_out is None else nr_out):
                 raise UsageAssertionError(
-                    f"{op} gives {len(made)} outputs, expected {nr_out or 1}; nr_out says how many"
+                    f"{op} gives {len(outputs)} outputs, expected {nr_out or 1}; nr_out says how many"
                 )
-            return made[0] if nr_out is None else made
+            return outputs[0] if nr_out is None else outputs
 
         def constant(value: Any, dtype: Any = dtype, device: object = device) -> Tensor:
             return _constant(value, dtype)

@@ -128,7 +128,7 @@ class NodeCall:
         inputs: values, sequences, or None for those left out.
         wanted: for every output, whether anything reads it.
         opsets: versions by domain, for its subgraphs.
-        given: attributes of the function around, for its subgraphs.
+        call_attributes: attributes of the function around, for its subgraphs.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class NodeCall:
         self.importer = importer
         self.scope = scope
         self.opsets: Mapping[str, int] = {}
-        self.given: Mapping[str, AttributeProto] = {}
+        self.call_attributes: Mapping[str, AttributeProto] = {}
 
     # Inputs
 
@@ -163,19 +163,19 @@ class NodeCall:
         Raises:
             UnsupportedNodeError: it is not.
         """
-        found = self.inputs[i] if i < len(self.inputs) else None
-        if found is None:
+        value = self.inputs[i] if i < len(self.inputs) else None
+        if value is None:
             raise UnsupportedNodeError(f"its input {i} is missing")
-        if isinstance(found, list):
+        if isinstance(value, list):
             raise UnsupportedNodeError(f"its input {i} is a sequence, expected a tensor")
-        return found
+        return value
 
     def items(self, i: int) -> Items:
         """Return an input that must be a sequence."""
-        found = self.inputs[i] if i < len(self.inputs) else None
-        if not isinstance(found, list):
+        value = self.inputs[i] if i < len(self.inputs) else None
+        if not isinstance(value, list):
             raise UnsupportedNodeError(f"its input {i} is not a sequence")
-        return found
+        return value
 
     def t(self, i: int) -> Tensor:
         """Return the tensor of an input."""
@@ -199,11 +199,11 @@ class NodeCall:
             UnsupportedNodeError: it is not known; the text says how to provide it.
         """
         value = self.value(i)
-        found = value.constant()
-        if found is not None:
-            return found
-        found = value.supposed()
-        if found is None:
+        constant = value.constant()
+        if constant is not None:
+            return constant
+        constant = value.supposed()
+        if constant is None:
             name = self.importer.name_of(value)
             hint = (
                 f'constants={{"{name}": ...}}' if name else "constants={...} of the input that it comes from"
@@ -211,7 +211,7 @@ class NodeCall:
             raise UnsupportedNodeError(
                 f"its {what} must be known when the model is loaded, but it depends on data;  give it as {hint}"
             )
-        return found
+        return constant
 
     def integers(self, i: int, what: str) -> list[int]:
         """Return the constant integers of an input."""
@@ -231,42 +231,42 @@ class NodeCall:
 
     def number(self, name: str, default: int = 0) -> int:
         """Return an integer attribute."""
-        found = self._get(name)
-        return default if found is None else found.i
+        attribute = self._get(name)
+        return default if attribute is None else attribute.i
 
     def real(self, name: str, default: float = 0.0) -> float:
         """Return a float attribute."""
-        found = self._get(name)
-        return default if found is None else found.f
+        attribute = self._get(name)
+        return default if attribute is None else attribute.f
 
     def text(self, name: str, default: str = "") -> str:
         """Return a string attribute."""
-        found = self._get(name)
-        return default if found is None else bytes(found.s).decode("utf-8", "replace")
+        attribute = self._get(name)
+        return default if attribute is None else bytes(attribute.s).decode("utf-8", "replace")
 
     def ints(self, name: str) -> list[int] | None:
         """Return a list of integers, or None if it is left out."""
-        found = self._get(name)
-        if found is None:
+        attribute = self._get(name)
+        if attribute is None:
             return None
-        return [int(v) for row in found.ints for v in row]
+        return [int(v) for row in attribute.ints for v in row]
 
     def floats(self, name: str) -> list[float] | None:
         """Return a list of floats, or None if it is left out."""
-        found = self._get(name)
-        if found is None:
+        attribute = self._get(name)
+        if attribute is None:
             return None
-        return [float(v) for row in found.floats for v in row]
+        return [float(v) for row in attribute.floats for v in row]
 
     def texts(self, name: str) -> list[str] | None:
         """Return a list of strings, or None if it is left out."""
-        found = self._get(name)
-        return None if found is None else [bytes(s).decode("utf-8", "replace") for s in found.strings]
+        attribute = self._get(name)
+        return None if attribute is None else [bytes(s).decode("utf-8", "replace") for s in attribute.strings]
 
     def tensor(self, name: str) -> TensorProto | None:
         """Return a tensor attribute, or None if it is left out."""
-        found = self._get(name)
-        return None if found is None else found.t
+        attribute = self._get(name)
+        return None if attribute is None else attribute.t
 
     def graph(self, name: str) -> GraphProto:
         """Return a subgraph.
@@ -274,10 +274,10 @@ class NodeCall:
         Raises:
             UnsupportedNodeError: there is none.
         """
-        found = self._get(name)
-        if found is None or found.g is None:
+        attribute = self._get(name)
+        if attribute is None or attribute.g is None:
             raise UnsupportedNodeError(f"its subgraph {name!r} is missing")
-        return found.g
+        return attribute.g
 
     def axis(self, name: str, default: int, rank: int) -> int:
         """Return an attribute that names an axis, counted from the front."""
@@ -312,10 +312,10 @@ def front(axis: int, rank: int) -> int:
     Raises:
         UnsupportedNodeError: there is no such axis.
     """
-    found = axis + rank if axis < 0 else axis
-    if not 0 <= found < max(rank, 1):
+    position = axis + rank if axis < 0 else axis
+    if not 0 <= position < max(rank, 1):
         raise UnsupportedNodeError(f"axis {axis} does not exist in {rank} axes")
-    return found
+    return position
 
 
 def nodes_needed(graph: GraphProto, left: Collection[str] = ()) -> set[int]:
@@ -336,32 +336,34 @@ def nodes_needed(graph: GraphProto, left: Collection[str] = ()) -> set[int]:
     return needed
 
 
-def attributes_of(node: NodeProto, given: Mapping[str, AttributeProto]) -> dict[str, AttributeProto]:
+def attributes_of(
+    node: NodeProto, call_attributes: Mapping[str, AttributeProto]
+) -> dict[str, AttributeProto]:
     """Return the attributes of a node by name.
 
     Args:
-        given: those of the surrounding function's call, to which the node's own may refer.
+        call_attributes: those of the surrounding function's call, to which the node's own may refer.
     """
-    found = {}
+    attributes = {}
     for a in node.attributes:
         if a.ref:
-            if a.ref in given:
-                found[a.name] = given[a.ref]
+            if a.ref in call_attributes:
+                attributes[a.name] = call_attributes[a.ref]
         else:
-            found[a.name] = a
-    return found
+            attributes[a.name] = a
+    return attributes
 
 
 def names_captured(node: NodeProto) -> set[str]:
     """Return the names that the subgraphs of a node read."""
-    found: set[str] = set()
+    names: set[str] = set()
     for a in node.attributes:
         for graph in [*([a.g] if a.g is not None else []), *a.graphs]:
             for inner in graph.nodes:
-                found.update(inner.inputs)
-                found |= names_captured(inner)
-            found.update(o.name for o in graph.outputs)
-    return found
+                names.update(inner.inputs)
+                names |= names_captured(inner)
+            names.update(o.name for o in graph.outputs)
+    return names
 
 
 def title_of(node: NodeProto) -> str:

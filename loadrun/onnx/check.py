@@ -142,13 +142,13 @@ def verify(source: ExportSource, written: WrittenModel, data: bytes | str) -> li
     session = new_session(data, as_written=is_quantized(written))
     engine = ReferenceEngine(source.graph, list(source.outputs.values()))
     random = _random_outputs(source)
-    found = []
+    verifications = []
     # What stands beside the graph is not run by the reference engine.
     for sizes in () if source.inserted else _chosen(written.sizes):
         feeds = _feeds(written, source.examples, sizes)
-        found += _compare(source, written, session, engine, feeds, random)
+        verifications += _compare(source, written, session, engine, feeds, random)
     _by_position(source, written, session, engine, random)
-    return found
+    return verifications
 
 
 def _by_position(
@@ -215,14 +215,14 @@ def run_session(
         EngineError: the runtime fails.
     """
     wanted = {i.name for i in session.get_inputs()}
-    given = {
+    inputs = {
         written.inputs[n]: _as_declared(written.scalars, n, v)
         for n, v in feeds.items()
         if written.inputs.get(n) in wanted
     }
-    given |= {n: v for n, v in (weights or {}).items() if n in wanted}
+    inputs |= {n: v for n, v in (weights or {}).items() if n in wanted}
     try:
-        values = session.run(list(written.outputs.values()), given)
+        values = session.run(list(written.outputs.values()), inputs)
     except Exception as e:
         raise EngineError(f"ONNX Runtime fails: {e}") from e
     return {
@@ -248,7 +248,7 @@ def _compare(
     got = run_session(session, written, feeds, weights)
     used = {n: v for n, v in feeds.items() if n in engine.inputs}
     expected = engine.run(used)
-    found = []
+    verifications = []
     for (name, var), want in zip(source.outputs.items(), expected, strict=True):
         value = got[name]
         if value.shape != want.shape:
@@ -256,8 +256,8 @@ def _compare(
                 f"output {name!r} has shape {list(value.shape)} in ONNX Runtime, {list(want.shape)} here ({sizes})"
             )
         if name not in random:
-            found.append(_judge(name, var, want, value, sizes))
-    return found
+            verifications.append(_judge(name, var, want, value, sizes))
+    return verifications
 
 
 def _judge(name: str, var: Var, want: Array, value: Array, sizes: str) -> Verification:

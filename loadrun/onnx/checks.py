@@ -157,10 +157,10 @@ def tensor_value(proto: TensorProto, external: ExternalData) -> Array:
 
 
 def _items(proto: SequenceProto, external: ExternalData) -> list[FileValue]:
-    found: list[FileValue] = [tensor_value(t, external) for t in proto.tensors]
-    found += [_items(s, external) for s in proto.sequences]
-    found += [_map(m, external) for m in proto.maps]
-    return found + [_optional(o, external) for o in proto.optionals]
+    values: list[FileValue] = [tensor_value(t, external) for t in proto.tensors]
+    values += [_items(s, external) for s in proto.sequences]
+    values += [_map(m, external) for m in proto.maps]
+    return values + [_optional(o, external) for o in proto.optionals]
 
 
 def _map(proto: MapProto, external: ExternalData) -> dict[object, object]:

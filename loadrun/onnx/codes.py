@@ -45,17 +45,17 @@ def _nearest(values: Array, kind: int) -> Array:
     """Encode floats of 8 or 4 bits, each of which must have a code."""
     table = decoded(np.arange(16 if kind == 23 else 256), kind)
     signed = np.signbit(table)
-    found = np.zeros(values.shape, np.uint8)
+    encoded = np.zeros(values.shape, np.uint8)
     for sign in (False, True):
         # A negative zero has a code of its own, where there is one.
         codes = np.flatnonzero((signed == sign) & ~np.isnan(table))
         codes = codes[np.argsort(table[codes])]
         mine = (np.signbit(values) == sign) & ~np.isnan(values)
         if codes.size:
-            found[mine] = codes[np.searchsorted(table[codes], values[mine]).clip(0, codes.size - 1)]
+            encoded[mine] = codes[np.searchsorted(table[codes], values[mine]).clip(0, codes.size - 1)]
     nan = np.flatnonzero(np.isnan(table))
-    found[np.isnan(values)] = nan[0] if nan.size else 0
-    return found
+    encoded[np.isnan(values)] = nan[0] if nan.size else 0
+    return encoded
 
 
 def from_codes(raw: bytes, kind: int, shape: Sequence[int]) -> Array:

@@ -84,9 +84,9 @@ def convert_file(
     options = options or ConvertOptions()
     path = one_file(os.fspath(source))
     was, ending = _ending(path), _ending(os.fspath(target))
-    given = [n for n in ("opset", "dynamic", "external_data", "verify") if getattr(options, n)]
-    if ending == ".mge" and given:
-        raise UsageError(f"--{given[0].replace('_', '-')} is for writing .onnx files")
+    onnx_options = [n for n in ("opset", "dynamic", "external_data", "verify") if getattr(options, n)]
+    if ending == ".mge" and onnx_options:
+        raise UsageError(f"--{onnx_options[0].replace('_', '-')} is for writing .onnx files")
     if ending == ".onnx" and was == ".onnx":
         raise UsageError("A is an ONNX model already; B must end in .mge")
     if ending == ".onnx" and (options.format or options.narrow):
@@ -94,7 +94,7 @@ def convert_file(
     bundle = load_dump(path, options.dump, **options.read)
     if ending == ".mge":
         return Converted(dump=save(bundle, target, DumpOptions(narrow=options.narrow), format=options.format))
-    made = export(
+    exported = export(
         bundle,
         f=target,
         opset_version=options.opset,
@@ -102,7 +102,7 @@ def convert_file(
         external_data=options.external_data,
         verify=options.verify,
     )
-    return Converted(exported=made)
+    return Converted(exported=exported)
 
 
 def _ending(path: str) -> str:
@@ -111,9 +111,9 @@ def _ending(path: str) -> str:
     Raises:
         UsageError: it names no format.
     """
-    found = os.path.splitext(path)[1].lower()
-    if found not in _ENDINGS:
+    extension = os.path.splitext(path)[1].lower()
+    if extension not in _ENDINGS:
         raise UsageError(
             f"{clean(path, 200)}: the name must end in {' or '.join(_ENDINGS)} to say the format"
         )
-    return found
+    return extension

@@ -202,12 +202,12 @@ def _varint(value: int) -> bytes:
     value &= (1 << 64) - 1
     if value < 0x80:
         return bytes((value,))
-    found = bytearray()
+    buffer = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        buffer.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    buffer.append(value)
+    return bytes(buffer)
 
 
 def encode(model: ModelMessage) -> list[Piece]:

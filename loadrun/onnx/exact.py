@@ -27,17 +27,17 @@ def compute(call: NodeCall) -> Value | None:
     rule = _RULES.get(call.op)
     if rule is None or not call.inputs:
         return None
-    given = []
+    operands = []
     for value in call.inputs:
         if value is None:
             continue
-        found = value.exact() if isinstance(value, Value) else None
-        if found is None:
+        operand = value.exact() if isinstance(value, Value) else None
+        if operand is None:
             return None
-        given.append(found)
-    if len(given) != len(call.inputs):
+        operands.append(operand)
+    if len(operands) != len(call.inputs):
         return None
-    result = rule(call, given)
+    result = rule(call, operands)
     if result is None:
         return None
     kind = call.kind(1 if call.op == "Where" else 0)
@@ -45,7 +45,7 @@ def compute(call: NodeCall) -> Value | None:
         kind = BOOL
     if call.op == "Cast":
         kind = call.number("to")
-    return Value.made(kind, result)
+    return Value.of_sizes(kind, result)
 
 
 def _symbolic(*arrays: Array) -> bool:
@@ -53,10 +53,10 @@ def _symbolic(*arrays: Array) -> bool:
 
 
 def _pairs(compute: Callable[[int, int], int | None]) -> Rule:
-    def rule(call: NodeCall, given: list[Array]) -> Array | None:
-        if call.opset < 7 or len(given) != 2:
+    def rule(call: NodeCall, operands: list[Array]) -> Array | None:
+        if call.opset < 7 or len(operands) != 2:
             return None
-        a, b = np.broadcast_arrays(given[0], given[1])
+        a, b = np.broadcast_arrays(operands[0], operands[1])
         return _mapped(compute, a, b)
 
     return rule
@@ -78,10 +78,10 @@ def _divided(a: int, b: int) -> int | None:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-def _modulo(call: NodeCall, given: list[Array]) -> Array | None:
+def _modulo(call: NodeCall, operands: list[Array]) -> Array | None:
     if call.number("fmod"):
         return None
-    a, b = np.broadcast_arrays(*given)
+    a, b = np.broadcast_arrays(*operands)
     return _mapped(lambda x, y: x % y if int(y) else None, a, b)
 
 
@@ -95,37 +95,37 @@ def _extreme(largest: bool) -> Rule:
             return size if largest else other
         return max(a, b) if largest else min(a, b)
 
-    def rule(call: NodeCall, given: list[Array]) -> Array | None:
-        found = given[0]
-        for other in given[1:]:
-            a, b = np.broadcast_arrays(found, other)
+    def rule(call: NodeCall, operands: list[Array]) -> Array | None:
+        extreme = operands[0]
+        for other in operands[1:]:
+            a, b = np.broadcast_arrays(extreme, other)
             step = _mapped(one, a, b)
             if step is None:
                 return None
-            found = step
-        return found
+            extreme = step
+        return extreme
 
     return rule
 
 
 def _compared(compare: Callable[[int, int], bool]) -> Rule:
-    def rule(call: NodeCall, given: list[Array]) -> Array | None:
+    def rule(call: NodeCall, operands: list[Array]) -> Array | None:
         if call.opset < 7:
             return None
-        a, b = np.broadcast_arrays(given[0], given[1])
+        a, b = np.broadcast_arrays(operands[0], operands[1])
         return _mapped(lambda x, y: bool(compare(int(x), int(y))), a, b)
 
     return rule
 
 
-def _concat(call: NodeCall, given: list[Array]) -> Array | None:
-    if any(g.ndim == 0 for g in given):
+def _concat(call: NodeCall, operands: list[Array]) -> Array | None:
+    if any(g.ndim == 0 for g in operands):
         return None
-    return np.concatenate(given, front(call.number("axis"), given[0].ndim))
+    return np.concatenate(operands, front(call.number("axis"), operands[0].ndim))
 
 
-def _gather(call: NodeCall, given: list[Array]) -> Array | None:
-    data, at = given
+def _gather(call: NodeCall, operands: list[Array]) -> Array | None:
+    data, at = operands
     if data.ndim == 0 or _symbolic(at):
         return None
     axis = front(call.number("axis"), data.ndim)
@@ -135,13 +135,13 @@ def _gather(call: NodeCall, given: list[Array]) -> Array | None:
     return np.take(data, where, axis)
 
 
-def _slice(call: NodeCall, given: list[Array]) -> Array | None:
-    if call.opset < 10 or _symbolic(*given[1:]):
+def _slice(call: NodeCall, operands: list[Array]) -> Array | None:
+    if call.opset < 10 or _symbolic(*operands[1:]):
         return None
-    data = given[0]
-    starts, ends = given[1].astype(object).reshape(-1), given[2].reshape(-1)
-    axes = given[3].reshape(-1) if len(given) > 3 else np.arange(starts.size)
-    steps = given[4].reshape(-1) if len(given) > 4 else np.ones(starts.size, int)
+    data = operands[0]
+    starts, ends = operands[1].astype(object).reshape(-1), operands[2].reshape(-1)
+    axes = operands[3].reshape(-1) if len(operands) > 3 else np.arange(starts.size)
+    steps = operands[4].reshape(-1) if len(operands) > 4 else np.ones(starts.size, int)
     index: list[Any] = [slice(None)] * data.ndim
     for s, e, a, t in zip(starts, ends, axes, steps, strict=True):
         n = data.shape[front(int(a), data.ndim)]
@@ -157,9 +157,9 @@ def _bound(at: int, size: int, step: int) -> int:
     return min(max(at, 0), size) if step > 0 else min(max(at, -1), size - 1)
 
 
-def _squeeze(call: NodeCall, given: list[Array]) -> Array | None:
-    axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
-    data = given[0]
+def _squeeze(call: NodeCall, operands: list[Array]) -> Array | None:
+    axes = call.ints("axes") if len(operands) == 1 else [int(v) for v in operands[1].flat]
+    data = operands[0]
     if axes is None:
         return data.reshape([n for n in data.shape if n != 1])
     gone = {front(a, data.ndim) for a in axes}
@@ -168,28 +168,28 @@ def _squeeze(call: NodeCall, given: list[Array]) -> Array | None:
     return data.reshape([n for i, n in enumerate(data.shape) if i not in gone])
 
 
-def _unsqueeze(call: NodeCall, given: list[Array]) -> Array | None:
-    axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
+def _unsqueeze(call: NodeCall, operands: list[Array]) -> Array | None:
+    axes = call.ints("axes") if len(operands) == 1 else [int(v) for v in operands[1].flat]
     if axes is None:
         return None
-    rank = given[0].ndim + len(axes)
-    return np.expand_dims(given[0], tuple(front(a, rank) for a in axes))
+    rank = operands[0].ndim + len(axes)
+    return np.expand_dims(operands[0], tuple(front(a, rank) for a in axes))
 
 
-def _reshape(call: NodeCall, given: list[Array]) -> Array | None:
-    target = given[1].reshape(-1) if len(given) > 1 else call.ints("shape")
-    if target is None or any(int(v) == 0 for v in target) or (len(given) > 1 and _symbolic(given[1])):
+def _reshape(call: NodeCall, operands: list[Array]) -> Array | None:
+    target = operands[1].reshape(-1) if len(operands) > 1 else call.ints("shape")
+    if target is None or any(int(v) == 0 for v in target) or (len(operands) > 1 and _symbolic(operands[1])):
         return None
-    return given[0].reshape([int(v) for v in target])
+    return operands[0].reshape([int(v) for v in target])
 
 
-def _cast(call: NodeCall, given: list[Array]) -> Array | None:
+def _cast(call: NodeCall, operands: list[Array]) -> Array | None:
     to = call.number("to")
     if to not in _INTEGERS or call.kind(0) not in (*_INTEGERS, BOOL):
         return None
     if call.kind(0) == BOOL:
-        return _mapped(int, given[0])
-    return None if to == INT32 and not _fits(given[0]) else given[0]
+        return _mapped(int, operands[0])
+    return None if to == INT32 and not _fits(operands[0]) else operands[0]
 
 
 def _fits(data: Array) -> bool:
@@ -197,9 +197,9 @@ def _fits(data: Array) -> bool:
 
 
 def _reduced(combine: Callable[[int, int], int]) -> Rule:
-    def rule(call: NodeCall, given: list[Array]) -> Array | None:
-        data = given[0]
-        axes = call.ints("axes") if len(given) == 1 else [int(v) for v in given[1].flat]
+    def rule(call: NodeCall, operands: list[Array]) -> Array | None:
+        data = operands[0]
+        axes = call.ints("axes") if len(operands) == 1 else [int(v) for v in operands[1].flat]
         if data.ndim != 1 or not data.size or (not axes and call.number("noop_with_empty_axes")):
             return None
         if axes and [front(a, 1) for a in axes] != [0]:
@@ -212,23 +212,23 @@ def _reduced(combine: Callable[[int, int], int]) -> Rule:
     return rule
 
 
-def _where(call: NodeCall, given: list[Array]) -> Array | None:
-    mask, a, b = np.broadcast_arrays(*given)
+def _where(call: NodeCall, operands: list[Array]) -> Array | None:
+    mask, a, b = np.broadcast_arrays(*operands)
     return _mapped(lambda m, x, y: x if m else y, mask, a, b)
 
 
-def _range(call: NodeCall, given: list[Array]) -> Array | None:
-    if _symbolic(*given) or int(given[2].item()) == 0:
+def _range(call: NodeCall, operands: list[Array]) -> Array | None:
+    if _symbolic(*operands) or int(operands[2].item()) == 0:
         return None
-    numbers = range(int(given[0].item()), int(given[1].item()), int(given[2].item()))
+    numbers = range(int(operands[0].item()), int(operands[1].item()), int(operands[2].item()))
     return np.array(list(numbers), object) if len(numbers) <= 4096 else None
 
 
-def _expand(call: NodeCall, given: list[Array]) -> Array | None:
-    if _symbolic(given[1]):
+def _expand(call: NodeCall, operands: list[Array]) -> Array | None:
+    if _symbolic(operands[1]):
         return None
-    shape = np.broadcast_shapes(given[0].shape, [int(v) for v in given[1]])
-    return np.broadcast_to(given[0], shape) if np.prod(shape, initial=1) <= 4096 else None
+    shape = np.broadcast_shapes(operands[0].shape, [int(v) for v in operands[1]])
+    return np.broadcast_to(operands[0], shape) if np.prod(shape, initial=1) <= 4096 else None
 
 
 _RULES: dict[str, Rule] = {

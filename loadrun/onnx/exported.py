@@ -147,8 +147,8 @@ def _save_external(written: WrittenModel, path: Path) -> None:
             file.write(piece)
 
 
-def _report(made: Exported) -> str:
-    written, graph = made.written, made.written.model.graph
+def _report(exported: Exported) -> str:
+    written, graph = exported.written, exported.written.model.graph
     lines = [
         f"ONNX opset {written.opset}, {len(graph.nodes)} nodes, {len(graph.initializers)} stored tensors",
         "",
@@ -164,7 +164,7 @@ def _report(made: Exported) -> str:
     if written.approximated:
         notes = [(text, where) for text, where in written.approximated.items()]
         lines += ["", tabulate(notes, ("approximated", "first at"), "github")]
-    if made.verification:
-        compared = [(v.output, v.sizes, f"{v.error:.3g}", v.quanta) for v in made.verification]
+    if exported.verification:
+        compared = [(v.output, v.sizes, f"{v.error:.3g}", v.quanta) for v in exported.verification]
         lines += ["", tabulate(compared, ("verified", "at", "error", "quanta"), "github")]
     return "\n".join(lines)

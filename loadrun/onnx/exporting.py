@@ -179,25 +179,26 @@ def export(
     source.expect(example_outputs)
     if do_constant_folding:
         _fold(source)
-    made = Exported(_written(source, options, check_names("output", output_names), how), source)
-    _finish(made, f, external, verify, export_params)
+    exported = Exported(_written(source, options, check_names("output", output_names), how), source)
+    _finish(exported, f, external, verify, export_params)
     if watch is not None:
         watch.disable()
     if enable_onnx_checker:
         check_model(
-            b"" if external or made.is_large else made.data, str(f) if external or made.is_large else None
+            b"" if external or exported.is_large else exported.data,
+            str(f) if external or exported.is_large else None,
         )
     folder = None if artifacts_dir is None else Path(artifacts_dir)
-    _write_artifacts(made, f, folder, report, watch, dump_exported_program)
+    _write_artifacts(exported, f, folder, report, watch, dump_exported_program)
     if verbose:
-        print(made.report)
-    return made
+        print(exported.report)
+    return exported
 
 
-def _weights_are_inputs(given: bool | None, kind: OperatorExportTypes, opset: int | None) -> bool:
+def _weights_are_inputs(keep: bool | None, kind: OperatorExportTypes, opset: int | None) -> bool:
     if opset is not None and opset < 9:
         return True
-    return kind is not OperatorExportTypes.ONNX if given is None else bool(given)
+    return kind is not OperatorExportTypes.ONNX if keep is None else bool(keep)
 
 
 def _written(
@@ -269,22 +270,24 @@ def _name_weights(source: ExportSource, written: WrittenModel, names: Sequence[s
         tensor.name = new.get(tensor.name, tensor.name)
 
 
-def _finish(made: Exported, f: Target, external: bool, judged: bool, whole: bool) -> None:
+def _finish(exported: Exported, f: Target, external: bool, judged: bool, whole: bool) -> None:
     """Save, verify, and write the testcases."""
     path = Path(f) if isinstance(f, (str, os.PathLike)) else None
-    beside = path is not None and (external or made.is_large)
+    beside = path is not None and (external or exported.is_large)
     if f is not None:
         if beside and not external:
             warnings.warn(f"the weights take more than 2 GiB: they are written to {path}.data", stacklevel=3)
-        made.save(f, external_data=external)
+        exported.save(f, external_data=external)
     if judged:
-        made.verification = verify(made.source, made.written, str(path) if beside else made.data)
-    if path is not None and len(made.source.testcases) and whole:
-        made.test_data_sets = write_data_sets(path, made.source, made.written)
+        exported.verification = verify(
+            exported.source, exported.written, str(path) if beside else exported.data
+        )
+    if path is not None and len(exported.source.testcases) and whole:
+        exported.test_data_sets = write_data_sets(path, exported.source, exported.written)
 
 
 def _write_artifacts(
-    made: Exported,
+    exported: Exported,
     f: Target,
     folder: Path | None,
     report: bool,
@@ -303,31 +306,33 @@ def _write_artifacts(
     path = Path(f) if folder is None else folder / Path(f).name
     if report:
         with replacing(path.with_suffix(".md")) as text:
-            text.write((made.report + "\n").encode())
+            text.write((exported.report + "\n").encode())
     if watch is not None:
         lines = io.StringIO()
         pstats.Stats(watch, stream=lines).sort_stats("cumulative").print_stats(40)
         with replacing(path.with_suffix(".profile.txt")) as text:
             text.write(lines.getvalue().encode())
     if program:
-        if made.source.save_program is None:
+        if exported.source.save_program is None:
             raise UsageError("dump_exported_program=True is for torch modules")
         with replacing(path.with_suffix(".pt2")) as file:
-            made.source.save_program(file)
+            exported.source.save_program(file)
 
 
-def _names(kind: str, found: Sequence[str], given: Sequence[str]) -> dict[str, str]:
+def _names(kind: str, old_names: Sequence[str], new_names: Sequence[str]) -> dict[str, str]:
     """Map old names to new ones.
 
     Raises:
         UsageError: more names than there are, or one name twice.
     """
-    if len(given) > len(found):
+    if len(new_names) > len(old_names):
         raise UsageError(
-            f"{kind}_names has {len(given)} names for {len(found)} {kind}s ({', '.join(found)}); "
+            f"{kind}_names has {len(new_names)} names for {len(old_names)} {kind}s ({', '.join(old_names)}); "
             "there is nothing else to name"
         )
-    names = {old: given[i] if i < len(given) and given[i] else old for i, old in enumerate(found)}
+    names = {
+        old: new_names[i] if i < len(new_names) and new_names[i] else old for i, old in enumerate(old_names)
+    }
     doubled = sorted({n for n in names.values() if list(names.values()).count(n) > 1})
     if doubled:
         raise UsageError(f"two {kind}s cannot have the name {', '.join(map(repr, doubled))}")

@@ -56,11 +56,11 @@ def file_dtype(kind: TypeProto | None) -> DType | None:
         return None
     name = kind_name(kind.tensor.elem)
     try:
-        made = DType(_NAMES.get(name, name.capitalize()))
-        made.np  # noqa: B018
+        dtype = DType(_NAMES.get(name, name.capitalize()))
+        dtype.np  # noqa: B018
     except KeyError:
         return None
-    return made
+    return dtype
 
 
 @dataclass(eq=False)
@@ -100,9 +100,11 @@ class OnnxFile:
         scalars = frozenset(n for n, s in shapes.items() if s is not None and not s.dims)
         stored = {t.name for t in model.graph.initializers}
         inputs = [i.name for i in model.graph.inputs if i.name not in stored]
-        made = frozenset(n for node in model.graph.nodes for n in node.outputs if n)
+        tensor_names = frozenset(n for node in model.graph.nodes for n in node.outputs if n)
         nodes = len(model.graph.nodes)
-        return cls(location, graph, inputs, outputs, constants, scalars, nodes, made, tolerances=tolerances)
+        return cls(
+            location, graph, inputs, outputs, constants, scalars, nodes, tensor_names, tolerances=tolerances
+        )
 
     def asking(self, names: Sequence[str]) -> OnnxFile:
         """See `loadrun.testcase.SourceFile.asking`.
@@ -182,7 +184,7 @@ def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
     {'out': {'maxerr': 9.999999747378752e-06}}
     """
     policies, loosened = packed_policies(bundle.record)
-    found: dict[str, dict[str, object]] = {}
+    limits: dict[str, dict[str, object]] = {}
     for check in bundle.checks:
         said: dict[str, object] = {}
         kind, dtype = formula(check), bundle.outputs[check.name].dtype
@@ -195,8 +197,8 @@ def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
         if check.name in loosened:
             said["loosened"] = loosened[check.name]
         if said:
-            found[check.name] = said
-    return found
+            limits[check.name] = said
+    return limits
 
 
 def text_of(limits: Limits) -> str:
@@ -218,12 +220,12 @@ def read_limits(
             texts.append(
                 (str(folder / FILE), contents(folder / FILE, "the checks").decode("utf-8", "replace"))
             )
-    found: dict[str, dict[str, Any]] = {}
+    limits: dict[str, dict[str, Any]] = {}
     for where, text in texts:
         for name, said in _parsed(where, text).items():
             if name in outputs:
-                found.setdefault(name, said)
-    return found
+                limits.setdefault(name, said)
+    return limits
 
 
 def _parsed(where: str, text: str) -> dict[str, dict[str, Any]]:

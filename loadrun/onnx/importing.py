@@ -141,16 +141,16 @@ class Importer:
     def inputs_behind(self, tensor: Tensor) -> list[str]:
         """Return the names of the graph inputs that a tensor is computed from."""
         begin = variable_of(tensor)
-        todo, seen, found = [begin] if begin is not None else [], set(), []
+        todo, seen, names = [begin] if begin is not None else [], set(), []
         while todo:
             var = todo.pop()
             if var.id in seen:
                 continue
             seen.add(var.id)
             if var.owner.type == "Host2DeviceCopy" and var.name in self.inputs:
-                found.append(var.name)
+                names.append(var.name)
             todo += var.owner.inputs
-        return found
+        return names
 
     # Whole graph
 
@@ -176,13 +176,13 @@ class Importer:
             self._begin(proto, scope)
             left = self._left_out(proto)
             self._nodes(proto.nodes, scope, nodes_needed(proto, left), self._opsets, {})
-            found = self._end(proto, scope, left)
+            results = self._end(proto, scope, left)
         if self.problems:
             lines = "\n".join(f"  {p}" for p in self.problems)
             count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"
             sizes = f"\n{self.about_sizes()}" if self.assumed else ""
             raise UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
-        return self._finish(found)
+        return self._finish(results)
 
     def _expressible(self) -> Graph:
         """Make a graph of what can be expressed: the last values with a name are its outputs."""
@@ -231,8 +231,8 @@ class Importer:
     def _input(self, info: ValueInfoProto, scope: Scope) -> None:
         example = self.examples.get(info.name)
         shape = self.input_shapes.get(info.name)
-        given = example.shape if example is not None and shape is None else shape
-        declared = DeclaredInput(info, given, self.stand_in)
+        known_shape = example.shape if example is not None and shape is None else shape
+        declared = DeclaredInput(info, known_shape, self.stand_in)
         self.assumed |= declared.assumed
         self.open_sizes |= declared.open_sizes
         dtype = graph_type(declared.kind)
@@ -244,13 +244,13 @@ class Importer:
         else:
             example = checked(example, declared.kind)
         outside = from_stored(example.reshape(declared.shape or (1,)), dtype, not declared.shape)
-        made = self.session.argument(info.name, outside)
+        tensor = self.session.argument(info.name, outside)
         for axis in self.fixed.get(info.name, ()):
             size = declared.shape[axis]
-            made = of_length(
-                made, axis, f"this file is valid only for size {size} of axis {axis} of {info.name!r}"
+            tensor = of_length(
+                tensor, axis, f"this file is valid only for size {size} of axis {axis} of {info.name!r}"
             )
-        scope.names[info.name] = Value(declared.kind, made)
+        scope.names[info.name] = Value(declared.kind, tensor)
         self.inputs[info.name] = declared
 
     def _initialize(self, proto: GraphProto, scope: Scope) -> None:
@@ -287,7 +287,7 @@ class Importer:
         return text
 
     def _end(self, proto: GraphProto, scope: Scope, left: set[str]) -> list[tuple[str, Value]]:
-        found = []
+        results = []
         for info in proto.outputs:
             if info.name in left:
                 continue
@@ -295,18 +295,18 @@ class Importer:
             if not known:
                 raise FormatError(f"no node computes the graph's output {info.name!r}")
             if isinstance(value, list):
-                found += self._items_out(info.name, value)
+                results += self._items_out(info.name, value)
             elif isinstance(value, Absent):
                 self.problems.setdefault(f"output {info.name!r} is an optional value without an element")
             elif value is not None:
-                found.append((info.name, self._held(info.name, value)))
+                results.append((info.name, self._storable(info.name, value)))
             elif not self.problems:
                 self.problems.setdefault(f"output {info.name!r} {self._unheld.get(info.name, 'is missing')}")
         if not proto.outputs:
             raise FormatError("the graph has no outputs")
-        return found
+        return results
 
-    def _held(self, name: str, value: Value) -> Value:
+    def _storable(self, name: str, value: Value) -> Value:
         """Require a type that MegEngine has for an output."""
         try:
             value.stored  # noqa: B018
@@ -324,14 +324,14 @@ class Importer:
             self.note(
                 f"output {name!r} is a sequence; its values are the outputs {name}.0 to {name}.{len(items) - 1}"
             )
-        return [(f"{name}.{i}", self._held(f"{name}.{i}", v)) for i, v in enumerate(items)]
+        return [(f"{name}.{i}", self._storable(f"{name}.{i}", v)) for i, v in enumerate(items)]
 
-    def _finish(self, found: list[tuple[str, Value]]) -> Graph:
+    def _finish(self, results: list[tuple[str, Value]]) -> Graph:
         whole = self.session.recording.graph
         ends: list[Var] = []
         checked_ends: set[int] = set()
         with use(self.session):
-            for name, value in found:
+            for name, value in results:
                 self.outputs[name] = value
                 var = self.session.source(value.stored).var
                 if name in self.expected:
@@ -344,7 +344,7 @@ class Importer:
                 ends.append(end)
         self.recorded = subgraph(whole, ends)[0]
         graph = make_loadable(self.recorded)
-        for i, (name, _) in enumerate(found):
+        for i, (name, _) in enumerate(results):
             var = graph.outputs[i]
             if i in checked_ends:
                 continue
@@ -363,9 +363,9 @@ class Importer:
         """Compare an output with its expected value, an input of the graph, as ONNX's backend tests do."""
         from .checks import check, check_within  # for start-up
 
-        held = checked(self.expected[name], value.kind)
-        scalar = held.ndim == 0
-        outside = from_stored(held.reshape(held.shape or (1,)), graph_type(value.kind), scalar)
+        reference = checked(self.expected[name], value.kind)
+        scalar = reference.ndim == 0
+        outside = from_stored(reference.reshape(reference.shape or (1,)), graph_type(value.kind), scalar)
         expect = self.session.argument(name + EXPECT, outside)
         if name in self.maxerr:
             var = variable_of(check_within(expect, value.stored, self.maxerr[name]))
@@ -382,25 +382,29 @@ class Importer:
         scope: Scope,
         needed: set[int] | None,
         opsets: Mapping[str, int],
-        given: Mapping[str, AttributeProto],
+        call_attributes: Mapping[str, AttributeProto],
     ) -> None:
-        made: set[str] = set()
+        computed: set[str] = set()
         for i, node in enumerate(nodes):
             for name in node.outputs:
-                if name and name in made:
+                if name and name in computed:
                     raise FormatError(f"two nodes compute {name!r}")
-                made.add(name)
+                computed.add(name)
             if needed is None or i in needed:
-                self._node(node, scope, opsets, given)
+                self._node(node, scope, opsets, call_attributes)
 
     def _node(
-        self, node: NodeProto, scope: Scope, opsets: Mapping[str, int], given: Mapping[str, AttributeProto]
+        self,
+        node: NodeProto,
+        scope: Scope,
+        opsets: Mapping[str, int],
+        call_attributes: Mapping[str, AttributeProto],
     ) -> None:
         self._count += 1
         if self._count > _MOST_NODES:
             raise FormatError(f"the model unrolls to more than {_MOST_NODES} nodes")
         inputs = self._inputs(node, scope)
-        results = None if inputs is None else self._lowered(node, inputs, scope, opsets, given)
+        results = None if inputs is None else self._lowered(node, inputs, scope, opsets, call_attributes)
         if results is None:
             scope.missing.update(n for n in node.outputs if n)
             return
@@ -436,13 +440,13 @@ class Importer:
         inputs: list[Given],
         scope: Scope,
         opsets: Mapping[str, int],
-        given: Mapping[str, AttributeProto],
+        call_attributes: Mapping[str, AttributeProto],
     ) -> Sequence[Bound | Unheld] | None:
         """Lower a node to its results, or None if it is refused."""
         try:
             # Messages name operators after the node that they come from.
             with named_part(node.name or next((n for n in node.outputs if n), node.op)):
-                return self._results(node, inputs, scope, opsets, given)
+                return self._results(node, inputs, scope, opsets, call_attributes)
         except FormatError:
             raise
         except (LoadRunError, UnsupportedTensorTypeError) as e:
@@ -476,15 +480,15 @@ class Importer:
         inputs: list[Given],
         scope: Scope,
         opsets: Mapping[str, int],
-        given: Mapping[str, AttributeProto],
+        call_attributes: Mapping[str, AttributeProto],
     ) -> Sequence[Bound | Unheld]:
-        attributes = attributes_of(node, given)
+        attributes = attributes_of(node, call_attributes)
         domain = "" if node.domain == "ai.onnx" else node.domain
         function = self.functions.get((node.domain, node.op, node.overload))
         if function is not None:
             return self._inline(function, inputs, attributes)
-        found = find(domain, node.op)
-        if found is None:
+        lowering = find(domain, node.op)
+        if lowering is None:
             where = f" of the domain {domain}" if domain else ""
             hint = "; save the model with ORT_ENABLE_EXTENDED instead" if domain in _BLOCKED else ""
             why = _WHY.get((domain, node.op), "cannot be expressed")
@@ -493,30 +497,30 @@ class Importer:
         opset = opsets.get(domain, self._opsets.get(domain, 1))
         call = NodeCall(node.op, opset, inputs, attributes, wanted, self, scope)
         call.opsets = opsets
-        call.given = given
+        call.call_attributes = call_attributes
         short = exact.compute(call) if not domain else None
         if short is not None:
             return [short]
         values = [v for v in inputs if v is not None]
-        folds = found.foldable and all(isinstance(v, Value) and v.constant() is not None for v in values)
+        folds = lowering.foldable and all(isinstance(v, Value) and v.constant() is not None for v in values)
         if folds:
             try:
                 with suspended():
-                    return self._settled(found.run(call), call, found)
+                    return self._settled(lowering.run(call), call, lowering)
             except (BudgetError, MemoryError):
                 # It stays in the graph, and is computed when that runs.
                 self.note(_BEYOND)
         oprs = self.session.recording.graph.oprs
         before = len(oprs)
-        settled = self._settled(found.run(call), call, found)
+        settled = self._settled(lowering.run(call), call, lowering)
         if loses_float64(oprs[before:]) and any(isinstance(v, Value) and v.kind == DOUBLE for v in settled):
             self.note(f"{call.op} of double is computed in float32")
         return settled
 
-    def _settled(self, results: Result, call: NodeCall, found: NodeLowering) -> list[Bound | Unheld]:
+    def _settled(self, results: Result, call: NodeCall, lowering: NodeLowering) -> list[Bound | Unheld]:
         """Convert the results to values in the types that the graph has for them."""
         listed = list(results) if isinstance(results, tuple) else [results]
-        like = call.inputs[found.like] if found.like < len(call.inputs) else None
+        like = call.inputs[lowering.like] if lowering.like < len(call.inputs) else None
         settled: list[Bound | Unheld] = []
         for r in listed:
             if r is None or isinstance(r, (list, Unheld, Absent)):
@@ -543,12 +547,12 @@ class Importer:
         for i, name in enumerate(function.inputs):
             value = inputs[i] if i < len(inputs) else None
             inner.names[name] = ABSENT if value is None else value
-        given = {a.name: a for a in function.defaults}
-        given.update(attributes)
+        call_attributes = {a.name: a for a in function.defaults}
+        call_attributes.update(attributes)
         self._enter(function.name)
         try:
             opsets = self._imported(function.opsets) or self._opsets
-            self._nodes(function.nodes, inner, None, opsets, given)
+            self._nodes(function.nodes, inner, None, opsets, call_attributes)
         finally:
             self._depth -= 1
         return [self._out(inner, name) for name in function.outputs]
@@ -575,14 +579,14 @@ class Importer:
 
     def run_branch(self, graph: GraphProto, call: NodeCall, mark: Callable[[Value], Value]) -> list[Value]:
         """Lower a branch that data choose; everything from outside is marked as belonging to it."""
-        found = []
+        values = []
         for value in self._run(graph, [], Scope(call.scope, mark), call):
             if not isinstance(value, Value):
                 raise UnsupportedNodeError(
                     "a branch that depends on data gives a sequence or an optional value"
                 )
-            found.append(mark(value) if value.constant() is not None else value)
-        return found
+            values.append(mark(value) if value.constant() is not None else value)
+        return values
 
     def _run(
         self, graph: GraphProto, inputs: Sequence[Bound], inner: Scope, call: NodeCall
@@ -596,7 +600,7 @@ class Importer:
             inner.names[info.name] = ABSENT if value is None else value
         self._enter(f"a subgraph of {call.op}")
         try:
-            self._nodes(graph.nodes, inner, nodes_needed(graph), call.opsets, call.given)
+            self._nodes(graph.nodes, inner, nodes_needed(graph), call.opsets, call.call_attributes)
         finally:
             self._depth -= 1
         return [self._out(inner, o.name) for o in graph.outputs]  # type: ignore[misc]
@@ -633,9 +637,9 @@ def _constant_input(name: str, kind: TypeProto | None, value: object) -> Bound:
     return _constant_tensor(name, kind.tensor if kind is not None else None, value)
 
 
-def _constant_tensor(name: str, tensor: TensorTypeProto | None, given: object) -> Value:
+def _constant_tensor(name: str, tensor: TensorTypeProto | None, constant: object) -> Value:
     """Convert an input to a constant; one number takes the rank that the file declares."""
-    value = numpy_array(given)
+    value = numpy_array(constant)
     elem = tensor.elem if tensor is not None else INT64
     rank = len(tensor.shape.dims) if tensor is not None and tensor.shape is not None else value.ndim
     if elem == STRING and value.dtype.kind in "UO":

@@ -54,9 +54,9 @@ def rename(graph: GraphMessage, names: Mapping[str, str]) -> None:
     """Give constants and values of a graph other names, in place."""
     if not names:
         return
-    made = _renamed(graph, lambda name: names.get(name, name))
-    graph.nodes, graph.initializers = made.nodes, made.initializers
-    graph.inputs, graph.outputs = made.inputs, made.outputs
+    renamed = _renamed(graph, lambda name: names.get(name, name))
+    graph.nodes, graph.initializers = renamed.nodes, renamed.initializers
+    graph.inputs, graph.outputs = renamed.inputs, renamed.outputs
 
 
 def inline(
@@ -68,8 +68,8 @@ def inline(
         nodes, constants, and the names of the outputs.
     """
     names = {v.name: n for v, n in zip(graph.inputs, inputs, strict=True)}
-    made = _renamed(graph, lambda name: names.get(name, f"{prefix}/{name}") if name else "", prefix)
-    return made.nodes, made.initializers, [v.name for v in made.outputs]
+    renamed = _renamed(graph, lambda name: names.get(name, f"{prefix}/{name}") if name else "", prefix)
+    return renamed.nodes, renamed.initializers, [v.name for v in renamed.outputs]
 
 
 def _renamed(graph: GraphMessage, new: Callable[[str], str], prefix: str = "") -> GraphMessage:

@@ -349,40 +349,40 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0, count:
     count.left -= 1
     if count.left < 0:
         raise FormatError("the file consists of more messages than its size allows", offset=base)
-    made = kind()
+    message = kind()
     table = kind.FIELDS
     for number, wire, value, where in fields(data, base):
-        found = table.get(number)
-        if found is None:
+        entry = table.get(number)
+        if entry is None:
             continue
-        if isinstance(found.kind, str):
-            _numbers(getattr(made, found.name), found.kind, wire, value, where)
-        elif found.many and found.kind is int and wire == BYTES:
+        if isinstance(entry.kind, str):
+            _numbers(getattr(message, entry.name), entry.kind, wire, value, where)
+        elif entry.many and entry.kind is int and wire == BYTES:
             assert isinstance(value, memoryview)
-            getattr(made, found.name).extend(packed_varints(value, where).tolist())
+            getattr(message, entry.name).extend(packed_varints(value, where).tolist())
         else:
-            one = _decoded_field(found, wire, value, where, depth, count)
-            if found.many:
-                getattr(made, found.name).append(one)
+            one = _decoded_field(entry, wire, value, where, depth, count)
+            if entry.many:
+                getattr(message, entry.name).append(one)
             else:
-                setattr(made, found.name, one)
-    return made
+                setattr(message, entry.name, one)
+    return message
 
 
 def _decoded_field(
-    found: MessageField, wire: int, value: int | memoryview, where: int, depth: int, count: _Count
+    entry: MessageField, wire: int, value: int | memoryview, where: int, depth: int, count: _Count
 ) -> object:
-    kind = found.kind
+    kind = entry.kind
     if kind is int:
         if wire != VARINT or not isinstance(value, int):
-            raise _wrong(found.name, where)
+            raise _wrong(entry.name, where)
         return signed(value)
     if kind is float:
         if wire != FIXED32 or not isinstance(value, int):
-            raise _wrong(found.name, where)
+            raise _wrong(entry.name, where)
         return float(np.uint32(value).view(np.float32))
     if not isinstance(value, memoryview):
-        raise _wrong(found.name, where)
+        raise _wrong(entry.name, where)
     if kind is str:
         return text(value, where)
     if kind is bytes:

@@ -195,10 +195,10 @@ class _KnownShapes:
             self._add_others(request.other_sizes)
         self.observed = self._observe()
 
-    def _add_others(self, given: Sequence[Mapping[str, Shape]]) -> None:
+    def _add_others(self, size_sets: Sequence[Mapping[str, Shape]]) -> None:
         """Infer with other sizes of the dynamic axes: those given, then as many of some more as make sense."""
         why: LoadRunError | None = None
-        for sizes in given:
+        for sizes in size_sets:
             if {**self.first, **sizes} in self.sizes:
                 continue
             self.sizes.append({**self.first, **sizes})
@@ -253,18 +253,20 @@ class _KnownShapes:
         """Return the shapes that follow from values alone, as one run on the example's values gives them."""
         shapes = self.known[0].shapes
         unknown = {v.id for o in self.oprs for v in o.outputs if v.id not in shapes}
-        found: dict[int, Shape] = {}
+        observed: dict[int, Shape] = {}
         if not unknown or set(self.example) < set(self.first):
-            return found
+            return observed
 
         def see(opr: Opr, values: Sequence[Array]) -> None:
-            found.update((v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown)
+            observed.update(
+                (v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown
+            )
 
         engine = ReferenceEngine(self.graph, self.ends)
         # Random values may be out of an operator's range; shapes observed before that are valid.
         with suppress(LoadRunError):
             engine.run({n: v for n, v in self.example.items() if n in engine.inputs}, see)
-        return found
+        return observed
 
 
 # The walk over the operators
@@ -333,10 +335,10 @@ class _Walk:
                 refused.append((opr, e))
                 lost.add(opr.outputs[0].id)
         for name, value in self.request.parameters.items():
-            made = w.const(value, name)
-            w.params.add(made)
+            parameter = w.const(value, name)
+            w.params.add(parameter)
             if name in by_name:
-                w.names[by_name[name].outputs[0].id] = made if value.ndim else w.reshape(made, [1])
+                w.names[by_name[name].outputs[0].id] = parameter if value.ndim else w.reshape(parameter, [1])
         for node in self.request.inserted:
             try:
                 self._insert(node, by_name)
@@ -362,8 +364,8 @@ class _Walk:
         w, read = self.w, [self.request.reads[n] for n in node.inputs]
         w.translate_for(read)
         w.doc = node.where if self.request.docs else ""
-        made = node.write(w, [w.name(v) for v in read])
-        for output, name in zip(node.outputs, made, strict=True):
+        names = node.write(w, [w.name(v) for v in read])
+        for output, name in zip(node.outputs, names, strict=True):
             if name and output.name in by_name:
                 w.names[by_name[output.name].outputs[0].id] = name
 
@@ -442,10 +444,10 @@ class _Walk:
             shape = self.w.shape(var)
         except UnsupportedOprError:
             return None
-        given = self.request.output_sizes.get(name, {})
+        named_axes = self.request.output_sizes.get(name, {})
         rank = len(shape)
         symbols = {}
-        for axis, symbol in given.items():
+        for axis, symbol in named_axes.items():
             if not -rank <= axis < rank:
                 raise UsageError(f"output {name!r} has {rank} axes, dynamic_axes names axis {axis}")
             if shape[axis] is not None:
@@ -461,11 +463,11 @@ class _Walk:
     def _symbols_of_inputs(self, var: Var) -> dict[int, str]:
         """Return the axes of an output that always have the size of an input's named axis."""
         shapes = [k.shapes.get(var.id) for k in self.w.known]
-        found: dict[int, str] = {}
+        symbols: dict[int, str] = {}
         for name, axes in self.request.dynamic.items():
             for axis, symbol in axes.items():
                 sizes = [s[name][axis] for s in self.sizes]
                 for i in range(len(shapes[0] or ())):
                     if [s[i] if s is not None else None for s in shapes] == sizes:
-                        found.setdefault(i, symbol)
-        return found
+                        symbols.setdefault(i, symbol)
+        return symbols

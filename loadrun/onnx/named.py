@@ -50,8 +50,8 @@ def keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: Onn
     """
     fixed = {v.name for v in graph.outputs}
     fixed.update(name for node in graph.nodes for name in _captured(node.attributes.values()))
-    made = {name for node in graph.nodes for name in node.outputs} - fixed
-    renamed = {old: writer.claim(new) for old, new in names.items() if new and old in made and old != new}
+    internal = {name for node in graph.nodes for name in node.outputs} - fixed
+    renamed = {old: writer.claim(new) for old, new in names.items() if new and old in internal and old != new}
     for node in graph.nodes:
         node.inputs = [renamed.get(n, n) for n in node.inputs]
         node.outputs = [renamed.get(n, n) for n in node.outputs]
@@ -64,8 +64,8 @@ def domains(graph: GraphMessage) -> set[str]:
 
 
 def _captured(attributes: Iterable[object]) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for value in attributes:
         if isinstance(value, GraphMessage):
-            found |= free_names(value)
-    return found
+            names |= free_names(value)
+    return names

@@ -43,7 +43,7 @@ class OperatorExportTypes(IntEnum):
     ONNX_FALLTHROUGH = 3
 
 
-def option(name: str, kind: type[E], given: object) -> E:
+def option(name: str, kind: type[E], choice: object) -> E:
     """Return a member of `kind` by what was given: one of torch's of the same number, or a number.
 
     Raises:
@@ -52,10 +52,10 @@ def option(name: str, kind: type[E], given: object) -> E:
     >>> option("training", TrainingMode, 2).name
     'TRAINING'
     """
-    value = getattr(given, "value", given)
+    value = getattr(choice, "value", choice)
     if isinstance(value, bool) or not isinstance(value, int) or value not in {int(k) for k in kind}:
         names = ", ".join(k.name for k in kind)
-        raise UsageError(f"{name} is one of {kind.__name__}: {names}; found {given!r}")
+        raise UsageError(f"{name} is one of {kind.__name__}: {names}; found {choice!r}")
     return kind(value)
 
 
@@ -91,17 +91,17 @@ class ExportOptions:
         return self.kind is not OperatorExportTypes.ONNX
 
 
-def check_names(kind: str, given: object) -> tuple[str, ...]:
+def check_names(kind: str, value: object) -> tuple[str, ...]:
     """Return the names of inputs or outputs.
 
     Raises:
         UsageError: they are no list of texts.
     """
-    if given is None:
+    if value is None:
         return ()
-    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
-        raise UsageError(f"{kind}_names is a list of names, found {type(given).__name__} {given!r:.60}")
-    names = tuple(given)
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        raise UsageError(f"{kind}_names is a list of names, found {type(value).__name__} {value!r:.60}")
+    names = tuple(value)
     if odd := [n for n in names if n is not None and not isinstance(n, str)]:
         raise UsageError(f"{kind}_names is a list of names, found {odd[0]!r:.60} in it")
     return tuple(n or "" for n in names)

@@ -78,8 +78,8 @@ def _of_axes(
     known = {new: old for old, new in renamed.items()} | {i.name: i.name for i in source.inputs}
     ends = {new: old for old, new in outputs.items()} | {n: n for n in source.outputs}
     inputs: Dynamic = {}
-    found: Dynamic = {}
-    for name, given in axes.items():
+    output_axes: Dynamic = {}
+    for name, spec in axes.items():
         if name not in known and name not in ends:
             raise UsageError(
                 f"dynamic_axes names {name!r}, which is neither an input ({', '.join(renamed.values())}) nor an "
@@ -87,22 +87,22 @@ def _of_axes(
             )
         if name in known:
             old = known[name]
-            inputs[old] = _named_axes(name, given, ranks[old])
+            inputs[old] = _named_axes(name, spec, ranks[old])
         else:
-            found[ends[name]] = _named_axes(name, given, None)
-    return inputs, found
+            output_axes[ends[name]] = _named_axes(name, spec, None)
+    return inputs, output_axes
 
 
-def _named_axes(name: str, given: object, rank: int | None) -> dict[int, str]:
-    if isinstance(given, Mapping):
-        pairs = list(given.items())
-    elif isinstance(given, Sequence) and not isinstance(given, str):
-        pairs = [(axis, f"{name}_dynamic_axes_{i + 1}") for i, axis in enumerate(given)]
+def _named_axes(name: str, spec: object, rank: int | None) -> dict[int, str]:
+    if isinstance(spec, Mapping):
+        pairs = list(spec.items())
+    elif isinstance(spec, Sequence) and not isinstance(spec, str):
+        pairs = [(axis, f"{name}_dynamic_axes_{i + 1}") for i, axis in enumerate(spec)]
     else:
         raise UsageError(
-            f"the dynamic axes of {name!r} are a list of numbers or a dict to names, found {given!r}"
+            f"the dynamic axes of {name!r} are a list of numbers or a dict to names, found {spec!r}"
         )
-    found: dict[int, str] = {}
+    symbols: dict[int, str] = {}
     for axis, symbol in pairs:
         if not isinstance(axis, int) or isinstance(axis, bool):
             raise UsageError(f"an axis of {name!r} is a number, found {axis!r}")
@@ -110,8 +110,8 @@ def _named_axes(name: str, given: object, rank: int | None) -> dict[int, str]:
             raise UsageError(f"{name!r} has {rank} axes, dynamic_axes names axis {axis}")
         if not isinstance(symbol, str) or not symbol:
             raise UsageError(f"the size of axis {axis} of {name!r} needs a name, found {symbol!r}")
-        found[axis % rank if rank is not None else axis] = symbol
-    return found
+        symbols[axis % rank if rank is not None else axis] = symbol
+    return symbols
 
 
 def _of_shapes(source: ExportSource, shapes: DynamicShapes, renamed: Mapping[str, str]) -> Dynamic:
@@ -124,10 +124,10 @@ def _of_shapes(source: ExportSource, shapes: DynamicShapes, renamed: Mapping[str
             )
         pairs = [(known[n], spec) for n, spec in shapes.items()]
     else:
-        given = list(shapes)
-        if len(given) > len(source.inputs):
-            raise UsageError(f"dynamic_shapes has {len(given)} entries for {len(source.inputs)} inputs")
-        pairs = [(i.name, spec) for i, spec in zip(source.inputs, given, strict=False)]
+        entries = list(shapes)
+        if len(entries) > len(source.inputs):
+            raise UsageError(f"dynamic_shapes has {len(entries)} entries for {len(source.inputs)} inputs")
+        pairs = [(i.name, spec) for i, spec in zip(source.inputs, entries, strict=False)]
     ranks = {i.name: len(i.shape) for i in source.inputs}
     return {name: axes for name, spec in pairs if (axes := _spec(name, spec, ranks[name]))}
 
@@ -142,14 +142,14 @@ def _spec(name: str, spec: AxisNames, rank: int) -> dict[int, str]:
         pairs = list(enumerate(spec))
         if len(pairs) != rank:
             raise UsageError(f"dynamic_shapes has {len(pairs)} entries for the {rank} axes of {name!r}")
-    found = {}
+    symbols = {}
     for axis, dim in pairs:
         if not isinstance(axis, int) or not -rank <= axis < rank:
             raise UsageError(f"{name!r} has {rank} axes, dynamic_shapes names axis {axis!r}")
         symbol = _symbol(name, axis % rank, dim)
         if symbol is not None:
-            found[axis % rank] = symbol
-    return found
+            symbols[axis % rank] = symbol
+    return symbols
 
 
 def _symbol(name: str, axis: int, dim: object) -> str | None:
@@ -187,7 +187,7 @@ def sizes_of_testcases(source: ExportSource) -> tuple[Dynamic, list[dict[str, tu
         for v in source.graph.inputs
         if v.owner.tensors[0].shape is not None
     }
-    found: Dynamic = {}
+    dynamic: Dynamic = {}
     names: dict[tuple[int, ...], str] = {}
     for one in source.inputs:
         shapes = [one.shape, *(c[one.name] for c in cases if one.name in c)]
@@ -197,5 +197,5 @@ def sizes_of_testcases(source: ExportSource) -> tuple[Dynamic, list[dict[str, tu
         for axis in range(len(one.shape)):
             seen = tuple(s[axis] for s in shapes)
             if len(set(seen)) > 1:
-                found.setdefault(one.name, {})[axis] = names.setdefault(seen, f"{one.name}_dim_{axis}")
-    return found, [c for c in [*cases, declared] if set(c) >= {i.name for i in source.inputs}]
+                dynamic.setdefault(one.name, {})[axis] = names.setdefault(seen, f"{one.name}_dim_{axis}")
+    return dynamic, [c for c in [*cases, declared] if set(c) >= {i.name for i in source.inputs}]

@@ -92,10 +92,10 @@ class ExportSource:
         if outputs is None or self.called is None:
             return
         shapes = [x.shape for x in self.called()]
-        given = [x.shape for x in _values(outputs)]
-        if given != shapes:
+        examples = [x.shape for x in _values(outputs)]
+        if examples != shapes:
             raise UsageError(
-                f"example_outputs has the shapes {', '.join(str([*s]) for s in given)}, but the model's outputs "
+                f"example_outputs has the shapes {', '.join(str([*s]) for s in examples)}, but the model's outputs "
                 f"{', '.join(str([*s]) for s in shapes)}"
             )
 
@@ -183,14 +183,14 @@ def _examples_by_name(
         raise UsageError(
             f"args has {len(positional)} values for {len(names)} inputs ({', '.join(names) or 'none'})"
         )
-    given = dict(zip(names, positional, strict=False))
+    by_position = dict(zip(names, positional, strict=False))
     unknown = sorted(set(named) - set(names))
     if unknown:
         raise UsageError(f"the model has no input {', '.join(unknown)}; its inputs are {', '.join(names)}")
-    doubled = sorted(set(given) & set(named))
+    doubled = sorted(set(by_position) & set(named))
     if doubled:
         raise UsageError(f"{', '.join(doubled)} given twice: by position and by name")
-    return {k: _array(v) for k, v in {**given, **named}.items()}
+    return {k: _array(v) for k, v in {**by_position, **named}.items()}
 
 
 def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
@@ -226,20 +226,20 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
 
 
 def _names(bundle: Bundle, graph: Graph) -> list[str]:
-    found = list(bundle.outputs) if bundle.checks else []
-    if len(found) == len(graph.outputs):
-        return found
+    names = list(bundle.outputs) if bundle.checks else []
+    if len(names) == len(graph.outputs):
+        return names
     return _unique([v.label for v in graph.outputs])
 
 
 def _unique(labels: Sequence[str]) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     for label in labels:
         name, n = label, 2
-        while name in found:
+        while name in names:
             name, n = f"{label}#{n}", n + 1
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 # Functions and modules
@@ -277,25 +277,25 @@ def _traced(
     from ..tracing import trace  # for start-up
     from ..tracing.structure import leaves  # for start-up
 
-    held = {
+    constants = {
         i: v
         for i, v in enumerate(positional)
         if not any(isinstance(x, (Tensor, np.ndarray)) for _, x in leaves(v))
     }
-    rest = [v for i, v in enumerate(positional) if i not in held]
+    rest = [v for i, v in enumerate(positional) if i not in constants]
 
     def call(*tensors: object, **keywords: object) -> object:
         left = iter(tensors)
-        values = [held[i] if i in held else next(left) for i in range(len(positional))]
+        values = [constants[i] if i in constants else next(left) for i in range(len(positional))]
         return model(*values, **keywords)
 
     function: Callable[..., Any] = getattr(model, "forward", model)
     names = _parameter_names(function, len(positional))
-    made = trace(call, symbolic=True, capture_as_const=True)
+    traced = trace(call, symbolic=True, capture_as_const=True)
     with _eval_mode(model, eval_mode):
-        made(*rest, **named)
-    kept = [n for i, n in enumerate(names) if i not in held]
-    source = _of_trace(made, tuple(rest), named, kept)
+        traced(*rest, **named)
+    kept = [n for i, n in enumerate(names) if i not in constants]
+    source = _of_trace(traced, tuple(rest), named, kept)
 
     def called() -> list[Array]:
         with _eval_mode(model, eval_mode):
@@ -334,16 +334,16 @@ def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    found: list[str] = []
+    names: list[str] = []
     for i in range(count):
         one = parameters[min(i, len(parameters) - 1)] if parameters else None
         if one is None or one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD):
-            found.append(f"arg_{i}")
+            names.append(f"arg_{i}")
         elif one.kind is one.VAR_POSITIONAL:
-            found.append(f"{one.name}_{i - parameters.index(one)}")
+            names.append(f"{one.name}_{i - parameters.index(one)}")
         else:
-            found.append(one.name)
-    return found
+            names.append(one.name)
+    return names
 
 
 def _of_trace(
@@ -388,28 +388,28 @@ def _of_trace(
     if any(v.owner.tensors[0].data is not None for v in graph.inputs):
         raise UnsupportedError("an input of the trace carries a value")
     outputs = dict(zip(_unique([v.label for v in graph.outputs]), graph.outputs, strict=True))
-    found = ExportSource(graph, inputs, outputs, examples, (), chosen)
+    export_source = ExportSource(graph, inputs, outputs, examples, (), chosen)
     if positional or named:
-        found.called = lambda: _values(traced(*positional, **named))
-    return found
+        export_source.called = lambda: _values(traced(*positional, **named))
+    return export_source
 
 
 def _input_labels(traced: Traced, recording: Recording, names: Sequence[str]) -> list[tuple[str, str]]:
     """Pair the recording's input names with the model's."""
     if not names:
         names = _parameter_names(traced.__wrapped__, 1 + _last_position(recording.args))
-    found = []
+    pairs = []
     for arg in recording.args:
         if arg.startswith("kwarg_"):
-            found.append((arg, arg.removeprefix("kwarg_")))
+            pairs.append((arg, arg.removeprefix("kwarg_")))
             continue
         number, _, path = arg.removeprefix("arg_").partition("_")
         base = names[int(number)]
-        found.append((arg, f"{base}_{path}" if path else base))
-    labels = [label for _, label in found]
+        pairs.append((arg, f"{base}_{path}" if path else base))
+    labels = [label for _, label in pairs]
     if len(set(labels)) < len(labels):
-        return [(arg, arg.removeprefix("kwarg_")) for arg, _ in found]
-    return found
+        return [(arg, arg.removeprefix("kwarg_")) for arg, _ in pairs]
+    return pairs
 
 
 def _last_position(args: Mapping[str, Any]) -> int:
@@ -421,11 +421,11 @@ def _example_values(positional: tuple[Any, ...], named: Mapping[str, Any]) -> li
     from ..tensors.value import Tensor  # for start-up
     from ..tracing.structure import leaves  # for start-up
 
-    found = []
+    examples = []
     groups = [(f"arg_{i}", v) for i, v in enumerate(positional)]
     groups += [(f"kwarg_{k}", v) for k, v in named.items()]
     for prefix, value in groups:
         for path, leaf in leaves(value):
             if isinstance(leaf, (Tensor, np.ndarray)):
-                found.append(("_".join(map(str, (prefix, *path))), _array(leaf)))
-    return found
+                examples.append(("_".join(map(str, (prefix, *path))), _array(leaf)))
+    return examples

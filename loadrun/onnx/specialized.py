@@ -130,9 +130,9 @@ class OnnxModel:
         sets = find_sets(file, test_data, names, list(outputs))
         self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
         # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.
-        held = {n: v for n, v in sets[0].own(self._types).items() if _is_number(v)} if sets else {}
-        examples = {n: v for n, v in held.items() if not n.endswith(EXPECT)}
-        expected = {n.removesuffix(EXPECT): v for n, v in held.items() if n.endswith(EXPECT)}
+        values = {n: v for n, v in sets[0].own(self._types).items() if _is_number(v)} if sets else {}
+        examples = {n: v for n, v in values.items() if not n.endswith(EXPECT)}
+        expected = {n.removesuffix(EXPECT): v for n, v in values.items() if n.endswith(EXPECT)}
         # Data for another model, or data that are not tensors, say nothing about this one.
         others = any(tuple(s) != examples[n].shape for n, s in input_shapes.items() if n in examples)
         others = others or bool(set(constants) & set(names))
@@ -145,7 +145,7 @@ class OnnxModel:
         location = bytes(data) if file is None else str(file)
         self._source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
         self._examples, self._expected = examples, expected
-        self._made: OrderedDict[_Key, Bundle] = OrderedDict()
+        self._bundles: OrderedDict[_Key, Bundle] = OrderedDict()
         self._first: Bundle | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
 
@@ -184,7 +184,7 @@ class OnnxModel:
             if importer.assumed:
                 bundle.taken = importer.about_sizes()
             self._shapes = {n: d.shape for n, d in importer.inputs.items()}
-            self._made[self._key(self._shapes, self._expected)] = self._first = bundle
+            self._bundles[self._key(self._shapes, self._expected)] = self._first = bundle
             return bundle
         if set.intersection(*(set(i.problems) for i, _ in refused)):
             raise refused[0][1]
@@ -202,8 +202,8 @@ class OnnxModel:
             if (a := arrays.get(n + EXPECT)) is not None and (e.ndim or a.size == 1)
         }
         key = self._key(shapes, expected)
-        found = self._made.get(key)
-        if found is None:
+        bundle = self._bundles.get(key)
+        if bundle is None:
             examples = {n: arrays[n].reshape(s) for n, s in shapes.items() if n in arrays}
             importer = self._importer({**self._input_shapes, **shapes}, examples, expected)
             try:
@@ -213,11 +213,11 @@ class OnnxModel:
                 error = UnsupportedError(f"{e}\nat the sizes {sizes}")
                 error.expressible = e.expressible
                 raise error from e
-            found = self._made[key] = self._bundle(importer, graph, expected)
-        self._made.move_to_end(key)
-        while len(self._made) > _KEPT:
-            self._made.popitem(last=False)
-        return found
+            bundle = self._bundles[key] = self._bundle(importer, graph, expected)
+        self._bundles.move_to_end(key)
+        while len(self._bundles) > _KEPT:
+            self._bundles.popitem(last=False)
+        return bundle
 
     def _guarded(
         self,
@@ -246,13 +246,13 @@ class OnnxModel:
 
     def _open_axes(self, shapes: Mapping[str, tuple[int, ...]]) -> list[list[tuple[str, int]]]:
         """Group the inputs' axes whose sizes the file leaves open by name and size."""
-        found: dict[tuple[str, int], list[tuple[str, int]]] = {}
+        groups: dict[tuple[str, int], list[tuple[str, int]]] = {}
         for info in self._infos:
             for axis, size in enumerate(shapes[info.name]):
                 declared, name = axis_of(info, axis)
                 if declared is None:
-                    found.setdefault((name, size), []).append((info.name, axis))
-        return list(found.values())
+                    groups.setdefault((name, size), []).append((info.name, axis))
+        return list(groups.values())
 
     def _same_at(
         self, graph: Graph, shapes: Mapping[str, tuple[int, ...]], places: Sequence[tuple[str, int]]
@@ -354,8 +354,8 @@ class OnnxModel:
                 shape = [1 if n is None else n for n in open_shape]
             if shape is not None and not len(shape):
                 scalars.add(info.name)
-            held = None if shape is None else tuple(shape) or (1,)
-            tensor = StoredTensor(dtype, held, info.name)
+            graph_shape = None if shape is None else tuple(shape) or (1,)
+            tensor = StoredTensor(dtype, graph_shape, info.name)
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
         bundle = Bundle(graph, path=self._path, size=self._size, scalars=frozenset(scalars), refusal=why)
         bundle.source = replace(self._source, graph=graph)

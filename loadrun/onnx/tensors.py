@@ -86,11 +86,11 @@ def _table(kind: int) -> Array:
     codes = np.arange(1 << bits)
     power, rest = codes >> layout.mantissa, codes & ((1 << layout.mantissa) - 1)
     whole = np.where(power > 0, rest + (1 << layout.mantissa), rest)
-    found = np.ldexp(whole.astype(np.float32), np.maximum(power, 1) - layout.bias - layout.mantissa)
-    found[found > layout.largest] = np.nan
+    positive = np.ldexp(whole.astype(np.float32), np.maximum(power, 1) - layout.bias - layout.mantissa)
+    positive[positive > layout.largest] = np.nan
     if layout.infinite:
-        found[(power == (1 << layout.exponent) - 1) & (rest == 0)] = np.inf
-    both = np.concatenate([found, -found])
+        positive[(power == (1 << layout.exponent) - 1) & (rest == 0)] = np.inf
+    both = np.concatenate([positive, -positive])
     if not layout.signed_zero:
         both[1 << bits] = np.nan
     return both.astype(np.float32)
@@ -271,24 +271,24 @@ def array(tensor: TensorProto, external: ExternalData | None = None) -> Array:
     if tensor.location == 1:
         raw = (external or ExternalData(None)).bytes(tensor)
     if raw is not None and (len(raw) or not _listed(tensor, kind)):
-        found = _from_raw(raw, kind, count, tensor.name)
+        values = _from_raw(raw, kind, count, tensor.name)
     else:
-        found = _from_list(_listed(tensor, kind), kind, count)
-    if found.size != count:
+        values = _from_list(_listed(tensor, kind), kind, count)
+    if values.size != count:
         raise FormatError(
-            f"tensor {tensor.name!r} of shape {tensor.dims} takes {count} elements, found {found.size}"
+            f"tensor {tensor.name!r} of shape {tensor.dims} takes {count} elements, found {values.size}"
         )
-    return _shaped(found, tensor.name, tensor.dims)
+    return _shaped(values, tensor.name, tensor.dims)
 
 
-def _shaped(found: Array, name: str, dims: Sequence[int]) -> Array:
+def _shaped(values: Array, name: str, dims: Sequence[int]) -> Array:
     """Reshape an array to as many elements.
 
     Raises:
         FormatError: no array can have that shape, even one of no elements.
     """
     try:
-        return found.reshape(dims)
+        return values.reshape(dims)
     except (ValueError, OverflowError):
         raise FormatError(f"tensor {name!r} has the shape {list(dims)}, which no array can have") from None
 
@@ -299,12 +299,12 @@ def texts(tensor: TensorProto) -> Array:
     Raises:
         FormatError: the number of strings does not match its shape.
     """
-    found = np.array([bytes(s).decode("utf-8", "replace") for s in tensor.strings], object)
-    if any(d < 0 for d in tensor.dims) or len(tensor.dims) > 64 or found.size != prod(tensor.dims):
+    strings = np.array([bytes(s).decode("utf-8", "replace") for s in tensor.strings], object)
+    if any(d < 0 for d in tensor.dims) or len(tensor.dims) > 64 or strings.size != prod(tensor.dims):
         raise FormatError(
-            f"tensor {tensor.name!r} of shape {tensor.dims} takes {prod(tensor.dims)} elements, found {found.size}"
+            f"tensor {tensor.name!r} of shape {tensor.dims} takes {prod(tensor.dims)} elements, found {strings.size}"
         )
-    return _shaped(found, tensor.name, tensor.dims)
+    return _shaped(strings, tensor.name, tensor.dims)
 
 
 def _listed(tensor: TensorProto, kind: int) -> list[Array]:
@@ -319,8 +319,8 @@ def _listed(tensor: TensorProto, kind: int) -> list[Array]:
 
 def _from_raw(raw: memoryview, kind: int, count: int, name: str) -> Array:
     if kind in _BITS:
-        found = _spread(np.frombuffer(raw, np.uint8), kind, count)
-        return decoded(found, kind) if kind in _CODES else found
+        values = _spread(np.frombuffer(raw, np.uint8), kind, count)
+        return decoded(values, kind) if kind in _CODES else values
     stored = np.dtype("<u2") if kind == 16 else np.dtype(HELD[kind]).newbyteorder("<")
     if kind in _CODES:
         stored = np.dtype(np.uint8)
@@ -330,24 +330,24 @@ def _from_raw(raw: memoryview, kind: int, count: int, name: str) -> Array:
         )
     if kind == 9:
         return np.frombuffer(raw, np.uint8) != 0
-    found = np.frombuffer(raw, stored)
+    values = np.frombuffer(raw, stored)
     if kind in _CODES:
-        return decoded(found, kind)
-    return _brain(found) if kind == 16 else found
+        return decoded(values, kind)
+    return _brain(values) if kind == 16 else values
 
 
 def _from_list(rows: list[Array], kind: int, count: int) -> Array:
-    found = np.concatenate(rows) if rows else np.zeros(0, HELD[kind])
+    values = np.concatenate(rows) if rows else np.zeros(0, HELD[kind])
     if kind in (1, 11):
-        return found
+        return values
     if kind in _BITS or kind in _CODES:
-        codes = found.astype(np.uint8)
+        codes = values.astype(np.uint8)
         codes = _spread(codes, kind, count) if kind in _BITS else codes
         return decoded(codes, kind) if kind in _CODES else codes
     if kind in (10, 16):
-        bits = found.astype(np.uint16)
+        bits = values.astype(np.uint16)
         return bits.view(np.float16) if kind == 10 else _brain(bits)
-    return found.view(np.uint64) if kind == 13 else found.astype(HELD[kind])
+    return values.view(np.uint64) if kind == 13 else values.astype(HELD[kind])
 
 
 def _brain(bits: Array) -> Array:
@@ -358,13 +358,13 @@ def _spread(raw: Array, kind: int, count: int) -> Array:
     """Unpack elements of 4 or 2 bits, the lowest first, to one per byte."""
     bits = _BITS[kind]
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    found = ((raw[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)
+    elements = ((raw[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)
     if -(-count * bits // 8) == raw.size:
-        found = found[:count]
+        elements = elements[:count]
     if kind in _SIGNED:
         half = np.int8(1 << (bits - 1))
-        return (found.astype(np.int8) ^ half) - half
-    return found
+        return (elements.astype(np.int8) ^ half) - half
+    return elements
 
 
 def dense(sparse: SparseTensorProto, external: ExternalData | None = None) -> Array:

@@ -49,7 +49,7 @@ class DataSet:
         from .checks import parsed, tensor_value  # for start-up
 
         files = {**self._inputs, **{n + EXPECT: p for n, p in self._outputs.items()}}
-        found: dict[str, FileValue] = {}
+        values: dict[str, FileValue] = {}
         for name, path in files.items():
             if not path.is_file():
                 continue
@@ -57,17 +57,17 @@ class DataSet:
                 kind = types.get(name.removesuffix(EXPECT))
                 data = _bytes(path)
                 if kind is not None and kind.tensor is None:
-                    found[name] = parsed(data, kind, path.parent)
+                    values[name] = parsed(data, kind, path.parent)
                 else:
                     proto = parse(TensorProto, data)
-                    found[name] = tensor_value(proto, ExternalData(path.parent))
+                    values[name] = tensor_value(proto, ExternalData(path.parent))
                     self.kinds[name] = proto.data_type
             except UnsupportedTensorTypeError:
                 continue
             except FormatError as e:
                 e.path = str(path)
                 raise
-        return found
+        return values
 
     def gaps(self) -> dict[str, str]:
         """Say of outputs without a file, where others have one, that theirs is missing."""
@@ -82,8 +82,8 @@ class DataSet:
 
     def surplus(self) -> list[str]:
         """List the files of outputs that the model does not have."""
-        found = [re.fullmatch(r"output_(\d+)\.pb", p.name) for p in self.folder.glob("output_*.pb")]
-        return sorted(m.group() for m in found if m is not None and int(m.group(1)) >= self._count)
+        matches = [re.fullmatch(r"output_(\d+)\.pb", p.name) for p in self.folder.glob("output_*.pb")]
+        return sorted(m.group() for m in matches if m is not None and int(m.group(1)) >= self._count)
 
 
 def _misshapen(value: Array, kind: TypeProto | None) -> str:
@@ -102,7 +102,7 @@ def _bytes(path: Path) -> memoryview:
 
 
 def find_sets(
-    model: Path | None, given: str | os.PathLike[str] | None, names: Sequence[str], outputs: Sequence[str]
+    model: Path | None, folder: str | os.PathLike[str] | None, names: Sequence[str], outputs: Sequence[str]
 ) -> list[DataSet]:
     """Find the data sets beside a model, or in the given folder instead.
 
@@ -111,15 +111,15 @@ def find_sets(
     Raises:
         UsageError: the given folder holds none.
     """
-    if given is None and model is None:
+    if folder is None and model is None:
         return []
-    root = Path(given) if given is not None else Path(model or "").parent
-    found = ([] if model is None else sets_in(root, model.stem)) or sets_in(root)
-    if given is not None and not found:
+    root = Path(folder) if folder is not None else Path(model or "").parent
+    folders = ([] if model is None else sets_in(root, model.stem)) or sets_in(root)
+    if folder is not None and not folders:
         if not (root / "output_0.pb").is_file() and not (root / "input_0.pb").is_file():
             raise UsageError(f"{root} holds neither test_data_set_N folders nor input_0.pb")
-        found = [root]
-    return [DataSet(f, names, outputs) for f in found]
+        folders = [root]
+    return [DataSet(f, names, outputs) for f in folders]
 
 
 def sets_in(folder: Path, stem: str = "") -> list[Path]:

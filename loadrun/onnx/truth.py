@@ -53,13 +53,13 @@ def runtime(
 
     The function raises an EngineError where the runtime does not take the model or the data.
     """
-    made: list[Any] = []
+    sessions: list[Any] = []
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        if not made:
-            made.append(new_session(path))
-        (session,) = made
-        given = {}
+        if not sessions:
+            sessions.append(new_session(path))
+        (session,) = sessions
+        inputs = {}
         for one in session.get_inputs():
             value = (constants or {}).get(one.name, feeds.get(one.name))
             if value is None:
@@ -69,10 +69,10 @@ def runtime(
                 else:
                     raise EngineError(f"it wants the input {one.name!r}, which the testcase does not have")
             value = np.asarray(value).astype(_TYPES.get(one.type, "float32"), copy=False)
-            given[one.name] = value.reshape(()) if not one.shape and value.size == 1 else value
+            inputs[one.name] = value.reshape(()) if not one.shape and value.size == 1 else value
         names = [o.name for o in session.get_outputs()]
         try:
-            values = session.run(names, given)
+            values = session.run(names, inputs)
         except Exception as e:
             raise EngineError(f"ONNX Runtime fails: {str(e).splitlines()[0] if str(e) else e}") from e
         return {n: v for n, v in zip(names, values, strict=True) if isinstance(v, np.ndarray)}

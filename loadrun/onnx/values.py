@@ -123,10 +123,10 @@ class Unheld:
 def objects(values: Iterable[Any]) -> Array:
     """Build a vector of objects as they are: numpy would turn sizes passed as a whole into plain numbers."""
     listed = list(values)
-    found = np.empty(len(listed), object)
+    vector = np.empty(len(listed), object)
     for i, v in enumerate(listed):
-        found[i] = v
-    return found
+        vector[i] = v
+    return vector
 
 
 def graph_type(kind: int) -> DType:
@@ -182,15 +182,15 @@ class Value:
         self.lowered = tensor
 
     @classmethod
-    def made(cls, kind: int, sizes: Array | int) -> Value:
+    def of_sizes(cls, kind: int, sizes: Array | int) -> Value:
         """Build a value of sizes, a constant if none of them is symbolic."""
-        held = sizes if isinstance(sizes, np.ndarray) else objects([sizes]).reshape(())
-        if not any(isinstance(v, TracedInt) for v in held.flat):
+        array = sizes if isinstance(sizes, np.ndarray) else objects([sizes]).reshape(())
+        if not any(isinstance(v, TracedInt) for v in array.flat):
             try:
-                return cls(kind, array=held.astype(HELD[kind]))
+                return cls(kind, array=array.astype(HELD[kind]))
             except OverflowError:
                 raise UnsupportedNodeError("integers beyond 64 bits") from None
-        return cls(kind, sizes=held)
+        return cls(kind, sizes=array)
 
     @property
     def stored(self) -> Tensor:
@@ -198,8 +198,8 @@ class Value:
         if self.lowered is None:
             if self.sizes is not None:
                 flat = shape_tensor(list(self.sizes.reshape(-1)))
-                made = flat.reshape(tuple(self.sizes.shape)) if self.sizes.ndim != 1 else flat
-                self.lowered = type_cvt(made, graph_type(self.kind))
+                tensor = flat.reshape(tuple(self.sizes.shape)) if self.sizes.ndim != 1 else flat
+                self.lowered = type_cvt(tensor, graph_type(self.kind))
             else:
                 self.lowered = self._constant_tensor()
         return self.lowered
@@ -214,19 +214,19 @@ class Value:
             elif not affordable(nbytes):
                 one = Value(self.kind, array=self.array[(0,) * self.array.ndim])
                 return broadcast(one.stored, self.array.shape)
-        held = np.ascontiguousarray(checked(self.array, self.kind))
+        array = np.ascontiguousarray(checked(self.array, self.kind))
         scalar = self.array.ndim == 0
-        made = from_stored(held.reshape(1) if scalar else held, graph_type(self.kind), scalar, const=True)
+        tensor = from_stored(array.reshape(1) if scalar else array, graph_type(self.kind), scalar, const=True)
         if self.array.size > 1 and self.kind not in (INT64, BOOL):
-            set_name(made, self.name)
-        return made
+            set_name(tensor, self.name)
+        return tensor
 
     @property
     def tensor(self) -> Tensor:
         """The tensor in a type that is computed with: bfloat16 as float32, uint16 as int32."""
-        found = self.stored
-        computed = _COMPUTED.get(dtype_of(found).name)
-        return found if computed is None else type_cvt(found, plain(computed))
+        stored = self.stored
+        computed = _COMPUTED.get(dtype_of(stored).name)
+        return stored if computed is None else type_cvt(stored, plain(computed))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -248,10 +248,10 @@ class Value:
     def constant(self) -> Array | None:
         """Return the value, or None if it is not the same in every run."""
         if self.array is None and self.sizes is None and self.lowered is not None:
-            found = self.lowered
-            if session_of(found) is None:
-                held = access.stored(found)
-                self.array = held.reshape(()) if is_scalar(found) else held
+            tensor = self.lowered
+            if session_of(tensor) is None:
+                array = access.stored(tensor)
+                self.array = array.reshape(()) if is_scalar(tensor) else array
         return self.array
 
     def exact(self) -> Array | None:
@@ -260,16 +260,16 @@ class Value:
             return self.sizes
         if self.kind not in _EXACT:
             return None
-        found = self.constant()
-        if found is None or found.size > _FEW:
+        constant = self.constant()
+        if constant is None or constant.size > _FEW:
             return None
-        return found.astype(object)
+        return constant.astype(object)
 
     def supposed(self) -> Array | None:
         """Return the value for the sizes that the graph was built with, or None if data decide it."""
-        found = self.constant()
-        if found is not None:
-            return found
+        constant = self.constant()
+        if constant is not None:
+            return constant
         if self.sizes is not None:
             return np.array([int(v) for v in self.sizes.flat], np.int64).reshape(self.sizes.shape)
         tensor = self.stored

@@ -80,12 +80,12 @@ def fields(data: memoryview, base: int = 0) -> Iterator[tuple[int, int, int | me
 
 
 def _varint(data: memoryview, at: int, base: int) -> tuple[int, int]:
-    found = shift = 0
+    value = shift = 0
     for i in range(at, min(at + 10, len(data))):
         byte = data[i]
-        found |= (byte & 127) << shift
+        value |= (byte & 127) << shift
         if byte < 128:
-            return found & (1 << 64) - 1, i + 1
+            return value & (1 << 64) - 1, i + 1
         shift += 7
     raise FormatError("a protobuf number does not end", offset=base + at)
 
@@ -134,11 +134,11 @@ def field_bytes(number: int, data: bytes) -> bytes:
 
 
 def _varint_bytes(value: int) -> bytes:
-    found = bytearray()
+    buffer = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        buffer.append(value & 127 | 128)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*buffer, value])
 
 
 def text(data: memoryview, base: int) -> str:

@@ -103,9 +103,9 @@ def _sizes(p: MultiHeadAttn, shapes: Sequence[Shape]) -> _Sizes:
     qk = p.qproj_size // heads or p.embeding_size
     key = p.kproj_size // heads or p.k_size
     _require(qk == key, f"a head has {qk} elements of the query, but {key} of the key")
-    found = prod(weight)
+    count = prod(weight)
     want = sum(prod(s) for _, s in projections(p))
-    _require(found == want, f"the weight must have {want} elements, found {found} {list(weight)}")
+    _require(count == want, f"the weight must have {want} elements, found {count} {list(weight)}")
     value = p.vproj_size // heads or p.v_size
     keys = k[1] + (bias is not None) + p.add_zero_attn
     if bias is not None:
@@ -166,17 +166,17 @@ def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
 
 
 def _weights(c: Call, p: MultiHeadAttn, flat: Array) -> dict[str, Array]:
-    found: dict[str, Array] | None = c.memo.get("weights")
-    if found is None:
+    weights: dict[str, Array] | None = c.memo.get("weights")
+    if weights is None:
         flat = flat.reshape(-1).astype(np.float32, copy=False)
-        found, at = {}, 0
+        weights, at = {}, 0
         for name, shape in projections(p):
             size = prod(shape)
-            found[name] = flat[at : at + size].reshape(shape)
+            weights[name] = flat[at : at + size].reshape(shape)
             at += size
         if c.const and c.const[3]:
-            c.memo["weights"] = found
-    return found
+            c.memo["weights"] = weights
+    return weights
 
 
 def _projected(x: Array, weights: dict[str, Array], side: str, dtype: DType) -> Array:

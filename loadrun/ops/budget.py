@@ -116,8 +116,10 @@ def pay_operator(
     shapes = tuple(a.shape for a in arrays)
     impl = implementation(opr.type)
     try:
-        found = tuple(impl.shape(ShapeCall(opr, tuple(inputs), shapes, tuple(arrays))))
-        sizes = None if None in found else [tuple(int(n) for n in s) for s in found if s is not None]
+        out_shapes = tuple(impl.shape(ShapeCall(opr, tuple(inputs), shapes, tuple(arrays))))
+        sizes = (
+            None if None in out_shapes else [tuple(int(n) for n in s) for s in out_shapes if s is not None]
+        )
     except UnknownShape:
         sizes = None
     if sizes is None:

@@ -49,11 +49,11 @@ def find_branches(oprs: Iterable[Opr]) -> Branches:
         EngineError: an operator mixes branches, or a predicate is used as an ordinary value.
     """
     oprs = list(oprs)
-    found = _Finder()
+    finder = _Finder()
     if any(o.type in CONDITIONAL for o in oprs):
         for opr in oprs:
-            found.visit(opr)
-    return found.branches
+            finder.visit(opr)
+    return finder.branches
 
 
 class _Finder:
@@ -91,21 +91,21 @@ class _Finder:
         )
         if not follows:
             return None
-        given = opr.inputs[-1]
-        if given.owner.type not in PREDICATES:
+        predicate = opr.inputs[-1]
+        if predicate.owner.type not in PREDICATES:
             raise EngineError(
-                f"the last input of {opr.type} (operator {opr.id}) must be a predicate, found {given.label!r}"
+                f"the last input of {opr.type} (operator {opr.id}) must be a predicate, found {predicate.label!r}"
             )
-        return given
+        return predicate
 
     def _of_inputs(self, opr: Opr) -> Var | None:
         """Return the branch of the inputs as the operator sees it."""
         inside: Var | None = None
-        given = self._predicate_given(opr)
+        predicate = self._predicate_given(opr)
         for i, var in enumerate(opr.inputs):
             if opr.type == "CondExecMarkIfNeed" and i == 0:
                 continue
-            if given is not None and var is given and i == len(opr.inputs) - 1:
+            if predicate is not None and var is predicate and i == len(opr.inputs) - 1:
                 continue
             if var.owner.type in PREDICATES and opr.type != "CondExecPredLogical":
                 raise EngineError(
@@ -152,7 +152,7 @@ class _Finder:
     def _merged(self, opr: Opr) -> tuple[Var, ...]:
         n = opr.get(P.CondExecMerge).nr_output
         values = opr.inputs[: _n_values(opr)]
-        found = []
+        merged = []
         for i in range(0, len(values), n):
             branches = [self.branch.get(v.id) for v in values[i : i + n]]
             first = branches[0]
@@ -160,8 +160,8 @@ class _Finder:
                 raise EngineError(
                     f"branch {i // n} of CondExecMerge (operator {opr.id}) does not lie in one branch"
                 )
-            found.append(first)
-        return tuple(found)
+            merged.append(first)
+        return tuple(merged)
 
 
 # Predicates
@@ -229,12 +229,12 @@ def cond_exec_pred_logical(c: Call, *flags: Array) -> Array:
     name = c.get(P.CondExecPredLogical).mode.name
     taken = [bool(f.any()) for f in flags]
     if name in ("OR", "NOR"):
-        found = any(taken)
+        combined = any(taken)
     elif name in ("AND", "NAND"):
-        found = all(taken)
+        combined = all(taken)
     else:
-        found = sum(taken) % 2 == 1
-    return _flag(found != name.startswith(("NOR", "NAND", "XN")))
+        combined = sum(taken) % 2 == 1
+    return _flag(combined != name.startswith(("NOR", "NAND", "XN")))
 
 
 # Marks
@@ -293,17 +293,17 @@ def _merge_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 def _merge_shape(s: ShapeCall) -> Sequence[Shape | None]:
     p = s.get(P.CondExecMerge)
     total, n = _n_values(s.opr), p.nr_output
-    found: list[Shape | None] = []
+    shapes: list[Shape | None] = []
     for i in range(n):
         branches = [s.shapes[j] for j in range(i, total, n)]
         if p.mode == _Mode.SUM:
-            given = s.values[total + i]
-            found.append(None if given is None else target_shape(given))
+            value = s.values[total + i]
+            shapes.append(None if value is None else target_shape(value))
         elif p.mode == _Mode.EXACT_ONE:
-            found.append(branches[0] if len(set(branches)) == 1 else None)
+            shapes.append(branches[0] if len(set(branches)) == 1 else None)
         else:
-            found.append(next((b for b in branches if b is not None), None))
-    return found
+            shapes.append(next((b for b in branches if b is not None), None))
+    return shapes
 
 
 @kernel("CondExecMerge", dtype=_merge_dtype, shape=_merge_shape)

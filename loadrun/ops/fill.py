@@ -73,15 +73,15 @@ def padding(c: Call, x: Array) -> Array:
 
 def padding_sources(p: P.Padding, shape: Shape) -> list[Array]:
     """Return, for every axis, which element each element of the padded axis repeats; outside where it is constant."""
-    found = []
+    sources = []
     for (front, back), n in zip(_padding(p, shape)[0], shape, strict=True):
         at = np.arange(-front, n + back)
         if p.padding_mode == P.PaddingMode.REPLICATE:
             at = at.clip(0, max(n - 1, 0))
         elif p.padding_mode == P.PaddingMode.REFLECT:
             at = np.minimum(np.abs(at), 2 * n - 2 - np.abs(at))
-        found.append(at)
-    return found
+        sources.append(at)
+    return sources
 
 
 # Diag, Eye, Linspace, Alloc

@@ -31,14 +31,14 @@ class _Part(NamedTuple):
     idx: Any
 
 
-def _parts(items: Sequence[P.IndexItem], given: Sequence[Any], ndim: int) -> list[_Part]:
+def _parts(items: Sequence[P.IndexItem], inputs: Sequence[Any], ndim: int) -> list[_Part]:
     """Return the items by axis, with their inputs, which follow in file order."""
     if len(items) > MAX_NDIM:
         raise ValueError(f"at most {MAX_NDIM} axes can be indexed, found {len(items)}")
     want = sum(i.begin + i.end + i.step + i.idx for i in items)
-    if want != len(given):
-        raise ValueError(f"the index describes {want} inputs, found {len(given)}")
-    rest = iter(given)
+    if want != len(inputs):
+        raise ValueError(f"the index describes {want} inputs, found {len(inputs)}")
+    rest = iter(inputs)
     parts = []
     for item in items:
         if item.idx == (item.begin or item.end or item.step):
@@ -98,9 +98,9 @@ def _scalar_index(part: _Part, size: int) -> int:
     return at
 
 
-def _basic(items: Sequence[P.IndexItem], shape: Shape, given: Sequence[Array]) -> tuple[Any, ...]:
+def _basic(items: Sequence[P.IndexItem], shape: Shape, inputs: Sequence[Array]) -> tuple[Any, ...]:
     index: list[Any] = [slice(None)] * len(shape)
-    for part in _parts(items, given, len(shape)):
+    for part in _parts(items, inputs, len(shape)):
         at, size = part.axis, shape[part.axis]
         index[at] = _slice(part, size) if part.idx is None else _scalar_index(part, size)
     return (*index, Ellipsis)
@@ -138,17 +138,17 @@ def _bind_subtensor(c: Call, s: ShapeCall) -> Bound | None:
     if any(v is None for v in s.values[1:]):
         return None
     index = _basic(c.get(P.IndexDescMaskDump).items, s.shape(0), [v for v in s.values[1:] if v is not None])
-    return lambda out, x, *given: _scalar_kept(x[index])
+    return lambda out, x, *inputs: _scalar_kept(x[index])
 
 
 @kernel("Subtensor", dtype=first_input, shape=_subtensor_shape, bind=_bind_subtensor)
-def subtensor(c: Call, x: Array, *given: Array) -> Array:
+def subtensor(c: Call, x: Array, *inputs: Array) -> Array:
     """Index by slices and scalars as in numpy; an indexed axis goes, but the last one stays as ``[1]``.
 
     Raises:
         ValueError: an index outside the tensor, a begin before it, or a step of 0.
     """
-    return _scalar_kept(x[_basic(c.get(P.IndexDescMaskDump).items, x.shape, given)])
+    return _scalar_kept(x[_basic(c.get(P.IndexDescMaskDump).items, x.shape, inputs)])
 
 
 # Writing: copies of the input with a part replaced or added to
@@ -175,13 +175,13 @@ def _fits(value: Array, shape: Shape) -> Array:
 
 
 @kernel("SetSubtensor", dtype=_modify_dtype)
-def set_subtensor(c: Call, x: Array, value: Array, *given: Array) -> Array:
+def set_subtensor(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
     """Replace the part of the tensor that Subtensor would read by the value.
 
     Raises:
         ValueError: as Subtensor, or the value has another shape.
     """
-    index = _basic(c.get(P.IndexDescMaskDump).items, x.shape, given)
+    index = _basic(c.get(P.IndexDescMaskDump).items, x.shape, inputs)
     out = _copy(c, x, value)
     part = _scalar_kept(out[index])
     part[...] = _fits(value, part.shape)
@@ -189,13 +189,13 @@ def set_subtensor(c: Call, x: Array, value: Array, *given: Array) -> Array:
 
 
 @kernel("IncrSubtensor", dtype=_modify_dtype)
-def incr_subtensor(c: Call, x: Array, value: Array, *given: Array) -> Array:
+def incr_subtensor(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
     """Add the value to the part of the tensor that Subtensor would read.
 
     Raises:
         ValueError: as Subtensor, or the value has another shape.
     """
-    index = _basic(c.get(P.IndexDescMaskDump).items, x.shape, given)
+    index = _basic(c.get(P.IndexDescMaskDump).items, x.shape, inputs)
     out = _copy(c, x, value)
     part = _scalar_kept(out[index])
     np.add(part, _fits(value, part.shape), out=part)
@@ -224,17 +224,17 @@ def _index_dtype(first: int) -> Callable[[Opr, tuple[DType, ...]], Sequence[DTyp
                 if flag:
                     next(rest, None)
             if item.idx:
-                found = next(rest, None)
-                if found is not None and found.name not in ("Int32", "Int64"):
-                    raise ValueError(f"the index of axis {item.axis} must be Int32 or Int64, found {found}")
+                dtype = next(rest, None)
+                if dtype is not None and dtype.name not in ("Int32", "Int64"):
+                    raise ValueError(f"the index of axis {item.axis} must be Int32 or Int64, found {dtype}")
         return (inputs[0],)
 
     return rule
 
 
-def _multi_axis(items: Sequence[P.IndexItem], shape: Shape, given: Sequence[Array]) -> tuple[Any, ...]:
+def _multi_axis(items: Sequence[P.IndexItem], shape: Shape, inputs: Sequence[Array]) -> tuple[Any, ...]:
     index: list[Any] = [slice(None)] * len(shape)
-    for part in _parts(items, given, len(shape)):
+    for part in _parts(items, inputs, len(shape)):
         at, size = part.axis, shape[part.axis]
         index[at] = _slice(part, size) if part.idx is None else _vector(part, size)
     return tuple(index)
@@ -259,7 +259,7 @@ def _multi_axis_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 @kernel("IndexingMultiAxisVec", dtype=_index_dtype(1), shape=_multi_axis_shape)
-def indexing_multi_axis_vec(c: Call, x: Array, *given: Array) -> Array:
+def indexing_multi_axis_vec(c: Call, x: Array, *inputs: Array) -> Array:
     """Index as numpy's advanced indexing: int32 indices broadcast together, slices on other axes.
 
     Where the indexed axes are neighbours the result has the indices' dimensions in their place, else first.
@@ -267,7 +267,7 @@ def indexing_multi_axis_vec(c: Call, x: Array, *given: Array) -> Array:
     Raises:
         ValueError: an index outside the tensor.
     """
-    index = _multi_axis(c.get(P.IndexDescMaskDump).items, x.shape, given)
+    index = _multi_axis(c.get(P.IndexDescMaskDump).items, x.shape, inputs)
     vectors = [i for i, part in enumerate(index) if isinstance(part, np.ndarray)]
     if len(vectors) == 1:
         at = vectors[0]
@@ -277,13 +277,13 @@ def indexing_multi_axis_vec(c: Call, x: Array, *given: Array) -> Array:
 
 
 @kernel("IndexingSetMultiAxisVec", dtype=_index_dtype(2))
-def indexing_set_multi_axis_vec(c: Call, x: Array, value: Array, *given: Array) -> Array:
+def indexing_set_multi_axis_vec(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
     """Replace the elements that IndexingMultiAxisVec would read by the value.
 
     Raises:
         ValueError: an index outside the tensor, or a value of another shape.
     """
-    index = _multi_axis(c.get(P.IndexDescMaskDump).items, x.shape, given)
+    index = _multi_axis(c.get(P.IndexDescMaskDump).items, x.shape, inputs)
     _fits(value, _selected(x.shape, index))
     out = _copy(c, x, value)
     out[index] = value
@@ -291,7 +291,7 @@ def indexing_set_multi_axis_vec(c: Call, x: Array, value: Array, *given: Array) 
 
 
 @kernel("IndexingIncrMultiAxisVec", dtype=_index_dtype(2))
-def indexing_incr_multi_axis_vec(c: Call, x: Array, value: Array, *given: Array) -> Array:
+def indexing_incr_multi_axis_vec(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
     """Add the value to the elements that IndexingMultiAxisVec would read.
 
     An element that is named several times gets every addend.
@@ -299,7 +299,7 @@ def indexing_incr_multi_axis_vec(c: Call, x: Array, value: Array, *given: Array)
     Raises:
         ValueError: an index outside the tensor, or a value of another shape.
     """
-    index = _multi_axis(c.get(P.IndexDescMaskDump).items, x.shape, given)
+    index = _multi_axis(c.get(P.IndexDescMaskDump).items, x.shape, inputs)
     _fits(value, _selected(x.shape, index))
     out = _copy(c, x, value)
     np.add.at(out, index, value)
@@ -314,11 +314,11 @@ def _selected(shape: Shape, index: tuple[Any, ...]) -> Shape:
 
 
 def _mesh(
-    items: Sequence[P.IndexItem], shape: Shape, given: Sequence[Array], batched: bool
+    items: Sequence[P.IndexItem], shape: Shape, inputs: Sequence[Array], batched: bool
 ) -> tuple[Any, ...]:
     """Make index arrays, one per axis, that select the outer product of the indices."""
     ndim = len(shape)
-    parts = {p.axis: p for p in _parts(items, given, ndim)}
+    parts = {p.axis: p for p in _parts(items, inputs, ndim)}
     rank = 2 if batched else 1
     index: list[Array] = []
     for axis, size in enumerate(shape):
@@ -364,29 +364,29 @@ def _mesh_shape(batched: bool) -> Callable[[ShapeCall], Sequence[Shape | None]]:
     return rule
 
 
-def _mesh_index(c: Call, x: Array, given: Sequence[Array]) -> tuple[Any, ...]:
-    return _mesh(c.get(P.IndexDescMaskDump).items, x.shape, given, c.opr.type.startswith("Batched"))
+def _mesh_index(c: Call, x: Array, inputs: Sequence[Array]) -> tuple[Any, ...]:
+    return _mesh(c.get(P.IndexDescMaskDump).items, x.shape, inputs, c.opr.type.startswith("Batched"))
 
 
 @kernel("MeshIndexing", dtype=_index_dtype(1), shape=_mesh_shape(False))
 @kernel("BatchedMeshIndexing", dtype=_index_dtype(1), shape=_mesh_shape(True))
-def mesh_indexing(c: Call, x: Array, *given: Array) -> Array:
+def mesh_indexing(c: Call, x: Array, *inputs: Array) -> Array:
     """Index by the outer product of one vector per axis; batched: another vector for every entry of axis 0.
 
     Raises:
         ValueError: an index outside the tensor or of the wrong rank.
     """
-    return x[_mesh_index(c, x, given)]
+    return x[_mesh_index(c, x, inputs)]
 
 
 @kernel("SetMeshIndexing", "BatchedSetMeshIndexing", dtype=_index_dtype(2))
-def set_mesh_indexing(c: Call, x: Array, value: Array, *given: Array) -> Array:
+def set_mesh_indexing(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
     """Replace what MeshIndexing would read by the value.
 
     Raises:
         ValueError: as MeshIndexing, or the value has another shape.
     """
-    index = _mesh_index(c, x, given)
+    index = _mesh_index(c, x, inputs)
     _fits(value, _selected(x.shape, index))
     out = _copy(c, x, value)
     out[index] = value
@@ -394,13 +394,13 @@ def set_mesh_indexing(c: Call, x: Array, value: Array, *given: Array) -> Array:
 
 
 @kernel("IncrMeshIndexing", "BatchedIncrMeshIndexing", dtype=_index_dtype(2))
-def incr_mesh_indexing(c: Call, x: Array, value: Array, *given: Array) -> Array:
+def incr_mesh_indexing(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
     """Add the value to what MeshIndexing would read, once for every time it is named.
 
     Raises:
         ValueError: as MeshIndexing, or the value has another shape.
     """
-    index = _mesh_index(c, x, given)
+    index = _mesh_index(c, x, inputs)
     _fits(value, _selected(x.shape, index))
     out = _copy(c, x, value)
     np.add.at(out, index, value)

@@ -62,16 +62,16 @@ def _in_float64(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
     if result is None:
         raise ValueError(f"{c.opr.title} is not computed in float64; convert its inputs to float32")
     outs = result if isinstance(result, tuple) else (result,)
-    held = tuple(np.asarray(out).astype(d.np, copy=False) for out, d in zip(outs, c.outputs, strict=True))
-    return held if isinstance(result, tuple) else held[0]
+    outputs = tuple(np.asarray(out).astype(d.np, copy=False) for out, d in zip(outs, c.outputs, strict=True))
+    return outputs if isinstance(result, tuple) else outputs[0]
 
 
 def _empty(c: Call, shapes: list[Shape | None]) -> Array | tuple[Array, ...] | None:
     """Return outputs without elements, of which formulas know nothing."""
     if not shapes or any(s is None or 0 not in s for s in shapes):
         return None
-    made = tuple(np.zeros(s, d.np) for s, d in zip(shapes, c.outputs, strict=True) if s is not None)
-    return made if len(made) > 1 else made[0]
+    outputs = tuple(np.zeros(s, d.np) for s, d in zip(shapes, c.outputs, strict=True) if s is not None)
+    return outputs if len(outputs) > 1 else outputs[0]
 
 
 def _in_float32(own: Kernel) -> Callable[..., Any]:
@@ -85,8 +85,8 @@ def _in_float32(own: Kernel) -> Callable[..., Any]:
         inner = inner.in_run(c.rng, [])
         result = own(inner, *(a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays))
         outs = result if isinstance(result, tuple) else (result,)
-        made = tuple(_rounded(out, d) for out, d in zip(outs, c.outputs, strict=True))
-        return made if isinstance(result, tuple) else made[0]
+        outputs = tuple(_rounded(out, d) for out, d in zip(outs, c.outputs, strict=True))
+        return outputs if isinstance(result, tuple) else outputs[0]
 
     return run
 
@@ -124,16 +124,16 @@ def infer_dtypes(oprs: Iterable[Opr]) -> None:
         ins = tuple(_dtype(v) for v in opr.inputs)
         impl = implementation(opr.type)
         try:
-            found = tuple(impl.dtype(opr, ins))
+            dtypes = tuple(impl.dtype(opr, ins))
         except LoadRunError:
             raise
         except Exception as e:
             raise EngineError(
                 f"{describe(opr)} cannot take {', '.join(map(str, ins)) or 'no inputs'}: {e}"
             ) from e
-        if len(found) != len(opr.outputs):
-            raise EngineError(f"{describe(opr)} has {len(opr.outputs)} outputs, its rule gives {len(found)}")
-        for var, dtype in zip(opr.outputs, found, strict=True):
+        if len(dtypes) != len(opr.outputs):
+            raise EngineError(f"{describe(opr)} has {len(opr.outputs)} outputs, its rule gives {len(dtypes)}")
+        for var, dtype in zip(opr.outputs, dtypes, strict=True):
             var.dtype = dtype
 
 
@@ -201,9 +201,9 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
     full = [s for s in shapes if s is not None]
     flops: int | None = None
     try:
-        found = _output_shapes(impl, ShapeCall(opr, ins, shapes, values), inputs)
-        outs = [s for s in found if s is not None]
-        if len(full) == len(shapes) and len(outs) == len(found):
+        out_shapes = _output_shapes(impl, ShapeCall(opr, ins, shapes, values), inputs)
+        outs = [s for s in out_shapes if s is not None]
+        if len(full) == len(shapes) and len(outs) == len(out_shapes):
             # Some rules detect only here that shapes do not fit.
             flops = int(impl.flops(opr, full, outs))
     except LoadRunError:
@@ -213,7 +213,7 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
             # A branch need not fit shapes for which it is not taken.
             return
         raise misfit(opr, shapes, e) from e
-    for var, shape in zip(opr.outputs, found, strict=True):
+    for var, shape in zip(opr.outputs, out_shapes, strict=True):
         if shape is not None:
             known.shapes[var.id] = tuple(map(int, shape))
     if flops is not None:

@@ -14,11 +14,11 @@ from .registry import Call, Shape, ShapeCall, kernel
 __all__: list[str] = []
 
 
-def _held(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+def _stored_dtypes(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return [t.dtype for t in opr.tensors]
 
 
-def _held_shape(s: ShapeCall) -> Sequence[Shape | None]:
+def _stored_shapes(s: ShapeCall) -> Sequence[Shape | None]:
     return [t.shape for t in s.opr.tensors]
 
 
@@ -29,18 +29,18 @@ def _held_shape(s: ShapeCall) -> Sequence[Shape | None]:
     "SharedDeviceTensorWithFormat",
     "MultipleDeviceTensorHolder",
     "MultipleDeviceTensorWithFormatHolder",
-    dtype=_held,
-    shape=_held_shape,
+    dtype=_stored_dtypes,
+    shape=_stored_shapes,
 )
 def constants(c: Call) -> tuple[Array, ...]:
     """Return the stored tensors as read-only views: a graph built in memory shares the arrays."""
-    found = tuple(t.value().view() for t in c.opr.tensors)
-    for array in found:
+    arrays = tuple(t.value().view() for t in c.opr.tensors)
+    for array in arrays:
         array.flags.writeable = False
-    return found
+    return arrays
 
 
-@kernel("Host2DeviceCopy", dtype=_held, shape=_held_shape)
+@kernel("Host2DeviceCopy", dtype=_stored_dtypes, shape=_stored_shapes)
 def graph_input(c: Call) -> Array:
     """Return the default value of an input that was not fed (dump_default_value)."""
     return c.opr.tensors[0].value()

@@ -140,15 +140,15 @@ def _bind_bytes(c: Call, turn_a: bool, turn_b: bool, batched: bool) -> Bound:
     """Bind a product with a constant matrix of bytes, in float32 where that is exact for all data."""
     zero, kind = c.inputs[0].zero_point, c.outputs[0].np
     offset = np.asarray(zero, np.float32) if zero else None
-    held: list[Array | None] = []
+    cache: list[Array | None] = []
 
     def bound(out: Array | None, a: Array, b: Array) -> Array:
-        if not held:
+        if not cache:
             plain = _prepared(c, 1, b)
             plain = plain.swapaxes(-2, -1) if turn_b else plain
             sums = np.abs(plain).sum(axis=-2, dtype=np.float64).max()
-            held.append(np.ascontiguousarray(plain, np.float32) if sums * 255 < 2**24 else None)
-        other = held[0]
+            cache.append(np.ascontiguousarray(plain, np.float32) if sums * 255 < 2**24 else None)
+        other = cache[0]
         if other is None or kind.itemsize != 4:
             return batched_matrix_mul(c, a, b) if batched else matrix_mul(c, a, b)
         real = a.astype(np.float32)

@@ -127,17 +127,17 @@ def _affine_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (inputs[0], plain("Float32"), plain("Float32"))
 
 
-def _affine(affine: bool, given: Sequence[object]) -> bool:
-    if affine and len(given) != 2:
-        raise ValueError(f"an affine normalization takes weight and bias, found {len(given)} more inputs")
+def _affine(affine: bool, extras: Sequence[object]) -> bool:
+    if affine and len(extras) != 2:
+        raise ValueError(f"an affine normalization takes weight and bias, found {len(extras)} more inputs")
     return affine
 
 
-def _affine_shapes(affine: bool, given: Sequence[Shape | None], want: Shape) -> None:
+def _affine_shapes(affine: bool, shapes: Sequence[Shape | None], want: Shape) -> None:
     """Raise unless weight and bias have the shape of what is normalized."""
-    if not _affine(affine, given):
+    if not _affine(affine, shapes):
         return
-    for what, shape in zip(("weight", "bias"), given, strict=True):
+    for what, shape in zip(("weight", "bias"), shapes, strict=True):
         if shape is not None and shape != want:
             raise ValueError(f"the {what} must have shape {list(want)}, found {list(shape)}")
 

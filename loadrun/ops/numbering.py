@@ -230,41 +230,41 @@ def _base(opr: Opr, cls: str) -> str:
 
 def loaded(graph: Graph) -> Numbering:
     """Return numbers and names once MegEngine has read the file; dtypes must be inferred."""
-    found = Numbering()
+    numbering = Numbering()
     limited = False
     late = graph.format == "FBS" or all(
         v.name is None for o in graph.oprs if not o.tensors for v in o.outputs
     )
     for opr in graph.oprs:
-        number = found.next
-        ins = [_while_loading(found, v) if late else found.var(v)[1] for v in found.inputs(opr)]
+        number = numbering.next
+        ins = [_while_loading(numbering, v) if late else numbering.var(v)[1] for v in numbering.inputs(opr)]
         name = opr.name or default_name(opr, number, ins)
-        add_numbers(found, opr, name, name, number)
+        add_numbers(numbering, opr, name, name, number)
         if Trait.LIMITED in CATALOG[opr.type].traits and not limited:
             # The constant that limits scratch memory, and its variable.
             limited = True
-            found.next += 2
-    return found
+            numbering.next += 2
+    return numbering
 
 
-def _while_loading(found: Numbering, var: Var) -> str:
+def _while_loading(numbering: Numbering, var: Var) -> str:
     """Name a variable while a file is read whose inputs get their names afterwards."""
-    return found.oprs[var.owner.id].name if var.owner.type == "Host2DeviceCopy" else found.var(var)[1]
+    return numbering.oprs[var.owner.id].name if var.owner.type == "Host2DeviceCopy" else numbering.var(var)[1]
 
 
-def add_numbers(found: Numbering, opr: Opr, name: str, scratch: str, number: int) -> None:
+def add_numbers(numbering: Numbering, opr: Opr, name: str, scratch: str, number: int) -> None:
     """Assign numbers to an operator, its outputs and its scratch memory."""
     op = CATALOG[opr.type]
-    found.oprs[opr.id] = OprNames(number, name, op.class_name)
+    numbering.oprs[opr.id] = OprNames(number, name, op.class_name)
     count = max(op.all_outputs, len(opr.outputs))
     slots = _BATCH_NORM if op.class_name == "BatchNormForward" and len(opr.outputs) == 4 else range(count)
     for slot, var in zip(slots, opr.outputs, strict=False):
-        found.vars[var.id] = (number + 1 + slot, var.name or name + _ending(op, slot, count))
+        numbering.vars[var.id] = (number + 1 + slot, var.name or name + _ending(op, slot, count))
     number += 1 + count
     if Trait.NO_WORKSPACE not in op.traits:
-        found.scratch[opr.id] = (number, f"{scratch}:workspace")
+        numbering.scratch[opr.id] = (number, f"{scratch}:workspace")
         number += 1
-    found.next = number
+    numbering.next = number
 
 
 def _ending(op: Op, slot: int, count: int) -> str:

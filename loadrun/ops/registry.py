@@ -137,17 +137,17 @@ class ShapeCall:
 
     def shape(self, index: int) -> Shape:
         """Return the shape of an input that must be known; an unknown one makes the outputs' shapes unknown."""
-        found = self.shapes[index]
-        if found is None:
+        shape = self.shapes[index]
+        if shape is None:
             raise UnknownShape
-        return found
+        return shape
 
     def ints(self, index: int) -> tuple[int, ...]:
         """Return the value of an integer input (a target shape) that must be known."""
-        found = self.values[index]
-        if found is None:
+        value = self.values[index]
+        if value is None:
             raise UnknownShape
-        return tuple(int(v) for v in found.reshape(-1))
+        return tuple(int(v) for v in value.reshape(-1))
 
 
 class UnknownShape(Exception):
@@ -237,8 +237,8 @@ def implementation(name: str) -> OpImpl:
     Raises:
         UnsupportedError: the operator has no kernel (vendor runtimes, custom operators).
     """
-    found = _IMPLS.get(name)
-    if found is not None:
-        return found
+    impl = _IMPLS.get(name)
+    if impl is not None:
+        return impl
     why = WITHOUT_KERNEL.get(CATALOG[name].category, "it has no numpy kernel")
     raise UnsupportedError(f"operator {name} cannot be executed: {why}")

@@ -252,8 +252,8 @@ def multinomial(c: Call, probs: Array) -> Array:
         keys = _generator(c).standard_exponential(probs.shape) / weights
         return keys.argsort(axis=1)[:, :n].astype(np.int32)
     drawn = 1 - _generator(c).random((rows, n))
-    found = [np.searchsorted(w, u) for w, u in zip(weights.cumsum(1), drawn, strict=True)]
-    return np.minimum(np.array(found).reshape(rows, n), probs.shape[1] - 1).astype(np.int32)
+    positions = [np.searchsorted(w, u) for w, u in zip(weights.cumsum(1), drawn, strict=True)]
+    return np.minimum(np.array(positions).reshape(rows, n), probs.shape[1] - 1).astype(np.int32)
 
 
 def _dropout_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:

@@ -173,10 +173,10 @@ def _stack_check(p: RNN | LSTM, shapes: Sequence[Shape], gates: int) -> None:
     rows = directions * (x[2] + p.hidden_size)
     rows += (p.num_layers - 1) * directions * (directions + 1) * p.hidden_size
     rows += 2 * directions * p.num_layers if p.bias else 0
-    found = prod(weights)
-    if found != rows * gates * p.hidden_size:
+    count = prod(weights)
+    if count != rows * gates * p.hidden_size:
         raise ValueError(
-            f"the weights must have {rows * gates * p.hidden_size} elements, found {found} {list(weights)}"
+            f"the weights must have {rows * gates * p.hidden_size} elements, found {count} {list(weights)}"
         )
 
 
@@ -249,8 +249,8 @@ def _run_stack(c: Call, p: RNN | LSTM, gates: int, ins: Sequence[Array], step: S
                 part[t] = now[0]
                 for slot, state in zip(kept[first + d, i], now, strict=True):
                     slot[...] = state
-            for held, state in zip(last, now, strict=True):
-                held[first + d] = state
+            for final, state in zip(last, now, strict=True):
+                final[first + d] = state
         layer = out
     return (*(a.astype(x.dtype, copy=False) for a in (layer, *last)), reserve)
 

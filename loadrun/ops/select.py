@@ -86,13 +86,13 @@ def argmax(c: Call, x: Array) -> Array:
     limit = np.finfo(np.float32).max
     y = x.astype(np.float32, copy=False)
     best = np.maximum(y, -limit).argmax(axis) if c.opr.type == "Argmax" else np.minimum(y, limit).argmin(axis)
-    found = np.expand_dims(best, axis)
+    positions = np.expand_dims(best, axis)
     if x.dtype.kind == "f":
-        nan = np.isnan(np.take_along_axis(y, found, axis))
+        nan = np.isnan(np.take_along_axis(y, positions, axis))
         if nan.any():
             last = x.shape[axis] - 1 - np.isnan(np.flip(y, axis)).argmax(axis)
-            found = np.where(nan, np.expand_dims(last, axis), found)
-    return found.astype(np.int32)
+            positions = np.where(nan, np.expand_dims(last, axis), positions)
+    return positions.astype(np.int32)
 
 
 # Argsort
@@ -110,8 +110,8 @@ def _argsort_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 def _order(x: Array, ascending: bool) -> Array:
     """Return the positions in every row in sorted order."""
-    found = x.argsort(axis=1, kind="stable")
-    return found if ascending else found[:, ::-1]
+    positions = x.argsort(axis=1, kind="stable")
+    return positions if ascending else positions[:, ::-1]
 
 
 @kernel("Argsort", dtype=_argsort_dtype, shape=_argsort_shape, flops=_sorting)
@@ -148,8 +148,8 @@ def _topk(mode: P.TopKMode, shape: Shape, k: int) -> Shape:
 
 
 def _topk_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    found = _topk(s.get(P.TopK).mode, s.shape(0), scalar(known_value(s, 1), "k"))
-    return (found,) * len(s.opr.outputs)
+    shape = _topk(s.get(P.TopK).mode, s.shape(0), scalar(known_value(s, 1), "k"))
+    return (shape,) * len(s.opr.outputs)
 
 
 @kernel("TopK", dtype=_topk_dtype, shape=_topk_shape, flops=_sorting)

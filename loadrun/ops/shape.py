@@ -36,10 +36,10 @@ def integers(value: Array, what: str) -> tuple[int, ...]:
     """
     if value.ndim != 1:
         raise ValueError(f"the {what} must be one-dimensional, found shape {list(value.shape)}")
-    found = value.tolist()
-    whole = tuple(int(v) for v in found) if all(np.isfinite(found)) else ()
-    if list(whole) != found:
-        raise ValueError(f"the {what} must hold whole numbers, found {found[:8]}")
+    numbers = value.tolist()
+    whole = tuple(int(v) for v in numbers) if all(np.isfinite(numbers)) else ()
+    if list(whole) != numbers:
+        raise ValueError(f"the {what} must hold whole numbers, found {numbers[:8]}")
     return whole
 
 
@@ -51,20 +51,20 @@ def target_shape(value: Array, placeholder: int | None = None) -> Shape:
     """
     if value.size > MAX_NDIM:
         raise ValueError(f"a shape has 1 to {MAX_NDIM} dimensions, found {value.size}")
-    found = integers(value, "shape")
-    if not found:
+    shape = integers(value, "shape")
+    if not shape:
         raise ValueError(f"a shape has 1 to {MAX_NDIM} dimensions, found 0")
-    if any(n < 0 for i, n in enumerate(found) if i != placeholder):
-        raise ValueError(f"a shape cannot have negative dimensions, found {list(found)}")
-    return found
+    if any(n < 0 for i, n in enumerate(shape) if i != placeholder):
+        raise ValueError(f"a shape cannot have negative dimensions, found {list(shape)}")
+    return shape
 
 
 def known_value(s: ShapeCall, index: int) -> Array:
     """Return the value of an input that a shape rule needs; an unknown one makes the outputs' shapes unknown."""
-    found = s.values[index]
-    if found is None:
+    value = s.values[index]
+    if value is None:
         raise UnknownShape
-    return found
+    return value
 
 
 def axis_of(axis: int, ndim: int) -> int:
@@ -153,13 +153,13 @@ def _reshape_target(opr: Opr, shape: Shape, target: Array) -> Shape:
         want = target_shape(target)
     else:
         axis = axis_of(axis, target.size)
-        given = target_shape(target, axis)
-        rest = prod(given[:axis] + given[axis + 1 :])
+        dims = target_shape(target, axis)
+        rest = prod(dims[:axis] + dims[axis + 1 :])
         if not rest or prod(shape) % rest:
             raise ValueError(
-                f"cannot reshape {list(shape)} to {list(given)} with dimension {axis} following from the others"
+                f"cannot reshape {list(shape)} to {list(dims)} with dimension {axis} following from the others"
             )
-        want = (*given[:axis], prod(shape) // rest, *given[axis + 1 :])
+        want = (*dims[:axis], prod(shape) // rest, *dims[axis + 1 :])
     if prod(want) != prod(shape):
         raise ValueError(
             f"cannot reshape {list(shape)} ({prod(shape)} elements) to {list(want)} ({prod(want)} elements)"
@@ -394,8 +394,8 @@ def split(c: Call, x: Array, *sizes: Array) -> tuple[Array, ...]:
     Raises:
         ValueError: the sizes do not sum to the axis.
     """
-    given = [scalar(n, "size") for n in sizes]
-    at, _ = _split(c.get(P.Axis).axis, x.shape, given)
-    stops = np.cumsum(given).tolist()
+    lengths = [scalar(n, "size") for n in sizes]
+    at, _ = _split(c.get(P.Axis).axis, x.shape, lengths)
+    stops = np.cumsum(lengths).tolist()
     lead = (slice(None),) * at
-    return tuple(x[lead + (slice(b - n, b),)] for n, b in zip(given, stops, strict=True))
+    return tuple(x[lead + (slice(b - n, b),)] for n, b in zip(lengths, stops, strict=True))

@@ -113,8 +113,8 @@ def _target(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
     """Bind the conversions of quantized nets for known shapes."""
-    made = _quantized(s.shape(0), c.inputs[0], c.outputs[0])
-    return None if made is None else lambda out, x: made(x)
+    conversion = _quantized(s.shape(0), c.inputs[0], c.outputs[0])
+    return None if conversion is None else lambda out, x: conversion(x)
 
 
 def _quantized(shape: Shape, source: DType, target: DType) -> Callable[[Array], Array] | None:

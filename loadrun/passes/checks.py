@@ -179,8 +179,8 @@ def compared(check: Check) -> tuple[Var, Var]:
     alike = expect.type == get.type == "TypeCvtV2" and expect.params == get.params
     if not alike or expect.inputs[0].owner.type != "Host2DeviceCopy":
         return check.expect, check.get
-    given = expect.inputs[0].owner.tensors[0].dtype
-    exact = not given.is_quantized and given.np.kind in "iub"
+    dtype = expect.inputs[0].owner.tensors[0].dtype
+    exact = not dtype.is_quantized and dtype.np.kind in "iub"
     return (expect.inputs[0], get.inputs[0]) if exact else (check.expect, check.get)
 
 
@@ -200,17 +200,17 @@ def error_operators(oprs: Sequence[Opr]) -> frozenset[int]:
     checks = [o for o in oprs if o.type == "AssertEqual"]
     if not checks:
         return frozenset()
-    found: set[int] = set()
+    ids: set[int] = set()
     expected: set[int] = set()
     for opr in oprs:
-        given = opr.type == "Host2DeviceCopy" and (opr.outputs[0].name or "").endswith(EXPECT)
-        if given or any(v.id in expected for v in opr.inputs):
-            found.add(opr.id)
+        is_expected = opr.type == "Host2DeviceCopy" and (opr.outputs[0].name or "").endswith(EXPECT)
+        if is_expected or any(v.id in expected for v in opr.inputs):
+            ids.add(opr.id)
             expected.update(v.id for v in opr.outputs)
     computed = {o.inputs[1].id for o in checks}
-    beside = (v for o in oprs if o.id in found and o.type != "AssertEqual" for v in o.inputs)
-    found.update(v.owner.id for v in beside for x in _args(v, _M.ABS, 1) if x.id in computed)
-    return frozenset(found)
+    beside = (v for o in oprs if o.id in ids and o.type != "AssertEqual" for v in o.inputs)
+    ids.update(v.owner.id for v in beside for x in _args(v, _M.ABS, 1) if x.id in computed)
+    return frozenset(ids)
 
 
 class Origins:
@@ -232,13 +232,13 @@ class Origins:
             if opr.type in FORWARDING and opr.inputs:
                 source = id(opr.inputs[0])
                 self._root[id(opr.outputs[0])] = self._root.get(source, source)
-            given = opr.type == "Host2DeviceCopy"
+            is_input = opr.type == "Host2DeviceCopy"
             inputs = [id(v) for v in opr.inputs]
-            if (given and (opr.outputs[0].name or "").endswith(EXPECT)) or not self.expected.isdisjoint(
+            if (is_input and (opr.outputs[0].name or "").endswith(EXPECT)) or not self.expected.isdisjoint(
                 inputs
             ):
                 self.expected.update(id(v) for v in opr.outputs)
-            if given or (not opr.inputs and not opr.tensors) or not self.varies.isdisjoint(inputs):
+            if is_input or (not opr.inputs and not opr.tensors) or not self.varies.isdisjoint(inputs):
                 self.varies.update(id(v) for v in opr.outputs)
 
     def fault(self, check: Check) -> str | None:
@@ -297,23 +297,25 @@ def cone(check: Check, origins: Origins) -> Cone | str:
         return "its error is computed from several expected values"
     if not sources or not _reaches(check, origins, inside, met):
         return "its error is not computed from both values"
-    made, known, frontier = Graph(exact=check.opr.exact), dict[int, Var](), dict[str, Var]()
+    graph, known, frontier = Graph(exact=check.opr.exact), dict[int, Var](), dict[str, Var]()
 
     def outside(var: Var) -> Var:
         if id(var) not in known and var.owner.tensors and var.owner.type != "Host2DeviceCopy":
             tensors = [var.owner.tensors[var.index]]
-            known[id(var)] = made.add("ImmutableTensor", tensors=tensors)[0]
+            known[id(var)] = graph.add("ImmutableTensor", tensors=tensors)[0]
         elif id(var) not in known:
             assert var.dtype is not None
             name = f"value {len(frontier)}"
             frontier[name] = var
             tensor = StoredTensor(var.dtype, None, name)
-            known[id(var)] = made.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
+            known[id(var)] = graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[
+                0
+            ]
         return known[id(var)]
 
     for opr in sorted(inside.values(), key=lambda o: o.id):
         inputs = [known.get(id(v)) or outside(v) for v in opr.inputs]
-        outputs = made.add(
+        outputs = graph.add(
             opr.type,
             *opr.params,
             inputs=inputs,
@@ -323,9 +325,9 @@ def cone(check: Check, origins: Origins) -> Cone | str:
             output_dtype=opr.output_dtype,
         )
         known.update({id(old): new for old, new in zip(opr.outputs, outputs, strict=True)})
-    made.outputs = [known[id(check.err)]]
+    graph.outputs = [known[id(check.err)]]
     return Cone(
-        made, sources[0].outputs[0], frontier, id(_before_widening(check.get)) in met or id(check.get) in met
+        graph, sources[0].outputs[0], frontier, id(_before_widening(check.get)) in met or id(check.get) in met
     )
 
 
@@ -353,17 +355,17 @@ def two_sided(graph: Graph, check: Check) -> Graph | None:
     if check.get.dtype is None or len(check.get.owner.outputs) != 1 or check.get.owner.tensors:
         return None
 
-    def cut(made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+    def cut(target: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
         if opr is not check.get.owner:
             return None
         assert check.get.dtype is not None
         tensor = StoredTensor(check.get.dtype, None, GET)
-        return made.add("Host2DeviceCopy", Host2DeviceCopy(), names=[GET], tensors=[tensor])[0]
+        return target.add("Host2DeviceCopy", Host2DeviceCopy(), names=[GET], tensors=[tensor])[0]
 
-    made, _ = subgraph(graph, [check.err], convert=cut)
-    used = [o.tensors[0].name for o in made.needed() if o.type == "Host2DeviceCopy"]
-    given = [name for name in used if name != GET]
-    return made if GET in used and len(given) == 1 and (given[0] or "").endswith(EXPECT) else None
+    part, _ = subgraph(graph, [check.err], convert=cut)
+    used = [o.tensors[0].name for o in part.needed() if o.type == "Host2DeviceCopy"]
+    others = [name for name in used if name != GET]
+    return part if GET in used and len(others) == 1 and (others[0] or "").endswith(EXPECT) else None
 
 
 def _reaches(check: Check, origins: Origins, inside: Mapping[int, Opr], met: set[int]) -> bool:

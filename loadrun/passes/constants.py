@@ -148,11 +148,11 @@ class Constants:
             arrays = [self._values[v.id] for v in opr.inputs]
             pay_operator(opr, call.inputs, call.outputs, arrays)
             with np.errstate(all="ignore"):
-                found = kernel_of(call)(call, *arrays)
+                outputs = kernel_of(call)(call, *arrays)
         except Exception:
             # What cannot be computed stays in the graph; running it reports why.
             return False
-        for v, array in zip(opr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
+        for v, array in zip(opr.outputs, outputs if isinstance(outputs, tuple) else (outputs,), strict=True):
             self._values[v.id] = array
         return True
 
@@ -265,30 +265,30 @@ def subgraph(
     (True, False)
     """
     outputs = list(outputs)
-    made = replace(
+    copied = replace(
         graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
     )
     known: dict[int, Var] = {}
     for opr in graph.oprs if everything else graph.needed(outputs):
         inputs = [known[v.id] for v in opr.inputs]
-        other = convert(made, opr, inputs) if convert is not None else None
+        other = convert(copied, opr, inputs) if convert is not None else None
         if other is not None:
             known[opr.outputs[0].id] = other
             continue
-        number = made.n_vars
-        fresh = opr.copied(inputs, len(made.oprs))
+        number = copied.n_vars
+        fresh = opr.copied(inputs, len(copied.oprs))
         for var in opr.outputs:
             new = var.copied(number, fresh)
             fresh.outputs.append(new)
             known[var.id] = new
             number += 1
-        made.oprs.append(fresh)
-    made.outputs = [known[v.id] for v in outputs]
+        copied.oprs.append(fresh)
+    copied.outputs = [known[v.id] for v in outputs]
     if [id(v) for v in outputs] == [id(v) for v in graph.outputs]:
-        made.original_ids, made.output_alias = list(graph.original_ids), list(graph.output_alias)
+        copied.original_ids, copied.output_alias = list(graph.original_ids), list(graph.output_alias)
     # A hash identifies the content that it was computed from.
-    made.content_hash = 0
-    return made, known
+    copied.content_hash = 0
+    return copied, known
 
 
 def bare(bundle: Bundle) -> Graph:

@@ -83,16 +83,16 @@ class _Change:
 class _GuardPlan:
     def __init__(self, graph: Graph) -> None:
         self.changes: dict[int, _Change] = {}
-        self.made: dict[tuple[int, _Guard], Var] = {}
-        found = [o for o in graph.needed() if o.type in _ARITHMETIC]
-        if not found:
+        self.guarded: dict[tuple[int, _Guard], Var] = {}
+        arithmetic = [o for o in graph.needed() if o.type in _ARITHMETIC]
+        if not arithmetic:
             return
         oprs = graph.needed()
         self.shapes = _shapes(graph)
         self.loose = _loose(oprs)
         stepped = _before_steps(oprs)
         joined = _joined_roots(oprs)
-        for opr in found:
+        for opr in arithmetic:
             change = _Change()
             _watch_power(opr, change)
             change.between.update(dict.fromkeys(joined.get(id(opr), ()), _self_equality))
@@ -104,19 +104,19 @@ class _GuardPlan:
             if change.between or change.power is not None:
                 self.changes[id(opr)] = change
 
-    def convert(self, made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+    def convert(self, graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
         """Convert an operator, in the copy."""
         change = self.changes.get(id(opr))
         if change is None:
             return None
         if change.power is not None:
-            out = _trivial_power(made, opr, inputs[0], change.power)
+            out = _trivial_power(graph, opr, inputs[0], change.power)
         else:
-            given = [self._between(made, v, change.between.get(i)) for i, v in enumerate(inputs)]
-            (out,) = made.add(
+            operands = [self._between(graph, v, change.between.get(i)) for i, v in enumerate(inputs)]
+            (out,) = graph.add(
                 opr.type,
                 *opr.params,
-                inputs=given,
+                inputs=operands,
                 output_dtype=opr.output_dtype,
                 comp_node=opr.comp_node[:1],
             )
@@ -128,15 +128,15 @@ class _GuardPlan:
         out.name, out.owner.name, out.owner.priority = opr.outputs[0].name, opr.name, opr.priority
         return out
 
-    def _between(self, made: Graph, x: Var, guard: _Guard | None) -> Var:
+    def _between(self, graph: Graph, x: Var, guard: _Guard | None) -> Var:
         if guard is None:
             return x
-        found = self.made.get((x.id, guard))
-        if found is None:
-            found = guard(made, x)
-            found.dtype, found.shape = x.dtype, x.shape
-            self.made[x.id, guard] = found
-        return found
+        guarded = self.guarded.get((x.id, guard))
+        if guarded is None:
+            guarded = guard(graph, x)
+            guarded.dtype, guarded.shape = x.dtype, x.shape
+            self.guarded[x.id, guard] = guarded
+        return guarded
 
     # Rows
 
@@ -163,24 +163,24 @@ class _GuardPlan:
         return len(own) < len(wide) or any(n == 1 for n in own[:-1])
 
 
-def _self_equality(made: Graph, x: Var) -> Var:
-    return made.add("Elemwise", P.Elemwise(mode=M.MAX), inputs=[x, x], comp_node=x.owner.comp_node[:1])[0]
+def _self_equality(graph: Graph, x: Var) -> Var:
+    return graph.add("Elemwise", P.Elemwise(mode=M.MAX), inputs=[x, x], comp_node=x.owner.comp_node[:1])[0]
 
 
-def _dense(made: Graph, x: Var) -> Var:
+def _dense(graph: Graph, x: Var) -> Var:
     """Make the values contiguous: MegEngine's Copy keeps gaps, a vector has none."""
     node = x.owner.comp_node[:1]
     value = np.ones(1, np.int32)
-    (one,) = made.add("ImmutableTensor", tensors=[StoredTensor(_INT, (1,), None, encode(value, _INT))])
-    (shape,) = made.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x], comp_node=node)
-    (flat,) = made.add("ReshapeV1", P.OptionalAxisV1(axis=0), inputs=[x, one], comp_node=node)
+    (one,) = graph.add("ImmutableTensor", tensors=[StoredTensor(_INT, (1,), None, encode(value, _INT))])
+    (shape,) = graph.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x], comp_node=node)
+    (flat,) = graph.add("ReshapeV1", P.OptionalAxisV1(axis=0), inputs=[x, one], comp_node=node)
     one.dtype = shape.dtype = _INT
     flat.dtype = x.dtype
-    return made.add("ReshapeV1", P.OptionalAxisV1(), inputs=[flat, shape], comp_node=node)[0]
+    return graph.add("ReshapeV1", P.OptionalAxisV1(), inputs=[flat, shape], comp_node=node)[0]
 
 
-def _shared(made: Graph, x: Var) -> Var:
-    return made.add("SharedDeviceTensor", tensors=x.owner.tensors, comp_node=x.owner.comp_node[:1])[0]
+def _shared(graph: Graph, x: Var) -> Var:
+    return graph.add("SharedDeviceTensor", tensors=x.owner.tensors, comp_node=x.owner.comp_node[:1])[0]
 
 
 def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
@@ -220,10 +220,10 @@ def _loose(oprs: Sequence[Opr]) -> set[int]:
 
 def _source(opr: Opr) -> int | None:
     """Return the operator of the one operand that is not a stored scalar, None where there are several."""
-    found = [v for v in opr.inputs if _scalar_value(v) is None]
-    if len(found) > 1 and opr.type == "Elemwise":
+    operands = [v for v in opr.inputs if _scalar_value(v) is None]
+    if len(operands) > 1 and opr.type == "Elemwise":
         return None
-    return id((found or opr.inputs)[0].owner)
+    return id((operands or opr.inputs)[0].owner)
 
 
 def _terms(var: Var, reader: Opr) -> Iterator[Var]:
@@ -274,10 +274,10 @@ def _watch_power(opr: Opr, change: _Change) -> None:
 
 def _is_merged(exponent: float, inner: Opr) -> bool:
     """Tell whether a power of an operator's result changes when their exponents are joined."""
-    given = _exponent(inner)
-    if given is None:
+    inner_exponent = _exponent(inner)
+    if inner_exponent is None:
         return _mode(inner) == M.POW or (_mode(inner) in _PRODUCTS and not _is_whole(exponent))
-    return not (_is_whole(exponent) and _is_whole(given))
+    return not (_is_whole(exponent) and _is_whole(inner_exponent))
 
 
 @dataclass
@@ -294,21 +294,21 @@ def _joined_roots(oprs: Sequence[Opr]) -> dict[int, list[int]]:
     roots = {o.inputs[0].id for o in oprs if (e := _exponent(o)) is not None and not _is_whole(e)}
     products = [o for o in oprs if _mode(o) in _PRODUCTS] if roots else []
     readers = Counter(v.id for o in products for v in o.inputs)
-    held: dict[int, _Powers] = {}
+    powers: dict[int, _Powers] = {}
 
     def of(var: Var) -> _Powers:
         exponent = _exponent(var.owner)
         if exponent is not None:
             base = {var.owner.inputs[0].id}
             return _Powers(others=base & roots) if _is_whole(exponent) else _Powers(base)
-        if var.id not in held:
+        if var.id not in powers:
             return _Powers(others={var.id} & roots)
         readers[var.id] -= 1
         if not readers[var.id]:
             # Nothing else reads it, so that it can grow: a long product is not copied for every factor.
-            return held.pop(var.id)
-        found = held[var.id]
-        return _Powers(set(found.roots), set(found.others), found.joined)
+            return powers.pop(var.id)
+        entry = powers[var.id]
+        return _Powers(set(entry.roots), set(entry.others), entry.joined)
 
     places: dict[int, list[int]] = {}
     for opr in products:
@@ -317,7 +317,7 @@ def _joined_roots(oprs: Sequence[Opr]) -> dict[int, list[int]]:
         meets = [x.joined or same or not x.roots.isdisjoint(y.others) for x, y in ((a, b), (b, a))]
         if any(meets):
             places[id(opr)] = [i for i, met in enumerate(meets) if met]
-        held[opr.outputs[0].id] = _Powers(
+        powers[opr.outputs[0].id] = _Powers(
             _union(a.roots, b.roots), _union(a.others, b.others, {opr.outputs[0].id} & roots), any(meets)
         )
     return places
@@ -336,16 +336,16 @@ def _behind_broadcast(var: Var) -> Var:
     return var
 
 
-def _trivial_power(made: Graph, opr: Opr, x: Var, exponent: int) -> Var:
+def _trivial_power(graph: Graph, opr: Opr, x: Var, exponent: int) -> Var:
     """Replace ``x ** 1`` and ``x ** 0``."""
     dtype = opr.outputs[0].dtype
     if exponent == 1 or dtype is None:
-        out = made.add("Identity", inputs=[x], comp_node=opr.comp_node[:1])[0]
+        out = graph.add("Identity", inputs=[x], comp_node=opr.comp_node[:1])[0]
     else:
         value = np.ones(1, dtype.np)
-        (one,) = made.add("ImmutableTensor", tensors=[StoredTensor(dtype, (1,), None, encode(value, dtype))])
-        (shape,) = made.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x])
-        (out,) = made.add("Broadcast", P.Empty(), inputs=[one, shape])
+        (one,) = graph.add("ImmutableTensor", tensors=[StoredTensor(dtype, (1,), None, encode(value, dtype))])
+        (shape,) = graph.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x])
+        (out,) = graph.add("Broadcast", P.Empty(), inputs=[one, shape])
         one.dtype, shape.dtype = dtype, _INT
     out.dtype, out.shape = dtype, opr.outputs[0].shape
     return out
@@ -386,8 +386,8 @@ def _before_steps(oprs: Sequence[Opr]) -> set[int]:
     sizes: set[int] = set()
     for o in oprs:
         follows = o.type in _ONE_BY_ONE or o.type in _MOVES
-        held = o.type in _MADE or (follows and all(v.id in sizes for v in o.inputs))
-        sizes.update(v.id for v in o.outputs if held)
+        is_size = o.type in _MADE or (follows and all(v.id in sizes for v in o.inputs))
+        sizes.update(v.id for v in o.outputs if is_size)
     seen: set[int] = set()
     stack = [v for o in oprs if _is_step(o) for v in o.inputs]
     while stack:
@@ -401,8 +401,8 @@ def _before_steps(oprs: Sequence[Opr]) -> set[int]:
 
 
 def _is_step(opr: Opr) -> bool:
-    made = opr.outputs[0].dtype
-    whole = opr.type == "TypeCvtV2" and made is not None and not (made.is_float or made.is_quantized)
+    dtype = opr.outputs[0].dtype
+    whole = opr.type == "TypeCvtV2" and dtype is not None and not (dtype.is_float or dtype.is_quantized)
     return whole or _mode(opr) in _STEPS
 
 

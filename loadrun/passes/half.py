@@ -66,28 +66,28 @@ class _Half:
 
     def visit(self, opr: Opr) -> None:
         r = self.r
-        given = [self._input(v) for v in opr.inputs]
+        operands = [self._input(v) for v in opr.inputs]
         for i in CATALOG[opr.type].float32_inputs:
-            given[i] = self.wide(opr.inputs[i])
+            operands[i] = self.wide(opr.inputs[i])
         if opr.type in _UNCHANGED:
-            given = [self.wide(v) for v in opr.inputs]
+            operands = [self.wide(v) for v in opr.inputs]
         if opr.type == "TypeCvtV2" and opr.get(TypeParam).dtype == _F32:
-            new = given[0] if r.dtype(given[0]) == _F16 else self._convert(given[0], _F16)
+            new = operands[0] if r.dtype(operands[0]) == _F16 else self._convert(operands[0], _F16)
             r.replace(opr.outputs[0], new)
             self.narrow[opr.outputs[0].id] = new
             return
         try:
-            made = r.copy(opr, given, *self._params(opr, given))
+            outputs = r.copy(opr, operands, *self._params(opr, operands))
         except EngineError:
-            made = r.copy(opr, [self.wide(v) for v in opr.inputs])
-        for old, new in zip(opr.outputs, made, strict=True):
+            outputs = r.copy(opr, [self.wide(v) for v in opr.inputs])
+        for old, new in zip(opr.outputs, outputs, strict=True):
             if old.dtype != _F32 or opr.type in _UNCHANGED:
                 continue
             self.narrow[old.id] = new if r.dtype(new) == _F16 else self._convert(new, _F16)
 
-    def _params(self, opr: Opr, given: Sequence[Var]) -> tuple[Record, ...]:
+    def _params(self, opr: Opr, operands: Sequence[Var]) -> tuple[Record, ...]:
         """Return the parameters with which sums are float32."""
-        if not self.wide_sums or not given or self.r.dtype(given[0]) != _F16:
+        if not self.wide_sums or not operands or self.r.dtype(operands[0]) != _F16:
             return opr.params
         return tuple(_with_wide_sums(opr, p) for p in opr.params)
 

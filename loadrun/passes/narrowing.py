@@ -53,8 +53,8 @@ def narrow_array(array: Array, dtype: DType) -> Array:
 def wide_dtypes(graph: Graph) -> list[str]:
     """Return the names of the dtypes in a graph that no .mge file holds, sorted."""
     infer_dtypes(graph.oprs)
-    found = {v.dtype.name for v in graph.vars() if v.dtype is not None and v.dtype.is_wide}
-    return sorted(found)
+    names = {v.dtype.name for v in graph.vars() if v.dtype is not None and v.dtype.is_wide}
+    return sorted(names)
 
 
 def narrowed(graph: Graph) -> tuple[Graph, dict[int, Var]]:
@@ -71,7 +71,7 @@ def narrowed(graph: Graph) -> tuple[Graph, dict[int, Var]]:
     infer_dtypes(graph.oprs)
     ends = {id(v) for v in graph.outputs}
 
-    def convert(made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+    def convert(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
         if opr.type != "TypeCvtV2":
             return None
         source, target = (
@@ -84,28 +84,28 @@ def narrowed(graph: Graph) -> tuple[Graph, dict[int, Var]]:
             return None
         if id(opr.outputs[0]) not in ends:
             return inputs[0]
-        return made.add("Identity", inputs=inputs, names=[opr.outputs[0].name])[0]
+        return graph.add("Identity", inputs=inputs, names=[opr.outputs[0].name])[0]
 
-    made, known = subgraph(graph, graph.outputs, everything=True, convert=convert)
-    made.exact = False
-    for opr in made.oprs:
+    copied, known = subgraph(graph, graph.outputs, everything=True, convert=convert)
+    copied.exact = False
+    for opr in copied.oprs:
         opr.exact = False
         opr.params = tuple(
             TypeParam(dtype=narrow_dtype(p.dtype)) if isinstance(p, TypeParam) else p for p in opr.params
         )
         opr.output_dtype = None if opr.output_dtype is None else narrow_dtype(opr.output_dtype)
         opr.tensors = [_tensor(t) for t in opr.tensors]
-    return _without_products(made, known)
+    return _without_products(copied, known)
 
 
 def _tensor(tensor: StoredTensor) -> StoredTensor:
     if not tensor.dtype.is_wide:
         return tensor
-    made, want = tensor.copied(), narrow_dtype(tensor.dtype)
+    copied, want = tensor.copied(), narrow_dtype(tensor.dtype)
     if tensor.data is not None:
-        made.data = encode(narrow_array(tensor.value(), tensor.dtype), want)
-    made.dtype = want
-    return made
+        copied.data = encode(narrow_array(tensor.value(), tensor.dtype), want)
+    copied.dtype = want
+    return copied
 
 
 def _without_products(graph: Graph, known: dict[int, Var]) -> tuple[Graph, dict[int, Var]]:
@@ -124,8 +124,8 @@ def _without_products(graph: Graph, known: dict[int, Var]) -> tuple[Graph, dict[
     if not kinds:
         return graph, known
 
-    def convert(made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
-        return _product(made, opr, inputs) if opr.id in kinds else None
+    def convert(target: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+        return _product(target, opr, inputs) if opr.id in kinds else None
 
     again, moved = subgraph(graph, graph.outputs, everything=True, convert=convert)
     infer_dtypes(again.oprs)
@@ -139,19 +139,19 @@ def _product(graph: Graph, opr: Opr, inputs: list[Var]) -> Var:
         return graph.add("Elemwise", Elemwise(mode=mode), inputs=xs)[0]
 
     def number(value: int) -> Var:
-        held = StoredTensor(_INT, (1,), None, encode(np.array([value], np.int32), _INT))
-        return graph.add("ImmutableTensor", tensors=[held])[0]
+        stored = StoredTensor(_INT, (1,), None, encode(np.array([value], np.int32), _INT))
+        return graph.add("ImmutableTensor", tensors=[stored])[0]
 
     def cast(x: Var, dtype: DType) -> Var:
         return graph.add("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])[0]
 
     def digits(x: Var) -> list[Var]:
-        found = []
+        pieces = []
         for i in range(4):
-            found.append(cast(x, _BYTE))
+            pieces.append(cast(x, _BYTE))
             if i < 3:
-                x = elem(ElemwiseMode.SHR, elem(ElemwiseMode.SUB, x, cast(found[-1], _INT)), number(8))
-        return found
+                x = elem(ElemwiseMode.SHR, elem(ElemwiseMode.SUB, x, cast(pieces[-1], _INT)), number(8))
+        return pieces
 
     total: Var | None = None
     for i, a in enumerate(digits(inputs[0])):

@@ -78,18 +78,18 @@ def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
             raise UsageError(f"rewriting for older runtimes needs the dtypes of all variables: {e}") from e
     ranks = _ranks(graph) if chosen else {}
 
-    def convert(made: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+    def convert(target: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
         formula = _formula(opr, format)
         if id(opr) not in chosen or formula is None or opr.outputs[0].dtype is None:
             return None
-        first = len(made.oprs)
-        maker = _Maker(made, opr, ranks.get(opr.inputs[0].id))
+        first = len(target.oprs)
+        maker = _Maker(target, opr, ranks.get(opr.inputs[0].id))
         if opr.type == "Elemwise":
             # The operator's constructor converts its inputs likewise, so that every step computes in one dtype.
             inputs = [maker.cast(v, maker.dtype) for v in inputs]
         out = formula(maker, *inputs)
         out.name, out.owner.name = opr.outputs[0].name, opr.name
-        for added in made.oprs[first:]:
+        for added in target.oprs[first:]:
             added.priority = opr.priority
         return out
 
@@ -189,8 +189,8 @@ def _clip(e: _Maker, x: Var, low: Var, high: Var) -> Var:
 
 def _in_order(low: Var, high: Var) -> bool:
     """Tell whether both bounds are stored numbers, the lower one not above the other."""
-    held = [v.owner.tensors[0] for v in (low, high) if v.owner.type == "ImmutableTensor"]
-    return len(held) == 2 and bool(np.all(held[0].value() <= held[1].value()))
+    constants = [v.owner.tensors[0] for v in (low, high) if v.owner.type == "ImmutableTensor"]
+    return len(constants) == 2 and bool(np.all(constants[0].value() <= constants[1].value()))
 
 
 @_elemwise(M.ASINH)

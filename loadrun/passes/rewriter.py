@@ -112,11 +112,11 @@ class Rewriter:
     @cached_property
     def readers(self) -> dict[int, list[Opr]]:
         """The operators that read a variable of the old graph, by its id."""
-        found: dict[int, list[Opr]] = {}
+        readers: dict[int, list[Opr]] = {}
         for opr in self.oprs:
             for var in opr.inputs:
-                found.setdefault(var.id, []).append(opr)
-        return found
+                readers.setdefault(var.id, []).append(opr)
+        return readers
 
     def frozen(self, opr: Opr) -> bool:
         """Tell whether an operator must stay as it is: it opens, closes or lies in a branch, or is part of a check."""
@@ -144,11 +144,11 @@ class Rewriter:
 
     def value_readers(self, var: Var) -> list[Opr]:
         """Return the operators that read the value of a variable of the old graph, not its shape alone."""
-        found = self._value_readers.get(var.id)
-        if found is None:
-            found = [o for o in self.readers.get(var.id, ()) if o.type not in _SHAPE_ONLY]
-            self._value_readers[var.id] = found
-        return found
+        readers = self._value_readers.get(var.id)
+        if readers is None:
+            readers = [o for o in self.readers.get(var.id, ()) if o.type not in _SHAPE_ONLY]
+            self._value_readers[var.id] = readers
+        return readers
 
     def old_shape(self, var: Var) -> Shape | None:
         """Return the shape of a variable of the old graph, None when unknown."""
@@ -302,22 +302,22 @@ class Rewriter:
         """
         if self._stands:
             raise _Grows
-        given = [self.var(v) for v in opr.inputs] if inputs is None else list(inputs)
-        fresh = opr.copied(given)
+        operands = [self.var(v) for v in opr.inputs] if inputs is None else list(inputs)
+        fresh = opr.copied(operands)
         fresh.params = params or opr.params
         key = self._key(fresh) if self._dedupe else None
-        found = self._same.get(key) if key is not None else None
-        if found is None:
+        existing = self._same.get(key) if key is not None else None
+        if existing is None:
             for i, var in enumerate(opr.outputs):
                 fresh.outputs.append(var.copied(self._next + i, fresh))
-            same = not params and given == [self._at.get(v.id) for v in opr.inputs]
+            same = not params and operands == [self._at.get(v.id) for v in opr.inputs]
             self._insert(fresh, self._sometimes(opr), opr if same else None)
             if key is not None:
                 self._same[key] = fresh
-            found = fresh
-        for old, new in zip(opr.outputs, found.outputs, strict=True):
+            existing = fresh
+        for old, new in zip(opr.outputs, existing.outputs, strict=True):
             self.replace(old, new)
-        return list(found.outputs)
+        return list(existing.outputs)
 
     def replace(self, old: Var, new: Var) -> None:
         """Let a new variable stand for an old one; it takes the name unless it has one of its own."""
@@ -346,11 +346,11 @@ class Rewriter:
         for opr in self.oprs[:start]:
             self.copy(opr)
         for opr in self.oprs[start:]:
-            found = None if self.frozen(opr) else visit(opr)
-            if found is None:
+            replacement = None if self.frozen(opr) else visit(opr)
+            if replacement is None:
                 self.copy(opr)
             else:
-                self.replace(opr.outputs[0], found)
+                self.replace(opr.outputs[0], replacement)
                 changed = True
         return changed
 

@@ -91,14 +91,14 @@ class Cluster:
         """Return how many tasks the cluster runs at once, by the threads of its workers."""
         self._client.wait_for_workers(1, timeout=_CONNECT)
         try:
-            found = set(self._client.run(_version).values())
+            versions = set(self._client.run(_version).values())
         except Exception as e:
             raise UsageError(
                 f"the workers at {address} cannot import loadrun ({type(e).__name__}: {e}); install it where they run"
             ) from None
-        if found != {__version__}:
+        if versions != {__version__}:
             raise UsageError(
-                f"the workers at {address} have loadrun {', '.join(sorted(found))}, this is {__version__}"
+                f"the workers at {address} have loadrun {', '.join(sorted(versions))}, this is {__version__}"
             )
         return sum(self._client.nthreads().values())
 
@@ -178,19 +178,19 @@ class Cluster:
         if future.status != "finished":
             self._end(run, self._failed(future))
             return
-        found, seconds = future.result()
-        if isinstance(found, _Missing):
+        events, seconds = future.result()
+        if isinstance(events, _Missing):
             if self._send(run):
                 self._begin(run)
             return
-        for event in found:
+        for event in events:
             run.events.append((event, 0))
             if isinstance(event, Opened):
                 run.state.opened(event)
         run.finish(seconds)
         limit = run.part.task.timeout or self.timeout
         late = limit is not None and run.state.seconds() > limit
-        if any(isinstance(e, Closed) and e.ended for e in found) or late:
+        if any(isinstance(e, Closed) and e.ended for e in events) or late:
             run.state.stop()
 
     def _failed(self, future: Future) -> Closed:

@@ -55,16 +55,16 @@ def _lines(
         return
     case = "the run" if result.index is None else f"testcase {result.index}"
     model = bare(bundle.for_data(feeds))
-    given = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
+    inputs = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
     kept = None if result.index is None else intermediates_at(bundle.record, result.index)
     if kept is not None:
-        found = changed_values(model, kept, given, tolerance=TOLERANCE, seed=seed)
+        changed = changed_values(model, kept, inputs, tolerance=TOLERANCE, seed=seed)
         yield f"{case} beside the intermediate values that were recorded when it was packed:"
-        yield from changes(found)
+        yield from changes(changed)
     other = baseline_for(engine)
     source = file_of(bundle, other)
     beside = other if source is None else FileSide(model, source, other)
-    between_both = between(model, beside, given, seed=seed)
+    between_both = between(model, beside, inputs, seed=seed)
     yield f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:"
     yield from (line for said in differences(between_both) for line in said.splitlines())
     if between_both.agree:

@@ -25,14 +25,14 @@ def keyword(text: str) -> Test:
     """
     try:
         words = _Words(text)
-        found = words.either()
+        test = words.either()
         if words.left:
             raise _Wrong
     except _Wrong:
         raise UsageError(
             f"-k takes words with and, or, not and parentheses between them, found {text!r}"
         ) from None
-    return found
+    return test
 
 
 class _Wrong(Exception):

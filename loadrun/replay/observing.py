@@ -70,10 +70,10 @@ def _wrong(path: str, options: RunOptions, bundle: Bundle, cases: list[Testcase]
     """Find where values that are not finite or out of range begin, testcase by testcase."""
     for i, case in enumerate(cases):
         model = bare(bundle.for_data(case.arrays))
-        found = watch(model, case.inputs, limit=options.range, seed=options.seed)
-        if found:
+        defects = watch(model, case.inputs, limit=options.range, seed=options.seed)
+        if defects:
             yield f"{clean(path, 200)}, testcase {i}:" if len(cases) > 1 else f"{clean(path, 200)}:"
-            yield from (f"  {line}" for line in findings(found, options.range))
+            yield from (f"  {line}" for line in findings(defects, options.range))
 
 
 def _watched(options: RunOptions, bundle: Bundle, cases: list[Testcase], out: TextIO) -> None:

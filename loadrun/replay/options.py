@@ -233,30 +233,30 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         FormatError: the report that is read is none.
         UsageError: the words of ``-k`` make no sense.
     """
-    found = list(paths)
-    named = len(found)
+    files = list(paths)
+    named = len(files)
     if options.keyword is not None:
         from .keywords import keyword  # for start-up
 
         wanted = keyword(options.keyword)
-        found = [p for p in found if wanted(p)]
+        files = [p for p in files if wanted(p)]
     if options.last_failed is not None:
         failed = {e["file"] for e in _entries(options.last_failed) if e.get("verdict") != Verdict.PASS.value}
         failed = {_DUMP.sub("", name) for name in failed}
-        found = [p for p in found if p in failed]
-        if not found and not failed:
+        files = [p for p in files if p in failed]
+        if not files and not failed:
             raise InputError(f"{os.fspath(options.last_failed)} tells of no file that did not pass")
     if options.shard is not None:
         number, count = options.shard
-        found = found[number - 1 :: count]
+        files = files[number - 1 :: count]
     chosen = ChosenFiles()
     done: set[str] = set()
     if options.resume and options.json_lines is not None and os.path.exists(options.json_lines):
         # A file of several dumps is done when the next file has begun.
         entries = [e for e in _entries(options.json_lines) if "verdict" in e]
-        done = {_DUMP.sub("", e["file"]) for e in entries} & set(found)
+        done = {_DUMP.sub("", e["file"]) for e in entries} & set(files)
         chosen.recorded = [e for e in entries if _DUMP.sub("", e["file"]) in done]
-    for path in found:
+    for path in files:
         rule = FileRule() if options.configuration is None else options.configuration.of(path)
         if rule.skip is not None:
             chosen.skipped[path] = rule.skip
@@ -286,15 +286,15 @@ def _entries(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def _file_result(entry: Mapping[str, Any]) -> FileResult:
-    found = FileResult(entry["file"], message=entry.get("message"))
+    result = FileResult(entry["file"], message=entry.get("message"))
     verdict = Verdict(entry["verdict"]) if entry["verdict"] in {v.value for v in Verdict} else Verdict.ERROR
-    found.verdicts.add(verdict)
-    found.ended = verdict if verdict in (Verdict.TIMEOUT, Verdict.CRASH) else None
-    found.expected = entry.get("expected_failure")
+    result.verdicts.add(verdict)
+    result.ended = verdict if verdict in (Verdict.TIMEOUT, Verdict.CRASH) else None
+    result.expected = entry.get("expected_failure")
     for case in entry["testcases"]:
-        found.testcases += case.get("testcase") is not None
-        found.errors += case["verdict"] == Verdict.ERROR.value
+        result.testcases += case.get("testcase") is not None
+        result.errors += case["verdict"] == Verdict.ERROR.value
         for output in case.get("outputs", ()):
-            found.passed += output.get("verdict") == Verdict.PASS.value
-            found.failed += output.get("verdict") == Verdict.FAIL.value
-    return found
+            result.passed += output.get("verdict") == Verdict.PASS.value
+            result.failed += output.get("verdict") == Verdict.FAIL.value
+    return result

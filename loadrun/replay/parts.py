@@ -58,10 +58,10 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
     if batch is not None:
         if batch < 1:
             raise UsageError(f"a batch has at least one item, found {batch}")
-        given, size = bundle.testcases, batch
+        cases, size = bundle.testcases, batch
 
         def read(number: int) -> Testcase:
-            case = given[number]
+            case = cases[number]
             arrays = {
                 n: a[np.arange(size) % len(a)] if a.ndim and len(a) else a for n, a in case.arrays.items()
             }
@@ -69,7 +69,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
             cut = f"the first {size} of {rows} expected rows alone were run (--batch-size {size})"
             return replace(case, arrays=arrays, left_out=cut if rows > size else "")
 
-        bundle = replace(bundle, testcases=LazyTestcases(read, range(len(given))))
+        bundle = replace(bundle, testcases=LazyTestcases(read, range(len(cases))))
     return bundle
 
 
@@ -127,9 +127,9 @@ class PartReplayer:
         try:
             self._open(task)
         except Exception as e:
-            found = failure(e)
+            error = failure(e)
             yield Opened(task.path)
-            yield Closed(nothing_there(task.path) or found.message, found.fault)
+            yield Closed(nothing_there(task.path) or error.message, error.fault)
             return
         for i, bundle in enumerate(self._bundles):
             name = task.path if i == 0 else f"{task.path} (dump {i + 1})"
@@ -210,10 +210,10 @@ class PartReplayer:
                 else:
                     closed = Closed(timing=_timing(runner, timed, task))
         except Exception as e:
-            found = failure(e, named=True)
+            error = failure(e, named=True)
             if not opened:
                 yield Opened(name, number, load_seconds=self._seconds)
-            yield Closed(found.message, found.fault)
+            yield Closed(error.message, error.fault)
             return
         yield replace(closed, watch=watch.sent() if watch is not None else None)
 
@@ -339,16 +339,16 @@ def _timing(runner: Runner, case: Testcase, task: Task) -> Timing:
 
 
 def _warnings(bundle: Bundle, task: Task) -> list[str]:
-    found = [*bundle.warnings, *bundle.defects]
+    warnings = [*bundle.warnings, *bundle.defects]
     if bundle.is_container and not len(bundle.testcases):
-        found.append("the file is a testcase file without testcases")
+        warnings.append("the file is a testcase file without testcases")
     if len(bundle.testcases) and not bundle.checks and bundle.refusal is None:
-        found.append("the testcases hold no expected outputs (packed with no_assert)")
+        warnings.append("the testcases hold no expected outputs (packed with no_assert)")
     if not len(bundle.testcases) and task.input_data is None:
-        found.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
+        warnings.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
         if bundle.taken is not None:
-            found.append(bundle.taken)
-    return found
+            warnings.append(bundle.taken)
+    return warnings
 
 
 def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
@@ -361,14 +361,14 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
         }
         for v in bundle.inputs
     ]
-    found: dict[str, Any] = {"model_digest": _model_digest(bundle), "inputs": inputs}
-    found["bytes"] = bundle.size or os.path.getsize(task.path)
+    facts: dict[str, Any] = {"model_digest": _model_digest(bundle), "inputs": inputs}
+    facts["bytes"] = bundle.size or os.path.getsize(task.path)
     if isinstance(bundle.record, memoryview):
         try:
-            found["provenance"] = header(bundle.record).get("provenance")
+            facts["provenance"] = header(bundle.record).get("provenance")
         except LoadRunError:
-            found["provenance"] = None
-    return found
+            facts["provenance"] = None
+    return facts
 
 
 def _model_digest(bundle: Bundle) -> str:

@@ -80,28 +80,28 @@ class Sinks:
         if self._saved is not None:
             self._saved.begin(file.path, file.missed)
 
-    def add(self, path: str, found: Replayed, bare: Result) -> None:
+    def add(self, path: str, replayed: Replayed, bare: Result) -> None:
         """Take a result of the file: as it came, and without values."""
         if self._saved is not None:
-            self._saved.add(found.result)
+            self._saved.add(replayed.result)
         if self._folder is not None:
             self._save(
-                found.result,
+                replayed.result,
                 self._folder,
                 f"{os.path.splitext(os.path.basename(path))[0]}." if self._several else "",
             )
-        extra: dict[str, Any] = {"inputs": dict(found.inputs)}
-        if found.digest is not None:
-            extra["data_digest"] = found.digest
+        extra: dict[str, Any] = {"inputs": dict(replayed.inputs)}
+        if replayed.digest is not None:
+            extra["data_digest"] = replayed.digest
         for w in self._writers:
             w.add(bare, extra)
         if self._drawing is not None:
-            self._draw(found.pictures)
+            self._draw(replayed.pictures)
 
     def _draw(self, pictures: Mapping[str, Picture]) -> None:
         assert self._drawing is not None
-        for name, found in pictures.items():
-            self._drawing.picture(name, found)
+        for name, picture in pictures.items():
+            self._drawing.picture(name, picture)
 
     def end(self, file: FileResult, timing: Timing | None, explanation: Sequence[str]) -> None:
         """End the file."""

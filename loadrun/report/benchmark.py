@@ -26,10 +26,10 @@ _PERCENTILES = (50, 90, 99)
 _NEVER = 1 << 30
 
 
-def benchmark_table(found: Sequence[Measurement]) -> str:
+def benchmark_table(measurements: Sequence[Measurement]) -> str:
     """Return a line for each subject; times are milliseconds of one pass through all testcases."""
-    text = table(rows(found), columns(), range(1, 12))
-    return text + "".join(f"\n{line}" for line in _refused(found))
+    text = table(rows(measurements), columns(), range(1, 12))
+    return text + "".join(f"\n{line}" for line in _refused(measurements))
 
 
 def columns() -> tuple[str, ...]:
@@ -38,10 +38,10 @@ def columns() -> tuple[str, ...]:
     return (*head, "passes/s", "cpu ms", "GFLOP/s", "memory", "passes", "checks")
 
 
-def rows(found: Sequence[Measurement]) -> list[tuple[object, ...]]:
+def rows(measurements: Sequence[Measurement]) -> list[tuple[object, ...]]:
     """Return the cells of one row for each subject."""
-    subjects = [m.subject for m in found]
-    return [(_label(m.subject, subjects), m.cases, *_times(m), *_rest(m)) for m in found]
+    subjects = [m.subject for m in measurements]
+    return [(_label(m.subject, subjects), m.cases, *_times(m), *_rest(m)) for m in measurements]
 
 
 def _label(subject: Subject, others: Sequence[Subject]) -> str:
@@ -64,38 +64,41 @@ def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.3f}"
 
 
-def _refused(found: Sequence[Measurement]) -> list[str]:
+def _refused(measurements: Sequence[Measurement]) -> list[str]:
     """Why percentiles are left out."""
-    least = min((len(m.wall) for m in found), default=_NEVER)
+    least = min((len(m.wall) for m in measurements), default=_NEVER)
     missing = [p for p in _PERCENTILES if least < needed(p)]
     return [
         f"p{p} takes {needed(p)} passes, there are {least}: a longer --min-time gives them" for p in missing
     ]
 
 
-def comparisons(found: Sequence[Measurement]) -> list[str]:
+def comparisons(measurements: Sequence[Measurement]) -> list[str]:
     """Compare every subject with the first, whose passes it alternated with."""
-    subjects = [m.subject for m in found]
+    subjects = [m.subject for m in measurements]
     return [
-        _paired(found, m).text(_label(m.subject, subjects), _label(subjects[0], subjects)) for m in found[1:]
+        _paired(measurements, m).text(_label(m.subject, subjects), _label(subjects[0], subjects))
+        for m in measurements[1:]
     ]
 
 
-def _paired(found: Sequence[Measurement], m: Measurement) -> Ratio:
+def _paired(measurements: Sequence[Measurement], m: Measurement) -> Ratio:
     """Return how fast one is beside the first: by its passes, where streams are compared by passes a second."""
-    streams = any(each.subject.streams > 1 for each in found)
-    return paired_ratio(found[0].paces(whole=streams), m.paces(whole=streams))
+    streams = any(each.subject.streams > 1 for each in measurements)
+    return paired_ratio(measurements[0].paces(whole=streams), m.paces(whole=streams))
 
 
-def benchmark_json(found: Sequence[Measurement], warnings: Sequence[str]) -> dict[str, Any]:
+def benchmark_json(measurements: Sequence[Measurement], warnings: Sequence[str]) -> dict[str, Any]:
     """Everything that was measured, raw samples included; also what a baseline holds."""
     return {
         "benchmark": VERSION,
         "environment": environment(),
         "warnings": list(warnings),
-        "subjects": [_subject(m) for m in found],
+        "subjects": [_subject(m) for m in measurements],
         "comparisons": [
-            {"base": 0, "subject": i, **_ratio(_paired(found, m))} for i, m in enumerate(found) if i
+            {"base": 0, "subject": i, **_ratio(_paired(measurements, m))}
+            for i, m in enumerate(measurements)
+            if i
         ],
     }
 

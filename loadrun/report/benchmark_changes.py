@@ -47,17 +47,17 @@ def benchmark_changes(
         if key not in now:
             yield "missing", *where, _ms(was), "-"
             continue
-        found = now[key]
-        bad = found.get("verdict") in ("fail", "error") and was.get("verdict") not in ("fail", "error")
+        current = now[key]
+        bad = current.get("verdict") in ("fail", "error") and was.get("verdict") not in ("fail", "error")
         if bad:
-            yield "newly failing", *where, str(was.get("verdict", "-")), str(found["verdict"])
-        a, b = Timing(tuple(was["wall_seconds"])), Timing(tuple(found["wall_seconds"]))
+            yield "newly failing", *where, str(was.get("verdict", "-")), str(current["verdict"])
+        a, b = Timing(tuple(was["wall_seconds"])), Timing(tuple(current["wall_seconds"]))
         speed = ratio(a.samples, b.samples)
         told = speed.told and abs(a.median - b.median) > max(a.deviation, b.deviation)
         if told and b.median > slower * a.median:
-            yield "slowdown", *where, _ms(was), _ms(found)
+            yield "slowdown", *where, _ms(was), _ms(current)
         elif told and a.median > slower * b.median:
-            yield "speedup", *where, _ms(was), _ms(found)
+            yield "speedup", *where, _ms(was), _ms(current)
     for key in now.keys() - before.keys():
         yield "new", key[0], "", _label(key), "-", _ms(now[key])
 
@@ -72,8 +72,8 @@ def _subjects(report: object, name: str) -> dict[tuple[Any, ...], Mapping[str, A
 
 
 def _processor(report: object) -> object:
-    found: Mapping[str, Any] = BASELINE(report, "a report").get("environment", {})
-    return found.get("processor")
+    environment: Mapping[str, Any] = BASELINE(report, "a report").get("environment", {})
+    return environment.get("processor")
 
 
 def _label(key: tuple[Any, ...]) -> str:

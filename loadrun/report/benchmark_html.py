@@ -16,11 +16,13 @@ from .plots import Series, times
 __all__ = ["benchmark_html"]
 
 
-def benchmark_html(found: Sequence[Measurement], warnings: Sequence[str], more: Sequence[str] = ()) -> str:
+def benchmark_html(
+    measurements: Sequence[Measurement], warnings: Sequence[str], more: Sequence[str] = ()
+) -> str:
     """Write the page.
 
     Args:
-        found: what was measured, the first being what the others are compared with.
+        measurements: what was measured, the first being what the others are compared with.
         warnings: what deserves a look.
         more: lines to show besides, such as those of a baseline.
 
@@ -31,12 +33,12 @@ def benchmark_html(found: Sequence[Measurement], warnings: Sequence[str], more: 
     """
     out = [HEAD]
     out += [f"<p class=warning>{escape(clean(w, 300))}</p>\n" for w in warnings]
-    shown = rows(found)
+    shown = rows(measurements)
     head = "".join(f"<th>{escape(c)}</th>" for c in columns())
     body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>\n" for row in shown)
     out.append(f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>\n")
-    out += [f"<p>{escape(clean(line, 300))}</p>\n" for line in (*comparisons(found), *more)]
-    for row, measured in zip(shown, found, strict=True):
+    out += [f"<p>{escape(clean(line, 300))}</p>\n" for line in (*comparisons(measurements), *more)]
+    for row, measured in zip(shown, measurements, strict=True):
         series = Series()
         for seconds in measured.wall:
             series.add(seconds)

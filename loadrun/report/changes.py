@@ -116,9 +116,9 @@ def changes(old: object, new: object, *, growth: float = 2.0, slower: float = 1.
     ['newly failing']
     """
     before, now = _Report(old), _Report(new)
-    found = [*_cut(before, now), *_verdicts(before, now, growth)]
-    found += [*_asked(before, now), *_times(before, now, slower)]
-    return sorted(found, key=lambda c: _ORDER.index(c.kind))
+    deltas = [*_cut(before, now), *_verdicts(before, now, growth)]
+    deltas += [*_asked(before, now), *_times(before, now, slower)]
+    return sorted(deltas, key=lambda c: _ORDER.index(c.kind))
 
 
 def same_checks(old: object, new: object) -> int:
@@ -197,8 +197,8 @@ def compare_reports(
         told = benchmark_changes(before, now, options.slower or 1.1)
         measured = [Change(*each) for each in told]
         return ReportChanges(measured, common_subjects(before, now), "measurements")
-    found = changes(before, now, growth=options.growth, slower=options.slower or 1.5)
-    return ReportChanges(found, same_checks(before, now))
+    deltas = changes(before, now, growth=options.growth, slower=options.slower or 1.5)
+    return ReportChanges(deltas, same_checks(before, now))
 
 
 class _Report:
@@ -247,8 +247,8 @@ def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
             yield Change("missing", *key, was, "-")
             continue
         verdict, error = now.outputs[key]
-        held, holds = was in ("pass", "not compared"), verdict == "pass" or verdict == was
-        if held and not holds:
+        passed, holds = was in ("pass", "not compared"), verdict == "pass" or verdict == was
+        if passed and not holds:
             yield Change("newly failing", *key, was, verdict)
         elif was in _BAD and verdict == "pass":
             yield Change("mended", *key, was, verdict)
@@ -278,12 +278,12 @@ def _asked(before: _Report, now: _Report) -> Iterator[Change]:
         others = now.policies.get(key, terms)
         if others != terms and (how := _policy_change(terms, others)):
             yield Change(how, *key, terms or "none", others or "none")
-    for key, given in before.inputs.items():
-        other = now.inputs.get(key, given)
-        if other != given:
-            alike = other[1] == given[1]
+    for key, inputs in before.inputs.items():
+        other = now.inputs.get(key, inputs)
+        if other != inputs:
+            alike = other[1] == inputs[1]
             yield Change(
-                "other inputs", *key, *(f"digest {x[0][:8]}" if alike else x[1] for x in (given, other))
+                "other inputs", *key, *(f"digest {x[0][:8]}" if alike else x[1] for x in (inputs, other))
             )
     for key, model in before.models.items():
         if now.models.get(key, model) != model:

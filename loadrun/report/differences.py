@@ -13,42 +13,42 @@ from .text import shape_text, table
 __all__ = ["as_json", "bisected", "changes", "differences", "findings"]
 
 
-def differences(found: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
+def differences(comparison: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
     """Say what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
-    yield from _compared(found, everything, rows)
-    for side, stops in zip(("the model", "the reference"), found.stops, strict=True):
+    yield from _compared(comparison, everything, rows)
+    for side, stops in zip(("the model", "the reference"), comparison.stops, strict=True):
         yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
-    if found.agree:
-        yield _agreement(found)
-        yield from _without_effect(found, rows)
+    if comparison.agree:
+        yield _agreement(comparison)
+        yield from _without_effect(comparison, rows)
         return
-    yield from _blamed(found, rows)
+    yield from _blamed(comparison, rows)
 
 
-def _compared(found: Differences, everything: bool, rows: int) -> Iterator[str]:
-    counted = ", ".join(f"{n} by {how}" for how, n in sorted(found.matched.items()))
-    matched = sum(found.matched.values())
-    yield f"{len(found.rows)} values compared; {matched} of {found.total} variables matched ({counted})"
-    chosen = found.rows if everything else _chosen(found, rows)
+def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[str]:
+    counted = ", ".join(f"{n} by {how}" for how, n in sorted(comparison.matched.items()))
+    matched = sum(comparison.matched.values())
+    yield f"{len(comparison.rows)} values compared; {matched} of {comparison.total} variables matched ({counted})"
+    chosen = comparison.rows if everything else _chosen(comparison, rows)
     if chosen:
         yield ""
         yield table(
-            [_cells(r, found) for r in chosen],
+            [_cells(r, comparison) for r in chosen],
             ["operator", "variable", "shape", "relative", "absolute", "matched by", "verdict"],
             right=(3, 4),
         )
-    left = sum(not r.agrees for r in found.rows) - sum(not r.agrees for r in chosen)
+    left = sum(not r.agrees for r in comparison.rows) - sum(not r.agrees for r in chosen)
     if left > 0:
         yield f"... and {left} more that do not agree (--all shows them)"
     yield ""
 
 
-def _blamed(found: Differences, rows: int) -> Iterator[str]:
-    first = found.first
+def _blamed(comparison: Differences, rows: int) -> Iterator[str]:
+    first = comparison.first
     if first is not None:
         yield f"first to diverge: {clean(describe(first.opr), 200)}{_worst(first)}"
-    for root in found.roots[:rows]:
-        causes = found.causes(root)
+    for root in comparison.roots[:rows]:
+        causes = comparison.causes(root)
         yield f"to blame: {clean(describe(root.opr), 200)}: {_why(root, bool(causes))}"
         for cause in causes:
             yield f"  {_constant(cause)}"
@@ -56,29 +56,29 @@ def _blamed(found: Differences, rows: int) -> Iterator[str]:
             names = ", ".join(clean(describe(o), 80) for o in root.between[:5])
             more = f" and {len(root.between) - 5} more" if len(root.between) > 5 else ""
             yield f"  or what is before it and has no counterpart: {names}{more}"
-    if len(found.roots) > rows:
-        yield f"... and {len(found.roots) - rows} more operators whose inputs agree"
-    blamed = {c.var.id for r in found.roots for c in found.causes(r)}
-    for constant in found.constants:
+    if len(comparison.roots) > rows:
+        yield f"... and {len(comparison.roots) - rows} more operators whose inputs agree"
+    blamed = {c.var.id for r in comparison.roots for c in comparison.causes(r)}
+    for constant in comparison.constants:
         if constant.var.id not in blamed:
             yield _constant(constant)
 
 
-def _without_effect(found: Differences, rows: int) -> Iterator[str]:
+def _without_effect(comparison: Differences, rows: int) -> Iterator[str]:
     """Say which constants differ although the outputs agree: those of folded operators, and others."""
-    folded = sum(c.is_scaled for c in found.constants)
+    folded = sum(c.is_scaled for c in comparison.constants)
     if folded:
         # A bias beside them takes in what batch norm adds.
         yield f"{folded} weight{'s' * (folded > 1)} times a factor for each channel: batch norm is folded"
-    others = [c for c in found.constants if not c.is_scaled and (c.is_weight or not folded)]
+    others = [c for c in comparison.constants if not c.is_scaled and (c.is_weight or not folded)]
     if others:
         yield "what differs has no effect on these inputs:"
     yield from (_constant(c) for c in others[:rows])
 
 
-def _agreement(found: Differences) -> str:
-    lonely = found.lonely
-    if not lonely or not found.outputs_agree:
+def _agreement(comparison: Differences) -> str:
+    lonely = comparison.lonely
+    if not lonely or not comparison.outputs_agree:
         return "all of them agree"
     values = "inner value has" if lonely == 1 else "inner values have"
     return f"outputs agree; {lonely} {values} no counterpart"
@@ -96,26 +96,26 @@ def _why(root: SuspectVar, reads: bool) -> str:
     return "its inputs agree, its output does not"
 
 
-def _chosen(found: Differences, rows: int) -> list[SuspectVar]:
+def _chosen(comparison: Differences, rows: int) -> list[SuspectVar]:
     """Choose what a reader needs: the rows around the first difference, the roots, the outputs."""
-    wrong = [i for i, r in enumerate(found.rows) if not r.agrees]
+    wrong = [i for i, r in enumerate(comparison.rows) if not r.agrees]
     if not wrong:
-        return sorted(found.rows, key=_apart, reverse=True)[:3]
+        return sorted(comparison.rows, key=_apart, reverse=True)[:3]
     start = max(wrong[0] - 2, 0)
-    keep = set(range(start, min(start + rows, len(found.rows))))
-    keep |= {i for i, r in enumerate(found.rows) if r.var.id in found.outputs}
-    roots = {r.var.id for r in found.roots[:rows]}
-    keep |= {i for i, r in enumerate(found.rows) if r.var.id in roots}
-    return [found.rows[i] for i in sorted(keep)]
+    keep = set(range(start, min(start + rows, len(comparison.rows))))
+    keep |= {i for i, r in enumerate(comparison.rows) if r.var.id in comparison.outputs}
+    roots = {r.var.id for r in comparison.roots[:rows]}
+    keep |= {i for i, r in enumerate(comparison.rows) if r.var.id in roots}
+    return [comparison.rows[i] for i in sorted(keep)]
 
 
 def _apart(row: SuspectVar) -> float:
     return float("inf") if row.distance is None else row.distance.relative
 
 
-def _cells(row: SuspectVar, found: Differences) -> list[str]:
+def _cells(row: SuspectVar, comparison: Differences) -> list[str]:
     d = row.distance
-    roots = {r.var.id for r in found.roots}
+    roots = {r.var.id for r in comparison.roots}
     verdict = "agrees" if row.agrees else "differs: to blame" if row.var.id in roots else "differs"
     return [
         clean(row.opr.title, 40),
@@ -150,38 +150,38 @@ def _constant(c: ChangedConstant) -> str:
     )
 
 
-def bisected(found: Bisected) -> str:
+def bisected(result: Bisected) -> str:
     """Say what `--bisect` gave."""
-    if found.var is None:
+    if result.var is None:
         return "the outputs agree"
-    d = found.distance
+    d = result.distance
     worst = (
         "another size"
         if d is None
         else f"the engine gives {d.found:.9g}, the reference {d.expected:.9g} at {list(d.index)}"
     )
-    return f"first to diverge: {clean(describe(found.var.owner), 200)}: {worst}"
+    return f"first to diverge: {clean(describe(result.var.owner), 200)}: {worst}"
 
 
-def changes(found: list[ChangedValue], rows: int = 8) -> Iterator[str]:
+def changes(values: list[ChangedValue], rows: int = 8) -> Iterator[str]:
     """Say how a run differs from the statistics that a file's record holds."""
-    if not found:
+    if not values:
         yield "all of them are as they were"
         return
-    for f in [f for f in found if f.root][:rows]:
+    for f in [f for f in values if f.root][:rows]:
         here, there = ("not finite" if x is None else f"{x:.9g}" for x in (f.found, f.expected))
         yield f"to blame: {clean(describe(f.var.owner), 200)}: its {f.what} is {here}, it was {there}"
-    passed = sum(not f.root for f in found)
+    passed = sum(not f.root for f in values)
     if passed:
         yield f"{passed} values after that differ as well"
 
 
-def findings(found: list[Finding], limit: float | None) -> Iterator[str]:
+def findings(defects: list[Finding], limit: float | None) -> Iterator[str]:
     """Say what `--check-finite` and `--range` gave: where it began, and where it went unseen."""
-    if not found:
+    if not defects:
         yield "all values are finite" + (f" and at most {limit:g} in size" if limit is not None else "")
         return
-    for f in found:
+    for f in defects:
         if not (f.origin or f.hidden):
             continue
         word = "begins at" if f.origin else "is hidden behind"
@@ -192,18 +192,18 @@ def findings(found: list[Finding], limit: float | None) -> Iterator[str]:
         )
 
 
-def as_json(found: Differences) -> dict[str, Any]:
+def as_json(comparison: Differences) -> dict[str, Any]:
     """Return the whole comparison as plain values; numbers that JSON does not have are strings."""
-    roots = {r.var.id for r in found.roots}
+    roots = {r.var.id for r in comparison.roots}
     return {
-        "matched": found.matched,
-        "variables": found.total,
-        "agree": found.agree,
-        "first": None if found.first is None else found.first.var.label,
-        "roots": [r.var.label for r in found.roots],
-        "changes": {r.var.label: list(r.changes) for r in found.roots if r.changes},
-        "stops": [[s.why for s in stops] for stops in found.stops],
-        "without_counterpart": found.lonely,
+        "matched": comparison.matched,
+        "variables": comparison.total,
+        "agree": comparison.agree,
+        "first": None if comparison.first is None else comparison.first.var.label,
+        "roots": [r.var.label for r in comparison.roots],
+        "changes": {r.var.label: list(r.changes) for r in comparison.roots if r.changes},
+        "stops": [[s.why for s in stops] for stops in comparison.stops],
+        "without_counterpart": comparison.lonely,
         "constants": [
             {
                 "name": c.var.label,
@@ -213,7 +213,7 @@ def as_json(found: Differences) -> dict[str, Any]:
                 "found": _json_number(c.found),
                 "expected": _json_number(c.expected),
             }
-            for c in found.constants
+            for c in comparison.constants
         ],
         "rows": [
             {
@@ -232,7 +232,7 @@ def as_json(found: Differences) -> dict[str, Any]:
                 "count": None if r.distance is None else r.distance.count,
                 "size": None if r.distance is None else r.distance.size,
             }
-            for r in found.rows
+            for r in comparison.rows
         ],
     }
 

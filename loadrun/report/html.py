@@ -101,10 +101,10 @@ class HtmlWriter:
             ]
             self._row(out.verdict, cells, _details(out))
 
-    def picture(self, name: str, found: Picture) -> None:
+    def picture(self, name: str, picture: Picture) -> None:
         """Errors of an output of the last result."""
         head = f"<h4>testcase {escape(self._case)}, output {escape(clean(name))}</h4>"
-        plots = histogram(found, self._limits.get(name)) + error_map(found)
+        plots = histogram(picture, self._limits.get(name)) + error_map(picture)
         self._figures.append(f"<div class=picture>{head}<div class=plots>{plots}</div></div>")
 
     def _row(self, verdict: Verdict, cells: Sequence[str], said: str) -> None:

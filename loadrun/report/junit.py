@@ -120,11 +120,9 @@ class JUnitWriter:
             self._case(f"not compared {number}", 0.0, self._silent, missed, missed)
         self._all.add(self._counts)
         out = self._suites
-        made = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+        timestamp = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
         name = quoteattr(self._path)
-        where = (
-            f'timestamp="{made}" hostname={quoteattr(clean(platform.node() or "localhost", 200))} file={name}'
-        )
+        where = f'timestamp="{timestamp}" hostname={quoteattr(clean(platform.node() or "localhost", 200))} file={name}'
         counts = f'{self._counts.attributes()} skipped="{self._counts.skipped}"'
         out.write(f"  <testsuite name={name} {where} {counts}>\n")
         out.write("    <properties>\n")
@@ -207,10 +205,10 @@ def _xml_text(lines: Sequence[str]) -> str:
 
 def _flat(data: Mapping[str, Any], lead: str = "") -> list[tuple[str, Any]]:
     """Nested data as pairs of a dotted name and a value; lists as text."""
-    found: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, Any]] = []
     for key, value in plain(data).items():
         if isinstance(value, dict):
-            found += _flat(value, f"{lead}{key}.")
+            pairs += _flat(value, f"{lead}{key}.")
         elif value is not None:
-            found.append((lead + key, value))
-    return found
+            pairs.append((lead + key, value))
+    return pairs

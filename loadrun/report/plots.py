@@ -65,51 +65,51 @@ def times(series: Series, of: str = "testcases") -> str:
     )
 
 
-def histogram(found: Picture, tolerance: float | None) -> str:
+def histogram(picture: Picture, tolerance: float | None) -> str:
     """Draw how many elements have an error of which decade, on a logarithmic scale, with the tolerance as a line."""
-    top = math.log10(max(found.counts, default=0) + 1) or 1.0
-    step = (_WIDE - _LEFT - 8) / max(1, len(found.counts))
+    top = math.log10(max(picture.counts, default=0) + 1) or 1.0
+    step = (_WIDE - _LEFT - 8) / max(1, len(picture.counts))
     bars = []
-    for i, n in enumerate(found.counts):
+    for i, n in enumerate(picture.counts):
         if n:
             height = (_HIGH - _BOTTOM - _TOP) * max(0.03, math.log10(n + 1) / top)
             x = _LEFT + i * step
-            said = f"{n} elements with an error from 1e{found.low + i} to 1e{found.low + i + 1}"
+            said = f"{n} elements with an error from 1e{picture.low + i} to 1e{picture.low + i + 1}"
             bars.append(
                 f'<rect x="{x + 1:.1f}" y="{_HIGH - _BOTTOM - height:.1f}" width="{step - 2:.1f}" '
                 f'height="{height:.1f}"><title>{said}</title></rect>'
             )
     line = ""
     if tolerance is not None and tolerance > 0 and math.isfinite(tolerance):
-        place = min(max(math.log10(tolerance) - found.low, 0), len(found.counts))
+        place = min(max(math.log10(tolerance) - picture.low, 0), len(picture.counts))
         x = _LEFT + place * step
         line = (
             f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HIGH - _BOTTOM}">'
             f"<title>tolerance {tolerance:g}</title></line>"
         )
-    caption = f"errors by decade; {found.equal} elements are equal"
-    if found.nonfinite:
-        caption += f", {found.nonfinite} are not finite"
+    caption = f"errors by decade; {picture.equal} elements are equal"
+    if picture.nonfinite:
+        caption += f", {picture.nonfinite} are not finite"
     caption += f"; dashed: the tolerance of {tolerance:g}" if line and tolerance is not None else ""
-    ends = (f"1e{found.low}", f"1e{found.low + len(found.counts)}")
-    most = max(found.counts, default=0)
+    ends = (f"1e{picture.low}", f"1e{picture.low + len(picture.counts)}")
+    most = max(picture.counts, default=0)
     return _frame(f'<g class="bars">{"".join(bars)}</g>{line}', caption, [(1.0, f"{most:.3g}")], ends)
 
 
-def error_map(found: Picture) -> str:
+def error_map(picture: Picture) -> str:
     """Draw where the errors are: rows are all axes but the last, columns the last one; the worst cell has a frame."""
-    if not found.cells:
+    if not picture.cells:
         return ""
-    rows, columns = len(found.cells), len(found.cells[0])
-    logs = [[_depth(v) for v in row] for row in found.cells]
+    rows, columns = len(picture.cells), len(picture.cells[0])
+    logs = [[_depth(v) for v in row] for row in picture.cells]
     known = [v for row in logs for v in row if v is not None and math.isfinite(v)]
     low, high = min(known, default=0.0), max(known, default=0.0)
     span = (high - low) or 1.0
     pixels = [[_shade(v, low, span) for v in row] for row in logs]
     cell = max(3, min(16, 240 // max(rows, columns)))
     wide, high_px = columns * cell, rows * cell
-    r, c = found.worst
-    shape = "x".join(map(str, found.shape)) or "scalar"
+    r, c = picture.worst
+    shape = "x".join(map(str, picture.shape)) or "scalar"
     caption = f"where the errors are: {shape} seen as {rows} rows of {columns} cells, the worst framed"
     data = base64.b64encode(_png(pixels)).decode()
     return (

@@ -50,21 +50,21 @@ def costs(profile: Mapping[str, Any], by: str = "type") -> list[Cost]:
     >>> costs(profile, "prefix:1")
     [Cost(name='body', count=1, seconds=0.25, flops=100, nbytes=8)]
     """
-    found: dict[str, Cost] = {}
+    totals: dict[str, Cost] = {}
     for key in profile["graph_exec"]["comp_seq"]:
         said = profile["graph_exec"]["operator"][key]
         (time,) = profile["profiler"]["device"][key].values()
         footprint = profile["profiler"]["opr_footprint"][key]
         name = _group(said, by)
-        was = found.get(name, Cost(name, 0, 0.0, 0, 0))
-        found[name] = Cost(
+        was = totals.get(name, Cost(name, 0, 0.0, 0, 0))
+        totals[name] = Cost(
             name,
             was.count + 1,
             was.seconds + time["end"] - time["start"],
             was.flops + (footprint["computation"] or 0),
             was.nbytes + footprint["memory"],
         )
-    return sorted(found.values(), key=lambda c: -c.seconds)
+    return sorted(totals.values(), key=lambda c: -c.seconds)
 
 
 def _group(said: Mapping[str, Any], by: str) -> str:

@@ -235,11 +235,13 @@ def _cells(case: str, out: OutputResult, result: Result, ms: str) -> dict[str, s
 
 
 def _failure(where: str, out: OutputResult) -> list[str]:
-    found = out.comparison
+    comparison = out.comparison
     lead = f"  {where}, output {clean(out.name)}: "
-    if found is None:
+    if comparison is None:
         return [f"{lead}the check failed"]
-    return [lead + line if i == 0 else "    " + line for i, line in enumerate(found.explain().splitlines())]
+    return [
+        lead + line if i == 0 else "    " + line for i, line in enumerate(comparison.explain().splitlines())
+    ]
 
 
 def _notes(where: str, out: OutputResult) -> list[str]:

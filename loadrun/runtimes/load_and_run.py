@@ -39,10 +39,10 @@ def _tool(named: str) -> str:
         raise UsageError(
             "load_and_run is MegEngine's own program: say where it is, as load_and_run:/path/to/load_and_run"
         )
-    found = shutil.which(os.path.expanduser(named))
-    if found is None:
+    path = shutil.which(os.path.expanduser(named))
+    if path is None:
         raise UsageError(f"there is no program {named!r} for the engine load_and_run")
-    return os.path.abspath(found)
+    return os.path.abspath(path)
 
 
 class LoadAndRun:
@@ -79,9 +79,9 @@ class LoadAndRun:
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Write the dump."""
         if self._folder is None:
-            made = tempfile.TemporaryDirectory(prefix="loadrun-")
-            finalize(self, made.cleanup)
-            self._folder = Path(made.name)
+            directory = tempfile.TemporaryDirectory(prefix="loadrun-")
+            finalize(self, directory.cleanup)
+            self._folder = Path(directory.name)
             self._whole.write(self._folder / "model.mge")
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
@@ -90,14 +90,14 @@ class LoadAndRun:
         Raises:
             EngineError: the tool ends with an error, or does not write an output.
         """
-        given = self._whole.feeds(feeds)
-        found: list[Array] = []
+        inputs = self._whole.feeds(feeds)
+        outputs: list[Array] = []
         if self._whole.computed:
             self.prepare(feeds)
             assert self._folder is not None
             with tempfile.TemporaryDirectory(prefix="run-", dir=self._folder) as folder:
-                found = self._run(given, Path(folder))
-        return self._whole.results(found, feeds, "load_and_run")
+                outputs = self._run(inputs, Path(folder))
+        return self._whole.results(outputs, feeds, "load_and_run")
 
     def _run(self, feeds: Mapping[str, Array], folder: Path) -> list[Array]:
         assert self._folder is not None
@@ -121,18 +121,18 @@ class LoadAndRun:
     def _read(self, out: Path, said: str) -> list[Array]:
         """Read the outputs by their names in the files' texts."""
         dtypes = {f"out{i}": v.dtype for i, v in enumerate(self._whole.computed)}
-        found: dict[str, Array] = {}
+        outputs: dict[str, Array] = {}
         try:
             for path in sorted(out.glob("run0-var*")):
                 name, value = read_binary_dump(path, dtypes)
-                found[name] = value
+                outputs[name] = value
         except FormatError as e:
             raise EngineError(f"load_and_run wrote a file that cannot be read: {e}") from e
-        lost = [n for n in dtypes if n not in found]
+        lost = [n for n in dtypes if n not in outputs]
         if lost:
             var = self._whole.computed[int(lost[0][3:])]
             raise EngineError(f"load_and_run wrote no value of {var.label!r}; it said: {_why(said)}")
-        return [found[n] for n in dtypes]
+        return [outputs[n] for n in dtypes]
 
 
 def _ending(code: int) -> str:
@@ -143,5 +143,5 @@ def _ending(code: int) -> str:
 
 def _why(said: str) -> str:
     """Return what the tool says of an error, else the end of what it printed."""
-    found = _WHY.search(said)
-    return clipped(said[found.start(1) :]) if found else clipped(said, last=True) or "it printed nothing"
+    match = _WHY.search(said)
+    return clipped(said[match.start(1) :]) if match else clipped(said, last=True) or "it printed nothing"

@@ -117,11 +117,11 @@ class MegEngine:
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Execute once; see `Engine.run`."""
-        given = self._whole.feeds(feeds)
-        found: list[Array] = []
+        inputs = self._whole.feeds(feeds)
+        outputs: list[Array] = []
         if self._whole.computed:
-            _, found = self._ready().ask({"do": "run", "model": self._model}, given)
-        return self._whole.results(found, feeds, "MegEngine")
+            _, outputs = self._ready().ask({"do": "run", "model": self._model}, inputs)
+        return self._whole.results(outputs, feeds, "MegEngine")
 
     def _ready(self) -> MessageProcess:
         """Return the process, with the model loaded."""

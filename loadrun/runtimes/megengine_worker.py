@@ -66,9 +66,9 @@ class Model:
             node.set_value(value._dev_tensor())
         func.execute()
         func.wait()
-        found = [np.ascontiguousarray(o.get_value().numpy()) for o in self.outputs]
+        outputs = [np.ascontiguousarray(o.get_value().numpy()) for o in self.outputs]
         self.func = func
-        return found
+        return outputs
 
 
 def variable(output: object) -> object:
@@ -123,11 +123,11 @@ def main() -> None:
     os.dup2(2, 1)
     models: dict[str, Model] = {}
     while True:
-        found = read(sys.stdin.buffer)
-        if found is None:
+        message = read(sys.stdin.buffer)
+        if message is None:
             break
         try:
-            write(out, *answer(found[0], found[1], models))
+            write(out, *answer(message[0], message[1], models))
         except Exception as e:
             write(out, {"error": str(e) or type(e).__name__})
     # The runtime's own teardown may hang or crash.

@@ -39,24 +39,24 @@ def fitted(source: SourceFile, ports: Ports, feeds: Mapping[str, FileValue]) -> 
     Raises:
         InputError: an input is missing or unknown, or a value does not fit its type.
     """
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     for name in ports.names:
         if name in source.constants:
-            given[name] = _as_type(name, source.constants[name], ports, source)
+            inputs[name] = _as_type(name, source.constants[name], ports, source)
         elif name in feeds:
-            given[name] = _as_type(name, feeds[name], ports, source)
+            inputs[name] = _as_type(name, feeds[name], ports, source)
         else:
-            given[name] = _zeros(name, source, ports, feeds)
-    if len(given) < len(feeds) or any(n not in given for n in feeds):
+            inputs[name] = _zeros(name, source, ports, feeds)
+    if len(inputs) < len(feeds) or any(n not in inputs for n in feeds):
         for name in feeds:
-            if name in given:
+            if name in inputs:
                 continue
             if name not in ports.optional:
                 raise InputError(
                     f"the model has no input {name!r}; its inputs are {', '.join(ports.names) or 'none'}"
                 )
-            given[name] = feeds[name]
-    return given
+            inputs[name] = feeds[name]
+    return inputs
 
 
 def refused(engine: str, source: SourceFile, why: Exception) -> str:
@@ -81,9 +81,9 @@ def _cast(name: str, array: Array, want: np.dtype[Any]) -> Array:
     """Another type of numbers: any real number as a float, else only the same number."""
     if array.dtype.kind in "fiub" and want.kind in "fiub":
         with np.errstate(all="ignore"):
-            made = array.astype(want)
-        if want.kind == "f" or bool((made == array).all()):
-            return made
+            converted = array.astype(want)
+        if want.kind == "f" or bool((converted == array).all()):
+            return converted
     raise InputError(
         f"input {name!r} takes {want}; the given {array.dtype} array holds values that do not fit"
     )

@@ -93,37 +93,37 @@ class OnnxRuntime:
 
     def settings(self) -> onnxruntime.SessionOptions:
         """Return the options of a session."""
-        made = self._package.SessionOptions()
-        made.log_severity_level = _FATAL
-        made.intra_op_num_threads = threads()
+        options = self._package.SessionOptions()
+        options.log_severity_level = _FATAL
+        options.intra_op_num_threads = threads()
         if self._profiles is not None:
-            made.enable_profiling = True
-            made.profile_file_prefix = f"{self._profiles.name}/session"
+            options.enable_profiling = True
+            options.profile_file_prefix = f"{self._profiles.name}/session"
         for key, value in self.options.values.items():
-            self._set(made, key, value)
-        return made
+            self._set(options, key, value)
+        return options
 
-    def _set(self, made: onnxruntime.SessionOptions, key: str, value: str) -> None:
+    def _set(self, options: onnxruntime.SessionOptions, key: str, value: str) -> None:
         if key == "opt":
             level = _LEVELS[choice(key, value, _LEVELS)]
-            made.graph_optimization_level = getattr(self._package.GraphOptimizationLevel, level)
+            options.graph_optimization_level = getattr(self._package.GraphOptimizationLevel, level)
         elif key in ("intra_op", "inter_op"):
-            setattr(made, f"{key}_num_threads", number(key, value))
+            setattr(options, f"{key}_num_threads", number(key, value))
         elif key == "mode":
             mode = f"ORT_{choice(key, value, ('sequential', 'parallel')).upper()}"
-            made.execution_mode = getattr(self._package.ExecutionMode, mode)
+            options.execution_mode = getattr(self._package.ExecutionMode, mode)
         elif key in _SWITCHES:
-            setattr(made, _SWITCHES[key], choice(key, value, ("0", "1")) == "1")
+            setattr(options, _SWITCHES[key], choice(key, value, ("0", "1")) == "1")
         elif key == "library":
             try:
-                made.register_custom_ops_library(value)
+                options.register_custom_ops_library(value)
             except Exception as e:
                 raise UsageError(f"the library {value} cannot be loaded: {_first_line(e)}") from None
         elif key == "disable" or key.startswith("ep."):
             # Given with the session and the provider.
             return
         elif "." in key:
-            made.add_session_config_entry(key, value)
+            options.add_session_config_entry(key, value)
         else:
             raise UsageError(f"the engine onnxruntime has no option {key!r}; it has {_KNOWN}")
 
@@ -158,10 +158,10 @@ class OnnxRuntime:
         exact = {"CUDAExecutionProvider": {"use_tf32": "0"}}.get(self.providers[0], {})
         return _OnnxRuntimeSession(self.session(model, settings, exact), inputs, outputs)
 
-    def held(self, array: Array, kind: int) -> onnxruntime.OrtValue:
+    def ort_value(self, array: Array, kind: int) -> onnxruntime.OrtValue:
         """Make the runtime's value for one of a type that numpy lacks."""
-        made = self._package.OrtValue.ortvalue_from_numpy_with_onnx_type
-        return made(to_codes(array, kind), kind)
+        constructor = self._package.OrtValue.ortvalue_from_numpy_with_onnx_type
+        return constructor(to_codes(array, kind), kind)
 
     def value(self, array: object) -> onnxruntime.OrtValue:
         """Make the runtime's value for anything that a session takes."""
@@ -178,7 +178,7 @@ def _providers(available: Sequence[str], words: Sequence[str]) -> list[str]:
     Raises:
         UsageError: it does not have one of them.
     """
-    found = []
+    providers = []
     for wanted in words or (_DEFAULT,):
         names = [
             p for p in available if wanted.lower() in (p.lower(), p.lower().removesuffix("executionprovider"))
@@ -187,8 +187,8 @@ def _providers(available: Sequence[str], words: Sequence[str]) -> list[str]:
             raise UsageError(
                 f"onnxruntime has no execution provider {wanted!r} here; it has {', '.join(available)}"
             )
-        found += names
-    return found
+        providers += names
+    return providers
 
 
 class _Profiled:
@@ -219,12 +219,12 @@ class _OnnxRuntimeSession(_Profiled):
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
         """Execute; contiguous arrays are not copied."""
         try:
-            found: Sequence[Array] = self._session.run(
+            outputs: Sequence[Array] = self._session.run(
                 self._outputs, dict(zip(self._inputs, inputs, strict=True))
             )
         except Exception as e:
             raise EngineError(f"onnxruntime fails: {_first_line(e)}") from e
-        return found
+        return outputs
 
 
 class OnnxRuntimeFile(_Profiled):
@@ -256,7 +256,7 @@ class OnnxRuntimeFile(_Profiled):
         self._ports = Ports([i.name for i in inputs], others, dtypes, shapes)
         outputs = {o.name: _KINDS.get(o.type) for o in self._session.get_outputs()}
         self._names = list(outputs)
-        self._made = {n: k for n, k in outputs.items() if k in CODED}
+        self._coded_outputs = {n: k for n, k in outputs.items() if k in CODED}
         self.about = About(
             runtime.name,
             runtime.version,
@@ -269,28 +269,28 @@ class OnnxRuntimeFile(_Profiled):
 
     def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
         """See `FileEngine.fitted`."""
-        given = fitted(self._source, self._ports, feeds)
+        inputs = fitted(self._source, self._ports, feeds)
         for name, kind in self._coded.items():
-            if isinstance(value := given.get(name), np.ndarray):
-                given[name] = self._runtime.held(value, kind)
-        return {n: self._runtime.value(v) for n, v in given.items()} if self._made else given
+            if isinstance(value := inputs.get(name), np.ndarray):
+                inputs[name] = self._runtime.ort_value(value, kind)
+        return {n: self._runtime.value(v) for n, v in inputs.items()} if self._coded_outputs else inputs
 
-    def run(self, given: Mapping[str, object]) -> Mapping[str, FileValue]:
+    def run(self, inputs: Mapping[str, object]) -> Mapping[str, FileValue]:
         """See `FileEngine.run`; contiguous arrays are not copied."""
         try:
-            if self._made:
-                found = self._session.run_with_ort_values(self._names, given)
-                return {n: self._read(n, v) for n, v in zip(self._names, found, strict=True)}
-            return dict(zip(self._names, self._session.run(self._names, given), strict=True))
+            if self._coded_outputs:
+                outputs = self._session.run_with_ort_values(self._names, inputs)
+                return {n: self._read(n, v) for n, v in zip(self._names, outputs, strict=True)}
+            return dict(zip(self._names, self._session.run(self._names, inputs), strict=True))
         except Exception as e:
             raise EngineError(f"onnxruntime fails: {_first_line(e)}") from e
 
     def _read(self, name: str, value: onnxruntime.OrtValue) -> FileValue:
         """Read an output of any type."""
-        kind = self._made.get(name)
+        kind = self._coded_outputs.get(name)
         if kind is None:
-            found: FileValue = value.numpy()
-            return found
+            array: FileValue = value.numpy()
+            return array
         raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
         return from_codes(raw, kind, value.shape())
 

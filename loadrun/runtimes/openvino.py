@@ -122,14 +122,14 @@ class _Requested:
 
     def executed(self) -> list[Executed]:
         """Return what operators took in the last run; the runtime tells durations, which are lined up here."""
-        found: list[Executed] = []
+        records: list[Executed] = []
         at = 0.0
         for info in self._request.profiling_info:
             seconds = info.real_time.total_seconds()
             if seconds:
-                found.append(Executed(info.node_name, info.node_type, at, seconds))
+                records.append(Executed(info.node_name, info.node_type, at, seconds))
                 at += seconds
-        return found
+        return records
 
 
 class _OpenVINOSession(_Requested):
@@ -143,8 +143,8 @@ class _OpenVINOSession(_Requested):
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
         """Execute; inputs are not copied, outputs are."""
         try:
-            found = self._request.infer(dict(zip(self._inputs, inputs, strict=True)), share_inputs=True)
-            return [np.asarray(found[o]) for o in self._outputs]
+            results = self._request.infer(dict(zip(self._inputs, inputs, strict=True)), share_inputs=True)
+            return [np.asarray(results[o]) for o in self._outputs]
         except Exception as e:
             raise EngineError(f"openvino fails: {_short(e)}") from e
 
@@ -193,11 +193,11 @@ class OpenVINOFile(_Requested):
         used = {n: v for n, v in feeds.items() if n in self._inputs or n not in self._source.inputs}
         return fitted(self._source, self._ports, used)
 
-    def run(self, given: Mapping[str, object]) -> Mapping[str, FileValue]:
+    def run(self, inputs: Mapping[str, object]) -> Mapping[str, FileValue]:
         """See `FileEngine.run`."""
         try:
-            found = self._request.infer({self._inputs[n]: v for n, v in given.items()}, share_inputs=True)
-            return {n: np.asarray(found[p]) for n, p in self._outputs.items()}
+            results = self._request.infer({self._inputs[n]: v for n, v in inputs.items()}, share_inputs=True)
+            return {n: np.asarray(results[p]) for n, p in self._outputs.items()}
         except Exception as e:
             raise EngineError(f"openvino fails: {_short(e)}") from e
 

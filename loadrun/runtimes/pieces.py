@@ -32,7 +32,7 @@ class Piece:
 
 
 def divide(
-    oprs: Sequence[Opr], targets: Sequence[Var], foreign: Collection[int], given: Collection[int]
+    oprs: Sequence[Opr], targets: Sequence[Var], foreign: Collection[int], constants: Collection[int]
 ) -> list[Piece]:
     """Divide a graph.
 
@@ -40,7 +40,7 @@ def divide(
         oprs: the operators that are executed, in execution order: neither inputs nor constants.
         targets: the variables that are wanted.
         foreign: ids of the operators that the runtime cannot run.
-        given: ids of variables that are constants.
+        constants: ids of variables that are constants.
 
     Returns:
         the pieces in execution order.
@@ -56,16 +56,16 @@ def divide(
     pieces: dict[int, Piece] = {}
     for opr in oprs:
         native = opr.id not in foreign
-        found = 0 if native else -1
+        depth = 0 if native else -1
         for var in opr.inputs:
-            made = maker.get(var.id)
-            if made is not None and var.id not in given:
-                same = (made.id not in foreign) == native
-                found = max(found, level[made.id] + (not same))
-        level[opr.id] = found
+            producer = maker.get(var.id)
+            if producer is not None and var.id not in constants:
+                same = (producer.id not in foreign) == native
+                depth = max(depth, level[producer.id] + (not same))
+        level[opr.id] = depth
         maker.update((v.id, opr) for v in opr.outputs)
-        pieces.setdefault(found, Piece(native)).oprs.append(opr)
-    _connect(pieces, level, maker, targets, given)
+        pieces.setdefault(depth, Piece(native)).oprs.append(opr)
+    _connect(pieces, level, maker, targets, constants)
     return [pieces[n] for n in sorted(pieces) if pieces[n].outputs]
 
 
@@ -74,15 +74,15 @@ def _connect(
     level: Mapping[int, int],
     maker: Mapping[int, Opr],
     targets: Sequence[Var],
-    given: Collection[int],
+    constants: Collection[int],
 ) -> None:
     """Find what goes from piece to piece."""
     wanted = {v.id: v for v in targets}
     for number, piece in pieces.items():
-        read = {v.id: v for o in piece.oprs for v in o.inputs if v.id not in given}
+        read = {v.id: v for o in piece.oprs for v in o.inputs if v.id not in constants}
         piece.inputs = [v for i, v in read.items() if i not in maker or level[maker[i].id] != number]
         wanted.update((v.id, v) for v in piece.inputs)
     for number, piece in pieces.items():
-        made = [v for o in piece.oprs for v in o.outputs]
-        piece.outputs = [v for v in made if v.id in wanted and v.id not in given]
-        assert all(level[v.owner.id] == number for v in made)
+        outputs = [v for o in piece.oprs for v in o.outputs]
+        piece.outputs = [v for v in outputs if v.id in wanted and v.id not in constants]
+        assert all(level[v.owner.id] == number for v in outputs)

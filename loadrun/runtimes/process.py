@@ -71,14 +71,14 @@ class MessageProcess:
         Raises:
             EngineError: the answer is an error, or the process ended.
         """
-        given = {n: np.ascontiguousarray(a) for n, a in (arrays or {}).items()}
-        head = {**message, "arrays": [[n, a.dtype.str, list(a.shape)] for n, a in given.items()]}
+        buffers = {n: np.ascontiguousarray(a) for n, a in (arrays or {}).items()}
+        head = {**message, "arrays": [[n, a.dtype.str, list(a.shape)] for n, a in buffers.items()]}
         pipe, out = self._process.stdin, self._process.stdout
         assert pipe is not None
         assert out is not None
         try:
             pipe.write(json.dumps(head).encode() + b"\n")
-            for array in given.values():
+            for array in buffers.values():
                 pipe.write(array.reshape(-1).view(np.uint8).data)
             pipe.flush()
             line = out.readline()

@@ -110,24 +110,28 @@ class _Block:
         if node.op == "If":
             branches = {a.name: _Block(a.g) for a in node.attributes if a.g is not None}
             return _Step(_if(branches), "If", tuple(node.inputs), tuple(node.outputs), gone)
-        found = KERNELS.get(node.op)
-        if found is None or node.domain not in ("", "ai.onnx"):
+        kernel = KERNELS.get(node.op)
+        if kernel is None or node.domain not in ("", "ai.onnx"):
             raise NotTaken(f"there is no kernel of torch for ONNX's {node.op}")
         what = Node(node.op, {a.name: _attribute(a) for a in node.attributes}, len(node.outputs))
         return _Step(
-            lambda values, *given: found(what, *given), node.op, tuple(node.inputs), tuple(node.outputs), gone
+            lambda values, *inputs: kernel(what, *inputs),
+            node.op,
+            tuple(node.inputs),
+            tuple(node.outputs),
+            gone,
         )
 
     def run(self, values: dict[str, Any]) -> list[Any]:
         """Execute; `values` are what is known outside, by name."""
         values.update(self.constants)
         for step in self.steps:
-            given = [values[n] if n else None for n in step.inputs]
+            inputs = [values[n] if n else None for n in step.inputs]
             try:
-                found = step.call(values, *given)
+                result = step.call(values, *inputs)
             except (NotTaken, RuntimeError, TypeError, IndexError, KeyError) as e:
                 raise NotTaken(f"{step.op}: {str(e).splitlines()[0][:300]}") from e
-            outs = found if isinstance(found, (tuple, list)) else (found,)
+            outs = result if isinstance(result, (tuple, list)) else (result,)
             for name, out in zip(step.outputs, outs, strict=False):
                 values[name] = out
             for name in step.dying:
@@ -154,8 +158,8 @@ def _names_read(node: NodeProto) -> list[str]:
 
 def _owned(value: Array) -> Array:
     """Make an array that torch takes: contiguous, writable, of this machine's byte order."""
-    found = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
-    return found if found.flags.writeable else found.copy()
+    contiguous = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
+    return contiguous if contiguous.flags.writeable else contiguous.copy()
 
 
 def _attribute(a: AttributeProto) -> object:
@@ -193,9 +197,9 @@ class _TorchSession:
         torch.use_deterministic_algorithms(True)
         try:
             with torch.no_grad(), torch_threads(), self._profile:
-                given = {n: torch.from_numpy(_owned(a)) for n, a in zip(self._inputs, inputs, strict=True)}
-                found = self._block.run(given)
-                return [found[i].contiguous().numpy() for i in self._order]
+                feeds = {n: torch.from_numpy(_owned(a)) for n, a in zip(self._inputs, inputs, strict=True)}
+                outputs = self._block.run(feeds)
+                return [outputs[i].contiguous().numpy() for i in self._order]
         except (LoadRunError, NotTaken):
             raise
         except Exception as e:

@@ -56,11 +56,11 @@ class TorchProgram:
         args, kwargs = arguments(self._signature, fitted(self._source, self._ports, feeds))
         return {"args": args, "kwargs": kwargs}
 
-    def run(self, given: Mapping[str, Any]) -> Mapping[str, FileValue]:
+    def run(self, inputs: Mapping[str, Any]) -> Mapping[str, FileValue]:
         """See `FileEngine.run`; a program that changes its buffers begins anew each time."""
         module = callable_of(self._source.program) if self._changes else self._module
         with torch_threads(), self._profile:
-            return run_program(module, self._signature, given["args"], given["kwargs"])
+            return run_program(module, self._signature, inputs["args"], inputs["kwargs"])
 
     def executed(self) -> list[Executed]:
         """Return what operators took in the last run."""

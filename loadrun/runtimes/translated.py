@@ -132,7 +132,7 @@ class Translated:
         refused: dict[int, str] = {}
         while True:
             if program is None:
-                program = self._made(key, values, refused)
+                program = self._divide(key, values, refused)
             try:
                 return act(program, values)
             except _Refusal as e:
@@ -150,14 +150,14 @@ class Translated:
 
     def executed(self) -> list[Executed]:
         """Return what operators took in the last run; those of islands by the reference engine."""
-        found: list[Executed] = []
+        records: list[Executed] = []
         for start, ran in self._run:
             if isinstance(ran, ReferenceEngine):
                 own = [e._replace(lane="reference engine") for e in executed_of(ran.get_profile())]
             else:
                 own = ran.executed() if isinstance(ran, Profiling) else []
-            found += [e._replace(start=e.start + start) for e in own]
-        return found
+            records += [e._replace(start=e.start + start) for e in own]
+        return records
 
     # Values
 
@@ -184,7 +184,7 @@ class Translated:
 
     # Dividing
 
-    def _made(
+    def _divide(
         self, key: tuple[Shape, ...], values: Mapping[int, Array], refused: Mapping[int, str]
     ) -> _Program:
         """Divide the graph for these shapes."""
@@ -192,15 +192,15 @@ class Translated:
         known.values.update(self._constants())
         known.shapes.update((i, a.shape) for i, a in self._constants().items())
         observed = self._observed(known, values)
-        given = set(known.values)
-        todo = [o for o in self._executed() if not all(v.id in given for v in o.outputs)]
-        found = self._refused(key, known, observed, refused)
-        found.update((o.id, _RANDOM) for o in todo if implementation(o.type).random)
-        self._spread(todo, found)
-        islands = tuple(Island(describe(o), o.title, found[o.id]) for o in todo if o.id in found)
+        known_ids = set(known.values)
+        todo = [o for o in self._executed() if not all(v.id in known_ids for v in o.outputs)]
+        reasons = self._refused(key, known, observed, refused)
+        reasons.update((o.id, _RANDOM) for o in todo if implementation(o.type).random)
+        self._spread(todo, reasons)
+        islands = tuple(Island(describe(o), o.title, reasons[o.id]) for o in todo if o.id in reasons)
         if islands and self.setup.strict:
             raise UnsupportedError(_listed(self.runtime.name, islands))
-        parts = [_LoadedPiece(p) for p in divide(todo, self.targets, found, given | self._stored)]
+        parts = [_LoadedPiece(p) for p in divide(todo, self.targets, reasons, known_ids | self._stored)]
         program = _Program(key, known, observed, parts, islands, dict(refused))
         while len(self._programs) >= _KEPT:
             self._programs.pop(next(iter(self._programs)))
@@ -221,11 +221,11 @@ class Translated:
         kept = None if cache is None else cache.get(name)
         if kept is not None and not refused:
             return {int(number): why for number, why in json.loads(kept).items()}
-        found = dict(refused)
-        found.update((o.id, why) for o, why in refusals(self._oprs, known, observed, self.runtime.opset))
+        reasons = dict(refused)
+        reasons.update((o.id, why) for o, why in refusals(self._oprs, known, observed, self.runtime.opset))
         if cache is not None:
-            cache.put(name, json.dumps(found).encode())
-        return found
+            cache.put(name, json.dumps(reasons).encode())
+        return reasons
 
     def _entry(self, *parts: object) -> str:
         """Return the key of something about this graph and these targets on this runtime."""
@@ -240,34 +240,36 @@ class Translated:
             )
         return Cache.key(self._identity, *parts)
 
-    def _spread(self, todo: Sequence[Opr], found: dict[int, str]) -> None:
+    def _spread(self, todo: Sequence[Opr], reasons: dict[int, str]) -> None:
         """Give a graph with branches to one engine as a whole: values of a branch that is not taken do not exist."""
-        if not found or not any(o.type in CONDITIONAL for o in self._oprs):
+        if not reasons or not any(o.type in CONDITIONAL for o in self._oprs):
             return
-        first = next((o for o in self._oprs if o.id in found), None)
-        why = "" if first is None else f"branches are not divided; {describe(first)}: {found[first.id]}"
+        first = next((o for o in self._oprs if o.id in reasons), None)
+        why = "" if first is None else f"branches are not divided; {describe(first)}: {reasons[first.id]}"
         for opr in todo:
-            found.setdefault(opr.id, why)
+            reasons.setdefault(opr.id, why)
 
     def _observed(self, known: Inference, values: Mapping[int, Array]) -> dict[int, Shape]:
         """Shapes that follow from values alone, as one run of the reference engine gives them."""
         unknown = {v.id for o in self._oprs for v in o.outputs if v.id not in known.shapes}
-        found: dict[int, Shape] = {}
+        observed: dict[int, Shape] = {}
         if not unknown:
-            return found
+            return observed
 
         def see(opr: Opr, outs: Sequence[Array]) -> None:
-            found.update((v.id, x.shape) for v, x in zip(opr.outputs, outs, strict=True) if v.id in unknown)
+            observed.update(
+                (v.id, x.shape) for v, x in zip(opr.outputs, outs, strict=True) if v.id in unknown
+            )
 
         engine = ReferenceEngine(self.graph, self.targets, seed=self.setup.seed)
         with suppress(LoadRunError):
             engine.run({n: values[v.id] for n, v in self._inputs.items()}, see)
-        return found
+        return observed
 
     # Executing
 
-    def _execute(self, program: _Program, given: dict[int, Array]) -> list[Array]:
-        values = dict(given)
+    def _execute(self, program: _Program, feeds: dict[int, Array]) -> list[Array]:
+        values = dict(feeds)
         rng = np.random.default_rng(self.setup.seed)
         self._islands = program.islands
         self._run, began = [], time.perf_counter()
@@ -275,13 +277,13 @@ class Translated:
             start = time.perf_counter() - began
             read = [values[v.id] for v in part.piece.inputs]
             if part.piece.native:
-                found = self._native(part, program, read)
+                outputs = self._native(part, program, read)
             else:
-                found = self._island(part, program, read, rng)
+                outputs = self._island(part, program, read, rng)
             if self.setup.profile:
                 ran = self._session(part, program, read) if part.piece.native else part.engine
                 self._run.append((start, ran))
-            for var, array in zip(part.piece.outputs, found, strict=True):
+            for var, array in zip(part.piece.outputs, outputs, strict=True):
                 values[var.id] = array
         return [self._value(v, program, values) for v in self.targets]
 
@@ -301,14 +303,14 @@ class Translated:
         return part
 
     def _island(
-        self, part: _LoadedPiece, program: _Program, given: Sequence[Array], rng: np.random.Generator
+        self, part: _LoadedPiece, program: _Program, arrays: Sequence[Array], rng: np.random.Generator
     ) -> list[Array]:
         if part.engine is None:
             graph = self._part_graph(part.piece, program)
             part.engine = ReferenceEngine(
                 graph, graph.outputs, seed=self.setup.seed, profile=self.setup.profile
             )
-        feeds = {_in(v): a for v, a in zip(part.piece.inputs, given, strict=True)}
+        feeds = {_in(v): a for v, a in zip(part.piece.inputs, arrays, strict=True)}
         wanted = part.engine.inputs
         return part.engine.run({n: a for n, a in feeds.items() if n in wanted}, rng=rng)
 
@@ -318,18 +320,18 @@ class Translated:
         except NotTaken as e:
             raise _Refusal(self._blamed(part.piece, program, str(e))) from e
 
-    def _session(self, part: _LoadedPiece, program: _Program, given: Sequence[Array]) -> RuntimeSession:
+    def _session(self, part: _LoadedPiece, program: _Program, arrays: Sequence[Array]) -> RuntimeSession:
         """Return the session of the piece's model for these shapes, made on first use.
 
         Raises:
             _Refusal: the runtime does not take it; with the operators that are to blame.
         """
-        key = tuple(a.shape for a in given)
+        key = tuple(a.shape for a in arrays)
         session = part.sessions.get(key)
         if session is None:
             piece = part.piece
             try:
-                session = self._load(piece, program, given)
+                session = self._load(piece, program, arrays)
             except (NotTaken, UnsupportedError) as e:
                 raise _Refusal(self._blamed(piece, program, str(e))) from e
             while len(part.sessions) >= _KEPT:
@@ -337,26 +339,26 @@ class Translated:
             part.sessions[key] = session
         return session
 
-    def _load(self, piece: Piece, program: _Program, given: Sequence[Array]) -> RuntimeSession:
+    def _load(self, piece: Piece, program: _Program, arrays: Sequence[Array]) -> RuntimeSession:
         inputs, outputs = [_in(v) for v in piece.inputs], [_out(v) for v in piece.outputs]
         cache = None if program.observed else self._cache
-        shapes = program.key, [a.shape for a in given]
+        shapes = program.key, [a.shape for a in arrays]
         name = self._entry("model", [o.id for o in piece.oprs], inputs, outputs, shapes)
         model = None if cache is None else cache.get(name)
         if model is None:
-            model = self._written(piece, program, given)
+            model = self._written(piece, program, arrays)
             if cache is not None:
                 cache.put(name, model)
         return self.runtime.load(model, inputs, outputs)
 
-    def _written(self, piece: Piece, program: _Program, given: Sequence[Array]) -> bytes:
+    def _written(self, piece: Piece, program: _Program, arrays: Sequence[Array]) -> bytes:
         """Write the ONNX model of a piece for these shapes.
 
         Raises:
             UnsupportedError: an operator cannot be written.
         """
         graph = self._part_graph(piece, program)
-        examples = {_in(v): a for v, a in zip(piece.inputs, given, strict=True)}
+        examples = {_in(v): a for v, a in zip(piece.inputs, arrays, strict=True)}
         inputs = [(n, n, v.dtype, examples[n].shape) for v in piece.inputs if (n := _in(v)) and v.dtype]
         outputs = {_out(v): new for v, new in zip(piece.outputs, graph.outputs, strict=True)}
         written = write(Request(graph, inputs, outputs, examples, opset=self.runtime.opset))
@@ -365,20 +367,20 @@ class Translated:
     def _blamed(self, piece: Piece, program: _Program, why: str) -> dict[int, str]:
         """Find the operators that the runtime does not take each by itself; all of them where that says nothing."""
         judged: dict[object, str] = {}
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         for opr in piece.oprs:
             kind = (opr.title, opr.params, *(v.dtype for v in opr.inputs))
             if kind not in judged:
                 judged[kind] = self._judged(opr, program)
             if judged[kind]:
-                found[opr.id] = judged[kind]
-        return found or {o.id: why for o in piece.oprs}
+                reasons[opr.id] = judged[kind]
+        return reasons or {o.id: why for o in piece.oprs}
 
     def _judged(self, opr: Opr, program: _Program) -> str:
         """Why the runtime does not take an operator; empty if it does, or if that cannot be told."""
         shapes = {**program.observed, **program.known.shapes}
-        given = {*program.known.values, *self._stored}
-        alone = divide([opr], opr.outputs, (), given)
+        known_ids = {*program.known.values, *self._stored}
+        alone = divide([opr], opr.outputs, (), known_ids)
         if not alone or any(v.id not in shapes for v in alone[0].inputs):
             return ""
         zeros = [np.zeros(shapes[v.id], v.dtype.np) for v in alone[0].inputs if v.dtype is not None]

@@ -59,13 +59,13 @@ class WholeDump:
         Raises:
             FormatError: the graph cannot be written.
         """
-        made, known = subgraph(self._graph, self.computed)
+        graph, known = subgraph(self._graph, self.computed)
         for i, var in enumerate(self.computed):
             known[var.id].name = f"out{i}"
         for name, new in self.names.items():
             var = known[self.inputs[name].id]
             var.name = var.owner.tensors[0].name = new
-        save(made, path)
+        save(graph, path)
 
     def feeds(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Arrays by the names of the dump's inputs.
@@ -76,14 +76,14 @@ class WholeDump:
         values = checked_feeds(self.inputs, {n: self._narrow(n, a) for n, a in feeds.items()})
         return {new: np.ascontiguousarray(values[self.inputs[name].id]) for name, new in self.names.items()}
 
-    def results(self, found: Sequence[Array], feeds: Mapping[str, Array], what: str) -> list[Array]:
+    def results(self, outputs: Sequence[Array], feeds: Mapping[str, Array], what: str) -> list[Array]:
         """Return the targets, from what the dump's outputs gave.
 
         Raises:
             EngineError: an output has another dtype than the graph says.
         """
         values: dict[int, Array] = {}
-        for var, array in zip(self.computed, found, strict=True):
+        for var, array in zip(self.computed, outputs, strict=True):
             want = array.dtype if var.dtype is None else var.dtype.np
             if array.dtype != want:
                 raise EngineError(f"{what} gives {array.dtype} for {var.label!r}, which is {var.dtype}")
@@ -103,12 +103,12 @@ class WholeDump:
         var = self.inputs.get(name)
         if var is None or array.dtype == var.owner.tensors[0].dtype.np or array.dtype not in _WIDE:
             return array
-        made = narrow_array(array, dtype_of(array))
-        if made.dtype.kind == "i" and not np.array_equal(made, array):
+        converted = narrow_array(array, dtype_of(array))
+        if converted.dtype.kind == "i" and not np.array_equal(converted, array):
             raise InputError(
                 f"input {name!r} holds integers that do not fit int32, which MegEngine has for them"
             )
-        return made
+        return converted
 
     def _kept(self, var: Var, feeds: Mapping[str, Array]) -> Array:
         """Return a target that is an input or stored."""

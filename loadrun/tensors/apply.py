@@ -91,20 +91,20 @@ def apply(
     if session is not None:
         if any(x._pair is not None for x in inputs):
             return [_on_pairs(type, params, inputs)]
-        made = session.apply(type, params, inputs, n, output_dtype, scalar)
+        outputs = session.apply(type, params, inputs, n, output_dtype, scalar)
     else:
         values, dtypes = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
         make = Tensor._of
-        made = [make(v, d, scalar and v.size == 1) for v, d in zip(values, dtypes, strict=True)]
+        outputs = [make(v, d, scalar and v.size == 1) for v, d in zip(values, dtypes, strict=True)]
     if place is not None or format != formats.DEFAULT:
-        _mark(type, made, place, format)
-    return made
+        _mark(type, outputs, place, format)
+    return outputs
 
 
 def _standing(inputs: Sequence[Tensor]) -> Session | None:
     """Return the session of an edited graph that one of the inputs belongs to."""
-    found = [x._session for x in inputs if x._session is not None and x._session.standing]
-    return found[-1] if found else None
+    sessions = [x._session for x in inputs if x._session is not None and x._session.standing]
+    return sessions[-1] if sessions else None
 
 
 def _mark(type: str, outputs: Sequence[Tensor], place: Device | None, format: str) -> None:
@@ -125,8 +125,8 @@ def _on_pairs(type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]) -
     from .complex_pairs import as_pair, paired, unrecordable  # for start-up
 
     among = inputs if type == "Concat" else inputs[:1]
-    found = [x for x in inputs if x._dtype == _COMPLEX]
-    if type not in _MOVES_PAIRS or len(found) != len(among):
+    complex_inputs = [x for x in inputs if x._dtype == _COMPLEX]
+    if type not in _MOVES_PAIRS or len(complex_inputs) != len(among):
         raise unrecordable(f"some as inputs of {type}")
     pairs = [as_pair(x) if x._dtype == _COMPLEX else (x, x) for x in inputs]
     real, imag = (apply1(type, *params, inputs=part) for part in zip(*pairs, strict=True))

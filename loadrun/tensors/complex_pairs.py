@@ -25,9 +25,9 @@ def of_pair(real: Tensor, imag: Tensor) -> Tensor:
         return paired(real, imag, COMPLEX)
     whole = np.empty(real._stored().shape, np.complex64)
     whole.real, whole.imag = real._stored(), imag._stored()
-    made = Tensor._of(whole, COMPLEX, real._scalar)
-    made._place = real._place
-    return made
+    tensor = Tensor._of(whole, COMPLEX, real._scalar)
+    tensor._place = real._place
+    return tensor
 
 
 def as_pair(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,19 +36,19 @@ def as_pair(z: Tensor) -> tuple[Tensor, Tensor]:
         return z._pair
     if z._session is not None:
         raise unrecordable("complex numbers that are an argument of a traced function")
-    value, made = z._stored(), []
+    value, parts = z._stored(), []
     for part in (value.real, value.imag):
-        made.append(Tensor._of(np.ascontiguousarray(part), _FLOAT, z._scalar, const=z._const))
-        made[-1]._place = z._place
-    return made[0], made[1]
+        parts.append(Tensor._of(np.ascontiguousarray(part), _FLOAT, z._scalar, const=z._const))
+        parts[-1]._place = z._place
+    return parts[0], parts[1]
 
 
 def paired(real: Tensor, imag: Tensor, dtype: DType) -> Tensor:
     """Return what stands for complex numbers in a trace: their real and imaginary parts."""
-    made = Tensor._of(None, dtype, real._scalar)
-    made._pair = real, imag
-    made._place = real._place
-    return made
+    tensor = Tensor._of(None, dtype, real._scalar)
+    tensor._pair = real, imag
+    tensor._place = real._place
+    return tensor
 
 
 def unrecordable(what: str) -> TraceError:

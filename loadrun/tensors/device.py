@@ -200,20 +200,20 @@ def device_of(type: str, places: Iterable[Device | None]) -> Device | None:
     Raises:
         DeviceMixtureError: MegEngine refuses to apply the operator to inputs of these devices.
     """
-    found: Device | None = None
+    device: Device | None = None
     for place in places:
-        if place is None or place is found:
+        if place is None or place is device:
             continue
-        if found is None:
-            found = place
+        if device is None:
+            device = place
             if type in _OF_THE_FIRST:
                 break
-        elif place != found:
+        elif place != device:
             raise DeviceMixtureError(
-                f"{type} takes inputs of one device, found ambiguous device: {found!s} and {place!s}; "
+                f"{type} takes inputs of one device, found ambiguous device: {device!s} and {place!s}; "
                 "move one of them, x.to(y.device)"
             )
-    return found
+    return device
 
 
 def is_cuda_available() -> bool:

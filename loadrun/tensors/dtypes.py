@@ -67,13 +67,13 @@ def graph_dtype(dtype: Any) -> DType:
 
 
 @cache
-def _graph_dtype(found: np.dtype[Any]) -> DType:
-    if found.name == "bfloat16":
+def _graph_dtype(dtype: np.dtype[Any]) -> DType:
+    if dtype.name == "bfloat16":
         return plain("BFloat16")
-    name = _NAMES.get(f"{found.kind}{found.itemsize}")
+    name = _NAMES.get(f"{dtype.kind}{dtype.itemsize}")
     if name is None:
         raise TypeError(
-            f"no tensor can hold numpy dtype {found}; convert to one of float32, float16, int32, int16, int8, "
+            f"no tensor can hold numpy dtype {dtype}; convert to one of float32, float16, int32, int16, int8, "
             "uint8, uint16, bool"
         )
     return plain(name)
@@ -103,31 +103,29 @@ def narrowed(array: Array) -> tuple[Array, DType]:
     if dtype.name == "BFloat16" or array.dtype == dtype.np:
         return array, dtype
     with np.errstate(all="ignore"):
-        made = array.astype(dtype.np)
-        if _is_lossy(array, made):
+        result = array.astype(dtype.np)
+        if _is_lossy(array, result):
             place = here()
-            text = (
-                f"{array.dtype} narrows to {made.dtype}, which is what graphs hold: {_example(array, made)}"
-            )
+            text = f"{array.dtype} narrows to {result.dtype}, which is what graphs hold: {_example(array, result)}"
             warnings.warn_explicit(f"{text}, in {shown(place)}", UserWarning, *place)
-    return made, dtype
+    return result, dtype
 
 
-def _is_lossy(array: Array, made: Array) -> bool:
+def _is_lossy(array: Array, result: Array) -> bool:
     """Tell whether whole numbers wrapped or finite numbers became infinite."""
     if not array.size:
         return False
-    if made.dtype.kind in "iu":
-        limits = np.iinfo(made.dtype)
+    if result.dtype.kind in "iu":
+        limits = np.iinfo(result.dtype)
         return bool(array.min() < limits.min or array.max() > limits.max)
-    if made.dtype.kind != "f" or array.dtype.itemsize <= made.dtype.itemsize:
+    if result.dtype.kind != "f" or array.dtype.itemsize <= result.dtype.itemsize:
         return False
-    largest = float(np.finfo(made.dtype).max)
-    return bool((np.isinf(made) & (np.abs(array) > largest) & np.isfinite(array)).any())
+    largest = float(np.finfo(result.dtype).max)
+    return bool((np.isinf(result) & (np.abs(array) > largest) & np.isfinite(array)).any())
 
 
-def _example(array: Array, made: Array) -> str:
+def _example(array: Array, result: Array) -> str:
     """Return the first value that changed much."""
-    changed = (made != array) if made.dtype.kind in "iu" else np.isinf(made) & np.isfinite(array)
+    changed = (result != array) if result.dtype.kind in "iu" else np.isinf(result) & np.isfinite(array)
     at = np.flatnonzero(changed)[0]
-    return f"{array.flat[at]} becomes {made.flat[at]}"
+    return f"{array.flat[at]} becomes {result.flat[at]}"

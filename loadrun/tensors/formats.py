@@ -31,8 +31,8 @@ def in_use() -> bool:
     return _used
 
 
-def checked(format: Any, ndim: int, given: str | None = None) -> str:
-    """Return the format of a tensor that is to be made with so many axes, of one that has the format `given`.
+def checked(format: Any, ndim: int, current: str | None = None) -> str:
+    """Return the format of a tensor that is to be made with so many axes, of one that has the format `current`.
 
     Raises:
         UsageError: there is no such format, the given tensor has another, or only pictures and their weights can be
@@ -42,9 +42,9 @@ def checked(format: Any, ndim: int, given: str | None = None) -> str:
         raise UsageRuntimeError(
             f"the format of a tensor is one of {', '.join(map(repr, FORMATS))}, found {format!r}"
         )
-    if given is not None and given != format:
+    if current is not None and current != format:
         raise UsageRuntimeError(
-            f"a tensor in the format {given!r} keeps it, found format={format!r}; assign to its attribute .format, "
+            f"a tensor in the format {current!r} keeps it, found format={format!r}; assign to its attribute .format, "
             "or make the tensor of x.numpy()"
         )
     if format == "nhwc" and ndim not in (4, 5):

@@ -36,7 +36,7 @@ class _IndexPlan(NamedTuple):
 
     source: Tensor
     items: tuple[P.IndexItem, ...]
-    given: list[Tensor]
+    indices: list[Tensor]
     vectors: bool
     scalar: bool
 
@@ -94,8 +94,8 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
         return fitting
     kind = "IndexingSetMultiAxisVec" if plan.vectors else "SetSubtensor"
     desc = P.IndexDescMaskDump(items=plan.items)
-    found = apply1(kind, desc, inputs=[plan.source, fitting, *plan.given])
-    return found if plan.source is x else _reshaped(found, x.shape)
+    updated = apply1(kind, desc, inputs=[plan.source, fitting, *plan.indices])
+    return updated if plan.source is x else _reshaped(updated, x.shape)
 
 
 def _is_number(value: Any) -> bool:
@@ -107,7 +107,7 @@ def _subtensor(plan: _IndexPlan) -> Tensor:
         return plan.source._frozen()
     kind = "IndexingMultiAxisVec" if plan.vectors else "Subtensor"
     desc = P.IndexDescMaskDump(items=plan.items)
-    return apply1(kind, desc, inputs=[plan.source, *plan.given], scalar=plan.scalar)
+    return apply1(kind, desc, inputs=[plan.source, *plan.indices], scalar=plan.scalar)
 
 
 # From Python's index to entries: None, Ellipsis, slices, numbers, booleans, tensors of integers and masks
@@ -196,7 +196,7 @@ def _plan(x: Tensor, index: Sequence[Any]) -> _IndexPlan:
     if added:
         source = with_axes(source, added)
     items: list[P.IndexItem] = []
-    given: list[Tensor] = []
+    indices: list[Tensor] = []
     single = 0
     for axis, entry in enumerate(entries):
         if entry is None or entry is True:
@@ -205,16 +205,16 @@ def _plan(x: Tensor, index: Sequence[Any]) -> _IndexPlan:
             entry = slice(0, 0)
         if not isinstance(entry, slice):
             items.append(P.IndexItem(axis, idx=True))
-            given.append(_position(entry))
+            indices.append(_position(entry))
             single += _is_single(entry)
             continue
         bounds = _bounds(entry, source, axis)
         flags = [b is not None for b in bounds]
         if any(flags):
             items.append(P.IndexItem(axis, *flags))
-            given.extend(as_tensor(b, _INT) for b in bounds if b is not None)
+            indices.extend(as_tensor(b, _INT) for b in bounds if b is not None)
     vectors = any(isinstance(e, Tensor) and e.ndim for e in entries)
-    return _IndexPlan(source, tuple(items), given, vectors, single == source.ndim and not vectors)
+    return _IndexPlan(source, tuple(items), indices, vectors, single == source.ndim and not vectors)
 
 
 def _is_single(entry: Any) -> bool:

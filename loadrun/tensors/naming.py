@@ -92,8 +92,8 @@ def title(constant: object = None) -> str | None:
 
     An empty name is none at all.
     """
-    name, held = _local.title
-    return name if constant is None or constant is held else None
+    name, subject = _local.title
+    return name if constant is None or constant is subject else None
 
 
 _OWN = str(Path(__file__).resolve().parent.parent)

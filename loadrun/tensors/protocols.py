@@ -46,5 +46,5 @@ def lowering() -> NumpyProtocols:
     >>> lowering().ufunc.__module__
     'loadrun.arrays.protocol'
     """
-    found: NumpyProtocols = resolve("loadrun.arrays.protocol:PROTOCOLS")
-    return found
+    protocols: NumpyProtocols = resolve("loadrun.arrays.protocol:PROTOCOLS")
+    return protocols

@@ -80,15 +80,15 @@ def broadcast_to(inp: Any, shape: Any) -> Tensor:
 
 def _free_axis(sizes: Sequence[Any]) -> int | None:
     """Return the place of -1 among known sizes."""
-    found = None
+    axis = None
     for i, size in enumerate(sizes):
         if size < -1:
             raise ValueError(f"a size must be at least -1, found {size} at place {i} of the shape")
         if size == -1:
-            if found is not None:
-                raise ValueError(f"only one size can be -1, found it at {found} and {i} of the shape")
-            found = i
-    return found
+            if axis is not None:
+                raise ValueError(f"only one size can be -1, found it at {axis} and {i} of the shape")
+            axis = i
+    return axis
 
 
 def _size_value(size: Any) -> Any:
@@ -291,9 +291,9 @@ def _placed_nowhere(x: Tensor) -> Tensor:
     """Return a variable of an edited graph without its device, as it goes with those of any."""
     if x._place is None or x._session is None or not x._session.standing:
         return x
-    found = x._frozen()
-    found._place = None
-    return found
+    frozen = x._frozen()
+    frozen._place = None
+    return frozen
 
 
 def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:

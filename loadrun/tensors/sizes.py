@@ -65,8 +65,8 @@ def _elementwise(name: str) -> Any:
     """Make an operator of sizes, which computes with them as with an int32 tensor."""
 
     def method(self: TensorShape, *others: Any) -> Any:
-        given = (shape_tensor(o) if isinstance(o, (tuple, list)) else o for o in others)
-        return getattr(shape_tensor(self), name)(*given)
+        operands = (shape_tensor(o) if isinstance(o, (tuple, list)) else o for o in others)
+        return getattr(shape_tensor(self), name)(*operands)
 
     return method
 

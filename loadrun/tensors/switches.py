@@ -183,13 +183,13 @@ def override(
     >>> config._compute_mode
     'default'
     """
-    given = {
+    settings = {
         "benchmark_kernel": benchmark_kernel,
         "deterministic_kernel": deterministic_kernel,
         "async_level": async_level,
         "compute_mode": compute_mode,
     }
-    inside = {name: getattr(SWITCHES, name) if value is None else value for name, value in given.items()}
+    inside = {name: getattr(SWITCHES, name) if value is None else value for name, value in settings.items()}
     before = SWITCHES.replaced(**inside)
     try:
         yield

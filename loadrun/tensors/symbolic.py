@@ -101,8 +101,8 @@ class TracedNumber:
         if self._session is not active():
             return None
         if self._cache is None:
-            how, *given = self._source
-            self._cache = (how(*given) if callable(how) else _elem(how, self._stored, *given))._frozen()
+            how, *operands = self._source
+            self._cache = (how(*operands) if callable(how) else _elem(how, self._stored, *operands))._frozen()
         return self._cache
 
     def numpy(self) -> Array:
@@ -213,12 +213,12 @@ def once(type: str, param: P.Record, inputs: list[Tensor], *, scalar: bool) -> T
     return result._frozen()
 
 
-def _elem(mode: P.ElemwiseMode, dtype: DType, *given: Any) -> Tensor:
-    return once("Elemwise", elemwise_param(mode), [scalar_of(v, dtype) for v in given], scalar=True)
+def _elem(mode: P.ElemwiseMode, dtype: DType, *operands: Any) -> Tensor:
+    return once("Elemwise", elemwise_param(mode), [scalar_of(v, dtype) for v in operands], scalar=True)
 
 
 def _in(dtype: DType, mode: P.ElemwiseMode) -> Callable[..., Tensor]:
-    return lambda *given: _elem(mode, dtype, *given)
+    return lambda *operands: _elem(mode, dtype, *operands)
 
 
 def _size(x: Tensor, axis: int) -> Tensor:
@@ -239,8 +239,8 @@ def _is_natural(value: Any) -> bool:
     """Tell whether a number cannot be negative, whatever the sizes are."""
     if not isinstance(value, TracedNumber):
         return bool(value >= 0)
-    how, *given = value._source
-    return how is _size or (how in _NATURAL and all(map(_is_natural, given)))
+    how, *operands = value._source
+    return how is _size or (how in _NATURAL and all(map(_is_natural, operands)))
 
 
 def _int_power(a: Any, b: Any) -> Tensor:
@@ -419,8 +419,8 @@ def size_of(value: int, x: Tensor, axis: int, session: Session) -> TracedInt:
 
 def place_of(value: Any) -> tuple[Tensor, int] | None:
     """Return the tensor and the axis that a size is of, None where it is computed from sizes."""
-    how, *given = value._source
-    return (given[0], given[1]) if how is _size else None
+    how, *operands = value._source
+    return (operands[0], operands[1]) if how is _size else None
 
 
 def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int | None:
@@ -432,12 +432,12 @@ def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int
     """
     if not isinstance(value, TracedNumber):
         return int(value)
-    how, *given = value._source
+    how, *operands = value._source
     if how is _size:
-        return size(*given)
+        return size(*operands)
     if how not in _NATURAL and how is not _M.SUB:
         return None
-    numbers = [at_other_sizes(v, size) for v in given]
+    numbers = [at_other_sizes(v, size) for v in operands]
     if None in numbers or (how == _M.FLOOR_DIV and not numbers[1]):
         return None
     compute = ROWS[how].wide

@@ -192,9 +192,9 @@ class Tensor:
         if data is None:
             # MegEngine makes an empty tensor of it.
             data = np.zeros(0, np.float32)
-        given = isinstance(data, Tensor)
+        is_tensor = isinstance(data, Tensor)
         place = default_device() if device is None else placed(device)
-        if given:
+        if is_tensor:
             _bound.check_kept(data, dtype, None if device is None else place)
             self._copy_state(data)
         else:
@@ -202,7 +202,7 @@ class Tensor:
             self._place = place
         if format is not None:
             self._format = formats.used(
-                formats.checked(format, self._ndim(), self._format if given else None)
+                formats.checked(format, self._ndim(), self._format if is_tensor else None)
             )
 
     @classmethod

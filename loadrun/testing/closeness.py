@@ -116,8 +116,8 @@ def _nonfinite(x: Array, y: Array) -> Iterator[str]:
 
 def _tolerances(x: Array, y: Array) -> tuple[float, float]:
     """Return the wider of the two dtypes' defaults."""
-    found = [_DEFAULTS.get(a.dtype.name, (0.0, 0.0)) for a in (x, y)]
-    return max(p[0] for p in found), max(p[1] for p in found)
+    pairs = [_DEFAULTS.get(a.dtype.name, (0.0, 0.0)) for a in (x, y)]
+    return max(p[0] for p in pairs), max(p[1] for p in pairs)
 
 
 def _mismatch(x: Array, y: Array, rtol: float, atol: float, equal_nan: bool) -> str:

@@ -73,8 +73,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if suffix not in (".mge", ".onnx") or not _wanted(file_path, parent):
         return None
     if suffix == ".mge" or any("test_data_set_" in p.name for p in file_path.parent.iterdir()):
-        found: pytest.Collector = ModelFile.from_parent(parent, path=file_path)
-        return found
+        collector: pytest.Collector = ModelFile.from_parent(parent, path=file_path)
+        return collector
     return None
 
 
@@ -96,9 +96,9 @@ def _wanted(path: Path, parent: pytest.Collector) -> bool:
 
 def _has_arguments(config: pytest.Config) -> bool:
     """Tell whether the command line names files or folders; pytest before 7.2 does not say, and counts as if it did."""
-    given = getattr(config, "workerinput", {}).get(_NAMED)
-    if given is not None:
-        return bool(given)
+    named = getattr(config, "workerinput", {}).get(_NAMED)
+    if named is not None:
+        return bool(named)
     source = getattr(config, "args_source", None)
     return source is None or source is config.ArgsSource.ARGS
 
@@ -138,14 +138,14 @@ class _OpenModel:
         if self.result is None or self.result[0] != key:
             from ..base.limits import time_limited  # for start-up
 
-            found: Result | BaseException
+            result: Result | BaseException
             try:
                 with time_limited(rule.timeout):
                     runner = self.runner(path, dump, engine, seed, rule)
-                    found = runner.run() if index is None else runner.replay_one(index)
+                    result = runner.run() if index is None else runner.replay_one(index)
             except Exception as e:
-                found = e
-            self.result = key, found
+                result = e
+            self.result = key, result
         outcome = self.result[1]
         if isinstance(outcome, BaseException):
             raise outcome
@@ -167,8 +167,8 @@ def _rule(config: pytest.Config, path: Path) -> FileRule:
 
     if _CONFIGURATION not in config.stash:
         config.stash[_CONFIGURATION] = find_configuration(config.rootpath)
-    found = config.stash[_CONFIGURATION]
-    rule = FileRule() if found is None else found.of(path)
+    configuration = config.stash[_CONFIGURATION]
+    rule = FileRule() if configuration is None else configuration.of(path)
     limit = config.getoption("--loadrun-timeout")
     return rule if limit is None else replace(rule, timeout=limit)
 

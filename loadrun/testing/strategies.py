@@ -124,17 +124,17 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 def _operator(draw: st.DrawFn, graph: Graph, op: Op, known: list[Var]) -> list[Var]:
-    held = []
+    stored = []
     if op.category == "io" and op.name != "Host2DeviceCopy":
         count = draw(st.integers(1, 3)) if op.name.startswith("Multiple") else 1
-        held = [draw(tensors(True)) for _ in range(count)]
+        stored = [draw(tensors(True)) for _ in range(count)]
         if "WithFormat" in op.name:
-            for t in held:
+            for t in stored:
                 t.format = draw(st.sampled_from(_FORMATS))
     elif op.name == "Host2DeviceCopy":
         default = draw(st.booleans())
-        held = [draw(tensors(default))]
-        held[0].name = f"in{len(graph.oprs)}"
+        stored = [draw(tensors(default))]
+        stored[0].name = f"in{len(graph.oprs)}"
     params = [draw(records(kind)) for kind in op.params]
     if op.name == "Host2DeviceCopy":
         params = [Host2DeviceCopy(dump_default_value=default)]
@@ -144,16 +144,16 @@ def _operator(draw: st.DrawFn, graph: Graph, op: Op, known: list[Var]) -> list[V
     least = sum(not r.endswith(("?", "...")) for r in roles)
     most = least + 2 if any(r.endswith("...") for r in roles) else len(roles)
     inputs = draw(st.lists(st.sampled_from(known), min_size=least, max_size=most))
-    made = graph.add(op.name, *params, inputs=inputs, n_outputs=0, tensors=held)
+    outputs = graph.add(op.name, *params, inputs=inputs, n_outputs=0, tensors=stored)
     opr = graph.oprs[-1]
     first = graph.n_vars
     for i in range(max(op.n_outputs(opr), 0)):
         opr.outputs.append(Var(first + i, opr, i))
-    made = opr.outputs
+    outputs = opr.outputs
     opr.output_dtype = draw(st.none() | dtypes)
     opr.comp_node = draw(st.lists(st.sampled_from(["xpux:0", "gpu0:1"]), max_size=2))
     opr.name = draw(names)
     opr.priority = draw(st.sampled_from([0, -(2**31), 2**31 - 1]))
-    if not held:
+    if not stored:
         opr.blobs = draw(st.lists(st.binary(max_size=5), max_size=2))
-    return made
+    return outputs

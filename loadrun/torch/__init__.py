@@ -59,14 +59,14 @@ def trace(
     torch = need_torch()
     from .traced import Traced  # for start-up
 
-    found = Traced(module, dynamic_shapes, opt_level, check=check)
+    traced = Traced(module, dynamic_shapes, opt_level, check=check)
     if isinstance(module, torch.export.ExportedProgram) and args is None and kwargs is None:
         args, kwargs = module.example_inputs or (None, None)
     if args is not None or kwargs is not None:
-        given = tuple(args) if isinstance(args, (tuple, list)) else () if args is None else (args,)
-        given, named = torch.utils._pytree.tree_map(_as_torch, (given, dict(kwargs or {})))
-        found.record(given, named)
-    return found
+        positional = tuple(args) if isinstance(args, (tuple, list)) else () if args is None else (args,)
+        positional, named = torch.utils._pytree.tree_map(_as_torch, (positional, dict(kwargs or {})))
+        traced.record(positional, named)
+    return traced
 
 
 def save(module: Any, path: Any, *args: Any, **kwargs: Any) -> None:

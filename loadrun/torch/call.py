@@ -47,12 +47,12 @@ class FxCall:
 
     def common(self, *places: int) -> np.dtype[Any]:
         """Return the dtype to which torch promotes these arguments together, all of them by default."""
-        given = [self.fakes[i] for i in places] if places else list(self.fakes)
-        found: Any = given[0]
-        if len(given) == 1:
-            return narrow(found.dtype)
-        kind = torch.result_type(_promotable(given[0]), _promotable(given[1]))
-        for other in given[2:]:
+        fakes = [self.fakes[i] for i in places] if places else list(self.fakes)
+        first: Any = fakes[0]
+        if len(fakes) == 1:
+            return narrow(first.dtype)
+        kind = torch.result_type(_promotable(fakes[0]), _promotable(fakes[1]))
+        for other in fakes[2:]:
             kind = torch.promote_types(kind, torch.result_type(_promotable(other), _promotable(other)))
         return narrow(kind)
 
@@ -69,7 +69,7 @@ class FxCall:
             )
         return [int(n) for n in numbers]
 
-    def given(self, place: int) -> tuple[Any, ...]:
+    def shape_of(self, place: int) -> tuple[Any, ...]:
         """Return the shape of a tensor argument as torch knows it."""
         return tuple(self.fakes[place].shape)
 
@@ -90,5 +90,5 @@ def axes_of(axes: Any, ndim: int) -> tuple[int, ...]:
     """Count the axes of a reduction from the front: one, several, or all if none is given."""
     if axes is None or (isinstance(axes, (list, tuple)) and not axes):
         return tuple(range(ndim))
-    given = axes if isinstance(axes, (list, tuple)) else [axes]
-    return tuple(sorted({axis_of(a, ndim) for a in given})) if ndim else ()
+    dims = axes if isinstance(axes, (list, tuple)) else [axes]
+    return tuple(sorted({axis_of(a, ndim) for a in dims})) if ndim else ()

@@ -49,8 +49,8 @@ def is_complex(value: Any) -> bool:
 
 def touches_complex(node: Any) -> bool:
     """Tell whether a node of an exported graph takes or returns complex numbers."""
-    found = [node.meta.get("val"), *node.args, *node.kwargs.values()]
-    leaves = torch.utils._pytree.tree_leaves(found)
+    values = [node.meta.get("val"), *node.args, *node.kwargs.values()]
+    leaves = torch.utils._pytree.tree_leaves(values)
     return any(is_complex(v.meta.get("val") if isinstance(v, torch.fx.Node) else v) for v in leaves)
 
 

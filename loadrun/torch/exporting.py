@@ -127,13 +127,13 @@ def functional(program: Any, selection: Selecting | None = None) -> Any:
     if selection is None:
         return _decomposed(program, frozenset())
     kept = frozenset(name_of_target(n.target) for n in _nodes(program) if selection.whole(n))
-    found = _decomposed(program, kept)
+    decomposed = _decomposed(program, kept)
     if selection.fallback:
         # An operator that is made of what has no lowering either keeps its own name.
-        left = {str(n.meta.get("original_aten")) for n in _nodes(found) if is_missing(n)}
-        if left - {str(n.target) for n in _nodes(found)}:
+        left = {str(n.meta.get("original_aten")) for n in _nodes(decomposed) if is_missing(n)}
+        if left - {str(n.target) for n in _nodes(decomposed)}:
             return _decomposed(program, kept | left)
-    return found
+    return decomposed
 
 
 def writes(program: Any) -> bool:
@@ -208,10 +208,10 @@ def _many(
             return leaf
         return leaf.repeat_interleave(3, at)
 
-    found: tuple[tuple[Any, ...], dict[str, Any]] = torch.utils._pytree.tree_map(
+    batch: tuple[tuple[Any, ...], dict[str, Any]] = torch.utils._pytree.tree_map(
         repeated, (args, dict(kwargs))
     )
-    return found
+    return batch
 
 
 def _holds(program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -250,8 +250,8 @@ def _agrees(program: Any, module: Any, args: tuple[Any, ...], kwargs: Mapping[st
 def callable_of(program: Any) -> Callable[..., Any]:
     """Make a module that runs a program, with buffers of its own where a run changes them."""
     with quiet():
-        found: Callable[..., Any] = program.module()
-        return copy.deepcopy(found) if changes_buffers(program) else found
+        module: Callable[..., Any] = program.module()
+        return copy.deepcopy(module) if changes_buffers(program) else module
 
 
 def changes_buffers(program: Any) -> bool:
@@ -290,11 +290,11 @@ def _decomposed(program: Any, kept: frozenset[str]) -> Any:
     rules = _decompositions().items()
     table = {t: f for t, f in rules if not any(_lowered(t)) and name_of_target(t) not in kept}
     # Views that torch composes of others are in no table: any run takes them apart.
-    found = program.run_decompositions(table) if missing else program
-    found = _complex_decomposed(found)
-    for module in submodules(found):
+    decomposed = program.run_decompositions(table) if missing else program
+    decomposed = _complex_decomposed(decomposed)
+    for module in submodules(decomposed):
         _name_parts(module)
-    return found
+    return decomposed
 
 
 def _name_parts(module: Any) -> None:
@@ -369,13 +369,13 @@ def _nodes(program: Any) -> Iterator[Any]:
 def _called(node: Any) -> Iterator[Any]:
     """Yield the nodes of the graphs that a higher-order operator calls."""
     for arg in node.args:
-        held = (
+        attribute = (
             getattr(node.graph.owning_module, str(arg.target), None)
             if isinstance(arg, torch.fx.Node)
             else None
         )
-        if isinstance(held, torch.fx.GraphModule):
-            for module in held.modules():
+        if isinstance(attribute, torch.fx.GraphModule):
+            for module in attribute.modules():
                 yield from module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
 
 
@@ -431,7 +431,7 @@ def unsupported(program: Any, left_out: Mapping[str, Any] | None = None) -> list
         program: the program.
         left_out: nodes that are not lowered, by name, with what they call.
     """
-    found: dict[tuple[Any, ...], LoweringProblem] = {}
+    problems: dict[tuple[Any, ...], LoweringProblem] = {}
     inside = {id(n) for node in (left_out or {}).values() for n in [node, *_called(node)]}
     for node in _nodes(program):
         if is_missing(node) and id(node) not in inside:
@@ -439,8 +439,8 @@ def unsupported(program: Any, left_out: Mapping[str, Any] | None = None) -> list
             target = name_of_target(node.meta.get("original_aten") or node.target)
             known = touches_complex(node) and lowering_of(target) is not None
             problem = LoweringProblem(target, NO_COMPLEX if known else "", place_of(node))
-            found.setdefault((target, node.meta.get("stack_trace"), problem.place), problem)
-    return list(found.values())
+            problems.setdefault((target, node.meta.get("stack_trace"), problem.place), problem)
+    return list(problems.values())
 
 
 _PACKAGES = tuple(str(folder) + os.sep for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))

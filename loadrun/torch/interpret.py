@@ -105,10 +105,10 @@ class Interpreter:
         Raises:
             UnsupportedError: operators cannot be lowered with these arguments; the text names them all.
         """
-        given = {**{n: t for n, t in self.constants.items() if n not in inputs}, **inputs}
+        values = {**{n: t for n, t in self.constants.items() if n not in inputs}, **inputs}
         graph = self.root.graph
         # Tokens, which order effects, hold nothing.
-        feeds = [given.get(n.name) for n in graph.nodes if n.op == "placeholder"]
+        feeds = [values.get(n.name) for n in graph.nodes if n.op == "placeholder"]
         return self.run_graph(feeds, inputs)
 
     def run_graph(self, feeds: Sequence[Any], results: Mapping[str, Any]) -> list[Any]:
@@ -123,10 +123,10 @@ class Interpreter:
         """
         self.problems, self.failed = [], []
         self._results = {n: results[n] for n in self.left_out}
-        found = self._graph(self.root, feeds, top=True)
+        outputs = self._graph(self.root, feeds, top=True)
         if self.problems:
             raise refusal(self.module, self.problems)
-        return list(found) if isinstance(found, (list, tuple)) else [found]
+        return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
     def _graph(self, module: Any, feeds: Sequence[Any], top: bool = False) -> Any:
         env: dict[Any, Any] = {}
@@ -146,12 +146,12 @@ class Interpreter:
                 self._keep(node.name, env.get(node))
         return None
 
-    def _keep(self, name: str, found: Any) -> None:
-        if isinstance(found, Complex):
-            self._keep(f"{name}.real", found.real)
-            self._keep(f"{name}.imag", found.imaginary)
-        elif isinstance(found, Tensor) and variable_of(found) is not None:
-            self.variables[name] = recorded_variable(found), is_scalar(found)
+    def _keep(self, name: str, value: Any) -> None:
+        if isinstance(value, Complex):
+            self._keep(f"{name}.real", value.real)
+            self._keep(f"{name}.imag", value.imaginary)
+        elif isinstance(value, Tensor) and variable_of(value) is not None:
+            self.variables[name] = recorded_variable(value), is_scalar(value)
 
     def _leave_out(self, node: Any, env: Mapping[Any, Any]) -> Any:
         """Keep what a node reads; its results are inputs of the graph."""
@@ -205,14 +205,14 @@ class Interpreter:
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
                 rounds = name.split(".")[1] not in _MOVES
-                found = lowering.function(call, *args, **kwargs)
+                result = lowering.function(call, *args, **kwargs)
                 if loses_float64(r.opr for r in entries[before:]) and _is_wide(call.fake):
                     self.coarse.setdefault(name)
-                found = _settled(found, call.fake, rounds)
+                result = _settled(result, call.fake, rounds)
             if top:
                 self.types[node.name] = {r.opr.type for r in entries[before:]}
                 self._place(node, [r.opr.name or "" for r in entries[before:]])
-            return found
+            return result
         except UnsupportedCallError as error:
             why = str(error)
         except UnsupportedError:
@@ -254,15 +254,15 @@ class Interpreter:
 
 def _constants(program: Any) -> dict[str, Any]:
     """Map placeholder names to parameters, buffers and lifted constants."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for spec in program.graph_signature.input_specs:
         if spec.target is None:
             continue
-        held = program.state_dict.get(spec.target)
-        if held is None:
-            held = program.constants.get(spec.target)
-        found[spec.arg.name] = _Later(held, spec.target) if isinstance(held, torch.Tensor) else held
-    return found
+        value = program.state_dict.get(spec.target)
+        if value is None:
+            value = program.constants.get(spec.target)
+        values[spec.arg.name] = _Later(value, spec.target) if isinstance(value, torch.Tensor) else value
+    return values
 
 
 class _Later:
@@ -271,12 +271,12 @@ class _Later:
     def __init__(self, value: torch.Tensor, name: str) -> None:
         self.value = value
         self.name = name
-        self.made: Tensor | Complex | None = None
+        self.cached: Tensor | Complex | None = None
 
     def tensor(self) -> Tensor | Complex:
-        if self.made is None:
-            self.made = constants(self.value, self.name)
-        return self.made
+        if self.cached is None:
+            self.cached = constants(self.value, self.name)
+        return self.cached
 
 
 def _mapped(value: Any, env: Mapping[Any, Any]) -> Any:
@@ -297,10 +297,10 @@ def _fakes(value: Any) -> Any:
 
 
 def _attribute(module: Any, target: str) -> Any:
-    found = module
+    value = module
     for part in target.split("."):
-        found = getattr(found, part)
-    return constants(found, target) if isinstance(found, torch.Tensor) else found
+        value = getattr(value, part)
+    return constants(value, target) if isinstance(value, torch.Tensor) else value
 
 
 def _is_wide(fake: Any) -> bool:
@@ -387,8 +387,8 @@ def _stand_in(fake: Any) -> Any:
                 dtype = narrow(leaf.dtype)
             except UnsupportedCallError:
                 dtype = np.dtype("float32")
-            found = ten(arr(np.zeros(sizes, dtype)))
-            return Complex(found) if leaf.is_complex() else found
+            tensor = ten(arr(np.zeros(sizes, dtype)))
+            return Complex(tensor) if leaf.is_complex() else tensor
         return leaf if isinstance(leaf, (int, float, bool)) else 1
 
     return pytree.tree_map(zeros, fake)

@@ -64,22 +64,22 @@ def weights_of(program: Any) -> dict[str, tuple[str, Any]]:
         if n.op == "placeholder" and n.users and not any(str(u.target) in _CONSTANT_WEIGHTS for u in n.users)
     }
     users = {s.arg.name for s in program.graph_signature.input_specs if s.target is None}
-    found = {}
+    weights = {}
     for spec in program.graph_signature.input_specs:
-        held = program.state_dict.get(spec.target) if spec.target is not None else None
-        if isinstance(held, torch.Tensor) and spec.arg.name in used and not held.is_complex():
+        weight = program.state_dict.get(spec.target) if spec.target is not None else None
+        if isinstance(weight, torch.Tensor) and spec.arg.name in used and not weight.is_complex():
             path = spec.target if spec.target not in users else f"{spec.target}#2"
-            found[spec.arg.name] = path, held
-    return found
+            weights[spec.arg.name] = path, weight
+    return weights
 
 
 def given_results(left_out: Mapping[str, Any], waiting: Iterator[Tensor]) -> dict[str, Any]:
     """Take the graph's inputs that stand for what nodes give, by the nodes' names."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for name, node in left_out.items():
         results = [next(waiting) for _ in result_names(node)]
-        found[name] = tuple(results) if isinstance(node.meta["val"], (tuple, list)) else results[0]
-    return found
+        by_name[name] = tuple(results) if isinstance(node.meta["val"], (tuple, list)) else results[0]
+    return by_name
 
 
 def results_of(left_out: Mapping[str, Any], seen: Mapping[str, Any]) -> list[Tensor]:
@@ -108,8 +108,8 @@ class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
 
     def run_node(self, n: Any) -> Any:
         """Run a node and keep what it gave."""
-        found = self.seen[n.name] = super().run_node(n)
-        return found
+        result = self.seen[n.name] = super().run_node(n)
+        return result
 
 
 def node_values(program: Any, flat: Sequence[Any]) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def node_values(program: Any, flat: Sequence[Any]) -> dict[str, Any]:
         if spec.target is None:
             feeds.append(next(users))
         else:
-            held = program.state_dict.get(spec.target)
-            feeds.append(copy.deepcopy(held if held is not None else program.constants[spec.target]))
+            value = program.state_dict.get(spec.target)
+            feeds.append(copy.deepcopy(value if value is not None else program.constants[spec.target]))
     return graph_values(program.graph_module, feeds)
 
 

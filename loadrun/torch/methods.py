@@ -46,8 +46,8 @@ class TracedTorchModule(ModuleAttributes, TracedModule):
     @property
     def code(self) -> str:
         """What torch exported of ``forward``, or of the only method, as Python code."""
-        found: str = self.methods[self._main()].code
-        return found
+        code: str = self.methods[self._main()].code
+        return code
 
 
 def traced_method(
@@ -67,11 +67,11 @@ def traced_method(
     if unknown:
         raise UsageTypeError(f"trace of a torch module takes no {', '.join(sorted(unknown))}")
     if example is None:
-        found = Traced(module, True if symbolic else None, opt_level)
+        traced = Traced(module, True if symbolic else None, opt_level)
         program = isinstance(module, torch.export.ExportedProgram) and module.example_inputs
         if program:
-            found.record(*program)
-        return found
+            traced.record(*program)
+        return traced
     name = getattr(module, "__name__", "forward") if not isinstance(module, torch.nn.Module) else "forward"
     owner = owner_of(module)
     if isinstance(module, torch.export.ExportedProgram) or (is_torch_program(module) and owner is module):
@@ -120,8 +120,8 @@ def traced_methods(
                 "that; return a tuple, or pass strict=False"
             )
         methods[name] = method
-    for given in (inputs, *check_inputs) if check_trace else ():
-        for name, example in given.items():
+    for examples in (inputs, *check_inputs) if check_trace else ():
+        for name, example in examples.items():
             args, kwargs = _arguments(name, example, by_keyword)
             methods[name] = _holding(methods[name], args, kwargs)
             _check(mod, name, methods[name], args, kwargs, tolerance)
@@ -135,13 +135,13 @@ def _holding(method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     """
     if method._dynamic is not True or method.holds(method.signature.leaves(args, kwargs)):
         return method
-    found = Traced(method.module, True, method.options.opt_level, check=None)
+    traced = Traced(method.module, True, method.options.opt_level, check=None)
     try:
-        found.record(args, kwargs)
+        traced.record(args, kwargs)
     except LoadRunError:
         return method
-    found.others = [method, *method.others]
-    return found
+    traced.others = [method, *method.others]
+    return traced
 
 
 def _arguments(name: str, example: Any, by_keyword: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -161,11 +161,11 @@ def _check(
     try:
         flat = method.signature.leaves(args, kwargs)
         method = method.holding(flat)
-        found = method._run(flat)
+        outputs = method._run(flat)
     except InputError as error:
         raise TraceError(f"{name}: the traced graph does not run on these inputs: {error}") from error
     truth, again = method.truth(flat), method.truth(flat)
-    for key, want, got, other in zip(method._keys, truth, found, again, strict=True):
+    for key, want, got, other in zip(method._keys, truth, outputs, again, strict=True):
         far = error_between(want, got)
         if far <= tolerance:
             continue

@@ -56,14 +56,14 @@ def resizing(fake: Any, shape: tuple[int, ...]) -> Callable[[Mapping[str, int]],
     def resized(numbers: Mapping[str, int]) -> tuple[int, ...]:
         if not isinstance(fake, torch.Tensor) or not fake.ndim:
             return shape
-        found = []
+        sizes = []
         for n, size in zip(fake.shape, shape, strict=True):
             if isinstance(n, torch.SymInt):
                 known = {s: numbers[str(s)] for s in n.node.expr.free_symbols if str(s) in numbers}
                 value = n.node.expr.subs(known)
                 size = int(value) if value.is_Integer else size
-            found.append(size)
-        return tuple(found)
+            sizes.append(size)
+        return tuple(sizes)
 
     return resized
 
@@ -99,9 +99,9 @@ class InnerGraph:
             waiting = iter(inputs)
             feeds = [next(waiting) for _ in fakes]
             with exact_arithmetic(wide=True):
-                found = inner.run_graph(feeds, given_results(left_out, waiting))
-                self.ends = [f"result{i}" for i in range(len(found))]
-                named = dict(zip(self.ends, map(recordable, found), strict=True))
+                outputs = inner.run_graph(feeds, given_results(left_out, waiting))
+                self.ends = [f"result{i}" for i in range(len(outputs))]
+                named = dict(zip(self.ends, map(recordable, outputs), strict=True))
             return named | {k: v for n in left_out for k, v in zip(*inner.read_by(n), strict=True)}
 
         seen = graph_values(self.module, self.operands)
@@ -140,9 +140,9 @@ class InnerGraph:
             symbols=self.symbols,
             resized=self.resized,
         )
-        made = write(request).model.graph
+        graph = write(request).model.graph
         dtypes = [self.outputs[n].dtype or DType("Float32") for n in self.ends]
-        return (*inline(made, prefix, inputs), dtypes)
+        return (*inline(graph, prefix, inputs), dtypes)
 
 
 def _hint(env: Any, symbol: Any) -> int:
@@ -170,7 +170,7 @@ def inserted_nodes(
         results: the inputs of the graph that stand for what the nodes give.
         selection: the options.
     """
-    found = []
+    nodes = []
     waiting = iter(results)
     for name, node in left_out.items():
         fakes = [*node.meta["val"]] if isinstance(node.meta["val"], (tuple, list)) else [node.meta["val"]]
@@ -182,8 +182,8 @@ def inserted_nodes(
         keys, values = interpreter.read_by(name)
         where = f"{name_of_target(node.target)} in {place_of(node) or 'the module'}"
         call = _Call(interpreter, node, [dtype_of(v) for v in values], outputs, fakes, seen, selection)
-        found.append(InsertedNode(keys, outputs, call.writer(), where))
-    return found
+        nodes.append(InsertedNode(keys, outputs, call.writer(), where))
+    return nodes
 
 
 @dataclass(eq=False)
@@ -227,9 +227,9 @@ class _Call:
     def value(self, w: OnnxWriter, names: Sequence[str], leaf: Any, fake: Any) -> str:
         """Name an argument as torch has it, in its own dtype and rank."""
         if isinstance(leaf, Constant):
-            made = w.const(leaf.value, leaf.name) if leaf.name not in w.initializers else leaf.name
-            w.params |= {made} if leaf.name else set()
-            return made
+            constant = w.const(leaf.value, leaf.name) if leaf.name not in w.initializers else leaf.name
+            w.params |= {constant} if leaf.name else set()
+            return constant
         name = names[leaf.number]
         want = _ELEM.get(fake.dtype) if isinstance(fake, torch.Tensor) else ElemType.INT64
         if want is not None and elem_of(self.dtypes[leaf.number]) is not want:
@@ -237,14 +237,14 @@ class _Call:
         scalar = not isinstance(fake, torch.Tensor) or not fake.ndim
         return w.reshape(name, []) if scalar else name
 
-    def given(self, w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
+    def graph_results(self, w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
         """Results in torch's dtypes and ranks as the graph holds them."""
-        made = []
+        results = []
         for name, output, fake in zip(names, self.outputs, self.fakes, strict=True):
             if name and _ELEM.get(fake.dtype) not in (None, elem_of(output.dtype)):
                 name = w.cast(name, elem_of(output.dtype))
-            made.append(w.reshape(name, [1]) if name and not fake.ndim else name)
-        return made
+            results.append(w.reshape(name, [1]) if name and not fake.ndim else name)
+        return results
 
     def fake_of(self, leaf: Any) -> Any:
         """Return what torch knows of an argument of the node."""
@@ -266,12 +266,12 @@ class _Call:
         pieces = self._pieces([*self.node.args[3]] if len(self.node.args) > 3 else [])
         leaves = [*operands[0]] if operands else []
 
-        def made(w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
-            given = [self.stored(w, names, leaf) for leaf in leaves]
+        def write(w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
+            inputs = [self.stored(w, names, leaf) for leaf in leaves]
             flag = w.cast(self.stored(w, names, predicate), ElemType.BOOL)
             graphs = []
             for piece in pieces:
-                nodes, constants, ends, dtypes = piece.write(w, w.fresh("branch"), given)
+                nodes, constants, ends, dtypes = piece.write(w, w.fresh("branch"), inputs)
                 ends = self._ends(w, nodes, ends, dtypes)
                 outputs = [
                     ValueMessage(n, elem_of(o.dtype), None) for n, o in zip(ends, self.outputs, strict=True)
@@ -279,26 +279,26 @@ class _Call:
                 graphs.append(GraphMessage(w.fresh("branch"), nodes, constants, [], outputs))
             return w.ops("If", flag, out=len(self.outputs), then_branch=graphs[0], else_branch=graphs[1])
 
-        return made
+        return write
 
     def _ends(
         self, w: OnnxWriter, nodes: list[NodeMessage], ends: Sequence[str], dtypes: Sequence[DType]
     ) -> list[str]:
         """Results of a graph under names of their own, in the dtypes of the node's results."""
-        found = []
+        names = []
         for name, dtype, output in zip(ends, dtypes, self.outputs, strict=True):
             own = w.fresh("result")
             same = elem_of(dtype) is elem_of(output.dtype)
             to = {} if same else {"to": int(elem_of(output.dtype))}
             nodes.append(NodeMessage("Identity" if same else "Cast", [name], [own], to))
-            found.append(own)
-        return found
+            names.append(own)
+        return names
 
     def _loop(self) -> Write:
         (_, _, carried, more) = self.arguments[0]
         condition, body = self._pieces([*self.node.args[2], *self.node.args[3]])
 
-        def made(w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
+        def write(w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
             first = [self.stored(w, names, leaf) for leaf in carried]
             fixed = [self.stored(w, names, leaf) for leaf in more]
             nodes, constants, (go,), _ = condition.write(w, w.fresh("loop"), [*first, *fixed])
@@ -321,7 +321,7 @@ class _Call:
             graph = GraphMessage(w.fresh("body"), nodes, [*constants, *besides], inner, outer)
             return w.ops("Loop", "", w.cast(go, ElemType.BOOL), *first, out=len(first), body=graph)
 
-        return made
+        return write
 
     # Operators in training
 
@@ -330,8 +330,8 @@ class _Call:
         args, kwargs = self.arguments
         x, rate = [*args, *kwargs.values()][:2]
         value = self.value(w, names, x, self.fake_of(self.node.args[0]))
-        made = w.ops("Dropout", value, w.f32(float(rate)), w.const(np.bool_(True)), out=len(self.outputs))
-        return self.given(w, made)
+        outputs = w.ops("Dropout", value, w.f32(float(rate)), w.const(np.bool_(True)), out=len(self.outputs))
+        return self.graph_results(w, outputs)
 
     def _batch_norm(self, w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
         """Normalize by the batch's statistics; what the module's own become has no place in a model."""
@@ -340,19 +340,19 @@ class _Call:
         momentum, eps = arguments[6], arguments[7]
         channels = fakes[0].shape[1]
         fills = (None, 1.0, 0.0, 0.0, 1.0)
-        given = [
+        operands = [
             w.const(np.full(channels, fill, np.float32)) if leaf is None else self.value(w, names, leaf, fake)
             for leaf, fake, fill in zip(arguments, fakes, fills, strict=False)
         ]
         out, *_ = w.ops(
             "BatchNormalization",
-            *given,
+            *operands,
             out=3,
             epsilon=float(eps),
             momentum=1.0 - float(momentum),
             training_mode=1,
         )
-        return self.given(w, [out, *[""] * (len(self.outputs) - 1)])
+        return self.graph_results(w, [out, *[""] * (len(self.outputs) - 1)])
 
     # Operators that ONNX does not have
 
@@ -370,35 +370,35 @@ class _Call:
         for argument in schema.arguments:
             if argument.name not in named and argument.has_default_value():
                 named[argument.name] = raw[argument.name] = argument.default_value
-            given = named.get(argument.name)
-            if isinstance(given, (str, torch.dtype, torch.device, torch.layout, torch.memory_format)):
-                attributes[argument.name] = str(given).removeprefix("torch.")
+            value = named.get(argument.name)
+            if isinstance(value, (str, torch.dtype, torch.device, torch.layout, torch.memory_format)):
+                attributes[argument.name] = str(value).removeprefix("torch.")
                 continue
-            inputs += self._inputs(w, names, given, raw.get(argument.name))
+            inputs += self._inputs(w, names, value, raw.get(argument.name))
         space, _, operator = schema.name.partition("::")
         out = len(self.outputs)
         if self.selection.options.kind is OperatorExportTypes.ONNX_FALLTHROUGH:
             if schema.overload_name:
                 attributes["overload_name"] = schema.overload_name
-            return self.given(w, w.ops(operator, *inputs, out=out, domain=space, **attributes))
+            return self.graph_results(w, w.ops(operator, *inputs, out=out, domain=space, **attributes))
         about = {"operator": operator, "overload_name": schema.overload_name, **attributes}
-        return self.given(w, w.ops("ATen", *inputs, out=out, domain=ATEN, **about))
+        return self.graph_results(w, w.ops("ATen", *inputs, out=out, domain=ATEN, **about))
 
-    def _inputs(self, w: OnnxWriter, names: Sequence[str], given: Any, raw: Any) -> list[str]:
+    def _inputs(self, w: OnnxWriter, names: Sequence[str], value: Any, raw: Any) -> list[str]:
         """Name an argument as inputs of a node, a list of tensors as several."""
-        if given is None:
+        if value is None:
             return [""]
-        if isinstance(given, (Port, Constant)):
-            return [self.value(w, names, given, self.fake_of(raw))]
-        if isinstance(given, (list, tuple)):
-            if any(isinstance(v, (Port, Constant)) for v in given):
-                parts = [self._inputs(w, names, v, r) for v, r in zip(given, raw, strict=True)]
+        if isinstance(value, (Port, Constant)):
+            return [self.value(w, names, value, self.fake_of(raw))]
+        if isinstance(value, (list, tuple)):
+            if any(isinstance(v, (Port, Constant)) for v in value):
+                parts = [self._inputs(w, names, v, r) for v, r in zip(value, raw, strict=True)]
                 return [name for part in parts for name in part]
             return [
-                w.const(np.array(given, np.int64 if all(isinstance(v, int) for v in given) else np.float32))
+                w.const(np.array(value, np.int64 if all(isinstance(v, int) for v in value) else np.float32))
             ]
-        kind = np.bool_ if isinstance(given, bool) else np.int64 if isinstance(given, int) else np.float32
-        return [w.const(kind(given))]
+        kind = np.bool_ if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float32
+        return [w.const(kind(value))]
 
     def _by_table(self, w: OnnxWriter, names: Sequence[str], function: Callable[..., Any]) -> Sequence[str]:
         """Write what a function in ONNX Script calls."""
@@ -412,18 +412,18 @@ class _Call:
             return leaf
 
         try:
-            found = by_script(w, function, *pytree.tree_map(named, (args, kwargs)))
+            results = by_script(w, function, *pytree.tree_map(named, (args, kwargs)))
         except (UnsupportedOprError, UsageError):
             raise
         except Exception as e:
             what = name_of_target(self.node.target)
             raise UsageError(f"the function for {what} in custom_translation_table fails: {e}") from e
-        if len(found) != len(self.outputs):
+        if len(results) != len(self.outputs):
             raise UnsupportedError(
-                f"the function for {name_of_target(self.node.target)} gives {len(found)} values, expected "
+                f"the function for {name_of_target(self.node.target)} gives {len(results)} values, expected "
                 f"{len(self.outputs)}"
             )
-        return self.given(w, found)
+        return self.graph_results(w, results)
 
 
 @dataclass(frozen=True)
@@ -451,9 +451,9 @@ def by_script(
             if not schema.domain:
                 w.need(schema.since_version, f"{schema.name} as the function has it")
             count = max(schema.min_output, 1)
-            given = {k: _attribute(v) for k, v in attributes.items() if v is not None}
-            made = w.ops(schema.name, *map(_name, inputs), out=count, domain=schema.domain, **given)
-            return ScriptValue(made[0]) if count == 1 else tuple(map(ScriptValue, made))
+            keywords = {k: _attribute(v) for k, v in attributes.items() if v is not None}
+            outputs = w.ops(schema.name, *map(_name, inputs), out=count, domain=schema.domain, **keywords)
+            return ScriptValue(outputs[0]) if count == 1 else tuple(map(ScriptValue, outputs))
 
         def eval_function(self, called: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return called.function(*args, **kwargs)
@@ -471,5 +471,5 @@ def by_script(
         return float(value) if isinstance(value, np.floating) else value
 
     with evaluator.default_as(Writer()):
-        found = function(*args, **kwargs)
-    return [v.name for v in (found if isinstance(found, (list, tuple)) else [found])]
+        result = function(*args, **kwargs)
+    return [v.name for v in (result if isinstance(result, (list, tuple)) else [result])]

@@ -88,8 +88,8 @@ class Chosen:
 
 
 def _gives_tensors(node: Any) -> bool:
-    found = node.meta.get("val")
-    parts = found if isinstance(found, (tuple, list)) else [found]
+    value = node.meta.get("val")
+    parts = value if isinstance(value, (tuple, list)) else [value]
     return all(isinstance(part, torch.Tensor) for part in parts)
 
 
@@ -158,8 +158,8 @@ class _Reader:
         if isinstance(model, Traced):
             model = model.module
         program = isinstance(model, torch.export.ExportedProgram)
-        given = self.options.axes is not None or self.options.shapes is not None
-        shapes = self._shapes if given and not program else None
+        dynamic = self.options.axes is not None or self.options.shapes is not None
+        shapes = self._shapes if dynamic and not program else None
         self.traced = Traced(model, shapes, level, selection=chosen)
 
     def trace(self) -> None:
@@ -193,13 +193,15 @@ class _Reader:
         """Trace larger values, of which torch takes no size for fixed because a result has one element."""
         larger = [self._enlarged(*leaf) for leaf in zip(self._labels(), self.flat, strict=True)]
         args, kwargs = pytree.tree_unflatten(larger, self.traced.program.call_spec.in_spec)
-        found = Traced(self.traced.module, self._shapes, self.traced.options.opt_level, selection=self.chosen)
+        retraced = Traced(
+            self.traced.module, self._shapes, self.traced.options.opt_level, selection=self.chosen
+        )
         try:
-            found.record(args, kwargs)
-            agree = not differing_outputs(found, found._run(self.flat), found.truth(self.flat))
+            retraced.record(args, kwargs)
+            agree = not differing_outputs(retraced, retraced._run(self.flat), retraced.truth(self.flat))
         except (TraceError, InputError, EngineError):
             return False
-        before, self.traced = self.traced, found
+        before, self.traced = self.traced, retraced
         if agree and not self._fixed():
             return True
         self.traced = before
@@ -237,9 +239,9 @@ class _Reader:
                     f"{type(self.options.axes).__name__}"
                 )
             for label in tensors:
-                given = self.options.axes.get(renamed.get(label, label), self.options.axes.get(label))
-                if given is not None:
-                    self.wanted[label] = dict.fromkeys(given, "")
+                named_axes = self.options.axes.get(renamed.get(label, label), self.options.axes.get(label))
+                if named_axes is not None:
+                    self.wanted[label] = dict.fromkeys(named_axes, "")
         else:
             self.wanted = self._of_shapes(bound, tensors)
             self.wanted_shapes = self.wanted
@@ -255,12 +257,12 @@ class _Reader:
 
     def _of_shapes(self, bound: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
         """`dynamic_shapes` by the inputs' names: given in the structure of the arguments, by name, or in order."""
-        given = self.options.shapes
-        found: dict[str, Any] = {}
+        shapes = self.options.shapes
+        specs: dict[str, Any] = {}
 
         def walk(value: Any, spec: Any, label: str) -> None:
             if isinstance(value, torch.Tensor):
-                found[label] = spec
+                specs[label] = spec
             elif spec is not None and isinstance(value, (dict, list, tuple)):
                 pairs = value.items() if isinstance(value, dict) else enumerate(value)
                 for key, part in pairs:
@@ -269,24 +271,24 @@ class _Reader:
                     except (KeyError, IndexError, TypeError):
                         raise UsageError(f"dynamic_shapes does not have the structure of {label!r}") from None
 
-        if isinstance(given, Mapping):
+        if isinstance(shapes, Mapping):
             names = dict(zip(self.options.input_names, labels, strict=False))
-            for key, spec in given.items():
+            for key, spec in shapes.items():
                 name = str(key)
                 if name in bound:
                     walk(bound[name], spec, name)
                 elif names.get(name, name) in labels:
-                    found[names.get(name, name)] = spec
+                    specs[names.get(name, name)] = spec
                 else:
                     raise UsageError(f"dynamic_shapes names {name!r}; the inputs are {', '.join(labels)}")
-        elif isinstance(given, (list, tuple)) and len(given) <= len(bound):
-            for (name, value), spec in zip(bound.items(), given, strict=False):
+        elif isinstance(shapes, (list, tuple)) and len(shapes) <= len(bound):
+            for (name, value), spec in zip(bound.items(), shapes, strict=False):
                 walk(value, spec, name)
         else:
             raise UsageError(
-                f"dynamic_shapes is a dict by input or a list of at most {len(bound)} entries, found {given!r:.80}"
+                f"dynamic_shapes is a dict by input or a list of at most {len(bound)} entries, found {shapes!r:.80}"
             )
-        return {name: spec for name, spec in found.items() if spec is not None}
+        return {name: spec for name, spec in specs.items() if spec is not None}
 
     def _fixed(self) -> str:
         """Name an axis that should be dynamic and is none, "" where all are."""
@@ -320,18 +322,18 @@ class _Reader:
         reads = [key for name in traced.left_out for key in traced._interpreter.read_by(name)[0]]
         outputs = dict(zip([*traced._keys, *reads], graph.outputs, strict=True))
         self._warn()
-        found = ExportSource(graph, inputs, outputs, examples, (), True, parameters=parameters)
-        found.inserted = inserted_nodes(traced._interpreter, traced.left_out, seen, results, self.chosen)
-        found.called = self._called
-        found.scalars = frozenset(n for n, shape in self._ports() if shape == ())
-        found.sizes, found.tied = self._sizes()
-        found.shapes = self.wanted_shapes
-        found.weights = self._weights()
-        found.places = traced._interpreter.places
-        found.save_program = lambda file: torch.export.save(traced.program, file)
+        source = ExportSource(graph, inputs, outputs, examples, (), True, parameters=parameters)
+        source.inserted = inserted_nodes(traced._interpreter, traced.left_out, seen, results, self.chosen)
+        source.called = self._called
+        source.scalars = frozenset(n for n, shape in self._ports() if shape == ())
+        source.sizes, source.tied = self._sizes()
+        source.shapes = self.wanted_shapes
+        source.weights = self._weights()
+        source.places = traced._interpreter.places
+        source.save_program = lambda file: torch.export.save(traced.program, file)
         if not draws_numbers(traced.program) and not self.chosen.trained:
-            found.testcases = self._testcases(cases, found)
-        return found
+            source.testcases = self._testcases(cases, source)
+        return source
 
     def _warn(self) -> None:
         """Say which operators go out in another domain."""
@@ -355,12 +357,12 @@ class _Reader:
         """Names and shapes of inputs and outputs; numbers have no axes."""
         traced = self.traced
         truth = [x.shape for x in traced.truth(self.flat)]
-        given = zip(traced.signature.input_names(), traced.signature.feeds(self.flat), strict=True)
-        return [(n, t.shape) for n, t in given] + list(zip(traced._keys, truth, strict=True))
+        inputs = zip(traced.signature.input_names(), traced.signature.feeds(self.flat), strict=True)
+        return [(n, t.shape) for n, t in inputs] + list(zip(traced._keys, truth, strict=True))
 
     def _sizes(self) -> tuple[dict[str, dict[int, str]], dict[tuple[str, int], str]]:
         """Names of the sizes that the trace leaves open, and which of them are one and the same."""
-        found: dict[str, dict[int, str]] = {}
+        dynamic: dict[str, dict[int, str]] = {}
         tied: dict[tuple[str, int], str] = {}
         names: dict[str, str] = {}
         for name, fake in self.traced.signature.graph_inputs():
@@ -369,8 +371,8 @@ class _Reader:
                     symbol = str(n.node.expr)
                     tied[name, axis] = symbol
                     if self._open(n):
-                        found.setdefault(name, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
-        return found, tied
+                        dynamic.setdefault(name, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
+        return dynamic, tied
 
     def _open(self, size: Any) -> bool:
         """Whether the model runs where a size alone has another value."""
@@ -384,8 +386,8 @@ class _Reader:
 
     def _weights(self) -> list[str]:
         owner = owner_of(self.traced.module)
-        held = owner.state_dict() if isinstance(owner, torch.nn.Module) else self.traced.program.state_dict
-        return list(held)
+        state = owner.state_dict() if isinstance(owner, torch.nn.Module) else self.traced.program.state_dict
+        return list(state)
 
     def _testcases(self, cases: Sequence[Mapping[str, Array]] | None, source: ExportSource) -> list[Testcase]:
         """Return the example with torch's results, or what a file has recorded."""
@@ -395,13 +397,13 @@ class _Reader:
         dtypes |= {n + EXPECT: graph_dtype(v.dtype) for n, v in truth.items()}
         if cases is None:
             cases = [{**source.examples, **{n + EXPECT: v for n, v in truth.items()}}]
-        held = []
+        testcases = []
         for case in cases:
             arrays = {
                 n: case[n].astype(d.np).reshape(case[n].shape or (1,)) for n, d in dtypes.items() if n in case
             }
-            held.append(Testcase(arrays, {n: dtypes[n] for n in arrays}))
-        return held
+            testcases.append(Testcase(arrays, {n: dtypes[n] for n in arrays}))
+        return testcases
 
 
 def _axes(wanted: Mapping[str, Any], label: str, leaf: Any) -> list[int]:

@@ -44,10 +44,10 @@ def _draws(node: Any) -> bool:
     if torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
     schema = node.target._schema
-    given = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-    given |= dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
-    rate = given.get("p", given.get("dropout_p", given.get("dropout")))
-    trained = given.get("train", given.get("training", True))
+    arguments = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    arguments |= dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
+    rate = arguments.get("p", arguments.get("dropout_p", arguments.get("dropout")))
+    trained = arguments.get("train", arguments.get("training", True))
     return not (trained is False or rate == 0)
 
 
@@ -70,20 +70,20 @@ class Trace(Protocol):
 
 def open_sizes(traced: Trace) -> dict[Any, int]:
     """Map the symbols of a program's dynamic sizes to their values in the example."""
-    found: dict[Any, int] = {}
+    sizes: dict[Any, int] = {}
     for _, value, fake in traced.signature.inputs(traced._example):
         for axis, n in enumerate(getattr(fake, "shape", ())):
             if isinstance(n, torch.SymInt) and n.node.expr.is_symbol:
-                found.setdefault(n.node.expr, value.shape[axis])
-    return found
+                sizes.setdefault(n.node.expr, value.shape[axis])
+    return sizes
 
 
 def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
     """Repeat or cut the example's leaves to other sizes, so that indices stay in range."""
-    found = []
+    leaves = []
     for _, value, fake in traced.signature.inputs(traced._example):
         if not isinstance(value, torch.Tensor) or not isinstance(fake, torch.Tensor):
-            found.append(value)
+            leaves.append(value)
             continue
         shape = [n if isinstance(n, int) else int(n.node.expr.subs(sizes)) for n in fake.shape]
         for axis, n in enumerate(shape):
@@ -92,15 +92,15 @@ def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
         if value.is_floating_point() and value.numel() and bool((value == value.flatten()[0]).all()):
             # Many functions agree on all zeros or all ones.
             value = value + torch.linspace(0.25, 0.75, value.numel()).reshape(value.shape).to(value.dtype)
-        found.append(value)
-    return found
+        leaves.append(value)
+    return leaves
 
 
-def differing_outputs(traced: Trace, found: Sequence[Any], truth: Sequence[Any]) -> dict[str, float]:
+def differing_outputs(traced: Trace, outputs: Sequence[Any], truth: Sequence[Any]) -> dict[str, float]:
     """List the outputs in which the graph and torch differ, with their errors."""
     fakes = [f for f in traced.signature.output_fakes() if isinstance(f, torch.Tensor)]
     limit = max([_LIMITS.get(f.dtype, _LIMIT) for f in fakes], default=_LIMIT)
-    errors = {n: error_between(b, a) for n, a, b in zip(traced._keys, found, truth, strict=True)}
+    errors = {n: error_between(b, a) for n, a, b in zip(traced._keys, outputs, truth, strict=True)}
     return {n: e for n, e in errors.items() if not e <= limit}
 
 
@@ -121,8 +121,8 @@ def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
 
 def runs_at(traced: Trace, sizes: Mapping[Any, int]) -> bool:
     """Whether both torch and the graph run at some sizes, and agree there."""
-    found = _at(traced, sizes)
-    if found is None or found:
+    differences = _at(traced, sizes)
+    if differences is None or differences:
         return False
     try:
         traced._run(_resized(traced, sizes))
@@ -136,9 +136,11 @@ def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:
     symbols = open_sizes(traced)
     for factor, more in ((1, 1), (2, 0)):
         sizes = {s: factor * n + more for s, n in symbols.items()}
-        found = _at(traced, sizes)
-        if found is not None:
-            return found, ", ".join(str([*x.shape]) for x in _resized(traced, sizes) if hasattr(x, "shape"))
+        differences = _at(traced, sizes)
+        if differences is not None:
+            return differences, ", ".join(
+                str([*x.shape]) for x in _resized(traced, sizes) if hasattr(x, "shape")
+            )
     return {}, ""
 
 

@@ -140,9 +140,9 @@ def save(
 def own_values(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Array]:
     """Return the inputs and torch's results by name, in torch's types."""
     flat = signature.leaves(args, kwargs)
-    found = {key: part for name, value, _ in signature.inputs(flat) for key, part in _own_parts(name, value)}
+    inputs = {key: part for name, value, _ in signature.inputs(flat) for key, part in _own_parts(name, value)}
     got = run_program(callable_of(signature.program), signature, args, kwargs)
-    return {**found, **{n + EXPECT: v for n, v in got.items()}}
+    return {**inputs, **{n + EXPECT: v for n, v in got.items()}}
 
 
 def run_program(
@@ -155,11 +155,11 @@ def run_program(
     """
     try:
         with torch.no_grad(), quiet():
-            found = pytree.tree_leaves(module(*args, **kwargs))
+            leaves = pytree.tree_leaves(module(*args, **kwargs))
     except Exception as e:
         raise EngineError(f"torch fails: {type(e).__name__}: {str(e).strip()[:300]}") from e
     specs = signature.user_outputs()
-    kept = [v for v, s in zip(found, specs, strict=True) if not hasattr(s.arg, "value")]
+    kept = [v for v, s in zip(leaves, specs, strict=True) if not hasattr(s.arg, "value")]
     values = [part for value in kept for _, part in _own_parts("", value)]
     return dict(zip(signature.output_names(), values, strict=True))
 
@@ -169,8 +169,8 @@ def _own_parts(name: str, value: Any) -> Iterator[tuple[str, Array]]:
     if not isinstance(value, (torch.Tensor, int, float, bool)):
         return
     for key, part in parts(name, torch.as_tensor(value)):
-        held = part.detach().cpu().resolve_neg()
-        yield key, np.array((held if _in_numpy(held.dtype) else held.float()).numpy())
+        tensor = part.detach().cpu().resolve_neg()
+        yield key, np.array((tensor if _in_numpy(tensor.dtype) else tensor.float()).numpy())
 
 
 def _in_numpy(kind: torch.dtype) -> bool:
@@ -180,7 +180,7 @@ def _in_numpy(kind: torch.dtype) -> bool:
     )
 
 
-def arguments(signature: Signature, given: Mapping[str, Array]) -> tuple[Any, Any]:
+def arguments(signature: Signature, arrays: Mapping[str, Array]) -> tuple[Any, Any]:
     """Build the arguments of a program from arrays by name.
 
     Raises:
@@ -195,11 +195,11 @@ def arguments(signature: Signature, given: Mapping[str, Array]) -> tuple[Any, An
             continue
         fake = signature.fakes()[name]
         if not isinstance(fake, torch.Tensor):
-            flat.append(given[name].reshape(-1)[0].item())
+            flat.append(arrays[name].reshape(-1)[0].item())
             continue
         kind = fake.dtype
-        held = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(kind, kind)
-        values = [of_numpy(given[key], held) for key, _ in parts(name, fake)]
+        part_dtype = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(kind, kind)
+        values = [of_numpy(arrays[key], part_dtype) for key, _ in parts(name, fake)]
         flat.append(torch.complex(*values) if len(values) == 2 else values[0])
     args, kwargs = pytree.tree_unflatten(flat, signature.program.call_spec.in_spec)
     return args, kwargs
@@ -215,9 +215,9 @@ def _append(file: Any, values: Sequence[Mapping[str, Array]], limits: Mapping[st
             listed.append({})
             for k, (name, value) in enumerate(case.items()):
                 listed[-1][name] = f"{i}.{k}.npy"
-                made = io.BytesIO()
-                np.lib.format.write_array(made, value, allow_pickle=False)
-                archive.writestr(f"{place}{i}.{k}.npy", made.getbuffer())
+                buffer = io.BytesIO()
+                np.lib.format.write_array(buffer, value, allow_pickle=False)
+                archive.writestr(f"{place}{i}.{k}.npy", buffer.getbuffer())
         about = {"format": _FORMAT, "maxerr": limits, "testcases": listed}
         archive.writestr(f"{place}testcases.json", json.dumps(about))
 
@@ -332,16 +332,16 @@ def _examples(
 
 
 def _limits(
-    bundle: Bundle, cases: Sequence[Mapping[str, Array]], given: Mapping[str, float]
+    bundle: Bundle, cases: Sequence[Mapping[str, Array]], tolerances: Mapping[str, float]
 ) -> dict[str, float]:
     """Return the tolerance of every output: that of the graph's check, or its default."""
-    found = {}
+    limits = {}
     for name, value in (cases[0] if cases else {}).items():
         if name.endswith(EXPECT):
             output = name.removesuffix(EXPECT)
-            plain = 0.0 if value.dtype.kind in "iub" else given.get("", MAXERR)
-            found[output] = given.get(output, plain)
-    return {**found, **{c.name: c.maxerr for c in bundle.checks}}
+            plain = 0.0 if value.dtype.kind in "iub" else tolerances.get("", MAXERR)
+            limits[output] = tolerances.get(output, plain)
+    return {**limits, **{c.name: c.maxerr for c in bundle.checks}}
 
 
 def _read(
@@ -360,13 +360,13 @@ def _read(
     bundle = Bundle(graph, warnings=list(traced.notes))
     dtypes = {v.name or "": v.owner.tensors[0].dtype for v in graph.inputs}
     dtypes.update((n + EXPECT, v.dtype or DType("Float32")) for n, v in bundle.outputs.items())
-    held = [_narrowed(case, dtypes) for case in cases]
-    if held and all(n + EXPECT in held[0].arrays for n in bundle.outputs):
+    testcases = [_narrowed(case, dtypes) for case in cases]
+    if testcases and all(n + EXPECT in testcases[0].arrays for n in bundle.outputs):
         warnings = bundle.warnings
-        bundle = embed(bundle, held, dict(limits) if limits else MAXERR, warn=warnings.append)
+        bundle = embed(bundle, testcases, dict(limits) if limits else MAXERR, warn=warnings.append)
         bundle.warnings, bundle.is_container = warnings, False
     else:
-        bundle.testcases = held
+        bundle.testcases = testcases
     bundle.testcases = [c.with_own(own) for c, own in zip(bundle.testcases, cases, strict=True)]
     ports = [*signature.graph_inputs(), *_results(signature)]
     bundle.scalars = frozenset(n for n, fake in ports if not getattr(fake, "shape", ()))
@@ -390,10 +390,10 @@ def _narrowed(case: Mapping[str, Array], dtypes: Mapping[str, DType]) -> Testcas
     for name, dtype in dtypes.items():
         if name not in case:
             continue
-        made = np.atleast_1d(case[name].astype(dtype.np))
-        if made.dtype.kind == "i" and not bool((made == np.atleast_1d(case[name])).all()):
+        array = np.atleast_1d(case[name].astype(dtype.np))
+        if array.dtype.kind == "i" and not bool((array == np.atleast_1d(case[name])).all()):
             raise InputError(f"{name!r} holds integers that do not fit {dtype.spelling}")
-        arrays[name] = made
+        arrays[name] = array
     return Testcase(arrays, {n: dtypes[n] for n in arrays})
 
 

@@ -85,8 +85,8 @@ class Scripted(torch.nn.Module):  # type: ignore[misc]
         def forward(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            given = [*bound.arguments.values()]
-            return _Run(self, owner).block(graph, [_Object(owner, "")] * (owner is not None) + given)
+            values = [*bound.arguments.values()]
+            return _Run(self, owner).block(graph, [_Object(owner, "")] * (owner is not None) + values)
 
         forward.__signature__ = signature  # type: ignore[attr-defined]
         self.forward = forward
@@ -117,11 +117,13 @@ def _put(module: torch.nn.Module, path: str, value: torch.Tensor, trained: bool)
 
 
 def _signature(schema: Any, bound: bool) -> inspect.Signature:
-    found = []
+    parameters = []
     for arg in schema.arguments[bound:]:
         default = arg.default_value if arg.has_default_value() else inspect.Parameter.empty
-        found.append(inspect.Parameter(arg.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
-    return inspect.Signature(found)
+        parameters.append(
+            inspect.Parameter(arg.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+        )
+    return inspect.Signature(parameters)
 
 
 class _Object:
@@ -134,10 +136,10 @@ class _Object:
 
 def _place(node: Any) -> tuple[str, int] | None:
     """File and line of a node's source."""
-    found = re.search(r'File "([^"]+)", line (\d+)\n', node.sourceRange() or "")
-    if found is None:
+    match = re.search(r'File "([^"]+)", line (\d+)\n', node.sourceRange() or "")
+    if match is None:
         return None
-    return found.group(1), min(int(found.group(2)), 1 << 24)
+    return match.group(1), min(int(match.group(2)), 1 << 24)
 
 
 def _shown(place: tuple[str, int]) -> str:
@@ -166,14 +168,14 @@ class _Run:
         self.owner = owner
         self.env: dict[str, Any] = dict(outer or {})
 
-    def block(self, block: Any, given: Sequence[Any]) -> Any:
+    def block(self, block: Any, inputs: Sequence[Any]) -> Any:
         """Go through a graph; what it returns, one value alone as itself."""
-        found = self.values(block, given)
-        return found[0] if len(found) == 1 else tuple(found)
+        results = self.values(block, inputs)
+        return results[0] if len(results) == 1 else tuple(results)
 
-    def values(self, block: Any, given: Sequence[Any]) -> list[Any]:
+    def values(self, block: Any, inputs: Sequence[Any]) -> list[Any]:
         """Go through a block; its results."""
-        for value, one in zip(block.inputs(), given, strict=True):
+        for value, one in zip(block.inputs(), inputs, strict=True):
             self.env[value.debugName()] = one
         for node in block.nodes():
             self._node(node)
@@ -190,10 +192,10 @@ class _Run:
             self.env[outputs[0]] = node.output().toIValue()
             return
         call = partial(self._computed, node, kind, args)
-        found = call() if place is None else _frame(place)(call)
+        result = call() if place is None else _frame(place)(call)
         if len(outputs) == 1 and kind not in _SEVERAL:
-            found = [found]
-        self.env.update(zip(outputs, found or (), strict=False))
+            result = [result]
+        self.env.update(zip(outputs, result or (), strict=False))
 
     def _computed(self, node: Any, kind: str, args: list[Any]) -> Any:
         if kind == "prim::If":
@@ -206,9 +208,9 @@ class _Run:
             return dict(zip(args[::2], args[1::2], strict=True))
         if kind == "prim::RaiseException":
             raise TraceError(f"the script raises {args[0]}")
-        made = _PRIM.get(kind)
-        if made is not None:
-            return made(*args)
+        primitive = _PRIM.get(kind)
+        if primitive is not None:
+            return primitive(*args)
         plain = _PLAIN.get(kind)
         if plain is not None:
             numbers = self._numbers(node, args)
@@ -228,9 +230,9 @@ class _Run:
             for a, c in zip(args, constants, strict=True)
         ]
 
-    def _attribute(self, found: _Object, name: str) -> Any:
-        path = f"{found.path}.{name}" if found.path else name
-        value = getattr(found.value, name)
+    def _attribute(self, instance: _Object, name: str) -> Any:
+        path = f"{instance.path}.{name}" if instance.path else name
+        value = getattr(instance.value, name)
         if isinstance(value, torch.nn.Module):
             return _Object(value, path)
         if isinstance(value, torch.Tensor):
@@ -248,9 +250,9 @@ class _Run:
         if not isinstance(condition, torch.Tensor):
             return self.values(yes if condition else no, ())
         names, values = self._tensors(node)
-        branches = [lambda *given, b=block: tuple(self._inner(b, names, given)) for block in (yes, no)]
-        found = torch.ops.higher_order.cond(condition.reshape(()).bool(), *branches, tuple(values))
-        return list(found)
+        branches = [lambda *captured, b=block: tuple(self._inner(b, names, captured)) for block in (yes, no)]
+        results = torch.ops.higher_order.cond(condition.reshape(()).bool(), *branches, tuple(values))
+        return list(results)
 
     def _loop(self, node: Any, args: list[Any]) -> list[Any]:
         most, go, *carried = args
@@ -270,8 +272,8 @@ class _Run:
             return torch.logical_and(i < (rest[len(state)] if isinstance(most, torch.Tensor) else most), flag)
 
         def step(i: Any, flag: Any, *rest: Any) -> Any:
-            given = rest[len(state) + isinstance(most, torch.Tensor) :]
-            flag, *after = self._inner(body, names, given, (i, *rest[: len(state)]))
+            captured = rest[len(state) + isinstance(most, torch.Tensor) :]
+            flag, *after = self._inner(body, names, captured, (i, *rest[: len(state)]))
             after = [_like(v, s) for v, s in zip(after, state, strict=True)]
             return (i + 1, torch.as_tensor(flag).reshape(()).bool().clone(), *after)
 
@@ -296,15 +298,15 @@ class _Run:
         return names, [self.env[n] for n in names]
 
     def _inner(
-        self, block: Any, names: Sequence[str], given: Sequence[Any], own: Sequence[Any] = ()
+        self, block: Any, names: Sequence[str], captured: Sequence[Any], own: Sequence[Any] = ()
     ) -> list[Any]:
         outer = {n: _Outer(v) if isinstance(v, list) else v for n, v in self.env.items()}
-        run = _Run(self.module, self.owner, {**outer, **dict(zip(names, given, strict=True))})
-        found = run.values(block, own)
-        read = {id(g) for g in (*given, *own)}
-        made = [v if isinstance(v, torch.Tensor) else torch.as_tensor(v) for v in found]
+        run = _Run(self.module, self.owner, {**outer, **dict(zip(names, captured, strict=True))})
+        results = run.values(block, own)
+        read = {id(g) for g in (*captured, *own)}
+        tensors = [v if isinstance(v, torch.Tensor) else torch.as_tensor(v) for v in results]
         # What a branch gives must not be what it was given.
-        return [v.clone() if id(v) in read else v for v in made]
+        return [v.clone() if id(v) in read else v for v in tensors]
 
 
 def _like(value: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -324,15 +326,15 @@ def _decided_by_tensor(body: Any) -> bool:
 
 def _read(node: Any) -> list[str]:
     """Names of the values from outside that the blocks of a node read, in order."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for block in node.blocks():
         own = {v.debugName() for v in block.inputs()}
         for inner in block.nodes():
             used = [v.debugName() for v in inner.inputs()] + _read(inner)
-            found.update((n, None) for n in used if n not in own)
+            names.update((n, None) for n in used if n not in own)
             own.update(v.debugName() for v in inner.outputs())
-        found.update((v.debugName(), None) for v in block.outputs() if v.debugName() not in own)
-    return list(found)
+        names.update((v.debugName(), None) for v in block.outputs() if v.debugName() not in own)
+    return list(names)
 
 
 def _operator(node: Any, kind: str, args: list[Any]) -> Any:

@@ -54,14 +54,14 @@ class Signature:
         args, kwargs = self._as_traced(tuple(args), kwargs, count, names)
         ordered = {k: kwargs[k] for k in names if k in kwargs}
         extra = [k for k in kwargs if k not in ordered]
-        found = _flattened((args, ordered), spec)
-        if extra or found is None:
+        leaves = _flattened((args, ordered), spec)
+        if extra or leaves is None:
             raise InputError(
                 "the arguments differ in structure from those of the traced call: expected "
                 f"{_outline(spec)}, found {_outline(pytree.tree_structure((args, ordered)))}"
                 + (f" and {', '.join(extra)}" if extra else "")
             )
-        return found
+        return leaves
 
     def _as_traced(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], count: int, names: Sequence[str]
@@ -75,13 +75,13 @@ class Signature:
             return args, kwargs
         passed = set(bound.arguments)
         bound.apply_defaults()
-        given = {**bound.arguments}
+        arguments = {**bound.arguments}
         kinds = {p.kind for p in self.parameters.parameters.values()}
         if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             return args, kwargs
-        places, rest = list(given)[:count], list(given)[count:]
-        left = {n: given[n] for n in rest if n in names or n in passed}
-        return tuple(given[n] for n in places), left
+        places, rest = list(arguments)[:count], list(arguments)[count:]
+        left = {n: arguments[n] for n in rest if n in names or n in passed}
+        return tuple(arguments[n] for n in places), left
 
     def numbers(self) -> dict[str, Any]:
         """Return the arguments that are not tensors, with their values when the module was traced."""
@@ -113,7 +113,7 @@ class Signature:
         Raises:
             InputError: an argument that the traced program cannot take.
         """
-        found: list[Tensor] = []
+        tensors: list[Tensor] = []
         specs = {s.arg.name: s for s in self.user_inputs()}
         for name, value, fake in self.inputs(flat):
             spec = specs[name]
@@ -122,17 +122,17 @@ class Signature:
                 try:
                     with exact_arithmetic(wide=True):
                         arrays = [(key, ndarray(part)) for key, part in parts(name, value)]
-                        found += [Tensor(a, a.dtype, name=key) for key, a in arrays]
+                        tensors += [Tensor(a, a.dtype, name=key) for key, a in arrays]
                 except UnsupportedCallError as error:
                     raise InputError(f"argument {name!r}: {error}") from error
             elif isinstance(fake, torch.SymInt):
-                found.append(Tensor(np.asarray(int(value), np.int32), name=name))
+                tensors.append(Tensor(np.asarray(int(value), np.int32), name=name))
             elif hasattr(spec.arg, "value") and value != spec.arg.value:
                 raise InputError(
                     f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
                     "what is not a tensor is a constant of the graph; trace again"
                 )
-        return found
+        return tensors
 
     def user_outputs(self) -> list[Any]:
         """Return the specifications of the caller's results, in order."""
@@ -159,12 +159,12 @@ class Signature:
         """Arrange leaves in the structure of the module's result."""
         return pytree.tree_unflatten(list(leaves), self.program.call_spec.out_spec)
 
-    def kept(self, found: Sequence[Any]) -> list[Any]:
+    def kept(self, results: Sequence[Any]) -> list[Any]:
         """Select the user's results from those that the output node lists, as tensors."""
         specs = self.program.graph_signature.output_specs
         kinds = torch.export.graph_signature.OutputKind
         kept = []
-        for spec, value in zip(specs, found, strict=True):
+        for spec, value in zip(specs, results, strict=True):
             if spec.kind != kinds.USER_OUTPUT or _is_constant(spec):
                 continue
             if isinstance(value, Complex):
@@ -222,17 +222,17 @@ def _flattened(value: Any, spec: Any) -> list[Any] | None:
         parts = [value[k] for k in spec.context if k in value] if isinstance(value, Mapping) else None
         parts = parts if parts is not None and len(parts) == len(value) else None
     else:
-        found, structure = pytree.tree_flatten(value)
-        return found if structure == spec else None
+        leaves, structure = pytree.tree_flatten(value)
+        return leaves if structure == spec else None
     if parts is None or len(parts) != len(children):
         return None
-    found = []
+    leaves = []
     for part, child in zip(parts, children, strict=True):
         inner = _flattened(part, child)
         if inner is None:
             return None
-        found += inner
-    return found
+        leaves += inner
+    return leaves
 
 
 def _outline(spec: Any) -> str:
@@ -251,8 +251,8 @@ def _label(path: Sequence[Any]) -> str:
     parts = [str(getattr(p, "key", getattr(p, "idx", getattr(p, "name", p)))) for p in path]
     if not parts:
         return ""
-    found = ".".join(parts)
-    return f"output_{found}" if found[0].isdigit() else found
+    label = ".".join(parts)
+    return f"output_{label}" if label[0].isdigit() else label
 
 
 def _check_tensor(name: str, value: Any, fake: torch.Tensor) -> None:

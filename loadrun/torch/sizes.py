@@ -23,9 +23,9 @@ def as_size(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     session = active()
-    found = ten(value, "int32")
-    number = int(stored(found).reshape(-1)[0])
-    return number if session is None else TracedInt(number, (_itself, found), session)
+    tensor = ten(value, "int32")
+    number = int(stored(tensor).reshape(-1)[0])
+    return number if session is None else TracedInt(number, (_itself, tensor), session)
 
 
 def _itself(x: Tensor) -> Tensor:
@@ -86,18 +86,18 @@ def _either(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def _power(base: Any, exponent: Any) -> Any:
     if isinstance(base, TracedInt) and type(exponent) is int and exponent >= 1:
-        found = base
+        product = base
         for _ in range(exponent - 1):
-            found = found * base
-        return found
+            product = product * base
+        return product
     return _fractional(np.power, pow)(base, exponent)
 
 
 def _total(values: Any) -> Any:
-    found = values[0]
+    total = values[0]
     for value in values[1:]:
-        found = _either(operator.add)(found, value)
-    return found
+        total = _either(operator.add)(total, value)
+    return total
 
 
 def _comparison(plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

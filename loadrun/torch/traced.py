@@ -171,8 +171,8 @@ class Traced(ModuleAttributes, Dumps):
             if self.program is None:
                 return self.record(args, kwargs)
             flat = self.signature.leaves(args, kwargs)
-            held = self.holding(flat)
-            return held.signature.rebuilt(held._run(flat))
+            traced = self.holding(flat)
+            return traced.signature.rebuilt(traced._run(flat))
 
     def holding(self, flat: Sequence[Any]) -> Traced:
         """Return the trace that takes these arguments: this one, or one of `others`.
@@ -326,8 +326,8 @@ class Traced(ModuleAttributes, Dumps):
             ) from error
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
-        found = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
-        values = [x.numpy() for x in (found.values() if self._by_key else found)]
+        outputs = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
+        values = [x.numpy() for x in (outputs.values() if self._by_key else outputs)]
         return values[: len(self._keys)]
 
     def _results(self, flat: Sequence[Any]) -> list[Tensor]:
@@ -362,16 +362,16 @@ class Traced(ModuleAttributes, Dumps):
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
             with exact_arithmetic(wide=True):
-                given = {
+                values = {
                     name: guarded(of_parts(fake, waiting), fake, self._never_one)
                     for name, fake in self.signature.graph_inputs()
                 }
-                given |= given_results(self.left_out, waiting)
-                given |= {name: next(waiting) for name in self.weights}
-                found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
-            named = dict(zip(self._keys, found, strict=True))
+                values |= given_results(self.left_out, waiting)
+                values |= {name: next(waiting) for name in self.weights}
+                results = self.signature.kept(interpreter.run({**self.signature.numbers(), **values}))
+            named = dict(zip(self._keys, results, strict=True))
             named |= {key: v for n in self.left_out for key, v in zip(*interpreter.read_by(n), strict=True)}
-            return named if self._by_key else tuple(found)
+            return named if self._by_key else tuple(results)
 
         self._symbolic = any(_is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
         self._inner = Recording(function, replace(self.options, symbolic_shape=self._symbolic))
@@ -392,9 +392,9 @@ class Traced(ModuleAttributes, Dumps):
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
         return outputs_of(self, flat)
 
-    def compare(self, found: Sequence[Array], truth: Sequence[Array]) -> None:
+    def compare(self, outputs: Sequence[Array], truth: Sequence[Array]) -> None:
         """Keep the largest error of every output."""
-        for name, a, b in zip(self._keys, found, truth, strict=True):
+        for name, a, b in zip(self._keys, outputs, truth, strict=True):
             error = error_between(b, a)
             self.differences[name] = max(error, self.differences.get(name, 0.0))
 

@@ -31,13 +31,13 @@ def outputs_of(traced: Any, flat: Sequence[Any]) -> list[Array]:
         EngineError: the module failed, or returned another structure than when it was traced.
     """
     function = traced.module
-    given = [copy.deepcopy(v) for v in flat]
+    copies = [copy.deepcopy(v) for v in flat]
     if any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs):
         # A call that changes buffers must not show in the next one.
         with quiet():
             owner = copy.deepcopy(traced.original)
         function = owner if function is traced.original else getattr(owner, function.__name__)
-    args, kwargs = pytree.tree_unflatten(given, traced.program.call_spec.in_spec)
+    args, kwargs = pytree.tree_unflatten(copies, traced.program.call_spec.in_spec)
     try:
         with torch.no_grad(), quiet():
             outputs = function(*args, **kwargs)
@@ -48,16 +48,16 @@ def outputs_of(traced: Any, flat: Sequence[Any]) -> list[Array]:
         raise EngineError(
             f"torch returned {spec}, but {traced.program.call_spec.out_spec} when it was traced"
         )
-    found = []
-    for leaf, held in zip(leaves, traced.signature.user_outputs(), strict=True):
-        if hasattr(held.arg, "value"):
+    arrays = []
+    for leaf, output in zip(leaves, traced.signature.user_outputs(), strict=True):
+        if hasattr(output.arg, "value"):
             continue
         try:
             value = leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
-            found += [ndarray(part) for _, part in parts("", value)]
+            arrays += [ndarray(part) for _, part in parts("", value)]
         except UnsupportedCallError as error:
             raise EngineError(f"torch's result: {error}") from error
-    return found
+    return arrays
 
 
 class TorchRecorder(Recorder):
@@ -79,9 +79,9 @@ class TorchRecorder(Recorder):
         arrays = dict(case.arrays)
         errors: dict[str, float] = {}
         for (key, name), value in zip(self._outputs(), truth, strict=True):
-            held = arrays[name + EXPECT]
-            stored = np.asarray(value).astype(held.dtype).reshape(value.shape or (1,))
-            errors[name] = error_between(stored, held)
+            expected = arrays[name + EXPECT]
+            stored = np.asarray(value).astype(expected.dtype).reshape(value.shape or (1,))
+            errors[name] = error_between(stored, expected)
             self.traced.differences[key] = max(errors[name], self.traced.differences.get(key, 0.0))
             arrays[name + EXPECT] = stored
         about = {**case.provenance, "reference_error": {k: float(f"{v:.3g}") for k, v in errors.items()}}
@@ -97,9 +97,9 @@ class TorchRecorder(Recorder):
         flat = []
         for name, example, fake in self.traced.signature.inputs(self.traced._example):
             keys = parts(name, example)
-            given = [inputs.get(self.names.get(places.get(key, ""), "")) for key, _ in keys]
-            found = [v if g is None else _like(g, v) for g, (_, v) in zip(given, keys, strict=True)]
-            flat.append(torch.complex(*found).to(fake.dtype) if len(found) == 2 else found[0])
+            arrays = [inputs.get(self.names.get(places.get(key, ""), "")) for key, _ in keys]
+            values = [v if g is None else _like(g, v) for g, (_, v) in zip(arrays, keys, strict=True)]
+            flat.append(torch.complex(*values).to(fake.dtype) if len(values) == 2 else values[0])
         return flat
 
 

@@ -53,12 +53,12 @@ def narrow(dtype: torch.dtype) -> np.dtype[Any]:
     >>> narrow(torch.int64), narrow(torch.bfloat16)
     (dtype('int64'), dtype('float32'))
     """
-    found = _HELD.get(dtype)
-    if found is None:
+    kind = _HELD.get(dtype)
+    if kind is None:
         raise UnsupportedCallError(
             f"{dtype} has no operators in a graph; compute in float32, int64, int32, int16, int8, uint8 or bool"
         )
-    return np.dtype(found)
+    return np.dtype(kind)
 
 
 def ndarray(x: torch.Tensor) -> NDArray:
@@ -69,18 +69,18 @@ def ndarray(x: torch.Tensor) -> NDArray:
         raise UnsupportedCallError(f"a tensor of layout {x.layout}; make it dense with .to_dense()")
     if x.dtype is torch.bfloat16:
         x = x.float()
-    found: NDArray = x.contiguous().numpy()
+    values: NDArray = x.contiguous().numpy()
     with np.errstate(all="ignore"):
-        return np.array(found, want, order="C")
+        return np.array(values, want, order="C")
 
 
 def constant(x: torch.Tensor, name: str = "") -> Tensor:
     """Turn a torch tensor into a constant of the graph."""
     value = ndarray(x)
     scalar = value.ndim == 0
-    found = from_stored(value.reshape(1) if scalar else value, array_dtype(value), scalar, const=True)
-    set_name(found, name)
-    return found
+    tensor = from_stored(value.reshape(1) if scalar else value, array_dtype(value), scalar, const=True)
+    set_name(tensor, name)
+    return tensor
 
 
 def of_numpy(value: NDArray, dtype: torch.dtype) -> torch.Tensor:
@@ -108,9 +108,9 @@ def ten(value: Any, dtype: Any = None) -> Tensor:
     if isinstance(value, Tensor):
         return value if dtype is None else _cast(value, dtype)
     if isinstance(value, TracedNumber):
-        found = recorded(value)
-        if found is not None:
-            return found if dtype is None else _cast(found, dtype)
+        tensor = recorded(value)
+        if tensor is not None:
+            return tensor if dtype is None else _cast(tensor, dtype)
     value = plain_number(value)
     if dtype is None:
         whole = "int32" if isinstance(value, int) and -INT_MAX - 1 <= value <= INT_MAX else "int64"

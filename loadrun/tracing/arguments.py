@@ -69,20 +69,22 @@ def _stand_in(array: Array) -> Tensor:
     return from_stored(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0, kind=Traced)
 
 
-def settle(found: list[Argument], changed: list[tuple[Argument, Tensor]], results: Iterable[Tensor]) -> None:
+def settle(
+    arguments: list[Argument], changed: list[tuple[Argument, Tensor]], results: Iterable[Tensor]
+) -> None:
     """Write to the arguments what the function assigned to them, and part its results from the caller's arrays.
 
     Raises:
         TraceError: another argument shares the memory, and would have changed, too.
     """
     for argument, _ in changed:
-        for other in found:
+        for other in arguments:
             if other is not argument and argument.shares(other):
                 raise TraceError(
                     f"the function assigns to {argument.name}, which shares its memory with {other.name}; a trace "
                     "cannot follow that, pass a copy"
                 )
-    arrays = [a.original for a in found if not isinstance(a.original, Tensor)]
+    arrays = [a.original for a in arguments if not isinstance(a.original, Tensor)]
     if arrays:
         for tensor in results:
             value = value_of(tensor)
@@ -93,10 +95,10 @@ def settle(found: list[Argument], changed: list[tuple[Argument, Tensor]], result
 
 
 def changed_among(
-    found: list[Argument], inside: Mapping[int, Tensor], recording: Recording
+    arguments: list[Argument], inside: Mapping[int, Tensor], recording: Recording
 ) -> list[tuple[Argument, Tensor]]:
     """Return the arguments to which the function assigned, with what they are now."""
-    return [(a, inside[id(a)]) for a in found if variable_of(inside[id(a)]) is not recording.args[a.name]]
+    return [(a, inside[id(a)]) for a in arguments if variable_of(inside[id(a)]) is not recording.args[a.name]]
 
 
 class CallArguments(NamedTuple):
@@ -124,7 +126,7 @@ def marked(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensors_only: bo
     Raises:
         UsageAssertionError: a positional argument holds none.
     """
-    found: list[Argument] = []
+    tensors: list[Argument] = []
 
     def mark_in(prefix: str, value: Any) -> Any:
         paths = iter([p for p, _ in leaves(value)])
@@ -133,8 +135,8 @@ def marked(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensors_only: bo
             path = next(paths)
             if not isinstance(leaf, (Tensor, np.ndarray)):
                 return leaf
-            found.append(Argument("_".join(map(str, (prefix, *path))), leaf))
-            return found[-1]
+            tensors.append(Argument("_".join(map(str, (prefix, *path))), leaf))
+            return tensors[-1]
 
         return rebuilt(value, mark)
 
@@ -148,7 +150,7 @@ def marked(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensors_only: bo
             )
     marked_args = tuple(mark_in(f"arg_{i}", a) for i, a in enumerate(args))
     marked_kwargs = {k: mark_in(f"kwarg_{k}", v) for k, v in kwargs.items()}
-    return CallArguments(found, marked_args, marked_kwargs)
+    return CallArguments(tensors, marked_args, marked_kwargs)
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class Slot:
         return from_stored(zeros, self.kind, self.scalar) if self.dtype is None else zeros.astype(self.dtype)
 
 
-def slotted(given: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def slotted(arguments: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments with slots in place of their tensors, which are not kept."""
 
     def slot(leaf: Any) -> Any:
@@ -185,15 +187,19 @@ def slotted(given: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
         tensor = leaf.tensor
         return Slot(leaf.name, dtype, dtype_of(tensor), stored_shape(tensor), is_scalar(tensor))
 
-    return tuple(rebuilt(a, slot) for a in given.args), {k: rebuilt(v, slot) for k, v in given.kwargs.items()}
+    return tuple(rebuilt(a, slot) for a in arguments.args), {
+        k: rebuilt(v, slot) for k, v in arguments.kwargs.items()
+    }
 
 
-def unmarked(given: CallArguments, inside: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def unmarked(
+    arguments: CallArguments, inside: Mapping[int, Tensor]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments with the tensors that stand for them inside the function."""
 
     def unmark(leaf: Any) -> Any:
         return inside[id(leaf)] if isinstance(leaf, Argument) else leaf
 
-    return tuple(rebuilt(a, unmark) for a in given.args), {
-        k: rebuilt(v, unmark) for k, v in given.kwargs.items()
+    return tuple(rebuilt(a, unmark) for a in arguments.args), {
+        k: rebuilt(v, unmark) for k, v in arguments.kwargs.items()
     }

@@ -31,8 +31,8 @@ class PerInstance(Generic[S]):
             TypeError: nobody can know how long the instance lives.
         """
         key = id(instance)
-        found = self._found.get(key)
-        if found is None:
+        entry = self._found.get(key)
+        if entry is None:
             kept = self._found
             try:
                 life = weakref.ref(instance, lambda _: kept.pop(key, None))
@@ -41,16 +41,16 @@ class PerInstance(Generic[S]):
                     f"a traced method keeps a recording for every instance, but {type(instance).__name__} has "
                     "__slots__ without '__weakref__'; add it, or trace a function that takes the object by keyword"
                 ) from None
-            found = kept[key] = life, make()
-        return found[1]
+            entry = kept[key] = life, make()
+        return entry[1]
 
 
 def reduced(traced: Any, function: Callable[..., Any], options: TraceOptions, owner: Any) -> Any:
     """Return how `copy` and `pickle` get a trace: by its name or its owner's attribute, else without its recording."""
     if owner is not None:
         return getattr, (owner, function.__name__)
-    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    target: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     name = getattr(function, "__qualname__", "")
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return name if found is traced else (traced.remade, (function, options))
+        target = getattr(target, part, None)
+    return name if target is traced else (traced.remade, (function, options))

@@ -53,23 +53,23 @@ from .structure import leaves, rebuilt
 __all__ = ["called", "execute", "record", "replay"]
 
 
-def _arguments(session: TraceRecorder | ReplaySession, given: CallArguments) -> dict[int, Tensor]:
+def _arguments(session: TraceRecorder | ReplaySession, arguments: CallArguments) -> dict[int, Tensor]:
     """Make the tensors that stand for a call's arguments inside the function."""
     inside = {}
-    for a in given.tensors:
-        inside[id(a)] = made = session.argument(a.name, a.tensor)
-        made.format = a.tensor.format
-        set_device(made, named_device(a.tensor))
+    for a in arguments.tensors:
+        inside[id(a)] = tensor = session.argument(a.name, a.tensor)
+        tensor.format = a.tensor.format
+        set_device(tensor, named_device(a.tensor))
     return inside
 
 
-def called(function: Callable[..., Any], given: CallArguments, inside: Mapping[int, Tensor]) -> Any:
+def called(function: Callable[..., Any], arguments: CallArguments, inside: Mapping[int, Tensor]) -> Any:
     """Call a function with the tensors that stand for its arguments; its outputs as they are when it returns.
 
     Raises:
         TraceError: it returns code that has not run yet.
     """
-    args, kwargs = unmarked(given, inside)
+    args, kwargs = unmarked(arguments, inside)
     try:
         outputs = function(*args, **kwargs)
     except Exception as e:
@@ -109,7 +109,9 @@ def _settled(leaf: Any) -> Any:
 # The first call
 
 
-def record(function: Callable[..., Any], options: TraceOptions, given: CallArguments) -> tuple[Any, Compiled]:
+def record(
+    function: Callable[..., Any], options: TraceOptions, arguments: CallArguments
+) -> tuple[Any, Compiled]:
     """Call the function and record what it does; its outputs, and what later calls run.
 
     Raises:
@@ -123,17 +125,17 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
     )
     recording = recorder.recording
     recording.graph.exact = options.exact
-    inside = _arguments(recorder, given)
+    inside = _arguments(recorder, arguments)
     try:
         with use(recorder):
-            outputs = called(function, given, inside)
+            outputs = called(function, arguments, inside)
         recorder.freezing.operator()
         # A value from outside that is returned is a part of the graph only where the graph runs alone.
         alone = options.fixed or options.without_host
         returned = _outputs(recorder, outputs, alone=alone)
         if options.without_host:
-            _check_alone(recording, options, given.kwargs)
-        changed = changed_among(given.tensors, inside, recording)
+            _check_alone(recording, options, arguments.kwargs)
+        changed = changed_among(arguments.tensors, inside, recording)
         assigned = [
             AssignedArgument(a.name, recorder.source(t).var, is_scalar(t))
             for a, t in changed
@@ -142,8 +144,8 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
         inside.clear()
         alive = [(t, v) for t in recorder.alive() if (v := variable_of(t)) is not None]
         checks = checks_in(recording)
-        held = [*(v for _, v in alive), *(a.var for a in assigned), *(c.error for c in checks)]
-        targets = list({v.id: v for v in (*returned.vars, *held) if v is not None}.values())
+        needed = [*(v for _, v in alive), *(a.var for a in assigned), *(c.error for c in checks)]
+        targets = list({v.id: v for v in (*returned.vars, *needed) if v is not None}.values())
         captured = {id(c.tensor) for c in recording.captures}
         updates = [(t, v) for t, v in alive if id(t) in captured]
         del alive
@@ -152,7 +154,7 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
             values = _first_values(recorder, engine, targets)
             judge(checks, values)
             _fill(recorder, values)
-        settle(given.tensors, changed, recorder.alive())
+        settle(arguments.tensors, changed, recorder.alive())
     finally:
         recorder.release()
     return outputs, Compiled(
@@ -163,7 +165,7 @@ def record(function: Callable[..., Any], options: TraceOptions, given: CallArgum
         tuple(assigned),
         tuple(updates),
         tuple(checks),
-        slotted(given) if options.fixed else None,
+        slotted(arguments) if options.fixed else None,
     )
 
 
@@ -171,9 +173,11 @@ def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
     tensors = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
     if any(complex_pair(x) is not None for _, x in tensors):
         raise unrecordable("some among what the function returns")
-    found = tuple(recorder.source(x).var if alone or session_of(x) is recorder else None for _, x in tensors)
+    variables = tuple(
+        recorder.source(x).var if alone or session_of(x) is recorder else None for _, x in tensors
+    )
     structure = None if outputs is None else rebuilt(outputs, _hole)
-    return Outputs(structure, found, tuple(p for p, _ in tensors))
+    return Outputs(structure, variables, tuple(p for p, _ in tensors))
 
 
 def _hole(leaf: Any) -> Any:
@@ -230,7 +234,7 @@ def _check_alone(recording: Recording, options: TraceOptions, kwargs: Mapping[st
 
 
 def replay(
-    function: Callable[..., Any], options: TraceOptions, compiled: Compiled, given: CallArguments
+    function: Callable[..., Any], options: TraceOptions, compiled: Compiled, arguments: CallArguments
 ) -> Any:
     """Call the function again, compare what it does with the recording, and run the compiled graph.
 
@@ -238,39 +242,39 @@ def replay(
         TraceError: it took another path; the text shows both source lines.
     """
     recording = compiled.recording
-    _check_arguments(recording, given.tensors)
+    _check_arguments(recording, arguments.tensors)
     session = ReplaySession(
         recording,
-        {a.name: stored(a.tensor) for a in given.tensors},
+        {a.name: stored(a.tensor) for a in arguments.tensors},
         compiled.shapes,
         symbolic_shape=bool(options.symbolic_shape),
     )
-    inside = _arguments(session, given)
+    inside = _arguments(session, arguments)
     try:
         with use(session):
-            outputs = called(function, given, inside)
+            outputs = called(function, arguments, inside)
         session.finish()
         _check_outputs(session, compiled.outputs, outputs)
-        changed = changed_among(given.tensors, inside, recording)
+        changed = changed_among(arguments.tensors, inside, recording)
         inside.clear()
         if options.mode != "never":
             values = session.compute(compiled.engine, compiled.targets)
             judge(compiled.checks, values)
             _fill(session, values)
-        settle(given.tensors, changed, session.alive())
+        settle(arguments.tensors, changed, session.alive())
     finally:
         session.release()
     return outputs
 
 
-def _check_arguments(recording: Recording, found: list[Argument], *, alone: bool = False) -> None:
-    names = [a.name for a in found]
+def _check_arguments(recording: Recording, arguments: list[Argument], *, alone: bool = False) -> None:
+    names = [a.name for a in arguments]
     if names != list(recording.args):
         raise TraceError(
             f"the function was traced with the tensors {', '.join(recording.args) or 'none'} as arguments, now "
             f"it is called with {', '.join(names) or 'none'}; call .reset() to trace it again"
         )
-    for a in found:
+    for a in arguments:
         var, shape = recording.args[a.name], static_shape(a.tensor)
         traced = () if a.name in recording.scalars else var.shape or ()
         # Where the Python code runs again it tells itself what other sizes change.
@@ -288,28 +292,28 @@ def _check_arguments(recording: Recording, found: list[Argument], *, alone: bool
 
 
 def _check_outputs(session: ReplaySession, recorded: Outputs, outputs: Any) -> None:
-    found = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
-    for (path, tensor), var in zip(found, recorded.vars, strict=False):
+    tensors = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
+    for (path, tensor), var in zip(tensors, recorded.vars, strict=False):
         if session_of(tensor) is session and variable_of(tensor) is not var:
             raise TraceError("trace error because data unreadable").explained(
                 f"the function returns a different value than when it was traced as its output {list(path) or ''}"
             )
-    if tuple(p for p, _ in found) != recorded.paths:
+    if tuple(p for p, _ in tensors) != recorded.paths:
         raise TraceError(
-            f"the function returned {len(recorded.paths)} tensors when it was traced, now {len(found)} or in "
+            f"the function returned {len(recorded.paths)} tensors when it was traced, now {len(tensors)} or in "
             "another structure"
         )
 
 
-def execute(compiled: Compiled, given: CallArguments) -> Any:
+def execute(compiled: Compiled, call: CallArguments) -> Any:
     """Run the compiled graph alone.
 
     Raises:
         TraceError: the arguments are not those that were traced, or the trace computes nothing.
     """
     recording = compiled.recording
-    _check_arguments(recording, given.tensors, alone=True)
-    feeds = {a.name: stored(a.tensor) for a in given.tensors}
+    _check_arguments(recording, call.tensors, alone=True)
+    feeds = {a.name: stored(a.tensor) for a in call.tensors}
     feeds.update((c.var.name or "", stored(c.tensor)) for c in recording.captures if not c.fixed)
     if compiled.engine is None:
         raise TraceError("a record_only trace computes nothing; dump it and run the dump")
@@ -318,15 +322,15 @@ def execute(compiled: Compiled, given: CallArguments) -> Any:
     for tensor, var in compiled.updates:
         set_stored(tensor, values[var.id])
     outputs = _filled(compiled.outputs, values)
-    arguments = {a.name: a for a in given.tensors}
+    arguments = {a.name: a for a in call.tensors}
     changed = []
     for name, var, scalar in compiled.assigned:
         assert var.dtype is not None
-        made = from_stored(values[var.id], var.dtype, scalar)
-        set_device(made, named_device(arguments[name].tensor))
-        changed.append((arguments[name], made))
+        new_value = from_stored(values[var.id], var.dtype, scalar)
+        set_device(new_value, named_device(arguments[name].tensor))
+        changed.append((arguments[name], new_value))
     returned = (x for _, x in leaves(outputs) if isinstance(x, Tensor))
-    settle(given.tensors, changed, (*returned, *(t for t, _ in compiled.updates)))
+    settle(call.tensors, changed, (*returned, *(t for t, _ in compiled.updates)))
     return outputs
 
 
@@ -340,9 +344,9 @@ def _filled(outputs: Outputs, values: Mapping[int, Array]) -> Any:
         var = next(variables)
         assert var is not None
         assert var.dtype is not None
-        made = from_stored(values[var.id], var.dtype, leaf.scalar, kind=leaf.kind)
-        made.format = leaf.format
-        set_device(made, leaf.place)
-        return made
+        tensor = from_stored(values[var.id], var.dtype, leaf.scalar, kind=leaf.kind)
+        tensor.format = leaf.format
+        set_device(tensor, leaf.place)
+        return tensor
 
     return None if outputs.structure is None else rebuilt(outputs.structure, fill)

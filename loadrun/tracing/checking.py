@@ -78,15 +78,15 @@ def check_method(
     """
     truth, again = (arrays_of(_call(method.__wrapped__, args, kwargs)) for _ in range(2))
     try:
-        found = arrays_of(_call(method, args, kwargs))
+        computed = arrays_of(_call(method, args, kwargs))
     except (EngineError, TraceError) as e:
         raise TraceError(
             f"{name}: the traced graph does not run on these inputs, which the Python code takes: {e}\n"
             f"{_cause(mod, name, method, args, kwargs, truth, again, tolerance)}"
         ) from e
-    if len(found) != len(truth):
-        raise TraceError(f"{name}: the Python code returns {len(truth)} tensors, the graph {len(found)}")
-    for (path, want), (_, got) in zip(truth, found, strict=True):
+    if len(computed) != len(truth):
+        raise TraceError(f"{name}: the Python code returns {len(truth)} tensors, the graph {len(computed)}")
+    for (path, want), (_, got) in zip(truth, computed, strict=True):
         error = error_between(want, got)
         if error <= tolerance:
             continue
@@ -181,12 +181,12 @@ def _recorded(
     method: TracedCode, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Recording, dict[int, Array]]:
     """Return a fresh recording of the method on these inputs, with the values of all its operators."""
-    given = marked(fresh(args), fresh(dict(kwargs)), tensors_only=method.options.fixed)
+    arguments = marked(fresh(args), fresh(dict(kwargs)), tensors_only=method.options.fixed)
     recorder = _Keeping("eager", fixed=False, symbolic_shape=bool(method.options.symbolic_shape))
-    inside = {id(a): recorder.argument(a.name, a.tensor) for a in given.tensors}
+    inside = {id(a): recorder.argument(a.name, a.tensor) for a in arguments.tensors}
     try:
         with use(recorder):
-            called(method.__wrapped__, given, inside)
+            called(method.__wrapped__, arguments, inside)
     finally:
         recorder.release()
     return recorder.recording, recorder.kept
@@ -195,8 +195,8 @@ def _recorded(
 def _resized(method: TracedCode, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Tell whether an argument has another shape than when the method was traced."""
     assert method.recording is not None
-    found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
-    return any(stored_shape(a.tensor) != method.recording.args[a.name].shape for a in found)
+    arguments = marked(args, kwargs, tensors_only=method.options.fixed).tensors
+    return any(stored_shape(a.tensor) != method.recording.args[a.name].shape for a in arguments)
 
 
 class _Keeping(TraceRecorder):
@@ -248,9 +248,9 @@ def _first_numeric(
     tolerance: float,
 ) -> RecordedOpr | None:
     """Return the first operator whose result in the graph differs from what the Python code computed there."""
-    found = marked(args, kwargs, tensors_only=method.options.fixed).tensors
+    arguments = marked(args, kwargs, tensors_only=method.options.fixed).tensors
     evaluator = Evaluator()
-    for a in found:
+    for a in arguments:
         evaluator.values[old.args[a.name].id] = stored(a.tensor)
     for capture in old.captures:
         evaluator.values[capture.var.id] = capture.value if capture.fixed else stored(capture.tensor)

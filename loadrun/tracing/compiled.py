@@ -57,12 +57,12 @@ class ShapeCache:
 
     def get(self, key: tuple[Shape, ...]) -> Inferred:
         """Return what is known for these shapes, to be carried on."""
-        found = self._found.get(key)
-        if found is None:
+        inferred = self._found.get(key)
+        if inferred is None:
             if len(self._found) >= _SHAPES:
                 self._found.pop(next(iter(self._found)))
-            found = self._found[key] = Inferred()
-        return found
+            inferred = self._found[key] = Inferred()
+        return inferred
 
 
 class InnerCheck(NamedTuple):
@@ -150,8 +150,8 @@ def compiled_engine(
 
 def checks_in(recording: Recording) -> list[InnerCheck]:
     """Return the checks of a recording."""
-    found = (e for e in recording.entries if e.opr.type == "AssertEqual")
-    return [InnerCheck(e.opr.inputs[2], e.opr.get(AssertEqual).maxerr, e.place) for e in found]
+    entries = (e for e in recording.entries if e.opr.type == "AssertEqual")
+    return [InnerCheck(e.opr.inputs[2], e.opr.get(AssertEqual).maxerr, e.place) for e in entries]
 
 
 def judge(checks: Sequence[InnerCheck], values: Mapping[int, Array]) -> None:

@@ -152,22 +152,24 @@ class Dumps(ABC):
         >>> loadrun.run(loadrun.loads(file.getvalue()))[0].verdict.value
         'pass'
         """
-        given = DumpArguments.of(**keywords)
-        if given.compat_older_version:
-            check_older(given.compat_older_version.strip(), given.no_change_graph, given.dump_format)
-        graph = self.graph(given.arg_names, given.output_names)
+        arguments = DumpArguments.of(**keywords)
+        if arguments.compat_older_version:
+            check_older(
+                arguments.compat_older_version.strip(), arguments.no_change_graph, arguments.dump_format
+            )
+        graph = self.graph(arguments.arg_names, arguments.output_names)
         self._check_elements(graph)
         graph.metadata = None
-        if given.enable_metadata:
-            graph.metadata = Metadata(is_valid=True, user_info=_information(given.user_info))
+        if arguments.enable_metadata:
+            graph.metadata = Metadata(is_valid=True, user_info=_information(arguments.user_info))
         recorder: Callable[[Bundle], Recorder] = self._truth
-        if given.check and self.recording is not None:
-            names = input_names(self.recording, given.arg_names)
-            recorder = partial(self._checked, names=names, maxerr=given.maxerr)
+        if arguments.check and self.recording is not None:
+            names = input_names(self.recording, arguments.arg_names)
+            recorder = partial(self._checked, names=names, maxerr=arguments.maxerr)
         try:
-            return dump_graph(graph, file, given.packing, recorder)
+            return dump_graph(graph, file, arguments.packing, recorder)
         except SpecError as e:
-            unused = self._unused(graph, given.arg_names)
+            unused = self._unused(graph, arguments.arg_names)
             if unused:
                 hint = f"no output depends on {', '.join(unused)}, so that the dump has no such input"
                 raise SpecError(f"{e}\n{hint}") from e
@@ -180,10 +182,10 @@ class Dumps(ABC):
             return
         assert self.recording is not None
         shapes = self.recording.known.shapes
-        found = [e for e in self.recording.entries if 0 in shapes.get(e.opr.outputs[0].id, ())]
+        entries = [e for e in self.recording.entries if 0 in shapes.get(e.opr.outputs[0].id, ())]
         at_larger = {o.id for o in empty_at(graph, 16)}
         first = next((o for o in empty if o.id in at_larger), empty[0])
-        where = next((e for e in found if e.opr.type == first.type), None)
+        where = next((e for e in entries if e.opr.type == first.type), None)
         place = f" in {shown(where.place)}" if where else ""
         way_out = (
             "it runs the dump neither on such inputs nor on a batch 16 times as large; leave out what is empty"
@@ -208,8 +210,8 @@ def _freeze(graph: Graph, name: str, tensor: Tensor) -> None:
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy" and opr.outputs[0].name == name:
             scratch = Graph()
-            made = constant(scratch, stored(tensor), dtype_of(tensor), name_of(tensor) or name).owner
-            opr.type, opr.params, opr.tensors = made.type, made.params, made.tensors
+            source = constant(scratch, stored(tensor), dtype_of(tensor), name_of(tensor) or name).owner
+            opr.type, opr.params, opr.tensors = source.type, source.params, source.tensors
             opr.outputs[0].name = name_of(tensor) or name
             return
 
@@ -240,5 +242,5 @@ def _check_inference(graph: Graph) -> None:
 
 def _never_drops(opr: Opr) -> bool:
     """Tell whether an operator that drops values at random has the probability 0."""
-    found = [v for p in opr.params for n, v in p.pairs() if n.endswith("_prob")]
-    return bool(found) and not any(found)
+    probabilities = [v for p in opr.params for n, v in p.pairs() if n.endswith("_prob")]
+    return bool(probabilities) and not any(probabilities)

@@ -92,8 +92,8 @@ class TracedModule:
     @property
     def graph(self) -> Graph:
         """The graph of ``forward``, or of the only method; its text lists the operators."""
-        found: Graph = getattr(self, self._main()).graph()
-        return found
+        graph: Graph = getattr(self, self._main()).graph()
+        return graph
 
     @property
     def code(self) -> str:
@@ -149,12 +149,12 @@ class TracedModule:
             structure, outs = method.outputs.structure, method.outputs.vars
             names = [f"output_{i}" for i in range(len(outs))]
             path = f"{_file_name(name)}.mge"
-            given = dict(options)
+            keywords = dict(options)
             if input_data is not None and name in input_data:
-                given["input_data"] = input_data[name]
+                keywords["input_data"] = input_data[name]
             if not isinstance(structure, dict):
-                given["output_names"] = names
-            results[name] = method.dump(target / path, **given)
+                keywords["output_names"] = names
+            results[name] = method.dump(target / path, **keywords)
             inputs = [
                 {"name": a.removeprefix("kwarg_"), "keyword": a.startswith("kwarg_")} for a in recording.args
             ]
@@ -246,8 +246,8 @@ def trace_module(
         _check_outputs(name, outputs, strict)
         methods[name] = method
     if check_trace:
-        for given in (inputs, *check_inputs):
-            for name, example in given.items():
+        for examples in (inputs, *check_inputs):
+            for name, example in examples.items():
                 args, kwargs = _call_form(name, example, example_inputs_is_kwarg)
                 check_method(mod, name, methods[name], args, kwargs, check_tolerance)
     return TracedModule(mod, methods)
@@ -263,7 +263,7 @@ def _call_form(name: str, example: Any, by_keyword: bool) -> tuple[tuple[Any, ..
     return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
 
 
-def checked_inputs(given: Any, inputs: Mapping[str, Any], tolerance: float) -> Iterator[Mapping[str, Any]]:
+def checked_inputs(cases: Any, inputs: Mapping[str, Any], tolerance: float) -> Iterator[Mapping[str, Any]]:
     """Return `check_inputs`, which may make one after the other, as dicts that name traced methods.
 
     Raises:
@@ -271,15 +271,15 @@ def checked_inputs(given: Any, inputs: Mapping[str, Any], tolerance: float) -> I
     """
     if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < float("inf"):
         raise UsageError(f"check_tolerance is a number from 0 on, found {tolerance!r}")
-    if isinstance(given, Mapping):
-        given = [given]
-    if given is not None and not isinstance(given, Iterable):
-        raise UsageError(f"check_inputs is a list of dicts as inputs is one, found {type(given).__name__}")
-    return _cases(given or (), inputs)
+    if isinstance(cases, Mapping):
+        cases = [cases]
+    if cases is not None and not isinstance(cases, Iterable):
+        raise UsageError(f"check_inputs is a list of dicts as inputs is one, found {type(cases).__name__}")
+    return _cases(cases or (), inputs)
 
 
-def _cases(given: Iterable[Any], inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for case in given:
+def _cases(cases: Iterable[Any], inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for case in cases:
         if not isinstance(case, Mapping):
             raise UsageError(
                 f"check_inputs is a list of dicts as inputs is one, found {type(case).__name__} in it"
@@ -291,9 +291,9 @@ def _cases(given: Iterable[Any], inputs: Mapping[str, Any]) -> Iterator[Mapping[
 
 
 def _check_outputs(name: str, outputs: Any, strict: bool) -> None:
-    found = [x for _, x in leaves(outputs)]
-    odd = [x for x in found if not isinstance(x, (Tensor, np.ndarray))]
-    if odd or not found:
+    values = [x for _, x in leaves(outputs)]
+    odd = [x for x in values if not isinstance(x, (Tensor, np.ndarray))]
+    if odd or not values:
         what = f"{type(odd[0]).__name__} {odd[0]!r:.40}" if odd else "nothing"
         raise TraceError(f"{name} returns {what}; a traced method returns tensors or arrays")
     if strict and (mutable := _mutable(outputs)) is not None:
@@ -358,12 +358,12 @@ class _LoadedMethod:
         names = [i["name"] for i in self.inputs if not i["keyword"]]
         if len(args) != len(names):
             raise InputError(f"{self.name} takes {len(names)} arrays ({', '.join(names)}), got {len(args)}")
-        given = {**dict(zip(names, args, strict=True)), **kwargs}
+        arguments = {**dict(zip(names, args, strict=True)), **kwargs}
         feeds: dict[str, Array] = {}
         for name, var in self._engine.inputs.items():
-            if name not in given:
-                raise InputError(f"{self.name} needs {name!r}; given: {', '.join(given) or 'none'}")
-            feeds[name] = np.asarray(given[name], var.owner.tensors[0].dtype.np)
+            if name not in arguments:
+                raise InputError(f"{self.name} needs {name!r}; given: {', '.join(arguments) or 'none'}")
+            feeds[name] = np.asarray(arguments[name], var.owner.tensors[0].dtype.np)
         values = iter(self._engine.run(feeds))
         return _filled(self.structure, values)
 
@@ -373,8 +373,8 @@ def _filled(structure: Any, values: Any) -> Any:
         ((kind, parts),) = structure.items()
         if kind == "dict":
             return {k: _filled(v, values) for k, v in parts}
-        made = [_filled(v, values) for v in parts]
-        return tuple(made) if kind == "tuple" else made
+        items = [_filled(v, values) for v in parts]
+        return tuple(items) if kind == "tuple" else items
     value = next(values)
     return value.reshape(()) if structure == "scalar" else value
 

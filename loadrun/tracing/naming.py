@@ -26,15 +26,15 @@ __all__ = [
 ]
 
 
-def input_names(recording: Recording, given: str | Sequence[str | None] | None) -> dict[str, str]:
+def input_names(recording: Recording, requested: str | Sequence[str | None] | None) -> dict[str, str]:
     """Return new names by the names that the recording has: those given, else the tensors' own."""
     args = list(recording.args)
     positional = [a for a in args if a.startswith("arg_")]
     names = {a: a.removeprefix("kwarg_") for a in args}
     own = {a: n for a, n in recording.names.items() if list(recording.names.values()).count(n) == 1}
     names.update((a, n) for a, n in own.items() if n not in names.values())
-    if given is not None:
-        wanted = [given] if isinstance(given, str) else list(given)
+    if requested is not None:
+        wanted = [requested] if isinstance(requested, str) else list(requested)
         if len(wanted) != len(positional):
             raise UsageError(
                 f"wrong number of arg_names, should be {len(positional)} values: found {len(wanted)} "
@@ -48,19 +48,22 @@ def input_names(recording: Recording, given: str | Sequence[str | None] | None) 
 
 
 def output_names_of(
-    structure: Any, outs: Sequence[Var], paths: Sequence[tuple[Any, ...]], given: str | Sequence[str] | None
+    structure: Any,
+    outs: Sequence[Var],
+    paths: Sequence[tuple[Any, ...]],
+    requested: str | Sequence[str] | None,
 ) -> list[str | None]:
     """Return names of the outputs: those of a dict, those given, or None."""
     if isinstance(structure, dict):
-        if given:
+        if requested:
             raise UsageTypeError(
                 "cannot specify output_names when output is already in dict format; its keys are the names: "
                 + ", ".join(map(str, structure))
             )
         return [".".join(map(str, p)) for p in paths]
-    if not given:
+    if not requested:
         return [None] * len(outs)
-    names = [given] if isinstance(given, str) else list(given)
+    names = [requested] if isinstance(requested, str) else list(requested)
     if len(names) != len(outs):
         raise UsageError(
             f"wrong number of output_names, should be {len(outs)} values: found {len(names)} "
@@ -82,8 +85,8 @@ def name_outputs(graph: Graph, names: Sequence[str | None]) -> None:
         else:
             var.name = name
         taken.add(graph.outputs[i].id)
-    given = [n for n in names if n]
-    doubled = {n for n in given if given.count(n) > 1}
+    new_names = [n for n in names if n]
+    doubled = {n for n in new_names if new_names.count(n) > 1}
     if doubled:
         raise UsageError(f"two outputs cannot have the same name: {', '.join(sorted(doubled))}")
 
@@ -105,8 +108,8 @@ def _keeps_name(opr: Opr) -> bool:
     """Tell whether MegEngine keeps the operator, or its name: one that undoes or repeats another, or has no number."""
     if opr.type != "Elemwise":
         return False
-    held = [t.shape for v in opr.inputs for t in v.owner.tensors if v.owner.type == "ImmutableTensor"]
-    return ROWS[opr.get(Elemwise).mode].neutral is None or any(shape != (1,) for shape in held)
+    shapes = [t.shape for v in opr.inputs for t in v.owner.tensors if v.owner.type == "ImmutableTensor"]
+    return ROWS[opr.get(Elemwise).mode].neutral is None or any(shape != (1,) for shape in shapes)
 
 
 def make_names_unique(graph: Graph) -> None:
@@ -121,9 +124,9 @@ def make_names_unique(graph: Graph) -> None:
     for opr in oprs:
         if opr.name and opr.type != "Host2DeviceCopy":
             groups.setdefault(opr.name, []).append(opr)
-    for name, found in groups.items():
-        for i, opr in enumerate(found):
-            opr.name = name if len(found) == 1 else f"{name}[{i}]"
+    for name, group in groups.items():
+        for i, opr in enumerate(group):
+            opr.name = name if len(group) == 1 else f"{name}[{i}]"
             for var in opr.outputs:
                 if not var.name:
                     label = _label(opr, var)
@@ -134,20 +137,20 @@ def make_names_unique(graph: Graph) -> None:
             opr.name = opr.outputs[0].name = _constant_name(opr, numbers.oprs[opr.id].id)
     for opr in oprs:
         if not opr.name and not opr.tensors:
-            given = ",".join(v.name or f"var{v.id}" for v in opr.inputs)
-            opr.name = f"{plain_title(opr)}({given})[{opr.outputs[0].id}]"
+            operands = ",".join(v.name or f"var{v.id}" for v in opr.inputs)
+            opr.name = f"{plain_title(opr)}({operands})[{opr.outputs[0].id}]"
             for var in opr.outputs:
                 var.name = var.name or _label(opr, var)
 
 
 def _constant_name(opr: Opr, number: int) -> str:
     """Return the name of a constant: its value, or its shape, and its number among operators and variables."""
-    held = opr.tensors[0]
-    shape = held.shape or (1,)
+    tensor = opr.tensors[0]
+    shape = tensor.shape or (1,)
     sizes = "" if shape == (1,) else "{" + ",".join(map(str, shape)) + "}"
     value = ""
-    if prod(shape) == 1 and held.data is not None:
-        value = f"<{decode(held.data, shape, held.dtype).item():.3g}>"
+    if prod(shape) == 1 and tensor.data is not None:
+        value = f"<{decode(tensor.data, shape, tensor.dtype).item():.3g}>"
     return f"const{value}{sizes}[{number}]"
 
 

@@ -85,8 +85,10 @@ class TraceRecorder(RunningTrace):
         return self._made(tensor.__class__, var, dtype_of(tensor), is_scalar(tensor), value)
 
     def _input(self, name: str, dtype: DType, value: Array) -> Var:
-        held = StoredTensor(dtype, value.shape, name)
-        (var,) = self.recording.graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[held])
+        stored = StoredTensor(dtype, value.shape, name)
+        (var,) = self.recording.graph.add(
+            "Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[stored]
+        )
         var.dtype, var.shape = dtype, value.shape
         follow(var.owner, self.recording.known, {})
         self.evaluator.values[var.id] = value
@@ -104,8 +106,8 @@ class TraceRecorder(RunningTrace):
             return RecordedInput(recorded_variable(tensor))
         value = stored(tensor)
         key = (id(tensor), id(value))
-        found = self._outside.get(key)
-        if found is None:
+        capture = self._outside.get(key)
+        if capture is None:
             fixed = self.fixed or is_constant(tensor)
             number = len(self.recording.captures)
             if fixed:
@@ -117,9 +119,9 @@ class TraceRecorder(RunningTrace):
             infer_dtypes([var.owner])
             follow(var.owner, self.recording.known, {})
             self.evaluator.values[var.id] = value
-            found = self._outside[key] = Capture(var, tensor, value, fixed)
-            self.recording.captures.append(found)
-        return RecordedInput(found.var, found.value, found.fixed)
+            capture = self._outside[key] = Capture(var, tensor, value, fixed)
+            self.recording.captures.append(capture)
+        return RecordedInput(capture.var, capture.value, capture.fixed)
 
     def _name_constant(self, var: Var, tensor: Tensor) -> None:
         """Name a number after what uses it first: MegEngine keeps one of each."""
@@ -142,11 +144,11 @@ class TraceRecorder(RunningTrace):
         scalar: bool,
     ) -> list[Tensor]:
         """Record an operator and, in the eager mode, compute it."""
-        found = self.recording
+        recording = self.recording
         place = here()
         self.freezing.operator()
         sources = tuple(self.source(x) for x in inputs)
-        outs = found.graph.add(
+        outs = recording.graph.add(
             type, *params, inputs=[s.var for s in sources], n_outputs=n, output_dtype=output_dtype
         )
         opr = outs[0].owner
@@ -154,31 +156,31 @@ class TraceRecorder(RunningTrace):
         opr.name = "" if name == "" else prefix() + (name or plain_title(opr))
         try:
             infer_dtypes([opr])
-            follow(opr, found.known, {})
+            follow(opr, recording.known, {})
         except EngineError as e:
-            found.graph.oprs.pop()
+            recording.graph.oprs.pop()
             raise EngineError(f"{e}; in {shown(place)}") from e
-        followed = all(v.id in found.known.shapes for v in outs)
-        if not scalar and not (followed and found.fluid.isdisjoint(s.var.id for s in sources)):
-            found.fluid.update(v.id for v in outs)
+        followed = all(v.id in recording.known.shapes for v in outs)
+        if not scalar and not (followed and recording.fluid.isdisjoint(s.var.id for s in sources)):
+            recording.fluid.update(v.id for v in outs)
         values: Sequence[Array | None] = [None] * n
         if self.mode == "eager":
             try:
                 computed, _ = execute(type, params, inputs, [stored(x) for x in inputs], n, output_dtype)
             except EngineError as e:
-                found.graph.oprs.pop()
+                recording.graph.oprs.pop()
                 raise EngineError(f"{e}; in {shown(place)}") from e
             for var, value in zip(outs, computed, strict=True):
-                found.known.shapes[var.id] = value.shape
+                recording.known.shapes[var.id] = value.shape
             values = computed
-        if all(s.var.id in found.static for s in sources) and not implementation(type).random:
-            found.static.update(v.id for v in outs)
-        found.entries.append(RecordedOpr(opr, sources, scalar, place))
-        made = []
+        if all(s.var.id in recording.static for s in sources) and not implementation(type).random:
+            recording.static.update(v.id for v in outs)
+        recording.entries.append(RecordedOpr(opr, sources, scalar, place))
+        outputs = []
         for var, result in zip(outs, values, strict=True):
             assert var.dtype is not None
-            made.append(self._made(Tensor, var, var.dtype, scalar, result))
-        return made
+            outputs.append(self._made(Tensor, var, var.dtype, scalar, result))
+        return outputs
 
     def value(self, tensor: Tensor) -> Array:
         """Return the value of a tensor, which the code inside reads."""

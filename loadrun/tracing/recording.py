@@ -136,9 +136,9 @@ def name_of(tensor: Tensor) -> str | None:
 def constant(graph: Graph, value: Array, dtype: DType, name: str | None) -> Var:
     """Append a constant; small ones as ImmutableTensor, as MegEngine does."""
     small = value.size <= _IMMUTABLE and name is None
-    held = StoredTensor(dtype, value.shape, name, encode(value, dtype))
+    tensor = StoredTensor(dtype, value.shape, name, encode(value, dtype))
     type = "ImmutableTensor" if small else "SharedDeviceTensor"
-    (var,) = graph.add(type, names=[name], tensors=[held])
+    (var,) = graph.add(type, names=[name], tensors=[tensor])
     var.dtype, var.shape = dtype, value.shape
     return var
 
@@ -165,8 +165,8 @@ class RunningTrace(Session):
     def alive(self) -> list[Tensor]:
         """Return the tensors of the session that somebody else still holds."""
         self.sizes.clear()
-        found = (r() for r in self._live)
-        return [t for t in found if t is not None and session_of(t) is self]
+        tensors = (r() for r in self._live)
+        return [t for t in tensors if t is not None and session_of(t) is self]
 
     def detached(self, tensor: Tensor) -> bool:
         """Tell whether a tensor is a constant, so that its sizes are numbers."""
@@ -281,9 +281,9 @@ class Evaluator:
 
     def value(self, var: Var) -> Array:
         """Return the value of a variable; computes what it depends on."""
-        found = self.values.get(var.id)
-        if found is not None:
-            return found
+        value = self.values.get(var.id)
+        if value is not None:
+            return value
         steps = [make_step(o, (), _NO_BRANCHES) for o in self._missing(var)]
         # numpy.random is a package of its own, which takes time to import.
         rng = generator() if any(s.call.opr.type in _RANDOM for s in steps) else None

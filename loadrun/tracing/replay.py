@@ -64,11 +64,11 @@ class ReplaySession(RunningTrace):
 
     def argument(self, name: str, tensor: Tensor) -> Tensor:
         """Return a stand-in for an argument inside the function."""
-        made = from_variable(
+        placeholder = from_variable(
             self.recording.args[name], dtype_of(tensor), is_scalar(tensor), self, kind=tensor.__class__
         )
-        set_stored(made, stored(tensor))
-        return made
+        set_stored(placeholder, stored(tensor))
+        return placeholder
 
     def finish(self) -> None:
         """Check, when the function has returned, that everything recorded has been done again."""
@@ -123,11 +123,11 @@ class ReplaySession(RunningTrace):
             if not as_recorded:
                 self._check_input(entry, i, tensor)
         self._position += 1
-        made = []
+        outputs = []
         for var in opr.outputs:
             assert var.dtype is not None
-            made.append(from_variable(var, var.dtype, scalar, self))
-        return made
+            outputs.append(from_variable(var, var.dtype, scalar, self))
+        return outputs
 
     def _check_source(self, entry: RecordedOpr, index: int, now: Var) -> None:
         """Raise unless an input is the variable that it was."""
@@ -138,8 +138,8 @@ class ReplaySession(RunningTrace):
         reason = "input id mismatch"
         if outside != was_outside:
             reason = "expect {} node, got {}".format(*("internal", "external")[:: -1 if was_outside else 1])
-        found = "another argument" if outside else "the result of a different operator"
-        self._differs(entry, reason, f"input {index} of {entry.opr.title} is {found}")
+        current = "another argument" if outside else "the result of a different operator"
+        self._differs(entry, reason, f"input {index} of {entry.opr.title} is {current}")
 
     def _check_input(self, entry: RecordedOpr, index: int, tensor: Tensor) -> None:
         source = entry.sources[index]
@@ -215,18 +215,18 @@ class ReplaySession(RunningTrace):
         return known.shapes[var.id] if var.id in known.shapes else self.value(tensor).shape
 
     def _inference(self, var: Var) -> Inference:
-        found = self._inferred
-        if found.followed <= var.owner.id:
+        inferred = self._inferred
+        if inferred.followed <= var.owner.id:
             shapes = {n: a.shape for n, a in self.feeds.items()}
             oprs = self.recording.graph.oprs
             try:
-                while found.followed <= var.owner.id:
-                    follow(oprs[found.followed], found.known, shapes)
-                    found.followed += 1
+                while inferred.followed <= var.owner.id:
+                    follow(oprs[inferred.followed], inferred.known, shapes)
+                    inferred.followed += 1
             except EngineError as e:
-                entry = next((x for x in self.recording.entries if x.opr.id == found.followed), None)
+                entry = next((x for x in self.recording.entries if x.opr.id == inferred.followed), None)
                 raise EngineError(f"{e}; in {shown(entry.place if entry else here())}") from e
-        return found.known
+        return inferred.known
 
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
         """Return what was chosen in the recorded call."""

@@ -35,8 +35,8 @@ def rebuilt(
     if whole is not None and isinstance(value, whole[0]):
         return whole[1](value)
     if isinstance(value, dict):
-        made = {k: rebuilt(v, change, whole) for k, v in value.items()}
-        return made if type(value) is dict else _like(value, made)
+        items = {k: rebuilt(v, change, whole) for k, v in value.items()}
+        return items if type(value) is dict else _like(value, items)
     if isinstance(value, (list, tuple)):
         parts = [rebuilt(v, change, whole) for v in value]
         if hasattr(value, "_fields"):

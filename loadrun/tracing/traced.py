@@ -123,9 +123,9 @@ class Traced(Dumps):
         state: TraceState | None = None,
     ) -> Traced:
         """Return another one of a function, as the class of a trace may take its options one by one."""
-        made = object.__new__(cls)
-        Traced.__init__(made, function, options, owner, state)
-        return made
+        traced = object.__new__(cls)
+        Traced.__init__(traced, function, options, owner, state)
+        return traced
 
     def __reduce__(self) -> Any:
         """Reduce to what copies are made of, which are traced anew."""
@@ -138,16 +138,16 @@ class Traced(Dumps):
             return self.__wrapped__(*args, **kwargs)
         options, state = self.options, self._state
         with state.lock:
-            given = marked(args, kwargs, tensors_only=options.fixed)
+            arguments = marked(args, kwargs, tensors_only=options.fixed)
             if state.compiled is None:
-                outputs, state.compiled = record(self.__wrapped__, options, given)
+                outputs, state.compiled = record(self.__wrapped__, options, arguments)
             elif options.without_host:
-                outputs = execute(state.compiled, given)
+                outputs = execute(state.compiled, arguments)
             else:
-                outputs = replay(self.__wrapped__, options, state.compiled, given)
+                outputs = replay(self.__wrapped__, options, state.compiled, arguments)
         # What was never computed has no value to return.
-        as_arrays = given.tensors and options.mode != "never"
-        if as_arrays and not any(isinstance(a.original, Tensor) for a in given.tensors):
+        as_arrays = arguments.tensors and options.mode != "never"
+        if as_arrays and not any(isinstance(a.original, Tensor) for a in arguments.tensors):
             return rebuilt(outputs, _to_numpy)
         return outputs
 

@@ -90,8 +90,8 @@ class CheckedRecorder(Recorder):
             try:
                 return arrays_of(self.traced.__wrapped__(*fresh(args), **fresh(kwargs)))
             except Exception:
-                given = [rebuilt(x, _as_tensor) for x in (fresh(args), fresh(kwargs))]
-                return arrays_of(self.traced.__wrapped__(*given[0], **given[1]))
+                arguments = [rebuilt(x, _as_tensor) for x in (fresh(args), fresh(kwargs))]
+                return arrays_of(self.traced.__wrapped__(*arguments[0], **arguments[1]))
 
     def _limit(self, name: str, got: Array) -> float:
         """Return the tolerance of an output, no less than the rounding error of its dtype."""
@@ -126,8 +126,8 @@ class CheckedRecorder(Recorder):
             value = value.reshape(()) if leaf.scalar and value.size == 1 else value
             if leaf.dtype is not None:
                 return value.astype(leaf.dtype)
-            held = value.reshape(1) if not value.ndim else value
-            return from_stored(held.copy(), case.dtypes[name], leaf.scalar)
+            array = value.reshape(1) if not value.ndim else value
+            return from_stored(array.copy(), case.dtypes[name], leaf.scalar)
 
         return fill
 

@@ -62,12 +62,12 @@ class FileArguments:
     @property
     def file(self) -> DumpOptions:
         """How the graph is written."""
-        given = {f.name: getattr(self, f.name) for f in fields(FileArguments)}
+        options = {f.name: getattr(self, f.name) for f in fields(FileArguments)}
         form = self.dump_format or "FBS_V2"
         older = (self.compat_older_version or "").strip() or None
-        given.update(dump_format=form, compat_older_version=older)
-        given["model_version"] = self.model_version if form == "FBS_V2" else None
-        return DumpOptions(**given)
+        options.update(dump_format=form, compat_older_version=older)
+        options["model_version"] = self.model_version if form == "FBS_V2" else None
+        return DumpOptions(**options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,11 +209,11 @@ def dump_graph(
 def _optimized(graph: Graph, passes: Mapping[str, object] | None) -> Graph:
     if passes is None:
         return graph
-    made, bits = optimize_for_inference(graph, **passes)
-    rename_outputs(graph, made)
-    if made.metadata is not None:
-        made.metadata.optimize_options = bits
-    return made
+    optimized, bits = optimize_for_inference(graph, **passes)
+    rename_outputs(graph, optimized)
+    if optimized.metadata is not None:
+        optimized.metadata.optimize_options = bits
+    return optimized
 
 
 def check_older(version: str, no_change_graph: bool, dump_format: str | None) -> None:

@@ -123,25 +123,25 @@ def accept_files(
     options = options or AcceptOptions()
     if confirm is None and not (options.reason or "").strip():
         raise UsageError("new values are accepted for a reason; give it with --reason TEXT")
-    found = []
+    acceptances = []
     for path in files_of([os.fspath(f) for f in files]):
         one = Acceptance(path)
-        found.append(one)
+        acceptances.append(one)
         try:
             _accept(one, options, confirm)
         except Exception as e:
             one.failure = failure(e)
-    return found
+    return acceptances
 
 
-def accepted(found: Sequence[Acceptance]) -> int:
+def accepted(acceptances: Sequence[Acceptance]) -> int:
     """Return what `loadrun accept` exits with."""
-    failures = [f.failure.code for f in found if f.failure is not None]
+    failures = [f.failure.code for f in acceptances if f.failure is not None]
     if failures:
         return max(failures)
-    if any(f.values and not f.written for f in found):
+    if any(f.values and not f.written for f in acceptances):
         return EXIT_FAIL
-    return EXIT_PASS if any(f.checks for f in found) else EXIT_NOT_COMPARED
+    return EXIT_PASS if any(f.checks for f in acceptances) else EXIT_NOT_COMPARED
 
 
 def _accept(
@@ -244,8 +244,8 @@ def _write(one: Acceptance, bundles: Sequence[Bundle], reason: str, options: Acc
         target = str(Path(folder) / "dumps.mge")
         for i, bundle in enumerate(bundles):
             _save(one, i, bundle, target, reason, options)
-        with opened(target, "a dump") as made, replacing(one.path) as f:
-            shutil.copyfileobj(made, f)
+        with opened(target, "a dump") as source, replacing(one.path) as f:
+            shutil.copyfileobj(source, f)
 
 
 def _save(
@@ -265,9 +265,9 @@ def _save(
         event["model"] = [old["model"], model]
     before = old.get("accepted")
     events = [*(before if isinstance(before, list) else []), *([event] if values else [])]
-    made = replace(bundle, record={**old, "accepted": events})
+    updated = replace(bundle, record={**old, "accepted": events})
     cases = _cases(bundle, values, options)
-    save(made, target, DumpOptions(append=number > 0), testcases=cases)
+    save(updated, target, DumpOptions(append=number > 0), testcases=cases)
 
 
 def _cases(bundle: Bundle, values: Sequence[NewValue], options: AcceptOptions) -> Iterator[Testcase]:
@@ -282,17 +282,17 @@ def _cases(bundle: Bundle, values: Sequence[NewValue], options: AcceptOptions) -
         case, said = bundle.testcases[i], next(whence, {})
         if i in names:
             case = _renewed(bundle, case, names[i], options)
-            given = said.get("given")
-            left = [n for n in given if n not in names[i]] if isinstance(given, list) else []
+            supplied = said.get("given")
+            left = [n for n in supplied if n not in names[i]] if isinstance(supplied, list) else []
             said = {**case.provenance, **({"given": left} if left else {})}
-        held = next(kept, {}).get("intermediates")
-        intermediates = statistics(model, case.inputs, seed=options.seed) if held else ()
+        recorded = next(kept, {}).get("intermediates")
+        intermediates = statistics(model, case.inputs, seed=options.seed) if recorded else ()
         yield Testcase(case.arrays, case.dtypes, said, intermediates)
 
 
 def _lines(bundle: Bundle) -> Iterator[Mapping[str, object]]:
     """Yield what a record says of each testcase."""
     if isinstance(bundle.record, memoryview):
-        found = lines(bundle.record)
-        next(found, None)
-        yield from found
+        records = lines(bundle.record)
+        next(records, None)
+        yield from records

@@ -69,10 +69,10 @@ def check(
     every = {**packed, **(policies or {})}
     require_compared([*(policies or {}), *limits], bundle.outputs, [c.name for c in bundle.checks])
     asked = []
-    for found in bundle.checks:
-        limit = limits.get(found.name, limits.get("", found.maxerr))
-        policy = policy_for(every, found.name)
-        asked.append(_Asked(found, limit, policy, loosened.get(found.name)))
+    for assertion in bundle.checks:
+        limit = limits.get(assertion.name, limits.get("", assertion.maxerr))
+        policy = policy_for(every, assertion.name)
+        asked.append(_Asked(assertion, limit, policy, loosened.get(assertion.name)))
     names = list(bundle.outputs)
     call = _caller(function, [v.name or "" for v in bundle.inputs], names)
     return [_result(i, bundle.testcases[i], call, asked, names) for i in range(len(bundle.testcases))]
@@ -81,13 +81,13 @@ def check(
 class _Asked:
     """A check, and the graph input that holds its expected value."""
 
-    def __init__(self, found: Check, limit: float, policy: Policy, loosened: float | None) -> None:
-        self.name = found.name
-        source: Var = compared(found)[0]
+    def __init__(self, check: Check, limit: float, policy: Policy, loosened: float | None) -> None:
+        self.name = check.name
+        source: Var = compared(check)[0]
         while source.owner.type != "Host2DeviceCopy" and source.owner.inputs:
             source = source.owner.inputs[0]
         self.source = source.name or ""
-        before = found.maxerr if limit > found.maxerr else loosened
+        before = check.maxerr if limit > check.maxerr else loosened
         self.limit, self.policy, self.loosened = limit, policy, before
 
     def criteria(self, dtype: DType) -> Criteria:
@@ -110,23 +110,23 @@ def _result(
     seconds = time.perf_counter() - start
     outs = []
     for a in asked:
-        given = case.arrays.get(a.source)
-        if a.name not in values or given is None:
+        stored = case.arrays.get(a.source)
+        if a.name not in values or stored is None:
             what = (
                 "the function returned no such output"
-                if given is not None
+                if stored is not None
                 else "the testcase expects no value of it"
             )
-            verdict = Verdict.FAIL if given is not None else Verdict.NOT_COMPARED
+            verdict = Verdict.FAIL if stored is not None else Verdict.NOT_COMPARED
             empty = Comparison((), (), "none", "none")
             outs.append(
                 OutputResult(a.name, (), DType("Float32"), verdict, a.limit, None, empty, notes=(what,))
             )
             continue
-        dtype = case.dtypes.get(a.source) or dtype_of(given)
+        dtype = case.dtypes.get(a.source) or dtype_of(stored)
         got = values[a.name]
-        real = (given.astype(np.float32) - np.float32(dtype.zero_point)) * np.float32(dtype.scale)
-        expect = real if dtype.is_quantized and got.dtype.kind == "f" else given
+        real = (stored.astype(np.float32) - np.float32(dtype.zero_point)) * np.float32(dtype.scale)
+        expect = real if dtype.is_quantized and got.dtype.kind == "f" else stored
         outs.append(judge(a.criteria(dtype_of(got)), expect, got))
     checked = {a.name for a in asked}
     for name in names:
@@ -146,11 +146,11 @@ def _caller(
     """Make what calls a function with inputs by name, and gives its outputs by name."""
     if not callable(function) and hasattr(function, "run") and hasattr(function, "get_inputs"):
         named = {v.name for v in function.get_inputs()}
-        given = [v.name for v in function.get_outputs()]
+        names = [v.name for v in function.get_outputs()]
 
         def session(feeds: Mapping[str, Array]) -> dict[str, Array]:
             values = function.run(None, {n: a for n, a in feeds.items() if n in named})
-            known = given if set(outputs) <= set(given) else outputs
+            known = names if set(outputs) <= set(names) else outputs
             return _by_output_name(dict(zip(known, values, strict=False)), outputs)
 
         return session

@@ -62,7 +62,7 @@ class Score:
     @property
     def mutants(self) -> int:
         """How many mutants there were."""
-        return sum(sum(found.values()) for found in (self.caught, self.passed, self.unmoved))
+        return sum(sum(counts.values()) for counts in (self.caught, self.passed, self.unmoved))
 
     @property
     def value(self) -> float | None:
@@ -91,7 +91,7 @@ class Score:
     def caught_of(self, kinds: Sequence[str]) -> tuple[int, int]:
         """Count the mutants of some kinds that were caught, and all of them."""
         caught = sum(self.caught.get(k, 0) for k in kinds)
-        return caught, caught + sum(found.get(k, 0) for found in (self.passed, self.unmoved) for k in kinds)
+        return caught, caught + sum(counts.get(k, 0) for counts in (self.passed, self.unmoved) for k in kinds)
 
     def add(self, kind: str, outcome: bool | None) -> None:
         """Count a mutant: caught or not, None where it changed nothing."""
@@ -184,7 +184,7 @@ class _Trial:
         self.truth = [self.runner.check(case) for case in cases]
         self.checked = {c.name for c in bundle.checks}
         self.scores = {name: Score(name) for name in bundle.outputs}
-        self.found = FileAudit(list(self.scores.values()), testcases=len(cases))
+        self.result = FileAudit(list(self.scores.values()), testcases=len(cases))
         for result in self.truth:
             for out in result.outputs:
                 if out.name in self.scores and out.verdict is not Verdict.PASS:
@@ -196,7 +196,7 @@ class _Trial:
         """Try all mutants, as far as time allows."""
         rng = np.random.default_rng(self.seed)
         tensors = weights(self.bundle)
-        for score in (*self.found.scores, self.found.whole):
+        for score in (*self.result.scores, self.result.whole):
             score.elements = sum(w.size for w in tensors if not score.output or score.output in w.outputs)
         # Half of the time is for the weights, whatever testcases take.
         for changed in self._timely(case_mutants(self.cases, rng), 0.5):
@@ -207,20 +207,20 @@ class _Trial:
             if graph is not None:
                 tried.append((weight, element, self._weight(weight, graph)))
         self._findings(tried)
-        return self.found
+        return self.result
 
     def _timely(self, items: Iterable[T], share: float) -> Iterator[T]:
         """Pass on what there is time for."""
         for item in items:
             if self.budget is not None and time.monotonic() - self.started > share * self.budget:
-                self.found.cut = True
+                self.result.cut = True
                 return
             yield item
 
     def _testcase(self, kind: str, index: int, case: Testcase | None) -> None:
         """Try the mutant of a testcase on all outputs."""
         if case is None:
-            for score in (*self.found.scores, self.found.whole):
+            for score in (*self.result.scores, self.result.whole):
                 score.add(kind, None)
             return
         changed = _changed(self.truth[index], self.runner, case)
@@ -231,9 +231,9 @@ class _Trial:
                 self.scores[name].add(kind, failed)
         if kind == EXPECTED:
             for _, failed in changed.values():
-                self.found.whole.add(kind, failed)
+                self.result.whole.add(kind, failed)
         elif any(moved for moved, _ in changed.values()):
-            self.found.whole.add(kind, any(failed for _, failed in changed.values()))
+            self.result.whole.add(kind, any(failed for _, failed in changed.values()))
 
     def _weight(self, weight: Weight, graph: Graph) -> bool:
         """Try a wrong weight on the testcases until every output that depends on it failed; tell if one changed."""
@@ -257,23 +257,23 @@ class _Trial:
         for name, outcome in outcomes.items():
             self.scores[name].add(ELEMENT, outcome)
         known = [x for x in outcomes.values() if x is not None]
-        self.found.whole.add(ELEMENT, any(known) if known else None)
+        self.result.whole.add(ELEMENT, any(known) if known else None)
         return bool(known)
 
     def _findings(self, tried: list[tuple[Weight, int, bool]]) -> None:
         """Say what lowers the scores, given the elements that were tried and whether they changed an output."""
-        found = self.found.findings
+        notes = self.result.findings
         drawn_of = Counter(w.label for w, _, _ in tried)
         silent = Counter(w.label for w, _, moved in tried if not moved)
-        found += [f"output {n!r} has no check" for n in self.scores if n not in self.checked]
-        found += [*equal_testcases(self.cases), *lifeless_inputs(self.cases)]
+        notes += [f"output {n!r} has no check" for n in self.scores if n not in self.checked]
+        notes += [*equal_testcases(self.cases), *lifeless_inputs(self.cases)]
         values: dict[str, list[Array]] = {n: [] for n in self.scores}
         for result in self.truth:
             for out in result.outputs:
                 if out.name in values and out.value is not None:
                     values[out.name].append(out.value)
-        found += saturated_outputs(values)
-        found += [
+        notes += saturated_outputs(values)
+        notes += [
             f"{count} of {drawn_of[label]} elements drawn of {label} change no output in any testcase"
             for label, count in silent.most_common()
         ]
@@ -282,11 +282,11 @@ class _Trial:
         except LoadRunError:
             # What only another engine runs has no values to look at.
             return
-        found += walk.dead_channels()
+        notes += walk.dead_channels()
         outside = sum(walk.only_padding(w, element) for w, element, moved in tried if not moved)
         if outside:
-            caught, count = self.found.whole.caught_of((ELEMENT,))
-            found.append(
+            caught, count = self.result.whole.caught_of((ELEMENT,))
+            notes.append(
                 f"{outside} of {count} elements drawn meet padding alone, which larger inputs would not leave so; of "
                 f"the others {caught} of {count - outside} are caught"
             )
@@ -347,7 +347,7 @@ class Audit:
     @property
     def scores(self) -> list[tuple[str, Score]]:
         """List pairs of a file and the score of one of its outputs."""
-        return [(path, s) for path, found in self.files for s in found.scores]
+        return [(path, s) for path, result in self.files for s in result.scores]
 
     @property
     def exit_code(self) -> int:
@@ -376,7 +376,7 @@ def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions |
     >>> [(path, s.output, s.value) for path, s in found.scores], found.exit_code
     ([('fixtures/nets/mlp.mge', 'out', 1.0)], 0)
     """
-    options, found = options or AuditOptions(), Audit()
+    options, audits = options or AuditOptions(), Audit()
     for path in files_of([os.fspath(f) for f in files]):
         try:
             for bundle in load_all(path, **options.read):
@@ -387,7 +387,7 @@ def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions |
                     engine=options.engine,
                     budget=options.budget,
                 )
-                found.files.append((path, done))
+                audits.files.append((path, done))
         except Exception as e:
-            found.failures.append((path, failure(e)))
-    return found
+            audits.failures.append((path, failure(e)))
+    return audits

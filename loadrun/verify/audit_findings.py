@@ -87,8 +87,8 @@ class Walk:
         self._oprs: dict[int, Opr] = {}
         self._shapes: dict[int, set[tuple[int, ...]]] = {}
         for case in cases:
-            given = {n: a for n, a in case.inputs.items() if n in engine.inputs}
-            for opr, outs in engine.walk(given):
+            feeds = {n: a for n, a in case.inputs.items() if n in engine.inputs}
+            for opr, outs in engine.walk(feeds):
                 for var, value in zip(opr.outputs, outs, strict=True):
                     self._shapes.setdefault(id(var), set()).add(value.shape)
                 if opr.inputs and outs:

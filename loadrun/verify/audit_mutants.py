@@ -63,7 +63,7 @@ def weights(bundle: Bundle) -> list[Weight]:
     readers: dict[int, Opr] = {}
     for name, var in bundle.outputs.items():
         reaches.setdefault(id(var), set()).add(name)
-    found = []
+    tensors = []
     for opr in reversed(bundle.graph.oprs):
         names = set().union(*(reaches.get(id(v), ()) for v in opr.outputs))
         for var in opr.inputs if names else ():
@@ -75,8 +75,8 @@ def weights(bundle: Bundle) -> list[Weight]:
             var = opr.outputs[min(i, len(opr.outputs) - 1)]
             if id(var) in reaches and _is_weight(tensor):
                 reader = readers.get(id(var), opr)
-                found.append(Weight(opr, i, frozenset(reaches[id(var)]), reader, _label(tensor, reader)))
-    return found[::-1]
+                tensors.append(Weight(opr, i, frozenset(reaches[id(var)]), reader, _label(tensor, reader)))
+    return tensors[::-1]
 
 
 def _is_weight(tensor: StoredTensor) -> bool:
@@ -106,11 +106,11 @@ def drawn(tensors: Sequence[Weight], most: int, rng: np.random.Generator) -> lis
     if not count:
         return []
     places = ((np.arange(count) + rng.random()) * (total / count)).astype(np.int64)
-    found = []
+    elements = []
     for place in rng.permutation(places).tolist():
         i = int(np.searchsorted(ends, place, side="right"))
-        found.append((tensors[i], place - int(ends[i]) + tensors[i].size))
-    return found
+        elements.append((tensors[i], place - int(ends[i]) + tensors[i].size))
+    return elements
 
 
 def mutant(graph: Graph, weight: Weight, element: int) -> Graph | None:
@@ -123,11 +123,11 @@ def mutant(graph: Graph, weight: Weight, element: int) -> Graph | None:
     value = tensor.value().copy()
     if not _moved(value, element, tensor.dtype):
         return None
-    made, known = subgraph(graph, graph.outputs)
+    copied, known = subgraph(graph, graph.outputs)
     twin = known[weight.opr.outputs[0].id].owner
     twin.tensors[weight.place] = copy(tensor)
     twin.tensors[weight.place].data = encode(value, tensor.dtype)
-    return made
+    return copied
 
 
 def _moved(value: Array, element: int, dtype: DType | None) -> bool:

@@ -89,15 +89,15 @@ class EngineComparison:
         """
         pairs = zip(self.engines, self._runners, strict=True)
         alive = {c.spec: r for c, r in pairs if c.spec in self._ran}
-        found: dict[str, list[float]] = {name: [] for name in alive}
+        times: dict[str, list[float]] = {name: [] for name in alive}
         feeds = {name: runner.inputs_of(case) for name, runner in alive.items()}
         for i in range(warmup + iterations):
             for name, runner in alive.items():
                 start = time.perf_counter()
                 runner.run(feeds[name])
                 if i >= warmup:
-                    found[name].append(time.perf_counter() - start)
-        return {name: tuple(seconds) for name, seconds in found.items()}
+                    times[name].append(time.perf_counter() - start)
+        return {name: tuple(seconds) for name, seconds in times.items()}
 
     def _round(self, index: int | None, run: Callable[[Runner], Result]) -> tuple[Result, ...]:
         results: list[Result] = []
@@ -134,13 +134,13 @@ class EngineComparison:
 
 def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Comparison]:
     """Measure how far outputs are from the first engine's."""
-    found: dict[str, Comparison] = {}
+    comparisons: dict[str, Comparison] = {}
     for out in result.outputs:
         other = first.get(out.name)
         if other is None or other.value is None or out.value is None or out.value.dtype.kind in "cU":
             continue
-        found[out.name] = compare(_numbers(other.value, out.dtype), _numbers(out.value, out.dtype))
-    return found
+        comparisons[out.name] = compare(_numbers(other.value, out.dtype), _numbers(out.value, out.dtype))
+    return comparisons
 
 
 def _numbers(value: Array, dtype: DType) -> Array:

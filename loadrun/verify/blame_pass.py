@@ -143,8 +143,8 @@ def blame_pass(
     bundle = load_dump(model, native=True, **options.read)
     blamed: dict[str, BlamedPass] = {}
     for feeds in feeds_to_try(options, options.testcase, bundle, warn):
-        for found in _on(bundle.for_data(feeds), os.fspath(model), feeds, options):
-            blamed.setdefault(found.of, found)
+        for blame in _on(bundle.for_data(feeds), os.fspath(model), feeds, options):
+            blamed.setdefault(blame.of, blame)
     return list(blamed.values())
 
 
@@ -154,14 +154,14 @@ def _on(
     source = bundle.file
     if source is not None and source.format == "onnx" and find_spec("onnxruntime") is not None:
         search = _Search(options.tolerance, partial(_runtime_outputs, source, feeds))
-        found = _runtime(search, path)
-        if found is not None:
-            yield found
+        blame = _runtime(search, path)
+        if blame is not None:
+            yield blame
         for package in ("onnxoptimizer", "onnxsim"):
-            if find_spec(package) is not None and (found := _tool(search, package, path, feeds)) is not None:
-                yield found
-    if bundle.refusal is None and (found := _own(bundle, path, feeds, options.tolerance)) is not None:
-        yield found
+            if find_spec(package) is not None and (blame := _tool(search, package, path, feeds)) is not None:
+                yield blame
+    if bundle.refusal is None and (blame := _own(bundle, path, feeds, options.tolerance)) is not None:
+        yield blame
 
 
 class _Search:

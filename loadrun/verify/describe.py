@@ -198,10 +198,10 @@ def _shown(opr: Opr, param: Record) -> str:
 def _subscript(opr: Opr, param: IndexDescMaskDump) -> str:
     """``x[:, 1:5]``, with the names of index inputs that are not constant numbers."""
     flags = [(item.axis, flag) for item in param.items for flag in _FLAGS if getattr(item, flag)]
-    given = dict(zip(flags, opr.inputs[len(opr.inputs) - len(flags) :], strict=True))
+    operands = dict(zip(flags, opr.inputs[len(opr.inputs) - len(flags) :], strict=True))
     axes: dict[int, str] = {}
     for item in param.items:
-        begin, end, step, index = (_index(given[item.axis, f]) if getattr(item, f) else "" for f in _FLAGS)
+        begin, end, step, index = (_index(operands[item.axis, f]) if getattr(item, f) else "" for f in _FLAGS)
         axes[item.axis] = index or f"{begin}:{end}" + (f":{step}" if step else "")
     if any(a < 0 for a in axes):
         return ", ".join(f"axis {a}: [{text}]" for a, text in axes.items())
@@ -220,15 +220,15 @@ def _index(var: Var) -> str:
 
 def _cases(bundle: Bundle) -> tuple[list[tuple[VarInfo, ...]], list[str]]:
     """Describe what the testcases hold, and why one cannot be read."""
-    found: list[tuple[VarInfo, ...]] = []
+    cases: list[tuple[VarInfo, ...]] = []
     for i in range(len(bundle.testcases)):
         try:
             case = bundle.testcases[i]
         except LoadRunError as e:
-            return found, [f"testcase {i}: {e}"]
-        held = case.arrays.items()
-        found.append(tuple(VarInfo(n, a.shape, (case.dtypes.get(n) or dtype_of(a)).text) for n, a in held))
-    return found, []
+            return cases, [f"testcase {i}: {e}"]
+        arrays = case.arrays.items()
+        cases.append(tuple(VarInfo(n, a.shape, (case.dtypes.get(n) or dtype_of(a)).text) for n, a in arrays))
+    return cases, []
 
 
 def _header(bundle: Bundle) -> Mapping[str, object]:
@@ -241,8 +241,8 @@ def _header(bundle: Bundle) -> Mapping[str, object]:
 
 def _provenance(bundle: Bundle) -> Mapping[str, object] | None:
     """Say where the testcases come from, as far as the file's record tells."""
-    found = _header(bundle).get("provenance")
-    return found if isinstance(found, dict) else None
+    provenance = _header(bundle).get("provenance")
+    return provenance if isinstance(provenance, dict) else None
 
 
 def _accepted(bundle: Bundle) -> Iterator[str]:

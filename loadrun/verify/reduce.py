@@ -135,12 +135,12 @@ def reduce_file(
     last: UsageError | None = None
     for feeds in feeds_to_try(options, options.testcase, bundle, warn):
         try:
-            found = _reduced(sized(bundle, feeds), feeds, target, options, done, warn)
+            reduction = _reduced(sized(bundle, feeds), feeds, target, options, done, warn)
         except UsageError as e:
             last = e
             continue
-        save_as(found.bundle, target)
-        return found
+        save_as(reduction.bundle, target)
+        return reduction
     raise last or UsageError(f"{os.fspath(model)} has no testcase")
 
 

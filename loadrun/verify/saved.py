@@ -145,9 +145,9 @@ class SavedFile:
         if read is None:
             return None
         value: Array = read()
-        held = DType(about["dtype"]).np
+        dtype = DType(about["dtype"]).np
         # A runtime of others may be asked for another type than the one that it gives.
-        if value.dtype.kind not in {"O": "U", "c": "biufc"}.get(held.kind, "biuf"):
+        if value.dtype.kind not in {"O": "U", "c": "biufc"}.get(dtype.kind, "biuf"):
             raise FormatError(f"{place}.npy holds {value.dtype}, expected what {about['dtype']} stands for")
         return value
 
@@ -165,7 +165,7 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
     """
     name = os.fspath(path)
     values = members(name)
-    found: list[SavedFile] = []
+    files: list[SavedFile] = []
     try:
         with zipfile.ZipFile(name) as archive:
             sizes = {i.filename: i.file_size for i in archive.infolist()}
@@ -178,8 +178,8 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
                     raise FormatError(f"{name}: {entry} would take {sizes[entry]} bytes")
                 return json.loads(archive.read(entry))
 
-            while f"{len(found)}/file.json" in sizes:
-                number = len(found)
+            while f"{len(files)}/file.json" in sizes:
+                number = len(files)
                 entries: list[dict[str, Any]] = []
                 while f"{number}/{len(entries)}.json" in sizes:
                     entry = f"{number}/{len(entries)}.json"
@@ -188,12 +188,12 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
                 said = schema.items(schema.text)(text(entry), f"{name}: {entry}") if entry in sizes else ()
                 entry = f"{number}/file.json"
                 path_run = schema.text(text(entry), f"{name}: {entry}")
-                found.append(SavedFile(path_run, entries, values, number, said))
+                files.append(SavedFile(path_run, entries, values, number, said))
     except (KeyError, ValueError, OSError, *_DAMAGE) as e:
         if isinstance(e, (FormatError, InputError)):
             raise
         raise FormatError(f"{name} holds no results that `loadrun --save-results` wrote") from None
-    return found
+    return files
 
 
 def _dtype(value: object, where: str) -> str:

@@ -26,12 +26,12 @@ def of_length(x: Tensor, axis: int, what: str = "") -> Tensor:
     if not is_open(x.shape[axis]):
         return x
     sizes = [int(n) if i == axis else n for i, n in enumerate(x.shape)]
-    made = apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape_tensor(sizes)], scalar=False)
-    if variable_of(made) is not None:
-        recorded_variable(made).owner.name = what or (
+    checked = apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape_tensor(sizes)], scalar=False)
+    if variable_of(checked) is not None:
+        recorded_variable(checked).owner.name = what or (
             f"axis {axis} has size {sizes[axis]} as the model was loaded, input_shapes gives another"
         )
-    return made
+    return checked
 
 
 def per_channel(v: Tensor, rank: int) -> Tensor:

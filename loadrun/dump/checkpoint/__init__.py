@@ -75,10 +75,10 @@ def load_checkpoint(
     try:
         data = _contents(source)
         if data[:4] == b"PK\x03\x04":
-            found = read_archive(data)
-            if isinstance(found, dict):
-                return found
-            data = found
+            content = read_archive(data)
+            if isinstance(content, dict):
+                return content
+            data = content
         machine = PickleMachine(data, max_steps)
         return settle(machine, machine.run(), partial(_tensor, locate) if tensors else None)
     except FormatError as e:
@@ -89,9 +89,9 @@ def load_checkpoint(
 
 def _tensor(locate: _Locate, stored: PickledTensor, array: Array, qparams: QParams | None) -> Tensor:
     kinds = {"Tensor": Tensor, "Parameter": Parameter}
-    made = kinds[stored.kind](array, dtype=array.dtype, device=locate(stored.device))
-    set_qparams(made, qparams)
-    return made
+    tensor = kinds[stored.kind](array, dtype=array.dtype, device=locate(stored.device))
+    set_qparams(tensor, qparams)
+    return tensor
 
 
 def read_pickle(data: bytes, named: Callable[[str, str], Any]) -> Any:  # noqa: ANN401 - a pickle holds anything

@@ -73,13 +73,13 @@ class PickleMachine:
             left -= 1
             if left < 0:
                 self.fail(f"the pickle takes more than {self.most_steps} steps; max_steps raises the limit")
-        found = self.pop()
+        value = self.pop()
         if self.stack or self.marks:
             self.fail("the pickle leaves values behind its result")
         if self.next != size:
             self.at = self.next
             self.fail(f"{size - self.next} bytes follow the pickle")
-        return found
+        return value
 
     # ---- for the calls
 
@@ -138,10 +138,10 @@ class PickleMachine:
         """Return the bytes up to a line feed, without it, at most `longest` of them."""
         start, piece = self.next, 128
         while start < len(self.data) and (longest is None or start - self.next <= longest):
-            found = bytes(self.data[start : start + piece]).find(b"\n")
-            if found >= 0:
-                line = bytes(self.data[self.next : start + found])
-                self.next = start + found + 1
+            length = bytes(self.data[start : start + piece]).find(b"\n")
+            if length >= 0:
+                line = bytes(self.data[self.next : start + length])
+                self.next = start + length + 1
                 return line
             start, piece = start + piece, 2 * piece
         raise self.error("a line does not end" + ("" if longest is None else f" within {longest} bytes"))
@@ -407,9 +407,9 @@ def _set_all(m: PickleMachine) -> None:
 
 @_op(b"d")
 def _dict(m: PickleMachine) -> None:
-    made: dict[Any, Any] = {}
-    _set_items(m, m.since_mark(), made)
-    m.push(made)
+    items: dict[Any, Any] = {}
+    _set_items(m, m.since_mark(), items)
+    m.push(items)
 
 
 @_op(b"\x90")

@@ -61,7 +61,7 @@ class _Settler:
         self.named = named
         self.done: dict[int, Any] = {}
         self.open: set[int] = set()
-        self.held: dict[int, tuple[int, list[tuple[str, Any]]]] = {}
+        self.members: dict[int, tuple[int, list[tuple[str, Any]]]] = {}
 
     def value(self, value: object, level: int) -> object:
         """Any value; one that is shared is settled once."""
@@ -74,10 +74,10 @@ class _Settler:
         if level > _MOST_LEVELS:
             self.machine.fail(f"the pickle nests deeper than {_MOST_LEVELS} levels")
         self.open.add(id(value))
-        found = self._settled(value, level + 1)
+        settled = self._settled(value, level + 1)
         self.open.discard(id(value))
-        self.done[id(value)] = found
-        return found
+        self.done[id(value)] = settled
+        return settled
 
     def _settled(self, value: object, level: int) -> object:
         if isinstance(value, dict):
@@ -92,12 +92,12 @@ class _Settler:
         return self._draft(value, level)
 
     def _dict(self, value: dict[Any, Any], level: int) -> dict[Any, Any]:
-        made: dict[Any, Any] = OrderedDict() if isinstance(value, OrderedDict) else {}
+        settled: dict[Any, Any] = OrderedDict() if isinstance(value, OrderedDict) else {}
         if isinstance(value, defaultdict):
-            made = defaultdict(value.default_factory)
+            settled = defaultdict(value.default_factory)
         for k, v in value.items():
-            made[k] = self.value(v, level)
-        return made
+            settled[k] = self.value(v, level)
+        return settled
 
     def _draft(self, value: object, level: int) -> object:
         """Stand in for an array, a dtype, a tensor, a module or a name while the pickle is read."""
@@ -120,10 +120,10 @@ class _Settler:
     def tensor(self, stored: PickledTensor, array: Array, level: int) -> object:
         if self.wrap is None:
             return array
-        found = stored.state.get("qparams") if isinstance(stored.state, dict) else None
-        if not isinstance(found, StoredObject) or found.cls.key not in _QPARAMS:
+        qparams = stored.state.get("qparams") if isinstance(stored.state, dict) else None
+        if not isinstance(qparams, StoredObject) or qparams.cls.key not in _QPARAMS:
             return self.wrap(stored, array, None)
-        return self.wrap(stored, array, self.qparams(found, level))
+        return self.wrap(stored, array, self.qparams(qparams, level))
 
     def qparams(self, stored: StoredObject, level: int) -> QParams:
         """Return parameters of quantization, made of plain values and tensors alone."""
@@ -163,11 +163,11 @@ class _Settler:
 
     def module(self, module: StoredObject, level: int) -> OrderedDict[str, Any]:
         """Return the state dict of a module that was saved whole, as its `state_dict` gives it."""
-        found: OrderedDict[str, Any] = OrderedDict()
-        self._collect(module, "", found, level)
-        return found
+        state: OrderedDict[str, Any] = OrderedDict()
+        self._collect(module, "", state, level)
+        return state
 
-    def _collect(self, module: StoredObject, prefix: str, found: OrderedDict[str, Any], level: int) -> None:
+    def _collect(self, module: StoredObject, prefix: str, state: OrderedDict[str, Any], level: int) -> None:
         if level > _MOST_LEVELS:
             self.machine.fail(
                 f"the pickle nests modules deeper than {_MOST_LEVELS} levels, or within themselves"
@@ -180,28 +180,28 @@ class _Settler:
                 array = self.array(leaf.value)
                 flat = array.reshape(-1) if module.cls.key in _FLAT else array
                 self.machine.spend(_PER_ITEM + len(prefix) + len(name))
-                found[prefix + name] = self.tensor(leaf, flat, level)
+                state[prefix + name] = self.tensor(leaf, flat, level)
             else:
                 inner.append((name, leaf))
         for name, leaf in inner:
-            self._collect(leaf, f"{prefix}{name}.", found, level + 1)
+            self._collect(leaf, f"{prefix}{name}.", state, level + 1)
 
     def _held(self, module: StoredObject) -> list[tuple[str, Any]]:
         """Return the tensors and modules that a module holds, each once; looked for once, however often it is asked."""
-        if id(module) in self.held:
-            cost, found = self.held[id(module)]
+        if id(module) in self.members:
+            cost, members = self.members[id(module)]
             self.machine.visit(cost)
-            return found
-        before, seen, found = self.machine.visits, {id(module)}, []
+            return members
+        before, seen, members = self.machine.visits, {id(module)}, []
         state = _attributes(module)
         self.machine.visit(len(state) + 1)
         for attribute in sorted(state):
             for name, leaf in self._leaves(attribute, state[attribute], 0):
                 if id(leaf) not in seen:
                     seen.add(id(leaf))
-                    found.append((name, leaf))
-        self.held[id(module)] = before - self.machine.visits, found
-        return found
+                    members.append((name, leaf))
+        self.members[id(module)] = before - self.machine.visits, members
+        return members
 
     def _leaves(self, name: str, value: object, depth: int) -> Iterator[tuple[str, Any]]:
         """Return tensors and modules within an attribute, by dotted names, as Module looks for them."""

@@ -185,10 +185,10 @@ def _array(machine: Machine, shape: object, dtype: object, raw: object, fortran:
         count *= n
         span *= max(n, 1)
     data = raw_bytes(machine, raw)
-    found = dtype.np
-    if span * found.itemsize >= 2**62 or count * found.itemsize != data.nbytes:
+    kind = dtype.np
+    if span * kind.itemsize >= 2**62 or count * kind.itemsize != data.nbytes:
         machine.fail(
-            f"an array of {found} {str(list(shape))[:80]} takes {count * found.itemsize} bytes, {data.nbytes} are given"
+            f"an array of {kind} {str(list(shape))[:80]} takes {count * kind.itemsize} bytes, {data.nbytes} are given"
         )
     order: Any = "F" if fortran else "C"
     machine.spend(data.nbytes * (2 if dtype.bfloat16 else 1))
@@ -253,9 +253,9 @@ def _encode(machine: Machine, args: tuple[Any, ...]) -> bytes:
 
 
 def _ordered(machine: Machine, args: tuple[Any, ...]) -> OrderedDict[Any, Any]:
-    found: OrderedDict[Any, Any] = OrderedDict()
+    ordered: OrderedDict[Any, Any] = OrderedDict()
     if not args:
-        return found
+        return ordered
     pairs = args[0]
     if len(args) != 1 or not isinstance(pairs, list):
         machine.fail("an OrderedDict takes nothing or a list of pairs")
@@ -263,8 +263,8 @@ def _ordered(machine: Machine, args: tuple[Any, ...]) -> OrderedDict[Any, Any]:
     for pair in pairs:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             machine.fail("an OrderedDict takes pairs of key and value")
-        found[machine.key(pair[0])] = pair[1]
-    return found
+        ordered[machine.key(pair[0])] = pair[1]
+    return ordered
 
 
 def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, Any]:
@@ -282,14 +282,14 @@ def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, An
 def _collection(
     kind: type[set[Any]] | type[frozenset[Any]],
 ) -> Callable[[Machine, tuple[Any, ...]], Any]:
-    def made(machine: Machine, args: tuple[Any, ...]) -> object:
+    def build(machine: Machine, args: tuple[Any, ...]) -> object:
         if len(args) > 1 or (args and not isinstance(args[0], (list, tuple))):
             machine.fail(f"a {kind.__name__} takes a list")
         items = args[0] if args else ()
         machine.spend(_PER_ITEM * len(items))
         return kind(machine.key(e) for e in items)
 
-    return made
+    return build
 
 
 def _bytes(machine: Machine, args: tuple[Any, ...]) -> bytes:

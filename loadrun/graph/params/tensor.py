@@ -68,11 +68,11 @@ class RecordField(NamedTuple):
 
 def _hints(cls: type) -> Iterator[tuple[str, Any]]:
     """Return the fields of a record and its bases with their types."""
-    found = {n: hint for base in cls.__mro__[:-2][::-1] for n, hint in base.__annotations__.items()}
-    if any(isinstance(hint, str) for hint in found.values()):
+    hints = {n: hint for base in cls.__mro__[:-2][::-1] for n, hint in base.__annotations__.items()}
+    if any(isinstance(hint, str) for hint in hints.values()):
         # Only for modules with deferred annotations, since this compiles each of them.
-        found = {n: hint for n, hint in get_type_hints(cls, include_extras=True).items() if n in found}
-    return ((n, hint) for n, hint in found.items() if get_origin(hint) is not ClassVar)
+        hints = {n: hint for n, hint in get_type_hints(cls, include_extras=True).items() if n in hints}
+    return ((n, hint) for n, hint in hints.items() if get_origin(hint) is not ClassVar)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

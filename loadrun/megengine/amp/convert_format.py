@@ -26,9 +26,9 @@ def convert_tensor_format(x: Tensor, inplace: bool = True) -> Tensor:
     """
     if x.ndim not in (4, 5) or x.format == "nhwc":
         return x
-    made = x if inplace else x.detach()
-    made.format = "nhwc"
-    return made
+    tensor = x if inplace else x.detach()
+    tensor.format = "nhwc"
+    return tensor
 
 
 def convert_module_format(module: M, inplace: bool = True) -> M:

@@ -53,5 +53,5 @@ class Collator:
         raise UsageTypeError(_message(type(first).__name__))
 
 
-def _message(found: str) -> str:
-    return f"batches are made of arrays, numbers, texts and containers of them, found {found}"
+def _message(actual: str) -> str:
+    return f"batches are made of arrays, numbers, texts and containers of them, found {actual}"

@@ -29,7 +29,7 @@ def topk_accuracy(
     wanted = (topk,) if isinstance(topk, int) else tuple(topk)
     labels = as_tensor(target)
     rows = labels.shape[0]
-    _, found = _topk(logits, max(wanted))
+    _, predicted = _topk(logits, max(wanted))
     column = labels.reshape(-1, 1)
-    shares = [(found[:, :k] == column).astype("float32").sum() / rows for k in wanted]
+    shares = [(predicted[:, :k] == column).astype("float32").sum() / rows for k in wanted]
     return shares[0] if len(shares) == 1 else shares

@@ -145,9 +145,9 @@ class GitHTTPSFetcher(RepoFetcherBase):
         url = cls._git_archive_link(git_host, owner, name, branch, commit)
         _log.info("downloading %s", url)
         with tempfile.TemporaryDirectory(dir=".") as scratch:
-            made = cls._download_zip_and_extract(url, scratch)
+            extracted = cls._download_zip_and_extract(url, scratch)
             shutil.rmtree(folder, ignore_errors=True)
-            os.replace(made, folder)
+            os.replace(extracted, folder)
         return folder
 
     @classmethod

@@ -92,12 +92,12 @@ def import_module(
 
 
 def _entry(module: ModuleType, name: str) -> Any:
-    found = getattr(module, name, None)
-    if not callable(found):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise UsageRuntimeError(
             f"cannot find callable {name} in {HUBCONF}; it has {', '.join(_entries(module))}"
         )
-    return found
+    return function
 
 
 def _entries(module: ModuleType) -> Any:
@@ -125,13 +125,13 @@ def load(
         RuntimeError: there is no such entry, or a module that it needs cannot be imported.
     """
     module = import_module(repo_info, git_host, use_cache, commit, protocol)
-    found = _entry(module, entry)
+    function = _entry(module, entry)
     missing = [m for m in getattr(module, HUBDEPENDENCY, None) or () if not check_module_exists(m)]
     if missing:
         raise UsageRuntimeError(
             f"missing dependencies: {', '.join(missing)}; {repo_info} needs them installed"
         )
-    return found(*args, **kwargs)
+    return function(*args, **kwargs)
 
 
 def list(

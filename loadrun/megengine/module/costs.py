@@ -139,8 +139,8 @@ def preprocess_receptive_field(
     owners = [i.owner for i in inputs]
 
     def largest(name: str) -> tuple[int, int]:
-        found = [getattr(o, name, (1, 1)) for o in owners]
-        return max(f[0] for f in found), max(f[1] for f in found)
+        pairs = [getattr(o, name, (1, 1)) for o in owners]
+        return max(f[0] for f in pairs), max(f[1] for f in pairs)
 
     return largest("_rf"), largest("_stride")
 

@@ -73,12 +73,12 @@ def _fused(layer: Any, bn: Any, relu: Any, channels: int) -> Any:
         raise AssertionError("the layer and its batch normalization must be in the same mode (train or eval)")
     if bn is not None and bn.num_features != channels:
         raise AssertionError(f"the layer has {channels} outputs, the batch normalization {bn.num_features}")
-    made: Any = kinds[keeps](**layer._settings(), name=layer.name)
-    inner = made
+    fused: Any = kinds[keeps](**layer._settings(), name=layer.name)
+    inner = fused
     weight, bias = layer.weight, layer.bias
     if keeps:
-        inner = next(m for m in made.children() if not isinstance(m, type(bn)))
-        made.bn = deepcopy(bn)
+        inner = next(m for m in fused.children() if not isinstance(m, type(bn)))
+        fused.bn = deepcopy(bn)
     elif bn is not None:
         statistics = (bn.weight, bn.bias, bn.running_mean, bn.running_var)
         transpose = isinstance(layer, ConvTranspose2d)
@@ -87,7 +87,7 @@ def _fused(layer: Any, bn: Any, relu: Any, channels: int) -> Any:
     if bias is not None:
         inner.bias = Parameter(bias)
     inner.training = layer.training
-    return made
+    return fused
 
 
 def fuse_conv_bn_relu_module(conv: Any, bn: Any, relu: Any) -> Any:

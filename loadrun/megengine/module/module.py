@@ -250,10 +250,10 @@ class Module(ModuleBase, metaclass=ABCMeta):
         >>> {k: v.shape for k, v in BatchNorm2d(3).state_dict().items()}["running_mean"]
         (3,)
         """
-        found = state_of(self, prefix, keep_var)
+        state = state_of(self, prefix, keep_var)
         if rst is None:
-            return found
-        rst.update(found)
+            return state
+        rst.update(state)
         return rst
 
     def load_state_dict(self, state_dict: State, strict: bool = True) -> None:

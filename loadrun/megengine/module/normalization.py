@@ -158,8 +158,8 @@ class GeneralNorm(_Norm):
         if axes != sorted(axes):
             raise AssertionError(f"normalized_axis {axes} must be in rising order, {sorted(axes)}")
         if self.normalized_shape is not None:
-            found, wanted = [int(x.shape[n]) for n in axes], list(_listed(self.normalized_shape))
-            if found != wanted:
+            sizes, wanted = [int(x.shape[n]) for n in axes], list(_listed(self.normalized_shape))
+            if sizes != wanted:
                 raise AssertionError(f"the axes {axes} of the input {[*map(int, x.shape)]} must be {wanted}")
         return F.nn.general_norm(x, axes, self.affine, self.weight, self.bias, self.eps)
 

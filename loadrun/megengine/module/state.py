@@ -41,13 +41,13 @@ def states(module: HoldsStates, prefix: str = "") -> Iterator[tuple[type[HoldsSt
 
 def state_of(module: HoldsStates, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
     """Return what `Module.state_dict` gives."""
-    found: OrderedDict[str, Any] = OrderedDict()
+    state: OrderedDict[str, Any] = OrderedDict()
     for kind, name, tensor in states(module, prefix):
-        if name in found:
+        if name in state:
             raise AssertionError(f"duplicated state: {name}")
         value: Any = tensor if keep_var else _array(tensor)
-        found[name] = value.reshape(-1) if kind._flat_state else value
-    return found
+        state[name] = value.reshape(-1) if kind._flat_state else value
+    return state
 
 
 def _array(tensor: Tensor) -> Array:
@@ -63,9 +63,9 @@ def load_state(module: HoldsStates, state: State, strict: bool) -> None:
 
         state = load_checkpoint(state, tensors=False)
     if isinstance(state, dict):
-        given, look_up = set(state), _looked_up(state)
+        keys, look_up = set(state), _looked_up(state)
     elif callable(state):
-        given, look_up = set(), state
+        keys, look_up = set(), state
     else:
         raise ValueError(f"a state is a dict, a function or the name of a file, found {type(state).__name__}")
     missing, loaded = [], set()
@@ -76,7 +76,7 @@ def load_state(module: HoldsStates, state: State, strict: bool) -> None:
             continue
         tensor.set_value(_fitting(kind, name, tensor, value))
         loaded.add(name)
-    for what, names in (("unused", given - loaded), ("missing", missing)):
+    for what, names in (("unused", keys - loaded), ("missing", missing)):
         if names:
             text = f"{what} parameters: {', '.join(sorted(names))}"
             if strict:

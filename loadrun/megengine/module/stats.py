@@ -277,7 +277,7 @@ def module_stats(
     >>> found[0].flops, found[0].param_dims, found[0].act_size
     (26, 8, 32)
     """
-    given = inputs is not None
+    has_inputs = inputs is not None
     if inputs is not None:
         args = _loaded(inputs if isinstance(inputs, (tuple, list)) else [inputs])
     elif input_shapes:
@@ -287,7 +287,7 @@ def module_stats(
         logger.error("module_stats needs inputs or input_shapes to run the model on")
         return None
     disable_receptive_field()
-    watch = _RunStatistics(cal_params, cal_flops, cal_activations, given)
+    watch = _RunStatistics(cal_params, cal_flops, cal_activations, has_inputs)
     with set_module_mode_safe(model, training=False), watch.of(model):
         model(*args)
     return _summed(watch, logging_to_stdout, bar_length_max)
@@ -309,9 +309,9 @@ def _loaded(x: Any) -> Any:
 class _RunStatistics:
     """Figures of a model's modules in one run."""
 
-    def __init__(self, params: bool, flops: bool, activations: bool, given: bool) -> None:
+    def __init__(self, params: bool, flops: bool, activations: bool, has_inputs: bool) -> None:
         self.wanted = (params, flops, activations)
-        self.given = given
+        self.has_inputs = has_inputs
         self.params: list[Row] = []
         self.flops: list[Row] = []
         self.activations: list[Row] = []
@@ -357,7 +357,7 @@ class _RunStatistics:
             self._parameter(module, "bias")
         if activations:
             first = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
-            self.activations.append(get_activation_stats(first, self.given) | about)
+            self.activations.append(get_activation_stats(first, self.has_inputs) | about)
 
     def _parameter(self, module: Module, item: str) -> None:
         tensor = getattr(module, item, None)
@@ -368,7 +368,7 @@ class _RunStatistics:
 
 def _summed(watch: _RunStatistics, log: bool, length: int) -> tuple[total_stats, stats_details]:
     rows = stats_details(watch.params, watch.flops, watch.activations)
-    return summed(rows, watch.wanted, log, length, watch.given, {"#params": len(watch.params)})
+    return summed(rows, watch.wanted, log, length, watch.has_inputs, {"#params": len(watch.params)})
 
 
 def summed(
@@ -376,7 +376,7 @@ def summed(
     wanted: tuple[bool, bool, bool],
     log: bool,
     length: int,
-    given: bool,
+    has_inputs: bool,
     about: dict[str, Any],
 ) -> tuple[total_stats, stats_details]:
     """Add totals to rows and log them.
@@ -386,7 +386,7 @@ def summed(
         wanted: whether parameters, operations and activations count.
         log: log the tables too, not the sums alone.
         length: length of the longest bar.
-        given: whether activations have means.
+        has_inputs: whether activations have means.
         about: what the table of sums begins with.
     """
     wants_params, wants_flops, wants_activations = wanted
@@ -405,7 +405,7 @@ def summed(
         act_dims, act_size, _ = sum_activations_stats(rows.activations, length)
         about |= {"total_act_dims": sizeof_fmt(act_dims, suffix=""), "total_act_size": sizeof_fmt(act_size)}
         if log:
-            print_activations_stats(rows.activations, given)
+            print_activations_stats(rows.activations, has_inputs)
     if wants_flops and wants_params and size:
         about["flops/param_size"] = f"{flops / size:3.3f}"
     print_summary(**about)

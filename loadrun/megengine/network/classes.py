@@ -68,11 +68,11 @@ def _made(op: Op) -> type[OpNode]:
 
 
 def _all() -> dict[str, type[OpNode]]:
-    found = {op.class_name: _made(op) for op in CATALOG.values()}
+    classes = {op.class_name: _made(op) for op in CATALOG.values()}
     # Left out of dumps by MegEngine's own loader, and named by its module all the same.
     for name in _MADE:
-        found.setdefault(name, type(name, (OpNode,), {"type": name, "__module__": __name__}))
-    return found
+        classes.setdefault(name, type(name, (OpNode,), {"type": name, "__module__": __name__}))
+    return classes
 
 
 CLASSES: dict[str, type[OpNode]] = _all()
@@ -95,8 +95,8 @@ def str_to_mge_class(classname: str) -> type[OpNode]:
     >>> str_to_mge_class("Elemwise").type, str_to_mge_class("SoftmaxForward").__name__
     ('Elemwise', 'ReadOnlyOpNode')
     """
-    found = CLASSES.get(classname)
-    return found if found is not None and (classname in _MADE or classname in _WRITTEN) else ReadOnlyOpNode
+    kind = CLASSES.get(classname)
+    return kind if kind is not None and (classname in _MADE or classname in _WRITTEN) else ReadOnlyOpNode
 
 
 def node_of(opr: Opr) -> OpNode:

@@ -44,24 +44,24 @@ def nodes_of(graph: Graph, *, numbered: bool = False, within: object = None) -> 
     """
     known: dict[int, VarNode] = {}
     within = within or SESSION.new_graph()
-    given = _numbers(graph) if numbered else None
+    numbering = _numbers(graph) if numbered else None
     for opr in graph.oprs:
-        inputs = [known[v.id] for v in (given.inputs(opr) if given else opr.inputs)]
-        made = opr.copied([v.variable for v in inputs], opr.id)
-        node = node_of(made)
+        inputs = [known[v.id] for v in (numbering.inputs(opr) if numbering else opr.inputs)]
+        copied = opr.copied([v.variable for v in inputs], opr.id)
+        node = node_of(copied)
         node.inputs = inputs
-        if given:
-            node._number, node._title = given.oprs[opr.id].id, given.oprs[opr.id].name
+        if numbering:
+            node._number, node._title = numbering.oprs[opr.id].id, numbering.oprs[opr.id].name
         for var in opr.outputs:
             fresh = NodeVar(
-                var.id, made, var.index, var.name, var.dtype, var.shape, var.format, var.comp_node
+                var.id, copied, var.index, var.name, var.dtype, var.shape, var.format, var.comp_node
             )
             fresh.described = var.described
-            made.outputs.append(fresh)
-            known[var.id] = VarNode.made(fresh, node, SESSION)
+            copied.outputs.append(fresh)
+            known[var.id] = VarNode.of_variable(fresh, node, SESSION)
             known[var.id]._graph = within
-            if given:
-                known[var.id]._number, known[var.id]._title = given.var(var)
+            if numbering:
+                known[var.id]._number, known[var.id]._title = numbering.var(var)
         node.outputs = [known[v.id] for v in opr.outputs]
         for v in inputs:
             if node not in v.users:
@@ -84,10 +84,10 @@ def outputs_of(bundle: Bundle, nodes: list[VarNode]) -> list[VarNode]:
     """
     if not bundle.is_container:
         return nodes
-    found = {n.variable.id: n for n in get_dep_vars(nodes)}
+    by_id = {n.variable.id: n for n in get_dep_vars(nodes)}
     outputs = []
     for name, var in bundle.outputs.items():
-        node = found[var.id]
+        node = by_id[var.id]
         if not isinstance(node.owner, Host2DeviceCopy):
             # Optimization renames variables, checks keep the name.
             node.name = name
@@ -103,7 +103,7 @@ def graph_of(outputs: Sequence[VarNode], like: Graph | None = None, *, names: bo
         like: the graph whose format the new one has.
         names: whether outputs without a name get the text that stands for one.
     """
-    made = replace(
+    graph = replace(
         like or Graph(), oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=None, content_hash=0
     )
     known: dict[int, Var] = {}
@@ -111,7 +111,7 @@ def graph_of(outputs: Sequence[VarNode], like: Graph | None = None, *, names: bo
     for node in get_oprs_seq(outputs, False, False):
         node.refresh()
         opr = node.opr
-        fresh = opr.copied([known[id(v.variable)] for v in node.inputs], len(made.oprs))
+        fresh = opr.copied([known[id(v.variable)] for v in node.inputs], len(graph.oprs))
         fresh.name = node._own_name
         for out in node.outputs:
             old = out.variable
@@ -120,13 +120,13 @@ def graph_of(outputs: Sequence[VarNode], like: Graph | None = None, *, names: bo
             fresh.outputs.append(var)
             known[id(old)] = var
         _name_provider(fresh)
-        made.oprs.append(fresh)
+        graph.oprs.append(fresh)
     for node_var in outputs:
         var = known[id(node_var.variable)]
         if names:
             var.name = node_var.name
-        made.outputs.append(var)
-    return made
+        graph.outputs.append(var)
+    return graph
 
 
 def _name_provider(opr: Opr) -> None:
@@ -143,9 +143,9 @@ def value_of(node: VarNode) -> Array:
     """
     if node._known is not None:
         return node._known
-    held = node.owner.opr
-    if held.tensors and held.type != "Host2DeviceCopy":
-        return held.tensors[node.variable.index].value()
+    opr = node.owner.opr
+    if opr.tensors and opr.type != "Host2DeviceCopy":
+        return opr.tensors[node.variable.index].value()
     if any(isinstance(o, Host2DeviceCopy) for o in operators([node])):
         raise UsageRuntimeError(
             f"the value of {node.name} depends on the inputs of the graph; GraphInference computes it for given ones"
@@ -183,10 +183,10 @@ SESSION.evaluate = value_of
 SESSION.rank_of = rank_of
 
 
-def replace_inputs(found: Iterable[OpNode], old: VarNode, new: VarNode) -> None:
+def replace_inputs(oprs: Iterable[OpNode], old: VarNode, new: VarNode) -> None:
     """Let operators read another variable, but for those that compute it."""
     ahead = {id(o) for o in operators([new])}
-    for opr in found:
+    for opr in oprs:
         if id(opr) in ahead or not any(v is old for v in opr.inputs):
             continue
         opr.inputs[:] = [new if v is old else v for v in opr.inputs]
@@ -196,15 +196,15 @@ def replace_inputs(found: Iterable[OpNode], old: VarNode, new: VarNode) -> None:
             old.users.remove(opr)
 
 
-def take_over(found: Iterable[OpNode], old: VarNode, new: VarNode) -> None:
+def take_over(oprs: Iterable[OpNode], old: VarNode, new: VarNode) -> None:
     """Let a variable be what another one is, and operators that read either read it; but for those that compute it.
 
     Args:
-        found: the operators.
+        oprs: the operators.
         old: the variable that stays. What the other is computed from reads what it was, by a node of its own.
         new: what it becomes.
     """
-    readers = [*found]
+    readers = [*oprs]
     replace_inputs(readers, old, new)
     copy_state(old, new)
     for opr in readers:

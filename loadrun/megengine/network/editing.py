@@ -66,7 +66,9 @@ class EditingSession(Session):
         opr.outputs = [NodeVar(fresh_id(), opr, i) for i in range(n)]
         owner = self.node_class(type).load(opr)
         owner.inputs = nodes
-        outputs = [VarNode.made(v, owner, self, scalar=scalar) for v in opr.outputs if isinstance(v, NodeVar)]
+        outputs = [
+            VarNode.of_variable(v, owner, self, scalar=scalar) for v in opr.outputs if isinstance(v, NodeVar)
+        ]
         for node in outputs:
             set_device(node, place)
         owner.outputs = outputs
@@ -87,19 +89,19 @@ class EditingSession(Session):
 
     def graph_of(self, node: VarNode) -> Any:
         """Return the graph that a node belongs to: that of the nearest node it is computed from which has one."""
-        waiting, seen, found = [node], {id(node)}, None
+        waiting, seen, graph = [node], {id(node)}, None
         for v in waiting:
-            found = v._graph
-            if found is not None:
+            graph = v._graph
+            if graph is not None:
                 break
             near = [x for x in v.owner.inputs if id(x) not in seen]
             seen.update(map(id, near))
             # The list grows while it is walked.
             waiting.extend(near)
-        found = self.new_graph() if found is None else found
+        graph = self.new_graph() if graph is None else graph
         for v in waiting:
-            v._graph = v._graph or found
-        return found
+            v._graph = v._graph or graph
+        return graph
 
     def joined(self, tensor: Tensor) -> None:
         """Know a tensor; nothing is kept."""
@@ -111,10 +113,10 @@ class EditingSession(Session):
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a node in numbers."""
         assert variable_of(tensor) is not None
-        found = recorded_variable(tensor).shape
-        if found is None:
-            found = recorded_variable(tensor).shape = self.value(tensor).shape
-        return found
+        shape = recorded_variable(tensor).shape
+        if shape is None:
+            shape = recorded_variable(tensor).shape = self.value(tensor).shape
+        return shape
 
     def rank(self, node: VarNode) -> int:
         """Return the number of axes of a node of unknown shape."""

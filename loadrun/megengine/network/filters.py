@@ -54,10 +54,10 @@ def as_oprnode(obj: Any) -> OpNode:
 def _only(obj: Any, kind: str) -> Any:
     if not isinstance(obj, Iterable):
         raise UsageAssertionError(f"{obj!r:.60} does not stand for a {kind}")
-    held = list(obj)
-    if len(held) != 1:
-        raise UsageAssertionError(f"a sequence of {len(held)} does not stand for one {kind}: {held!r:.60}")
-    return held[0]
+    items = list(obj)
+    if len(items) != 1:
+        raise UsageAssertionError(f"a sequence of {len(items)} does not stand for one {kind}: {items!r:.60}")
+    return items[0]
 
 
 class NodeFilter:
@@ -84,9 +84,9 @@ class NodeFilter:
         self._keep: Callable[[Any], bool] = _is_node
 
     def _where(self, keep: Callable[[Any], bool]) -> NodeFilter:
-        found = NodeFilter(self)
-        found._keep = keep
-        return found
+        matches = NodeFilter(self)
+        matches._keep = keep
+        return matches
 
     @classmethod
     def make_all_deps(cls, *dest_vars: VarNode) -> NodeFilter:
@@ -158,12 +158,12 @@ class NodeFilter:
         Raises:
             ValueError: there are more, or none.
         """
-        held = list(self)
-        if len(held) != 1:
+        nodes = list(self)
+        if len(nodes) != 1:
             raise UsageAssertionError(
-                f"expected one node, found {len(held)}: {', '.join(n.name for n in held[:5]) or 'none'}"
+                f"expected one node, found {len(nodes)}: {', '.join(n.name for n in nodes[:5]) or 'none'}"
             )
-        return held[0]
+        return nodes[0]
 
     def as_dict(self) -> OrderedDict[str, Any]:
         """Return the nodes by name."""

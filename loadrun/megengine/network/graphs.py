@@ -93,10 +93,10 @@ class Graph:
             device: accepted for MegEngine's sake.
             name: its name.
         """
-        held = Tensor(data if isinstance(data, Tensor) else np.asarray(data), dtype=dtype)
-        made = constant_node(stored(held), dtype_of(held), name)
-        made._graph = self
-        return made
+        tensor = Tensor(data if isinstance(data, Tensor) else np.asarray(data), dtype=dtype)
+        constant = constant_node(stored(tensor), dtype_of(tensor), name)
+        constant._graph = self
+        return constant
 
     def make_input(
         self, *args: VarNode, device: object = None, dtype: Any = None, shape: Any = None
@@ -132,7 +132,7 @@ class Graph:
             outputs: variables, what `output_callback` gave, or lists of them.
         """
         self._outputs = [
-            v for given in outputs for v in (given if isinstance(given, (list, tuple)) else [given])
+            v for output in outputs for v in (output if isinstance(output, (list, tuple)) else [output])
         ]
         return self
 
@@ -191,13 +191,13 @@ def load_graph(fpath: str | os.PathLike[str] | BinaryIO | bytes) -> CompGraphLoa
     bundle = load(fpath)
     graph = Graph()
     outputs = outputs_of(bundle, nodes_of(bundle.graph, numbered=True, within=graph))
-    held = bundle.graph.metadata or Metadata()
+    metadata = bundle.graph.metadata or Metadata()
     about = SimpleNamespace(
-        is_valid=held.is_valid,
-        graph_modified=held.graph_modified,
-        optimize_options=held.optimize_options,
-        optimized_for_inference=held.optimize_options != 0,
-        user_info=held.user_info,
+        is_valid=metadata.is_valid,
+        graph_modified=metadata.graph_modified,
+        optimize_options=metadata.optimize_options,
+        optimized_for_inference=metadata.optimize_options != 0,
+        user_info=metadata.user_info,
     )
     return CompGraphLoadResult(graph, OrderedDict((v.name, v) for v in outputs), outputs, about)
 
@@ -213,7 +213,7 @@ def dump_graph(
         metadata: an object with ``is_valid``, ``graph_modified``, ``user_info`` and ``optimize_options``.
         keywords: those of ``trace.dump`` about the file, see `loadrun.tracing.writing.FileArguments`.
     """
-    given = FileArguments(**keywords)
+    arguments = FileArguments(**keywords)
     if isinstance(output_vars, dict):
         for name, var in output_vars.items():
             var.name = name
@@ -224,14 +224,14 @@ def dump_graph(
             True, bool(metadata.graph_modified), int(metadata.optimize_options), metadata.user_info
         )
     file = io.BytesIO()
-    result = save(graph, file, given.file)
+    result = save(graph, file, arguments.file)
     return file.getvalue(), result
 
 
 def optimize_for_inference(dest_vars: Iterable[VarNode], **kwargs: Any) -> tuple[list[VarNode], int]:
     """Return the variables in an optimized graph, and the bits of the options."""
-    made, bits = optimized(graph_of(listed(dest_vars)), **kwargs)
-    return nodes_of(made), bits
+    graph, bits = optimized(graph_of(listed(dest_vars)), **kwargs)
+    return nodes_of(graph), bits
 
 
 def deserialize_infer_option(x: int) -> dict[str, bool]:
@@ -240,8 +240,8 @@ def deserialize_infer_option(x: int) -> dict[str, bool]:
     >>> deserialize_infer_option(64 | 1 << 32)
     {'enable_fuse_grain': True, 'enable_nchw4': True}
     """
-    found = metadata_of(Metadata(is_valid=True, optimize_options=x)) or {}
-    return {k: bool(v) for k, v in found.items() if k.startswith("enable_")}
+    metadata = metadata_of(Metadata(is_valid=True, optimize_options=x)) or {}
+    return {k: bool(v) for k, v in metadata.items() if k.startswith("enable_")}
 
 
 def apply_normal_varnode(op: OpDef, *args: VarNode) -> list[VarNode]:

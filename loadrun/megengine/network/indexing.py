@@ -37,7 +37,7 @@ def part_of_unknown(x: Tensor, index: Any) -> Tensor:
     if added:
         source = apply1("AxisAddRemove", AxisAddRemove(desc=added), inputs=[source], scalar=False)
     items: list[IndexItem] = []
-    given: list[Tensor] = []
+    indices: list[Tensor] = []
     vectors = False
     for axis, entry in enumerate(entries):
         if isinstance(entry, slice):
@@ -45,18 +45,18 @@ def part_of_unknown(x: Tensor, index: Any) -> Tensor:
             flags = [b is not None for b in bounds]
             if any(flags):
                 items.append(IndexItem(axis, *flags))
-            given += [_index(b) for b in bounds if b is not None]
+            indices += [_index(b) for b in bounds if b is not None]
         elif entry is not None:
             chosen = _index(entry)
             if _is_mask(entry):
                 chosen = apply("CondTake", CondTake(val=1.0), inputs=[chosen, chosen], n=2, scalar=False)[1]
             vectors = vectors or not is_scalar(chosen)
             items.append(IndexItem(axis, idx=True))
-            given.append(chosen)
+            indices.append(chosen)
     if not items:
         return source
     kind = "IndexingMultiAxisVec" if vectors else "Subtensor"
-    return apply1(kind, IndexDescMaskDump(items=tuple(items)), inputs=[source, *given], scalar=False)
+    return apply1(kind, IndexDescMaskDump(items=tuple(items)), inputs=[source, *indices], scalar=False)
 
 
 def _is_mask(entry: Any) -> bool:

@@ -71,10 +71,10 @@ def _copied(dst: Sequence[VarNode], replaced: dict[int, VarNode]) -> list[VarNod
         inputs = [new(v) for v in opr.inputs]
         if all(a is b for a, b in zip(inputs, opr.inputs, strict=True)):
             continue
-        made = SESSION.apply(
+        outputs = SESSION.apply(
             opr.opr.type, opr.records(), inputs, len(opr.outputs), opr.opr.output_dtype, False
         )
-        for old, out in zip(opr.outputs, made, strict=True):
+        for old, out in zip(opr.outputs, outputs, strict=True):
             assert isinstance(out, VarNode)
             out.name = old.variable.name
             known[id(old)] = out
@@ -90,14 +90,14 @@ def convert_inputs(
         dst: the variables.
         inputs: the inputs to be replaced, all by default.
     """
-    given: OrderedDict[str, Any] = OrderedDict()
+    nodes: OrderedDict[str, Any] = OrderedDict()
     replaced: dict[VarNode, VarNode] = {}
     for inp in _inputs(dst) if inputs is None else inputs:
         node = InputNode(device=inp.comp_node, dtype=inp.dtype, shape=inp.variable.shape, graph=inp.graph)
         node.name = inp.name
-        given[inp.name] = node
+        nodes[inp.name] = node
         replaced[inp] = node.outputs[0]
-    return replace_vars(dst, replaced), given
+    return replace_vars(dst, replaced), nodes
 
 
 def convert_outputs(dst: Sequence[VarNode]) -> tuple[list[VarNode], OrderedDict[str, Any]]:
@@ -119,12 +119,12 @@ def embed_inputs(
     inputs = _inputs(dst) if inputs is None else list(inputs)
     if len(inputs) != len(data):
         raise UsageAssertionError(f"{len(data)} values are given for {len(inputs)} inputs")
-    given: OrderedDict[str, VarNode] = OrderedDict()
+    constants: OrderedDict[str, VarNode] = OrderedDict()
     replaced: dict[VarNode, VarNode] = {}
     for inp, value in zip(inputs, data, strict=True):
-        held = value if isinstance(value, Tensor) else Tensor(value)
-        given[inp.name] = replaced[inp] = constant_node(stored(held), dtype_of(held), inp.name)
-    return replace_vars(dst, replaced), given
+        tensor = value if isinstance(value, Tensor) else Tensor(value)
+        constants[inp.name] = replaced[inp] = constant_node(stored(tensor), dtype_of(tensor), inp.name)
+    return replace_vars(dst, replaced), constants
 
 
 def _inputs(dst: Sequence[VarNode]) -> list[VarNode]:
@@ -183,17 +183,17 @@ class GraphInference:
             raise UsageAssertionError(
                 f"this model expects {len(self._inputs)} inputs ({', '.join(self._inputs)}), found {len(inp_args)}"
             )
-        given = dict(zip(self._inputs, inp_args, strict=False)) | dict(inp_dict or {})
-        if set(given) != set(self._inputs):
+        feeds = dict(zip(self._inputs, inp_args, strict=False)) | dict(inp_dict or {})
+        if set(feeds) != set(self._inputs):
             raise UsageAssertionError(
-                f"this model expects inputs {self._inputs}, but gets inputs {list(given)}"
+                f"this model expects inputs {self._inputs}, but gets inputs {list(feeds)}"
             )
         # One generator for all runs: each draws anew, as in MegEngine.
-        values = self._engine.run({n: _storage_form(v) for n, v in given.items()}, rng=self._rng)
-        found: OrderedDict[str, Array] = OrderedDict()
+        values = self._engine.run({n: _storage_form(v) for n, v in feeds.items()}, rng=self._rng)
+        outputs: OrderedDict[str, Array] = OrderedDict()
         for name, value, dtype in zip(self._names, values, self._dtypes, strict=True):
-            found[name] = value if dtype is None else value.view(numpy_dtype(dtype))
-        return found
+            outputs[name] = value if dtype is None else value.view(numpy_dtype(dtype))
+        return outputs
 
 
 def _storage_form(value: Any) -> Array:

@@ -113,16 +113,16 @@ class Network:
         Returns:
             the counts that MegEngine returns.
         """
-        given = DumpArguments.of(**keywords)
+        arguments = DumpArguments.of(**keywords)
         for name in ("arg_names", "output_names"):
-            if getattr(given, name):
+            if getattr(arguments, name):
                 _log.warning("%s is not taken by Network.dump; set the names of the variables", name)
         graph = graph_of(self.output_vars, self._like)
-        if given.enable_metadata:
+        if arguments.enable_metadata:
             graph.metadata = Metadata(
-                is_valid=True, graph_modified=True, user_info=information(given.user_info)
+                is_valid=True, graph_modified=True, user_info=information(arguments.user_info)
             )
-        return dump_graph(graph, file, given.packing)
+        return dump_graph(graph, file, arguments.packing)
 
     def optimize_for_inference(self, dest_vars: VarNode | Sequence[VarNode], **kwargs: Any) -> list[VarNode]:
         """Return the nodes of variables in an optimized graph; the network stays as it is.
@@ -132,8 +132,8 @@ class Network:
             kwargs: ``enable_nchw44=True`` and its kin, see `loadrun.passes.options.InferenceOptions`.
         """
         wanted = [dest_vars] if isinstance(dest_vars, VarNode) else list(dest_vars)
-        made, _ = optimize_for_inference(graph_of(wanted, self._like), **kwargs)
-        return nodes_of(made)
+        graph, _ = optimize_for_inference(graph_of(wanted, self._like), **kwargs)
+        return nodes_of(graph)
 
     # Growing and cutting
 
@@ -275,14 +275,14 @@ class Network:
 
     @staticmethod
     def _found(nodes: NodeFilter, what: str, unique: bool) -> Any:
-        held = nodes.as_list()
+        matches = nodes.as_list()
         if not unique:
-            return held
-        if len(held) != 1:
+            return matches
+        if len(matches) != 1:
             raise UsageAssertionError(
-                f"{len(held)} nodes {what} found, expected one; unique=False gives them all"
+                f"{len(matches)} nodes {what} found, expected one; unique=False gives them all"
             )
-        return held[0]
+        return matches[0]
 
     def get_var_receive_oprs(self, var: VarNode) -> list[OpNode]:
         """Return the operators that read a variable."""
@@ -344,11 +344,11 @@ def find_vars_by_name(dst: Iterable[VarNode], names: Sequence[str]) -> list[VarN
     Raises:
         UsageError: there is none of some name.
     """
-    found: dict[str, VarNode] = {}
+    by_name: dict[str, VarNode] = {}
     for var in get_dep_vars(dst):
-        found.setdefault(var.name, var)
-    missing = [n for n in names if n not in found]
+        by_name.setdefault(var.name, var)
+    missing = [n for n in names if n not in by_name]
     if missing:
-        some = ", ".join(list(found)[:8])
+        some = ", ".join(list(by_name)[:8])
         raise UsageAssertionError(f"can not find {missing} in this model; it has {some} ...")
-    return [found[n] for n in names]
+    return [by_name[n] for n in names]

@@ -91,7 +91,7 @@ class VarNode(NetworkNode, Tensor):
             self.name = name
 
     @classmethod
-    def made(cls, var: NodeVar, owner: OpNode, session: Session, *, scalar: bool = False) -> VarNode:
+    def of_variable(cls, var: NodeVar, owner: OpNode, session: Session, *, scalar: bool = False) -> VarNode:
         """Return the node of a variable."""
         node = cls._of(None, var.dtype or DType("Float32"), scalar)
         node._var, node._session, node._owner = var, session, owner
@@ -236,7 +236,7 @@ class VarNode(NetworkNode, Tensor):
         assert isinstance(other, VarNode)
         old = self.variable
         if isinstance(old, NodeVar) and old.node is self and other is not self:
-            stand_in = VarNode.made(old, self._owner, self._session, scalar=self._scalar)  # type: ignore[arg-type]
+            stand_in = VarNode.of_variable(old, self._owner, self._session, scalar=self._scalar)  # type: ignore[arg-type]
             stand_in._users = self._users
             self._owner.outputs[old.index] = stand_in
             for user in self._users:
@@ -367,15 +367,15 @@ class OpNode(NetworkNode):
             methods = [d.method for d in self.opr.param.desc]  # type: ignore[attr-defined]
             axes = changed.pop("axis")
             changed["desc"] = tuple(AxisDesc(m, int(a)) for m, a in zip(methods, axes, strict=True))
-        made = []
+        records = []
         for record in self.opr.params:
             own = {f.name for f in record.fields()}
             values = {k: in_field_type(record, k, changed.pop(k)) for k in list(changed) if k in own}
-            made.append(record.replace(**values) if values else record)
+            records.append(record.replace(**values) if values else record)
         if changed:
             known = ", ".join(n for r in self.opr.params for n, _ in r.pairs()) or "none"
             raise UsageError(f"{self.name} has no parameter {', '.join(changed)}; it has {known}")
-        return tuple(made)
+        return tuple(records)
 
     def refresh(self) -> None:
         """Bring the operator beneath up to date: inputs, parameters, dtypes and shapes of the outputs.

@@ -21,7 +21,7 @@ def readable(opr: Opr) -> dict[str, Any]:
     >>> readable(Opr("Elemwise", (Elemwise(mode=ElemwiseMode.ADD),)))
     {'mode': 'ADD'}
     """
-    found: dict[str, Any] = {}
+    params: dict[str, Any] = {}
     for record in opr.params:
         for name, value in record.pairs():
             if name == "items":
@@ -30,17 +30,17 @@ def readable(opr: Opr) -> dict[str, Any]:
                 value = value.name
             elif isinstance(value, DType):
                 value = numpy_dtype(value)
-            found.setdefault(name, value)
+            params.setdefault(name, value)
     if opr.output_dtype is not None:
-        found["dtype"] = numpy_dtype(opr.output_dtype)
+        params["dtype"] = numpy_dtype(opr.output_dtype)
     if opr.tensors:
         return {}
     if opr.type == "Dimshuffle":
-        found["pattern"] = list(found["pattern"])
-        found.pop("ndim", None)
+        params["pattern"] = list(params["pattern"])
+        params.pop("ndim", None)
     if opr.type == "AxisAddRemove":
-        found = {"axis": [d.axis for d in found["desc"]]}
-    return found
+        params = {"axis": [d.axis for d in params["desc"]]}
+    return params
 
 
 def in_field_type(record: Record, name: str, value: Any) -> Any:

@@ -196,5 +196,5 @@ class AttrOutputNode(OutputNode):
 
     def get_value(self) -> Any:
         """Return shape, dtype and device of the value."""
-        found = self._computed()
-        return TensorAttr(static_shape(found), found.dtype, found.device)
+        tensor = self._computed()
+        return TensorAttr(static_shape(tensor), tensor.dtype, tensor.device)

@@ -37,8 +37,8 @@ class _Provider(OpNode):
     @property
     def stored(self) -> StoredTensor:
         """Return the tensor that the operator holds."""
-        held: StoredTensor = self.opr.tensors[0]
-        return held
+        tensor: StoredTensor = self.opr.tensors[0]
+        return tensor
 
     @property
     def name(self) -> str:
@@ -53,16 +53,16 @@ class _Provider(OpNode):
         if self.outputs:
             self.outputs[0].variable.name = value or None
 
-    def _provide(self, held: StoredTensor, *params: Any) -> None:
+    def _provide(self, tensor: StoredTensor, *params: Any) -> None:
         """Make the operator and its variable, or change them where they are."""
         if self._opr is None:
             self._opr = Opr(self.type, params, id=fresh_id(), comp_node=[])
-            var = NodeVar(fresh_id(), self.opr, 0, held.name)
-            var.dtype = held.dtype
+            var = NodeVar(fresh_id(), self.opr, 0, tensor.name)
+            var.dtype = tensor.dtype
             self.opr.outputs = [var]
-            self.outputs = [VarNode.made(var, self, SESSION)]
+            self.outputs = [VarNode.of_variable(var, self, SESSION)]
             set_device(self.outputs[0], self._given)
-        self.opr.tensors = [held]
+        self.opr.tensors = [tensor]
         self.refresh()
 
     def __repr__(self) -> str:
@@ -94,17 +94,17 @@ class Host2DeviceCopy(_Provider):
         """Return the node of an input, without its variable."""
         node = cls()
         node._opr = opr
-        held = opr.tensors[0]
-        node.shape, node.dtype = held.shape, numpy_dtype(held.dtype)
+        tensor = opr.tensors[0]
+        node.shape, node.dtype = tensor.shape, numpy_dtype(tensor.dtype)
         return node
 
     def refresh(self) -> None:
         """Bring shape and dtype of the input up to date."""
-        held = self.stored
-        held.shape = None if self.shape is None else tuple(int(n) for n in self.shape)
-        held.dtype = graph_dtype(self.dtype)
+        tensor = self.stored
+        tensor.shape = None if self.shape is None else tuple(int(n) for n in self.shape)
+        tensor.dtype = graph_dtype(self.dtype)
         if self.outputs:
-            held.name = self.outputs[0].variable.name
+            tensor.name = self.outputs[0].variable.name
         super().refresh()
 
     def compile(self, graph: Any = None) -> None:
@@ -181,8 +181,8 @@ class ConstOpBase(_Provider):
         value, dtype = narrowed(np.asarray(data))
         value = np.ascontiguousarray(value.reshape(value.shape or (1,)))
         name = self.outputs[0].variable.name if self.outputs else self._own_name
-        held = StoredTensor(dtype, value.shape, name, encode(value, dtype))
-        self._provide(held)
+        tensor = StoredTensor(dtype, value.shape, name, encode(value, dtype))
+        self._provide(tensor)
 
     def compile(self, graph: Any = None) -> None:
         """Bring the constant up to date."""
@@ -204,6 +204,6 @@ class SharedDeviceTensor(ConstOpBase):
 def constant_node(value: Array, dtype: DType, name: str | None) -> VarNode:
     """Return the variable of a new constant."""
     node = ImmutableTensor()
-    held = StoredTensor(dtype, value.shape, name, encode(value, dtype))
-    node._provide(held)
+    tensor = StoredTensor(dtype, value.shape, name, encode(value, dtype))
+    node._provide(tensor)
     return node.outputs[0]

@@ -104,18 +104,18 @@ def visualize(
         )
     net = Network.load(model_path)
     net.reset_batch_size(1)
-    given = input is not None or inp_dict is not None
-    if given:
+    has_inputs = input is not None or inp_dict is not None
+    if has_inputs:
         net.replace_vars(_constants(net, input, inp_dict))
     enable_receptive_field()
     oprs = net.all_oprs
     rows = stats_details([], [], [])
-    values = _values(net) if given else {}
+    values = _values(net) if has_inputs else {}
     for opr in oprs:
         _count(opr, rows, (cal_params, cal_flops, cal_activations), values)
     about = {"#ops": len(oprs), "#params": len(rows.params)}
     return summed(
-        rows, (cal_params, cal_flops, cal_activations), logging_to_stdout, bar_length_max, given, about
+        rows, (cal_params, cal_flops, cal_activations), logging_to_stdout, bar_length_max, has_inputs, about
     )
 
 
@@ -136,8 +136,8 @@ def _constants(
 
 def _values(net: Network) -> dict[int, Array]:
     """Return the values of all first outputs."""
-    found = [o.outputs[0] for o in net.all_oprs]
-    return {id(v): a for v, a in zip(found, compute(found, {}), strict=True)}
+    variables = [o.outputs[0] for o in net.all_oprs]
+    return {id(v): a for v, a in zip(variables, compute(variables, {}), strict=True)}
 
 
 class _Shown:

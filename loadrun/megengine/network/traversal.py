@@ -42,16 +42,16 @@ def get_dep_vars(
         var_type: names of classes of operators, as `get_opr_type` gives them; only their outputs are returned.
     """
     kinds = (var_type,) if isinstance(var_type, str) else var_type
-    waiting, seen, found = listed(var), set[int](), []
+    waiting, seen, variables = listed(var), set[int](), []
     for v in waiting:
         if id(v) in seen:
             continue
         seen.add(id(v))
         if kinds is None or get_owner_opr_type(v) in kinds:
-            found.append(v)
+            variables.append(v)
         # The list grows while it is walked.
         waiting.extend(v.owner.inputs)
-    return found
+    return variables
 
 
 def get_owner_opr_inputs(var: VarNode) -> list[VarNode]:
@@ -78,14 +78,14 @@ def get_opr_type(opr: OpNode) -> str:
 def operators(outputs: Iterable[VarNode]) -> list[OpNode]:
     """Return the operators that variables depend on, those that compute them first."""
     waiting = [v.owner for v in outputs]
-    seen, found = set[int](), []
+    seen, oprs = set[int](), []
     for opr in waiting:
         if id(opr) in seen:
             continue
         seen.add(id(opr))
-        found.append(opr)
+        oprs.append(opr)
         waiting.extend(v.owner for v in opr.inputs)
-    return found
+    return oprs
 
 
 def graph_traversal(outputs: VarNode | Iterable[VarNode]) -> tuple[Any, ...]:
@@ -130,11 +130,11 @@ def get_oprs_seq(
         UsageError: operators that depend on themselves.
     """
     outputs = listed(outputs)
-    found = _near_readers(_sorted(operators(outputs)))
+    oprs = _near_readers(_sorted(operators(outputs)))
     if prune_reshape:
-        useless = _shape_arithmetic(found, outputs)
-        found = [o for o in found if id(o) not in useless]
-    return [o for o in found if not (prune_immtensor and isinstance(o, ConstOpBase))]
+        useless = _shape_arithmetic(oprs, outputs)
+        oprs = [o for o in oprs if id(o) not in useless]
+    return [o for o in oprs if not (prune_immtensor and isinstance(o, ConstOpBase))]
 
 
 def _sorted(oprs: list[OpNode]) -> list[OpNode]:
@@ -147,28 +147,28 @@ def _sorted(oprs: list[OpNode]) -> list[OpNode]:
     ready = [(o.priority, i, o) for i, o in enumerate(oprs) if not o.inputs]
     heapq.heapify(ready)
     place = len(oprs)
-    found = []
+    order = []
     while ready:
         opr = heapq.heappop(ready)[2]
-        found.append(opr)
+        order.append(opr)
         for reader in readers[id(opr)]:
             missing[id(reader)] -= 1
             if not missing[id(reader)]:
                 heapq.heappush(ready, (reader.priority, place, reader))
                 place += 1
-    if len(found) < len(oprs):
-        raise UsageError(f"{len(oprs) - len(found)} operators depend on themselves")
-    return found
+    if len(order) < len(oprs):
+        raise UsageError(f"{len(oprs) - len(order)} operators depend on themselves")
+    return order
 
 
 def _near_readers(oprs: list[OpNode]) -> list[OpNode]:
     """Return operators with constants and inputs right before the first that reads them."""
-    placed, found = set[int](), []
+    placed, order = set[int](), []
 
     def place(opr: OpNode) -> None:
         if id(opr) not in placed:
             placed.add(id(opr))
-            found.append(opr)
+            order.append(opr)
 
     for opr in oprs:
         if isinstance(opr, _PROVIDERS):
@@ -179,7 +179,7 @@ def _near_readers(oprs: list[OpNode]) -> list[OpNode]:
         place(opr)
     for opr in oprs:
         place(opr)
-    return found
+    return order
 
 
 def _shape_arithmetic(oprs: list[OpNode], outputs: list[VarNode]) -> set[int]:

@@ -56,15 +56,15 @@ class OpDef:
             raise UsageTypeError(
                 f"{type(self).__name__} has {len(known)} parameters, found {len(values)} values"
             )
-        given = dict(zip(known, values, strict=False))
-        if twice := [n for n in named if n in given]:
+        arguments = dict(zip(known, values, strict=False))
+        if twice := [n for n in named if n in arguments]:
             raise UsageTypeError(f"{twice[0]} of {type(self).__name__} is given by place and by name")
-        given.update(named)
-        if unknown := [n for n in given if n not in known]:
+        arguments.update(named)
+        if unknown := [n for n in arguments if n not in known]:
             raise self._no_parameter(", ".join(unknown))
         object.__setattr__(self, "scope", "")
         object.__setattr__(self, "_values", {n: p.default for n, p in known.items()})
-        for name, value in given.items():
+        for name, value in arguments.items():
             self._values[name] = known[name].checked(value)
 
     def _no_parameter(self, name: str) -> UsageTypeError:
@@ -74,15 +74,15 @@ class OpDef:
     @property
     def records(self) -> tuple[Record, ...]:
         """The parameters as graphs hold them."""
-        given = dict(self._values)
+        values = dict(self._values)
         if self.op.name == "AxisAddRemove":
-            given["desc"] = tuple(AxisDesc(self.fixed["method"], int(a)) for a in given.pop("axis"))
-        found = []
+            values["desc"] = tuple(AxisDesc(self.fixed["method"], int(a)) for a in values.pop("axis"))
+        params = []
         for kind in self.op.params:
-            found.append(
-                kind(**{f.name: _wire(f.default, given[f.name]) for f in kind.fields() if f.name in given})
+            params.append(
+                kind(**{f.name: _wire(f.default, values[f.name]) for f in kind.fields() if f.name in values})
             )
-        return tuple(found)
+        return tuple(params)
 
     @property
     def output_dtype(self) -> DType | None:
@@ -101,10 +101,10 @@ class OpDef:
         n = self.op.n_outputs(probe)
         # An empty name stands for no device.
         place = placed(self._values.get("comp_node") or None)
-        made = apply_type(
+        outputs = apply_type(
             self.op.name, *records, inputs=inputs, n=n, output_dtype=self.output_dtype, place=place
         )
-        return [_reduced(self, made[0], inputs[0])] if kind == "Reduce" and alone else made
+        return [_reduced(self, outputs[0], inputs[0])] if kind == "Reduce" and alone else outputs
 
     def __getattr__(self, name: str) -> Any:
         known = type(self).parameters.get(name)
@@ -140,9 +140,9 @@ class OpDef:
         return {**self._values, "scope": self.scope}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        held = dict(state)
-        object.__setattr__(self, "scope", held.pop("scope"))
-        object.__setattr__(self, "_values", held)
+        values = dict(state)
+        object.__setattr__(self, "scope", values.pop("scope"))
+        object.__setattr__(self, "_values", values)
 
 
 def _wire(default: Any, value: Any) -> Any:

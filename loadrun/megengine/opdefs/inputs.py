@@ -51,17 +51,17 @@ def _sectioned(values: Mapping[str, Any], inputs: list[Tensor]) -> list[Tensor]:
 @_prepares("Subtensor")
 def _sliced(values: Mapping[str, Any], inputs: list[Tensor]) -> list[Tensor]:
     """Add the numbers of slices that the definition holds."""
-    held = values["slice_items"]
-    if not held:
+    slices = values["slice_items"]
+    if not slices:
         return inputs
-    if len(held) != len(values["items"]):
-        raise UsageError(f"{len(values['items'])} items need as many slice_items, found {len(held)}")
-    given, found = iter(inputs[1:]), [inputs[0]]
-    for item, numbers in zip(values["items"], held, strict=True):
+    if len(slices) != len(values["items"]):
+        raise UsageError(f"{len(values['items'])} items need as many slice_items, found {len(slices)}")
+    tensors, operands = iter(inputs[1:]), [inputs[0]]
+    for item, numbers in zip(values["items"], slices, strict=True):
         for wanted, number in zip(item[1:], numbers, strict=True):
             if wanted:
-                found.append(_numbers([number]) if number != _FROM_INPUT else next(given))
-    return found
+                operands.append(_numbers([number]) if number != _FROM_INPUT else next(tensors))
+    return operands
 
 
 def _numbers(values: Sequence[int]) -> Tensor:

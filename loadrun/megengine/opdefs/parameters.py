@@ -40,9 +40,9 @@ class EnumValue:
 
     @classmethod
     def _wrapped(cls, member: Any) -> Any:
-        made = cls.__new__(cls)
-        made._member = member
-        return made
+        value = cls.__new__(cls)
+        value._member = member
+        return value
 
     @property
     def name(self) -> str:
@@ -154,10 +154,10 @@ def _choices(enum: type[IntEnum] | type[IntFlag], owner: str, name: str) -> type
         "__doc__": f"What {name} can be.",
         "_enum": enum,
     }
-    made: type[EnumValue] = type(name, (EnumValue,), body)
+    kind: type[EnumValue] = type(name, (EnumValue,), body)
     for known, member in enum.__members__.items():
-        setattr(made, known, made._wrapped(member))
-    return made
+        setattr(kind, known, kind._wrapped(member))
+    return kind
 
 
 class Owners:

@@ -61,10 +61,10 @@ def _all() -> dict[str, type[OpDef]]:
     axes = kinds.pop("AxisAddRemove")
     owners = Owners()
     order = sorted(kinds, key=lambda name: (name in _NEWER, name))
-    found = {name: _definition(name, kinds[name], owners) for name in order}
+    definitions = {name: _definition(name, kinds[name], owners) for name in order}
     for name, method in (("AddAxis", 0), ("RemoveAxis", 1)):
-        found[name] = _definition(name, axes, owners, method=method)
-    return found
+        definitions[name] = _definition(name, axes, owners, method=method)
+    return definitions
 
 
 DEFINITIONS: dict[str, type[OpDef]] = _all()

@@ -39,10 +39,10 @@ _log = logging.getLogger("loadrun.megengine.quantization")
 @cache
 def _get_quantable_module_names() -> list[str]:
     """Return the classes that `module.quantized` has."""
-    found = ((name, getattr(quantized, name)) for name in dir(quantized))
+    attributes = ((name, getattr(quantized, name)) for name in dir(quantized))
     return [
         name
-        for name, kind in found
+        for name, kind in attributes
         if isinstance(kind, type) and issubclass(kind, QuantizedModule) and kind is not QuantizedModule
     ]
 
@@ -80,8 +80,8 @@ def quantize(module: M, inplace: bool = True, mapping: dict[Any, Any] | None = N
     """
     module = module if inplace else deepcopy(module)
     kinds = _get_convert_dict()[1] | (mapping or {})
-    for path, found in list(module._flatten(with_key=True, predicate=lambda m: isinstance(m, tuple(kinds)))):
-        _replace(module, path, kinds[type(found)].from_qat_module(found))
+    for path, child in list(module._flatten(with_key=True, predicate=lambda m: isinstance(m, tuple(kinds)))):
+        _replace(module, path, kinds[type(child)].from_qat_module(child))
     return module
 
 
@@ -105,8 +105,8 @@ def quantize_qat(
     module = module if inplace else deepcopy(module)
     kinds = _get_convert_dict()[0] | (mapping or {})
     quantable = tuple(kinds)
-    found = module._flatten(with_key=True, with_parent=True, predicate=lambda m: isinstance(m, quantable))
-    for path, inner, parent in list(found):
+    modules = module._flatten(with_key=True, with_parent=True, predicate=lambda m: isinstance(m, quantable))
+    for path, inner, parent in list(modules):
         if not isinstance(parent, quantable) and not inner.quantize_disabled:
             _replace(module, path, kinds[type(inner)].from_float_module(inner))
     propagate_qconfig(module, qconfig)
@@ -125,7 +125,7 @@ def reset_qconfig(module: M, qconfig: QConfig, inplace: bool = True) -> M:
     """
     module = module if inplace else deepcopy(module)
 
-    def made(maker: Any, qparams: Any) -> Any:
+    def rebuilt(maker: Any, qparams: Any) -> Any:
         new: Any = maker() if maker is not None else None
         if hasattr(new, "set_qparams"):
             new.set_qparams(qparams)
@@ -134,12 +134,12 @@ def reset_qconfig(module: M, qconfig: QConfig, inplace: bool = True) -> M:
     for m in _qat_modules(module):
         if m.with_weight:
             qparams = m.get_weight_qparams()
-            m.weight_observer = made(qconfig.weight_observer, qparams)
-            m.weight_fake_quant = made(qconfig.weight_fake_quant, qparams)
+            m.weight_observer = rebuilt(qconfig.weight_observer, qparams)
+            m.weight_fake_quant = rebuilt(qconfig.weight_fake_quant, qparams)
         if m.with_act:
             qparams = m.get_activation_qparams()
-            m.act_observer = made(qconfig.act_observer, qparams)
-            m.act_fake_quant = made(qconfig.act_fake_quant, qparams)
+            m.act_observer = rebuilt(qconfig.act_observer, qparams)
+            m.act_fake_quant = rebuilt(qconfig.act_fake_quant, qparams)
     return module
 
 
@@ -193,17 +193,17 @@ def _search(
     observer = getattr(module, where)
     if observer is None:
         return None
-    best, found = 0.0, None
+    best, best_scale = 0.0, None
     start, stop, num = shares
     for scale in np.linspace(start * observer.orig_scale, stop * observer.orig_scale, num):
         observer.scale = scale
         like = _cosine(exact, module(*(x[batch:] for x in inputs)))
         if like > best:
-            best, found = like, scale
-    if found is None:
+            best, best_scale = like, scale
+    if best_scale is None:
         _log.warning("EasyQuant finds no better scale")
     else:
-        observer.scale = found
+        observer.scale = best_scale
     return F.concat([exact, outputs[batch:]])
 
 

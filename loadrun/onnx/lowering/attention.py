@@ -51,20 +51,24 @@ class _Mask:
         self.add(mask_bias(allowed, self.like))
 
 
-def _given_mask(mask: _Mask, given: Tensor, length: int) -> None:
-    short = int(length) - static_shape(given)[-1]
+def _given_mask(mask: _Mask, attn_mask: Tensor, length: int) -> None:
+    short = int(length) - static_shape(attn_mask)[-1]
     if short > 0:
-        shape = (*given.shape[:-1], short)
-        if e.is_bool(given):
-            given = cast(given, "uint8")
-            given = cast(e.concat([given, e.full(const_like(0, given), shape)], given.ndim - 1), "bool")
+        shape = (*attn_mask.shape[:-1], short)
+        if e.is_bool(attn_mask):
+            attn_mask = cast(attn_mask, "uint8")
+            attn_mask = cast(
+                e.concat([attn_mask, e.full(const_like(0, attn_mask), shape)], attn_mask.ndim - 1), "bool"
+            )
         else:
-            given = e.real(given)
-            given = e.concat([given, e.full(const_like(-np.inf, given), shape)], given.ndim - 1)
-    if e.is_bool(given):
-        mask.allow(given)
+            attn_mask = e.real(attn_mask)
+            attn_mask = e.concat(
+                [attn_mask, e.full(const_like(-np.inf, attn_mask), shape)], attn_mask.ndim - 1
+            )
+    if e.is_bool(attn_mask):
+        mask.allow(attn_mask)
     else:
-        mask.add(e.real(given))
+        mask.add(e.real(attn_mask))
 
 
 def _positions(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

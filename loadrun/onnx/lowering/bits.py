@@ -41,13 +41,13 @@ def bits_of(x: Tensor) -> Tensor:
     small = e.elem(
         M.MUL, e.elem(M.MUL, e.where(least, size, zero), const_like(2.0**75, x)), const_like(2.0**74, x)
     )
-    found = e.where(least, cast(small, "int32"), usual)
-    found = e.where(e.compare(_EQ, size, const_like(np.inf, x)), const_like(_INFINITE, found), found)
-    found = e.where(e.is_nan(x), const_like(_NAN, found), found)
+    bits = e.where(least, cast(small, "int32"), usual)
+    bits = e.where(e.compare(_EQ, size, const_like(np.inf, x)), const_like(_INFINITE, bits), bits)
+    bits = e.where(e.is_nan(x), const_like(_NAN, bits), bits)
     # The sign of zero shows in what it divides.
     negative = e.compare(_LT, e.where(e.compare(_EQ, x, zero), e.elem(M.TRUE_DIV, one, x), x), zero)
-    sign = e.where(negative, const_like(-(2**31), found), const_like(0, found))
-    return e.elem(M.ADD, found, sign)
+    sign = e.where(negative, const_like(-(2**31), bits), const_like(0, bits))
+    return e.elem(M.ADD, bits, sign)
 
 
 def float_of(bits: Tensor) -> Tensor:
@@ -61,9 +61,9 @@ def float_of(bits: Tensor) -> Tensor:
         powers = np.ldexp(np.float32(1), np.maximum(np.arange(256), 1) - 150)
     whole = e.where(e.compare(_EQ, exponent, zero), zero, const_like(1 << 23, bits))
     mantissa = e.elem(M.ADD, rest, cast(whole, "float32"))
-    found = e.elem(M.MUL, mantissa, e.gather(const(powers.astype(np.float32)), [(0, exponent)]))
+    floats = e.elem(M.MUL, mantissa, e.gather(const(powers.astype(np.float32)), [(0, exponent)]))
     special = e.compare(_EQ, exponent, const_like(255, bits))
     nothing = e.compare(_EQ, rest, const_like(0, rest))
-    beyond = e.where(nothing, const_like(np.inf, found), const_like(np.nan, found))
-    found = e.where(special, beyond, found)
-    return e.elem(M.MUL, found, e.where(negative, const_like(-1, found), const_like(1, found)))
+    beyond = e.where(nothing, const_like(np.inf, floats), const_like(np.nan, floats))
+    floats = e.where(special, beyond, floats)
+    return e.elem(M.MUL, floats, e.where(negative, const_like(-1, floats), const_like(1, floats)))

@@ -53,9 +53,9 @@ def _range(c: NodeCall) -> Result:
 
 
 def _scalar(value: Value) -> Value:
-    held = value.constant()
-    if held is not None:
-        return Value(value.kind, array=held.reshape(()))
+    constant = value.constant()
+    if constant is not None:
+        return Value(value.kind, array=constant.reshape(()))
     return Value(value.kind, e.reshape(value.tensor, ()))
 
 
@@ -140,15 +140,15 @@ def _crop(c: NodeCall) -> Tensor:
     cells: list[list[tuple[Tensor, Tensor | None]]] = []
     for i, at in enumerate(places):
         last = e.like(x.shape[2 + i] - 1, at)
-        held = e.elem(M.MIN, last, e.elem(M.MAX, const_like(0.0, at), at))
+        clamped = e.elem(M.MIN, last, e.elem(M.MAX, const_like(0.0, at), at))
         axis = [2] if i == 0 else [1]
-        insides.append(e.add_axes(e.compare(_EQ, held, at), axis))
+        insides.append(e.add_axes(e.compare(_EQ, clamped, at), axis))
         if mode == "nearest":
-            cells.append([(e.add_axes(e.elem(M.ROUND, held), axis), None)])
+            cells.append([(e.add_axes(e.elem(M.ROUND, clamped), axis), None)])
             continue
-        low = e.elem(M.FLOOR, held)
+        low = e.elem(M.FLOOR, clamped)
         high = e.elem(M.MIN, last, e.elem(M.ADD, low, const_like(1.0, low)))
-        t = e.elem(M.SUB, held, low)
+        t = e.elem(M.SUB, clamped, low)
         shares = e.elem(M.SUB, const_like(1.0, t), t), t
         cells.append(
             [(e.add_axes(v, axis), e.add_axes(w, axis)) for v, w in zip((low, high), shares, strict=True)]
@@ -266,8 +266,8 @@ def _all_finite(c: NodeCall) -> Tensor:
         x = e.flat(cast(c.t(i), "float32"))
         nan = cast(e.is_nan(x), "float32")
         inf = cast(e.compare(_LT, const_like(3.4028235e38, x), e.elem(M.ABS, x)), "float32")
-        found = nan if c.number("isnan_only") else inf if c.number("isinf_only") else e.elem(M.ADD, nan, inf)
-        most = e.reduce(found, P.ReduceMode.MAX, [0])
+        flags = nan if c.number("isnan_only") else inf if c.number("isinf_only") else e.elem(M.ADD, nan, inf)
+        most = e.reduce(flags, P.ReduceMode.MAX, [0])
         worst = most if worst is None else e.elem(M.MAX, worst, most)
     if worst is None:
         raise UnsupportedNodeError("it has no inputs")

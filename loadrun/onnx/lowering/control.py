@@ -32,9 +32,9 @@ _MOST_TURNS = 4096
 
 def _known(value: Value) -> bool | None:
     """Return a condition that is the same for all inputs, or None if data decide it."""
-    held = value.constant()
-    if held is not None and held.size == 1:
-        return bool(held.reshape(-1)[0])
+    constant = value.constant()
+    if constant is not None and constant.size == 1:
+        return bool(constant.reshape(-1)[0])
     return None
 
 
@@ -42,9 +42,9 @@ def _known(value: Value) -> bool | None:
 def _if(c: NodeCall) -> tuple[Any, ...]:
     chosen = _known(c.value(0))
     if chosen is None:
-        held = c.value(0).supposed()
-        if held is not None and held.size == 1:
-            chosen = bool(held.reshape(-1)[0])
+        condition = c.value(0).supposed()
+        if condition is not None and condition.size == 1:
+            chosen = bool(condition.reshape(-1)[0])
     if chosen is None:
         return _conditional_branches(c)
     return tuple(c.run_graph(c.graph("then_branch" if chosen else "else_branch"), []))
@@ -56,7 +56,7 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
     keys = [const(np.array([k], np.int32)) for k in (1, 0)]
     case = P.CondExecPred(mode=P.CondExecPredMode.CASE)
     taken = apply("CondExecPred", case, inputs=[*keys, pred], n=2, scalar=False)
-    found: list[list[Value]] = []
+    branches: list[list[Value]] = []
     for name, ppv in zip(("then_branch", "else_branch"), taken, strict=True):
         marked: dict[int, Value] = {}
 
@@ -77,9 +77,9 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
                 f"{why}; this branch depends on data: for the other one, give {behind or 'its condition'} as "
                 "constants={...}"
             ) from None
-        found.append(outs)
+        branches.append(outs)
     results = []
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*branches, strict=True):
         if one.kind != other.kind or dtype_of(one.stored) != dtype_of(other.stored):
             raise UnsupportedNodeError("its branches give different types")
         if one.rank != other.rank:
@@ -101,9 +101,9 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
 
 def index_value(value: Value, axis: int, i: int) -> Value:
     """Return one entry of an axis, without the axis."""
-    held = value.constant()
-    if held is not None:
-        return Value(value.kind, array=np.take(held, i, axis))
+    constant = value.constant()
+    if constant is not None:
+        return Value(value.kind, array=np.take(constant, i, axis))
     x = value.tensor
     at = i if i >= 0 else static_shape(x)[axis] + i
     return Value(value.kind, e.subtensor(x, [(axis, None, None, None, at)]))
@@ -113,9 +113,9 @@ def _stacked(values: Sequence[Value], axis: int) -> Value:
     """Stack values of one shape along a new axis."""
     if not values:
         raise UnsupportedNodeError("it has an output of no iterations, whose shape is not known")
-    held = [v.constant() for v in values]
-    if all(h is not None for h in held):
-        return Value(values[0].kind, array=np.stack([h for h in held if h is not None], axis))
+    constants = [v.constant() for v in values]
+    if all(h is not None for h in constants):
+        return Value(values[0].kind, array=np.stack([h for h in constants if h is not None], axis))
     axis = front(axis, values[0].rank + 1)
     parts = [e.add_axes(v.tensor, [axis]) for v in values]
     if e.is_bool(parts[0]):
@@ -177,9 +177,9 @@ def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
 @lower("Scan", foldable=False)
 def _scan(c: NodeCall) -> tuple[Any, ...]:
     body = c.graph("body")
-    given = c.inputs[(1 if c.opset < 9 else 0) :]
+    inputs = c.inputs[(1 if c.opset < 9 else 0) :]
     values: list[Value] = []
-    for v in given:
+    for v in inputs:
         if not isinstance(v, Value):
             raise UnsupportedNodeError("an input is missing or a sequence")
         values.append(v)

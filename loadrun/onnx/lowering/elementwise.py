@@ -116,15 +116,15 @@ def _pow(c: NodeCall) -> Tensor:
         shape = e.broadcast_shape([x, y])
         return e.broadcast(a.integer_power(base, const_like(exponent, base), exponent), shape)
     # ONNX Runtime raises integers as float64 numbers.
-    found = e.elem(M.POW, cast(x, plain("Float64")), cast(y, plain("Float64")))
+    power = e.elem(M.POW, cast(x, plain("Float64")), cast(y, plain("Float64")))
     if c.kind(0) in (INT64, UINT64):
-        return type_cvt(found, dtype_of(x))
-    near = a.rint(found)
+        return type_cvt(power, dtype_of(x))
+    near = a.rint(power)
     if dtype_of(y).is_float:
         # The conversion truncates, so a result within rounding of a whole number becomes that number first.
-        off = e.elem(M.ABS, e.elem(M.SUB, found, near))
-        bound = e.elem(M.MUL, const_like(1e-6, found), e.elem(M.ABS, near))
-        near = e.where(e.compare(P.ElemwiseMultiTypeMode.LEQ, off, bound), near, found)
+        off = e.elem(M.ABS, e.elem(M.SUB, power, near))
+        bound = e.elem(M.MUL, const_like(1e-6, power), e.elem(M.ABS, near))
+        near = e.where(e.compare(P.ElemwiseMultiTypeMode.LEQ, off, bound), near, power)
     return e.whole(near)
 
 
@@ -318,10 +318,10 @@ def converted(value: Value, to: int) -> Value:
     want = graph_type(to)
     if value.kind == to:
         return value
-    held = value.constant()
+    constant = value.constant()
     small = to in (21, 22, 25, 26)
-    if held is not None and not small and to != BF16 and held.dtype != object:
-        return Value(to, array=exactly(held, np.dtype(HELD[to])), name=value.name)
+    if constant is not None and not small and to != BF16 and constant.dtype != object:
+        return Value(to, array=exactly(constant, np.dtype(HELD[to])), name=value.name)
     x = value.tensor
     if to == BOOL:
         zero = const_like(0, x)

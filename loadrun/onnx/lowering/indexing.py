@@ -41,10 +41,10 @@ def from_front(index: Tensor, size: int) -> Tensor:
 
 def _checked(c: NodeCall, i: int, size: int) -> None:
     """Refuse constant positions that lie outside."""
-    held = c.value(i).constant()
-    if held is None or not held.size or isinstance(size, TracedInt):
+    positions = c.value(i).constant()
+    if positions is None or not positions.size or isinstance(size, TracedInt):
         return
-    if int(held.max()) >= int(size) or int(held.min()) < -int(size):
+    if int(positions.max()) >= int(size) or int(positions.min()) < -int(size):
         raise UnsupportedNodeError(f"an index is out of range for {int(size)} elements")
 
 
@@ -53,9 +53,9 @@ def _gather(c: NodeCall) -> Tensor:
     x, at = c.t(0), c.t(1)
     axis = c.axis("axis", 0, x.ndim)
     _checked(c, 1, x.shape[axis])
-    held = c.value(1).constant()
-    if held is not None and held.ndim == 0:
-        return e.subtensor(x, [(axis, None, None, None, int(held))])
+    position = c.value(1).constant()
+    if position is not None and position.ndim == 0:
+        return e.subtensor(x, [(axis, None, None, None, int(position))])
     if 0 in static_shape(at):
         return e.full(const_like(0, x), (*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]))
     return e.gather(x, [(axis, e.whole(at))])
@@ -133,8 +133,8 @@ def put(rows: Tensor, at: Tensor, updates: Tensor, how: str) -> Tensor:
 
 def _rounds(at: Tensor) -> list[Tensor]:
     """Group updates into rounds, none of which has a row twice."""
-    held = e.known(at)
-    if held is None:
+    rows = e.known(at)
+    if rows is None:
         count = static_shape(at)[0]
         if count > _MOST_STEPS:
             raise UnsupportedNodeError(
@@ -143,7 +143,7 @@ def _rounds(at: Tensor) -> list[Tensor]:
         return [const(np.array([i], np.int32)) for i in range(count)]
     seen: dict[int, int] = {}
     rounds: list[list[int]] = []
-    for i, row in enumerate(held.tolist()):
+    for i, row in enumerate(rows.tolist()):
         n = seen.get(row, 0)
         seen[row] = n + 1
         if n == len(rounds):
@@ -166,8 +166,8 @@ def _scatter_elements(c: NodeCall) -> Tensor:
             one = e.reshape(e.arange(shape[i]), [-1 if k == i else 1 for k in range(x.ndim)])
             ids.append(one)
     flat = e.flat(e.broadcast(linear(ids, x.shape), shape))
-    held = all(e.known(i) is not None for i in ids)
-    if held:
+    all_known = all(e.known(i) is not None for i in ids)
+    if all_known:
         mark_constant(flat)
         flat = _settled(flat)
     done = put(e.flat(x), flat, e.flat(updates), c.text("reduction", "none"))

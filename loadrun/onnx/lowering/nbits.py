@@ -29,11 +29,11 @@ def weight_of(c: NodeCall) -> Tensor:
     values = _unpacked(packed, bits)[:, :, :block].astype(np.float32)
     zero: Array = np.full((n, blocks, 1), float(1 << (bits - 1)), np.float32)
     if c.has(3):
-        given = c.constant(3, "zero points")
-        if given.dtype == np.uint8:
-            zero = _unpacked(given.reshape(n, -1), bits)[:, :blocks].astype(np.float32)[:, :, None]
+        zero_points = c.constant(3, "zero points")
+        if zero_points.dtype == np.uint8:
+            zero = _unpacked(zero_points.reshape(n, -1), bits)[:, :blocks].astype(np.float32)[:, :, None]
         else:
-            zero = given.astype(np.float32).reshape(n, blocks, 1)
+            zero = zero_points.astype(np.float32).reshape(n, blocks, 1)
     whole = ((values - zero) * scales).reshape(n, -1)[:, :k]
     return const(np.ascontiguousarray(whole.T))
 
@@ -61,8 +61,10 @@ def gathered_table(c: NodeCall) -> tuple[Tensor, int]:
     scales = c.constant(2, "scales").astype(np.float32)
     zero: Array = np.zeros_like(scales)
     if c.has(3):
-        given = c.constant(3, "zero points")
-        zero = (_unpacked(given, bits) if packed else given)[..., : scales.shape[-1]].astype(np.float32)
+        zero_points = c.constant(3, "zero points")
+        zero = (_unpacked(zero_points, bits) if packed else zero_points)[..., : scales.shape[-1]].astype(
+            np.float32
+        )
     elif raw:
         zero = np.full_like(scales, float(1 << (bits - 1)))
     n = values.shape[axis]

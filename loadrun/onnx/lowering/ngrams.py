@@ -39,15 +39,15 @@ def _pool(c: NodeCall, columns: int) -> list[tuple[Array, int]]:
         raise UnsupportedNodeError(
             f"ngram_counts are {starts[:-1][:8]}, expected rising places in {len(pool)} numbers"
         )
-    found, number = [], 0
+    groups, number = [], 0
     for n, (low, high) in enumerate(pairwise(starts), 1):
         if (high - low) % n:
             raise UnsupportedNodeError(f"{high - low} numbers of its pool are not whole {n}-grams")
-        found.append((pool[low:high].reshape(-1, n), number))
+        groups.append((pool[low:high].reshape(-1, n), number))
         number += (high - low) // n
     if number != columns:
         raise UnsupportedNodeError(f"ngram_indexes has {columns} entries for {number} n-grams")
-    return found
+    return groups
 
 
 def _counts(rows: Tensor, grams: Array, skips: range) -> Tensor | None:
@@ -68,8 +68,8 @@ def _counts(rows: Tensor, grams: Array, skips: range) -> Tensor | None:
             one = e.compare(_EQ, e.add_axes(part, [2]), const(grams[:, k].astype(np.int32)))
             same = one if same is None else e.elem(M.AND, same, one)
         assert same is not None
-        found = e.reduce(cast(same, "float32"), P.ReduceMode.SUM, [1])
-        total = found if total is None else e.elem(M.ADD, total, found)
+        counts = e.reduce(cast(same, "float32"), P.ReduceMode.SUM, [1])
+        total = counts if total is None else e.elem(M.ADD, total, counts)
     return total
 
 
@@ -100,9 +100,9 @@ def _vectorize(c: NodeCall) -> Value:
         kept = kept[((grams[kept] >= -(2**31)) & (grams[kept] < 2**31)).all(1)]
         # A skip means nothing to single numbers, so they count once.
         skips = range(1, 2 if n == 1 else max(most_skips, 0) + 2)
-        found = _counts(rows, grams[kept], skips) if len(kept) else None
-        if found is not None:
-            parts.append(found)
+        counts = _counts(rows, grams[kept], skips) if len(kept) else None
+        if counts is not None:
+            parts.append(counts)
             numbers.append(first + kept)
             columns.append(indexes[first + kept])
     kept_indexes = np.concatenate(columns) if columns else np.zeros(0, np.int64)
@@ -134,16 +134,16 @@ def _placed(rows: Tensor, parts: list[Tensor], where: Array, size: int) -> Tenso
     none = e.full(const(np.zeros(1, np.float32)), (rows.shape[0], 1))
     if not parts:
         return e.broadcast(none, (rows.shape[0], size))
-    found = e.concat([*parts, none], 1)
+    counts = e.concat([*parts, none], 1)
     if len(np.unique(where)) == len(where):
         pay(4 * size)
         at = np.full(size, len(where), np.int32)
         at[where] = np.arange(len(where), dtype=np.int32)
-        return e.gather(found, [(1, const(at))])
+        return e.gather(counts, [(1, const(at))])
     if size * (len(where) + 1) > 1 << 26:
         raise UnsupportedNodeError(
             "several of its n-grams count for one column, and there are too many of them"
         )
     table = np.zeros((len(where) + 1, size), np.float32)
     np.add.at(table, (np.arange(len(where)), where), 1)
-    return gemm(found, const(table))
+    return gemm(counts, const(table))

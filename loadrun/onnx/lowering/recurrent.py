@@ -58,7 +58,7 @@ class _Cell:
         """Multiply inputs or states by their weight."""
         return matmul(x, w)
 
-    def given(self, x: Tensor) -> Tensor:
+    def input_gates(self, x: Tensor) -> Tensor:
         """Compute the contribution of all steps' inputs to the gates: (T, N, G * H)."""
         y = self.product(x, self.w)
         return y if self.wb is None else e.elem(M.ADD, y, self.wb)
@@ -182,8 +182,8 @@ def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
 def _initial(c: NodeCall, i: int, d: int, x: Tensor, cell: _Cell, batch_first: bool) -> Tensor:
     if not c.has(i):
         return e.full(const_like(0.0, x), (x.shape[1], cell.hidden))
-    given = cast(c.t(i), "float32")
-    return e.subtensor(given, [(1 if batch_first else 0, None, None, None, d)])
+    states = cast(c.t(i), "float32")
+    return e.subtensor(states, [(1 if batch_first else 0, None, None, None, d)])
 
 
 def _run(
@@ -195,7 +195,7 @@ def _run(
     if c.op == "LSTM":
         state.append(_initial(c, 6, d, x, cell, batch_first))
     lengths = e.add_axes(cast(c.t(4), "int32"), [1]) if c.has(4) else None
-    whole = cell.given(x)
+    whole = cell.input_gates(x)
     rows: list[Tensor] = []
     for t in range(count - 1, -1, -1) if backward else range(count):
         new = step(e.subtensor(whole, [(0, None, None, None, t)]), state)
@@ -212,17 +212,17 @@ def _run(
 
 def _rnn(c: NodeCall, cell: _Cell, d: int) -> Step:
     (f,) = cell.functions
-    return lambda given, state: [f(e.elem(M.ADD, given, cell.carried(state[0])))]
+    return lambda gates, state: [f(e.elem(M.ADD, gates, cell.carried(state[0])))]
 
 
 def _gru(c: NodeCall, cell: _Cell, d: int) -> Step:
     f, g = cell.functions
     after = bool(c.number("linear_before_reset"))
 
-    def step(given: Tensor, state: list[Tensor]) -> list[Tensor]:
+    def step(gates: Tensor, state: list[Tensor]) -> list[Tensor]:
         h = state[0]
         carried = cell.carried(h)
-        fed = [cell.part(given, i) for i in range(3)]
+        fed = [cell.part(gates, i) for i in range(3)]
         parts = [cell.part(carried, i) for i in range(3 if after else 2)]
         if after:
             return [gru_state(h, fed, parts, f, g)]
@@ -245,9 +245,9 @@ def _lstm(c: NodeCall, cell: _Cell, d: int) -> Step:
         peeps = [folded(lambda p, k=k: cell.part(p, k), whole) for k in range(3)]
     coupled = bool(c.number("input_forget"))
 
-    def step(given: Tensor, state: list[Tensor]) -> list[Tensor]:
+    def step(gates: Tensor, state: list[Tensor]) -> list[Tensor]:
         h, old = state
-        total = e.elem(M.ADD, given, cell.carried(h))
+        total = e.elem(M.ADD, gates, cell.carried(h))
         i, o, forget, new = (cell.part(total, k) for k in range(4))
         if peeps:
             i = e.elem(M.ADD, i, e.elem(M.MUL, peeps[0], old))

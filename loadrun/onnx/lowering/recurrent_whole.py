@@ -97,8 +97,8 @@ def _flattened(op: str, w: Array, r: Array, b: Array | None) -> Tensor:
 def _state(c: NodeCall, i: int, x: Tensor, count: int, hidden: int) -> Tensor:
     if not c.has(i):
         return e.full(const_like(0.0, x), (count, x.shape[1], hidden))
-    given = cast(c.t(i), "float32")
-    return transposed(given, (1, 0, 2)) if c.number("layout") else given
+    states = cast(c.t(i), "float32")
+    return transposed(states, (1, 0, 2)) if c.number("layout") else states
 
 
 def _reversed_in_time(x: Tensor) -> Tensor:

@@ -159,8 +159,8 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     finite = e.elem(M.MAX, const_like(-3e38, top), e.elem(M.MIN, const_like(3e38, top), top))
     total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, finite)), axes, True))
     # MegEngine's EXP turns NaN into a number.
-    found = e.with_nan_of(e.elem(M.ADD, total, finite), top)
-    y = found if c.number("keepdims", 1) else e.drop_axes(found, axes)
+    result = e.with_nan_of(e.elem(M.ADD, total, finite), top)
+    y = result if c.number("keepdims", 1) else e.drop_axes(result, axes)
     return cast(y, dtype_of(x))
 
 

@@ -150,21 +150,19 @@ def _given_scales(c: NodeCall) -> list[float]:
     return [float(v) for v in c.constant(index, "scales").reshape(-1)]
 
 
-def _by_open(
-    c: NodeCall, x: Tensor, found: list[_OpenAxis], coordinates: str, mode: str, rule: str
-) -> Tensor:
+def _by_open(c: NodeCall, x: Tensor, axes: list[_OpenAxis], coordinates: str, mode: str, rule: str) -> Tensor:
     """Resize axes with open sizes one after another, with MegEngine's operator where it is the same."""
     if (
-        (x.ndim, [f.axis for f in found], mode, dtype_of(x).name) == (4, [2, 3], "linear", "Float32")
+        (x.ndim, [f.axis for f in axes], mode, dtype_of(x).name) == (4, [2, 3], "linear", "Float32")
         and coordinates == "half_pixel"
-        and all(f.scale is None or f.scale == int(f.scale) for f in found)
+        and all(f.scale is None or f.scale == int(f.scale) for f in axes)
     ):
         from ...build.vision import interpolate  # for start-up
 
-        return interpolate(x, size=[found[0].out, found[1].out], mode="bilinear", align_corners=False)
+        return interpolate(x, size=[axes[0].out, axes[1].out], mode="bilinear", align_corners=False)
     y = x if mode == "nearest" else e.real(x)
     a = c.real("cubic_coeff_a", -0.75)
-    for f in found:
+    for f in axes:
         y = resized(y, f.axis, f.out, f.scale, coordinates=coordinates, mode=mode, rule=rule, a=a)
     return _in_type(y, x)
 
@@ -183,14 +181,14 @@ def _output_sizes(c: NodeCall, shape: Sequence[int], axes: list[int]) -> tuple[l
     """Return the output sizes and scales of the resized axes."""
     n = [int(shape[a]) for a in axes]
     if c.has(3) and c.value(3).numbers != (0,):
-        given = [int(v) for v in c.sizes(3, "sizes")]
+        sizes = [int(v) for v in c.sizes(3, "sizes")]
         policy = c.text("keep_aspect_ratio_policy", "stretch")
-        scales = [w / k for w, k in zip(given, n, strict=True)]
+        scales = [w / k for w, k in zip(sizes, n, strict=True)]
         if policy != "stretch":
             same = min(scales) if policy == "not_larger" else max(scales)
             scales = [same] * len(scales)
-            given = [floor(same * k + 0.5) for k in n]
-        return given, scales
+            sizes = [floor(same * k + 0.5) for k in n]
+        return sizes, scales
     scales = _given_scales(c)
     if len(scales) != len(n) or any(s <= 0 for s in scales):
         raise UnsupportedNodeError(f"{len(scales)} scales for {len(n)} axes")

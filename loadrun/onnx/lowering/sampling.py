@@ -66,11 +66,11 @@ def _roi_align(c: NodeCall) -> Tensor:
 
 def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: float) -> Tensor:
     """Choose as many points in each bin as it has cells, which needs regions known beforehand."""
-    held = c.constant(1, "regions").astype(np.float32)
+    regions = c.constant(1, "regions").astype(np.float32)
     which = c.constant(2, "batch indices").astype(np.int32)
     offset = np.float32(0.5 if half else 0.0)
     result = []
-    for roi, b in zip(held, which, strict=True):
+    for roi, b in zip(regions, which, strict=True):
         box = roi * np.float32(scale) - offset
         places, counts = [], []
         for i, n in ((1, out[0]), (0, out[1])):

@@ -72,9 +72,9 @@ def _split(c: NodeCall) -> Items:
         if value.constant() is not None:
             return [Value(p.kind, array=np.expand_dims(p.array, axis)) for p in parts if p.array is not None]
         return [Value(value.kind, e.add_axes(p.tensor, [axis])) for p in parts]
-    given = c.constant(1, "sizes of the parts")
-    sizes = [int(v) for v in given.reshape(-1)]
-    if given.ndim == 0:
+    lengths = c.constant(1, "sizes of the parts")
+    sizes = [int(v) for v in lengths.reshape(-1)]
+    if lengths.ndim == 0:
         each = sizes[0]
         if each < 1:
             raise UnsupportedNodeError(f"parts of {each}")
@@ -102,8 +102,8 @@ def _map(c: NodeCall) -> tuple[Any, ...]:
     count = len(c.items(0))
     rows = []
     for i in range(count):
-        given = [v[i] if isinstance(v, list) else v for v in c.inputs]
-        rows.append(c.run_graph(body, given))
+        inputs = [v[i] if isinstance(v, list) else v for v in c.inputs]
+        rows.append(c.run_graph(body, inputs))
     if not rows:
         return tuple([] for _ in body.outputs)
     return tuple(list(column) for column in zip(*rows, strict=True))

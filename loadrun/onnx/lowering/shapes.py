@@ -56,8 +56,8 @@ def _constant(c: NodeCall) -> Value:
         return Value(INT64, array=np.array(c.ints("value_ints"), np.int64))
     for name in ("value_string", "value_strings"):
         if name in c.attributes:
-            held = c.text(name) if name == "value_string" else c.texts(name)
-            return Value(STRING, array=np.array(held, object))
+            strings = c.text(name) if name == "value_string" else c.texts(name)
+            return Value(STRING, array=np.array(strings, object))
     raise UnsupportedNodeError("it has no value")
 
 
@@ -67,12 +67,12 @@ def _shape(c: NodeCall) -> Value:
     n = len(shape)
     start, end = c.number("start"), c.number("end", n)
     start, end = (min(max(v + n if v < 0 else v, 0), n) for v in (start, end))
-    return Value.made(INT64, objects(shape[start:end]))
+    return Value.of_sizes(INT64, objects(shape[start:end]))
 
 
 @lower("Size", foldable=False)
 def _size(c: NodeCall) -> Value:
-    return Value.made(INT64, product(c.value(0).shape))
+    return Value.of_sizes(INT64, product(c.value(0).shape))
 
 
 @lower("Reshape")
@@ -241,9 +241,9 @@ def _bounds(c: NodeCall, i: int) -> Sequence[int | Tensor]:
     value = c.value(i)
     if value.sizes is not None:
         return list(value.sizes.reshape(-1))
-    held = value.constant()
-    if held is not None:
-        return [int(v) for v in held.reshape(-1)]
+    constant = value.constant()
+    if constant is not None:
+        return [int(v) for v in constant.reshape(-1)]
     whole = value.tensor
     return [e.subtensor(whole, [(0, None, None, None, k)]) for k in range(value.numbers[0])]
 
@@ -386,9 +386,9 @@ def _eye_like(c: NodeCall) -> Value:
 @lower("Range", foldable=False)
 def _range(c: NodeCall) -> Value:
     kind = c.kind(0)
-    given = [c.value(i).constant() for i in range(3)]
-    if all(v is not None for v in given):
-        start, limit, delta = (v.item() for v in given if v is not None)
+    constants = [c.value(i).constant() for i in range(3)]
+    if all(v is not None for v in constants):
+        start, limit, delta = (v.item() for v in constants if v is not None)
         if not delta:
             raise UnsupportedNodeError("its step is 0")
         count = max(int(np.ceil((limit - start) / delta)), 0)

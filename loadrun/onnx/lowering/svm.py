@@ -78,20 +78,20 @@ def _kernel(c: NodeCall) -> Kernel:
     kind = c.text("kernel_type", "LINEAR")
     if kind not in ("LINEAR", "POLY", "RBF", "SIGMOID"):
         raise UnsupportedNodeError(f"its kernel_type is {kind!r}, expected LINEAR, POLY, RBF or SIGMOID")
-    given = c.floats("kernel_params") or []
-    if kind != "LINEAR" and len(given) < 3:
+    parameters = c.floats("kernel_params") or []
+    if kind != "LINEAR" and len(parameters) < 3:
         raise UnsupportedNodeError(
-            f"kernel_params has {len(given)} entries, expected gamma, coef0 and degree"
+            f"kernel_params has {len(parameters)} entries, expected gamma, coef0 and degree"
         )
-    return Kernel(kind, *given[:3])
+    return Kernel(kind, *parameters[:3])
 
 
 def _matrix(c: NodeCall, name: str, rows: int) -> Array:
     """Read an attribute as a matrix with that many rows."""
-    held = np.array(c.floats(name) or [], np.float32)
-    if rows < 1 or not held.size or held.size % rows:
-        raise UnsupportedNodeError(f"{name} has {held.size} entries, which are not {rows} rows")
-    return held.reshape(rows, -1)
+    values = np.array(c.floats(name) or [], np.float32)
+    if rows < 1 or not values.size or values.size % rows:
+        raise UnsupportedNodeError(f"{name} has {values.size} entries, which are not {rows} rows")
+    return values.reshape(rows, -1)
 
 
 def _rho(c: NodeCall, count: int) -> Array:

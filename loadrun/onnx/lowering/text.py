@@ -73,5 +73,5 @@ def _normalizer(c: NodeCall) -> Value:
     kept = [v for v in rows[0] if (v if sensitive else v.lower()) not in words] if len(rows) == 1 else None
     if kept is None:
         raise UnsupportedNodeError(f"its text has the shape {list(x.shape)}, expected [C] or [1, C]")
-    found = objects(change(v) for v in (kept or [""]))
-    return Value(STRING, array=found.reshape(1, -1) if x.ndim == 2 else found)
+    texts = objects(change(v) for v in (kept or [""]))
+    return Value(STRING, array=texts.reshape(1, -1) if x.ndim == 2 else texts)

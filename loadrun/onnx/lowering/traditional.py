@@ -40,10 +40,10 @@ _EQ, _LEQ = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LEQ
 def _extract(c: NodeCall) -> Tensor:
     x = c.t(0)
     at = e.flat(e.whole(c.t(1)))
-    held = c.value(1).constant()
+    positions = c.value(1).constant()
     there = static_shape(x)[-1] if x.ndim else 0
-    if held is not None and held.size and not (held.min() >= 0 and held.max() < there):
-        raise UnsupportedNodeError(f"it reads the features {held.min()} to {held.max()} of {there}")
+    if positions is not None and positions.size and not (positions.min() >= 0 and positions.max() < there):
+        raise UnsupportedNodeError(f"it reads the features {positions.min()} to {positions.max()} of {there}")
     if x.ndim == 1:
         x = e.add_axes(x, [0])
     return e.gather(x, [(x.ndim - 1, at)])
@@ -62,12 +62,12 @@ def _scale(c: NodeCall) -> Value:
     features = static_shape(x)[0 if x.ndim == 1 else 1] if x.ndim else 0
     parts = []
     for name, default in (("offset", 0.0), ("scale", 1.0)):
-        held = c.floats(name) or [default]
-        if len(held) not in (1, features):
+        values = c.floats(name) or [default]
+        if len(values) not in (1, features):
             raise UnsupportedNodeError(
-                f"{name} has {len(held)} entries, expected 1 or one for each of {features}"
+                f"{name} has {len(values)} entries, expected 1 or one for each of {features}"
             )
-        parts.append(const(np.array(held, np.float32).reshape(-1, *[1] * max(x.ndim - 2, 0))))
+        parts.append(const(np.array(values, np.float32).reshape(-1, *[1] * max(x.ndim - 2, 0))))
     return Value(FLOAT, e.elem(M.MUL, e.elem(M.SUB, x, parts[0]), parts[1]))
 
 
@@ -164,12 +164,12 @@ def _encode(c: NodeCall) -> Value:
     table = checked(np.append(values, np.asarray(default, values.dtype)), kind)
     none_key = np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(len(keys), bool)
     with np.errstate(all="ignore"):
-        held = keys.astype(dtype_of(x).np)
-    usable = np.flatnonzero(~none_key & ((held == keys) | dtype_of(x).is_float))
-    ranked, first = np.unique(held[usable], return_index=True)
+        cast_keys = keys.astype(dtype_of(x).np)
+    usable = np.flatnonzero(~none_key & ((cast_keys == keys) | dtype_of(x).is_float))
+    ranked, first = np.unique(cast_keys[usable], return_index=True)
     at = usable[first].astype(np.int32)
     none = len(values)
-    found = e.full(const(np.int32(none)), x.shape)
+    indices = e.full(const(np.int32(none)), x.shape)
     if len(ranked):
         place = e.full(const(np.int32(0)), x.shape)
         sorted_keys = const(ranked, dtype_of(x))
@@ -180,10 +180,10 @@ def _encode(c: NodeCall) -> Value:
             here = e.elem(M.AND, e.compare(_LEQ, key, x), e.compare(_EQ, inner, probe))
             place = e.where(here, probe, place)
         same = e.compare(_EQ, e.gather(sorted_keys, [(0, place)]), x)
-        found = e.where(same, e.gather(const(at), [(0, place)]), found)
+        indices = e.where(same, e.gather(const(at), [(0, place)]), indices)
     if none_key.any() and dtype_of(x).is_float:
-        found = e.where(e.is_nan(x), const_like(int(none_key.argmax()), found), found)
-    result = e.gather(const(table, graph_type(kind)), [(0, found)])
+        indices = e.where(e.is_nan(x), const_like(int(none_key.argmax()), indices), indices)
+    result = e.gather(const(table, graph_type(kind)), [(0, indices)])
     return Value(kind, result)
 
 
@@ -193,8 +193,8 @@ def _encoded_text(c: NodeCall) -> Value:
     if c.texts("keys_strings") is not None:
         keys = list(c.texts("keys_strings") or [])
     else:
-        held = _table(c, "keys_tensor").array
-        keys = [] if held is None else list(held.reshape(-1))
+        key_array = _table(c, "keys_tensor").array
+        keys = [] if key_array is None else list(key_array.reshape(-1))
     default: Any
     names = ("values_strings", "values_int64s", "values_floats")
     if c.texts("values_strings") is not None:
@@ -218,16 +218,16 @@ def _encoded_text(c: NodeCall) -> Value:
     else:
         table, stored = _table(c, "values_tensor"), c.tensor("default_tensor")
         assert table.array is not None
-        given = c.importer.stored(stored).array if stored is not None else None
+        default_array = c.importer.stored(stored).array if stored is not None else None
         unused: Any = "_Unused" if table.kind == STRING else -1
         values, kind = table.array.reshape(-1), table.kind
-        default = given.reshape(-1)[0] if given is not None and given.size else unused
+        default = default_array.reshape(-1)[0] if default_array is not None and default_array.size else unused
     if len(keys) != len(values):
         raise UnsupportedNodeError(f"it has {len(keys)} keys and {len(values)} values ({', '.join(names)})")
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for key, value in zip(keys, values, strict=True):
-        found.setdefault(key, value)
-    rows = [found.get(v, default) for v in x.flat]
+        mapping.setdefault(key, value)
+    rows = [mapping.get(v, default) for v in x.flat]
     return Value(kind, array=np.array(rows, values.dtype).reshape(x.shape))
 
 
@@ -281,12 +281,12 @@ def _zip_map(c: NodeCall) -> Value:
 
 
 def _weights(c: NodeCall, rows: int, features: int) -> Array:
-    held = np.array(c.floats("coefficients") or [], np.float32)
-    if rows < 1 or held.size != rows * features:
+    coefficients = np.array(c.floats("coefficients") or [], np.float32)
+    if rows < 1 or coefficients.size != rows * features:
         raise UnsupportedNodeError(
-            f"coefficients has {held.size} entries, expected {rows} rows of the input's {features} features"
+            f"coefficients has {coefficients.size} entries, expected {rows} rows of the input's {features} features"
         )
-    return held.reshape(rows, features)
+    return coefficients.reshape(rows, features)
 
 
 @lower("LinearRegressor", domain=_ML)

@@ -57,9 +57,9 @@ class _Step:
 
     def all(self, run: Callable[..., tuple[Tensor, ...]], tensors: int) -> tuple[Value, ...]:
         """Compute new tensors and states: first all tensors, then each state of all."""
-        made = [run(*self.inputs(i, tensors)) for i in range(self.parts)]
+        results = [run(*self.inputs(i, tensors)) for i in range(self.parts)]
         kinds = [self.c.kind(2 + i) for i in range(self.parts)]
-        return tuple(Value(k, m[j]) for j in range(tensors - 1) for k, m in zip(kinds, made, strict=True))
+        return tuple(Value(k, m[j]) for j in range(tensors - 1) for k, m in zip(kinds, results, strict=True))
 
     def regularized(self, x: Tensor, g: Tensor) -> Tensor:
         """Add the gradient of the squared norm to the gradient."""

@@ -119,16 +119,16 @@ def _packed_part(x: Tensor, i: int) -> Tensor:
 def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
     kind = dtype_of(c.t(0))
     count = c.number("num_heads")
-    given = _unpacked(c)
+    qkv = _unpacked(c)
     if c.has(3):
         at = 0
-        for i, x in enumerate(given):
+        for i, x in enumerate(qkv):
             n = static_shape(x)[-1] if x.ndim == 3 else static_shape(x)[1] * static_shape(x)[3]
             if x.ndim != 3:
                 raise UnsupportedNodeError("a bias beside keys that have heads")
-            given[i] = e.elem(M.ADD, x, e.subtensor(c.t(3), [(0, at, at + n, None, None)]))
+            qkv[i] = e.elem(M.ADD, x, e.subtensor(c.t(3), [(0, at, at + n, None, None)]))
             at += n
-    split = [heads(x, count) if x.ndim == 3 else x for x in given]
+    split = [heads(x, count) if x.ndim == 3 else x for x in qkv]
     split[1], split[2] = _appended_to_past(c.maybe(6), split[1]), _appended_to_past(c.maybe(7), split[2])
     present = split[1], split[2]
     q, k, v = (cast(x, "float32") for x in split)

@@ -61,18 +61,18 @@ def multi_head_attn(w: OnnxWriter, opr: Opr) -> list[str]:
 def _weights(w: OnnxWriter, p: MultiHeadAttn, var: Var) -> dict[str, str]:
     """Split the flat weight into matrices and biases."""
     flat = w.value(var)
-    found: dict[str, str] = {}
+    weights: dict[str, str] = {}
     at = 0
     for name, shape in projections(p):
         size = int(np.prod(shape))
         if flat is not None:
             part = flat.reshape(-1)[at : at + size].reshape(shape).astype(np.float32)
-            found[name] = w.derived(var, name, part)
+            weights[name] = w.derived(var, name, part)
         else:
             cut = w.slice(w.reshape(w.float(var), [-1]), [at], [at + size], [0])
-            found[name] = w.reshape(cut, list(shape))
+            weights[name] = w.reshape(cut, list(shape))
         at += size
-    return found
+    return weights
 
 
 def _projected(w: OnnxWriter, x: str, weights: dict[str, str], side: str) -> str:

@@ -22,10 +22,10 @@ _Mode = P.CondExecMergeMode
 def pred(w: OnnxWriter, opr: Opr) -> list[str]:
     """Compare the predicate with the keys."""
     p = opr.get(P.CondExecPred)
-    *keys, given = opr.inputs
-    whole = w.dtype(given).np.kind in "iu"
+    *keys, predicate = opr.inputs
+    whole = w.dtype(predicate).np.kind in "iu"
     elem = ElemType.INT32 if whole else ElemType.FLOAT
-    value, *others = (w.cast(w.name(v), elem) for v in (given, *keys))
+    value, *others = (w.cast(w.name(v), elem) for v in (predicate, *keys))
     if p.mode == P.CondExecPredMode.PIECEWISE:
         return _intervals(w, value, others, p.eps, whole)
     flags = [_near(w, value, k, p.eps, whole) for k in others]
@@ -61,12 +61,12 @@ def pred_logical(w: OnnxWriter, opr: Opr) -> str:
     name = opr.get(P.CondExecPredLogical).mode.name
     flags = [w.cast(w.name(v), ElemType.BOOL) for v in opr.inputs]
     kind = "Or" if name in ("OR", "NOR") else "And" if name in ("AND", "NAND") else "Xor"
-    found = flags[0]
+    combined = flags[0]
     for flag in flags[1:]:
-        found = w.op(kind, found, flag)
+        combined = w.op(kind, combined, flag)
     if name.startswith(("NOR", "NAND", "XN")):
-        found = w.op("Not", found)
-    return w.cast(found, ElemType.INT32)
+        combined = w.op("Not", combined)
+    return w.cast(combined, ElemType.INT32)
 
 
 @translation("CondExecMark")
@@ -116,11 +116,11 @@ def _chosen(w: OnnxWriter, branches: list[tuple[Var, list[Var]]]) -> list[str]:
         return [w.op("Identity", w.name(v)) for v in values]
     flag = w.cast(w.name(predicate), ElemType.BOOL)
     with w.subgraph() as body:
-        made = _chosen(w, branches[:1])
-    first = _branch(w, body, values, made)
+        outputs = _chosen(w, branches[:1])
+    first = _branch(w, body, values, outputs)
     with w.subgraph() as body:
-        made = _chosen(w, branches[1:])
-    second = _branch(w, body, values, made)
+        outputs = _chosen(w, branches[1:])
+    second = _branch(w, body, values, outputs)
     return w.ops("If", flag, out=len(values), then_branch=first, else_branch=second)
 
 
@@ -130,8 +130,8 @@ def _or_zero(
     """Emit the values of a branch if it is taken, else zeros."""
     flag = w.cast(w.name(predicate), ElemType.BOOL)
     with w.subgraph() as body:
-        made = _chosen(w, [(predicate, values)])
-    first = _branch(w, body, values, made)
+        outputs = _chosen(w, [(predicate, values)])
+    first = _branch(w, body, values, outputs)
     with w.subgraph() as body:
         zeros = []
         for i, var in enumerate(values):

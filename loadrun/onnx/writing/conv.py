@@ -37,16 +37,16 @@ def activate(w: OnnxWriter, x: str, mode: NonlineMode) -> str:
 
 def _attributes(plan: Plan) -> dict[str, Any]:
     geo = plan.geo
-    found: dict[str, Any] = {"kernel_shape": list(geo.kernel)}
+    attributes: dict[str, Any] = {"kernel_shape": list(geo.kernel)}
     if any(geo.pad):
-        found["pads"] = [*geo.pad, *geo.pad]
+        attributes["pads"] = [*geo.pad, *geo.pad]
     if any(s != 1 for s in geo.stride):
-        found["strides"] = list(geo.stride)
+        attributes["strides"] = list(geo.stride)
     if any(d != 1 for d in geo.dilate):
-        found["dilations"] = list(geo.dilate)
+        attributes["dilations"] = list(geo.dilate)
     if geo.groups != 1:
-        found["group"] = geo.groups
-    return found
+        attributes["group"] = geo.groups
+    return attributes
 
 
 def _filter_array(w: OnnxWriter, var: Var, plan: Plan) -> Array | None:
@@ -255,9 +255,9 @@ def transposed(w: OnnxWriter, opr: Opr) -> str:
     f, diff, *like = opr.inputs
     p = _parameters(opr, opr.type == "Convolution3DBackwardData")
     types = [w.dtype(f), w.dtype(diff)]
-    given = w.example(like[0]) if like else None
+    like_shape = w.example(like[0]) if like else None
     w.fixed(f)
-    plan = backward_plan(p, types, w.example(f), w.example(diff), given)
+    plan = backward_plan(p, types, w.example(f), w.example(diff), like_shape)
     extra = _output_padding(w, opr, p, plan)
     attributes = _attributes(plan)
     if any(extra):
@@ -284,7 +284,7 @@ def _output_padding(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan) -> lis
     Raises:
         UnsupportedOprError: it is not.
     """
-    found = set()
+    excess = set()
     f, diff, *like = opr.inputs
     for known in w.known:
         small, large = known.shapes.get(diff.id), known.shapes.get(opr.outputs[0].id)
@@ -298,10 +298,10 @@ def _output_padding(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan) -> lis
                 at.out.plain[2:], geo.stride, geo.kernel, geo.dilate, geo.pad, strict=True
             )
         ]
-        found.add(tuple(n - m for n, m in zip(at.x.plain[2:], least, strict=True)))
-    if len(found) > 1:
+        excess.add(tuple(n - m for n, m in zip(at.x.plain[2:], least, strict=True)))
+    if len(excess) > 1:
         raise UnsupportedOprError("a transposed convolution whose size modulo the stride changes")
-    extra = list(found.pop())
+    extra = list(excess.pop())
     if any(e < 0 for e in extra):
         raise UnsupportedOprError("a transposed convolution whose result is cut off")
     return extra

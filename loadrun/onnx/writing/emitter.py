@@ -98,11 +98,11 @@ class NodeEmitter:
 
     def claim(self, name: str) -> str:
         """Claim that name if no value has it yet, else a similar one."""
-        found, n = name, 2
-        while found in self.taken:
-            found, n = f"{name}#{n}", n + 1
-        self.taken.add(found)
-        return found
+        candidate, n = name, 2
+        while candidate in self.taken:
+            candidate, n = f"{name}#{n}", n + 1
+        self.taken.add(candidate)
+        return candidate
 
     # Nodes and constants
 
@@ -122,10 +122,10 @@ class NodeEmitter:
         if not domain:
             self.need(SINCE.get(kind, 7), f"ONNX's {kind}")
         outputs = [self.fresh(kind) for _ in range(out)] if isinstance(out, int) else list(out)
-        given = list(inputs)
-        while given and not given[-1]:
-            given.pop()
-        self.nodes.append(NodeMessage(kind, given, outputs, attributes, "", domain, self.doc))
+        operands = list(inputs)
+        while operands and not operands[-1]:
+            operands.pop()
+        self.nodes.append(NodeMessage(kind, operands, outputs, attributes, "", domain, self.doc))
         return outputs
 
     def op(self, kind: str, *inputs: str, **attributes: Attribute) -> str:
@@ -144,11 +144,11 @@ class NodeEmitter:
         key = (array.dtype.str, array.shape, array.tobytes()) if array.nbytes <= _SMALL and not name else None
         if key is not None and key in self._constants:
             return self._constants[key]
-        made = self.claim(name) if name else self.fresh("const")
-        self.initializers[made] = TensorMessage.of(made, array)
+        constant = self.claim(name) if name else self.fresh("const")
+        self.initializers[constant] = TensorMessage.of(constant, array)
         if key is not None:
-            self._constants[key] = made
-        return made
+            self._constants[key] = constant
+        return constant
 
     def f32(self, *values: float) -> str:
         """Return a constant of real numbers: a scalar for one number, else a vector."""
@@ -274,10 +274,10 @@ class NodeEmitter:
         if self.opset < 10 and fixed and (steps is None or all(s == 1 for s in steps)):
             return self.op("Slice", x, starts=[*starts], ends=[*ends], axes=list(axes))  # type: ignore[arg-type]
         self.need(10, "Slice with computed bounds or steps")
-        given = [x, self.vector(starts), self.vector(ends), self.ints(*axes)]
+        operands = [x, self.vector(starts), self.vector(ends), self.ints(*axes)]
         if steps is not None and any(s != 1 for s in steps):
-            given.append(self.vector(steps))
-        return self.op("Slice", *given)
+            operands.append(self.vector(steps))
+        return self.op("Slice", *operands)
 
     def pad(self, x: str, pads: Sequence[Dim], mode: str = "constant", value: str = "") -> str:
         """Pad before (first half of `pads`) and after every axis; `value` names a constant scalar."""
@@ -309,8 +309,8 @@ class NodeEmitter:
         if self.opset >= 11:
             bounds = ["" if v is None else self.f32(v) for v in (low, high)]
             return self.op("Clip", x, *bounds)
-        given = {k: float(v) for k, v in (("min", low), ("max", high)) if v is not None}
-        return self.op("Clip", x, **given)
+        limits = {k: float(v) for k, v in (("min", low), ("max", high)) if v is not None}
+        return self.op("Clip", x, **limits)
 
     def leq(self, a: str, b: str) -> str:
         """Compare ``a <= b`` as Bool; false if either is NaN."""
@@ -396,12 +396,12 @@ class NodeEmitter:
 
 def free_names(graph: GraphMessage) -> set[str]:
     """Return the names that a subgraph takes from outside."""
-    found = {v.name for v in graph.outputs}
+    names = {v.name for v in graph.outputs}
     own = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
     for node in graph.nodes:
-        found.update(node.inputs)
+        names.update(node.inputs)
         own.update(node.outputs)
         for attribute in node.attributes.values():
             if isinstance(attribute, GraphMessage):
-                found.update(free_names(attribute))
-    return found - own
+                names.update(free_names(attribute))
+    return names - own

@@ -40,13 +40,13 @@ def _get_var_shape(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
 
 @size_rule("Concat")
 def _concat(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
-    found: list[Dim] = []
+    sizes: list[Dim] = []
     for var in opr.inputs:
         part = _known(w, var)
         if part is None:
             return None
-        found += part
-    return found
+        sizes += part
+    return sizes
 
 
 @size_rule("Subtensor")
@@ -56,10 +56,10 @@ def _subtensor(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     if whole is None or len(items) != 1:
         return None
     numbers = [w.value(v) for v in opr.inputs[1:]]
-    given = [int(v.reshape(-1)[0]) for v in numbers if v is not None]
-    if len(given) != len(numbers):
+    constants = [int(v.reshape(-1)[0]) for v in numbers if v is not None]
+    if len(constants) != len(numbers):
         return None
-    item, rest = items[0], iter(given)
+    item, rest = items[0], iter(constants)
     begin, end, step, index = (
         next(rest) if on else None for on in (item.begin, item.end, item.step, item.idx)
     )
@@ -104,7 +104,7 @@ def _elemwise(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
 @size_rule("ReshapeV1", "AxisAddRemove", "Identity", "Copy")
 def _same(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     """Return the sizes of the input: the operator leaves one number, or a vector, as it is."""
-    found = _known(w, opr.inputs[0])
-    if found is None or w.rank(opr.outputs[0]) != 1 or w.shape(opr.outputs[0]) != (len(found),):
+    sizes = _known(w, opr.inputs[0])
+    if sizes is None or w.rank(opr.outputs[0]) != 1 or w.shape(opr.outputs[0]) != (len(sizes),):
         return None
-    return found
+    return sizes

@@ -34,11 +34,11 @@ class _IndexedAxis:
 def _items(w: OnnxWriter, opr: Opr, first: int) -> list[_IndexedAxis]:
     rank = w.rank(opr.inputs[0])
     rest = iter(opr.inputs[first:])
-    found = []
+    axes = []
     for item in opr.get(P.IndexDescMaskDump).items:
         taken = [next(rest) if flag else None for flag in (item.begin, item.end, item.step, item.idx)]
-        found.append(_IndexedAxis(axis_of(item.axis, rank), *taken))
-    return sorted(found, key=lambda i: i.axis)
+        axes.append(_IndexedAxis(axis_of(item.axis, rank), *taken))
+    return sorted(axes, key=lambda i: i.axis)
 
 
 def _bound(w: OnnxWriter, var: Var | None, default: int) -> Dim:
@@ -175,11 +175,11 @@ def indexing_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
     if axes == list(range(len(axes))):
         # The indexed axes lead: the others are whole rows.
         cut = _slices(w, w.name(x), items)
-        given = [_positive(w, w.int64(v.index), w.dim(x, v.axis)) for v in vectors if v.index is not None]
+        indices = [_positive(w, w.int64(v.index), w.dim(x, v.axis)) for v in vectors if v.index is not None]
         width = max(w.rank(v.index) for v in vectors if v.index is not None)
         wide = [
             w.unsqueeze(g, range(width - w.rank(v.index)))
-            for g, v in zip(given, vectors, strict=True)
+            for g, v in zip(indices, vectors, strict=True)
             if v.index is not None
         ]
         return w.op("GatherND", cut, _together(w, wide))
@@ -237,12 +237,12 @@ def set_subtensor(w: OnnxWriter, opr: Opr) -> str:
             parts.append(_axis_range(w, x, item, axis)[0])
     shaped = [w.unsqueeze(p, [a for a in range(rank) if a != i]) for i, p in enumerate(parts)]
     index = _together(w, shaped)
-    given = w.name(value)
+    updates = w.name(value)
     if len(gone) == rank:
-        given = w.unsqueeze(given, range(1, rank))
+        updates = w.unsqueeze(updates, range(1, rank))
     else:
-        given = w.unsqueeze(given, gone)
-    return _scatter(w, opr, index, given, opr.type == "IncrSubtensor")
+        updates = w.unsqueeze(updates, gone)
+    return _scatter(w, opr, index, updates, opr.type == "IncrSubtensor")
 
 
 @translation("IndexingSetMultiAxisVec", "IndexingIncrMultiAxisVec")

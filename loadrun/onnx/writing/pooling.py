@@ -59,10 +59,10 @@ def adaptive_pooling(w: OnnxWriter, opr: Opr) -> str:
 
 
 def _example(w: OnnxWriter, want: object) -> list[int]:
-    found = w.known[0].values.get(want.id)  # type: ignore[attr-defined]
-    if found is None:
+    sizes = w.known[0].values.get(want.id)  # type: ignore[attr-defined]
+    if sizes is None:
         raise UnsupportedOprError("the output size of adaptive pooling is known only when the model runs")
-    return [int(n) for n in found.reshape(-1)]
+    return [int(n) for n in sizes.reshape(-1)]
 
 
 def _pool(w: OnnxWriter, opr: Opr, mode: PoolingMode, fmt: Format, attributes: dict[str, list[int]]) -> str:

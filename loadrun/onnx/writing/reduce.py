@@ -32,7 +32,7 @@ def _axes(w: OnnxWriter, opr: Opr) -> tuple[list[int], int]:
     p, rank = opr.get(Reduce), w.rank(opr.inputs[0])
     if -7 <= p.axis < 7:
         return [axis_of(p.axis, rank)], rank
-    found: set[tuple[int, ...]] = set()
+    candidates: set[tuple[int, ...]] = set()
     ranks: set[int] = set()
     for known in w.known:
         shape, target = known.shapes.get(opr.inputs[0].id), known.values.get(opr.inputs[1].id)
@@ -41,16 +41,16 @@ def _axes(w: OnnxWriter, opr: Opr) -> tuple[list[int], int]:
         want = tuple(int(n) for n in target.reshape(-1))
         ranks.add(len(want))
         if want == (1,):
-            found.add(tuple(range(rank)))
+            candidates.add(tuple(range(rank)))
         elif shape is None:
             raise UnsupportedOprError("what is reduced is known only when the model runs")
         else:
-            found.add(target_axes(shape, want))
+            candidates.add(target_axes(shape, want))
     if len(ranks) > 1:
         raise UnsupportedOprError("the rank of the shape to reduce to changes")
     # An axis of size 1 counts as reduced or not, which makes no difference to its value.
-    most = max(len(a) for a in found)
-    return next(sorted(a) for a in found if len(a) == most), ranks.pop()
+    most = max(len(a) for a in candidates)
+    return next(sorted(a) for a in candidates if len(a) == most), ranks.pop()
 
 
 @translation("ReduceV2")

@@ -94,8 +94,8 @@ def _matrix(size: int, out: int, mode: InterpolationMode, larger: bool) -> Array
         larger: whether any axis grows, which changes how areas are weighted along the other.
     """
     image = np.eye(size, dtype=np.float32).reshape(size, size, 1, 1)
-    made: Array = resize_cv(image, out, 2 if larger else 1, mode)[:, :, 0, 0]
-    return np.ascontiguousarray(made.T)
+    resized: Array = resize_cv(image, out, 2 if larger else 1, mode)[:, :, 0, 0]
+    return np.ascontiguousarray(resized.T)
 
 
 def _by_matrices(w: OnnxWriter, opr: Opr, mode: InterpolationMode) -> str:

@@ -67,7 +67,7 @@ def _layer_weights(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[tu
         at += part.size
         return part.reshape(gates, hidden, *shape[1:])[_ORDER[gates]].reshape(shape)
 
-    found = []
+    layers = []
     width = gates * hidden
     for layer in range(p.num_layers):
         cells = []
@@ -77,8 +77,8 @@ def _layer_weights(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[tu
             biases = np.concatenate([take(width), take(width)]) if p.bias else np.zeros(2 * width, np.float32)
             cells.append((of_input, of_hidden, biases))
         stacked = [np.stack(part) for part in zip(*cells, strict=True)]
-        found.append((stacked[0], stacked[1], stacked[2]))
-    return found
+        layers.append((stacked[0], stacked[1], stacked[2]))
+    return layers
 
 
 @translation("RNNForward", "LSTMForward")
@@ -107,18 +107,20 @@ def stack(w: OnnxWriter, opr: Opr) -> list[str]:
     last: list[list[str]] = [[] for _ in states]
     for number, (of_input, of_hidden, biases) in enumerate(_layer_weights(p, flat, size, gates)):
         base = f"{weights.label}:{number}"
-        given = [w.const(v, f"{base}{k}") for k, v in zip("WRB", (of_input, of_hidden, biases), strict=True)]
+        operands = [
+            w.const(v, f"{base}{k}") for k, v in zip("WRB", (of_input, of_hidden, biases), strict=True)
+        ]
         out, *ends = w.ops(
             "LSTM" if is_lstm else "RNN",
             layer,
-            *given,
+            *operands,
             "",
             *(part[number] for part in parts),
             out=1 + len(states),
             **attributes,  # type: ignore[arg-type]
         )
-        for held, end in zip(last, ends, strict=True):
-            held.append(end)
+        for finals, end in zip(last, ends, strict=True):
+            finals.append(end)
         # [time, directions, batch, hidden] becomes [time, batch, directions * hidden].
         turned = w.transpose(out, [0, 2, 1, 3])
         layer = w.reshape(turned, [w.dim(x, 0), w.dim(x, 1), directions * int(p.hidden_size)])

@@ -97,10 +97,10 @@ def roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
     m = w.dim(rois, 0)
     both = w.unsqueeze(w.reshape(both, [m, rows, columns, height * width]), [1])
     flat = w.reshape(taken, [m, w.dim(x, 1), 1, 1, height * width])
-    held = w.where(both, flat, w.f32(-np.inf))
-    value = w.reduce("ReduceMax", held, [4], 0)
+    masked = w.where(both, flat, w.f32(-np.inf))
+    value = w.reduce("ReduceMax", masked, [4], 0)
     filled = w.op("Less", w.f32(-np.inf), value)
-    place = w.cast(w.op("ArgMax", held, axis=4, keepdims=0), ElemType.INT32)
+    place = w.cast(w.op("ArgMax", masked, axis=4, keepdims=0), ElemType.INT32)
     return [w.where(filled, value, w.f32(0)), w.where(filled, place, w.const(np.int32(-1)))]
 
 
@@ -151,13 +151,13 @@ def deformable_roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
     inside = w.op("And", _within(w, y, height), _within(w, v, width))
     pixels = Pixels(w, w.name(x), w.dims(x), BorderMode.REPLICATE)
     base = w.unsqueeze(pixels.base(w.cast(image, ElemType.INT64)), [1, 2, 3, 4])
-    held = [_clamped(w, at, n) for at, n in ((y, height), (v, width))]
-    taken = w.where(w.unsqueeze(inside, [5]), pixels.bilinear(base, *held), w.f32(0))
-    found = w.reduce("ReduceSum", w.cast(inside, ElemType.FLOAT), [3, 4], 0)
+    clamped = [_clamped(w, at, n) for at, n in ((y, height), (v, width))]
+    taken = w.where(w.unsqueeze(inside, [5]), pixels.bilinear(base, *clamped), w.f32(0))
+    count = w.reduce("ReduceSum", w.cast(inside, ElemType.FLOAT), [3, 4], 0)
     total = w.reduce("ReduceSum", taken, [3, 4], 0)
-    mean = w.op("Div", total, w.unsqueeze(w.op("Max", found, w.f32(1)), [3]))
+    mean = w.op("Div", total, w.unsqueeze(w.op("Max", count, w.f32(1)), [3]))
     out = w.transpose(mean, [0, 3, 1, 2])
-    return [out, w.op("Add", w.unsqueeze(found, [1]), w.op("Mul", out, w.f32(0)))]
+    return [out, w.op("Add", w.unsqueeze(count, [1]), w.op("Mul", out, w.f32(0)))]
 
 
 def _shift(w: OnnxWriter, opr: Opr, p: DeformablePSROIPooling, axis: str) -> str:
@@ -204,8 +204,8 @@ def nms_keep(w: OnnxWriter, opr: Opr) -> list[str]:
     indices, counts = [], []
     for i in range(batch):
         one = w.slice(w.name(boxes), [i], [i + 1], [0])
-        found = w.op("NonMaxSuppression", one, scores, most, w.const(np.array([p.iou_thresh], np.float32)))
-        kept = w.squeeze(w.slice(found, [2], [3], [1]), [1])
+        selected = w.op("NonMaxSuppression", one, scores, most, w.const(np.array([p.iou_thresh], np.float32)))
+        kept = w.squeeze(w.slice(selected, [2], [3], [1]), [1])
         count = w.op("Shape", kept)
         counts.append(w.cast(count, ElemType.INT32))
         if limit:

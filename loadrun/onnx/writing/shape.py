@@ -19,27 +19,27 @@ __all__ = ["common_shape", "stack"]
 def stack(w: OnnxWriter, dims: list[Dim]) -> str:
     """Return sizes as the int32 vector that MegEngine's graphs compute with."""
     sizes = w.vector(dims)
-    made = w.cast(sizes, ElemType.INT32)
-    w.wide[made] = sizes
-    return made
+    vector = w.cast(sizes, ElemType.INT32)
+    w.wide[vector] = sizes
+    return vector
 
 
 def common_shape(w: OnnxWriter, variables: list[Var]) -> list[Dim]:
     """Return the shape to which variables broadcast together."""
-    given = [v for v in variables if w.shape(v) != (1,)] or variables[:1]
-    rank = max(w.rank(v) for v in given)
+    operands = [v for v in variables if w.shape(v) != (1,)] or variables[:1]
+    rank = max(w.rank(v) for v in operands)
     out: list[Dim] = []
     for axis in range(-rank, 0):
-        found: Dim = 1
-        for v in given:
+        size: Dim = 1
+        for v in operands:
             if w.rank(v) + axis < 0:
                 continue
             n = w.dim(v, axis)
             if n == 1:
                 continue
-            if found == 1 or isinstance(n, int):
-                found = n
-        out.append(found)
+            if size == 1 or isinstance(n, int):
+                size = n
+        out.append(size)
     return out
 
 

@@ -143,8 +143,8 @@ def _double(w: OnnxWriter, value: float) -> str:
 def _rounded(w: OnnxWriter, x: str) -> str:
     """Round float64 numbers to int64, halves to even, within int32."""
     limit = np.iinfo(np.int32)
-    held = w.op("Min", w.op("Max", x, _double(w, limit.min)), _double(w, limit.max))
-    return w.cast(w.op("Round", held), ElemType.INT64)
+    clamped = w.op("Min", w.op("Max", x, _double(w, limit.min)), _double(w, limit.max))
+    return w.cast(w.op("Round", clamped), ElemType.INT64)
 
 
 def _fixed_perspective(

@@ -163,12 +163,12 @@ class OnnxWriter(NodeEmitter):
             UnsupportedOprError: it cannot be written; the error says which operator it is about.
         """
         try:
-            made = TRANSLATIONS.get(opr.type)
-            if made is None:
+            rule = TRANSLATIONS.get(opr.type)
+            if rule is None:
                 raise UnsupportedOprError(reason(opr.type))
             with self._computing(opr):
-                found = made(self, opr)
-                names = [found] if isinstance(found, str) else list(found)
+                result = rule(self, opr)
+                names = [result] if isinstance(result, str) else list(result)
                 if self.floating is not ElemType.FLOAT or self.whole is not ElemType.INT32:
                     names = [self._own(n, v) for n, v in zip(names, opr.outputs, strict=False)]
             sizes = followed_sizes(self, opr)
@@ -189,9 +189,9 @@ class OnnxWriter(NodeEmitter):
             return super().ops(kind, *inputs, out=out, domain=domain, **attributes)
         self.notes.setdefault(f"{kind}: float64 is computed in float32, since runtimes have nothing else", "")
         # The fifth input of recurrent nets is the lengths of sequences, the only integers.
-        given = [n if not n or i == 4 else self.cast_raw(n, ElemType.FLOAT) for i, n in enumerate(inputs)]
-        made = super().ops(kind, *given, out=out, **attributes)  # type: ignore[arg-type]
-        return [self.cast_raw(n, ElemType.DOUBLE) for n in made]
+        operands = [n if not n or i == 4 else self.cast_raw(n, ElemType.FLOAT) for i, n in enumerate(inputs)]
+        outputs = super().ops(kind, *operands, out=out, **attributes)  # type: ignore[arg-type]
+        return [self.cast_raw(n, ElemType.DOUBLE) for n in outputs]
 
     @contextmanager
     def _computing(self, opr: Opr) -> Iterator[None]:
@@ -248,16 +248,16 @@ class OnnxWriter(NodeEmitter):
         Raises:
             UnsupportedOprError: not even its rank is known.
         """
-        found = [k.shapes.get(var.id) for k in self.known]
-        first = next((s for s in found if s is not None), self.observed.get(var.id))
+        shapes = [k.shapes.get(var.id) for k in self.known]
+        first = next((s for s in shapes if s is not None), self.observed.get(var.id))
         if first is None:
             raise UnsupportedOprError(f"the rank of {var.label!r} is known only when the model runs")
-        if any(s is None for s in found):
+        if any(s is None for s in shapes):
             return (None,) * len(first)
-        if any(s is not None and len(s) != len(first) for s in found):
+        if any(s is not None and len(s) != len(first) for s in shapes):
             raise UnsupportedOprError(f"the rank of {var.label!r} changes with the sizes of the inputs")
         return tuple(
-            n if len({s[i] for s in found if s is not None}) == 1 else None for i, n in enumerate(first)
+            n if len({s[i] for s in shapes if s is not None}) == 1 else None for i, n in enumerate(first)
         )
 
     def fixed(self, var: Var, axes: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -275,10 +275,10 @@ class OnnxWriter(NodeEmitter):
 
     def example(self, var: Var) -> tuple[int, ...]:
         """Return the shape of a variable with the example's sizes; unknown ones as one run gave them."""
-        found = self.known[0].shapes.get(var.id, self.observed.get(var.id))
-        if found is None:
+        shape = self.known[0].shapes.get(var.id, self.observed.get(var.id))
+        if shape is None:
             raise UnsupportedOprError(f"the shape of {var.label!r} is known only when the model runs")
-        return found
+        return shape
 
     def rank(self, var: Var) -> int:
         """Return the number of dimensions."""
@@ -297,11 +297,11 @@ class OnnxWriter(NodeEmitter):
             if var.id not in self.weights:
                 self.weights[var.id] = opr.tensors[var.index].value()
             return self.weights[var.id]
-        found = [k.values.get(var.id) for k in self.known]
-        first = found[0]
+        values = [k.values.get(var.id) for k in self.known]
+        first = values[0]
         if first is None:
             return None
-        for other in found[1:]:
+        for other in values[1:]:
             if other is None or other.shape != first.shape or not np.array_equal(other, first):
                 return None
         return first
@@ -312,10 +312,10 @@ class OnnxWriter(NodeEmitter):
         Raises:
             UnsupportedOprError: it is not.
         """
-        found = self.value(var)
-        if found is None:
+        value = self.value(var)
+        if value is None:
             raise UnsupportedOprError(f"{what} must be constant")
-        return found
+        return value
 
     def numbers(self, var: Var, what: str) -> tuple[int, ...]:
         """Return the integers in a variable that must be constant."""
@@ -354,9 +354,9 @@ class OnnxWriter(NodeEmitter):
                 )
             is_param = var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)
             plain = not is_param and value.nbytes < 64
-            self.names[var.id] = made = self.const(value, "" if plain else var.label, raw=True)
+            self.names[var.id] = constant = self.const(value, "" if plain else var.label, raw=True)
             if is_param:
-                self.params.add(made)
+                self.params.add(constant)
         return self.names[var.id]
 
     def derived(self, var: Var, what: str, value: Array) -> str:
@@ -381,8 +381,8 @@ class OnnxWriter(NodeEmitter):
         """Return a variable as float32 numbers."""
         dtype = self.dtype(var)
         x = self.real(var)
-        held = self.floating.numpy if dtype.name == "Float64" else np.float32
-        return x if dtype.is_quantized or dtype.np == held else self.cast(x, ElemType.FLOAT)
+        target = self.floating.numpy if dtype.name == "Float64" else np.float32
+        return x if dtype.is_quantized or dtype.np == target else self.cast(x, ElemType.FLOAT)
 
     def dequantize(self, x: str, dtype: DType) -> str:
         """Dequantize stored integers to float32."""

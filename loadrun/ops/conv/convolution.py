@@ -47,9 +47,9 @@ def _filters(c: Call, w: Array, plan: Plan, index: int, wide: bool = False) -> A
         index: which input the filter is; the other of the first two is the data.
         wide: whether sums go over the output channels (transposed convolution).
     """
-    held = c.memo.get("filters")
-    if held is not None:
-        return held
+    cached = c.memo.get("filters")
+    if cached is not None:
+        return cached
     plain = to_plain(w, plan.w)
     if plan.flip:
         plain = np.flip(plain, tuple(range(3, plain.ndim)))
@@ -127,11 +127,11 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
     if p.format.name != "NCHW" or any(d.name != "Float32" for d in (*c.inputs[:2], *c.outputs)):
         return None
     plan = conv_plan(p, c.inputs, s.shape(0), s.shape(1))
-    convolve, held = planned(plan.x.plain[0], plan.geo), c.memo
+    convolve, memo = planned(plan.x.plain[0], plan.geo), c.memo
     if not isinstance(p, P.ConvBias):
 
         def plain(finish: Finish | None, x: Array, w: Array) -> Array:
-            filters = held.get("filters")
+            filters = memo.get("filters")
             return convolve(x, _filters(c, w, plan, 1) if filters is None else filters, finish)
 
         return plain
@@ -153,12 +153,12 @@ def _bind_integer(c: Call, s: ShapeCall) -> Bound | None:
     if not fits(plan):
         return None
     general = conv_bias if isinstance(p, P.ConvBias) else convolution
-    held: list[Callable[[Array], Array] | None] = []
+    cache: list[Callable[[Array], Array] | None] = []
 
     def bound(out: Array | None, x: Array, w: Array, *rest: Array) -> Array:
-        if not held:
-            held.append(_whole_integer(c, p, plan, w, *rest))
-        return general(c, x, w, *rest) if held[0] is None else held[0](x)
+        if not cache:
+            cache.append(_whole_integer(c, p, plan, w, *rest))
+        return general(c, x, w, *rest) if cache[0] is None else cache[0](x)
 
     return bound
 
@@ -281,9 +281,9 @@ def _addends(c: Call, fmt: Format, plan: Plan, rest: tuple[Array, ...]) -> tuple
 def _conv_bias(c: Call, p: BiasParam, plan: Plan, x: Array, filters: Array, rest: tuple[Array, ...]) -> Array:
     """Compute convolution, bias, residual and nonlinearity as a plain array of the output dtype."""
     dtype, target = c.inputs[0], c.outputs[0]
-    held = c.memo.get("requantize")
-    if held is not None:
-        return conv_fast(x, filters, plan.geo, held).astype(target.np)
+    requantizer = c.memo.get("requantize")
+    if requantizer is not None:
+        return conv_fast(x, filters, plan.geo, requantizer).astype(target.np)
     bias, z = _addends(c, Format(int(p.format)), plan, rest)
     if dtype.is_float:
         return _float_bias(c, p, plan, x, filters, bias, z)
@@ -328,11 +328,9 @@ def _integer_finish(
 
 
 def _check_bias(c: Call) -> None:
-    want, found = product_scale(*c.inputs[:2]), c.inputs[2]
-    if found.name != "QuantizedS32" or abs(found.scale - want) >= 1e-6:
-        raise ValueError(
-            f"the bias of this convolution must be QuantizedS32 of scale {want:.9g}, got {found}"
-        )
+    want, bias = product_scale(*c.inputs[:2]), c.inputs[2]
+    if bias.name != "QuantizedS32" or abs(bias.scale - want) >= 1e-6:
+        raise ValueError(f"the bias of this convolution must be QuantizedS32 of scale {want:.9g}, got {bias}")
 
 
 def _real(x: Array, dtype: DType) -> Array:

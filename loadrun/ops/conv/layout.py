@@ -180,28 +180,28 @@ def filter_packing(fmt: Format | str, shape: Shape, grouped: bool, dot: bool = F
     # Plain order is (group, out, in, kernel...); a letter stands for one packed axis.
     if isinstance(fmt, str):
         axes = {"NCDHW": "OIDHW", "NDHWC": "ODHWI"}[fmt]
-        found = ("G" if grouped else "") + axes
+        layout = ("G" if grouped else "") + axes
     elif fmt in _HYBRID:
-        found = _xx(fmt, shape, grouped)
+        layout = _xx(fmt, shape, grouped)
     elif fmt == Format.NHWCD4:
         wide = "OHWIoi" if dot else "OHWIo"
         chan = grouped and rank == 5 and shape[1] == 1
-        found = "G1HWg" if chan else "G" * g + wide
+        layout = "G1HWg" if chan else "G" * g + wide
     elif fmt in (Format.NCHW, Format.NHWC, Format.CHWN4):
-        found = "G" * g + {Format.NCHW: "OIHW", Format.NHWC: "OHWI", Format.CHWN4: "IHWOi"}[fmt]
+        layout = "G" * g + {Format.NCHW: "OIHW", Format.NHWC: "OHWI", Format.CHWN4: "IHWOi"}[fmt]
     else:
         _name(fmt, False)
-        found = "G" * g + "OIHWi"
-    if rank != len(found):
+        layout = "G" * g + "OIHWi"
+    if rank != len(layout):
         kind = "group" if grouped else "dense"
         label = fmt if isinstance(fmt, str) else fmt.name
-        raise ValueError(f"a {label} {kind} filter must have {len(found)} axes, got {list(shape)}")
+        raise ValueError(f"a {label} {kind} filter must have {len(layout)} axes, got {list(shape)}")
     pack = 0 if isinstance(fmt, str) else _PACK.get(fmt, (0, 0))[0]
-    for letter, n in zip(found, shape, strict=True):
-        allowed = (pack, 2 * pack) if fmt in _HYBRID and "i" in found else (pack,)
+    for letter, n in zip(layout, shape, strict=True):
+        allowed = (pack, 2 * pack) if fmt in _HYBRID and "i" in layout else (pack,)
         if letter.islower() and n not in allowed:
             raise ValueError(f"the innermost axes of this filter must be {pack}, got {list(shape)}")
-    return _letters(found, shape)
+    return _letters(layout, shape)
 
 
 def _xx(fmt: Format, shape: Shape, grouped: bool) -> str:
@@ -213,15 +213,15 @@ def _xx(fmt: Format, shape: Shape, grouped: bool) -> str:
     return "GOIHW" + inner
 
 
-def _letters(found: str, shape: Shape) -> Packing:
-    groups = ("Gg", "Oo", "Ii", "D", "H", "W") if "D" in found else ("Gg", "Oo", "Ii", "H", "W")
+def _letters(layout: str, shape: Shape) -> Packing:
+    groups = ("Gg", "Oo", "Ii", "D", "H", "W") if "D" in layout else ("Gg", "Oo", "Ii", "H", "W")
     order: list[int] = []
     plain: list[int] = []
     for letters in groups:
-        axes = [found.index(a) for a in letters if a in found]
+        axes = [layout.index(a) for a in letters if a in layout]
         order += axes
         plain.append(prod(shape[a] for a in axes))
-    ones = [i for i, a in enumerate(found) if a == "1"]
+    ones = [i for i, a in enumerate(layout) if a == "1"]
     return Packing(shape, (*ones, *order), tuple(plain))
 
 

@@ -448,11 +448,11 @@ def region_restricted_backward(
     n, kernel_ = len(rin), geo.kernel
     rows, cols = _axis_taps(geo)
     out = np.zeros((n, geo.groups, geo.icg, *geo.size), np.float32)
-    given = diff.astype(np.float32, copy=False).reshape(n, geo.groups, geo.ocg, geo.points)
+    grad = diff.astype(np.float32, copy=False).reshape(n, geo.groups, geo.ocg, geo.points)
     taps = w.astype(np.float32, copy=False).reshape(geo.groups, geo.ocg, geo.icg, *kernel_)
     for (ky, ty, fy), (kx, tx, fx) in product(rows, list(cols)):
         at = (kernel_[0] - 1 - ky, kernel_[1] - 1 - kx) if p.mode == P.ConvMode.CONVOLUTION else (ky, kx)
-        spread = np.matmul(taps[..., at[0], at[1]].swapaxes(1, 2), given)
+        spread = np.matmul(taps[..., at[0], at[1]].swapaxes(1, 2), grad)
         spread = spread.reshape(n, geo.groups, geo.icg, *geo.out)[..., ty, tx]
         same = (rin[:, fy, fx] == rout[:, ty, tx])[:, None, None]
         out[..., fy, fx] += np.where(same, spread, np.float32(0))

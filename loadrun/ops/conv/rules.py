@@ -230,17 +230,19 @@ def _conv_plan(p: ConvParam, dot: bool, x: Shape, w: Shape) -> Plan:
     return Plan(packed_x, packed_w, out, geo, flip)
 
 
-def backward_plan(p: ConvParam, inputs: Sequence[DType], w: Shape, diff: Shape, given: Shape | None) -> Plan:
+def backward_plan(
+    p: ConvParam, inputs: Sequence[DType], w: Shape, diff: Shape, like_shape: Shape | None
+) -> Plan:
     """Return the plan of a transposed convolution, as that of the convolution from its result to `diff`.
 
     Raises:
         ValueError: as `conv_plan`; also when the given result shape cannot give `diff`.
     """
-    return _backward_plan(p, inputs[0].name in _DOT, w, diff, given)
+    return _backward_plan(p, inputs[0].name in _DOT, w, diff, like_shape)
 
 
 @lru_cache(maxsize=_PLANS)
-def _backward_plan(p: ConvParam, dot: bool, w: Shape, diff: Shape, given: Shape | None) -> Plan:
+def _backward_plan(p: ConvParam, dot: bool, w: Shape, diff: Shape, like_shape: Shape | None) -> Plan:
     fmt, grouped, flip = _layout(p)
     allowed: tuple[Any, ...] = (Format.NCHW, Format.NHWC, Format.NCHW4, Format.NCHW44, Format.NHWCD4, "NCDHW")
     if fmt not in allowed:
@@ -254,7 +256,7 @@ def _backward_plan(p: ConvParam, dot: bool, w: Shape, diff: Shape, given: Shape 
     if channels != groups * ocg:
         raise ValueError(f"the input has {channels} channels, the filter takes {groups * ocg}")
     pad, stride, dilate = _numbers(p)
-    if given is None:
+    if like_shape is None:
         size = [
             (o - 1) * s + (k - 1) * d + 1 - 2 * q
             for o, k, q, s, d in zip(out, kernel, pad, stride, dilate, strict=True)
@@ -263,7 +265,7 @@ def _backward_plan(p: ConvParam, dot: bool, w: Shape, diff: Shape, given: Shape 
             raise ValueError(f"an input of {out} with padding {list(pad)} leaves a result of size {size}")
         plain: Shape = (n, groups * icg, *size)
     else:
-        plain = input_packing(fmt, given).plain
+        plain = input_packing(fmt, like_shape).plain
     geo = geometry(plain, groups, icg, ocg, kernel, pad, stride, dilate)
     if plain[0] != n or geo.out != tuple(out):
         raise ValueError(
@@ -301,8 +303,8 @@ def backward_shape(kind: type[Any]) -> Callable[[ShapeCall], Sequence[Shape | No
     """Return the shape rule of a transposed convolution."""
 
     def rule(s: ShapeCall) -> Sequence[Shape | None]:
-        given = s.shape(2) if len(s.shapes) > 2 else None
-        return (backward_plan(s.get(kind), s.inputs, s.shape(0), s.shape(1), given).x.shape,)
+        like_shape = s.shape(2) if len(s.shapes) > 2 else None
+        return (backward_plan(s.get(kind), s.inputs, s.shape(0), s.shape(1), like_shape).x.shape,)
 
     return rule
 

@@ -157,7 +157,7 @@ def _column(weights: Array, geo: Geometry) -> Array:
 
 def _moves(geo: Geometry) -> list[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
     """Return each tap's number, the outputs (all channels) that read inside the input, and where they read."""
-    found = []
+    moves = []
     for number, tap in enumerate(product(*map(range, geo.kernel))):
         to, source = [slice(None)], []
         for axis, k in enumerate(tap):
@@ -167,5 +167,5 @@ def _moves(geo: Geometry) -> list[tuple[int, tuple[slice, ...], tuple[slice, ...
             if first >= end:
                 break
         else:
-            found.append((number, tuple(to), tuple(source)))
-    return found
+            moves.append((number, tuple(to), tuple(source)))
+    return moves

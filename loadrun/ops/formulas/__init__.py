@@ -40,8 +40,8 @@ _MODULES = {
 
 def _formula(path: str) -> Formula:
     module, _, name = path.partition(".")
-    found: Formula = getattr(_MODULES[module], name)
-    return found
+    formula: Formula = getattr(_MODULES[module], name)
+    return formula
 
 
 FORMULAS: dict[str, Formula] = {op.name: _formula(op.wide) for op in CATALOG.values() if op.wide}

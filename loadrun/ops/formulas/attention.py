@@ -25,15 +25,15 @@ def projections(p: P.MultiHeadAttn, flat: Array) -> dict[str, tuple[Array | None
         ("o", back, p.oproj_size, p.obias),
     )
     matrices: dict[str, Array | None] = {}
-    found: dict[str, tuple[Array | None, Array | float]] = {}
+    weights: dict[str, tuple[Array | None, Array | float]] = {}
     for side, rows, size, _ in sides:
         matrices[side] = flat[at : at + rows * size].reshape(rows, size) if size else None
         at += rows * size
     for side, _, size, biased in sides:
         count = size * biased
-        found[side] = matrices[side], flat[at : at + count] if count else 0.0
+        weights[side] = matrices[side], flat[at : at + count] if count else 0.0
         at += count
-    return found
+    return weights
 
 
 def _projected(x: Array, by: tuple[Array | None, Array | float]) -> Array:
@@ -55,13 +55,13 @@ def _longer(x: Array, row: Array | None, zero: bool) -> Array:
     return np.concatenate([x, *more, *[np.zeros((n, 1, size))] * zero], 1)
 
 
-def added_mask(p: P.MultiHeadAttn, given: Array | None, shape: Shape) -> Array | float:
+def added_mask(p: P.MultiHeadAttn, mask: Array | None, shape: Shape) -> Array | float:
     """Give what is added to the scores; without an input the default mask hides later keys."""
     if p.attn_mask_type not in (Mask.DEFAULT_MASK, Mask.USER_DEFINED_MASK):
         return 0.0
-    if given is None:
+    if mask is None:
         return np.triu(np.full(shape[2:], -np.inf), 1)
-    return given if given.ndim == 2 else given.reshape(shape)
+    return mask if mask.ndim == 2 else mask.reshape(shape)
 
 
 def attention(

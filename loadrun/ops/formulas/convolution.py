@@ -90,6 +90,6 @@ def batched(c: Call, x: Array, w: Array, *rest: Array) -> Array:
 def transposed(c: Call, w: Array, diff: Array, like: Array | None = None) -> Array:
     """Transpose the convolution of images or volumes."""
     p: Any = c.opr.params[0]
-    given = None if like is None else like.shape
-    plan = backward_plan(p, c.inputs, w.shape, diff.shape, given)
+    like_shape = None if like is None else like.shape
+    plan = backward_plan(p, c.inputs, w.shape, diff.shape, like_shape)
     return from_plain(_spread(to_plain(diff, plan.out), _filters(w, plan), plan.geo), plan.x)

@@ -31,8 +31,8 @@ __all__ = [
 def softmax(c: Call, y: Array, diff: Array) -> Array:
     """Multiply by the Jacobian ``diag(y) - y y^T``."""
     axis = c.get(P.Softmax).axis
-    rows, given = np.moveaxis(y, axis, -1), np.moveaxis(diff, axis, -1)
-    return np.moveaxis(rows * given - rows * np.einsum("...i,...i->...", rows, given)[..., None], -1, axis)
+    rows, grad = np.moveaxis(y, axis, -1), np.moveaxis(diff, axis, -1)
+    return np.moveaxis(rows * grad - rows * np.einsum("...i,...i->...", rows, grad)[..., None], -1, axis)
 
 
 # ---- Moved numbers
@@ -40,7 +40,7 @@ def softmax(c: Call, y: Array, diff: Array) -> Array:
 
 def sorting(c: Call, diff: Array, at: Array, x: Array) -> Array:
     """Put every gradient back where its element stood."""
-    sums = [np.bincount(places, given, x.shape[1]) for places, given in zip(at, diff, strict=True)]
+    sums = [np.bincount(places, grad, x.shape[1]) for places, grad in zip(at, diff, strict=True)]
     return np.array(sums).reshape(x.shape)
 
 

@@ -40,16 +40,16 @@ def roi_pooling(c: Call, diff: Array, x: Array, rois: Array, index: Array) -> Ar
         return None
     out = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]))
     image = out.reshape(x.shape)
-    for roi, given, places in zip(rois, diff, index, strict=True):
+    for roi, grad, places in zip(rois, diff, index, strict=True):
         n = int(roi[0])
         if p.mode == P.ROIPoolingMode.MAX:
-            channels = np.arange(len(given))[:, None, None]
-            np.add.at(out[n], (channels, np.maximum(places, 0)), np.where(places < 0, 0, given))
+            channels = np.arange(len(grad))[:, None, None]
+            np.add.at(out[n], (channels, np.maximum(places, 0)), np.where(places < 0, 0, grad))
             continue
-        for i, (top, bottom) in enumerate(_bins(roi[2], roi[4], given.shape[1], x.shape[2], p.scale)):
-            for j, (left, right) in enumerate(_bins(roi[1], roi[3], given.shape[2], x.shape[3], p.scale)):
+        for i, (top, bottom) in enumerate(_bins(roi[2], roi[4], grad.shape[1], x.shape[2], p.scale)):
+            for j, (left, right) in enumerate(_bins(roi[1], roi[3], grad.shape[2], x.shape[3], p.scale)):
                 part = image[n, :, top:bottom, left:right]
-                part += given[:, i, j, None, None] / max(1, (bottom - top) * (right - left))
+                part += grad[:, i, j, None, None] / max(1, (bottom - top) * (right - left))
     return image
 
 
@@ -73,13 +73,13 @@ def roi_align(c: Call, diff: Array, x: Array, rois: Array, index: Array) -> Arra
     if not count or not x.size or not _known(rois, len(x)):
         return None
     out = np.zeros(x.shape)
-    for roi, given, places, ys, xs in zip(rois, diff, index, *region_samples(p, rois), strict=True):
+    for roi, grad, places, ys, xs in zip(rois, diff, index, *region_samples(p, rois), strict=True):
         n = int(roi[0])
         rows, cols = np.broadcast_arrays(ys[:, None, :, None], xs[None, :, None, :])
         for k, (row, col) in enumerate(
             zip(*(np.moveaxis(a.reshape(*a.shape[:2], -1), -1, 0) for a in (rows, cols)), strict=True)
         ):
-            part = np.where(places == k, given, 0) if p.mode == P.ROIAlignMode.MAX else given / count
+            part = np.where(places == k, grad, 0) if p.mode == P.ROIAlignMode.MAX else grad / count
             out[n] += spread(part, row, col, x.shape[2:])
     return out
 
@@ -166,10 +166,10 @@ def resize(c: Call, diff: Array, x: Array) -> Array | None:
         else:
             positions = (np.arange(out) + 0.5) * size / out - 0.5
             weights = (cubic if p.imode == InterpolationMode.CUBIC else linear)(positions, size)
-        given = np.moveaxis(diff, axis, 0)
-        total = np.zeros((size, *given.shape[1:]))
+        grad = np.moveaxis(diff, axis, 0)
+        total = np.zeros((size, *grad.shape[1:]))
         for at, weight in weights:
-            np.add.at(total, at, given * weight.reshape(-1, 1, 1, 1))
+            np.add.at(total, at, grad * weight.reshape(-1, 1, 1, 1))
         diff = np.moveaxis(total, 0, axis)
     return diff
 
@@ -179,8 +179,8 @@ def perspective_data(c: Call, mat: Array, *rest: Array) -> Array:
     *index, diff, x = rest
     out = np.zeros(x.shape)
     which = index[0] if index else np.arange(len(mat))
-    for n, (rows, cols), given in zip(which, _where(mat, diff.shape[2:]), diff, strict=True):
-        out[n] += spread(given, rows, cols, x.shape[2:], c.get(P.WarpPerspective).bmode)
+    for n, (rows, cols), grad in zip(which, _where(mat, diff.shape[2:]), diff, strict=True):
+        out[n] += spread(grad, rows, cols, x.shape[2:], c.get(P.WarpPerspective).bmode)
     return out
 
 
@@ -191,9 +191,9 @@ def perspective_mat(c: Call, x: Array, mat: Array, *rest: Array) -> Array:
     which = index[0] if index else np.arange(len(mat))
     points = warped_points(diff.shape[2:])
     out = []
-    for m, n, given, (rows, cols) in zip(mat, which, diff, _where(mat, diff.shape[2:]), strict=True):
+    for m, n, grad, (rows, cols) in zip(mat, which, diff, _where(mat, diff.shape[2:]), strict=True):
         fill = float(np.float32(p.border_val))
-        down, right = ((given * s).sum(0) for s in slopes(pixels_of(x[n], p.bmode, fill), rows, cols))
+        down, right = ((grad * s).sum(0) for s in slopes(pixels_of(x[n], p.bmode, fill), rows, cols))
         above = np.stack((right, down, -(right * cols + down * rows))) / np.einsum("j,jhw->hw", m[2], points)
         terms = above[:, None] * points
         out.append(np.where(np.isfinite(terms), terms, 0).sum((2, 3)))
@@ -222,8 +222,8 @@ def remap_map(c: Call, x: Array, where: Array, diff: Array) -> Array:
     p = c.get(P.Remap)
     out = np.zeros(where.shape)
     if p.imode != InterpolationMode.NEAREST:
-        for n, (image, at, given) in enumerate(zip(x, where, diff, strict=True)):
+        for n, (image, at, grad) in enumerate(zip(x, where, diff, strict=True)):
             pixels = pixels_of(image, p.border_type, float(np.float32(p.scalar)))
             down, right = slopes(pixels, at[..., 1], at[..., 0])
-            out[n] = np.stack(((given * right).sum(0), (given * down).sum(0)), -1)
+            out[n] = np.stack(((grad * right).sum(0), (grad * down).sum(0)), -1)
     return out

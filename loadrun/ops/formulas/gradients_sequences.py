@@ -47,10 +47,10 @@ def rnn(
         gates: Array, states: tuple[Array, ...]
     ) -> tuple[tuple[Array, ...], Callable[..., tuple[Array, tuple[Array, ...]]]]:
         if mode == RNNCellNonlineMode.IDENTITY:
-            return (gates,), lambda given: (given[0], ())
+            return (gates,), lambda grads: (grads[0], ())
         if mode == RNNCellNonlineMode.RELU:
-            return (np.asarray(relu(gates)),), lambda given: (given[0] * (gates > 0), ())
-        return (np.tanh(gates),), lambda given: (given[0] / np.cosh(gates) ** 2, ())
+            return (np.asarray(relu(gates)),), lambda grads: (grads[0] * (gates > 0), ())
+        return (np.tanh(gates),), lambda grads: (grads[0] / np.cosh(gates) ** 2, ())
 
     return _stack(c.get(P.RNN), 1, x, (h,), weights, dy, (dh,), cell)
 
@@ -77,9 +77,9 @@ def lstm(
         fresh = np.tanh(g)
         new = opened[1] * states[1] + opened[0] * fresh
 
-        def back(given: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
-            by_new = given[1] + given[0] * opened[2] / np.cosh(new) ** 2
-            by = (by_new * fresh, by_new * states[1], given[0] * np.tanh(new))
+        def back(grads: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
+            by_new = grads[1] + grads[0] * opened[2] / np.cosh(new) ** 2
+            by = (by_new * fresh, by_new * states[1], grads[0] * np.tanh(new))
             by_i, by_f, by_o = (g * s * (1 - s) for g, s in zip(by, opened, strict=True))
             by_gates = np.concatenate((by_i, by_f, by_new * opened[0] / np.cosh(g) ** 2, by_o), 1)
             return by_gates, (by_new * opened[1],)
@@ -126,32 +126,32 @@ def _stack(
     by_states: list[tuple[Array, ...]] = []
     for layer in range(p.num_layers - 1, -1, -1):
         backs = [
-            _cell_back(layers[layer][d], given, tuple(a[layer * ways + d] for a in last), d == 1, p.bias)
-            for d, given in enumerate(np.split(dy, ways, 2))
+            _cell_back(layers[layer][d], grad, tuple(a[layer * ways + d] for a in last), d == 1, p.bias)
+            for d, grad in enumerate(np.split(dy, ways, 2))
         ]
         dy = np.sum([b[0] for b in backs], 0)
         by_states = [b[1] for b in backs] + by_states
         by_weights = [b[2] for b in backs] + by_weights
-    found = (np.stack(s) for s in zip(*by_states, strict=True))
-    return dy, *found, np.concatenate(by_weights).reshape(weights.shape)
+    state_grads = (np.stack(s) for s in zip(*by_states, strict=True))
+    return dy, *state_grads, np.concatenate(by_weights).reshape(weights.shape)
 
 
 def _cell_back(
-    side: tuple[Array, Array, list[_Step]], dy: Array, given: tuple[Array, ...], turned: bool, bias: bool
+    side: tuple[Array, Array, list[_Step]], dy: Array, grads: tuple[Array, ...], turned: bool, bias: bool
 ) -> tuple[Array, tuple[Array, ...], Array]:
     """Give gradients by a cell's inputs, its first states and its weights, in one flat array."""
     w_ih, w_hh, steps = side
     by_ih, by_hh, by_bias = np.zeros(w_ih.shape), np.zeros(w_hh.shape), np.zeros(len(w_ih))
     by_x = []
     for step, out in zip(reversed(steps), dy if turned else dy[::-1], strict=True):
-        gates, rest = step.back((given[0] + out, *given[1:]))
+        gates, rest = step.back((grads[0] + out, *grads[1:]))
         by_ih += np.einsum("ng,ni->gi", gates, step.x)
         by_hh += np.einsum("ng,nh->gh", gates, step.hidden)
         by_bias += gates.sum(0)
         by_x.append(gates @ w_ih)
-        given = (gates @ w_hh, *rest)
+        grads = (gates @ w_hh, *rest)
     flat = [by_ih.reshape(-1), by_hh.reshape(-1), *[by_bias] * (2 * bias)]
-    return np.stack(by_x if turned else by_x[::-1]), given, np.concatenate(flat)
+    return np.stack(by_x if turned else by_x[::-1]), grads, np.concatenate(flat)
 
 
 # ---- Attention
@@ -181,15 +181,15 @@ def attention(
     first = _factors(p, kept, 0, y.shape, p.attn_prob)
     mixed = np.einsum("nhqk,nhkd->nqhd", y * first, v)
     mixed = mixed.reshape(*mixed.shape[:2], -1)
-    given = diff * _factors(p, kept, -(-y.size // 4) * 4, diff.shape, p.out_prob)
-    found: dict[str, tuple[Array, Array]] = {}
+    grad = diff * _factors(p, kept, -(-y.size // 4) * 4, diff.shape, p.out_prob)
+    side_grads: dict[str, tuple[Array, Array]] = {}
 
     def back(side: str, x: Array, g: Array) -> Array:
         """Note the gradients by a projection's matrix and bias; give that by its input."""
         matrix = by[side][0]
         if matrix is None:
             return g
-        found[side] = np.einsum("nli,nlo->io", x, g), g.sum((0, 1))
+        side_grads[side] = np.einsum("nli,nlo->io", x, g), g.sum((0, 1))
         return g @ matrix.T
 
     def joined(side: str, g: Array) -> Array:
@@ -198,17 +198,17 @@ def attention(
             return g.sum(1)
         return np.moveaxis(g, 1, 2).reshape(len(g), g.shape[2], -1)
 
-    given = heads_of(back("o", mixed, given), True, p.num_heads)
-    by_y = np.einsum("nhqd,nhkd->nhqk", given, v) * first
+    grad = heads_of(back("o", mixed, grad), True, p.num_heads)
+    by_y = np.einsum("nhqd,nhkd->nhqk", grad, v) * first
     by_scores = (y * by_y - y * np.einsum("nhqk,nhqk->nhq", y, by_y)[..., None]) * scale
     outs = [
         back("q", query, joined("q", np.einsum("nhqk,nhkd->nhqd", by_scores, k))),
         back("k", key, joined("k", np.einsum("nhqk,nhqd->nhkd", by_scores, q))),
-        back("v", value, joined("v", np.einsum("nhqk,nhqd->nhkd", y * first, given))),
+        back("v", value, joined("v", np.einsum("nhqk,nhqd->nhkd", y * first, grad))),
     ]
     biased = {"q": p.qbias, "k": p.kbias, "v": p.vbias, "o": p.obias}
-    flat = [found[s][0] for s in "qkvo" if s in found] + [
-        found[s][1] for s in "qkvo" if s in found and biased[s]
+    flat = [side_grads[s][0] for s in "qkvo" if s in side_grads] + [
+        side_grads[s][1] for s in "qkvo" if s in side_grads and biased[s]
     ]
     return (
         *outs,

@@ -38,8 +38,8 @@ def filters(c: Call, x: Array, diff: Array, w: Array) -> Array:
     geo = plan.geo
     x, diff = to_plain(x, plan.x), to_plain(diff, plan.out)
     seen = columns(x, geo).reshape(geo.taps, len(x), geo.groups, geo.icg, geo.points)
-    given = diff.reshape(len(x), geo.groups, geo.ocg, geo.points)
-    out = np.einsum("kngip,ngop->goik", seen, given, optimize=True)
+    grad = diff.reshape(len(x), geo.groups, geo.ocg, geo.points)
+    out = np.einsum("kngip,ngop->goik", seen, grad, optimize=True)
     out = out.reshape(geo.groups, geo.ocg, geo.icg, *geo.kernel)
     return from_plain(np.flip(out, tuple(range(3, out.ndim))) if plan.flip else out, plan.w)
 
@@ -69,15 +69,15 @@ def local_data(c: Call, w: Array, diff: Array, x: Array) -> Array:
     w, geo, _ = _local(c, x, w)
     for axis, size in zip((1, 2), geo.out, strict=True):
         w = np.repeat(w, size // w.shape[axis], axis)
-    given = diff.reshape(len(x), geo.groups, geo.ocg, *geo.out)
-    return _added(np.einsum("ngoyx,gyxihwo->hwngiyx", given, w), geo)
+    grad = diff.reshape(len(x), geo.groups, geo.ocg, *geo.out)
+    return _added(np.einsum("ngoyx,gyxihwo->hwngiyx", grad, w), geo)
 
 
 def local_filter(c: Call, x: Array, diff: Array, w: Array) -> Array:
     """Add up, for every cell, the inputs that its outputs see times their gradients."""
     cells, geo, turned = _local(c, x, w)
-    given = diff.reshape(len(x), geo.groups, geo.ocg, *geo.out)
-    out = np.einsum("hwngiyx,ngoyx->gyxihwo", windows_of(x, geo), given)
+    grad = diff.reshape(len(x), geo.groups, geo.ocg, *geo.out)
+    out = np.einsum("hwngiyx,ngoyx->gyxihwo", windows_of(x, geo), grad)
     rows, cols = cells.shape[1:3]
     out = out.reshape(geo.groups, rows, geo.out[0] // rows, cols, geo.out[1] // cols, *out.shape[3:]).sum(
         (2, 4)
@@ -98,8 +98,8 @@ def region_filter(c: Call, x: Array, diff: Array, rin: Array, rout: Array, w: Ar
     p = c.get(P.Convolution)
     _, geo = image_filter(p, x, w)
     seen = np.where(_alike(rin, rout, geo), windows_of(x, geo), 0)
-    given = diff.reshape(len(x), geo.groups, geo.ocg, *geo.out)
-    out = np.einsum("hwngiyx,ngoyx->goihw", seen, given)
+    grad = diff.reshape(len(x), geo.groups, geo.ocg, *geo.out)
+    out = np.einsum("hwngiyx,ngoyx->goihw", seen, grad)
     return (out[..., ::-1, ::-1] if p.mode == P.ConvMode.CONVOLUTION else out).reshape(w.shape)
 
 
@@ -107,8 +107,8 @@ def region_data(c: Call, w: Array, diff: Array, rin: Array, rout: Array, *like: 
     """Give every input the gradients of what it makes in its own region."""
     channels = w.shape[-3] * (w.shape[0] if w.ndim == 5 else 1)
     w, geo = image_filter(c.get(P.Convolution), np.empty((len(rin), channels, *rin.shape[1:])), w)
-    given = diff.reshape(len(rin), geo.groups, geo.ocg, *geo.out)
-    seen = np.einsum("ngoyx,goihw->hwngiyx", given, w)
+    grad = diff.reshape(len(rin), geo.groups, geo.ocg, *geo.out)
+    seen = np.einsum("ngoyx,goihw->hwngiyx", grad, w)
     return _added(np.where(_alike(rin, rout, geo), seen, 0), geo)
 
 
@@ -134,8 +134,8 @@ def deformable_data(
     """Give the gradients by images, by the taps' displacements and by their factors."""
     w, geo, images, (rows, cols), seen = _moved(c, x, w, offset, mask)
     n, parts = len(x), len(images) // len(x)
-    given = diff.reshape(n, geo.groups, geo.ocg, *geo.out)
-    by_seen = np.einsum("ngoyx,goihw->ngihwyx", given, w).reshape(seen.shape)
+    grad = diff.reshape(n, geo.groups, geo.ocg, *geo.out)
+    by_seen = np.einsum("ngoyx,goihw->ngihwyx", grad, w).reshape(seen.shape)
     factor = mask.reshape(n * parts, 1, -1)
     by_image = [spread(g, r, q, geo.size) for g, r, q in zip(by_seen * factor, rows, cols, strict=True)]
     moved = [
@@ -155,8 +155,8 @@ def deformable_filter(c: Call, x: Array, w: Array, offset: Array, mask: Array, d
     _, geo, images, _, seen = _moved(c, x, w, offset, mask)
     seen = seen * mask.reshape(len(images), 1, -1)
     seen = seen.reshape(len(x), geo.groups, geo.icg, *geo.kernel, *geo.out)
-    given = diff.reshape(len(x), geo.groups, geo.ocg, *geo.out)
-    return np.einsum("ngihwyx,ngoyx->goihw", seen, given).reshape(w.shape)
+    grad = diff.reshape(len(x), geo.groups, geo.ocg, *geo.out)
+    return np.einsum("ngihwyx,ngoyx->goihw", seen, grad).reshape(w.shape)
 
 
 # ---- Windows

@@ -111,12 +111,12 @@ def cubic(positions: Array, size: int) -> Weights:
     [-0.09375, 0.59375, 0.59375, -0.09375]
     """
     left = np.floor(positions).astype(np.int64)
-    found = []
+    weights = []
     for at in (left - 1, left, left + 1, left + 2):
         d = np.abs(positions - at)
         near, far = (1.25 * d - 2.25) * d * d + 1, -0.75 * (((d - 5) * d + 8) * d - 4)
-        found.append((np.clip(at, 0, size - 1), np.where(d <= 1, near, far)))
-    return found
+        weights.append((np.clip(at, 0, size - 1), np.where(d <= 1, near, far)))
+    return weights
 
 
 def blended(x: Array, weights: Weights, axis: int) -> Array:

@@ -80,14 +80,14 @@ def attention_backward(
     mixed = _merged(np.matmul(dropped, v), True)
     diff = diff * _kept(p, kept, -(-y.size // 4) * 4, diff.shape, p.out_prob)
     by: dict[str, Array] = {}
-    given = _projected(by, w, "o", mixed, diff)
-    given = by_head(given, True, p.num_heads)
-    by_y = np.matmul(given, v.swapaxes(2, 3)) * first
+    grad = _projected(by, w, "o", mixed, diff)
+    grad = by_head(grad, True, p.num_heads)
+    by_y = np.matmul(grad, v.swapaxes(2, 3)) * first
     by_scores = y * (by_y - (by_y * y).sum(-1, keepdims=True)) * np.float32(p.sm_scaler)
     heads = {
         "q": np.matmul(by_scores, k),
         "k": np.matmul(by_scores.swapaxes(2, 3), q),
-        "v": np.matmul(dropped.swapaxes(2, 3), given),
+        "v": np.matmul(dropped.swapaxes(2, 3), grad),
     }
     inputs = [_projected(by, w, s, sides[s], _merged(a, f"w{s}" in w)) for s, a in heads.items()]
     flat = [by[name].reshape(-1) for name, _ in projections(p)]

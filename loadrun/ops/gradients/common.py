@@ -56,19 +56,21 @@ def gradient(
     def check(s: ShapeCall) -> None:
         wants = _forward_shapes(s, of, by(s.opr) if callable(by) else by) if of else []
         for index, output in results.items() if of else ():
-            want, found = wants[output], s.shapes[index]
-            if None not in (want, found) and want != found:
+            want, actual = wants[output], s.shapes[index]
+            if None not in (want, actual) and want != actual:
                 at = range(len(s.shapes))[index]
                 raise ValueError(
-                    f"input {at} must have the shape {list(want or ())}, found {list(found or ())}"
+                    f"input {at} must have the shape {list(want or ())}, found {list(actual or ())}"
                 )
 
     def dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
         floats = {d.name for d in inputs if d.name in _FLOATS}
         odd = [d for d in inputs if d.name not in _FLOATS | _INTEGERS]
         if not floats or odd or (len(floats) > 1 and not mixed):
-            found = ", ".join(map(str, inputs))
-            raise ValueError(f"{opr.type} takes one float type of MegEngine's beside integers, found {found}")
+            listing = ", ".join(map(str, inputs))
+            raise ValueError(
+                f"{opr.type} takes one float type of MegEngine's beside integers, found {listing}"
+            )
         return [inputs[i or 0] for i in likes(opr)]
 
     def shape(s: ShapeCall) -> Sequence[Shape | None]:
@@ -134,6 +136,6 @@ def add_along(x: Array, at: Array, size: int, axis: int) -> Array:
     out = np.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), np.float32)
     if x.size:
         order = np.argsort(at, kind="stable")
-        found, first = np.unique(at[order], return_index=True)
-        out[(slice(None),) * axis + (found,)] = np.add.reduceat(x.take(order, axis), first, axis)
+        places, first = np.unique(at[order], return_index=True)
+        out[(slice(None),) * axis + (places,)] = np.add.reduceat(x.take(order, axis), first, axis)
     return out

@@ -50,11 +50,11 @@ def convolution_backward_filter(c: Call, x: Array, diff: Array, w: Array) -> Arr
     geo = plan.geo
     n = plan.x.plain[0]
     seen = to_plain(x, plan.x).reshape(n, geo.groups, geo.icg, *geo.size)
-    given = to_plain(diff, plan.out).reshape(n, geo.groups, geo.ocg, *geo.out)
+    grad = to_plain(diff, plan.out).reshape(n, geo.groups, geo.ocg, *geo.out)
     out = np.zeros((geo.groups, geo.ocg, geo.icg, *geo.kernel), np.float32)
     for taps in product(*_axis_taps(geo)):
         tap, to, at = zip(*taps, strict=True)
-        part = given[_at(to)].reshape(n, geo.groups, geo.ocg, -1)
+        part = grad[_at(to)].reshape(n, geo.groups, geo.ocg, -1)
         taken = seen[_at(at)].reshape(n, geo.groups, geo.icg, -1)
         out[_at(tap)] = np.matmul(part, taken.swapaxes(2, 3)).sum(0)
     if plan.flip:
@@ -122,8 +122,8 @@ def region_backward_filter(c: Call, x: Array, diff: Array, rin: Array, rout: Arr
     same = conv_columns(rin[:, None], geo, flip) == rout[:, None, None, None]
     seen = np.where(same, conv_columns(x, geo, flip), np.float32(0))
     seen = seen.reshape(len(x), geo.groups, geo.icg * geo.taps, geo.points)
-    given = diff.reshape(len(x), geo.groups, geo.ocg, geo.points)
-    return np.matmul(given, seen.swapaxes(2, 3)).sum(0).reshape(w.shape)
+    grad = diff.reshape(len(x), geo.groups, geo.ocg, geo.points)
+    return np.matmul(grad, seen.swapaxes(2, 3)).sum(0).reshape(w.shape)
 
 
 # Deformable convolution
@@ -198,8 +198,8 @@ def deformable_backward_filter(c: Call, x: Array, w: Array, offset: Array, mask:
     geo, n = s.geo, len(x)
     seen = s.seen * mask.reshape(n, s.parts, 1, geo.taps, geo.points)
     seen = seen.reshape(n, geo.groups, geo.icg * geo.taps, geo.points)
-    given = diff.reshape(n, geo.groups, geo.ocg, geo.points)
-    return np.matmul(given, seen.swapaxes(2, 3)).sum(0).reshape(w.shape)
+    grad = diff.reshape(n, geo.groups, geo.ocg, geo.points)
+    return np.matmul(grad, seen.swapaxes(2, 3)).sum(0).reshape(w.shape)
 
 
 # Windows

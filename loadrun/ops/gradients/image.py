@@ -23,8 +23,8 @@ grows with the row and with the column."""
 
 def _images(what: str, *shapes: Shape) -> None:
     if any(len(s) != 4 for s in shapes) or shapes[0][:2] != shapes[-1][:2]:
-        found = " and ".join(str(list(s)) for s in shapes)
-        raise ValueError(f"{what} takes images [N, C, H, W] of equal batch and channels, found {found}")
+        listing = " and ".join(str(list(s)) for s in shapes)
+        raise ValueError(f"{what} takes images [N, C, H, W] of equal batch and channels, found {listing}")
 
 
 @gradient("ResizeBackward", (1,))

@@ -57,10 +57,10 @@ def _through(
     by_weights: list[Array] = []
     for layer in range(len(kept) - 1, -1, -1):
         fed, total, parts = layers[layer], np.zeros(layers[layer].shape, np.float32), []
-        for d, (cell, given) in enumerate(zip(cells[layer * ways :], np.split(dy, ways, 2), strict=False)):
+        for d, (cell, grad) in enumerate(zip(cells[layer * ways :], np.split(dy, ways, 2), strict=False)):
             turn = slice(None, None, -1 if d else 1)
             ends = [a[layer * ways + d] for a in last]
-            by_gates, firsts = _backward(given[turn], ends, cell, kept[layer][d][1], back)
+            by_gates, firsts = _backward(grad[turn], ends, cell, kept[layer][d][1], back)
             for to, a in zip(by_states, firsts, strict=True):
                 to[layer * ways + d] = a
             rows = by_gates.reshape(-1, by_gates.shape[2])
@@ -91,8 +91,8 @@ def _backward(
     """Go back through time; the gradients of all gate values [time, N, gates] and of the first states."""
     by_gates: list[Array] = []
     after = ends
-    for given, (before, needed) in zip(dy[::-1], reversed(kept), strict=True):
-        values, rest = back(needed, before, [given + after[0], *after[1:]])
+    for grad, (before, needed) in zip(dy[::-1], reversed(kept), strict=True):
+        values, rest = back(needed, before, [grad + after[0], *after[1:]])
         by_gates.append(values)
         after = [values @ cell.of_hidden.T, *rest]
     return np.stack(by_gates[::-1]), after
@@ -112,10 +112,10 @@ def rnn_backward(
             values = np.tanh(values)
         return [values], values
 
-    def back(new: Array, states: list[Array], given: list[Array]) -> tuple[Array, list[Array]]:
+    def back(new: Array, states: list[Array], grads: list[Array]) -> tuple[Array, list[Array]]:
         if p.nonlineMode == P.RNNCellNonlineMode.RELU:
-            return np.where(new > 0, given[0], np.float32(0)), []
-        return given[0] * (1 - new * new) if p.nonlineMode == P.RNNCellNonlineMode.TANH else given[0], []
+            return np.where(new > 0, grads[0], np.float32(0)), []
+        return grads[0] * (1 - new * new) if p.nonlineMode == P.RNNCellNonlineMode.TANH else grads[0], []
 
     return _through(p, 1, x, [h], weights, dy, [dh], step, back)
 
@@ -149,14 +149,14 @@ def lstm_backward(
         new = f * states[1] + i * g
         return [o * np.tanh(new), new], np.stack((i, f, g, o, np.tanh(new)))
 
-    def back(needed: Array, states: list[Array], given: list[Array]) -> tuple[Array, list[Array]]:
+    def back(needed: Array, states: list[Array], grads: list[Array]) -> tuple[Array, list[Array]]:
         i, f, g, o, out = needed
-        by_cell = given[1] + given[0] * o * (1 - out * out)
+        by_cell = grads[1] + grads[0] * o * (1 - out * out)
         parts = (
             by_cell * g * i * (1 - i),
             by_cell * states[1] * f * (1 - f),
             by_cell * i * (1 - g * g),
-            given[0] * out * o * (1 - o),
+            grads[0] * out * o * (1 - o),
         )
         return np.concatenate(parts, 1), [by_cell * f]
 

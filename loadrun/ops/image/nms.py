@@ -34,8 +34,8 @@ def keep(boxes: Array, threshold: float, limit: int | None = None) -> Array:
     columns = np.ascontiguousarray(boxes.T, np.float32)
     alive = np.arange(len(boxes))
     kept: list[Array] = []
-    found = 0
-    while alive.size and (limit is None or found < limit):
+    count = 0
+    while alive.size and (limit is None or count < limit):
         block = columns[:, alive[:_BLOCK]]
         inner = _overlaps(block, block, threshold)
         stays = np.ones(block.shape[1], bool)
@@ -44,7 +44,7 @@ def keep(boxes: Array, threshold: float, limit: int | None = None) -> Array:
                 stays[i + 1 :] &= ~row[i + 1 :]
         best, alive = alive[:_BLOCK][stays], alive[_BLOCK:]
         kept.append(best)
-        found += len(best)
+        count += len(best)
         if alive.size:
             gone = _overlaps(block[:, stays], columns[:, alive], threshold).any(axis=0)
             alive = alive[~gone]
@@ -91,9 +91,9 @@ def nms_keep(c: Call, boxes: Array) -> tuple[Array, Array]:
     shape, count = _check(p, boxes.shape)
     indices, sizes = np.zeros(shape, np.int32), np.zeros(count, np.int32)
     for i, batch in enumerate(boxes):
-        found = keep(batch, p.iou_thresh, p.max_output or None)
-        sizes[i] = len(found)
-        if found.size and p.max_output:
-            indices[i, : len(found)] = found
-            indices[i, len(found) :] = found[-1]
+        kept = keep(batch, p.iou_thresh, p.max_output or None)
+        sizes[i] = len(kept)
+        if kept.size and p.max_output:
+            indices[i, : len(kept)] = kept
+            indices[i, len(kept) :] = kept[-1]
     return indices, sizes

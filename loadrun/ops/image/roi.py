@@ -392,12 +392,12 @@ def deformable_ps_roi_pooling(c: Call, x: Array, rois: Array, trans: Array) -> t
     pixels = _pixel_rows(x)
     for here in _blocks(m, channels * ph * pw):
         total = np.zeros((here.stop - here.start, ph, pw, channels), np.float32)
-        found = np.zeros(total.shape[:3], np.float32)
+        counts = np.zeros(total.shape[:3], np.float32)
         base = (images[here] * (height * width))[:, None, None]
         for h, w, inside in pooled_samples(p, rois, trans, (height, width), here):
             total += np.where(inside[..., None], _corner_sample(pixels, base, h, w, width), np.float32(0))
-            found += inside
-        total /= np.maximum(found, 1)[..., None]
+            counts += inside
+        total /= np.maximum(counts, 1)[..., None]
         out[here] = total.transpose(0, 3, 1, 2)
-        number[here] = found[:, None]
+        number[here] = counts[:, None]
     return out, number

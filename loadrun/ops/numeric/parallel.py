@@ -196,7 +196,7 @@ def set_threads(n: int) -> None:
     if n < 1:
         raise ValueError(f"the number of threads must be at least 1, got {n}")
     _pool.size = int(n)
-    if not _serial.held:
+    if not _serial.owners:
         _set_blas(n)
 
 
@@ -227,11 +227,11 @@ def scratch(slot: str, shape: tuple[int, ...], dtype: DTypeLike = np.float32) ->
     size = want.itemsize * prod(shape)
     if size > _KEEP:
         return np.empty(shape, want)
-    held: dict[str, Array] = _local.__dict__.setdefault("held", {})
-    raw = held.get(slot)
+    buffers: dict[str, Array] = _local.__dict__.setdefault("held", {})
+    raw = buffers.get(slot)
     if raw is None or raw.nbytes < size:
         whole = np.empty(size + 64, np.uint8)
-        raw = held[slot] = whole[-whole.ctypes.data % 64 :][:size]
+        raw = buffers[slot] = whole[-whole.ctypes.data % 64 :][:size]
     return raw[:size].view(want).reshape(shape)
 
 
@@ -258,14 +258,14 @@ def _blas() -> tuple[Any, Any] | None:
 
 def blas_threads() -> int | None:
     """Return the number of threads that numpy's BLAS uses now, None where that cannot be known."""
-    found = _blas()
-    return int(found[1]()) if found else None
+    functions = _blas()
+    return int(functions[1]()) if functions else None
 
 
 def _set_blas(n: int) -> None:
-    found = _blas()
-    if found:
-        found[0](n)
+    functions = _blas()
+    if functions:
+        functions[0](n)
 
 
 class _Serial:
@@ -273,34 +273,38 @@ class _Serial:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.held: dict[int, int] = {}
+        self.owners: dict[int, int] = {}
         self.before = 1
         self.left = False
 
     def __enter__(self) -> None:
         me = threading.get_ident()
         with self.lock:
-            if not self.held:
+            if not self.owners:
                 if not self.left:
                     self.before = blas_threads() or 1
                 self.left = False
                 _set_blas(1)
-            self.held[me] = self.held.get(me, 0) + 1
+            self.owners[me] = self.owners.get(me, 0) + 1
 
     def __exit__(self, *_: object) -> None:
         me = threading.get_ident()
         with self.lock:
-            self.held[me] -= 1
-            if not self.held[me]:
-                del self.held[me]
-            if not self.held:
+            self.owners[me] -= 1
+            if not self.owners[me]:
+                del self.owners[me]
+            if not self.owners:
                 _set_blas(self.before)
 
     def reset(self) -> None:
         """Forget the other threads in a forked child; what they would have restored is restored with its next use."""
         me = threading.get_ident()
-        mine = {me: self.held[me]} if me in self.held else {}
-        self.lock, self.left, self.held = threading.Lock(), self.left or (bool(self.held) and not mine), mine
+        mine = {me: self.owners[me]} if me in self.owners else {}
+        self.lock, self.left, self.owners = (
+            threading.Lock(),
+            self.left or (bool(self.owners) and not mine),
+            mine,
+        )
 
 
 _serial = _Serial()
@@ -320,7 +324,7 @@ def splits(work: int = WORTH) -> int:
 
     1 where BLAS itself has several threads, and for little work, which ends before another thread has begun.
     """
-    return threads() if _serial.held and work >= WORTH else 1
+    return threads() if _serial.owners and work >= WORTH else 1
 
 
 def shares(size: int, parts: int, work: int) -> list[slice]:

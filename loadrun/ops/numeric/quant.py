@@ -226,9 +226,9 @@ def quantizer(shape: tuple[int, ...], dtype: DType, divide: bool = False) -> Cal
         return None
     divided = divide or dtype.name in _DIVIDED
     scale = _F(dtype.scale)
-    made = Quantizer(dtype, float(scale if divided else _F(1) / scale), divided, shape=shape)
+    converter = Quantizer(dtype, float(scale if divided else _F(1) / scale), divided, shape=shape)
     kind = dtype.np
-    return lambda x: made.scaled(x).astype(kind)
+    return lambda x: converter.scaled(x).astype(kind)
 
 
 def requantizer(shape: tuple[int, ...], source: DType, target: DType) -> Callable[[Array], Array] | None:
@@ -237,7 +237,7 @@ def requantizer(shape: tuple[int, ...], source: DType, target: DType) -> Callabl
         return None
     if source.name in _DIVIDED or target.name in _DIVIDED:
         return None
-    made = Quantizer(target, float(_quotient(source, target)), shape=shape)
+    converter = Quantizer(target, float(_quotient(source, target)), shape=shape)
     zero = np.asarray(source.zero_point, np.float32) if source.zero_point else None
     kind = target.np
 
@@ -245,7 +245,7 @@ def requantizer(shape: tuple[int, ...], source: DType, target: DType) -> Callabl
         v = x.astype(np.float32)
         if zero is not None:
             np.subtract(v, zero, v)
-        return made.settle(v).astype(kind)
+        return converter.settle(v).astype(kind)
 
     return apply
 

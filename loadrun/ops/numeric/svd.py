@@ -57,8 +57,8 @@ def _one(x: Array) -> tuple[Array, Array, Array]:
     u, v = np.eye(rows), np.eye(k)
     _bidiagonal(u, b, v)
     if not _diagonal(u, b, v):
-        found = np.linalg.svd(x, full_matrices=False)
-        return found[0], found[1], found[2]
+        factors = np.linalg.svd(x, full_matrices=False)
+        return factors[0], factors[1], factors[2]
     values = np.diagonal(b)
     order = np.lexsort((np.arange(k), np.abs(values)))[::-1]
     sign = np.where(values[order] < 0, -1.0, 1.0)

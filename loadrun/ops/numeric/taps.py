@@ -50,7 +50,7 @@ class Taps:
             yield from range(lo, hi)
         else:
             # Strides or paddings beyond reason: most taps of the range meet nothing.
-            found: set[int] = set()
+            taps: set[int] = set()
             for o in range(self.out):
-                found.update(range(*span(o * self.stride - self.pad)))
-            yield from sorted(found)
+                taps.update(range(*span(o * self.stride - self.pad)))
+            yield from sorted(taps)

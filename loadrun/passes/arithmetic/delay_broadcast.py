@@ -25,6 +25,6 @@ def _swapped(r: Rewriter, opr: Opr) -> Var | None:
     # Only constants have a shape that no input changes.
     if any(r.old_shape(v) != (1,) or not r.constant(r.var(v)) for v in others):
         return None
-    given = [r.var(source) if v is wide[0] else r.var(v) for v in opr.inputs]
-    (inner,) = r.add(opr.type, *opr.params, inputs=given, output_dtype=opr.output_dtype, like=opr)
+    operands = [r.var(source) if v is wide[0] else r.var(v) for v in opr.inputs]
+    (inner,) = r.add(opr.type, *opr.params, inputs=operands, output_dtype=opr.output_dtype, like=opr)
     return r.add("Broadcast", *wide[0].owner.params, inputs=[inner, r.var(shape)], like=wide[0].owner)[0]

@@ -62,9 +62,9 @@ def _distributed(r: Rewriter, opr: Opr) -> Var | None:
 
 def _smallest(r: Rewriter, factors: list[Var], small: Shape, limit: int) -> int | None:
     """Return the smallest factor that a product with `small` does not make larger."""
-    found = None
+    best = None
     for i, var in enumerate(factors):
         shape = r.old_shape(var)
         if shape is not None and broadcast([shape, small]) == shape and prod(shape) < limit:
-            found, limit = i, prod(shape)
-    return found
+            best, limit = i, prod(shape)
+    return best

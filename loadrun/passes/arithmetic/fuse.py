@@ -66,9 +66,9 @@ def _sum(r: Rewriter, end: Opr) -> Var | None:
     order = sorted(products, key=lambda s: (s[0] != s[1], prod(s[1]), len(products[s])))
     for shapes in order:
         merged = _products(r, products[shapes], shapes, rest)
-        found = r.shape(merged)
-        assert found is not None
-        rest.setdefault(found, []).append(merged)
+        merged_shape = r.shape(merged)
+        assert merged_shape is not None
+        rest.setdefault(merged_shape, []).append(merged)
     return _add(r, [v for group in rest.values() for v in group])
 
 
@@ -89,9 +89,9 @@ def _products(
         terms.append(elemwise(r, M.FUSE_MUL_ADD4, *a, *b))
     if pairs:
         first, second = pairs.pop()
-        found = next((s for s in shapes if s in rest), None)
-        if found is None:
+        match = next((s for s in shapes if s in rest), None)
+        if match is None:
             terms.append(elemwise(r, M.MUL, first, second))
         else:
-            terms.append(elemwise(r, M.FUSE_MUL_ADD3, first, second, _add(r, rest.pop(found))))
+            terms.append(elemwise(r, M.FUSE_MUL_ADD3, first, second, _add(r, rest.pop(match))))
     return _add(r, terms)

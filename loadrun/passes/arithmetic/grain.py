@@ -46,10 +46,10 @@ def fold_means(graph: Graph) -> Graph:
         if sizes.get(OptionalAxisV1).axis != p.axis or r.dtype(r.var(total.inputs[0])).name != "Float32":
             return None
         mean = p.replace(mode=ReduceMode.MEAN)
-        (found,) = r.add("ReduceV2", mean, inputs=[r.var(total.inputs[0])], like=total)
+        (new,) = r.add("ReduceV2", mean, inputs=[r.var(total.inputs[0])], like=total)
         if squeeze is not None:
-            (found,) = r.add("AxisAddRemove", *squeeze.params, inputs=[found], like=squeeze)
-        return found
+            (new,) = r.add("AxisAddRemove", *squeeze.params, inputs=[new], like=squeeze)
+        return new
 
     return each(graph, visit, "Elemwise")
 

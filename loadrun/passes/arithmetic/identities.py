@@ -55,17 +55,21 @@ def remove_identities(graph: Graph) -> Graph:
 
 
 def _visit(r: Rewriter, opr: Opr) -> Var | None:
-    given = [r.var(v) for v in opr.inputs]
+    operands = [r.var(v) for v in opr.inputs]
     if opr.type == "PowC":
-        return given[0] if opr.get(PowC).exp == 1 and r.dtype(given[0]).is_float else None
+        return operands[0] if opr.get(PowC).exp == 1 and r.dtype(operands[0]).is_float else None
     dtype = opr.outputs[0].dtype
-    if dtype is None or dtype.is_quantized or any(r.dtype(v) != dtype for v in given):
+    if dtype is None or dtype.is_quantized or any(r.dtype(v) != dtype for v in operands):
         return None
     mode = opr.get(Elemwise).mode
-    if len(given) == 1:
-        return _unary(r, mode, given[0])
-    if len(given) == 2:
-        return _binary(r, opr, mode, *given) or _negated(r, mode, *given) or _constants(r, opr, mode, *given)
+    if len(operands) == 1:
+        return _unary(r, mode, operands[0])
+    if len(operands) == 2:
+        return (
+            _binary(r, opr, mode, *operands)
+            or _negated(r, mode, *operands)
+            or _constants(r, opr, mode, *operands)
+        )
     return None
 
 

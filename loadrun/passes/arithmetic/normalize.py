@@ -39,12 +39,12 @@ def expand_fused(graph: Graph) -> Graph:
         # Fused operators differ from the others when integers overflow.
         if dtype is None or not dtype.is_float:
             return None
-        given = [r.var(v) for v in opr.inputs]
+        operands = [r.var(v) for v in opr.inputs]
         if mode == M.FUSE_MUL_ADD3:
-            return elemwise(r, M.ADD, elemwise(r, M.MUL, *given[:2]), given[2])
+            return elemwise(r, M.ADD, elemwise(r, M.MUL, *operands[:2]), operands[2])
         if mode == M.FUSE_MUL_ADD4:
-            return elemwise(r, M.ADD, elemwise(r, M.MUL, *given[:2]), elemwise(r, M.MUL, *given[2:]))
-        return elemwise(r, _FUSED[mode], elemwise(r, M.ADD, *given)) if mode in _FUSED else None
+            return elemwise(r, M.ADD, elemwise(r, M.MUL, *operands[:2]), elemwise(r, M.MUL, *operands[2:]))
+        return elemwise(r, _FUSED[mode], elemwise(r, M.ADD, *operands)) if mode in _FUSED else None
 
     return each(graph, visit, "Elemwise")
 

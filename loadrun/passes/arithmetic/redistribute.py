@@ -216,27 +216,27 @@ def _distributed(r: Rewriter, total: Var, k: Var) -> Var | None:
     terms = _terms(r, total)
     if len(terms) < 2 or not _finite(r.value(k)):
         return None
-    found: list[Var] = []
+    products: list[Var] = []
     failed = succeeded = 0
     for term in terms:
         if _constant(r, term):
-            found.append(elemwise(r, M.MUL, r.var(term), k))
+            products.append(elemwise(r, M.MUL, r.var(term), k))
             continue
         moved = _absorbed(r, M.MUL, term, k)
         succeeded += moved is not None
         failed += moved is None
-        found.append(moved if moved is not None else elemwise(r, M.MUL, r.var(term), k))
+        products.append(moved if moved is not None else elemwise(r, M.MUL, r.var(term), k))
     if failed > 1 or not succeeded:
         return None
-    result = found[0]
-    for term in found[1:]:
+    result = products[0]
+    for term in products[1:]:
         result = elemwise(r, M.ADD, result, term)
     return result
 
 
 def _terms(r: Rewriter, total: Var) -> list[Var]:
     """Return the summands of a sum whose partial sums nothing else reads."""
-    found: list[Var] = []
+    terms: list[Var] = []
     stack = [total]
     while stack:
         var = stack.pop()
@@ -245,5 +245,5 @@ def _terms(r: Rewriter, total: Var) -> list[Var]:
         if inside and (r.single(var) or _constant(r, var)):
             stack.extend(reversed(opr.inputs))
         else:
-            found.append(var)
-    return found
+            terms.append(var)
+    return terms

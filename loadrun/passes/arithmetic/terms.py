@@ -56,8 +56,8 @@ def on_grid(r: Rewriter, opr: Opr) -> bool:
 
 def _is_step(opr: Opr) -> bool:
     if opr.type == "TypeCvtV2":
-        given, made = opr.inputs[0].dtype, opr.outputs[0].dtype
-        return bool(given and made and given.is_float and not (made.is_float or made.is_quantized))
+        source, target = opr.inputs[0].dtype, opr.outputs[0].dtype
+        return bool(source and target and source.is_float and not (target.is_float or target.is_quantized))
     real = any(v.dtype is not None and v.dtype.is_float for v in opr.inputs)
     compares = opr.type == "ElemwiseMultiType" and opr.outputs[0].dtype == _BOOL
     return real and (compares or mode_of(opr) in _STEPS)
@@ -75,7 +75,7 @@ def _grid(oprs: Sequence[Opr]) -> set[int]:
             or any(v.owner.id in off for v in _sources(opr))
         ):
             off.add(opr.id)
-    found: set[int] = set()
+    ids: set[int] = set()
     seen: set[int] = set()
     stack = [v.owner for s in steps if not any(v.owner.id in off for v in s.inputs) for v in s.inputs]
     while stack:
@@ -84,9 +84,9 @@ def _grid(oprs: Sequence[Opr]) -> set[int]:
             continue
         seen.add(opr.id)
         if mode_of(opr) in _ON_GRID:
-            found.add(opr.id)
+            ids.add(opr.id)
         stack.extend(v.owner for v in _sources(opr))
-    return found
+    return ids
 
 
 def _sources(opr: Opr) -> Sequence[Var]:
@@ -105,7 +105,7 @@ def ends_chain(r: Rewriter, opr: Opr, modes: Sequence[ElemwiseMode]) -> bool:
 
 def leaves(r: Rewriter, end: Var, mode: ElemwiseMode) -> list[Var]:
     """Return the old variables that a chain of one mode joins, in the order of the tree."""
-    found: list[Var] = []
+    terms: list[Var] = []
     stack = [end]
     while stack:
         var = stack.pop()
@@ -114,5 +114,5 @@ def leaves(r: Rewriter, end: Var, mode: ElemwiseMode) -> list[Var]:
         if inside and uniform(r, opr) is not None:
             stack.extend(reversed(opr.inputs))
         else:
-            found.append(var)
-    return found
+            terms.append(var)
+    return terms

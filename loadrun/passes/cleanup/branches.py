@@ -29,7 +29,7 @@ def fold_branches(graph: Graph) -> Graph:
     for opr in r.oprs:
         if not fold.visit(opr):
             return graph
-    if any(v.id not in fold.made for v in graph.outputs):
+    if any(v.id not in fold.known for v in graph.outputs):
         return graph
     return r.finish()
 
@@ -40,7 +40,7 @@ class _Fold:
         self.branches = find_branches(rewriter.oprs)
         self.flags: dict[int, Array] = {}
         # Old variables with a known value.
-        self.made: set[int] = set()
+        self.known: set[int] = set()
 
     def visit(self, opr: Opr) -> bool:
         """Handle one operator; False where a condition is not a constant."""
@@ -60,13 +60,13 @@ class _Fold:
             return self.merge(opr)
         else:
             r.copy(opr)
-            self.made.update(v.id for v in opr.outputs)
+            self.known.update(v.id for v in opr.outputs)
         return True
 
     def put(self, old: Var, new: Var) -> None:
         """Let a new variable stand for an old one that has a value."""
         self.r.replace(old, new)
-        self.made.add(old.id)
+        self.known.add(old.id)
 
     def predicate(self, opr: Opr, taken: bool) -> bool:
         """Compute flags."""
@@ -80,8 +80,8 @@ class _Fold:
             return False
         types = tuple(v.dtype for v in opr.inputs if v.dtype is not None)
         call = Call(opr, types, tuple(v.dtype for v in opr.outputs if v.dtype is not None))
-        found = kernel_of(call)(call, *values)
-        for var, flag in zip(opr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
+        flags = kernel_of(call)(call, *values)
+        for var, flag in zip(opr.outputs, flags if isinstance(flags, tuple) else (flags,), strict=True):
             self.flags[var.id] = np.asarray(flag)
         return True
 
@@ -95,7 +95,7 @@ class _Fold:
         n = p.nr_output
         for i, old in enumerate(opr.outputs):
             values = [opr.inputs[b * n + i] for b in taken]
-            if any(v.id not in self.made for v in values):
+            if any(v.id not in self.known for v in values):
                 return False
             if values:
                 total = r.var(values[0])
@@ -104,7 +104,7 @@ class _Fold:
                 self.put(old, total)
             elif p.mode == CondExecMergeMode.SUM:
                 shape = opr.inputs[len(self.branches.merged[opr.id]) * n + i]
-                if shape.id not in self.made or old.dtype is None:
+                if shape.id not in self.known or old.dtype is None:
                     return False
                 zero = r.put(np.zeros(1, old.dtype.np), old.dtype)
                 self.put(old, r.add("Broadcast", *EMPTY, inputs=[zero, r.var(shape)])[0])

@@ -47,15 +47,15 @@ def fold_constants(graph: Graph) -> Graph:
         return graph
     folder = _Folder(r)
     for opr in r.oprs:
-        given = [r.var(v) for v in opr.inputs]
-        if is_pure(opr) and all(map(r.constant, given)) and not r.checking(opr):
+        operands = [r.var(v) for v in opr.inputs]
+        if is_pure(opr) and all(map(r.constant, operands)) and not r.checking(opr):
             r.copy(opr)
         else:
             r.copy(opr, [folder.input(v) for v in opr.inputs])
     for old in graph.outputs:
-        found = folder.input(old)
-        if found is not r.var(old):
-            r.replace(old, found)
+        new = folder.input(old)
+        if new is not r.var(old):
+            r.replace(old, new)
     folded = r.finish()
     settle(folded, fold_constants)
     return folded
@@ -66,16 +66,16 @@ def _replacement(r: Rewriter, folder: _Folder, opr: Opr) -> Var | None:
     ends = [v for v in opr.outputs if r.is_output(v)]
     constant = is_pure(opr) and all(map(r.constant, opr.inputs)) and not r.checking(opr)
     for old in ends if constant else (*opr.inputs, *ends):
-        found = folder.input(old)
-        if found is not r.var(old):
-            return found
+        new = folder.input(old)
+        if new is not r.var(old):
+            return new
     return None
 
 
 class _Folder:
     def __init__(self, rewriter: Rewriter) -> None:
         self.r = rewriter
-        self.found: dict[int, Var] = {}
+        self.folded: dict[int, Var] = {}
 
     def input(self, old: Var) -> Var:
         """Return what stands for a variable of the old graph: a stored value, unless it is part of a check."""
@@ -86,9 +86,9 @@ class _Folder:
         """Return the stored value of a computed constant, any other variable itself."""
         if self.r.stored(var) or not self.r.constant(var):
             return var
-        if var.id not in self.found:
-            self.found[var.id] = self._fold(var)
-        return self.found[var.id]
+        if var.id not in self.folded:
+            self.folded[var.id] = self._fold(var)
+        return self.folded[var.id]
 
     def _fold(self, var: Var) -> Var:
         value = self.r.value(var)

@@ -71,9 +71,9 @@ def _empty_shape(r: Rewriter, opr: Opr, fixed: Inference) -> Shape | None:
     """Return the shape of an operand without elements that no other one can change, whatever its sizes are."""
     ranks = [len(r.old_shape(v) or ()) for v in opr.inputs]
     for old in opr.inputs:
-        held = fixed.shapes.get(old.id, ())
-        if 0 in held and 1 not in held and len(held) == max(ranks):
-            return held
+        shape = fixed.shapes.get(old.id, ())
+        if 0 in shape and 1 not in shape and len(shape) == max(ranks):
+            return shape
     return None
 
 
@@ -98,9 +98,9 @@ def empty_at(graph: Graph, times: int = 1) -> list[Opr]:
     """
     oprs = graph.needed()
     infer_dtypes(oprs)
-    held = [(v.name or "", v.owner.tensors[0].shape) for v in graph.inputs]
+    inputs = [(v.name or "", v.owner.tensors[0].shape) for v in graph.inputs]
     try:
-        shapes = infer_shapes(graph, oprs, {n: (s[0] * times, *s[1:]) for n, s in held if s}).shapes
+        shapes = infer_shapes(graph, oprs, {n: (s[0] * times, *s[1:]) for n, s in inputs if s}).shapes
     except EngineError:
         return []
     return [o for o in oprs if o.type in _ELEMWISE and 0 in shapes.get(o.outputs[0].id, ())]
@@ -236,29 +236,33 @@ def make_loadable(graph: Graph) -> Graph:
 
 def _fixed(r: Rewriter) -> Inference:
     """Return the shapes of the old graph that are the same for all shapes of its inputs."""
-    found = Inference()
+    inferred = Inference()
     for opr in r.oprs:
         if opr.type != "Host2DeviceCopy":
-            follow(opr, found, {}, sometimes=True)
-    return found
+            follow(opr, inferred, {}, sometimes=True)
+    return inferred
 
 
 def _visit(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
     empty = without_elements(r, opr, fixed)
     if empty is not None:
         return empty
-    given = [r.var(v) for v in opr.inputs]
+    operands = [r.var(v) for v in opr.inputs]
     if opr.type in _SHAPED:
         shape, wanted = fixed.shapes.get(opr.inputs[0].id), fixed.values.get(opr.inputs[1].id)
         same = shape is not None and wanted is not None and tuple(wanted.tolist()) == shape
-        return given[0] if same or _is_own_shape(*given) else None
-    if opr.type == "Concat" and len(given) == 1:
-        return given[0]
-    if opr.type != "Elemwise" or any(r.dtype(v) != opr.outputs[0].dtype for v in given):
+        return operands[0] if same or _is_own_shape(*operands) else None
+    if opr.type == "Concat" and len(operands) == 1:
+        return operands[0]
+    if opr.type != "Elemwise" or any(r.dtype(v) != opr.outputs[0].dtype for v in operands):
         return None
-    found = _unchanged(r, opr.get(Elemwise).mode, given)
-    alone = found is not None and found.owner.type != "Host2DeviceCopy" and len(found.owner.outputs) == 1
-    return None if alone else found
+    unchanged = _unchanged(r, opr.get(Elemwise).mode, operands)
+    alone = (
+        unchanged is not None
+        and unchanged.owner.type != "Host2DeviceCopy"
+        and len(unchanged.owner.outputs) == 1
+    )
+    return None if alone else unchanged
 
 
 def _is_own_shape(source: Var, target: Var) -> bool:
@@ -266,24 +270,24 @@ def _is_own_shape(source: Var, target: Var) -> bool:
     while target.owner.type == "GetVarShapeV1":
         if is_shape_of(target, source):
             return True
-        given = target.owner.inputs[0].owner
+        producer = target.owner.inputs[0].owner
         if len(target.owner.inputs) > 1 or target.owner.get(OptionalAxisV1).axis != OptionalAxisV1().axis:
             return False
-        if given.type != "Broadcast" and not (
-            given.type == "ReshapeV1" and given.get(OptionalAxisV1).axis == OptionalAxisV1().axis
+        if producer.type != "Broadcast" and not (
+            producer.type == "ReshapeV1" and producer.get(OptionalAxisV1).axis == OptionalAxisV1().axis
         ):
             return False
         # MegEngine sees through to the requested shape.
-        target = given.inputs[1]
+        target = producer.inputs[1]
     return False
 
 
-def _unchanged(r: Rewriter, mode: ElemwiseMode, given: list[Var]) -> Var | None:
+def _unchanged(r: Rewriter, mode: ElemwiseMode, operands: list[Var]) -> Var | None:
     """Return the input that an elementwise operator gives as it is."""
-    whole = mode == M.FLOOR_DIV and not r.dtype(given[0]).is_float
+    whole = mode == M.FLOOR_DIV and not r.dtype(operands[0]).is_float
     if mode not in _LEFT_OUT and not whole:
         return None
-    for x, other in (given, given[::-1])[: 2 if mode in _CHAINS else 1]:
+    for x, other in (operands, operands[::-1])[: 2 if mode in _CHAINS else 1]:
         if r.shape(other) == (1,) and r.immutable(other) and r.scalar(other) == ROWS[mode].neutral:
             return x
     return None

@@ -27,6 +27,6 @@ def _swapped(r: Rewriter, opr: Opr) -> Var | None:
     source = shuffle.inputs[0]
     if not r.single(moved[0]) or not r.single(source) or source.owner.type not in _ARITHMETIC:
         return None
-    given = [r.var(source) if v is moved[0] else r.var(v) for v in opr.inputs]
-    (inner,) = r.add(opr.type, *opr.params, inputs=given, output_dtype=opr.output_dtype, like=opr)
+    operands = [r.var(source) if v is moved[0] else r.var(v) for v in opr.inputs]
+    (inner,) = r.add(opr.type, *opr.params, inputs=operands, output_dtype=opr.output_dtype, like=opr)
     return r.add("Dimshuffle", *shuffle.params, inputs=[inner], like=shuffle)[0]

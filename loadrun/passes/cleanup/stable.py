@@ -79,17 +79,17 @@ def _folded(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _sum_of_squares(r: Rewriter, opr: Opr) -> Var | None:
-    given = [r.var(v) for v in opr.inputs]
-    p, inner = opr.get(Reduce), given[0].owner
+    operands = [r.var(v) for v in opr.inputs]
+    p, inner = opr.get(Reduce), operands[0].owner
     if p.mode != ReduceMode.SUM or p.data_type != ReduceDataType.DEFAULT or inner.type != "Elemwise":
         return None
     mode = inner.get(Elemwise).mode
     if mode != M.SQUARE and not (mode == M.POW and _is_number(r, inner.inputs[1], 2.0)):
         return None
     x = inner.inputs[0]
-    if not r.dtype(x).is_float or r.dtype(x) != r.dtype(given[0]):
+    if not r.dtype(x).is_float or r.dtype(x) != r.dtype(operands[0]):
         return None
-    (y,) = r.add("ReduceV2", p.replace(mode=ReduceMode.SUM_SQR), inputs=[x, *given[1:]], like=opr)
+    (y,) = r.add("ReduceV2", p.replace(mode=ReduceMode.SUM_SQR), inputs=[x, *operands[1:]], like=opr)
     y.owner.name = opr.name
     return y
 
@@ -101,15 +101,15 @@ def _is_number(r: Rewriter, var: Var, number: float) -> bool:
 
 def _simpler(r: Rewriter, opr: Opr) -> Var | None:
     before = len(r.new.oprs)
-    found = _visit(r, opr)
-    if found is not None and found.owner.id >= before:
-        found.owner.name = opr.name
-    return found
+    simpler = _visit(r, opr)
+    if simpler is not None and simpler.owner.id >= before:
+        simpler.owner.name = opr.name
+    return simpler
 
 
 def _constant(r: Rewriter, opr: Opr) -> Var | None:
-    given = [r.var(v) for v in opr.inputs]
-    if not given or not all(_known(r, v) for v in given):
+    operands = [r.var(v) for v in opr.inputs]
+    if not operands or not all(_known(r, v) for v in operands):
         return None
     dtype = opr.outputs[0].dtype
     if dtype is None:
@@ -133,24 +133,28 @@ def _known(r: Rewriter, var: Var) -> bool:
 
 
 def _visit(r: Rewriter, opr: Opr) -> Var | None:
-    given = [r.var(v) for v in opr.inputs]
+    operands = [r.var(v) for v in opr.inputs]
     dtype = opr.outputs[0].dtype
-    if dtype is None or dtype.is_quantized or any(r.dtype(v) != dtype for v in given):
+    if dtype is None or dtype.is_quantized or any(r.dtype(v) != dtype for v in operands):
         return None
     mode = opr.get(Elemwise).mode
     number = ROWS[mode].neutral
     if mode in _LEFT_OUT and number is not None:
         for at in (0, 1) if mode in _CHAINS else (1,):
-            if _is_number(r, given[at], number):
-                return given[1 - at]
+            if _is_number(r, operands[at], number):
+                return operands[1 - at]
     number = ROWS[mode].of_same
-    if number is not None and given[0] is given[1]:
-        return _number_like(r, given[0], number)
+    if number is not None and operands[0] is operands[1]:
+        return _number_like(r, operands[0], number)
     if not dtype.is_float:
         return None
     if mode == M.LOG:
-        return _log(r, given[0])
-    if mode == M.SUB and (inner := _of(given[0], M.EXP)) is not None and neutral(r, given[1], 1.0, inner):
+        return _log(r, operands[0])
+    if (
+        mode == M.SUB
+        and (inner := _of(operands[0], M.EXP)) is not None
+        and neutral(r, operands[1], 1.0, inner)
+    ):
         return elemwise(r, M.EXPM1, inner)
     return None
 

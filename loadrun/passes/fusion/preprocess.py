@@ -56,13 +56,13 @@ def fuse_packing(graph: Graph) -> Graph:
             return None
         mode = RelayoutFormat(mode=RelayoutMode.NCHW_NCHW4)
         try:
-            (found,) = r.add("RelayoutFormatV1", mode, inputs=[r.var(source)], output_dtype=result)
+            (packed,) = r.add("RelayoutFormatV1", mode, inputs=[r.var(source)], output_dtype=result)
         except EngineError:
             return None
         if len(shuffle.get(Dimshuffle).pattern) == 4:
-            target = shape_of(r, found, (0, 2, 3, 4))
-            (found,) = r.add("ReshapeV1", OptionalAxisV1(), inputs=[found, target])
-        return found
+            target = shape_of(r, packed, (0, 2, 3, 4))
+            (packed,) = r.add("ReshapeV1", OptionalAxisV1(), inputs=[packed, target])
+        return packed
 
     return each(graph, visit, "Dimshuffle", "TypeCvtV2")
 
@@ -185,10 +185,10 @@ def _warp(r: Rewriter, old: Var, result: DType, *, turned: bool, packs: bool) ->
         form = Format.NHWC_NCHW4_IC_SMALL if turned else Format.NCHW_NCHW4_IC_SMALL
     else:
         form = Format.NHWC_NCHW if turned else Format.NCHW
-    given = [r.var(v) for v in warp.inputs]
+    operands = [r.var(v) for v in warp.inputs]
     try:
         return r.add(
-            "WarpPerspectiveV2", p.replace(format=form), inputs=given, output_dtype=result, like=warp
+            "WarpPerspectiveV2", p.replace(format=form), inputs=operands, output_dtype=result, like=warp
         )[0]
     except EngineError:
         return None

@@ -69,30 +69,30 @@ def _visit(t: Layouts, opr: Opr) -> bool:
         return _elementwise(t, opr)
     p = opr.params[0] if opr.params else None
     if isinstance(p, Pooling | Resize | WarpPerspective | WarpAffine):
-        given = [t.r.var(v) for v in opr.inputs]
+        operands = [t.r.var(v) for v in opr.inputs]
         shape = t.r.old_shape(opr.inputs[0])
         if (
             p.format != Format.NCHW
             or shape is None
             or shape[1] % 4
-            or any(t.of(v) == _IMAGE for v in given[1:])
+            or any(t.of(v) == _IMAGE for v in operands[1:])
         ):
             return False
-        given[0] = t.change(given[0], _IMAGE)
-        return t.attempt(opr, _IMAGE, given, p.replace(format=Format.NHWCD4), *opr.params[1:])
+        operands[0] = t.change(operands[0], _IMAGE)
+        return t.attempt(opr, _IMAGE, operands, p.replace(format=Format.NHWCD4), *opr.params[1:])
     if opr.type == "Concat":
-        given = [t.r.var(v) for v in opr.inputs]
+        operands = [t.r.var(v) for v in opr.inputs]
         axis = {0: 0, 1: 2, 2: 1}.get(opr.get(Axis).axis)
-        if axis is not None and all(t.of(v) == _IMAGE for v in given):
-            return t.attempt(opr, _IMAGE, given, Axis(axis=axis))
+        if axis is not None and all(t.of(v) == _IMAGE for v in operands):
+            return t.attempt(opr, _IMAGE, operands, Axis(axis=axis))
     return False
 
 
 def _elementwise(t: _Images, opr: Opr) -> bool:
     r = t.r
-    given = [r.var(v) for v in opr.inputs]
+    operands = [r.var(v) for v in opr.inputs]
     inputs = []
-    for var in given:
+    for var in operands:
         shape = r.shape(var)
         if t.of(var) == _IMAGE or shape == (1,):
             inputs.append(var)
@@ -101,7 +101,7 @@ def _elementwise(t: _Images, opr: Opr) -> bool:
         else:
             return False
     # As in MegEngine, a plain Elemwise becomes one on images; others take their inputs' layout.
-    wanted = (t.of(v) == _IMAGE for v in (inputs if opr.type == "Elemwise" else given))
+    wanted = (t.of(v) == _IMAGE for v in (inputs if opr.type == "Elemwise" else operands))
     return any(wanted) and t.attempt(opr, _IMAGE, inputs)
 
 
@@ -151,11 +151,11 @@ def _filter(shape: Shape | None, grouped: bool, forward: bool) -> _Filter | None
 def _convolution(t: _Images, opr: Opr, at: int) -> bool:
     """Change convolution, ConvBias (filter at input 1) and transposed convolution (filter at input 0)."""
     r = t.r
-    given = [r.var(v) for v in opr.inputs]
+    operands = [r.var(v) for v in opr.inputs]
     p = opr.params[0]
-    if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW or len(given) > 2 + at:
+    if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW or len(operands) > 2 + at:
         return False
-    data, weight = given[1 - at], given[at]
+    data, weight = operands[1 - at], operands[at]
     form = _filter(r.shape(weight), p.sparse == Sparse.GROUP, forward=at == 1)
     if form is None or t.of(weight) == _IMAGE or not form.fits(t.of(data) == _IMAGE):
         return False
@@ -166,7 +166,7 @@ def _convolution(t: _Images, opr: Opr, at: int) -> bool:
         form = replace(form, grouped=False)
     filter_ = _relayout(r, weight, form.relayout(dot=r.dtype(weight).name in _DOT))
     image = t.change(data, _IMAGE)
-    rest = given[2:]
+    rest = operands[2:]
     if not all(t.of(v) == _IMAGE or fills_packs(r.shape(v), 4) for v in rest):
         return False
     inputs = [image, filter_] if at else [filter_, image]

@@ -61,10 +61,12 @@ class Layouts:
             return var
         if own == layout:
             return origin
-        found = change(origin, own, layout) if change is not None else reformat(self.r, origin, own, layout)
-        self.mark(found, layout)
-        self._origin[found.id] = (origin, own)
-        return found
+        converted = (
+            change(origin, own, layout) if change is not None else reformat(self.r, origin, own, layout)
+        )
+        self.mark(converted, layout)
+        self._origin[converted.id] = (origin, own)
+        return converted
 
     def plain(self, var: Var) -> Var:
         """Convert the variable to NCHW."""
@@ -77,10 +79,10 @@ class Layouts:
     def attempt(self, opr: Opr, layout: str, inputs: Sequence[Var], *params: Record) -> bool:
         """Copy an operator whose outputs get a layout, unless it cannot take these inputs."""
         try:
-            made = self.r.copy(opr, inputs, *params)
+            outputs = self.r.copy(opr, inputs, *params)
         except EngineError:
             return False
-        for var in made:
+        for var in outputs:
             self.mark(var, layout)
         return True
 
@@ -101,9 +103,9 @@ def convert_layouts(
             layouts.keep(opr)
     for old in graph.outputs:
         new = r.var(old)
-        found = layouts.plain(new)
-        if found is not new:
-            r.replace(old, found)
+        plain = layouts.plain(new)
+        if plain is not new:
+            r.replace(old, plain)
     return r.finish()
 
 

@@ -108,20 +108,20 @@ def _names(t: _Narrow, opr: Opr) -> tuple[str, ...]:
 
 def _convolution(t: _Narrow, opr: Opr) -> bool:
     r, p = t.r, opr.get(ConvBias)
-    given = [r.var(v) for v in opr.inputs]
-    weight = r.shape(given[1])
+    operands = [r.var(v) for v in opr.inputs]
+    weight = r.shape(operands[1])
     if weight is None or p.sparse != Sparse.DENSE or p.format != Format.NCHW or len(weight) != 4:
         return False
-    if t.of(given[1]) != "NCHW" or (p.dilate_h, p.dilate_w) != (1, 1):
+    if t.of(operands[1]) != "NCHW" or (p.dilate_h, p.dilate_w) != (1, 1):
         return False
     types, result = _names(t, opr), opr.outputs[0].dtype
     to_float = result is not None and result.name == "Float32"
     layout = _choice(types, weight, to_float)
-    if layout is None or any(not _fills_packs(t, v, _PACK[layout]) for v in given[2:] if not to_float):
+    if layout is None or any(not _fills_packs(t, v, _PACK[layout]) for v in operands[2:] if not to_float):
         return False
-    inputs = [t.change(given[0], layout), _filter(t, given[1], layout)]
+    inputs = [t.change(operands[0], layout), _filter(t, operands[1], layout)]
     # The addends of a float result stay plain.
-    inputs += [t.plain(v) if to_float else t.change(v, layout) for v in given[2:]]
+    inputs += [t.plain(v) if to_float else t.change(v, layout) for v in operands[2:]]
     p = p.replace(format=Format.NCHW4_NCHW if to_float else _FORMAT[layout])
     return t.attempt(opr, "NCHW" if to_float else layout, inputs, p, *opr.params[1:])
 
@@ -155,22 +155,22 @@ def _filter(t: _Narrow, var: Var, layout: str) -> Var:
 
 def _transposed(t: _Narrow, opr: Opr) -> bool:
     r, p = t.r, opr.get(Convolution)
-    given = [r.var(v) for v in opr.inputs]
-    weight = r.shape(given[0])
+    operands = [r.var(v) for v in opr.inputs]
+    weight = r.shape(operands[0])
     if _names(t, opr) != ("QuantizedS8", "QuantizedS8") or weight is None or len(weight) != 4:
         return False
     if p.sparse != Sparse.DENSE or p.format != Format.NCHW or weight[0] % 4 or weight[1] % 4:
         return False
-    inputs = [reformat(r, given[0], "KCRS", "KCRSc4"), t.change(given[1], _C4)]
+    inputs = [reformat(r, operands[0], "KCRS", "KCRSc4"), t.change(operands[1], _C4)]
     return t.attempt(opr, _C4, inputs, p.replace(format=Format.NCHW4), *opr.params[1:])
 
 
 def _elementwise(t: _Narrow, opr: Opr) -> bool:
     """Give all inputs the layout of most elements."""
     r = t.r
-    given = [r.var(v) for v in opr.inputs]
+    operands = [r.var(v) for v in opr.inputs]
     sizes: dict[str, int] = {}
-    for var in given:
+    for var in operands:
         shape = r.shape(var)
         if shape is None:
             return False
@@ -180,7 +180,7 @@ def _elementwise(t: _Narrow, opr: Opr) -> bool:
     if layout == "NCHW":
         return False
     inputs = []
-    for var in given:
+    for var in operands:
         if r.shape(var) != (1,):
             if not _fills_packs(t, var, _PACK[layout]):
                 return False

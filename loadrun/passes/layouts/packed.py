@@ -79,53 +79,57 @@ class _Packed:
             return 0 <= axis <= 3 and self.joined(t, opr)
         if not opr.inputs or t.of(t.r.var(opr.inputs[0])) != self.layout:
             return False
-        given = [t.r.var(v) for v in opr.inputs]
-        if any(t.of(v) != "NCHW" for v in given[1:]):
+        operands = [t.r.var(v) for v in opr.inputs]
+        if any(t.of(v) != "NCHW" for v in operands[1:]):
             return False
         if opr.type == "ReduceV2":
-            return len(given) == 1 and opr.get(Reduce).axis in (2, 3) and t.attempt(opr, self.layout, given)
+            return (
+                len(operands) == 1
+                and opr.get(Reduce).axis in (2, 3)
+                and t.attempt(opr, self.layout, operands)
+            )
         p = opr.params[0] if opr.params else None
         if not isinstance(p, Pooling | AdaptivePooling | Resize) or p.format != Format.NCHW:
             return False
-        return t.attempt(opr, self.layout, given, p.replace(format=self.format), *opr.params[1:])
+        return t.attempt(opr, self.layout, operands, p.replace(format=self.format), *opr.params[1:])
 
     def joined(self, t: Layouts, opr: Opr) -> bool:
         """Pack elementwise operators and Concat when all inputs can be packed."""
-        given = [t.r.var(v) for v in opr.inputs]
-        if all(t.of(v) == "NCHW" for v in given):
+        operands = [t.r.var(v) for v in opr.inputs]
+        if all(t.of(v) == "NCHW" for v in operands):
             return False
-        found = []
-        for var in given:
+        packed = []
+        for var in operands:
             shape = t.r.shape(var)
             if t.of(var) == self.layout or shape == (1,):
-                found.append(var)
+                packed.append(var)
             elif shape is not None and len(shape) == 4 and shape[1] % self.pack == 0 and shape[1]:
-                found.append(t.to(var, self.layout))
+                packed.append(t.to(var, self.layout))
             else:
                 return False
-        return t.attempt(opr, self.layout, found)
+        return t.attempt(opr, self.layout, packed)
 
     def convolution(self, t: Layouts, opr: Opr) -> bool:
         """Pack convolution and ConvBias."""
         r = t.r
-        given = [r.var(v) for v in opr.inputs]
+        operands = [r.var(v) for v in opr.inputs]
         p = opr.params[0]
-        if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW or len(given) > 3:
+        if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW or len(operands) > 3:
             return False
-        weight = r.shape(given[1])
-        if weight is None or (p.dilate_h, p.dilate_w) != (1, 1) or t.of(given[1]) != "NCHW":
+        weight = r.shape(operands[1])
+        if weight is None or (p.dilate_h, p.dilate_w) != (1, 1) or t.of(operands[1]) != "NCHW":
             return False
-        found = self.weight_layout(r, opr, p, given, weight)
-        if found is None:
+        plan = self.weight_layout(r, opr, p, operands, weight)
+        if plan is None:
             return False
-        layout, target, hybrid = found
-        inputs = [t.plain(given[0]) if hybrid else t.to(given[0], self.layout)]
-        inputs.append(reformat(r, given[1], layout, target))
-        if len(given) == 3:
-            if not self.packable(t, given[2]):
+        layout, target, hybrid = plan
+        inputs = [t.plain(operands[0]) if hybrid else t.to(operands[0], self.layout)]
+        inputs.append(reformat(r, operands[1], layout, target))
+        if len(operands) == 3:
+            if not self.packable(t, operands[2]):
                 return False
-            inputs.append(t.to(given[2], self.layout))
-        dense_dot = self.dot and r.dtype(given[1]).name in ("QuantizedS8", "Int8") and layout != "C11RS"
+            inputs.append(t.to(operands[2], self.layout))
+        dense_dot = self.dot and r.dtype(operands[1]).name in ("QuantizedS8", "Int8") and layout != "C11RS"
         p = p.replace(format=Format.NCHW44_DOT if dense_dot else self.format)
         return t.attempt(opr, self.layout, inputs, p, *opr.params[1:])
 
@@ -134,17 +138,19 @@ class _Packed:
         return t.of(bias) == self.layout or fills_packs(t.r.shape(bias), self.pack)
 
     def weight_layout(
-        self, r: Rewriter, opr: Opr, p: Convolution | ConvBias, given: list[Var], weight: Shape
+        self, r: Rewriter, opr: Opr, p: Convolution | ConvBias, operands: list[Var], weight: Shape
     ) -> tuple[str, str, bool] | None:
         """Return (layout of the filter, packed layout, whether data stay plain), None where it cannot be packed."""
         n = self.pack
-        inner = f"k{n}c{n}" if self.dot and r.dtype(given[1]).name in ("QuantizedS8", "Int8") else f"c{n}k{n}"
+        inner = (
+            f"k{n}c{n}" if self.dot and r.dtype(operands[1]).name in ("QuantizedS8", "Int8") else f"c{n}k{n}"
+        )
         if p.sparse == Sparse.DENSE:
             if len(weight) != 4:
                 return None
             if weight[0] % n == 0 and weight[1] % n == 0:
                 return "KCRS", "KCRS" + inner, False
-            return ("KCRS", f"KRSCk{n}", True) if self.first_layer(r, opr, p, given, weight) else None
+            return ("KCRS", f"KRSCk{n}", True) if self.first_layer(r, opr, p, operands, weight) else None
         if len(weight) != 5:
             return None
         groups, out, into = weight[:3]
@@ -153,16 +159,16 @@ class _Packed:
         return ("GKCRS", "GKCRS" + inner, False) if out % n == 0 and into % n == 0 else None
 
     def first_layer(
-        self, r: Rewriter, opr: Opr, p: Convolution | ConvBias, given: list[Var], weight: Shape
+        self, r: Rewriter, opr: Opr, p: Convolution | ConvBias, operands: list[Var], weight: Shape
     ) -> bool:
         """Tell whether MegEngine has a kernel from few plain channels to packed ones."""
         out, into, height, width = weight
         result = opr.outputs[0].dtype or DType("Float32")
         if p.mode != ConvMode.CROSS_CORRELATION or into >= self.pack or not out or out % self.pack:
             return False
-        if len(given) == 3 and r.shape(given[2]) == r.old_shape(opr.outputs[0]):
+        if len(operands) == 3 and r.shape(operands[2]) == r.old_shape(opr.outputs[0]):
             return False
-        types = (r.dtype(given[0]).name, r.dtype(given[1]).name, result.name)
+        types = (r.dtype(operands[0]).name, r.dtype(operands[1]).name, result.name)
         if self.pack == 8 and types == ("Float32",) * 3:
             return True
         nonlinearity = p.nonlineMode if isinstance(p, ConvBias) else NonlineMode.IDENTITY

@@ -65,9 +65,9 @@ def pad_channels(graph: Graph, missing: Mapping[str, Alignment], *, inputs: bool
         if r.frozen(opr) or not pads.visit(opr):
             r.copy(opr, [pads.cut(v) for v in opr.inputs])
     for old in graph.outputs:
-        found = pads.cut(old)
-        if found is not r.var(old):
-            r.replace(old, found)
+        unpadded = pads.cut(old)
+        if unpadded is not r.var(old):
+            r.replace(old, unpadded)
     return r.finish()
 
 
@@ -156,51 +156,59 @@ class _Pads:
         if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW:
             return False
         source, *rest = opr.inputs
-        given = [r.var(v) for v in opr.inputs]
-        weight, data = r.shape(given[1]), r.shape(given[0])
+        operands = [r.var(v) for v in opr.inputs]
+        weight, data = r.shape(operands[1]), r.shape(operands[0])
         if (
             weight is None
             or data is None
-            or not r.constant(given[1])
+            or not r.constant(operands[1])
             or any(v.id in self.padded for v in rest)
         ):
             return False
-        align = self.missing.get(r.dtype(given[0]).name)
+        align = self.missing.get(r.dtype(operands[0]).name)
         if align is None:
             return False
         if p.sparse == Sparse.GROUP:
-            return self.depthwise(opr, given)
+            return self.depthwise(opr, operands)
         more_in = data[1] - weight[1] if source.id in self.padded else 0
         if self.inputs and align(data[1]):
             more_in += align(data[1])
-            given[0] = self.filled(given[0], align(data[1]))
+            operands[0] = self.filled(operands[0], align(data[1]))
         if more_in:
-            given[1] = self.extended(given[1], 1, more_in)
+            operands[1] = self.extended(operands[1], 1, more_in)
         more = align(weight[0])
-        if more and not self.biases(given[2:]):
+        if more and not self.biases(operands[2:]):
             more = 0
         if more:
-            given[1] = self.extended(given[1], 0, more)
-            given[2:] = [self.extended(v, 1, more) for v in given[2:]]
+            operands[1] = self.extended(operands[1], 0, more)
+            operands[2:] = [self.extended(v, 1, more) for v in operands[2:]]
             self.padded.add(opr.outputs[0].id)
-        r.copy(opr, given)
+        r.copy(opr, operands)
         return True
 
-    def biases(self, given: Sequence[Var]) -> bool:
+    def biases(self, operands: Sequence[Var]) -> bool:
         """Tell whether a bias can be extended."""
-        return all(self.r.constant(v) and len(self.r.shape(v) or ()) == 4 for v in given) and len(given) <= 1
+        return (
+            all(self.r.constant(v) and len(self.r.shape(v) or ()) == 4 for v in operands)
+            and len(operands) <= 1
+        )
 
-    def depthwise(self, opr: Opr, given: list[Var]) -> bool:
+    def depthwise(self, opr: Opr, operands: list[Var]) -> bool:
         """Pad a convolution of every channel by itself."""
         r = self.r
-        weight, data = r.shape(given[1]), r.shape(given[0])
+        weight, data = r.shape(operands[1]), r.shape(operands[0])
         if opr.inputs[0].id not in self.padded or weight is None or data is None:
             return False
-        if weight[1:3] != (1, 1) or not self.biases(given[2:]):
+        if weight[1:3] != (1, 1) or not self.biases(operands[2:]):
             return False
         more = data[1] - weight[0]
         r.copy(
-            opr, [given[0], self.extended(given[1], 0, more), *(self.extended(v, 1, more) for v in given[2:])]
+            opr,
+            [
+                operands[0],
+                self.extended(operands[1], 0, more),
+                *(self.extended(v, 1, more) for v in operands[2:]),
+            ],
         )
         self.padded.add(opr.outputs[0].id)
         return True

@@ -65,8 +65,8 @@ class _Layouts4(Layouts):
 
     def _turn(self, var: Var, layout: str, mode: RelayoutMode) -> Var:
         if var.id not in self.twin:
-            made = self.mark(_relayout(self, var, mode), layout)
-            self.twin[var.id], self.twin[made.id] = made, var
+            converted = self.mark(_relayout(self, var, mode), layout)
+            self.twin[var.id], self.twin[converted.id] = converted, var
         return self.twin[var.id]
 
     def plain(self, var: Var) -> Var:
@@ -120,22 +120,22 @@ class _Quantized:
                 layout = _C32
             elif t.of(source) == _CHWN:
                 layout = _CHWN
-        given = [t.change(source, layout), *rest]
-        return t.attempt(opr, layout, given, p.replace(format=_FORMAT[layout]), *opr.params[1:])
+        operands = [t.change(source, layout), *rest]
+        return t.attempt(opr, layout, operands, p.replace(format=_FORMAT[layout]), *opr.params[1:])
 
     def joined(self, t: _Layouts4, opr: Opr) -> bool:
         """Give elementwise operators the layout of their packed inputs."""
         r = t.r
-        given = [r.var(v) for v in opr.inputs]
-        layouts = [t.of(v) for v in given]
+        operands = [r.var(v) for v in opr.inputs]
+        layouts = [t.of(v) for v in operands]
         if all(name == "NCHW" for name in layouts):
             return False
         special = sum(name in (_C32, _CHWN) for name in layouts)
-        found = next((n for n in layouts if n in (_C32, _CHWN)), _C4)
-        layout = found if special and special >= len(given) // 2 else _C4
+        special_layout = next((n for n in layouts if n in (_C32, _CHWN)), _C4)
+        layout = special_layout if special and special >= len(operands) // 2 else _C4
         pack = 32 if layout == _C32 else 4
         inputs = []
-        for var in given:
+        for var in operands:
             shape = r.shape(var)
             if shape == (1,):
                 inputs.append(var)
@@ -148,12 +148,16 @@ class _Quantized:
     def convolution(self, t: _Layouts4, opr: Opr) -> bool:
         """Pack convolution and ConvBias."""
         r = t.r
-        given = [r.var(v) for v in opr.inputs]
+        operands = [r.var(v) for v in opr.inputs]
         p = opr.params[0]
-        if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW or r.dtype(given[0]).is_float:
+        if (
+            not isinstance(p, Convolution | ConvBias)
+            or p.format != Format.NCHW
+            or r.dtype(operands[0]).is_float
+        ):
             return False
-        weight = r.shape(given[1])
-        if weight is None or t.of(given[1]) != "NCHW" or (p.dilate_h, p.dilate_w) != (1, 1):
+        weight = r.shape(operands[1])
+        if weight is None or t.of(operands[1]) != "NCHW" or (p.dilate_h, p.dilate_w) != (1, 1):
             return False
         grouped = p.sparse == Sparse.GROUP
         out, into = weight[1:3] if grouped else weight[:2]
@@ -163,8 +167,8 @@ class _Quantized:
         result = opr.outputs[0].dtype
         plain_result = isinstance(p, ConvBias) and result is not None and result.name == "Float32"
         layout = self.layout(t, opr, p, weight, small)
-        inputs = self.data_and_filter(t, given, layout, grouped, small)
-        for var in given[2:]:
+        inputs = self.data_and_filter(t, operands, layout, grouped, small)
+        for var in operands[2:]:
             added = _bias_or_residual(t, var, layout)
             if added is None:
                 return False
@@ -185,20 +189,20 @@ class _Quantized:
         return _C32 if weight[0] % 32 == 0 and weight[1] % 32 == 0 else _C4
 
     def data_and_filter(
-        self, t: _Layouts4, given: Sequence[Var], layout: str, grouped: bool, small: bool
+        self, t: _Layouts4, operands: Sequence[Var], layout: str, grouped: bool, small: bool
     ) -> list[Var]:
         """Return the first two inputs of a convolution in a layout."""
         r = t.r
         if small:
             data = t.to(
-                t.plain(given[0]), _C4, lambda v, a, b: _relayout(t, v, RelayoutMode.NCHW_NCHW4_IC_SMALL)
+                t.plain(operands[0]), _C4, lambda v, a, b: _relayout(t, v, RelayoutMode.NCHW_NCHW4_IC_SMALL)
             )
-            filter_ = _relayout(t, given[1], RelayoutMode.NCHW_NCHW4_IC_SMALL_CONV_DENSE_WEIGHT)
+            filter_ = _relayout(t, operands[1], RelayoutMode.NCHW_NCHW4_IC_SMALL_CONV_DENSE_WEIGHT)
             data = t.change(data, layout)
         else:
-            data = t.change(given[0], layout)
+            data = t.change(operands[0], layout)
             source = "GKCRS" if grouped else "KCRS"
-            filter_ = reformat(r, given[1], source, source + ("c32" if layout == _C32 else "c4"))
+            filter_ = reformat(r, operands[1], source, source + ("c32" if layout == _C32 else "c4"))
         if layout == _CHWN:
             filter_ = _relayout(t, filter_, RelayoutMode.NCHW4_CHWN4)
         return [data, filter_]
@@ -206,14 +210,14 @@ class _Quantized:
     def batch(self, t: _Layouts4, opr: Opr) -> bool:
         """Pack a convolution with one filter per sample."""
         r = t.r
-        given = [r.var(v) for v in opr.inputs]
-        p, weight = opr.get(BatchConvBias), r.shape(given[1])
-        if r.dtype(given[0]).is_float or p.format != Format.NCHW or weight is None or len(weight) != 5:
+        operands = [r.var(v) for v in opr.inputs]
+        p, weight = opr.get(BatchConvBias), r.shape(operands[1])
+        if r.dtype(operands[0]).is_float or p.format != Format.NCHW or weight is None or len(weight) != 5:
             return False
         if weight[1] % 4 or weight[2] % 4 or p.sparse != Sparse.DENSE:
             return False
-        inputs = [t.change(given[0], _C4), reformat(r, given[1], "GKCRS", "GKCRSc4")]
-        for var in given[2:]:
+        inputs = [t.change(operands[0], _C4), reformat(r, operands[1], "GKCRS", "GKCRSc4")]
+        for var in operands[2:]:
             if t.of(var) == "NCHW" and not fills_packs(r.shape(var), 4):
                 return False
             inputs.append(t.change(var, _C4))
@@ -222,16 +226,16 @@ class _Quantized:
     def transposed(self, t: _Layouts4, opr: Opr) -> bool:
         """Pack a dense transposed convolution."""
         r = t.r
-        given = [r.var(v) for v in opr.inputs]
-        p, weight = opr.get(Convolution), r.shape(given[0])
+        operands = [r.var(v) for v in opr.inputs]
+        p, weight = opr.get(Convolution), r.shape(operands[0])
         if (
-            r.dtype(given[1]).is_float
+            r.dtype(operands[1]).is_float
             or p.format != Format.NCHW
             or p.sparse != Sparse.DENSE
-            or len(given) > 2
+            or len(operands) > 2
         ):
             return False
         if weight is None or len(weight) != 4 or weight[0] % 4 or weight[1] % 4 or prod(weight) == 0:
             return False
-        inputs = [reformat(r, given[0], "KCRS", "KCRSc4"), t.change(given[1], _C4)]
+        inputs = [reformat(r, operands[0], "KCRS", "KCRSc4"), t.change(operands[1], _C4)]
         return t.attempt(opr, _C4, inputs, p.replace(format=Format.NCHW4), *opr.params[1:])

@@ -60,17 +60,17 @@ class _Dim:
 
 @cache
 def _dims(layout: str) -> tuple[_Dim, ...]:
-    found = []
+    dims = []
     for i, token in enumerate(_FORMATS[layout].split()):
         name, _, outer = token.partition("/")
         name, _, inner = name.partition("%")
         if name == "1":
-            found.append(_Dim(f"1{i}", 1, 1))
+            dims.append(_Dim(f"1{i}", 1, 1))
         elif inner:
-            found.append(_Dim(name, 1, int(inner)))
+            dims.append(_Dim(name, 1, int(inner)))
         else:
-            found.append(_Dim(name, int(outer or 1), None))
-    return tuple(found)
+            dims.append(_Dim(name, int(outer or 1), None))
+    return tuple(dims)
 
 
 @dataclass(frozen=True)
@@ -105,24 +105,24 @@ def _plan(source: str, target: str) -> _ReformatPlan:
 def _atoms(d: _Dim, strides: set[int]) -> list[_Dim]:
     """Return the pieces of an axis, cut at all strides of its name, the outermost first."""
     top = None if d.extent is None else d.stride * d.extent
-    found: list[_Dim] = []
+    atoms: list[_Dim] = []
     for s in sorted((s for s in strides if s >= d.stride and (top is None or s < top)), reverse=True):
-        above = found[-1].stride if found else top
-        found.append(_Dim(d.name, s, None if above is None else above // s))
-    return found
+        above = atoms[-1].stride if atoms else top
+        atoms.append(_Dim(d.name, s, None if above is None else above // s))
+    return atoms
 
 
 def _factors(source: tuple[_Dim, ...], target: tuple[_Dim, ...]) -> tuple[tuple[int | None, int, bool], ...]:
     whole = {d.name: (i, d.stride) for i, d in enumerate(source) if d.extent is None}
-    found: list[tuple[int | None, int, bool]] = []
+    factors: list[tuple[int | None, int, bool]] = []
     for d in target:
         if d.extent is not None:
-            found.append((None, d.extent, False))
+            factors.append((None, d.extent, False))
             continue
         axis, stride = whole[d.name]
         grows = stride > d.stride
-        found.append((axis, stride // d.stride if grows else d.stride // stride, grows))
-    return tuple(found)
+        factors.append((axis, stride // d.stride if grows else d.stride // stride, grows))
+    return tuple(factors)
 
 
 def reformat(r: Rewriter, var: Var, source: str, target: str) -> Var:
@@ -133,15 +133,15 @@ def reformat(r: Rewriter, var: Var, source: str, target: str) -> Var:
         target: name of the layout to give it.
     """
     plan = _plan(source, target)
-    found = var
+    result = var
     if plan.split is not None:
-        found = _reshape(r, found, _target(r, var, plan.split))
+        result = _reshape(r, result, _target(r, var, plan.split))
     if plan.order != tuple(range(len(plan.order))):
         pattern = Dimshuffle(pattern=plan.order, ndim=len(plan.order))
-        (found,) = r.add("Dimshuffle", pattern, inputs=[found])
+        (result,) = r.add("Dimshuffle", pattern, inputs=[result])
     if plan.merged is not None:
-        found = _reshape(r, found, _target(r, var, plan.merged))
-    return found
+        result = _reshape(r, result, _target(r, var, plan.merged))
+    return result
 
 
 def _reshape(r: Rewriter, var: Var, shape: Var) -> Var:

@@ -55,8 +55,8 @@ def gather_nd(node: Node, x: Tensor, at: Tensor) -> Tensor:
 def scatter_nd(node: Node, x: Tensor, at: Tensor, values: Tensor) -> Tensor:
     """Copy a tensor with other values at tuples of indices; of several for one place the last holds."""
     mode = node.get("reduction", "none")
-    made = x.clone()
-    return made.index_put_(_coordinates(x, at, 0), values, accumulate=mode == "add")
+    copy = x.clone()
+    return copy.index_put_(_coordinates(x, at, 0), values, accumulate=mode == "add")
 
 
 @kernel("ScatterElements")

@@ -116,9 +116,9 @@ def conv_transpose(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) ->
 
 def _longer(x: Tensor, more: Sequence[int], b: Tensor) -> Tensor:
     sizes = [*x.shape[:2], *(s + m for s, m in zip(x.shape[2:], more, strict=True))]
-    made = b.reshape([1, -1, *[1] * len(more)]).expand(sizes).clone()
-    made[tuple(slice(s) for s in x.shape)] = x
-    return made
+    extended = b.reshape([1, -1, *[1] * len(more)]).expand(sizes).clone()
+    extended[tuple(slice(s) for s in x.shape)] = x
+    return extended
 
 
 def _windows(node: Node, x: Tensor) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
@@ -154,9 +154,9 @@ def average_pool(node: Node, x: Tensor) -> Tensor:
     if any(d != 1 for d in dilations):
         raise NotTaken("AveragePool with dilations")
     n = len(size)
-    given = node.get("pads") or [0] * 2 * n
+    pads = node.get("pads") or [0] * 2 * n
     whole = node.get("count_include_pad", 0)
-    low, high = (list(given[:n]), list(given[n:])) if whole else ([0] * n, [0] * n)
+    low, high = (list(pads[:n]), list(pads[n:])) if whole else ([0] * n, [0] * n)
     inner = _padded(torch.ones([1, 1, *x.shape[2:]], dtype=x.dtype), low, high, 1)
     left = (
         [b - a for a, b in zip(low, before, strict=True)],

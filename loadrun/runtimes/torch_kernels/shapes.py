@@ -38,17 +38,17 @@ def transpose(node: Node, x: Tensor) -> Tensor:
 @kernel("Squeeze")
 def squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
     """Without axes of size 1."""
-    given = node.get("axes") if axes is None else numbers(axes)
-    gone = {a % x.dim() for a in given} if given else {i for i, n in enumerate(x.shape) if n == 1}
+    dims = node.get("axes") if axes is None else numbers(axes)
+    gone = {a % x.dim() for a in dims} if dims else {i for i, n in enumerate(x.shape) if n == 1}
     return x.reshape([n for i, n in enumerate(x.shape) if i not in gone])
 
 
 @kernel("Unsqueeze")
 def unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
     """With further axes of size 1."""
-    given = node.get("axes") if axes is None else numbers(axes)
-    rank = x.dim() + len(given)
-    new = {a % rank for a in given}
+    dims = node.get("axes") if axes is None else numbers(axes)
+    rank = x.dim() + len(dims)
+    new = {a % rank for a in dims}
     sizes = iter(x.shape)
     return x.reshape([1 if i in new else next(sizes) for i in range(rank)])
 
@@ -63,11 +63,11 @@ def concat(node: Node, *xs: Tensor) -> Tensor:
 def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
     """Parts along an axis."""
     axis = node.get("axis", 0)
-    given = node.get("split") if sizes is None else numbers(sizes)
-    if not given:
+    lengths = node.get("split") if sizes is None else numbers(sizes)
+    if not lengths:
         most = -(-x.shape[axis] // node.outputs)
-        given = [max(0, min(most, x.shape[axis] - i * most)) for i in range(node.outputs)]
-    return tuple(torch.split(x, list(given), axis))
+        lengths = [max(0, min(most, x.shape[axis] - i * most)) for i in range(node.outputs)]
+    return tuple(torch.split(x, list(lengths), axis))
 
 
 @kernel("Slice")
@@ -155,9 +155,9 @@ def pad(
     node: Node, x: Tensor, pads: Tensor, value: Tensor | None = None, axes: Tensor | None = None
 ) -> Tensor:
     """More at the borders, or less."""
-    given = numbers(pads)
+    widths = numbers(pads)
     which = [a % x.dim() for a in numbers(axes)] or list(range(x.dim()))
-    both = {a: (given[i], given[i + len(which)]) for i, a in enumerate(which)}
+    both = {a: (widths[i], widths[i + len(which)]) for i, a in enumerate(which)}
     mode = node.get("mode", "constant")
     if mode == "constant":
         flat = [n for a in reversed(range(x.dim())) for n in both.get(a, (0, 0))]

@@ -137,7 +137,7 @@ def softshrink(call: FxCall, x: Any, lambd: Any = 0.5) -> Any:
 @aten("aten.glu.default")
 def glu(call: FxCall, x: Any, dim: int = -1) -> Any:
     """Multiply one half by the sigmoid of the other."""
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     x = arr(x, call.dtype)
     half = ten(x).shape[axis] // 2
     before = (slice(None),) * axis
@@ -163,15 +163,15 @@ def rrelu(
 @aten("aten.softmax.int", "aten._softmax.default", "aten._safe_softmax.default")
 def softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     """Apply MegEngine's Softmax."""
-    if not call.given(0):
+    if not call.shape_of(0):
         return np.ones_like(arr(x, call.dtype))
     safe = "safe" in str(call.node.target)
-    return build.softmax(ten(x, call.dtype), axis_of(dim, len(call.given(0))), guard=safe)
+    return build.softmax(ten(x, call.dtype), axis_of(dim, len(call.shape_of(0))), guard=safe)
 
 
 @aten("aten.log_softmax.int", "aten._log_softmax.default")
 def log_softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     """Compute the logarithm of softmax, without overflow."""
-    if not call.given(0):
+    if not call.shape_of(0):
         return np.zeros_like(arr(x, call.dtype))
-    return build.log_softmax(ten(x, call.dtype), axis_of(dim, len(call.given(0))))
+    return build.log_softmax(ten(x, call.dtype), axis_of(dim, len(call.shape_of(0))))

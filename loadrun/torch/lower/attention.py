@@ -34,12 +34,12 @@ def attention(
         raise UnsupportedCallError("attention with dropout; call .eval() first")
     q, k, v = (e.real(ten(x)) for x in (query, key, value))
     if enable_gqa:
-        heads, fewer = call.static([call.given(0)[-3], call.given(1)[-3]], "the number of heads")
+        heads, fewer = call.static([call.shape_of(0)[-3], call.shape_of(1)[-3]], "the number of heads")
         k, v = shared_heads(k, heads // fewer), shared_heads(v, heads // fewer)
-    if scale is None and not isinstance(call.given(0)[-1], int):
+    if scale is None and not isinstance(call.shape_of(0)[-1], int):
         q, scale = ten(arr(q) / np.sqrt(arr(arr(q).shape[-1], dtype_of(q).np))), 1.0
     elif scale is None:
-        scale = float(call.given(0)[-1]) ** -0.5
+        scale = float(call.shape_of(0)[-1]) ** -0.5
     bias = causal_bias(q, k) if causal else None
     # A query that a mask of truth values lets see nothing gives zeros in torch.
     boolean = mask is not None and not call.fakes[3].dtype.is_floating_point

@@ -19,9 +19,9 @@ __all__ = ["many"]
 
 def many(value: Any, n: int, default: Sequence[int] = ()) -> list[int]:
     """Return one number for each spatial axis; a single one stands for all."""
-    given = list(value) if isinstance(value, (list, tuple)) else [value]
-    given = given or list(default)
-    return [int(v) for v in (given * n if len(given) == 1 else given)]
+    numbers = list(value) if isinstance(value, (list, tuple)) else [value]
+    numbers = numbers or list(default)
+    return [int(v) for v in (numbers * n if len(numbers) == 1 else numbers)]
 
 
 def _parts(call: FxCall, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor | None, bool]:
@@ -65,7 +65,7 @@ def conv(
     groups: int = 1,
 ) -> Any:
     """Apply MegEngine's convolutions."""
-    pads = [(p, p) for p in many(padding, len(call.given(1)) - 2)]
+    pads = [(p, p) for p in many(padding, len(call.shape_of(1)) - 2)]
     return convolved(call, x, weight, bias, stride, pads, dilation, groups)
 
 
@@ -81,10 +81,10 @@ def conv_padding(
     groups: int = 1,
 ) -> Any:
     """Convolve with padding by name; "same" pads one more at the end where the total is odd."""
-    n = len(call.given(1)) - 2
+    n = len(call.shape_of(1)) - 2
     total = [0] * n
     if padding != "valid":
-        kernel = call.static(call.given(1)[2:], "the size of a filter")
+        kernel = call.static(call.shape_of(1)[2:], "the size of a filter")
         total = [d * (k - 1) for d, k in zip(many(dilation, n), kernel, strict=True)]
     pads = [(t // 2, t - t // 2) for t in total]
     return convolved(call, x, weight, bias, stride, pads, dilation, groups)

@@ -216,10 +216,10 @@ def diag_embed(call: FxCall, x: Any, offset: int = 0, dim1: int = -2, dim2: int 
         return np.moveaxis(_diagonals(call, result, offset), (-2, -1), (one, two))
     size = shape[one]
     mask = np.eye(size, k=offset, dtype=bool)
-    held = size - abs(offset)
-    if not held:
+    length = size - abs(offset)
+    if not length:
         return np.moveaxis(np.zeros_like(result) + arr(mask, call.dtype), (-2, -1), (one, two))
-    places = np.clip(np.arange(size) + min(offset, 0), 0, held - 1).astype(np.int32)
+    places = np.clip(np.arange(size) + min(offset, 0), 0, length - 1).astype(np.int32)
     spread = np.take(result, places, axis=-1)[..., None]
     return np.moveaxis(np.where(mask, spread, np.zeros_like(spread)), (-2, -1), (one, two))
 

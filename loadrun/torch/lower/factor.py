@@ -23,7 +23,7 @@ def _sizes(call: FxCall, place: int = 0) -> tuple[int, int]:
     Raises:
         UnsupportedCallError: they are symbolic, or there are too many.
     """
-    rows, columns = call.static(call.given(place)[-2:], "a factorization")
+    rows, columns = call.static(call.shape_of(place)[-2:], "a factorization")
     if min(rows, columns) > LARGEST:
         raise UnsupportedCallError(
             f"factorizations are unrolled up to {LARGEST} rows, found {rows} by {columns}; compute it outside"
@@ -94,7 +94,7 @@ def cholesky_ex(call: FxCall, x: Any, *, upper: bool = False, check_errors: bool
 @aten("aten.cholesky_solve.default")
 def cholesky_solve(call: FxCall, b: Any, factor: Any, upper: bool = False) -> Any:
     """Multiply right-hand sides by the inverse of a Cholesky factor's matrix."""
-    z = triangular_inverse(arr(factor, call.dtype), call.given(1)[-1], upper)
+    z = triangular_inverse(arr(factor, call.dtype), call.shape_of(1)[-1], upper)
     z = transposed(z) if upper else z
     return np.matmul(transposed(z), np.matmul(z, arr(b, call.dtype)))
 
@@ -102,7 +102,7 @@ def cholesky_solve(call: FxCall, b: Any, factor: Any, upper: bool = False) -> An
 @aten("aten.cholesky_inverse.default")
 def cholesky_inverse(call: FxCall, factor: Any, upper: bool = False) -> Any:
     """Compute the inverse of a Cholesky factor's matrix."""
-    z = triangular_inverse(arr(factor, call.dtype), call.given(0)[-1], upper)
+    z = triangular_inverse(arr(factor, call.dtype), call.shape_of(0)[-1], upper)
     z = transposed(z) if upper else z
     return np.matmul(transposed(z), z)
 
@@ -126,14 +126,14 @@ _SUBSTITUTED = 16
 
 def _substituted(x: Any, size: int, upper: bool, unit: bool) -> Any:
     one = np.eye(size, dtype=np.float32)
-    found: list[Any] = []
+    rows: list[Any] = []
     for i in reversed(range(size)) if upper else range(size):
         row = np.zeros_like(x[..., i : i + 1, :]) + arr(one[i : i + 1], x.dtype)
-        if found:
-            known = np.concatenate(found[::-1] if upper else found, axis=-2)
+        if rows:
+            known = np.concatenate(rows[::-1] if upper else rows, axis=-2)
             row = row - np.matmul(x[..., i : i + 1, i + 1 :] if upper else x[..., i : i + 1, :i], known)
-        found.append(row if unit else row / x[..., i : i + 1, i : i + 1])
-    return np.concatenate(found[::-1] if upper else found, axis=-2)
+        rows.append(row if unit else row / x[..., i : i + 1, i : i + 1])
+    return np.concatenate(rows[::-1] if upper else rows, axis=-2)
 
 
 @aten("aten.linalg_solve_triangular.default")
@@ -141,7 +141,7 @@ def solve_triangular(
     call: FxCall, a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Any:
     """Multiply right-hand sides by the inverse of a triangle, from the left or the right."""
-    inverse = triangular_inverse(arr(a, call.dtype), call.given(0)[-1], upper, unitriangular)
+    inverse = triangular_inverse(arr(a, call.dtype), call.shape_of(0)[-1], upper, unitriangular)
     b = arr(b, call.dtype)
     return np.matmul(inverse, b) if left else np.matmul(b, inverse)
 
@@ -151,7 +151,7 @@ def triangular_solve(
     call: FxCall, b: Any, a: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
     """Solve as `solve_triangular` does, in its older form, which returns the triangle too."""
-    inverse = triangular_inverse(arr(a, call.dtype), call.given(1)[-1], upper, unitriangular)
+    inverse = triangular_inverse(arr(a, call.dtype), call.shape_of(1)[-1], upper, unitriangular)
     x = np.matmul(transposed(inverse) if transpose else inverse, arr(b, call.dtype))
     shape = e.broadcast_shape([ten(x), ten(x)])
     return x, e.broadcast(ten(a, call.dtype), (*shape[:-2], *ten(a).shape[-2:]))
@@ -222,7 +222,7 @@ def first_zero(call: FxCall, lu: Any) -> Any:
 def lu_factor_ex(call: FxCall, x: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
     """Compute both triangles in one matrix, the exchanges of rows, and which pivot is 0."""
     lu, chosen, _ = lu_factored(call, x, pivot)
-    info = first_zero(call, lu) if 0 not in call.given(0)[-2:] else e.full(ten(0), ten(lu).shape[:-2])
+    info = first_zero(call, lu) if 0 not in call.shape_of(0)[-2:] else e.full(ten(0), ten(lu).shape[:-2])
     return lu, chosen, info
 
 
@@ -230,10 +230,10 @@ def lu_factor_ex(call: FxCall, x: Any, *, pivot: bool = True, check_errors: bool
 def lu(call: FxCall, x: Any, *, pivot: bool = True) -> Any:
     """Compute a permutation, and the lower and the upper triangle."""
     rows, columns = _sizes(call)
-    found, _, order = lu_factored(call, x, pivot)
-    lower, upper = _triangles(call, found, rows, columns)
-    held = _permutation(call, order, rows) if pivot else ten(np.zeros(0), call.dtype)
-    return held, lower, upper
+    factors, _, order = lu_factored(call, x, pivot)
+    lower, upper = _triangles(call, factors, rows, columns)
+    permutation = _permutation(call, order, rows) if pivot else ten(np.zeros(0), call.dtype)
+    return permutation, lower, upper
 
 
 @aten("aten.lu_unpack.default")
@@ -244,10 +244,10 @@ def lu_unpack(
     rows, columns = _sizes(call)
     none = ten(np.zeros(0), call.dtype)
     order = _order(pivots, rows, min(rows, columns)) if unpack_pivots else None
-    held = none if order is None else _permutation(call, order, rows)
+    permutation = none if order is None else _permutation(call, order, rows)
     if not unpack_data:
-        return held, none, none
-    return held, *_triangles(call, arr(data, call.dtype), rows, columns)
+        return permutation, none, none
+    return permutation, *_triangles(call, arr(data, call.dtype), rows, columns)
 
 
 @aten("aten.linalg_lu_solve.default")
@@ -279,7 +279,7 @@ def lu_signed_logarithm(lu: Any, chosen: Any) -> tuple[Any, Any]:
 def slogdet(call: FxCall, x: Any) -> Any:
     """Compute sign of the determinant, logarithm of its magnitude, and the factored matrix."""
     lu, chosen, _ = lu_factored(call, x)
-    if call.given(0)[-1] == 0:
+    if call.shape_of(0)[-1] == 0:
         one = e.full(ten(1, call.dtype), ten(lu).shape[:-2])
         return one, arr(one) - 1, lu, chosen
     sign, size = lu_signed_logarithm(lu, chosen)
@@ -307,7 +307,7 @@ def _reflections(call: FxCall, x: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     rows, columns = _sizes(call)
     x = arr(x, call.dtype)
     down = _down(rows)
-    found = []
+    reflections = []
     for j in range(min(rows, columns)):
         column = _column(x, j)
         below = np.where(down > j, column, np.float32(0))
@@ -320,13 +320,13 @@ def _reflections(call: FxCall, x: Any) -> tuple[Any, list[tuple[Any, Any]]]:
         factor = np.where(flat, np.float32(0), (beta - head) / safe)
         vector = below / np.where(flat, np.float32(1), head - beta) + (down == j).astype(np.float32)
         x = x - factor * vector * np.sum(vector * x, axis=-2, keepdims=True)
-        found.append((vector, factor))
-    return x, found
+        reflections.append((vector, factor))
+    return x, reflections
 
 
-def _reflected(x: Any, found: list[tuple[Any, Any]], left: bool) -> Any:
+def _reflected(x: Any, reflections: list[tuple[Any, Any]], left: bool) -> Any:
     """Apply reflections to a matrix one after the other, from the left or from the right."""
-    for vector, factor in found:
+    for vector, factor in reflections:
         if left:
             x = x - factor * vector * np.sum(vector * x, axis=-2, keepdims=True)
         else:
@@ -340,32 +340,32 @@ def qr(call: FxCall, x: Any, mode: Any = "reduced") -> Any:
     rows, columns = _sizes(call)
     if not isinstance(mode, str):
         mode = "reduced" if mode else "complete"
-    upper, found = _reflections(call, x)
+    upper, reflections = _reflections(call, x)
     k = rows if mode == "complete" else min(rows, columns)
     upper = np.triu(upper[..., :k, :])
     if mode == "r":
         return ten(np.zeros(0), call.dtype), upper
-    return _reflected(_identity(call, arr(x), rows, k), found[::-1], True), upper
+    return _reflected(_identity(call, arr(x), rows, k), reflections[::-1], True), upper
 
 
 @aten("aten.geqrf.default")
 def geqrf(call: FxCall, x: Any) -> Any:
     """Compute the upper triangle with the vectors of the reflections below it, and their factors."""
     rows, columns = _sizes(call)
-    upper, found = _reflections(call, x)
+    upper, reflections = _reflections(call, x)
     result = np.triu(upper)
-    if not found:
+    if not reflections:
         return result, arr(x, call.dtype)[..., :0, :].reshape((*ten(x).shape[:-2], 0))
-    vectors = np.concatenate([v for v, _ in found], axis=-1)
+    vectors = np.concatenate([v for v, _ in reflections], axis=-1)
     if columns > rows:
         vectors = np.concatenate([vectors, _identity(call, arr(x), rows, columns - rows) * 0], axis=-1)
-    factors = np.concatenate([f[..., 0] for _, f in found], axis=-1)
+    factors = np.concatenate([f[..., 0] for _, f in reflections], axis=-1)
     return result + np.tril(vectors, -1), factors
 
 
 def _stored_reflections(call: FxCall, x: Any, factors: Any, rows: int) -> list[tuple[Any, Any]]:
     """Read the reflections from the results of `geqrf`."""
-    count = call.static(call.given(1)[-1:], "the number of reflections")[0]
+    count = call.static(call.shape_of(1)[-1:], "the number of reflections")[0]
     x, factors = arr(x, call.dtype), arr(factors, call.dtype)
     down = _down(rows)
     result = []
@@ -379,16 +379,16 @@ def _stored_reflections(call: FxCall, x: Any, factors: Any, rows: int) -> list[t
 def householder_product(call: FxCall, x: Any, factors: Any) -> Any:
     """Compute the first columns of a product of reflections."""
     rows, columns = _sizes(call)
-    found = _stored_reflections(call, x, factors, rows)
-    return _reflected(_identity(call, arr(x), rows, columns), found[::-1], True)
+    reflections = _stored_reflections(call, x, factors, rows)
+    return _reflected(_identity(call, arr(x), rows, columns), reflections[::-1], True)
 
 
 @aten("aten.ormqr.default")
 def ormqr(call: FxCall, x: Any, factors: Any, other: Any, left: bool = True, transpose: bool = False) -> Any:
     """Multiply a matrix by a product of reflections, from the left or from the right."""
-    rows = call.static(call.given(0)[-2:-1], "a factorization")[0]
-    found = _stored_reflections(call, x, factors, rows)
-    return _reflected(arr(other, call.dtype), found[::-1] if left != transpose else found, left)
+    rows = call.static(call.shape_of(0)[-2:-1], "a factorization")[0]
+    reflections = _stored_reflections(call, x, factors, rows)
+    return _reflected(arr(other, call.dtype), reflections[::-1] if left != transpose else reflections, left)
 
 
 # Singular values
@@ -413,7 +413,7 @@ def svd(
     if not compute_uv:
         none = ten(np.zeros(0), call.dtype)
         return none, np.linalg.svd(x, compute_uv=False), none
-    if full_matrices and str(call.given(0)[-2]) != str(call.given(0)[-1]):
+    if full_matrices and str(call.shape_of(0)[-2]) != str(call.shape_of(0)[-1]):
         raise UnsupportedCallError(
             "all singular vectors of matrices that are not square; give full_matrices=False"
         )
@@ -453,7 +453,7 @@ def eigh(call: FxCall, x: Any, half: str = "L", compute_v: bool = True) -> Any:
 @aten("aten.linalg_pinv.atol_rtol_tensor")
 def pinv(call: FxCall, x: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
     """Compute the pseudo-inverse from the singular values that are not tiny."""
-    rows, columns = call.given(0)[-2:]
+    rows, columns = call.shape_of(0)[-2:]
     x = arr(x, call.dtype)
     if 0 in (rows, columns):
         return transposed(x)
@@ -480,7 +480,7 @@ _HALVINGS = 16
 @aten("aten.linalg_matrix_exp.default", "aten.matrix_exp.default")
 def matrix_exp(call: FxCall, x: Any) -> Any:
     """Compute the exponential: a series of the matrix halved until it is small, then squared as often."""
-    rows = call.static(call.given(0)[-1:], "the exponential of a matrix")[0]
+    rows = call.static(call.shape_of(0)[-1:], "the exponential of a matrix")[0]
     x = arr(x, call.dtype)
     if not rows:
         return x

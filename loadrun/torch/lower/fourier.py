@@ -28,8 +28,8 @@ def _length(size: Any) -> Any:
 
 def _along(call: FxCall, x: Complex, axis: int, function: Any) -> Complex:
     """Apply a function of the last axis and its length to another axis."""
-    place = axis_of(axis, len(call.given(0)))
-    length = _length(call.given(0)[place])
+    place = axis_of(axis, len(call.shape_of(0)))
+    length = _length(call.shape_of(0)[place])
     moved = [None if v is None else np.moveaxis(arr(v), place, -1) for v in (x.real, x.imaginary)]
     real, imag = (None if v is None else e.real(ten(v)) for v in moved)
     assert real is not None

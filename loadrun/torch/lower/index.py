@@ -31,18 +31,18 @@ def subscript(indices: Any, fakes: Any, shape: tuple[Any, ...]) -> tuple[Any, ..
 @aten("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(call: FxCall, x: Any, indices: Any) -> Any:
     """Index by tensors and masks, as numpy does."""
-    if not call.given(0):
+    if not call.shape_of(0):
         raise UnsupportedCallError("indexing a tensor without axes")
-    return arr(x)[subscript(indices, call.fakes[1], call.given(0))]
+    return arr(x)[subscript(indices, call.fakes[1], call.shape_of(0))]
 
 
 @aten("aten.index_select.default")
 def index_select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
     """Select slices of an axis by index."""
-    if not call.given(0):
+    if not call.shape_of(0):
         return ten(x)
     places = arr(index, "int32").reshape((-1,))
-    return np.take(arr(x), places, axis=axis_of(dim, len(call.given(0))))
+    return np.take(arr(x), places, axis=axis_of(dim, len(call.shape_of(0))))
 
 
 @aten("aten.take.default")
@@ -71,11 +71,11 @@ def gather(call: FxCall, x: Any, dim: Any, index: Any, *, sparse_grad: bool = Fa
     if "take_along" in str(call.node.target):
         dim, index = index, dim
         return np.take_along_axis(arr(x), arr(index, "int32"), axis=dim)
-    shape = call.given(0)
+    shape = call.shape_of(0)
     if not shape:
         # A value without axes has only the index 0.
-        return e.broadcast(ten(x), ten(index).shape) if call.given(2) else ten(x)
-    if not call.given(2):
+        return e.broadcast(ten(x), ten(index).shape) if call.shape_of(2) else ten(x)
+    if not call.shape_of(2):
         return arr(x).reshape((-1,))[arr(index, "int32").reshape((1,))].reshape(())
     return arr(x)[places(call, shape, axis_of(dim, len(shape)), index)]
 
@@ -153,7 +153,7 @@ def masked_select(call: FxCall, x: Any, mask: Any) -> Any:
 @aten("aten.nonzero.default", "aten.argwhere.default")
 def nonzero(call: FxCall, x: Any) -> Any:
     """Return the coordinates of nonzero elements, one row per element."""
-    if not call.given(0):
+    if not call.shape_of(0):
         raise UnsupportedCallError("nonzero of a tensor without axes")
     return arr(np.argwhere(arr(x, "bool")), "int32")
 
@@ -193,12 +193,12 @@ def one_hot(call: FxCall, x: Any, classes: int = -1) -> Any:
 @aten("aten.im2col.default")
 def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """Return all windows of images as columns."""
-    found = ten(x)
-    single = len(call.given(0)) == 3
+    images = ten(x)
+    single = len(call.shape_of(0)) == 3
     if single:
-        found = e.add_axes(found, [0])
-    windows = F.sliding_window(found, tuple(kernel), tuple(padding), tuple(stride), tuple(dilation))
-    n, c, *_ = found.shape
+        images = e.add_axes(images, [0])
+    windows = F.sliding_window(images, tuple(kernel), tuple(padding), tuple(stride), tuple(dilation))
+    n, c, *_ = images.shape
     columns = e.permute(windows, (0, 1, 4, 5, 2, 3))
     size = kernel[0] * kernel[1]
     height, width = columns.shape[-2:]
@@ -209,16 +209,16 @@ def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, strid
 @aten("aten.col2im.default")
 def col2im(call: FxCall, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """Put columns back into images and add them up."""
-    found = ten(x)
-    single = len(call.given(0)) == 2
+    columns = ten(x)
+    single = len(call.shape_of(0)) == 2
     if single:
-        found = e.add_axes(found, [0])
+        columns = e.add_axes(columns, [0])
     area = [int(n) for n in call.static(size, "the size of the images")]
     counts = [
         (area[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in range(2)
     ]
-    n, c, _ = found.shape
-    parts = e.reshape(found, (n, c // (kernel[0] * kernel[1]), *kernel, *counts))
+    n, c, _ = columns.shape
+    parts = e.reshape(columns, (n, c // (kernel[0] * kernel[1]), *kernel, *counts))
     windows = e.permute(parts, (0, 1, 4, 5, 2, 3))
     y = F.sliding_window_transpose(
         windows, tuple(area), tuple(kernel), tuple(padding), tuple(stride), tuple(dilation)

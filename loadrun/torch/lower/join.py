@@ -43,7 +43,7 @@ def _slices_between(x: Any, axis: int, places: list[Any]) -> tuple[Any, ...]:
 @aten("aten.split.Tensor", "aten.unsafe_split.Tensor", "aten.split_copy.Tensor")
 def split(call: FxCall, x: Any, size: Any, dim: int = 0) -> Any:
     """Split into parts of one size."""
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     count = len(call.fake)
     places = [as_size(size) * i for i in range(count)]
     return _slices_between(x, axis, [*places, ten(x).shape[axis]])
@@ -60,13 +60,13 @@ def split_with_sizes(call: FxCall, x: Any, sizes: Any, dim: int = 0) -> Any:
     places: list[Any] = [0]
     for n in sizes:
         places.append(places[-1] + as_size(n))
-    return _slices_between(x, axis_of(dim, len(call.given(0))), places)
+    return _slices_between(x, axis_of(dim, len(call.shape_of(0))), places)
 
 
 @aten("aten.chunk.default", "aten.unsafe_chunk.default")
 def chunk(call: FxCall, x: Any, chunks: int, dim: int = 0) -> Any:
     """Split into at most so many parts of one size, the last one smaller."""
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     total = ten(x).shape[axis]
     size = (total + (chunks - 1)) // chunks
     return _slices_between(x, axis, [size * i for i in range(len(call.fake))] + [total])
@@ -75,10 +75,10 @@ def chunk(call: FxCall, x: Any, chunks: int, dim: int = 0) -> Any:
 @aten("aten.tensor_split.sections", "aten.tensor_split.indices")
 def tensor_split(call: FxCall, x: Any, where: Any, dim: int = 0) -> Any:
     """Split at positions, or into so many nearly equal parts."""
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     if isinstance(where, (list, tuple)):
         return _slices_between(x, axis, [None, *where, None])
-    total = call.static(call.given(0)[axis : axis + 1], "the axis that is split")[0]
+    total = call.static(call.shape_of(0)[axis : axis + 1], "the axis that is split")[0]
     short, more = divmod(total, where)
     sizes = [short + 1] * more + [short] * (where - more)
     return _slices_between(x, axis, [0, *(int(n) for n in np.cumsum(sizes))])
@@ -87,7 +87,7 @@ def tensor_split(call: FxCall, x: Any, where: Any, dim: int = 0) -> Any:
 @aten("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(call: FxCall, x: Any, dim: int = 0) -> Any:
     """Return the slices of an axis."""
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     return tuple(arr(x)[(slice(None),) * axis + (i,)] for i in range(len(call.fake)))
 
 
@@ -118,7 +118,7 @@ def repeat_interleave(call: FxCall, x: Any, repeats: Any, dim: Any = None, outpu
 @aten("aten.repeat_interleave.Tensor")
 def repeated_places(call: FxCall, repeats: Any, output_size: Any = None) -> Any:
     """Return the index of every element as often as it is to be repeated; the length follows the data."""
-    if call.given(0) == (0,):
+    if call.shape_of(0) == (0,):
         return ten(arr(np.zeros(0), call.dtype))
     ends = np.cumsum(arr(repeats, "int32"), axis=0)
     total = as_size(ten(ends[-1]) if output_size is None else output_size)

@@ -37,7 +37,7 @@ def matmul(call: FxCall, a: Any, b: Any) -> Any:
 @aten("aten.vdot.default", "aten.inner.default")
 def inner(call: FxCall, a: Any, b: Any) -> Any:
     """Compute the inner product over the last axes."""
-    if call.given(0) == (0,):
+    if call.shape_of(0) == (0,):
         return ten(0, call.dtype)
     return np.inner(arr(a, call.dtype), arr(b, call.dtype))
 
@@ -45,9 +45,9 @@ def inner(call: FxCall, a: Any, b: Any) -> Any:
 @aten("aten.linear.default")
 def linear(call: FxCall, x: Any, weight: Any, bias: Any = None) -> Any:
     """Compute ``x @ weight.T + bias``."""
-    shape = call.given(0)
+    shape = call.shape_of(0)
     x, weight = ten(x, call.dtype), ten(weight, call.dtype)
-    if len(shape) == 1 or len(call.given(1)) == 1:
+    if len(shape) == 1 or len(call.shape_of(1)) == 1:
         result: Any = np.matmul(arr(x), arr(weight).T)
         return result if bias is None else result + arr(bias, call.dtype)
     return F.linear(x, weight, None if bias is None else ten(bias, call.dtype))
@@ -85,11 +85,11 @@ def grouped_mm(
     """
     if bias is not None:
         raise UnsupportedCallError("a grouped product with a bias; add it afterwards")
-    stacks = len(call.given(0)) == 3, len(call.given(1)) == 3
+    stacks = len(call.shape_of(0)) == 3, len(call.shape_of(1)) == 3
     a, b = arr(a, call.dtype), arr(b, call.dtype)
     if all(stacks):
         return np.matmul(a, b)
-    count = call.static(call.given(2), "the number of groups")[0]
+    count = call.static(call.shape_of(2), "the number of groups")[0]
     ends = [as_size(ten(arr(offs, "int32")[i])) for i in range(count)]
     groups = [slice(start, end) for start, end in pairwise([0, *ends])]
     if not any(stacks):
@@ -151,8 +151,8 @@ def solve(call: FxCall, a: Any, b: Any, *, left: bool = True) -> Any:
     a, b = arr(a, call.dtype), arr(b, call.dtype)
     if not left:
         return np.matmul(b, np.linalg.inv(a))
-    vector = len(call.given(1)) == 1 or (
-        len(call.given(1)) == len(call.given(0)) - 1 and call.given(1) == call.given(0)[:-1]
+    vector = len(call.shape_of(1)) == 1 or (
+        len(call.shape_of(1)) == len(call.shape_of(0)) - 1 and call.shape_of(1) == call.shape_of(0)[:-1]
     )
     result = np.matmul(np.linalg.inv(a), b[..., None] if vector else b)
     return result[..., 0] if vector else result
@@ -174,9 +174,9 @@ def solve_ex(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: b
 @aten("aten.det.default", "aten.linalg_det.default")
 def det(call: FxCall, x: Any) -> Any:
     """Compute the determinant, 1 for a matrix without elements."""
-    if call.given(0)[-1] == 0:
+    if call.shape_of(0)[-1] == 0:
         return e.full(ten(1, call.dtype), ten(x).shape[:-2])
-    if call.static(call.given(0)[-1:], "a determinant")[0] <= 16:
+    if call.static(call.shape_of(0)[-1:], "a determinant")[0] <= 16:
         return np.linalg.det(arr(x))
     sign, size = lu_signed_logarithm(*lu_factored(call, x)[:2])
     return sign * np.exp(size)
@@ -193,7 +193,7 @@ def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
     """Compute cross products of vectors of three elements."""
     a, b = arr(a, call.dtype), arr(b, call.dtype)
     if dim is None:
-        dim = next(i for i, n in enumerate(call.given(0)) if n == 3)
+        dim = next(i for i, n in enumerate(call.shape_of(0)) if n == 3)
     shape = e.broadcast_shape([ten(a), ten(b)])
     a, b = (arr(e.broadcast(ten(v), shape)) for v in (a, b))
     axis = dim % len(shape)
@@ -211,7 +211,7 @@ def trace(call: FxCall, x: Any) -> Any:
 @aten("aten.pdist.default", "aten._pdist_forward.default")
 def pdist(call: FxCall, x: Any, p: float = 2.0) -> Any:
     """Compute the distances of all pairs of different rows."""
-    rows = call.static(call.given(0)[:1], "the number of rows")[0]
+    rows = call.static(call.shape_of(0)[:1], "the number of rows")[0]
     one, two = np.triu_indices(rows, 1)
     x = arr(x, call.dtype)
     return cdist(

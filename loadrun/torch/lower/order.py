@@ -28,9 +28,9 @@ def _sorting_places(x: Any, axis: int, descending: bool) -> Any:
 
 def _sorted(call: FxCall, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
     x = arr(x)
-    if not call.given(0):
+    if not call.shape_of(0):
         return x, np.zeros_like(arr(x, "int32"))
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     order = arr(_sorting_places(x, axis, descending), "int32")
     return np.take_along_axis(x, order, axis=axis), order
 
@@ -40,13 +40,13 @@ def sort(call: FxCall, x: Any, dim: Any = -1, descending: bool = False, **option
     """Sort; return the indices that sort too."""
     if "dim" in options or "stable" in str(call.node.target):
         # The stable form has a flag before the axis.
-        given = call.node.args[1:]
-        dim = options.get("dim", given[1] if len(given) > 1 else -1)
-        descending = options.get("descending", given[2] if len(given) > 2 else False)
+        rest = call.node.args[1:]
+        dim = options.get("dim", rest[1] if len(rest) > 1 else -1)
+        descending = options.get("descending", rest[2] if len(rest) > 2 else False)
     if call.node.kwargs.get("stable") is not None and "stable" in str(call.node.target):
-        given = call.node.args[1:]
-        dim = call.node.kwargs.get("dim", given[0] if given else -1)
-        descending = call.node.kwargs.get("descending", given[1] if len(given) > 1 else False)
+        rest = call.node.args[1:]
+        dim = call.node.kwargs.get("dim", rest[0] if rest else -1)
+        descending = call.node.kwargs.get("descending", rest[1] if len(rest) > 1 else False)
     return _sorted(call, x, dim, descending)
 
 
@@ -66,9 +66,9 @@ def msort(call: FxCall, x: Any) -> Any:
 def topk(call: FxCall, x: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Return the largest or smallest values and their indices."""
     values, places = _sorted(call, x, dim, largest)
-    if not call.given(0):
+    if not call.shape_of(0):
         return values, places
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     cut = (slice(None),) * axis + (slice(0, k),)
     return values[cut], places[cut]
 
@@ -81,9 +81,9 @@ def kthvalue(call: FxCall, x: Any, k: int, dim: int = -1, keepdim: bool = False)
 
 def _picked(call: FxCall, x: Any, dim: int, keepdim: bool, place: Any) -> Any:
     values, places = _sorted(call, x, dim, False)
-    if not call.given(0):
+    if not call.shape_of(0):
         return values, places
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     cut = (slice(None),) * axis + (slice(place, place + 1),)
     result = values[cut], places[cut]
     return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
@@ -106,16 +106,16 @@ def median(call: FxCall, x: Any) -> Any:
 @aten("aten.median.dim")
 def median_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
     """Return the lower medians and their indices."""
-    if not call.given(0):
+    if not call.shape_of(0):
         return _sorted(call, x, 0, False)
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     values, places = _picked(call, x, dim, True, (arr(x).shape[axis] - 1) // 2)
     if call.dtype.kind == "f":
         nan = arr(np.isnan(arr(x)), "int32")
-        found = np.max(nan, axis=axis, keepdims=True) > 0
-        values = np.where(found, np.float32(np.nan), values)
+        has_nan = np.max(nan, axis=axis, keepdims=True) > 0
+        values = np.where(has_nan, np.float32(np.nan), values)
         places = np.where(
-            found,
+            has_nan,
             arr(_sorting_places(-nan, axis, False), "int32")[(slice(None),) * axis + (slice(0, 1),)],
             places,
         )
@@ -136,7 +136,7 @@ def searchsorted(
         raise UnsupportedCallError("a sorter; sort the boundaries first")
     x, borders = arr(x, dtype), arr(borders, dtype)
     after = right or side == "right"
-    if len(call.given(edge)) == 1:
+    if len(call.shape_of(edge)) == 1:
         values = x[..., None]
         spread = borders
     else:
@@ -162,9 +162,9 @@ def searchsorted_scalar(
 @aten("aten.nanmedian.dim")
 def nanmedian_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
     """Return the lower medians without NaN, and their indices."""
-    if np.dtype(arr(x).dtype).kind != "f" or not call.given(0):
+    if np.dtype(arr(x).dtype).kind != "f" or not call.shape_of(0):
         return median_dim(call, x, dim, keepdim)
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     values, order = _sorted(call, x, axis, False)
     kept = np.sum(arr(~np.isnan(arr(x)), "int32"), axis=axis, keepdims=True)
     place = np.maximum((kept - 1) // 2, 0)
@@ -176,9 +176,9 @@ def nanmedian_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
 def mode(call: FxCall, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """Return the most frequent values, the smallest among ties, and their last indices."""
     x = arr(x)
-    if not call.given(0):
+    if not call.shape_of(0):
         return x, np.zeros_like(arr(x, "int32"))
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     kind = x.dtype
     x = np.moveaxis(arr(x, "int32") if kind == np.bool_ else x, axis, -1)
     count = np.sum(arr(x[..., :, None] == x[..., None, :], "int32"), axis=-1)
@@ -195,7 +195,7 @@ def mode(call: FxCall, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
 def bincount(call: FxCall, x: Any, weights: Any = None, minlength: int = 0) -> Any:
     """Count occurrences of each number; the length follows the data."""
     flat = arr(x, "int32")
-    if call.given(0) == (0,):
+    if call.shape_of(0) == (0,):
         return e.full(ten(0, call.dtype), (minlength,))
     size = as_size(ten(np.maximum(np.max(flat) + 1, np.int32(minlength))))
     hit = arr(flat[:, None] == arr(e.arange(size)), call.dtype)
@@ -221,7 +221,7 @@ def unique_consecutive(
     call: FxCall, x: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
 ) -> Any:
     """Return the values without consecutive repetitions."""
-    if dim is not None and len(call.given(0)) != 1:
+    if dim is not None and len(call.shape_of(0)) != 1:
         raise UnsupportedCallError("repetitions of slices; use a vector")
     values, group, counts = _groups(arr(x).reshape((-1,)))
     return values, group.reshape(ten(x).shape), counts
@@ -229,8 +229,8 @@ def unique_consecutive(
 
 def _groups(x: Any) -> tuple[Any, Any, Any]:
     """Return the first of each run of equal elements in a vector, each element's run index, and run lengths."""
-    found = arr(x, "int32") if x.dtype == np.bool_ else x
-    first = np.concatenate([np.ones_like(arr(found[:1], "bool")), found[1:] != found[:-1]])
+    values = arr(x, "int32") if x.dtype == np.bool_ else x
+    first = np.concatenate([np.ones_like(arr(values[:1], "bool")), values[1:] != values[:-1]])
     starts = arr(np.argwhere(first), "int32")[:, 0]
     ends = arr(e.concat([ten(starts[1:]), e.full(ten(1), (1,)) * ten(x).shape[0]], 0))
     return x[first], arr(np.cumsum(arr(first, "int32"), axis=0) - 1, "int32"), ends - starts

@@ -27,7 +27,7 @@ def _window(
     sizes = many(kernel, n)
     pads = [(p, p) for p in many(padding, n)]
     window = WindowGeometry(sizes, many(stride, n, sizes), many(dilation, n), pads)
-    known = call.given(0)[-n:]
+    known = call.shape_of(0)[-n:]
     if all(isinstance(v, int) for v in known):
         window.sizes = known
     if ceil:
@@ -86,8 +86,8 @@ def max_pool_with_indices(
     if not _places_are_read(call):
         return max_pool(call, x, kernel, stride, padding, dilation, ceil), ten(np.int32(0))
     x, single = _with_images(call, x)
-    found = build.max_with_places(x, _window(call, x, kernel, stride, padding, dilation, ceil))
-    return tuple(e.drop_axes(v, [0]) if single else v for v in found)
+    outputs = build.max_with_places(x, _window(call, x, kernel, stride, padding, dilation, ceil))
+    return tuple(e.drop_axes(v, [0]) if single else v for v in outputs)
 
 
 @aten("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
@@ -130,7 +130,7 @@ def _edges(size: int, out: int) -> list[tuple[int, int]]:
 def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
     """Compute the means of windows that divide an axis, overlapping where it cannot be divided."""
     n = _dimensions(call)
-    shape = call.given(0)
+    shape = call.shape_of(0)
     outer = len(shape) - n
     wanted = call.shape[outer:]
     values = arr(x, call.dtype)
@@ -178,7 +178,7 @@ def _following_shares(call: FxCall, size: Any, want: Any) -> Any:
 def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
     """Compute the maxima of such windows, and their positions in the flattened image."""
     n = _dimensions(call)
-    shape = call.given(0)
+    shape = call.shape_of(0)
     outer = len(shape) - n
     values = arr(x)
     indexed = _places_are_read(call)

@@ -22,7 +22,7 @@ def _rounded(x: Any, scale: Any, zero: Any, low: Any, high: Any) -> Any:
 
 
 def _along(value: Any, call: FxCall, axis: int) -> Any:
-    shape = [1] * len(call.given(0))
+    shape = [1] * len(call.shape_of(0))
     shape[axis_of(axis, len(shape))] = -1
     return arr(value, "float32").reshape(tuple(shape))
 

@@ -100,8 +100,8 @@ def multinomial(call: FxCall, x: Any, count: int, replacement: bool = False, **_
         running = np.cumsum(weights, axis=-1)
         drawn = _drawn([*lead, count]) * running[..., -1:]
         # Strictly below, so that a class of weight zero is never drawn.
-        found = np.sum(arr(drawn[..., None] >= running[..., None, :], "int32"), axis=-1)
-        return arr(np.minimum(found, arr(classes - 1, "int32")), call.dtype)
+        indices = np.sum(arr(drawn[..., None] >= running[..., None, :], "int32"), axis=-1)
+        return arr(np.minimum(indices, arr(classes - 1, "int32")), call.dtype)
     # The first to arrive of exponential waiting times, whose rates are the weights.
     wait = -np.log(1 - _drawn([*lead, classes]))
     late = np.where(weights > 0, wait / np.where(weights > 0, weights, np.float32(1)), np.float32(np.inf))

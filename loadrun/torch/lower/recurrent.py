@@ -45,10 +45,10 @@ def _checked(dropout: float, train: bool) -> None:
 
 def _laid_out(call: FxCall, batch_first: bool, x: Any, *states: Any) -> tuple[Any, ...]:
     """Return whether there is no batch, the input (steps, N, features) and the states (layers, N, hidden)."""
-    x, *found = map(ten, (x, *states))
-    if len(call.given(0)) == 2:
-        return True, *(e.add_axes(v, [1]) for v in (x, *found))
-    return False, _time_and_batch_swapped(x) if batch_first else x, *found
+    x, *tensors = map(ten, (x, *states))
+    if len(call.shape_of(0)) == 2:
+        return True, *(e.add_axes(v, [1]) for v in (x, *tensors))
+    return False, _time_and_batch_swapped(x) if batch_first else x, *tensors
 
 
 @aten("aten.lstm.input")
@@ -131,7 +131,7 @@ def gru(
 
 
 def _length(call: FxCall, batch_first: bool, single: bool, what: str) -> int:
-    shape = call.given(0)
+    shape = call.shape_of(0)
     places = shape[1:2] if batch_first and not single else shape[:1]
     return call.static(places, f"the number of steps of {what}")[0]
 
@@ -169,11 +169,11 @@ def _unrolled(
             for t in range(length - 1, -1, -1) if d else range(length):
                 now = step(fed[t], now, rest)
                 kept[t] = e.add_axes(now[0], [0])
-            for held, value in zip(last, now, strict=True):
-                held.append(e.add_axes(ten(value), [0]))
+            for ends, value in zip(last, now, strict=True):
+                ends.append(e.add_axes(ten(value), [0]))
             outs.append(e.concat([kept[t] for t in range(length)], 0))
         layer = e.concat(outs, 2)
-    return [layer, *(e.concat(held, 0) for held in last)]
+    return [layer, *(e.concat(ends, 0) for ends in last)]
 
 
 def _gru_next(fed: Any, states: Sequence[Tensor], rest: Sequence[Tensor]) -> list[Tensor]:
@@ -194,15 +194,15 @@ def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:
     """Compute the new state from the input's gates (N, 3 * hidden): reset, update, new."""
     gates = arr(F.linear(h, rest[0], rest[2] if len(rest) > 1 else None))
     n = int(static_shape(rest[0])[1])
-    given, carried = ([ten(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
-    return build.gru_state(h, given, carried, F.sigmoid, F.tanh)
+    input_gates, carried = ([ten(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
+    return build.gru_state(h, input_gates, carried, F.sigmoid, F.tanh)
 
 
 def _cell(
     function: Callable[..., Any], call: FxCall, x: Any, states: Sequence[Any], weights: Sequence[Any]
 ) -> Any:
     """Run one step, of a batch or of one vector."""
-    single = len(call.given(0)) == 1
+    single = len(call.shape_of(0)) == 1
     x, *states = (e.add_axes(ten(v), [0]) if single else ten(v) for v in (x, *states))
     result = function(x, states, [None if w is None else ten(w) for w in weights])
     return tuple(e.drop_axes(v, [0]) if single else v for v in result)

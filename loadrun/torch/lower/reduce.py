@@ -17,7 +17,7 @@ __all__ = ["moments"]
 
 def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
     """Reduce over axes; treat a value without axes as a vector of one."""
-    if not call.given(0):
+    if not call.shape_of(0):
         return function(x.reshape((1,)), axis=0)
     return function(x, axis=axes, keepdims=keepdim) if axes else x
 
@@ -25,13 +25,13 @@ def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int
 @aten("aten.sum.default", "aten.sum.dim_IntList")
 def sum(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Sum."""
-    return _reduced(call, np.sum, arr(x, call.dtype), axes_of(dim, len(call.given(0))), keepdim)
+    return _reduced(call, np.sum, arr(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 @aten("aten.mean.default", "aten.mean.dim")
 def mean(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Compute the mean."""
-    return _reduced(call, np.mean, arr(x, call.dtype), axes_of(dim, len(call.given(0))), keepdim)
+    return _reduced(call, np.mean, arr(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 @aten("aten.nansum.default")
@@ -40,25 +40,25 @@ def nansum(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: 
     x = arr(x, call.dtype)
     if call.dtype.kind == "f":
         x = np.where(np.isnan(x), np.zeros_like(x), x)
-    return _reduced(call, np.sum, x, axes_of(dim, len(call.given(0))), keepdim)
+    return _reduced(call, np.sum, x, axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 @aten("aten.prod.default", "aten.prod.dim_int")
 def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Compute the product."""
-    return _reduced(call, np.prod, arr(x, call.dtype), axes_of(dim, len(call.given(0))), keepdim)
+    return _reduced(call, np.prod, arr(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 @aten("aten.amax.default")
 def amax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Compute the maximum; NaN where there is one."""
-    return _reduced(call, _max, arr(x), axes_of(dim, len(call.given(0))), keepdim)
+    return _reduced(call, _max, arr(x), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 @aten("aten.amin.default")
 def amin(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Compute the minimum; NaN where there is one."""
-    return _reduced(call, _min, arr(x), axes_of(dim, len(call.given(0))), keepdim)
+    return _reduced(call, _min, arr(x), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 def _max(x: Any, **options: Any) -> Any:
@@ -97,9 +97,9 @@ def _extreme(
     call: FxCall, value: Callable[..., Any], place: Callable[..., Any], x: Any, dim: int, keepdim: bool
 ) -> Any:
     x = arr(x)
-    if not call.given(0):
+    if not call.shape_of(0):
         return x, np.zeros_like(arr(x, "int32"))
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     where = place(arr(x, "int32") if x.dtype == np.bool_ else x, axis=axis, keepdims=keepdim)
     return value(x, axis=axis, keepdims=keepdim), arr(where, "int32")
 
@@ -125,7 +125,7 @@ def argmin(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 def _place(call: FxCall, function: Callable[..., Any], x: Any, dim: Any, keepdim: bool) -> Any:
     x = arr(x)
     x = arr(x, "int32") if x.dtype == np.bool_ else x
-    ndim = len(call.given(0))
+    ndim = len(call.shape_of(0))
     if not ndim:
         return np.zeros_like(arr(x, "int32"))
     if dim is None:
@@ -137,25 +137,29 @@ def _place(call: FxCall, function: Callable[..., Any], x: Any, dim: Any, keepdim
 @aten("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Tell whether any value is true."""
-    return arr(_reduced(call, np.any, arr(x, "bool"), axes_of(dim, len(call.given(0))), keepdim), call.dtype)
+    return arr(
+        _reduced(call, np.any, arr(x, "bool"), axes_of(dim, len(call.shape_of(0))), keepdim), call.dtype
+    )
 
 
 @aten("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Tell whether all values are true."""
-    return arr(_reduced(call, np.all, arr(x, "bool"), axes_of(dim, len(call.given(0))), keepdim), call.dtype)
+    return arr(
+        _reduced(call, np.all, arr(x, "bool"), axes_of(dim, len(call.shape_of(0))), keepdim), call.dtype
+    )
 
 
 @aten("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
 def count_nonzero(call: FxCall, x: Any, dim: Any = None) -> Any:
     """Count the values that are not zero."""
-    return _reduced(call, np.sum, arr(arr(x, "bool"), "int32"), axes_of(dim, len(call.given(0))), False)
+    return _reduced(call, np.sum, arr(arr(x, "bool"), "int32"), axes_of(dim, len(call.shape_of(0))), False)
 
 
 def moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
     """Compute mean and variance, whose divisor is smaller by the correction but not below 0."""
     x = arr(x, call.dtype)
-    ndim = len(call.given(0))
+    ndim = len(call.shape_of(0))
     axes = axes_of(dim, ndim)
     correction = 1 if correction is None else correction
     if not ndim:
@@ -203,9 +207,9 @@ def variance_unbiased(
 def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
     """Compute the logarithm of the sum of exponentials, without overflow."""
     x = arr(x, call.dtype)
-    if not call.given(0):
+    if not call.shape_of(0):
         return x
-    axes = axes_of(dim, len(call.given(0)))
+    axes = axes_of(dim, len(call.shape_of(0)))
     most = np.max(x, axis=axes, keepdims=True)
     top = np.where(np.isinf(most), np.zeros_like(most), most)
     total = np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True)) + top
@@ -225,7 +229,7 @@ def vector_norm(
     """Compute the norm of vectors."""
     ord = 2 if ord is None else ord
     size = np.absolute(arr(x, call.dtype))
-    axes = axes_of(dim, len(call.given(0)))
+    axes = axes_of(dim, len(call.shape_of(0)))
     if ord == float("inf"):
         return _reduced(call, np.max, size, axes, keepdim)
     if ord == float("-inf"):
@@ -242,7 +246,7 @@ def vector_norm(
 
 
 def _running(call: FxCall, function: Callable[..., Any], x: Any, dim: int) -> Any:
-    return function(x, axis=axis_of(dim, len(call.given(0)))) if call.given(0) else x
+    return function(x, axis=axis_of(dim, len(call.shape_of(0)))) if call.shape_of(0) else x
 
 
 @aten("aten.cumsum.default")
@@ -257,14 +261,14 @@ def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
     x = arr(x, call.dtype)
     if _counted(call, dim):
         return _running(call, np.cumprod, x, dim)
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     before, spread, _ = _before(x, axis)
     return np.moveaxis(np.prod(np.where(before, spread, arr(1, call.dtype)), axis=-1), -1, axis)
 
 
 def _counted(call: FxCall, dim: int) -> bool:
     """Whether the length of an axis is a number, so that a result can be computed in a number of steps."""
-    shape = call.given(0)
+    shape = call.shape_of(0)
     return not shape or isinstance(shape[axis_of(dim, len(shape))], int)
 
 
@@ -283,9 +287,9 @@ def _before(x: Any, axis: int) -> tuple[Any, Any, Any]:
 def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
     """Compute the logarithm of the running sum of exponentials."""
     x = arr(x, call.dtype)
-    if not call.given(0):
+    if not call.shape_of(0):
         return x
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     # A nonfinite value counts from its position on: MegEngine's EXP turns NaN and infinity into numbers.
     finite = np.isfinite(x)
     top = np.max(np.where(finite, x, np.finfo(x.dtype).min), axis=axis, keepdims=True)
@@ -298,7 +302,7 @@ def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
 def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
     """Compute running extreme values and their last indices."""
     x = arr(x)
-    shape = call.given(0)
+    shape = call.shape_of(0)
     if not shape:
         return x, np.zeros_like(arr(x, "int32"))
     axis = axis_of(dim, len(shape))

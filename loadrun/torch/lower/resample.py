@@ -42,19 +42,19 @@ def _nearest(size: int, out: int, exact: bool, scale: float | None) -> np.ndarra
 
 def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
     """Return the explicit scale factors; torch uses them in place of the ratio of sizes."""
-    given = [v for v in rest if v is not None]
-    if len(given) == 1 and isinstance(given[0], (list, tuple)):
-        given = list(given[0])
-    return [float(v) for v in given] if len(given) == n else [None] * n
+    factors = [v for v in rest if v is not None]
+    if len(factors) == 1 and isinstance(factors[0], (list, tuple)):
+        factors = list(factors[0])
+    return [float(v) for v in factors] if len(factors) == n else [None] * n
 
 
 def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[float | None]) -> Any:
-    n = len(call.given(0)) - 2
+    n = len(call.shape_of(0)) - 2
     out = call.shape[2:]
     simple = n == 2 and not corners and kind == "linear" and not any(_off(call, scales))
     if simple and call.dtype == np.float32:
         return vision.interpolate(ten(x), [int(n) for n in out], mode="bilinear", align_corners=False)
-    sizes = call.static(call.given(0)[2:], "resizing of this kind")
+    sizes = call.static(call.shape_of(0)[2:], "resizing of this kind")
     wanted = call.static(out, "resizing of this kind")
     result = arr(x, call.dtype)
     for axis, size, want, scale in zip(range(2, 2 + n), sizes, wanted, scales, strict=True):
@@ -77,7 +77,7 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
 
 def _off(call: FxCall, scales: Sequence[float | None]) -> list[bool]:
     """Tell for each axis whether a scale factor contradicts the sizes."""
-    pairs = zip(call.given(0)[2:], call.shape[2:], scales, strict=True)
+    pairs = zip(call.shape_of(0)[2:], call.shape[2:], scales, strict=True)
     return [
         s is not None
         and (not isinstance(a, int) or not isinstance(b, int) or abs(a * s - b) > 1e-9)
@@ -89,9 +89,9 @@ def _off(call: FxCall, scales: Sequence[float | None]) -> list[bool]:
 def _resize(kind: str, corners_given: bool) -> Any:
     def lowered(call: FxCall, x: Any, size: Any = None, *rest: Any, **_: Any) -> Any:
         corners = bool(rest[0]) if corners_given and rest else False
-        n = len(call.given(0)) - 2
+        n = len(call.shape_of(0)) - 2
         scales = _factors(call, rest[1:] if corners_given else rest, n)
-        if any(not isinstance(v, int) for v in (*call.given(0)[2:], *call.shape[2:])):
+        if any(not isinstance(v, int) for v in (*call.shape_of(0)[2:], *call.shape[2:])):
             return _following(call, x, size, kind, corners, scales)
         return _resized(call, x, kind, corners, scales)
 
@@ -186,7 +186,7 @@ def affine_grid(call: FxCall, theta: Any, size: Any, align_corners: bool) -> Any
 @aten("aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
 def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
     """Sample elements at the positions of a grid: linear, nearest or cubic."""
-    n = len(call.given(0)) - 2
+    n = len(call.shape_of(0)) - 2
     if n == 3 and mode == 2:
         raise UnsupportedCallError("cubic sampling of volumes")
     way, border = _MODES[mode], _PADDINGS[padding]

@@ -28,7 +28,7 @@ def _copied(x: Any, dtype: Any) -> Any:
 def index_put(call: FxCall, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     """Replace elements, or add to them, at indices and masks."""
     result = _copied(x, call.dtype)
-    where = subscript(indices, call.fakes[1], call.given(0))
+    where = subscript(indices, call.fakes[1], call.shape_of(0))
     if accumulate:
         if any(i.dtype == np.bool_ for i in where if not isinstance(i, slice)):
             result[where] = result[where] + arr(values, call.dtype)
@@ -45,7 +45,7 @@ def slice_scatter(
 ) -> Any:
     """Replace a slice."""
     result = _copied(x, call.dtype)
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     result[(slice(None),) * axis + (bounds(start, end, step),)] = arr(source, call.dtype)
     return result
 
@@ -54,7 +54,7 @@ def slice_scatter(
 def select_scatter(call: FxCall, x: Any, source: Any, dim: int, index: Any) -> Any:
     """Replace one slice of an axis."""
     result = _copied(x, call.dtype)
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     result[(slice(None),) * axis + (as_size(index),)] = arr(source, call.dtype)
     return result
 
@@ -62,14 +62,14 @@ def select_scatter(call: FxCall, x: Any, source: Any, dim: int, index: Any) -> A
 @aten("aten.diagonal_scatter.default")
 def diagonal_scatter(call: FxCall, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Replace a diagonal."""
-    ndim = len(call.given(0))
+    ndim = len(call.shape_of(0))
     one, two = axis_of(dim1, ndim), axis_of(dim2, ndim)
     result = np.moveaxis(_copied(x, call.dtype), (one, two), (ndim - 2, ndim - 1))
-    if not all(isinstance(call.given(0)[a], int) for a in (one, two)):
+    if not all(isinstance(call.shape_of(0)[a], int) for a in (one, two)):
         return np.moveaxis(
             _on_diagonal(call, result, arr(source, call.dtype), offset), (ndim - 2, ndim - 1), (one, two)
         )
-    rows, columns = call.static([call.given(0)[one], call.given(0)[two]], "the size of a diagonal")
+    rows, columns = call.static([call.shape_of(0)[one], call.shape_of(0)[two]], "the size of a diagonal")
     mask = np.eye(rows, columns, k=offset, dtype=bool)
     count = int(mask.sum())
     first = np.minimum(np.maximum(np.arange(rows) + min(offset, 0), 0), max(count - 1, 0)).astype(np.int32)
@@ -97,7 +97,7 @@ def _on_diagonal(call: FxCall, x: Any, source: Any, offset: int) -> Any:
 )
 def scatter(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, reduce: Any = None) -> Any:
     """Replace elements, or add to them, at indices along an axis."""
-    shape = call.given(0)
+    shape = call.shape_of(0)
     add = "scatter_add" in str(call.node.target) or reduce == "add"
     if reduce == "multiply":
         values = e.broadcast(ten(source, call.dtype), ten(index).shape) if _is_number(source) else source
@@ -114,7 +114,7 @@ def scatter(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, reduce: 
     values = arr(source, call.dtype)
     if not _is_number(source):
         values = values[tuple(slice(0, n) for n in ten(index).shape)]
-    if any(isinstance(n, int) and n == 0 for n in call.given(2)):
+    if any(isinstance(n, int) and n == 0 for n in call.shape_of(2)):
         return result
     if add:
         np.add.at(result, where, values)
@@ -144,22 +144,22 @@ def index_reduce(
     call: FxCall, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
     """Reduce slices of an axis into positions given by an index."""
-    if not call.given(0):
+    if not call.shape_of(0):
         return _reduced_into(call, x, 0, arr(index).reshape(()), source, reduce, include_self)
-    axis = axis_of(dim, len(call.given(0)))
-    column = arr(index, "int32").reshape([-1 if i == axis else 1 for i in range(len(call.given(0)))])
+    axis = axis_of(dim, len(call.shape_of(0)))
+    column = arr(index, "int32").reshape([-1 if i == axis else 1 for i in range(len(call.shape_of(0)))])
     where = e.broadcast(ten(column), ten(source).shape)
     return _reduced_into(call, x, dim, where, source, reduce, include_self)
 
 
 def _reduced_into(call: FxCall, x: Any, dim: int, index: Any, source: Any, kind: str, include: bool) -> Any:
     """Reduce elements with the same index along an axis; other positions stay."""
-    scalar = not call.given(0)
+    scalar = not call.shape_of(0)
     dtype = np.dtype("int32") if call.dtype == np.bool_ else call.dtype
     x, index, values = _copied(x, dtype), arr(index, "int32"), arr(source, dtype)
     if scalar:
         x, index, values = (v.reshape((-1,)) for v in (x, index, values))
-    axis = axis_of(dim, max(len(call.given(0)), 1))
+    axis = axis_of(dim, max(len(call.shape_of(0)), 1))
     if not scalar and len(ten(index).shape) == 0:
         index, values = index.reshape((1,)), values.reshape((1,))
     sizes = ten(index).shape
@@ -170,8 +170,8 @@ def _reduced_into(call: FxCall, x: Any, dim: int, index: Any, source: Any, kind:
     elif kind in ("sum", "mean"):
         result = _totals(call, x, axis, index, values, kind, include)
     else:
-        held = x[region]
-        x[region] = _extremes(held, axis, index, values, kind, include)
+        part = x[region]
+        x[region] = _extremes(part, axis, index, values, kind, include)
         result = x
     return arr(result.reshape(()) if scalar else result, call.dtype)
 
@@ -202,8 +202,8 @@ def _extremes(x: Any, axis: int, index: Any, values: Any, kind: str, include: bo
             f"{kind} of so many elements: {math.prod(rest)} comparisons, at most {_LARGEST}; use sum or mean"
         )
     last = len(ten(x).shape) - 1
-    held, index, values = (np.moveaxis(v, axis, last) for v in (x, index, values))
-    member = index[..., None] == arr(e.arange(ten(held).shape[-1]))
+    original, index, values = (np.moveaxis(v, axis, last) for v in (x, index, values))
+    member = index[..., None] == arr(e.arange(ten(original).shape[-1]))
     floating = np.dtype(x.dtype).kind == "f"
     lowest, highest = (-np.inf, np.inf) if floating else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
     function: Any
@@ -214,8 +214,8 @@ def _extremes(x: Any, axis: int, index: Any, values: Any, kind: str, include: bo
         "amin": (np.min, np.minimum, highest),
     }[kind]
     spread = np.where(member, values[..., None], arr(neutral, x.dtype))
-    found = function(spread, axis=-2)
-    result = both(found, held) if include else np.where(np.any(member, axis=-2), found, held)
+    extremes = function(spread, axis=-2)
+    result = both(extremes, original) if include else np.where(np.any(member, axis=-2), extremes, original)
     return np.moveaxis(result, last, axis)
 
 
@@ -257,13 +257,13 @@ def segment_reduce(
         "max": (np.max, np.maximum, -np.inf),
         "min": (np.min, np.minimum, np.inf),
     }[reduce]
-    found = function(np.where(member, rows[None], np.float32(neutral)), axis=1)
-    found = found if initial is None else both(found, np.float32(initial))
+    reduced = function(np.where(member, rows[None], np.float32(neutral)), axis=1)
+    reduced = reduced if initial is None else both(reduced, np.float32(initial))
     if reduce == "mean":
         empty = np.float32(np.nan if initial is None else initial)
         none = (size == 0)[:, None]
-        found = np.where(none, empty, found / arr(np.maximum(size, 1), call.dtype)[:, None])
-    return found.reshape((ten(size).shape[0], *shape[1:]))
+        reduced = np.where(none, empty, reduced / arr(np.maximum(size, 1), call.dtype)[:, None])
+    return reduced.reshape((ten(size).shape[0], *shape[1:]))
 
 
 @aten("aten.index_add.default")
@@ -271,9 +271,9 @@ def index_add(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, alpha:
     """Add to slices of an axis."""
     values = arr(source, call.dtype)
     values = values if alpha == 1 else values * arr(alpha, call.dtype)
-    if not call.given(0):
+    if not call.shape_of(0):
         return arr(x) + np.sum(values)
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     result = _copied(x, call.dtype)
     where = (slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)
     np.add.at(result, where, values)
@@ -283,9 +283,9 @@ def index_add(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, alpha:
 @aten("aten.index_copy.default")
 def index_copy(call: FxCall, x: Any, dim: int, index: Any, source: Any) -> Any:
     """Replace slices of an axis."""
-    if not call.given(0):
+    if not call.shape_of(0):
         return arr(source, call.dtype).reshape(())
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     result = _copied(x, call.dtype)
     result[(slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)] = arr(source, call.dtype)
     return result
@@ -294,9 +294,9 @@ def index_copy(call: FxCall, x: Any, dim: int, index: Any, source: Any) -> Any:
 @aten("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
 def index_fill(call: FxCall, x: Any, dim: int, index: Any, value: Any) -> Any:
     """Fill slices of an axis with one value."""
-    if not call.given(0):
+    if not call.shape_of(0):
         return arr(value, call.dtype)
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     result = _copied(x, call.dtype)
     result[(slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)] = arr(value, call.dtype)
     return result

@@ -63,14 +63,14 @@ def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
 @aten("aten.permute.default")
 def permute(call: FxCall, x: Any, dims: Any) -> Any:
     """Permute the axes."""
-    ndim = len(call.given(0))
+    ndim = len(call.shape_of(0))
     return e.permute(ten(x), [axis_of(d, ndim) for d in dims])
 
 
 @aten("aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default")
 def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
     """Exchange two axes."""
-    ndim = len(call.given(0))
+    ndim = len(call.shape_of(0))
     return np.swapaxes(arr(x), axis_of(a, ndim), axis_of(b, ndim)) if ndim else ten(x)
 
 
@@ -84,7 +84,7 @@ def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
 )
 def turned(call: FxCall, x: Any) -> Any:
     """Transpose a matrix."""
-    ndim = len(call.given(0))
+    ndim = len(call.shape_of(0))
     return ten(x) if ndim < 2 else np.swapaxes(arr(x), ndim - 2, ndim - 1)
 
 
@@ -97,13 +97,13 @@ def movedim(call: FxCall, x: Any, source: Any, target: Any) -> Any:
 @aten("aten.unsqueeze.default")
 def unsqueeze(call: FxCall, x: Any, dim: int) -> Any:
     """Insert an axis of size 1."""
-    return e.add_axes(ten(x), [axis_of(dim, len(call.given(0)) + 1)])
+    return e.add_axes(ten(x), [axis_of(dim, len(call.shape_of(0)) + 1)])
 
 
 @aten("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
 def squeeze(call: FxCall, x: Any, dim: Any = None) -> Any:
     """Remove axes of size 1."""
-    shape = call.given(0)
+    shape = call.shape_of(0)
     wanted = axes_of(dim, len(shape)) if dim is not None and dim != [] else range(len(shape))
     if dim == []:
         wanted = ()
@@ -173,7 +173,7 @@ def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
 @aten("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(call: FxCall, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
     """Slice one axis."""
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     return arr(x)[(slice(None),) * axis + (bounds(start, end, step),)]
 
 
@@ -188,7 +188,7 @@ def bounds(start: Any, end: Any, step: Any) -> slice:
 @aten("aten.select.int", "aten.select_copy.int")
 def select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
     """Select one index of an axis, without the axis."""
-    axis = axis_of(dim, len(call.given(0)))
+    axis = axis_of(dim, len(call.shape_of(0)))
     return arr(x)[(slice(None),) * axis + (as_size(index),)]
 
 
@@ -202,7 +202,7 @@ def narrow(call: FxCall, x: Any, dim: int, start: Any, length: Any) -> Any:
 @aten("aten.flip.default")
 def flip(call: FxCall, x: Any, dims: Any) -> Any:
     """Reverse axes."""
-    return np.flip(arr(x), axes_of(dims, len(call.given(0)))) if dims else ten(x)
+    return np.flip(arr(x), axes_of(dims, len(call.shape_of(0)))) if dims else ten(x)
 
 
 @aten("aten.roll.default")
@@ -211,8 +211,8 @@ def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
     many = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
     if not dims:
         return np.roll(arr(x), many[0])
-    axes = [axis_of(d, len(call.given(0))) for d in dims]
-    if not axes or not call.given(0):
+    axes = [axis_of(d, len(call.shape_of(0))) for d in dims]
+    if not axes or not call.shape_of(0):
         return ten(x)
     return np.roll(arr(x), tuple(map(int, many)), tuple(axes))
 
@@ -280,7 +280,7 @@ def channel_shuffle(call: FxCall, x: Any, groups: int) -> Any:
 def constant_pad_nd(call: FxCall, x: Any, pad: Any, value: Any = 0) -> Any:
     """Pad with one value; negative widths crop."""
     widths = [as_size(n) for n in pad]
-    ndim = len(call.given(0))
+    ndim = len(call.shape_of(0))
     pairs = [(0, 0)] * (ndim - len(widths) // 2) + list(zip(widths[-2::-2], widths[::-2], strict=True))
     if any(isinstance(n, TracedInt) for n in widths):
         result = ten(x)
@@ -310,7 +310,7 @@ def _widened(x: Any, axis: int, before: Any, after: Any, value: Any) -> Any:
 def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
     widths = call.static(pad, "the width of a border")
     pairs = list(zip(widths[-2::-2], widths[::-2], strict=True))
-    pairs = [(0, 0)] * (len(call.given(0)) - len(pairs)) + pairs
+    pairs = [(0, 0)] * (len(call.shape_of(0)) - len(pairs)) + pairs
     # Elements cropped by a negative width still count when the other side mirrors, but not when it wraps.
     if mode == "wrap":
         return pad_ends(ten(x), pairs, mode)
@@ -355,7 +355,7 @@ def pad(call: FxCall, x: Any, widths: Any, mode: Any = "constant", value: Any = 
 @aten("aten.unfold.default")
 def unfold(call: FxCall, x: Any, dim: int, size: int, step: int) -> Any:
     """Return windows of an axis, along a new last axis."""
-    shape = call.given(0)
+    shape = call.shape_of(0)
     if not shape:
         return e.reshape(ten(x), (size,))
     axis = axis_of(dim, len(shape))
@@ -393,8 +393,8 @@ def _memory_order(call: FxCall) -> tuple[int, ...]:
     fake = call.fakes[0]
     call.static(fake.shape, "a strided view")
     order = tuple(sorted(range(fake.ndim), key=lambda i: (-fake.stride(i), i)))
-    held = fake.untyped_storage().nbytes() // fake.element_size()
-    if not fake.permute(order).is_contiguous() or fake.storage_offset() or held != fake.numel():
+    count = fake.untyped_storage().nbytes() // fake.element_size()
+    if not fake.permute(order).is_contiguous() or fake.storage_offset() or count != fake.numel():
         raise UnsupportedCallError("a strided view of a part of a larger tensor; use indexing")
     return order
 

@@ -51,7 +51,7 @@ class Regression:
 
 
 def regressions(
-    found: Sequence[Measurement], baseline: Mapping[str, Any], allowed: float
+    measurements: Sequence[Measurement], baseline: Mapping[str, Any], allowed: float
 ) -> list[Regression]:
     """Compare with what `loadrun.report.benchmark.benchmark_json` gave some time ago.
 
@@ -59,7 +59,7 @@ def regressions(
     slower at all.
 
     Args:
-        found: what was measured.
+        measurements: what was measured.
         baseline: the data of the baseline.
         allowed: the largest slowdown, 0.1 for 10 %.
 
@@ -74,10 +74,10 @@ def regressions(
         ) from None
     if baseline["benchmark"] != VERSION:
         raise InputError(f"the baseline has the version {baseline['benchmark']}, expected {VERSION}")
-    subjects = [m.subject for m in found]
+    subjects = [m.subject for m in measurements]
     known = {subject_key(s): s for s in baseline["subjects"]}
     lines = []
-    for m in found:
+    for m in measurements:
         label = clean(m.subject.label(subjects), 80)
         was = known.get(subject_key(m.subject.key))
         if was is None:

@@ -81,8 +81,8 @@ def _blas() -> dict[str, str | None]:
     config: Any = getattr(np, "__config__", None)
     built = getattr(config, "CONFIG", None)
     if isinstance(built, dict):
-        found = built.get("Build Dependencies", {}).get("blas", {})
-        return {"name": found.get("name"), "version": found.get("version")}
+        entry = built.get("Build Dependencies", {}).get("blas", {})
+        return {"name": entry.get("name"), "version": entry.get("version")}
     # Before numpy 1.26 it is known by what was linked.
     for name in ("openblas64__info", "openblas_info", "blas_mkl_info", "accelerate_info", "blas_opt_info"):
         about = getattr(config, name, None)

@@ -124,7 +124,7 @@ def bench_files(
         if one not in failures:
             failures.append(one)
 
-    found, warnings = run_subjects(
+    measurements, warnings = run_subjects(
         [Subject(*what) for what in compared],
         seconds=options.min_time,
         passes=max(1, options.min_passes),
@@ -134,12 +134,12 @@ def bench_files(
         done=done,
         failed=failed,
     )
-    return Benchmark(found, warnings, failures, baseline, options.max_slowdown)
+    return Benchmark(measurements, warnings, failures, baseline, options.max_slowdown)
 
 
 def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     try:
-        found: Mapping[str, Any] = json.loads(contents(path, "a baseline"))
+        content: Mapping[str, Any] = json.loads(contents(path, "a baseline"))
     except (ValueError, RecursionError) as e:
         raise InputError(f"{os.fspath(path)}: not a baseline: {e}") from None
-    return found
+    return content

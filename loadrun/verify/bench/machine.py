@@ -72,16 +72,16 @@ class MachineMonitor:
             processor: their seconds of processor time.
             threads: how many threads they used, at least.
         """
-        found = []
+        doubts = []
         if self.load is not None and self.load > _BUSY * self.processors:
-            found.append(
+            doubts.append(
                 f"the machine was busy before: {self.load:.1f} processes for {self.processors} processors"
             )
         got = share(wall, processor)
         if threads == 1 and got < _SHARE:
-            found.append(f"the machine was busy during the runs: the runs got {got:.0%} of a processor")
+            doubts.append(f"the machine was busy during the runs: the runs got {got:.0%} of a processor")
         changed = drift(self.pieces)
         if changed is not None and abs(changed) > _DRIFT:
             word = "slower" if changed > 0 else "faster"
-            found.append(f"the clock drifted: equal work was {abs(changed):.0%} {word} at the end")
-        return found
+            doubts.append(f"the clock drifted: equal work was {abs(changed):.0%} {word} at the end")
+        return doubts

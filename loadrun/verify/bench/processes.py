@@ -85,9 +85,9 @@ def main(parent: int) -> None:
         send(answers, ready.measured)
         while True:
             seconds, _ = receive(source)
-            found = ready.round(seconds)
+            times = ready.round(seconds)
             ready.settle()
-            send(answers, found)
+            send(answers, times)
     except EOFError:
         return
     except (LoadRunError, OSError) as e:

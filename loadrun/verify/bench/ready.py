@@ -106,14 +106,14 @@ class ReadySubject:
                 gc.enable()
 
     def _timed(self, seconds: float) -> Round:
-        found: list[list[list[float]]] = [[] for _ in self._runners]
+        samples: list[list[list[float]]] = [[] for _ in self._runners]
         errors: list[BaseException] = []
         processor, began = time.process_time_ns(), time.perf_counter()
 
         def stream(i: int) -> None:
             try:
                 while True:
-                    found[i].append(self._pass(self._runners[i]))
+                    samples[i].append(self._pass(self._runners[i]))
                     if time.perf_counter() - began >= seconds:
                         return
             except BaseException as e:
@@ -124,7 +124,7 @@ class ReadySubject:
         spent = (time.process_time_ns() - processor) * 1e-9
         if errors:
             raise errors[0]
-        each = [times for passes in found for times in passes]
+        each = [times for passes in samples for times in passes]
         return Round([sum(times) for times in each], each, [spent / len(each)] * len(each), span)
 
     def settle(self) -> None:

@@ -86,10 +86,10 @@ def run_subjects(
                     r.settle()
             if done is not None:
                 done(min(min(1.0, sum(r.measured.spans) / seconds) if seconds else 1.0 for r in ready))
-    found = [r.measured for r in ready]
+    measurements = [r.measured for r in ready]
     least = min((s.threads or before for s in subjects), default=before)
-    wall = [t for m in found for t in m.wall]
-    return found, machine.warnings(wall, [t for m in found for t in m.processor], least)
+    wall = [t for m in measurements for t in m.wall]
+    return measurements, machine.warnings(wall, [t for m in measurements for t in m.processor], least)
 
 
 def _enough(m: Measurement, seconds: float, passes: int) -> bool:

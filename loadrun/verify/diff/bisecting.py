@@ -75,17 +75,17 @@ def bisect(
         if got is None or want is None:
             # What cannot be had is taken for right; its readers tell.
             return True, None
-        found = distance(got, want)
-        return agree(found, var.dtype, tolerance), found
+        measured = distance(got, want)
+        return agree(measured, var.dtype, tolerance), measured
 
     wrong: dict[int, Distance | None] = {}
     known = 0
     for var in graph.outputs:
         if var.id in places:
-            fine, found = off(var)
-            known += found is not None or not fine
+            fine, difference = off(var)
+            known += difference is not None or not fine
             if not fine:
-                wrong[places[var.id]] = found
+                wrong[places[var.id]] = difference
     if not known:
         raise UsageError(f"{engine} gives none of the model's outputs")
     if not wrong:
@@ -94,12 +94,12 @@ def bisect(
     # Whatever the first wrong output is not computed from does not matter.
     needed = {v.id for o in graph.needed([order[last]]) for v in o.outputs}
     left = [v for v in order[: last + 1] if v.id in needed]
-    low, high, found = -1, len(left) - 1, wrong[last]
+    low, high, difference = -1, len(left) - 1, wrong[last]
     while high - low > 1:
         middle = (low + high) // 2
         fine, there = off(left[middle])
         if fine:
             low = middle
         else:
-            high, found = middle, there
-    return Bisected(left[high], found, runs)
+            high, difference = middle, there
+    return Bisected(left[high], difference, runs)

@@ -130,7 +130,7 @@ def _pair_constants(m: Matching, a: Opr, b: Opr) -> None:
 
 def _constant_digests(graph: Graph) -> list[tuple[Var, str]]:
     """Constants with digests of their content."""
-    found = []
+    digests = []
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy":
             continue
@@ -138,8 +138,8 @@ def _constant_digests(graph: Graph) -> list[tuple[Var, str]]:
             if tensor.data is not None:
                 digest = blake2b(f"{tensor.dtype} {tensor.shape}".encode(), digest_size=16)
                 digest.update(np.ascontiguousarray(tensor.data).data)
-                found.append((var, digest.hexdigest()))
-    return found
+                digests.append((var, digest.hexdigest()))
+    return digests
 
 
 def _constants(m: Matching, a: Graph, b: Graph) -> None:

@@ -73,7 +73,7 @@ def real(value: Array, dtype: DType | None) -> Array:
 
 
 def distance(
-    found: Array, expected: Array, tolerance: float = 0.0, *, packed: bool = False
+    actual: Array, expected: Array, tolerance: float = 0.0, *, packed: bool = False
 ) -> Distance | None:
     """Compare two arrays; None where their numbers of elements differ.
 
@@ -85,10 +85,10 @@ def distance(
     >>> distance(np.array([1.0, 2.5]), np.array([1.0, 2.0])).relative
     0.25
     """
-    if found.shape == expected.shape and not packed:
-        return _apart(found, expected, tolerance)
+    if actual.shape == expected.shape and not packed:
+        return _apart(actual, expected, tolerance)
     best = None
-    for x, y in _laid_out_alike(found, expected):
+    for x, y in _laid_out_alike(actual, expected):
         apart = _apart(x, y, tolerance)
         if best is None or apart.relative < best.relative:
             best = apart
@@ -101,9 +101,9 @@ def is_packed_otherwise(var: Var, there: Var) -> bool:
     return formats[0] != formats[1]
 
 
-def _laid_out_alike(found: Array, expected: Array) -> Iterator[tuple[Array, Array]]:
+def _laid_out_alike(actual: Array, expected: Array) -> Iterator[tuple[Array, Array]]:
     """Both arrays in layouts of one shape, and flat where they only have as many elements."""
-    for x in _unpacked(found):
+    for x in _unpacked(actual):
         for y in _unpacked(expected):
             if x.shape == y.shape:
                 yield x, y
@@ -111,8 +111,8 @@ def _laid_out_alike(found: Array, expected: Array) -> Iterator[tuple[Array, Arra
                 # Packs are filled up with channels that mean nothing.
                 channels = min(x.shape[1], y.shape[1])
                 yield x[:, :channels], y[:, :channels]
-    if found.size == expected.size:
-        yield found.reshape(-1), expected.reshape(-1)
+    if actual.size == expected.size:
+        yield actual.reshape(-1), expected.reshape(-1)
 
 
 def _unpacked(value: Array) -> Iterator[Array]:
@@ -126,12 +126,12 @@ def _unpacked(value: Array) -> Iterator[Array]:
             yield value.transpose(axes).reshape(n, c * k, h, w)
 
 
-def _apart(found: Array, expected: Array, tolerance: float) -> Distance:
+def _apart(actual: Array, expected: Array, tolerance: float) -> Distance:
     """Measure the distance of two arrays of one shape."""
-    if found.size == 0:
+    if actual.size == 0:
         return Distance(0.0, 0.0, 0.0, (), 0.0, 0.0)
-    shape = found.shape
-    x, y = found.reshape(-1).astype(np.float64), expected.reshape(-1).astype(np.float64)
+    shape = actual.shape
+    x, y = actual.reshape(-1).astype(np.float64), expected.reshape(-1).astype(np.float64)
     with np.errstate(all="ignore"):
         difference = np.abs(x - y)
         same = (x == y) | (np.isnan(x) & np.isnan(y))

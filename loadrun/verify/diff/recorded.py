@@ -83,11 +83,11 @@ def _worst(
         return "number of elements", one, other
     largest = max((abs(x) for x in there[1:3] if x is not None), default=0.0)
     step = 1.001 * float(var.dtype.scale) if var.dtype is not None and var.dtype.is_quantized else 0.0
-    worst, found = max(tolerance * largest, step), None
+    worst, figure = max(tolerance * largest, step), None
     for i, (a, b) in enumerate(zip(here[1:], there[1:], strict=True)):
         name = _NAMES[i] if i < FIGURES else f"sample {i - FIGURES}"
         if (a is None) != (b is None):
             return name, a, b
         if a is not None and b is not None and abs(a - b) > worst:
-            worst, found = abs(a - b), (name, a, b)
-    return found
+            worst, figure = abs(a - b), (name, a, b)
+    return figure

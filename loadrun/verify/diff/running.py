@@ -147,15 +147,15 @@ class EngineSide:
 
     def value(self, var: Var, feeds: Mapping[str, Array]) -> Array | None:
         """One value beside the outputs, None where the engine cannot give it."""
-        found = self._some([var], feeds, [v for v in self._graph.outputs if v.id != var.id])
-        return next((value for _, value in found), None)
+        values = self._some([var], feeds, [v for v in self._graph.outputs if v.id != var.id])
+        return next((value for _, value in values), None)
 
     def _some(
         self, wanted: list[Var], feeds: Mapping[str, Array], others: Sequence[Var] = ()
     ) -> Iterator[tuple[Var, Array]]:
         try:
             engine = make_engine(self._choice, self._graph, [*wanted, *others], seed=self._seed)
-            found = engine.run(taken(engine.inputs, feeds))
+            values = engine.run(taken(engine.inputs, feeds))
         except (EngineError, InputError):
             # One that cannot be an output does not keep the others from it.
             half = len(wanted) // 2
@@ -163,7 +163,7 @@ class EngineSide:
                 yield from self._some(wanted[:half], feeds, others)
                 yield from self._some(wanted[half:], feeds, others)
             return
-        for var, value in zip(wanted, found, strict=False):
+        for var, value in zip(wanted, values, strict=False):
             yield var, real(value, var.dtype)
 
 
@@ -202,7 +202,7 @@ class FileSide:
         names = [v.name or "" for v in wanted]
         try:
             engine = make_file_engine(self._engine, self._source.asking(names))
-            found = engine.run(engine.fitted(feeds))
+            outputs = engine.run(engine.fitted(feeds))
         except EngineError:
             # One that cannot be an output does not keep the others from it.
             half = len(wanted) // 2
@@ -211,7 +211,7 @@ class FileSide:
                 yield from self._some(wanted[half:], feeds)
             return
         for var in wanted:
-            value = found.get(var.name or "")
+            value = outputs.get(var.name or "")
             if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
                 yield var, real(value, var.dtype)
 
@@ -232,28 +232,28 @@ def _fitted(name: str, array: Array, var: Var) -> Array:
     wide = array.dtype.kind in "fiu" and dtype_of(array).is_wide
     if array.dtype == want.np or not (wide or want.is_wide) or (array.dtype.kind == "f") != want.is_float:
         return array
-    made = array.astype(want.np)
-    if made.dtype.kind != "f" and not np.array_equal(made, array):
+    converted = array.astype(want.np)
+    if converted.dtype.kind != "f" and not np.array_equal(converted, array):
         raise InputError(
             f"input {name!r} holds integers that do not fit {want.spelling}, which the other model has"
         )
-    return made
+    return converted
 
 
 def pairs(
-    found: Iterator[tuple[Var, Array]], expected: Iterator[tuple[Var, Array]], partner: Mapping[int, Var]
+    actual: Iterator[tuple[Var, Array]], expected: Iterator[tuple[Var, Array]], partner: Mapping[int, Var]
 ) -> Iterator[tuple[Var, Array, Var, Array]]:
     """Advance two runs side by side and give matched variables together.
 
     Values that come early on one side are kept until their partner comes; all others are dropped at once.
 
     Args:
-        found, expected: the two runs.
+        actual, expected: the two runs.
         partner: id in the first run -> variable of the second one.
     """
     wanted = {v.id for v in partner.values()}
     early: dict[int, Array] = {}
-    for var, value in found:
+    for var, value in actual:
         other = partner.get(var.id)
         if other is None:
             continue

@@ -142,8 +142,8 @@ def read_binary_dump(path: Path, dtypes: Mapping[str, DType | None] | None = Non
         raise FormatError(f"{path}: {len(data)} bytes are too few for a file of --bin_io_dump")
     length, kind, ndim = unpack_from("<III", data)
     text = data[40 : 40 + length].decode("utf-8", "replace")
-    found = _NAME.search(text)
-    name = next((g for g in found.groups() if g), "") if found else ""
+    match = _NAME.search(text)
+    name = next((g for g in match.groups() if g), "") if match else ""
     known = (dtypes or {}).get(name)
     if checked := _CHECK.match(name):
         # --bin_out_dump of a model with checks: what a check hands on is the output that it looks at.

@@ -95,12 +95,12 @@ def embed(
     if no_assert:
         plain = [Testcase(t.inputs, t.dtypes, t.provenance) for t in cases]
         return Bundle(graph, plain, is_container=True)
-    made = checked(graph, cases[0], maxerr, silent=silent, warn=warn)
-    names = [v.name or "" for v in made.inputs]
+    checked_graph = checked(graph, cases[0], maxerr, silent=silent, warn=warn)
+    names = [v.name or "" for v in checked_graph.inputs]
     kept = [_restrict(t, names) for t in cases]
     for case in kept:
         warn_nonfinite(case, warn)
-    return Bundle(made, kept, is_container=True)
+    return Bundle(checked_graph, kept, is_container=True)
 
 
 class Recorder:
@@ -169,18 +169,18 @@ def checked(
     shapes = _shapes(graph)
     exact = [n for n, v in outputs.items() if _exact(v)]
     limits = tolerances(maxerr, list(outputs), exact=exact, coarse=_coarse(outputs))
-    found: list[Var] = []
+    targets: list[Var] = []
     for name, var in outputs.items():
         value = first.arrays.get(name + EXPECT)
         if value is None:
             raise InputError(f"the testcase holds no value of the output {name!r}")
         if not value.size:
             warn(f"output {name!r} has no elements, so it gets no check")
-            found.append(var)
+            targets.append(var)
             continue
         shape = shapes.get(var.id) or value.shape
-        found.append(add_check(graph, name, var, shape, maxerr=limits[name], verbose=not silent))
-    graph.outputs = found
+        targets.append(add_check(graph, name, var, shape, maxerr=limits[name], verbose=not silent))
+    graph.outputs = targets
     graph.original_ids, graph.output_alias = [], []
     return graph
 
@@ -217,17 +217,19 @@ def tolerances(
     >>> tolerances({"": 0.01, "b": 1}, ["a", "b", "ids"], exact=["b", "ids"])
     {'a': 0.01, 'b': 1.0, 'ids': 0.0}
     """
-    given = dict(maxerr) if isinstance(maxerr, Mapping) else {"": maxerr}
-    for name, value in given.items():
+    requested = dict(maxerr) if isinstance(maxerr, Mapping) else {"": maxerr}
+    for name, value in requested.items():
         if name and name not in names:
             shown = ", ".join(map(repr, names)) or "none"
             raise UsageError(f"maxerr names the output {name!r}; the outputs are {shown}")
         if not math.isfinite(value) or value < 0 or value > 3.4e38:
             where = name or next(iter(names), "")
             raise UsageError(f"maxerr must be a finite number >= 0, found {value} for the output {where!r}")
-    rest = given.get("", MAXERR)
-    found = {n: (coarse or {}).get(n, rest) if rest == MAXERR else rest for n in names}
-    return {n: float(given[n] if n and n in given else 0.0 if n in exact else found[n]) for n in names}
+    rest = requested.get("", MAXERR)
+    defaults = {n: (coarse or {}).get(n, rest) if rest == MAXERR else rest for n in names}
+    return {
+        n: float(requested[n] if n and n in requested else 0.0 if n in exact else defaults[n]) for n in names
+    }
 
 
 _COARSE = {"Float16": 4e-3, "BFloat16": 3e-2}
@@ -236,14 +238,14 @@ _COARSE = {"Float16": 4e-3, "BFloat16": 3e-2}
 
 def _coarse(outputs: Mapping[str, Var]) -> dict[str, float]:
     """Return the tolerances of outputs of few bits; bfloat16 may be held as float32 that was rounded to it."""
-    found = {}
+    limits = {}
     for name, var in outputs.items():
         kind = var.dtype
         if var.owner.type == "TypeCvtV2" and kind is not None and kind.name == "Float32":
             kind = var.owner.inputs[0].dtype
         if kind is not None and kind.name in _COARSE:
-            found[name] = _COARSE[kind.name]
-    return found
+            limits[name] = _COARSE[kind.name]
+    return limits
 
 
 def _exact(var: Var) -> bool:
@@ -302,13 +304,13 @@ def _varied(value: Array) -> bool:
 
 def nonfinite_weights(model: Graph) -> list[str]:
     """Names of the stored tensors of a model that hold NaN or infinity."""
-    found = []
+    names = []
     for opr in model.oprs:
         for i, tensor in enumerate(opr.tensors):
             stored = opr.type != "Host2DeviceCopy" and tensor.data is not None and tensor.dtype.is_float
             if stored and not np.isfinite(tensor.value()).all():
-                found.append(tensor.name or opr.outputs[min(i, len(opr.outputs) - 1)].label)
-    return found
+                names.append(tensor.name or opr.outputs[min(i, len(opr.outputs) - 1)].label)
+    return names
 
 
 def _restrict(case: Testcase, names: Sequence[str]) -> Testcase:

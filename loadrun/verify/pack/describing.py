@@ -29,11 +29,11 @@ class Described(Generic[T]):
     """Descriptions of the dumps of several files.
 
     Attributes:
-        found: pairs of a dump's name and what was said of it.
+        descriptions: pairs of a dump's name and what was said of it.
         failures: pairs of a file and why it could not be read or run.
     """
 
-    found: list[tuple[str, T]] = field(default_factory=list)
+    descriptions: list[tuple[str, T]] = field(default_factory=list)
     failures: list[tuple[str, Failure]] = field(default_factory=list)
 
     @property
@@ -60,7 +60,7 @@ def describe_files(
     Raises:
         InputError: a file does not exist.
 
-    >>> (name, about), = describe_files(["fixtures/nets/mlp.mge"]).found
+    >>> (name, about), = describe_files(["fixtures/nets/mlp.mge"]).descriptions
     >>> name, about.parameters, about.testcases
     ('fixtures/nets/mlp.mge', 2028, 3)
     """
@@ -91,7 +91,7 @@ def describe_engine(
     Raises:
         InputError: a file does not exist.
 
-    >>> [(name, about.text) for name, about in describe_engine(["fixtures/nets/mlp.mge"], "float64").found]
+    >>> [(name, about.text) for name, about in describe_engine(["fixtures/nets/mlp.mge"], "float64").descriptions]
     ... # doctest: +ELLIPSIS
     [('fixtures/nets/mlp.mge', 'float64 ...')]
     """
@@ -112,13 +112,15 @@ def _each(
     max_memory: int | None,
     native: bool = False,
 ) -> Described[T]:
-    found: Described[T] = Described()
+    described: Described[T] = Described()
     for path in files_of([os.fspath(f) for f in files]):
         try:
             with memory_limited(max_memory), time_limited(timeout):
                 bundles = load_all(path, native=native, **(read or ModelOptions()).read)
                 what = [said(bundle) for bundle in bundles]
-            found.found += [(path if i == 0 else f"{path} (dump {i + 1})", a) for i, a in enumerate(what)]
+            described.descriptions += [
+                (path if i == 0 else f"{path} (dump {i + 1})", a) for i, a in enumerate(what)
+            ]
         except Exception as e:
-            found.failures.append((path, failure(e, named=True)))
-    return found
+            described.failures.append((path, failure(e, named=True)))
+    return described

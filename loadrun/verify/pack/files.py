@@ -171,8 +171,8 @@ class FilePacker:
 
     def _witness(self) -> Witness | None:
         """Another runtime, where the file is one that it reads."""
-        found = self._bundle.witness() if self._bundle.witness is not None else None
-        return None if found is None else Witness(*found)
+        witness = self._bundle.witness() if self._bundle.witness is not None else None
+        return None if witness is None else Witness(*witness)
 
 
 def pack_file(
@@ -205,26 +205,26 @@ def pack_file(
 
 def _as_it_was(options: PackOptions, unpacked: Unpacked) -> PackOptions:
     """Take from a folder that `unpack` made whatever the options leave open."""
-    found: dict[str, object] = {}
+    changes: dict[str, object] = {}
     if options.input_data is None and unpacked.inputs is not None:
         expect = options.expect or ((unpacked.index,) if unpacked.index else ())
-        found = {"input_data": (unpacked.inputs,), "expect": expect}
-        found["no_assert"] = options.no_assert or (unpacked.index is None and not expect)
-    no_assert = found.get("no_assert", options.no_assert)
+        changes = {"input_data": (unpacked.inputs,), "expect": expect}
+        changes["no_assert"] = options.no_assert or (unpacked.index is None and not expect)
+    no_assert = changes.get("no_assert", options.no_assert)
     if options.maxerr is None and unpacked.maxerr and not no_assert:
-        found["maxerr"] = unpacked.maxerr
+        changes["maxerr"] = unpacked.maxerr
     if not options.policies and not no_assert:
-        found["policies"] = parse_all(unpacked.policies)
+        changes["policies"] = parse_all(unpacked.policies)
     if options.silent is None and unpacked.silent:
-        found["silent"] = True
-    return replace(options, **found)  # type: ignore[arg-type]
+        changes["silent"] = True
+    return replace(options, **changes)  # type: ignore[arg-type]
 
 
 def _whence(expect: tuple[str, ...], unpacked: Unpacked | None) -> dict[str, object]:
     """Say where given values come from, for the record."""
     if not expect:
         return {}
-    found: dict[str, object] = {"given_from": [os.path.basename(text) or text for text in expect]}
+    origin: dict[str, object] = {"given_from": [os.path.basename(text) or text for text in expect]}
     if unpacked is not None and expect == (unpacked.index,):
-        found["unpacked"] = dict(unpacked.provenance)
-    return found
+        origin["unpacked"] = dict(unpacked.provenance)
+    return origin

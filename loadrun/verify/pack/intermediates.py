@@ -43,14 +43,14 @@ def statistics(graph: Graph, feeds: Mapping[str, Array], *, seed: int = 0) -> li
     >>> len(found) == len(computed(bare(bundle))), found[-1][0]
     (True, 4)
     """
-    found = dict(_walked(graph, feeds, seed))
-    return [found.get(v.id, []) for v in computed(graph)]
+    figures = dict(_walked(graph, feeds, seed))
+    return [figures.get(v.id, []) for v in computed(graph)]
 
 
 def _walked(graph: Graph, feeds: Mapping[str, Array], seed: int) -> Iterator[tuple[int, Figures]]:
     engine = ReferenceEngine(graph, seed=seed)
-    given = {name: feeds[name] for name in engine.inputs if name in feeds}
-    for opr, outs in engine.walk(given):
+    inputs = {name: feeds[name] for name in engine.inputs if name in feeds}
+    for opr, outs in engine.walk(inputs):
         for var, value in zip(opr.outputs, outs, strict=True):
             if opr.inputs:
                 yield var.id, figures(value, var.dtype)

@@ -120,8 +120,8 @@ def suggest(
         engine_ = make_engine(engine, moved, [known[v.id] for v in outputs.values()], seed=seed)
         note("rounding of inputs and weights", engine_.run(shaken))
     return {
-        n: Suggestion(_round_up(max(found.values())), found, exact.wide, dict(exact.narrow))
-        for n, found in noise.items()
+        n: Suggestion(_round_up(max(measured.values())), measured, exact.wide, dict(exact.narrow))
+        for n, measured in noise.items()
     }
 
 
@@ -150,7 +150,7 @@ def _round_up(noise: float) -> float:
     wanted = max(noise * _FACTOR, _LEAST)
     power = math.floor(math.log10(wanted))
     for factor in (1, 2, 5, 10):
-        found = float(f"{factor}e{power}")
-        if found >= wanted * (1 - 1e-9):
-            return found
+        tolerance = float(f"{factor}e{power}")
+        if tolerance >= wanted * (1 - 1e-9):
+            return tolerance
     return float(f"1e{power + 1}")

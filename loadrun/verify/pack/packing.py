@@ -97,20 +97,20 @@ class Packer:
         self._whence: dict[str, object] = {}
         self.watch = ImpostorWatch({}, self.policies)
 
-    def _policies(self, given: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
+    def _policies(self, requested: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
         """Return the policy of every output that has one: the caller's, else what the file's record says."""
         kept, loosened = packed_policies(self.source.record) if self.extends else ({}, {})
         self.loosened.update(loosened)
-        require_compared(given, names, [] if self.options.no_assert else names)
-        if given and self.options.no_assert:
+        require_compared(requested, names, [] if self.options.no_assert else names)
+        if requested and self.options.no_assert:
             raise UsageError("a policy is for outputs with a check, and --no-assert packs none")
-        for policy in given.values():
+        for policy in requested.values():
             if policy.nan_equal and not self.options.loosen:
                 raise UsageError(
                     "nan=equal lets through what MegEngine's check never does; pass --loosen if that is intended"
                 )
-        found = {n: policy_for({**kept, **given}, n) for n in names}
-        return {n: p for n, p in found.items() if p.text}
+        policies = {n: policy_for({**kept, **requested}, n) for n in names}
+        return {n: p for n, p in policies.items() if p.text}
 
     def pack(
         self,
@@ -237,7 +237,7 @@ class Packer:
 
     def _given(self, case: Testcase, truth: Mapping[str, Array], place: Callable[[], str]) -> Testcase:
         """Make a testcase expect the user's values; where the model computes others, that is said."""
-        arrays, given = dict(case.arrays), []
+        arrays, supplied = dict(case.arrays), []
         for name, value in truth.items():
             computed = arrays[name + EXPECT]
             if value.dtype != computed.dtype and not (value.dtype.kind == computed.dtype.kind == "f"):
@@ -246,14 +246,14 @@ class Packer:
                 )
             limits = self._limits()
             limit = limits.get(name, limits.get("", MAXERR))
-            found = compare(value, computed)
-            if not passes(found.max_error, limit):
+            comparison = compare(value, computed)
+            if not passes(comparison.max_error, limit):
                 self.warn(
-                    f"{place()}the model does not compute what is expected of {name!r}: {found.explain()}"
+                    f"{place()}the model does not compute what is expected of {name!r}: {comparison.explain()}"
                 )
             arrays[name + EXPECT] = value
-            given.append(name)
-        return Testcase(arrays, case.dtypes, {**case.provenance, "given": sorted(given), **self._whence})
+            supplied.append(name)
+        return Testcase(arrays, case.dtypes, {**case.provenance, "given": sorted(supplied), **self._whence})
 
     def _as_expected(self, case: Testcase) -> Testcase:
         """Convert new values to the form that the existing checks expect."""
@@ -298,10 +298,10 @@ class Packer:
             limits = tolerances(maxerr, [c.name for c in checks])
             if isinstance(maxerr, Mapping) and "" not in maxerr:
                 limits = {n: v for n, v in limits.items() if n in maxerr}
-            given = {c.opr.id: limits[c.name] for c in checks if c.name in limits}
+            requested = {c.opr.id: limits[c.name] for c in checks if c.name in limits}
             for check in checks:
                 self._loosens(check, limits.get(check.name, check.maxerr))
-            set_tolerances(self.model, given, None if silent is None else not silent)
+            set_tolerances(self.model, requested, None if silent is None else not silent)
         elif silent is not None:
             set_tolerances(self.model, {}, not silent)
         return self.model
@@ -330,8 +330,8 @@ class Packer:
                         f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, and a testcase of MegEngine "
                         "cannot hold that; pack it into a file of its own, where the output gets no check"
                     )
-            found = statistics(plain, case.inputs, seed=self.options.seed) if plain is not None else ()
-            yield Testcase({n: case.arrays[n] for n in names}, case.dtypes, case.provenance, found)
+            figures = statistics(plain, case.inputs, seed=self.options.seed) if plain is not None else ()
+            yield Testcase({n: case.arrays[n] for n in names}, case.dtypes, case.provenance, figures)
 
     def _numbered(
         self,
@@ -374,23 +374,23 @@ def _without_checks(bundle: Bundle) -> Bundle:
 
 
 def _alone(
-    source: Bundle, alone: Bundle, made: Callable[[Bundle], Bundle], arrays: Mapping[str, Array]
+    source: Bundle, alone: Bundle, prepare: Callable[[Bundle], Bundle], arrays: Mapping[str, Array]
 ) -> Bundle:
     """Make the model at the sizes of some data: what is true there, whatever the written graph makes of them."""
-    found = source.for_data(arrays)
-    return alone if found is source else made(found)
+    sized = source.for_data(arrays)
+    return alone if sized is source else prepare(sized)
 
 
 def provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:
     """List where each testcase of a file comes from, as far as its record tells."""
     if not isinstance(bundle.record, memoryview):
         return
-    found = lines(bundle.record)
+    records = lines(bundle.record)
     try:
-        common = next(found, {}).get("provenance")
-        for line in found:
-            given = line.get("provenance", common)
-            yield given if isinstance(given, dict) else {}
+        common = next(records, {}).get("provenance")
+        for line in records:
+            provenance = line.get("provenance", common)
+            yield provenance if isinstance(provenance, dict) else {}
     except LoadRunError:
         # A damaged record is no reason to refuse the testcases.
         return

@@ -54,12 +54,12 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
     """
     if not isinstance(bundle.record, memoryview):
         return
-    found = lines(bundle.record)
-    about = next(found, {})
+    records = lines(bundle.record)
+    about = next(records, {})
     if about.get("model") != graph_digest(bundle.graph):
         yield Mismatch(None, "the model is not the one that was packed")
     count = 0
-    for i, line in enumerate(found):
+    for i, line in enumerate(records):
         count += 1
         if i >= len(bundle.testcases):
             continue
@@ -124,7 +124,7 @@ def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
         checks = about["checks"]
         record = about["record"] or {}
         said = record.get("policy") or {}
-        found = Unpacked(
+        unpacked = Unpacked(
             str(place / "model.mge"),
             f"@{place / 'inputs.txt'}" if about["testcases"] else None,
             str(index) if checks else None,
@@ -135,7 +135,7 @@ def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise InputError(f"{index} is not an index that `loadrun unpack` wrote: {e}") from None
-    return found
+    return unpacked
 
 
 def unpack(bundle: Bundle, folder: str | os.PathLike[str]) -> list[str]:
@@ -156,17 +156,17 @@ def unpack(bundle: Bundle, folder: str | os.PathLike[str]) -> list[str]:
         UsageError: the folder holds something.
         FormatError: a testcase is damaged.
     """
-    with new_folder(_free(folder)) as made:
-        _unpack(bundle, made)
-        return sorted(p.name for p in made.iterdir())
+    with new_folder(_free(folder)) as target:
+        _unpack(bundle, target)
+        return sorted(p.name for p in target.iterdir())
 
 
 def unpack_all(bundles: Sequence[Bundle], folder: str | os.PathLike[str]) -> None:
     """Write the dumps of one file into the folders ``1``, ``2`` and so on of a new folder; see `unpack`."""
-    with new_folder(_free(folder)) as made:
+    with new_folder(_free(folder)) as target:
         for i, bundle in enumerate(bundles, 1):
-            (made / str(i)).mkdir()
-            _unpack(bundle, made / str(i))
+            (target / str(i)).mkdir()
+            _unpack(bundle, target / str(i))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,13 +259,13 @@ def _values(
     arrays: dict[str, Array], dtypes: dict[str, DType], folder: Path, case: str
 ) -> dict[str, dict[str, object]]:
     (folder / case).mkdir()
-    found: dict[str, dict[str, object]] = {}
+    entries: dict[str, dict[str, object]] = {}
     names = FileNames(plain=True)
     for name, array in arrays.items():
         file = names.file(name.replace(EXPECT, ".expect"))
         np.save(folder / case / f"{file}.npy", array, allow_pickle=False)
-        found[name] = {"file": f"{case}/{file}.npy", "dtype": str(dtypes[name]), "shape": list(array.shape)}
-    return found
+        entries[name] = {"file": f"{case}/{file}.npy", "dtype": str(dtypes[name]), "shape": list(array.shape)}
+    return entries
 
 
 def _kind(name: str) -> str:

@@ -85,9 +85,9 @@ class VerifiedDump(CountedResults):
         else:
             self.agrees = False
             try:
-                for found in mismatches(bundle):
-                    place = "" if found.testcase is None else f"testcase {found.testcase}: "
-                    self.said.append(f"{place}{found.what}")
+                for mismatch in mismatches(bundle):
+                    place = "" if mismatch.testcase is None else f"testcase {mismatch.testcase}: "
+                    self.said.append(f"{place}{mismatch.what}")
                     self.differences += 1
                 if not self.differences:
                     whence = header(bundle.record).get("provenance")
@@ -146,10 +146,10 @@ def verified(dumps: Iterable[VerifiedDump], *, no_check: bool = False) -> int:
     >>> verified(dumps), [len(list(dump)) for dump in dumps], verified(dumps), verified(dumps, no_check=True)
     (3, [3], 3, 0)
     """
-    found = list(dumps)
-    verdicts = {d.file.verdict for d in found}
-    code = exit_code(verdicts, no_check=no_check, fault=any(d.file.fault for d in found))
-    states = {d.agrees for d in found}
+    results = list(dumps)
+    verdicts = {d.file.verdict for d in results}
+    code = exit_code(verdicts, no_check=no_check, fault=any(d.file.fault for d in results))
+    states = {d.agrees for d in results}
     if code == EXIT_PASS and None in states and not no_check:
         return EXIT_NOT_COMPARED
     return code if False not in states or Verdict.ERROR in verdicts else EXIT_FAIL

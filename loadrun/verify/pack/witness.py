@@ -54,14 +54,14 @@ class Witness:
         """
         if not case.expects:
             return case
-        found: dict[str, object] = {"name": self.name}
+        entry: dict[str, object] = {"name": self.name}
         try:
             values = self.run(case.inputs)
         except LoadRunError as e:
             warn(f"{self.name} did not compute what {place} expects: {e}")
-            found["error"] = str(e)[:500]
-            return Testcase(case.arrays, case.dtypes, {**case.provenance, _KEY: found})
-        outputs = found["outputs"] = {}
+            entry["error"] = str(e)[:500]
+            return Testcase(case.arrays, case.dtypes, {**case.provenance, _KEY: entry})
+        outputs = entry["outputs"] = {}
         for name, expect in case.expects.items():
             if name not in values:
                 continue
@@ -79,7 +79,7 @@ class Witness:
                     f"{place}: {self.name} computes a different value for the output {name!r}: "
                     f"they are {error:.3g} apart, allowed is {most:g}"
                 )
-        return Testcase(case.arrays, case.dtypes, {**case.provenance, _KEY: found})
+        return Testcase(case.arrays, case.dtypes, {**case.provenance, _KEY: entry})
 
 
 def _narrowed(value: Array) -> Array:
@@ -133,9 +133,9 @@ def _sentences(name: str, cases: list[tuple[int, Mapping[str, object]]]) -> Iter
     rows = []
     for i, about in cases:
         outputs = about.get("outputs")
-        for output, found in outputs.items() if isinstance(outputs, Mapping) else ():
-            if isinstance(found, Mapping):
-                rows.append((i, str(output), _figure(found.get("error")), _figure(found.get("maxerr"))))
+        for output, entry in outputs.items() if isinstance(outputs, Mapping) else ():
+            if isinstance(entry, Mapping):
+                rows.append((i, str(output), _figure(entry.get("error")), _figure(entry.get("maxerr"))))
     ran = {i for i, *_ in rows}
     numbers = [r for r in rows if r[2] is not None]
     if ran:

@@ -65,22 +65,22 @@ def astensor1d(x: Any, *reference: Any, dtype: Any = None, device: Any = None) -
             raise ValueError(f"ndim != 1 or 0, get : {x.ndim}; reshape it to one axis")
         if isinstance(x, Tensor):
             return x
-        made = Tensor(x)
+        tensor = Tensor(x)
     elif isinstance(x, (Sequence, np.generic)) and not isinstance(x, str):
-        made = _joined(x) if isinstance(x, Sequence) else Tensor(x)
+        tensor = _joined(x) if isinstance(x, Sequence) else Tensor(x)
     else:
         raise TypeError(
             f"expected a tensor, an array or a sequence of numbers, found {type(x).__name__} {x!r:.60}"
         )
-    if dtype is not None and made.dtype != np.dtype(dtype):
-        made = made.astype(dtype)
+    if dtype is not None and tensor.dtype != np.dtype(dtype):
+        tensor = tensor.astype(dtype)
     first = next((r for r in reference if isinstance(r, Tensor)), None)
-    if isinstance(first, VarNode) and not isinstance(made, VarNode):
-        made = SESSION.node(made)
-    if device is not None and device != made.device:
-        made = snapshot(made)
-        set_device(made, placed(device))
-    return made
+    if isinstance(first, VarNode) and not isinstance(tensor, VarNode):
+        tensor = SESSION.node(tensor)
+    if device is not None and device != tensor.device:
+        tensor = snapshot(tensor)
+        set_device(tensor, placed(device))
+    return tensor
 
 
 def _joined(parts: Sequence[Any]) -> Tensor:

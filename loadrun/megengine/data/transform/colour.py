@@ -298,12 +298,12 @@ class TorchTransformCompose(VisionTransform):
             Image = import_module("PIL.Image")  # an optional package
         except ImportError:
             raise UsageError("TorchTransformCompose needs Pillow: pip install pillow") from None
-        found: Any = Image.fromarray(_channels_reversed(image).astype(np.uint8))
+        picture: Any = Image.fromarray(_channels_reversed(image).astype(np.uint8))
         for transform in self.transforms:
-            found = transform(found)
-        if isinstance(found, Image.Image):
-            found = np.array(found, np.uint8)
-        return _channels_reversed(found)
+            picture = transform(picture)
+        if isinstance(picture, Image.Image):
+            picture = np.array(picture, np.uint8)
+        return _channels_reversed(picture)
 
 
 def _channels_reversed(image: Any) -> Any:

@@ -119,7 +119,7 @@ class Folded(QATModule):
     @classmethod
     def _sharing(cls, source: Any, *args: Any, **kwargs: Any) -> Any:
         """Return a module made with these arguments and the name of a float one, whose parameters it shares."""
-        made = cls(*args, name=source.name, **kwargs)
+        module = cls(*args, name=source.name, **kwargs)
         theirs = getattr(source, cls._layer_name)
-        made._layer.weight, made._layer.bias, made.bn = theirs.weight, theirs.bias, source.bn
-        return made
+        module._layer.weight, module._layer.bias, module.bn = theirs.weight, theirs.bias, source.bn
+        return module

@@ -64,9 +64,9 @@ class QATModule(Module):
 
     def _switch(self, kind: str, enable: bool) -> None:
         for part, there in (("act", self.with_act), ("weight", self.with_weight)):
-            found = getattr(self, f"{part}_{kind}") if there else None
-            if found is not None:
-                (found.enable if enable else found.disable)()
+            observer = getattr(self, f"{part}_{kind}") if there else None
+            if observer is not None:
+                (observer.enable if enable else observer.disable)()
 
     def set_fake_quant(self, enable: bool) -> None:
         """Let the fake quantizations round or not."""
@@ -129,9 +129,9 @@ class QATModule(Module):
     @classmethod
     def _sharing(cls, source: Any, *args: Any, **kwargs: Any) -> Any:
         """Return a module made with these arguments and the name of a float one, whose weight and bias it shares."""
-        made = cls(*args, name=source.name, **kwargs)
-        made.weight, made.bias = source.weight, source.bias
-        return made
+        module = cls(*args, name=source.name, **kwargs)
+        module.weight, module.bias = source.weight, source.bias
+        return module
 
     @classmethod
     @abstractmethod

@@ -57,7 +57,7 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
     def from_qat_module(cls, qat_module: QAT.BatchMatMulActivation) -> BatchMatMulActivation:
         """Convert a module with fake quantization."""
         q = qat_module
-        made = cls(
+        module = cls(
             q.batch,
             q.in_features,
             q.out_features,
@@ -67,13 +67,13 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
             name=q.name,
         )
         weight = q.weight.astype(q.get_weight_dtype()).reshape((*q.weight.shape, 1, 1))
-        made.weight = stored(weight, name=q.weight.name)
+        module.weight = stored(weight, name=q.weight.name)
         shape = (1, q.out_features, 1, 1)
         if q.bias is None:
-            made.bias = Parameter(np.zeros(shape, np.float32))
+            module.bias = Parameter(np.zeros(shape, np.float32))
         else:
-            made.bias = stored(q.bias.reshape(shape), name=q.bias.name)
-        return made
+            module.bias = stored(q.bias.reshape(shape), name=q.bias.name)
+        return module
 
     def forward(self, inp: TensorLike) -> Tensor:
         """Take (batch, in_features, columns), quantized."""

@@ -91,13 +91,13 @@ class Conv2d(Float.Conv2d, QuantizedModule):
     def from_qat_module(cls, qat_module: Any) -> Conv2d:
         """Convert a module with fake quantization."""
         q = qat_module
-        made = cls._like(q, q.get_activation_dtype(), q.name)
-        made.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
+        module = cls._like(q, q.get_activation_dtype(), q.name)
+        module.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
         if q.bias is None:
-            made.bias = Parameter(np.zeros(q._infer_bias_shape(), np.float32))
+            module.bias = Parameter(np.zeros(q._infer_bias_shape(), np.float32))
         else:
-            made.bias = stored(q.bias, name=q.bias.name)
-        return made
+            module.bias = stored(q.bias, name=q.bias.name)
+        return module
 
     def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_channels, H, W), quantized."""
@@ -177,10 +177,10 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
     def from_qat_module(cls, qat_module: Any) -> ConvTranspose2d:
         """Convert a module with fake quantization."""
         q = qat_module
-        made = cls._like(q, q.get_activation_dtype(), q.name)
-        made.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
-        made.bias = None if q.bias is None else stored(q.bias, name=q.bias.name)
-        return made
+        module = cls._like(q, q.get_activation_dtype(), q.name)
+        module.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
+        module.bias = None if q.bias is None else stored(q.bias, name=q.bias.name)
+        return module
 
     def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_channels, H, W), quantized."""

@@ -48,11 +48,11 @@ class Linear(QuantizedModule):
     def from_qat_module(cls, qat_module: Any) -> Linear:
         """Convert a module with fake quantization."""
         q = qat_module
-        made = cls(dtype=q.get_activation_dtype(), name=q.name)
-        made.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
+        module = cls(dtype=q.get_activation_dtype(), name=q.name)
+        module.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
         if q.bias is not None:
-            made.bias = stored(q.bias, name=q.bias.name)
-        return made
+            module.bias = stored(q.bias, name=q.bias.name)
+        return module
 
 
 class LinearRelu(Linear):

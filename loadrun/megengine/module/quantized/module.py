@@ -40,18 +40,18 @@ def stored(value: Tensor, dtype: DTypeLike | None = None, name: str = "") -> Par
     return Parameter(value if dtype is None else value.astype(dtype), name=name)
 
 
-def filled(made: Any, q: Any, layer: Any) -> Any:
+def filled(module: Any, q: Any, layer: Any) -> Any:
     """Return a new module with the weight and bias to which `layer` and the normalization of `q` are folded.
 
     Args:
-        made: the new module.
+        module: the new module.
         q: a module with fake quantization.
         layer: the layer in `q`, whose parameters give theirs names.
     """
     weight, bias = q.fold_weight_bias(q.bn.running_mean, q.bn.running_var)
-    made.weight = stored(weight, q.get_weight_dtype(), layer.weight.name)
-    made.bias = stored(bias, name="" if layer.bias is None else layer.bias.name)
-    return made
+    module.weight = stored(weight, q.get_weight_dtype(), layer.weight.name)
+    module.bias = stored(bias, name="" if layer.bias is None else layer.bias.name)
+    return module
 
 
 def quantized_bias(bias: Tensor | None, inp: Tensor, weight: Tensor) -> Tensor | None:

@@ -40,9 +40,9 @@ def number_list(c: NodeCall, name: str) -> Array:
     """Read a list of numbers, which newer versions give as a tensor."""
     stored = c.tensor(name) or c.tensor(f"{name}_as_tensor")
     if stored is not None:
-        found = c.importer.stored(stored).array
-        assert found is not None
-        return found.reshape(-1)
+        values = c.importer.stored(stored).array
+        assert values is not None
+        return values.reshape(-1)
     return np.array(c.floats(name) or [], np.float32)
 
 
@@ -130,13 +130,15 @@ def listed_ensemble(c: NodeCall, prefix: str, count: int) -> Ensemble:
     missing = _optional(
         _integers(c, "nodes_missing_value_tracks_true"), len(trees), "nodes_missing_value_tracks_true"
     )
-    made = forest(
+    all_trees = forest(
         Nodes(kinds, features, splits, yes, no, missing == 1, roots, places.name, c.kind(0) == DOUBLE)
     )
-    return _weighted(c, prefix, count, made, places, leaf)
+    return _weighted(c, prefix, count, all_trees, places, leaf)
 
 
-def _weighted(c: NodeCall, prefix: str, count: int, made: Forest, places: _Places, leaf: Array) -> Ensemble:
+def _weighted(
+    c: NodeCall, prefix: str, count: int, all_trees: Forest, places: _Places, leaf: Array
+) -> Ensemble:
     names = ("treeids", "nodeids", "ids")
     lists = {f"{prefix}_{n}": _integers(c, f"{prefix}_{n}") for n in names}
     weights = number_list(c, f"{prefix}_weights")
@@ -148,18 +150,18 @@ def _weighted(c: NodeCall, prefix: str, count: int, made: Forest, places: _Place
     # Weights of inner nodes, which old converters write, are ignored.
     counts = leaf[at]
     row = np.full(len(leaf), -1)
-    row[made.leaves] = np.arange(len(made.leaves))
+    row[all_trees.leaves] = np.arange(len(all_trees.leaves))
     rows = row[at]
     counts &= rows >= 0
-    return _ensemble(made, rows[counts], targets[counts], weights[counts], count, f"{prefix}_ids")
+    return _ensemble(all_trees, rows[counts], targets[counts], weights[counts], count, f"{prefix}_ids")
 
 
-def _ensemble(made: Forest, rows: Array, targets: Array, weights: Array, count: int, name: str) -> Ensemble:
+def _ensemble(trees: Forest, rows: Array, targets: Array, weights: Array, count: int, name: str) -> Ensemble:
     if not 1 <= count <= _MOST_TARGETS:
         raise UnsupportedNodeError(f"it has {count} targets, expected 1 to {_MOST_TARGETS}")
-    if max(len(made.leaves), len(made.roots)) * count > _MOST_WEIGHTS:
+    if max(len(trees.leaves), len(trees.roots)) * count > _MOST_WEIGHTS:
         raise UnsupportedNodeError(
-            f"its {len(made.leaves)} leaves would have {count} weights each; {_MOST_WEIGHTS} in all fit"
+            f"its {len(trees.leaves)} leaves would have {count} weights each; {_MOST_WEIGHTS} in all fit"
         )
     outside = (targets < 0) | (targets >= count)
     if outside.any():
@@ -170,7 +172,7 @@ def _ensemble(made: Forest, rows: Array, targets: Array, weights: Array, count: 
         # Of several weights of one leaf the first counts.
         _, first = np.unique(rows, return_index=True)
         rows, targets, weights = rows[first], targets[first], weights[first]
-    return Ensemble(made, rows, targets, weights.astype(np.float32), count)
+    return Ensemble(trees, rows, targets, weights.astype(np.float32), count)
 
 
 def tabled_ensemble(c: NodeCall) -> Ensemble:
@@ -201,7 +203,7 @@ def tabled_ensemble(c: NodeCall) -> Ensemble:
         return np.concatenate([values, np.full(leaves, value, values.dtype)])
 
     missing = _integers(c, "nodes_missing_value_tracks_true")
-    made = forest(
+    trees = forest(
         Nodes(
             filled(modes, LEAF),
             filled(features),
@@ -215,9 +217,9 @@ def tabled_ensemble(c: NodeCall) -> Ensemble:
             _sets(number_list(c, "membership_values"), int((modes == MEMBER).sum())),
         )
     )
-    at = made.leaves - count
+    at = trees.leaves - count
     return _ensemble(
-        made, np.arange(len(at)), targets[at], weights[at], c.number("n_targets"), "leaf_targetids"
+        trees, np.arange(len(at)), targets[at], weights[at], c.number("n_targets"), "leaf_targetids"
     )
 
 
@@ -232,12 +234,12 @@ def _sets(values: Array, count: int) -> list[Array]:
     pieces = np.split(values, np.flatnonzero(np.isnan(values)) + 1) if len(values) else []
     if pieces and not len(pieces[-1]):
         pieces.pop()
-    found = [v[~np.isnan(v)] for v in pieces]
-    if len(found) != count:
+    sets = [v[~np.isnan(v)] for v in pieces]
+    if len(sets) != count:
         raise UnsupportedNodeError(
-            f"membership_values has {len(found)} sets for {count} nodes that ask for one"
+            f"membership_values has {len(sets)} sets for {count} nodes that ask for one"
         )
-    return found
+    return sets
 
 
 def choice_of(c: NodeCall, name: str, default: int, known: Sequence[str]) -> str:

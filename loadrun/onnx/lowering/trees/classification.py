@@ -22,28 +22,28 @@ def _classifier(c: NodeCall) -> tuple[Value | Unheld, Value]:
     labels = labels_of(c, "classlabels_int64s")
     if not labels.count:
         raise UnsupportedNodeError("it names no classes")
-    found = listed_ensemble(c, "class", labels.count)
-    at = leaves_reached(found.trees, as_rows(c))
+    ensemble = listed_ensemble(c, "class", labels.count)
+    at = leaves_reached(ensemble.trees, as_rows(c))
     base = number_list(c, "base_values").astype(np.float32)
     allowed = (0, 1, 2) if labels.count == 2 else (0, labels.count)
     if len(base) not in allowed:
         raise UnsupportedNodeError(f"base_values has {len(base)} entries for {labels.count} classes")
     post = post_transform(c)
-    scores = aggregated(found, at, "SUM")
+    scores = aggregated(ensemble, at, "SUM")
     if labels.count > 2:
-        return _of_many(found, at, scores, base, labels, post)
-    return _of_two(found, at, scores, base, labels, post)
+        return _of_many(ensemble, at, scores, base, labels, post)
+    return _of_two(ensemble, at, scores, base, labels, post)
 
 
 def _of_many(
-    found: Ensemble, at: Tensor, scores: Tensor, base: Array, labels: Labels, post: str
+    ensemble: Ensemble, at: Tensor, scores: Tensor, base: Array, labels: Labels, post: str
 ) -> tuple[Value | Unheld, Value]:
     """Choose the class with the largest score, among those that any leaf counts for."""
     ranked = scores
     if len(base):
         ranked = scores = e.elem(M.ADD, scores, const(base))
     else:
-        there = targets_scored(found, at)
+        there = targets_scored(ensemble, at)
         if isinstance(there, Tensor):
             ranked = e.where(there, scores, const_like(-np.inf, scores))
         elif not there.all():
@@ -52,16 +52,16 @@ def _of_many(
 
 
 def _of_two(
-    found: Ensemble, at: Tensor, scores: Tensor, base: Array, labels: Labels, post: str
+    ensemble: Ensemble, at: Tensor, scores: Tensor, base: Array, labels: Labels, post: str
 ) -> tuple[Value | Unheld, Value]:
     """Score one or two classes, by the rules of ONNX Runtime: a single score gives the other class's."""
     if labels.count == 1:
         return _of_one(scores, base, labels, post)
     # Weights of one class alone speak for the second class against the first.
-    alone = len(np.unique(found.targets)) == 1
-    positive = alone and bool((found.weights >= 0).all())
+    alone = len(np.unique(ensemble.targets)) == 1
+    positive = alone and bool((ensemble.weights >= 0).all())
     first, second = (_column(scores, i) for i in range(2))
-    there = targets_scored(found, at)
+    there = targets_scored(ensemble, at)
     scored = bool(there[1]) if isinstance(there, np.ndarray) else _column(there, 1)
     with_two = without = None
     if scored is not False:

@@ -80,27 +80,27 @@ def _gathered(table: Array, at: Tensor) -> Tensor:
     return e.gather(const(table), [(0, at)])
 
 
-def aggregated(found: Ensemble, at: Tensor, how: str) -> Tensor:
+def aggregated(ensemble: Ensemble, at: Tensor, how: str) -> Tensor:
     """Aggregate the weights of leaves (N, T) to (N, C): the sum, minimum or maximum of each target."""
-    leaves, count = len(found.trees.leaves), found.count
+    leaves, count = len(ensemble.trees.leaves), ensemble.count
     mode, rest = {"MIN": (P.ReduceMode.MIN, np.inf), "MAX": (P.ReduceMode.MAX, -np.inf)}.get(
         how, (P.ReduceMode.SUM, 0.0)
     )
-    only = _only_targets(found)
+    only = _only_targets(ensemble)
     if only is not None and mode == P.ReduceMode.SUM:
         worth = np.zeros(leaves, np.float32)
-        np.add.at(worth, found.rows, found.weights)
+        np.add.at(worth, ensemble.rows, ensemble.weights)
         return _by_target(_gathered(worth, at), only, count)
     pay(4 * leaves * count)
     table = np.full((leaves, count), rest, np.float32)
     {"MIN": np.minimum, "MAX": np.maximum}.get(how, np.add).at(
-        table, (found.rows, found.targets), found.weights
+        table, (ensemble.rows, ensemble.targets), ensemble.weights
     )
     if count == 1:
         total = e.add_axes(e.reduce(_gathered(table[:, 0], at), mode, [1]), [1])
     else:
         total = e.reduce(_gathered(table, at), mode, [1])
-    return total if mode == P.ReduceMode.SUM else zero_elsewhere(total, targets_scored(found, at))
+    return total if mode == P.ReduceMode.SUM else zero_elsewhere(total, targets_scored(ensemble, at))
 
 
 def zero_elsewhere(scores: Tensor, there: Tensor | Array) -> Tensor:
@@ -112,16 +112,16 @@ def zero_elsewhere(scores: Tensor, there: Tensor | Array) -> Tensor:
     return e.where(there, scores, const_like(0, scores))
 
 
-def _only_targets(found: Ensemble) -> Array | None:
+def _only_targets(ensemble: Ensemble) -> Array | None:
     """Return the target of every tree, or None if a tree has several."""
-    trees = found.trees
-    spans = _tree_of_leaf(trees) if 1 < found.count <= 4 * len(trees.roots) else None
+    trees = ensemble.trees
+    spans = _tree_of_leaf(trees) if 1 < ensemble.count <= 4 * len(trees.roots) else None
     if spans is None:
         return None
-    low = np.full(len(trees.roots), found.count)
+    low = np.full(len(trees.roots), ensemble.count)
     high = np.full(len(trees.roots), -1)
-    np.minimum.at(low, spans[found.rows], found.targets)
-    np.maximum.at(high, spans[found.rows], found.targets)
+    np.minimum.at(low, spans[ensemble.rows], ensemble.targets)
+    np.maximum.at(high, spans[ensemble.rows], ensemble.targets)
     return low if (low == high).all() else None
 
 
@@ -161,17 +161,17 @@ def _by_target(worth: Tensor, targets: Array, count: int) -> Tensor:
     return e.concat(sums, 1)
 
 
-def targets_scored(found: Ensemble, at: Tensor) -> Tensor | Array:
+def targets_scored(ensemble: Ensemble, at: Tensor) -> Tensor | Array:
     """Tell whether any leaf counts for a target: (C,) where all samples agree, else (N, C) booleans."""
-    leaves = len(found.trees.leaves)
-    pay(leaves * found.count)
-    has = np.zeros((leaves, found.count), bool)
-    has[found.rows, found.targets] = True
+    leaves = len(ensemble.trees.leaves)
+    pay(leaves * ensemble.count)
+    has = np.zeros((leaves, ensemble.count), bool)
+    has[ensemble.rows, ensemble.targets] = True
     never = ~has.any(0)
-    spans = _tree_of_leaf(found.trees)
+    spans = _tree_of_leaf(ensemble.trees)
     always = np.asarray(has.all(0))
     if spans is not None:
-        lacks = np.zeros((len(found.trees.roots), found.count), bool)
+        lacks = np.zeros((len(ensemble.trees.roots), ensemble.count), bool)
         np.logical_or.at(lacks, spans, ~has)
         always |= ~lacks.all(0)
     if (never | always).all():

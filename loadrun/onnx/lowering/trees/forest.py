@@ -243,8 +243,8 @@ def _walked(following: Array, inner: Array, roots: Array, names: _Names) -> tupl
         open_nodes[front] = False
         ways = following[front[inner[front]]]
         np.subtract.at(edges, ways.reshape(-1), 1)
-        found = np.unique(ways)
-        front = found[edges[found] == 0]
+        nodes = np.unique(ways)
+        front = nodes[edges[nodes] == 0]
     if open_nodes.any():
         raise UnsupportedNodeError(
             f"{names(int(open_nodes.argmax()))} leads back to itself, so it is in no tree"

@@ -19,19 +19,19 @@ __all__: list[str] = []
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
-def _regressed(c: NodeCall, found: Ensemble, how: str, post: str, base: Array) -> Tensor:
+def _regressed(c: NodeCall, ensemble: Ensemble, how: str, post: str, base: Array) -> Tensor:
     """Compute the scores of targets, in ONNX Runtime's order of operations."""
-    if len(base) not in (0, found.count):
-        raise UnsupportedNodeError(f"base_values has {len(base)} entries for {found.count} targets")
-    at = leaves_reached(found.trees, as_rows(c))
-    scores = aggregated(found, at, how)
+    if len(base) not in (0, ensemble.count):
+        raise UnsupportedNodeError(f"base_values has {len(base)} entries for {ensemble.count} targets")
+    at = leaves_reached(ensemble.trees, as_rows(c))
+    scores = aggregated(ensemble, at, how)
     if how == "AVERAGE":
-        scores = e.elem(M.TRUE_DIV, scores, const_like(len(found.trees.roots), scores))
+        scores = e.elem(M.TRUE_DIV, scores, const_like(len(ensemble.trees.roots), scores))
     if len(base):
         scores = zero_elsewhere(
-            e.elem(M.ADD, scores, const(base.astype(np.float32))), targets_scored(found, at)
+            e.elem(M.ADD, scores, const(base.astype(np.float32))), targets_scored(ensemble, at)
         )
-    if found.count == 1:
+    if ensemble.count == 1:
         return probit(scores) if post == "PROBIT" else scores
     return transformed(scores, post)
 
@@ -43,8 +43,8 @@ def _regressor(c: NodeCall) -> Value:
         raise UnsupportedNodeError(
             f"its aggregate_function is {how!r}, expected one of {', '.join(_AGGREGATES)}"
         )
-    found = listed_ensemble(c, "target", c.number("n_targets"))
-    return Value(FLOAT, _regressed(c, found, how, post_transform(c), number_list(c, "base_values")))
+    ensemble = listed_ensemble(c, "target", c.number("n_targets"))
+    return Value(FLOAT, _regressed(c, ensemble, how, post_transform(c), number_list(c, "base_values")))
 
 
 @lower("TreeEnsemble", domain="ai.onnx.ml")

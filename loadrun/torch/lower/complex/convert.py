@@ -30,8 +30,8 @@ def complex_(call: FxCall, real: Any, imaginary: Any) -> Any:
 def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
     """Return evenly spaced numbers between two ends."""
     steps = call.static([steps], "the number of steps")[0]
-    found = np.linspace(complex(start), complex(end), steps)
-    return Complex(*(ten(v.astype(call.dtype), call.dtype) for v in (found.real, found.imag)))
+    numbers = np.linspace(complex(start), complex(end), steps)
+    return Complex(*(ten(v.astype(call.dtype), call.dtype) for v in (numbers.real, numbers.imag)))
 
 
 @aten(

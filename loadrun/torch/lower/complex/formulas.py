@@ -222,8 +222,8 @@ FUNCTIONS: dict[str, Callable[[Complex], Complex]] = {
 
 def truth(x: Complex) -> Any:
     """Tell where either part is not zero."""
-    found = arr(x.real, "bool")
-    return found if x.imaginary is None else found | arr(x.imaginary, "bool")
+    mask = arr(x.real, "bool")
+    return mask if x.imaginary is None else mask | arr(x.imaginary, "bool")
 
 
 def finite(x: Complex) -> Any:
@@ -242,10 +242,10 @@ def multilinear(factors: list[Complex], product: Callable[..., Any]) -> Complex:
     imaginary: list[Any] = []
     for chosen in range(1 << len(factors)):
         turns = [chosen >> i & 1 for i in range(len(factors))]
-        given = [f.imaginary if t else f.real for f, t in zip(factors, turns, strict=True)]
-        if any(v is None for v in given):
+        parts = [f.imaginary if t else f.real for f, t in zip(factors, turns, strict=True)]
+        if any(v is None for v in parts):
             continue
-        result = arr(product(*given))
+        result = arr(product(*parts))
         count = sum(turns)
         (imaginary if count % 2 else real).append((count % 4 >= 2, result))
     return Complex(_sum(real), _sum(imaginary) if imaginary else None)

@@ -104,7 +104,7 @@ def layer(call: FxCall, x: Any, weight: Any, bias: Any = None, *args: Any, **kwa
     y = multilinear(factors, lambda x, w: on_real(call, x, w, None, *args, **kwargs))
     if bias is None:
         return y
-    axes = 1 if "linear" in str(call.node.target) else len(call.given(1)) - 1
+    axes = 1 if "linear" in str(call.node.target) else len(call.shape_of(1)) - 1
     column = [
         None if v is None else v.reshape((-1, *[1] * (axes - 1))) for v in _halves(pair(bias, call.dtype))
     ]
@@ -129,7 +129,7 @@ def solve(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: bool
     name = str(call.node.target)
     if "aten._linalg" in name and any(u.args[1:] != (0,) for u in call.node.users):
         raise UnsupportedCallError("the factored matrix of complex numbers; use what solve alone gives")
-    shapes = call.given(0), call.given(1)
+    shapes = call.shape_of(0), call.shape_of(1)
     vector = len(shapes[1]) == 1 or (len(shapes[1]) == len(shapes[0]) - 1 and shapes[1] == shapes[0][:-1])
     a, b = _inverse(call, pair(a, call.dtype)), pair(b, call.dtype)
     if left and vector:
@@ -153,7 +153,7 @@ def inverse(call: FxCall, x: Any, check_errors: bool = False) -> Any:
 
 
 def _inverse(call: FxCall, x: Complex) -> Complex:
-    n = call.static(call.given(0)[-1:], "the size of the matrices")[0]
+    n = call.static(call.shape_of(0)[-1:], "the size of the matrices")[0]
     rows = [np.concatenate([x.real, -x.imag], axis=-1), np.concatenate([x.imag, x.real], axis=-1)]
     y = np.linalg.inv(np.concatenate(rows, axis=-2))
     return Complex(y[..., :n, :n], y[..., n:, :n])

@@ -28,8 +28,8 @@ def _on_parts(target: str, *places: int) -> None:
         assert lowering is not None
 
         def apply(part: Callable[[Any], Any]) -> Any:
-            given = [_each(a, part) if i in places else a for i, a in enumerate(args)]
-            return lowering.function(call, *given, **kwargs)
+            operands = [_each(a, part) if i in places else a for i, a in enumerate(args)]
+            return lowering.function(call, *operands, **kwargs)
 
         real = apply(lambda v: pair(v).real)
         several = isinstance(call.fake, (list, tuple))

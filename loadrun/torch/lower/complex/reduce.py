@@ -31,7 +31,7 @@ def norm(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
 @aten("aten.prod.default", "aten.prod.dim_int", complex=True)
 def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Compute the product of a fixed number of elements, in pairs."""
-    x, shape = pair(x, call.dtype), call.given(0)
+    x, shape = pair(x, call.dtype), call.shape_of(0)
     if not shape:
         return x
     both = [v for v in (x.real, x.imaginary) if v is not None]
@@ -62,20 +62,20 @@ def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: An
 @aten("aten.cumprod.default", complex=True)
 def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
     """Compute running products of a fixed number of elements."""
-    x, shape = pair(x, call.dtype), call.given(0)
+    x, shape = pair(x, call.dtype), call.shape_of(0)
     if not shape:
         return x
     axis = axes_of(dim, len(shape))[0]
     count = call.static(shape[axis : axis + 1], "the number of factors")[0]
     before = (slice(None),) * axis
-    found: list[Complex] = []
+    products: list[Complex] = []
     for i in range(count):
         now = Complex(*(v[before + (slice(i, i + 1),)] for v in (x.real, x.imag)))
-        found.append(times(found[-1], now) if found else now)
-    if not found:
+        products.append(times(products[-1], now) if products else now)
+    if not products:
         return x
     return Complex(
-        *(np.concatenate([getattr(v, part) for v in found], axis=axis) for part in ("real", "imag"))
+        *(np.concatenate([getattr(v, part) for v in products], axis=axis) for part in ("real", "imag"))
     )
 
 
