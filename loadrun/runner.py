@@ -26,8 +26,7 @@ from .base.errors import (
 from .base.registry import resolve
 from .compare.judging import NARROW, Criteria, blind, judge, policy_for
 from .compare.metrics import Formula
-from .compare.policy import Policy
-from .compare.recorded import packed_policies
+from .compare.policy import Policy, packed_policies
 from .compare.results import FileResult, OutputResult, Result, Verdict
 from .engines import (
     Choice,

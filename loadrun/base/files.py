@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from .errors import UsageError
-from .text import clean
+from .errors import UsageError, clean
 
 if TYPE_CHECKING:
     from pathlib import Path

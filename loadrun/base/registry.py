@@ -42,7 +42,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
     >>> find = lazy("loadrun.base", {"clean": ".text", "files": "."})
     >>> find("clean").__module__, find("files").__name__
-    ('loadrun.base.text', 'loadrun.base.files')
+    ('loadrun.base.errors', 'loadrun.base.files')
     """
 
     def find(name: str) -> object:

@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from .errors import FormatError
-from .text import clean
+from .errors import FormatError, clean
 
 __all__ = ["Check", "anything", "either", "integer", "items", "mapping", "number", "record", "text", "truth"]
 

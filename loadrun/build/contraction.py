@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..tensors.convert import TracedInt
 from ..tensors.naming import refused
-from ..tensors.sizes import TracedInt
 from ..tensors.value import Tensor
 from . import emit as e
 from .emit import M, elem, summed

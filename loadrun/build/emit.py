@@ -17,9 +17,9 @@ from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array as NDArray
 from ..graph.dtypes import DType, plain
-from ..ops.budget import affordable, pay
 from ..ops.catalog import types
 from ..ops.op import Trait
+from ..ops.registry import affordable, pay
 from ..tensors.access import (
     as_scalar,
     as_vector,
@@ -37,9 +37,8 @@ from ..tensors.access import (
     variable_of,
 )
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
-from ..tensors.convert import const
+from ..tensors.convert import const, shape_tensor
 from ..tensors.dtypes import graph_dtype
-from ..tensors.sizes import shape_tensor
 from ..tensors.switches import suspended
 from ..tensors.symbolic import TracedInt, TracedNumber, largest, least, place_of
 from ..tensors.value import Tensor

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..graph import params as P
 from ..graph.dtypes import Array
-from ..ops.budget import pay
+from ..ops.registry import pay
 from ..tensors.access import dtype_of, recorded
 from ..tensors.convert import const
 from ..tensors.products import matmul

@@ -8,9 +8,9 @@ from __future__ import annotations
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, const, elemwise
 from ..tensors.access import dtype_of
+from ..tensors.convert import product_of
 from ..tensors.reducing import Axes, axes_from_last, axis_from_front, max, mean, min, prod, sum, without_axis
 from ..tensors.shaping import broadcast_to, expand_dims, squeeze, swapaxes
-from ..tensors.sizes import product_of
 from .linalg import cross, dot, matinv, matmul, norm, normalize, svd
 
 __all__ = [

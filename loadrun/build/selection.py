@@ -7,7 +7,7 @@ from typing import Literal, overload
 import numpy as np
 
 from ..graph import params as P
-from ..ops.budget import pay
+from ..ops.registry import pay
 from ..tensors import Tensor, TensorLike, TracedInt, apply, as_tensor, const, elemwise, shape_tensor
 from ..tensors.apply import apply1
 from ..tensors.promotion import common_dtype

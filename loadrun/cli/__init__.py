@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from ..base.about import __version__
-from ..base.errors import EXIT_ERROR, failure
+from ..base.errors import EXIT_ERROR, clean, failure, indented
 from ..base.limits import EndedBySignal
-from ..base.text import clean, indented
 
 __all__ = ["main"]
 

@@ -6,8 +6,8 @@ import argparse
 import json
 import sys
 
+from ..base.errors import clean
 from ..base.files import check_targets, replacing
-from ..base.text import clean
 from ..replay.options import ProfileOptions
 from ..replay.profiling import profile_file
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons

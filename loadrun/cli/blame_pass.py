@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.text import clean
+from ..base.errors import clean
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..verify.blame_pass import BlamedPass, BlamePassOptions, blame_pass
 from .groups import Parser, add_input_options, seed, tolerance, warn, whole

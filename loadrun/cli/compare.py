@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.text import clean
+from ..base.errors import clean
 from ..report.changes import CompareOptions, compare_reports
 from ..report.text import table
 from .groups import Parser

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from ..base.errors import UsageError
-from ..base.text import clean
+from ..base.errors import UsageError, clean
 from ..compare.results import EXIT_PASS
 from ..onnx.converting import Converted, ConvertOptions, convert_file
 from ..onnx.exported import Exported

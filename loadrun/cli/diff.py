@@ -6,9 +6,8 @@ import json
 import sys
 from typing import TextIO
 
-from ..base.errors import LoadRunError, failure
+from ..base.errors import LoadRunError, clean, failure
 from ..base.files import check_targets, replacing
-from ..base.text import clean
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..report import differences as report
 from ..verify.diff.files import DiffOptions, FileDifferences, diff_files

@@ -12,9 +12,8 @@ from copy import copy
 from dataclasses import fields
 from typing import Any, NoReturn, TextIO, TypeVar
 
-from ..base.errors import EXIT_ERROR, UsageError
+from ..base.errors import EXIT_ERROR, UsageError, clean
 from ..base.files import files_of, skipped_line
-from ..base.text import clean
 
 __all__ = [
     "Parser",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..base.text import clean, indented
+from ..base.errors import clean, indented
 from ..engines import Choice
 from ..inputs.feeds import ModelOptions
 from ..report import json as json_report

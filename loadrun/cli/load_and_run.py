@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from ..base.about import __version__
-from ..base.errors import UsageError
-from ..base.text import clean
+from ..base.errors import UsageError, clean
 from ..compare.results import EXIT_ERROR, EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..load_and_run.flags import FLAGS, GROUPS, Flag, ParsedFlags, parse
 from ..load_and_run.saying import Log

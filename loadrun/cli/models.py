@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ..base.errors import InputError, SpecError, UsageError
-from ..base.text import clean
+from ..base.errors import InputError, SpecError, UsageError, clean
 from ..engines import Choice, check_engine, split_engines
 from ..engines.registry import NAMES
 from ..graph.dtypes import Array

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import Warnings
-from ..base.text import clean
+from ..base.errors import Warnings, clean
 from ..compare.policy import parse_all
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..dump.options import DumpOptions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from ..base.errors import clean
 from ..base.files import check_targets
-from ..base.text import clean
 from ..compare.results import EXIT_PASS
 from ..verify.reduce import ReduceOptions, reduce_file
 from .groups import Parser, add_dump_option, add_input_options, seed, target, tolerance, warn, whole

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from ..base.configuration import Configuration, find_configuration, read_configuration
-from ..base.text import clean
+from ..base.errors import clean
 from ..compare.policy import parse_all
 from ..replay.options import RunOptions
 from ..replay.replaying import Replay, ReplayedDump

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..base.errors import clean
 from ..base.files import check_targets
-from ..base.text import clean
 from ..compare.results import EXIT_PASS
 from ..verify.share import ShareOptions, share_file
 from .groups import Parser, target, warn

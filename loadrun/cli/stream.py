@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from ..base.about import __version__
-from ..base.errors import failure
+from ..base.errors import clean, failure
 from ..base.files import text_file
-from ..base.text import clean
 from ..report import text
 from ..report.text import PLAIN, Style
 from ..runner import FileResult, Result, Verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.text import clean
+from ..base.errors import clean
 from ..compare.results import EXIT_PASS
 from ..verify.pack.unpacking import UnpackOptions, unpack_file
 from .groups import Parser, add_dump_option, target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ..base.text import clean
+from ..base.errors import clean
 from ..engines import Choice
 from ..report.text import summary
 from ..verify.pack.verifying import VerifiedDump, VerifyOptions, verified, verify_files

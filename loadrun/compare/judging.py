@@ -14,9 +14,9 @@ from ..graph.dtypes import Array, DType
 from . import Comparison, assert_equal_error, compare, errors, passes
 from .metrics import Formula
 from .policy import Policy
-from .results import OutputResult, Verdict
+from .results import OutputResult, Result, Verdict
 
-__all__ = ["ABSURD", "NARROW", "Criteria", "blind", "judge", "policy_for"]
+__all__ = ["ABSURD", "NARROW", "Criteria", "ImpostorWatch", "blind", "judge", "policy_for"]
 
 ABSURD = "its tolerance"
 """Prefix of the reasons that are about a tolerance, not about the file's check itself."""
@@ -307,3 +307,143 @@ def _shifted_value(old: float, sign: int, maxerr: float, dtype: DType, kind: np.
 def policy_for(policies: Mapping[str, Policy], name: str) -> Policy:
     """Return the policy of an output: its own, else that for all."""
     return policies.get(name) or policies.get("") or Policy()
+
+
+_SAMPLE = 64
+_ZEROS, _MEAN, _OTHER = "zeros", "the mean everywhere", "another testcase's output"
+
+
+class ImpostorWatch:
+    """Looks at expected values as they come, and tells which checks could not have failed on them.
+
+    An impostor counts when every testcase would let it pass; an output is no longer looked at once there is none.
+
+    Args:
+        maxerr: tolerance by output name.
+        policies: what must hold besides, by output name.
+        errors: of checks that do not measure by MegEngine's formula, what gives the error of an expected and a
+            computed value; None for such that cannot be asked, which are not looked at.
+
+    >>> watch = ImpostorWatch({"y": 0.1})
+    >>> for values in ([0.01, 0.02], [0.03, -0.04]):
+    ...     watch.add("y", np.array(values, "f4"))
+    >>> print(*watch.warnings())  # doctest: +ELLIPSIS
+    the check of 'y' could not fail on these testcases: zeros, the mean everywhere and another testcase's output ...
+    """
+
+    def __init__(
+        self,
+        maxerr: Mapping[str, float],
+        policies: Mapping[str, Policy] | None = None,
+        errors: Mapping[str, Callable[[Array, Array], float] | None] | None = None,
+    ) -> None:
+        self.maxerr = dict(maxerr)
+        self.errors = dict(errors or {})
+        self.policies = dict(policies or {})
+        self._left: dict[str, set[str]] = {}
+        self._last: dict[str, Array] = {}
+        self._met_other: set[str] = set()
+        self._seen: set[str] = set()
+
+    def results(self, result: Result) -> None:
+        """Look at what a replay compared."""
+        for out in result.outputs:
+            if out.verdict is Verdict.PASS and out.expect is not None and self._left.get(out.name) != set():
+                self.maxerr.setdefault(out.name, out.maxerr or 0.0)
+                self.add(out.name, out.expect)
+
+    def add(self, name: str, expect: Array) -> None:
+        """Look at the expected value of an output in another testcase."""
+        left = self._left.setdefault(name, {_ZEROS, _MEAN, _OTHER})
+        asked = self.errors.get(name, assert_equal_error)
+        if (
+            name not in self.maxerr
+            or asked is None
+            or not left
+            or not expect.size
+            or expect.dtype.kind not in "iubf"
+        ):
+            return
+        self._seen.add(name)
+        if _ZEROS in left and not self._lets(name, expect, np.zeros((), expect.dtype)):
+            left.discard(_ZEROS)
+        # The mean of equal numbers is the number itself, which no impostor knows.
+        if _MEAN in left and (expect.min() == expect.max() or not self._lets(name, expect, _mean(expect))):
+            left.discard(_MEAN)
+        before = self._last.get(name)
+        if _OTHER in left:
+            if before is not None and before.shape == expect.shape:
+                self._met_other.add(name)
+                if not self._lets(name, expect, before):
+                    left.discard(_OTHER)
+            self._last[name] = expect
+        if _OTHER not in left:
+            self._last.pop(name, None)
+
+    def _lets(self, name: str, expect: Array, impostor: Array) -> bool:
+        """Tell whether the check of an output would let another value pass; for most a few elements show that not."""
+        whole = np.broadcast_to(impostor, expect.shape)
+        own = self.errors.get(name)
+        if own is not None:
+            return passes(own(expect, whole), self.maxerr[name])
+        policy = self.policies.get(name) or Policy()
+        if policy.fraction is not None:
+            if policy.beyond(expect, whole, self.maxerr[name]) > policy.fraction * expect.size:
+                return False
+            return not policy.violations(compare(expect, whole), expect, whole)
+        if expect.size > _SAMPLE:
+            places = np.linspace(0, expect.size - 1, _SAMPLE).astype(np.intp)
+            at = np.unravel_index(places, expect.shape)
+            if not passes(float(assert_equal_error(expect[at], whole[at])), self.maxerr[name]):
+                return False
+        if not passes(float(assert_equal_error(expect, whole)), self.maxerr[name]):
+            return False
+        return not policy.violations(compare(expect, whole), expect, whole)
+
+    def before(self, expects: Mapping[str, Array]) -> None:
+        """Take the expected values of the testcase that another watch saw last, to compare the next ones with."""
+        for name, value in expects.items():
+            self._last.setdefault(name, value)
+
+    def merge(self, other: ImpostorWatch) -> None:
+        """Add what a watch over further testcases saw: an impostor must pass them all."""
+        self.maxerr = {**other.maxerr, **self.maxerr}
+        for name, left in other._left.items():
+            self._left[name] = self._left[name] & left if name in self._left else set(left)
+        self._met_other |= other._met_other
+        self._seen |= other._seen
+
+    def sent(self) -> ImpostorWatch:
+        """Return a copy without the values kept for comparing further ones."""
+        watch = ImpostorWatch(self.maxerr, self.policies)
+        watch.merge(self)
+        return watch
+
+    def warnings(self) -> list[str]:
+        """Write a sentence for every check that an impostor passes in all testcases."""
+        said = []
+        for name, impostors in self.impostors().items():
+            text = impostors[0] if len(impostors) == 1 else f"{', '.join(impostors[:-1])} and {impostors[-1]}"
+            said.append(
+                f"the check of {name!r} could not fail on these testcases: {text} would pass as well "
+                f"(tolerance {self.maxerr[name]:g})"
+            )
+        return said
+
+    def impostors(self) -> dict[str, list[str]]:
+        """Return the impostors that pass in all testcases, by the output's name."""
+        impostors: dict[str, list[str]] = {}
+        for name in sorted(self._seen):
+            left = self._left[name] - (set() if name in self._met_other else {_OTHER})
+            if left:
+                impostors[name] = [x for x in (_ZEROS, _MEAN, _OTHER) if x in left]
+        return impostors
+
+
+def _mean(expect: Array) -> Array:
+    with np.errstate(all="ignore"):
+        mean = expect.astype(np.float64).mean()
+        whole = (
+            np.rint(mean) if expect.dtype.kind in "iu" else mean > 0.5 if expect.dtype.kind == "b" else mean
+        )
+        return np.asarray(whole).astype(expect.dtype)

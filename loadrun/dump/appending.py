@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from ..base.errors import LoadRunError
-from ..compare.recorded import record_at
+from ..compare.policy import record_at
 from .container import load_all, mapped
 from .record import numbered
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, mapped_file
 from ..base.registry import resolve
-from ..compare.recorded import header, record_at, record_damage
+from ..compare.policy import header, record_at, record_damage
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..base.errors import FormatError
 from ..base.files import scratch
 from ..base.schema import either, items, number
-from ..compare.recorded import HEAD, MAGIC, header, lines
+from ..compare.policy import HEAD, MAGIC, header, lines
 from ..graph import Graph
 from ..graph.dtypes import Array, DType, dtype_of, encode
 from ..graph.params import AxisDesc, Record

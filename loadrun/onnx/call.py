@@ -10,13 +10,12 @@ from ..build.emit import cast, subtensor
 from ..graph.dtypes import Array
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, session_of
-from ..tensors.sizes import TracedInt
+from ..tensors.convert import TracedInt
 from ..tensors.switches import active
 from .lowering import HOMES
 from .messages import AttributeProto, GraphProto, NodeProto, TensorProto
-from .scope import Bound, Scope
 from .tensors import ExternalData
-from .values import Items, Unheld, UnsupportedNodeError, Value
+from .values import Bound, Items, Scope, Unheld, UnsupportedNodeError, Value
 
 __all__ = [
     "LOWERINGS",

@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..base.errors import UsageError
+from ..base.errors import UsageError, clean
 from ..base.files import one_file
-from ..base.text import clean
 from ..dump import save
 from ..dump.choosing import load_dump
 from ..dump.options import DumpOptions, DumpResult

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.dtypes import Array
-from ..tensors.sizes import TracedInt
+from ..tensors.convert import TracedInt
 from .call import NodeCall, front
 from .values import BOOL, INT32, INT64, Value, objects
 

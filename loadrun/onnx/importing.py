@@ -10,7 +10,7 @@ import numpy as np
 from ..base.errors import EngineError, FormatError, LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Var
 from ..graph.dtypes import Array, numpy_array
-from ..ops.budget import BudgetError, FoldingBudget, limited
+from ..ops.registry import BudgetError, FoldingBudget, limited
 from ..passes.cleanup.loadable import make_loadable
 from ..passes.constants import subgraph
 from ..tensors import Tensor, access
@@ -22,7 +22,7 @@ from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder, loses_float64
 from . import exact
 from .call import NodeCall, NodeLowering, Result, attributes_of, find, nodes_needed, title_of
-from .lowering.parts import of_length
+from .lowering import of_length
 from .messages import (
     AttributeProto,
     FunctionProto,
@@ -34,14 +34,18 @@ from .messages import (
     TypeProto,
     ValueInfoProto,
 )
-from .scope import Bound, DeclaredInput, Given, Scope, StandIn
 from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense, kind_name, texts
 from .values import (
     ABSENT,
     DOUBLE,
     INT64,
     Absent,
+    Bound,
+    DeclaredInput,
+    Given,
     Items,
+    Scope,
+    StandIn,
     Unheld,
     UnsupportedNodeError,
     Value,
@@ -361,7 +365,7 @@ class Importer:
 
     def _checked(self, name: str, value: Value) -> Var:
         """Compare an output with its expected value, an input of the graph, as ONNX's backend tests do."""
-        from .checks import check, check_within  # for start-up
+        from .file import check, check_within  # for start-up
 
         reference = checked(self.expected[name], value.kind)
         scalar = reference.ndim == 0

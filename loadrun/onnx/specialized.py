@@ -24,10 +24,9 @@ from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime, SourceFile
 from .file import OnnxFile, declared, file_dtype, read_limits, record_of
 from .importing import Importer
 from .messages import ModelProto, ValueInfoProto, read_model
-from .scope import StandIn, axis_of, declared_shape
 from .tensors import ExternalData
 from .testdata import DataSet, find_sets, testcases
-from .values import graph_type
+from .values import StandIn, axis_of, declared_shape, graph_type
 
 __all__ = ["OnnxModel", "UnsizedBundle", "load_model"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from ..base.errors import FormatError
 from ..base.files import FileWatch, mapped_file
 from ..graph.dtypes import Array
-from ..ops.budget import FoldingBudget, pay
+from ..ops.registry import FoldingBudget, pay
 from .messages import SparseTensorProto, TensorProto
 
 __all__ = [

@@ -46,7 +46,7 @@ class DataSet:
 
         What has no file is left out, and so are complex numbers.
         """
-        from .checks import parsed, tensor_value  # for start-up
+        from .file import parsed, tensor_value  # for start-up
 
         files = {**self._inputs, **{n + EXPECT: p for n, p in self._outputs.items()}}
         values: dict[str, FileValue] = {}

@@ -12,11 +12,10 @@ import numpy as np
 from ..base.errors import EngineError, UsageError
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType
-from ..ops.budget import pay_operator
 from ..ops.catalog import CATALOG, types
 from ..ops.infer import Inference, kernel_of
 from ..ops.op import Trait
-from ..ops.registry import Call
+from ..ops.registry import Call, pay_operator
 from ..testcase import EXPECT, Bundle
 
 __all__ = [

@@ -25,9 +25,9 @@ from ..base.extras import install
 from ..base.files import opened, replacing
 from ..compare.results import Verdict
 from ..ops.numeric.parallel import threads
-from .events import Closed, Event, Opened, Task, TaskPart
 from .merge import FileState, Run
 from .processes import Worker
+from .reporting import Closed, Event, Opened, Task, TaskPart
 from .worker import READY
 
 if TYPE_CHECKING:

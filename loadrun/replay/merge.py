@@ -7,8 +7,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from ..compare.vacuity import ImpostorWatch
-from .events import Closed, Event, Opened, Task, TaskPart, Warned
+from ..compare.judging import ImpostorWatch
+from .reporting import Closed, Event, Opened, Task, TaskPart, Warned
 
 __all__ = ["FileState", "Run"]
 

@@ -13,16 +13,15 @@ import numpy as np
 
 from ..base.errors import LoadRunError, UsageError, failure
 from ..base.files import contents, nothing_there
-from ..compare.policy import require_compared
-from ..compare.recorded import header
-from ..compare.vacuity import ImpostorWatch
+from ..compare.judging import ImpostorWatch
+from ..compare.policy import header, require_compared
 from ..dump import load_all
 from ..dump.record import graph_digest, tensor_digest
 from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase
-from .events import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
+from .reporting import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -103,7 +102,7 @@ _FAILING = (Verdict.FAIL, Verdict.ERROR)
 class PartReplayer:
     """Replays tasks one after another; the file of the last one stays open for its further parts.
 
-    >>> from loadrun.replay.events import TaskPart, Task
+    >>> from loadrun.replay.reporting import TaskPart, Task
     >>> events = list(PartReplayer().events(TaskPart(Task("fixtures/nets/mlp.mge"))))
     >>> [type(e).__name__ for e in events]
     ['Opened', 'Replayed', 'Replayed', 'Replayed', 'Closed']

@@ -15,8 +15,8 @@ from typing import Any
 from ..base.pipes import receive, send, start
 from ..compare.results import Verdict
 from ..ops.numeric.parallel import thread_environment, threads
-from .events import Closed, Event, Opened, Task
 from .merge import FileState, Run
+from .reporting import Closed, Event, Opened, Task
 from .worker import READY
 
 __all__ = ["Pool", "Worker"]
@@ -106,7 +106,7 @@ class Pool:
         timeout: seconds that all parts of a file may take together, None for no limit.
         files: how many tasks there will be, if that is known; with many, the first part of each is larger.
 
-    >>> from loadrun.replay.events import Replayed, Task
+    >>> from loadrun.replay.reporting import Replayed, Task
     >>> with Pool(2, files=1) as pool:
     ...     events = list(pool.replay([Task("fixtures/nets/mlp.mge")]))
     >>> [e.result.index for _, e in events if isinstance(e, Replayed)]

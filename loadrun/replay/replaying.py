@@ -12,19 +12,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.configuration import FileRule
-from ..base.errors import EXIT_ERROR, Warnings
+from ..base.errors import EXIT_ERROR, Warnings, clean
 from ..base.files import files_of
 from ..base.limits import memory_limited
-from ..base.text import clean
 from ..compare.policy import parse_all
 from ..compare.results import EXIT_FAIL, EXIT_PASS, CountedResults, FileResult, Result, Verdict, exit_code
 from ..engines import Choice, baseline_for, check_engine
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
-from .events import Closed, Event, Explained, Opened, Replayed, Task, Warned
 from .options import ReplayOptions, RunOptions, selected
 from .parts import serial
-from .reporting import Sinks, sinks
+from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, Warned, sinks
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing

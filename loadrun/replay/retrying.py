@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from ..compare.results import Verdict
-from .events import Closed, Event, Replayed, Task
+from .reporting import Closed, Event, Replayed, Task
 
 __all__ = ["retrying"]
 

@@ -9,8 +9,8 @@ from typing import IO
 
 from ..base.pipes import receive, send, serve
 from ..compare.results import Verdict
-from .events import Closed, TaskPart
 from .parts import PartReplayer
+from .reporting import Closed, TaskPart
 
 __all__ = ["READY", "main"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..base.text import clean
+from ..base.errors import clean
 from ..verify.bench.baseline import VERSION
 from ..verify.bench.comparing import Ratio, paired_ratio
 from ..verify.bench.environment import environment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ..base.text import clean
+from ..base.errors import clean
 from ..verify.bench.environment import environment
 from ..verify.bench.measurement import Measurement
 from .benchmark import columns, comparisons, rows

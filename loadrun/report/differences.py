@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..base.text import clean
+from ..base.errors import clean
 from ..ops.infer import describe
 from ..verify.diff import Bisected, ChangedConstant, ChangedValue, Differences, Finding, SuspectVar
 from .text import shape_text, table

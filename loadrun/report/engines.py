@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from ..base.about import About
-from ..base.text import clean
+from ..base.errors import clean
 from ..compare.results import EngineResults
 from ..engines import NATIVE
 from .text import table

@@ -9,8 +9,7 @@ from html import escape
 from typing import Any
 
 from ..base import schema
-from ..base.errors import FormatError
-from ..base.text import clean
+from ..base.errors import FormatError, clean
 from .page import FOOT, HEAD
 from .plots import history_line
 from .reading import load_report

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import IO, Any, TextIO
 
+from ..base.errors import clean
 from ..base.plain import plain
-from ..base.text import clean
 from ..runner import FileResult, OutputResult, Result, Verdict
 from ..verify.bench import Timing
 from ..verify.pictures import Picture

@@ -10,8 +10,8 @@ from datetime import datetime, timezone
 from typing import IO, Any, TextIO
 from xml.sax.saxutils import escape, quoteattr
 
+from ..base.errors import clean
 from ..base.plain import plain
-from ..base.text import clean
 from ..runner import FileResult, OutputResult, Result, Verdict
 from ..verify.bench import Timing
 from .engines import entrants_lines

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.text import clean
+from ..base.errors import clean
 from ..engines.alive import PeakMeter
 from .text import shape_text, table
 

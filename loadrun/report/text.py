@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..base.text import clean, indented
+from ..base.errors import clean, indented
 from ..compare.results import Verdict
 from ..runner import FileResult, OutputResult, Result
 

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..base.registry import lazy
 from .apply import apply, apply1, type_cvt
-from .convert import TensorLike, as_tensor, const
-from .sizes import Shape, ShapeLike, shape_tensor
+from .convert import Shape, ShapeLike, TensorLike, as_tensor, const, shape_tensor
 from .switches import active, suspended
 from .symbolic import TracedBool, TracedFloat, TracedInt, TracedNumber, largest, least, place_of, plain_number
 from .value import Parameter, Tensor, tensor

@@ -13,12 +13,11 @@ from ..base.errors import EngineError, LoadRunError
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType, plain, round_bfloat16
 from ..graph.params import Elemwise, ElemwiseMode, Record
-from ..ops.budget import pay_operator
 from ..ops.catalog import TypeParam, types
 from ..ops.infer import kernel_of
 from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
-from ..ops.registry import Call, Kernel, implementation
+from ..ops.registry import Call, Kernel, implementation, pay_operator
 from . import formats
 from .device import Device, device_of
 from .device import in_use as devices_in_use

@@ -8,10 +8,10 @@ import numpy as np
 
 from ..base.errors import UsageRuntimeError
 from ..graph.dtypes import odd, plain, round_bfloat16
+from .convert import Shape
 from .device import Device
 from .dtypes import graph_dtype, narrowed, numpy_dtype
 from .shaping import stack
-from .sizes import Shape
 from .symbolic import TracedNumber
 from .value import Tensor
 

@@ -16,10 +16,9 @@ import numpy as np
 from ..graph import params as P
 from ..graph.dtypes import plain
 from .apply import apply, apply1
-from .convert import as_tensor, const
+from .convert import Shape, as_tensor, const, product_of, shape_tensor
 from .naming import titled
 from .shaping import with_axes
-from .sizes import Shape, product_of, shape_tensor
 from .switches import active
 from .symbolic import TracedInt, largest
 from .value import Tensor

@@ -6,11 +6,10 @@ from typing import Any
 
 from ..graph import params as P
 from .apply import apply1
-from .convert import as_tensor
+from .convert import as_tensor, product_of, shape_tensor
 from .naming import titled, untitled
 from .promotion import convert, operands
 from .shaping import broadcast_to, expand_dims, squeeze
-from .sizes import product_of, shape_tensor
 from .value import Tensor
 
 __all__ = ["dot", "matmul"]

@@ -11,10 +11,9 @@ import numpy as np
 from ..base.errors import EngineError, TraceError, UsageError
 from ..graph import params as P
 from .apply import apply1
-from .convert import as_tensor
+from .convert import as_tensor, shape_tensor
 from .device import placed
 from .naming import titled
-from .sizes import shape_tensor
 from .value import Tensor
 
 __all__ = [

@@ -178,8 +178,10 @@ class ModelFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         """Yield a collector for each testcase, and a test that fails for what no testcase tells of."""
-        from ..base.errors import LoadRunError  # for start-up
-        from ..base.text import clean  # for start-up
+        from ..base.errors import (
+            LoadRunError,  # for start-up
+            clean,  # for start-up
+        )
         from ..dump import load_all  # for start-up
         from ..engines import runs_file  # for start-up
 
@@ -235,7 +237,7 @@ class ModelCase(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield a test for each output."""
-        from ..base.text import clean  # for start-up
+        from ..base.errors import clean  # for start-up
 
         for output in self.outputs or ("run",):
             item = ModelOutput.from_parent(self, name=clean(output, 200).replace("::", "%3A%3A"))
@@ -298,7 +300,7 @@ class ModelOutput(ModelTest):
 
     def runtest(self) -> None:
         """Run the testcase, once for all its outputs, and look at this one."""
-        from ..base.text import clean  # for start-up
+        from ..base.errors import clean  # for start-up
         from ..runner import Verdict  # for start-up
 
         assert isinstance(self.parent, ModelCase)
@@ -317,7 +319,7 @@ class ModelOutput(ModelTest):
 
     def _said(self, out: OutputResult) -> str:
         """Why it fails, as an assertion would."""
-        from ..base.text import clean  # for start-up
+        from ..base.errors import clean  # for start-up
 
         assert isinstance(self.parent, ModelCase)
         error = "-" if out.error is None else f"{out.error:.6g}"

@@ -14,7 +14,7 @@ import torch
 from ..base.errors import EngineError, InputError
 from ..graph.dtypes import Array
 from ..tensors import Tensor
-from ..tensors.sizes import TracedInt
+from ..tensors.convert import TracedInt
 from ..tracing.checking import error_between
 from .signature import Signature
 

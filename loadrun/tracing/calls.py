@@ -28,9 +28,8 @@ from ..tensors.access import (
     variable_of,
 )
 from ..tensors.complex_pairs import unrecordable
-from ..tensors.convert import as_tensor
+from ..tensors.convert import Shape, as_tensor
 from ..tensors.naming import Place, shown
-from ..tensors.sizes import Shape
 from ..tensors.switches import use
 from ..tensors.symbolic import TracedNumber
 from ..tensors.value import Tensor

@@ -16,12 +16,12 @@ from ..engines.program import execute, make_step
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
 from ..graph.params import AxisAddRemove, AxisDescMethod
-from ..ops.budget import pay_operator, unlimited
 from ..ops.catalog import CATALOG, types
 from ..ops.control import Branches
 from ..ops.infer import Inference
 from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
+from ..ops.registry import pay_operator, unlimited
 from ..tensors.access import attribute_path, detach, recorded_variable, session_of, set_stored, tensor_name
 from ..tensors.apply import generator
 from ..tensors.naming import Place, here, shown

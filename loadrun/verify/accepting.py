@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..base.errors import EngineError, Failure, FormatError, UsageError, failure
 from ..base.files import files_of, opened, replacing
-from ..compare.recorded import header, lines
+from ..compare.policy import header, lines
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, OutputResult, Verdict
 from ..dump import load_all, save
 from ..dump.options import DumpOptions

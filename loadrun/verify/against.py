@@ -14,8 +14,7 @@ import numpy as np
 from ..base.errors import InputError
 from ..compare import Comparison
 from ..compare.judging import Criteria, judge, policy_for
-from ..compare.policy import Policy, require_compared
-from ..compare.recorded import packed_policies
+from ..compare.policy import Policy, packed_policies, require_compared
 from ..compare.results import OutputResult, Result, Verdict
 from ..dump import load
 from ..graph import Var

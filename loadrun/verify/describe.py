@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..base.errors import LoadRunError
-from ..compare.recorded import header
+from ..compare.policy import header
 from ..graph import Opr, Var
 from ..graph.dtypes import dtype_of, nbytes
 from ..graph.params import IndexDescMaskDump, Record

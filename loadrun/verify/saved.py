@@ -15,8 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..base import schema
-from ..base.errors import FormatError, InputError, UsageError
-from ..base.text import clean
+from ..base.errors import FormatError, InputError, UsageError, clean
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
 from ..compare.metrics import Formula
 from ..compare.policy import Policy, require_compared

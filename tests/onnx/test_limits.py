@@ -12,7 +12,7 @@ import loadrun
 from loadrun import Testcase
 from loadrun.base.errors import FormatError
 from loadrun.cli import main
-from loadrun.compare.recorded import packed_policies
+from loadrun.compare.policy import packed_policies
 
 MLP = "fixtures/nets/mlp.mge"
 

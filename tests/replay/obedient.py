@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from loadrun.compare.results import Result, Verdict
 from loadrun.ops.numeric.parallel import threads
 from loadrun.replay import worker
-from loadrun.replay.events import Closed, Event, Opened, Replayed, TaskPart
 from loadrun.replay.parts import PartReplayer
+from loadrun.replay.reporting import Closed, Event, Opened, Replayed, TaskPart
 
 
 class Obedient(PartReplayer):

@@ -17,8 +17,8 @@ import pytest
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.compare.results import Verdict
-from loadrun.replay.events import Closed, Event, Opened, Replayed, Task
 from loadrun.replay.parts import serial
+from loadrun.replay.reporting import Closed, Event, Opened, Replayed, Task
 
 distributed = pytest.importorskip("distributed", reason="Dask's package distributed is absent")
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -17,9 +17,9 @@ import pytest
 from loadrun.compare.results import Verdict
 from loadrun.ops.numeric.parallel import threads
 from loadrun.replay import processes
-from loadrun.replay.events import Closed, Event, Opened, Replayed, Task
 from loadrun.replay.parts import serial
 from loadrun.replay.processes import Pool
+from loadrun.replay.reporting import Closed, Event, Opened, Replayed, Task
 from loadrun.testcase import Bundle
 from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import unary

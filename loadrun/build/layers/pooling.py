@@ -9,7 +9,7 @@ import numpy as np
 from ...graph import params as P
 from ...tensors import Tensor
 from ...tensors.access import dtype_of
-from ...tensors.sizes import product_of
+from ...tensors.convert import product_of
 from .. import emit as e
 from .. import pooling as own
 from ..emit import M

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...graph import params as P
 from ...graph.dtypes import Array, plain
-from ...ops.budget import pay
+from ...ops.registry import pay
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of
 from .. import emit as e

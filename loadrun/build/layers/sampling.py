@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from ...graph import params as P
-from ...ops.budget import pay
+from ...ops.registry import pay
 from ...tensors import Tensor, const
 from .. import emit as e
 from ..emit import M

@@ -16,7 +16,7 @@ from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError, Value
-from .parts import M, cast, const_like, of_length, transposed
+from . import M, cast, const_like, of_length, transposed
 
 __all__ = ["heads", "merged", "rotated"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor, const
-from .parts import M, cast, const_like
+from . import M, cast, const_like
 from .small_floats import power_above
 
 __all__ = ["bits_of", "float_of"]

@@ -10,15 +10,15 @@ from ...build import emit as e
 from ...build.layers.activation import gelu, softmax
 from ...build.layers.norm import group_norm
 from ...graph import params as P
-from ...ops.budget import pay
+from ...ops.registry import pay
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, Result, find, front, lower
 from ..values import UnsupportedNodeError, Value
+from . import M, cast, const_like
 from .convolution import from_last, to_last
 from .indexing import uniques
 from .linalg import matmul
-from .parts import M, cast, const_like
 from .shapes import flat_to_2d
 
 __all__: list[str] = []

@@ -15,10 +15,10 @@ from ...tensors import Tensor, const
 from ...tensors.access import dtype_of
 from ..call import CONTRIB, NodeCall, Result, find, front, lower
 from ..values import FLOAT, INT32, UINT8, UnsupportedNodeError, Value
+from . import M, cast, const_like, folded, transposed
 from .convolution import from_last, to_last
 from .linalg import exact_product, matmul
 from .nbits import gathered_table, weight_of
-from .parts import M, cast, const_like, folded, transposed
 from .pooling import pooling_window
 from .quantization import dequantized, dynamic, factor_of, quantized, requantized, saturated, single
 from .shapes import flat_to_2d

@@ -23,7 +23,7 @@ from ...tracing.recorder import TraceRecorder
 from ..call import NodeCall, front, lower
 from ..messages import GraphProto
 from ..values import BOOL, INT64, Items, UnsupportedNodeError, Value
-from .parts import cast, of_length
+from . import cast, of_length
 
 __all__ = ["index_value"]
 

@@ -14,9 +14,9 @@ from ...tensors.access import dtype_of, static_shape
 from ...tensors.symbolic import largest
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
+from . import M, cast, const_like, flags, folded, is_open, of_length, transposed
 from .functions import activation
 from .linalg import minus_zero
-from .parts import M, cast, const_like, flags, folded, is_open, of_length, transposed
 
 __all__ = ["padding_of", "window_of"]
 

@@ -10,8 +10,8 @@ from ...tensors import Tensor, apply, const
 from ...tensors.access import static_shape
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
+from . import M, cast, const_like, of_length
 from .indexing import ordered
-from .parts import M, cast, const_like, of_length
 
 __all__: list[str] = []
 

@@ -16,10 +16,21 @@ from ...tensors import Tensor
 from ...tensors.access import dtype_of, mark_constant
 from ...tensors.apply import type_cvt
 from ..call import NodeCall, front, lower
-from ..scope import Bound
 from ..tensors import HELD, STRING, kind_name
-from ..values import BF16, BOOL, FLOAT, INT32, INT64, UINT32, UINT64, UnsupportedNodeError, Value, graph_type
-from .parts import M, cast, const_like, in_float, limits
+from ..values import (
+    BF16,
+    BOOL,
+    FLOAT,
+    INT32,
+    INT64,
+    UINT32,
+    UINT64,
+    Bound,
+    UnsupportedNodeError,
+    Value,
+    graph_type,
+)
+from . import M, cast, const_like, in_float, limits
 from .small_floats import is_small_float, rounded_for
 
 __all__ = ["pair", "truncated", "widened"]

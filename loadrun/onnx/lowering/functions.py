@@ -11,7 +11,7 @@ from ...ops.elemwise.table import ROWS
 from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, lower
-from .parts import M, cast, const_like, floats
+from . import M, cast, const_like, floats
 
 __all__ = ["activation", "relu"]
 

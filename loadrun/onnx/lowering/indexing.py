@@ -13,8 +13,8 @@ from ...tensors import Tensor, TracedInt, apply, const
 from ...tensors.access import dtype_of, mark_constant, session_of, static_shape
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
+from . import M, cast, const_like, is_open, of_length, transposed
 from .elementwise import _extreme
-from .parts import M, cast, const_like, is_open, of_length, transposed
 from .shapes import product, sliced
 
 __all__ = ["from_front", "linear", "ordered", "put"]

@@ -9,8 +9,8 @@ from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
+from . import M, cast, const_like, folded, transposed
 from .functions import activation
-from .parts import M, cast, const_like, folded, transposed
 
 __all__ = ["exact_product", "gemm", "matmul", "minus_zero"]
 

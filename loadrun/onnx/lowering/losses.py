@@ -12,7 +12,7 @@ from ...tensors import Tensor, apply
 from ...tensors.access import dtype_of
 from ..call import NodeCall, lower
 from ..values import BOOL, UnsupportedNodeError, Value
-from .parts import M, cast, const_like
+from . import M, cast, const_like
 
 __all__: list[str] = []
 

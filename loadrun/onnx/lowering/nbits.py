@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph.dtypes import Array
-from ...ops.budget import pay
+from ...ops.registry import pay
 from ...tensors import Tensor, const
 from ..call import NodeCall, front
 from ..values import UINT8, UnsupportedNodeError

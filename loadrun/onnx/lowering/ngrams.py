@@ -9,13 +9,13 @@ import numpy as np
 from ...build import emit as e
 from ...graph import params as P
 from ...graph.dtypes import Array
-from ...ops.budget import pay
+from ...ops.registry import pay
 from ...tensors import Tensor, const
 from ...tensors.access import static_shape
 from ..call import NodeCall, lower
 from ..values import FLOAT, UnsupportedNodeError, Value
+from . import M, cast, const_like, of_length
 from .linalg import gemm
-from .parts import M, cast, const_like, of_length
 
 __all__: list[str] = []
 

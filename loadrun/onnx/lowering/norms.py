@@ -11,7 +11,7 @@ from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, lower
 from ..values import FLOAT, UnsupportedNodeError, Value
-from .parts import M, cast, const_like, folded
+from . import M, cast, const_like, folded
 
 __all__: list[str] = []
 

@@ -8,7 +8,7 @@ from ...tensors.access import static_shape
 from ...tensors.symbolic import least
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
-from .parts import is_open
+from . import is_open
 from .shapes import sliced
 
 __all__: list[str] = []

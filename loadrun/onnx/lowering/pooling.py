@@ -11,8 +11,8 @@ from ...tensors import Tensor, apply1
 from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
+from . import M, cast, const_like
 from .convolution import padding_of, window_of
-from .parts import M, cast, const_like
 from .shapes import product
 
 __all__ = ["pooling_window"]

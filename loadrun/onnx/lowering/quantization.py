@@ -8,9 +8,9 @@ from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, front, lower
 from ..values import BF16, DOUBLE, FLOAT, HALF, UINT8, Value, graph_type
+from . import M, cast, const_like, folded, limits
 from .convolution import exact_convolution
 from .linalg import exact_product
-from .parts import M, cast, const_like, folded, limits
 from .reductions import extreme
 from .small_floats import is_small_float, rounded_for
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor, apply1
-from ...tensors.sizes import shape_tensor
+from ...tensors.convert import shape_tensor
 from ..call import NodeCall, lower
 from ..values import FLOAT, Value, graph_type
-from .parts import M, cast, const_like
+from . import M, cast, const_like
 
 __all__: list[str] = []
 

@@ -9,12 +9,12 @@ from ...build.layers.recurrent import gru_state
 from ...graph import params as P
 from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
-from ...tensors.sizes import TracedInt
+from ...tensors.convert import TracedInt
 from ..call import CONTRIB, NodeCall, lower
 from ..values import UnsupportedNodeError
+from . import M, cast, const_like, folded, of_length, transposed
 from .functions import activation
 from .linalg import exact_product, matmul
-from .parts import M, cast, const_like, folded, of_length, transposed
 from .quantization import dynamic
 from .recurrent_whole import whole_layer
 

@@ -11,7 +11,7 @@ from ...graph.dtypes import Array
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall
-from .parts import cast, const_like, transposed
+from . import cast, const_like, transposed
 
 __all__ = ["whole_layer"]
 

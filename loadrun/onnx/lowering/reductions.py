@@ -13,7 +13,7 @@ from ...tensors import Tensor, apply1
 from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, front, lower
 from ..values import INT64, Value
-from .parts import M, cast, const_like, of_length
+from . import M, cast, const_like, of_length
 from .shapes import flat_to_2d
 
 __all__ = ["axes_of", "extreme"]

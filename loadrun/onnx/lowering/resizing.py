@@ -14,10 +14,10 @@ from ...build.layers.resize import OPEN_MODES, axis_weights, resized, weighted
 from ...graph.dtypes import Array
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of
-from ...tensors.sizes import TracedInt
+from ...tensors.convert import TracedInt
 from ..call import NodeCall, front, lower
 from ..values import UnsupportedNodeError
-from .parts import M, cast, const_like, is_open, of_length
+from . import M, cast, const_like, is_open, of_length
 
 __all__: list[str] = []
 

@@ -15,7 +15,7 @@ from ...tensors import Tensor, const
 from ...tensors.access import dtype_of
 from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError
-from .parts import M, cast, const_like
+from . import M, cast, const_like
 
 __all__: list[str] = []
 

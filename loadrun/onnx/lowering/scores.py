@@ -12,7 +12,7 @@ from ...graph import params as P
 from ...tensors import Tensor, apply1
 from ..call import NodeCall
 from ..values import INT64, Unheld, UnsupportedNodeError, Value
-from .parts import M, const_like
+from . import M, const_like
 
 __all__ = [
     "TRANSFORMS",

@@ -9,8 +9,7 @@ import numpy as np
 from ...build import emit as e
 from ...build.layers.sizes import joined
 from ..call import NodeCall, front, lower
-from ..scope import Bound
-from ..values import ABSENT, BOOL, INT64, Items, UnsupportedNodeError, Value
+from ..values import ABSENT, BOOL, INT64, Bound, Items, UnsupportedNodeError, Value
 from .control import _stacked, index_value
 from .shapes import sliced
 

@@ -11,16 +11,16 @@ import numpy as np
 from ...build import emit as e
 from ...build.layers.sizes import joined
 from ...graph import params as P
-from ...ops.budget import affordable
+from ...ops.registry import affordable
 from ...tensors import Tensor, TracedInt, apply1, const
 from ...tensors.access import as_vector, dtype_of, static_shape
-from ...tensors.sizes import shape_tensor
+from ...tensors.convert import shape_tensor
 from ...tensors.symbolic import largest, least
 from ..call import NodeCall, front, lower
 from ..messages import TensorProto
 from ..tensors import HELD, STRING, dense
 from ..values import FLOAT, INT64, UnsupportedNodeError, Value, objects
-from .parts import M, cast, const_like, is_open, transposed
+from . import M, cast, const_like, is_open, transposed
 
 __all__ = ["cut", "flat_to_2d", "product", "sliced"]
 

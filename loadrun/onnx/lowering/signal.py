@@ -7,13 +7,13 @@ import numpy as np
 from ...build import emit as e
 from ...build.fourier import Pair, real_of_half, transform
 from ...build.layers.padding import pad
-from ...ops.budget import pay
+from ...ops.registry import pay
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, front, lower
 from ..tensors import HELD
 from ..values import FLOAT, UnsupportedNodeError, Value
-from .parts import M, cast, of_length, transposed
+from . import M, cast, of_length, transposed
 from .shapes import sliced
 
 __all__ = ["spectrum"]

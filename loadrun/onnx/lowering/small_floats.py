@@ -10,7 +10,7 @@ from ...tensors import Tensor
 from ..call import NodeCall
 from ..tensors import E8M0, FLOAT4, SMALL_FLOATS
 from ..values import UnsupportedNodeError
-from .parts import M, const_like, in_float
+from . import M, const_like, in_float
 
 __all__ = ["is_small_float", "power_above", "rounded_for", "to_small_float"]
 

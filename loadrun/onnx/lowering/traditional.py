@@ -14,8 +14,8 @@ from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, lower
 from ..tensors import STRING
 from ..values import FLOAT, INT64, Unheld, UnsupportedNodeError, Value, checked, graph_type
+from . import M, cast, const_like
 from .linalg import gemm
-from .parts import M, cast, const_like
 from .scores import (
     Labels,
     as_rows,

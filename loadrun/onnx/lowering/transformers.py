@@ -14,10 +14,10 @@ from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
+from . import M, cast, const_like
 from .attention import heads, merged, rotated
 from .convolution import from_last, to_last
 from .linalg import matmul
-from .parts import M, cast, const_like
 from .pooling import pooling_window
 
 __all__ = ["embedded", "self_attended"]

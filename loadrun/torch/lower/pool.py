@@ -10,7 +10,7 @@ from ...build import emit as e
 from ...build.layers import pooling as build
 from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor
-from ...tensors.sizes import product_of
+from ...tensors.convert import product_of
 from ..call import FxCall
 from ..registry import aten
 from ..sizes import as_size

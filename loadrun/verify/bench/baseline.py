@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base import schema
-from ...base.errors import FormatError, InputError
-from ...base.text import clean
+from ...base.errors import FormatError, InputError, clean
 from .comparing import ratio
 from .environment import environment
 from .measurement import Measurement

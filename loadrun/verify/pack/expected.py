@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...base.errors import InputError, LoadRunError, SpecError, UsageError
+from ...base.errors import InputError, LoadRunError, SpecError, UsageError, clean
 from ...base.files import contents
-from ...base.text import clean
 from ...graph import Graph, StoredTensor, Var
 from ...graph.dtypes import Array
 from ...graph.params import Host2DeviceCopy

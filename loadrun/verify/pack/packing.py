@@ -11,10 +11,8 @@ from typing import BinaryIO
 
 from ...base.errors import EngineError, InputError, LoadRunError, UsageError
 from ...compare import compare, passes
-from ...compare.judging import policy_for
-from ...compare.policy import Policy, require_compared
-from ...compare.recorded import lines, packed_policies
-from ...compare.vacuity import ImpostorWatch
+from ...compare.judging import ImpostorWatch, policy_for
+from ...compare.policy import Policy, lines, packed_policies, require_compared
 from ...dump import save
 from ...dump.options import DumpResult
 from ...graph import Graph, Var

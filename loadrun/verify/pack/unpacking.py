@@ -14,7 +14,7 @@ from ...base.errors import InputError, LoadRunError, UsageError
 from ...base.files import FileNames, new_folder, one_file
 from ...base.plain import plain
 from ...base.schema import anything, mapping, number
-from ...compare.recorded import header, lines
+from ...compare.policy import header, lines
 from ...dump import load_all, save
 from ...dump.choosing import load_dump
 from ...dump.record import graph_digest, tensor_digest

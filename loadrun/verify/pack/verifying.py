@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...base.errors import failure
 from ...base.files import files_of
-from ...compare.recorded import header
+from ...compare.policy import header
 from ...compare.results import (
     EXIT_FAIL,
     EXIT_NOT_COMPARED,

@@ -10,7 +10,7 @@ import numpy as np
 from ...base.errors import FormatError, LoadRunError
 from ...base.schema import number
 from ...compare import assert_equal_error, passes
-from ...compare.recorded import lines
+from ...compare.policy import lines
 from ...dump.record import tensor_digest
 from ...graph.dtypes import Array
 from ...testcase import Bundle, Testcase

@@ -19,7 +19,7 @@ import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.cli.groups import tolerances
-from loadrun.compare.recorded import header, record_at
+from loadrun.compare.policy import header, record_at
 from loadrun.dump.checkpoint import load_checkpoint
 from loadrun.dump.options import DumpOptions, strip_info
 from loadrun.dump.writer import dump_bytes

@@ -12,7 +12,7 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
-from loadrun.compare.recorded import MAGIC, lines, packed_policies
+from loadrun.compare.policy import MAGIC, lines, packed_policies
 from loadrun.graph.dtypes import DType
 from loadrun.testcase import Testcase
 from tests.support.small_models import unary

@@ -9,7 +9,7 @@ from ....graph.dtypes import Array
 from ....tensors import Tensor, const
 from ...call import NodeCall, lower
 from ...values import FLOAT, Unheld, UnsupportedNodeError, Value
-from ..parts import M, const_like
+from .. import M, const_like
 from ..scores import Labels, as_rows, first_largest, labels_of, larger, post_transform, probit, transformed
 from .attributes import Ensemble, listed_ensemble, number_list
 from .evaluation import aggregated, leaves_reached, targets_scored, zero_elsewhere

@@ -9,11 +9,11 @@ import numpy as np
 from ....build import emit as e
 from ....graph import params as P
 from ....graph.dtypes import Array
-from ....ops.budget import pay
+from ....ops.registry import pay
 from ....tensors import Tensor, const
 from ....tensors.access import static_shape
 from ...values import UnsupportedNodeError
-from ..parts import M, cast, const_like
+from .. import M, cast, const_like
 from ..scores import larger
 from .attributes import Ensemble
 from .forest import Forest

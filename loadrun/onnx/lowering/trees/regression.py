@@ -9,7 +9,7 @@ from ....graph.dtypes import Array
 from ....tensors import Tensor, const
 from ...call import NodeCall, lower
 from ...values import FLOAT, UnsupportedNodeError, Value
-from ..parts import M, const_like
+from .. import M, const_like
 from ..scores import TRANSFORMS, as_rows, post_transform, probit, transformed
 from .attributes import Ensemble, choice_of, listed_ensemble, number_list, tabled_ensemble
 from .evaluation import aggregated, leaves_reached, targets_scored, zero_elsewhere
