@@ -73,10 +73,9 @@ GIVEN = {"info": {"timeout", "max_memory"}}
 def test_every_option_is_a_field(command: str) -> None:
     names = {f.name for record in RECORDS[command] for f in fields(record)}
     if "optimize" in names or "passes" in names:
-        from loadrun.load_and_run.flags import LAYOUTS, OPTIMIZE
-        from loadrun.passes.options import FLAGS
+        from loadrun.passes.options import FLAGS, LAYOUTS, OPTIMIZATIONS
 
-        names |= {*LAYOUTS, *OPTIMIZE, *FLAGS}
+        names |= {*LAYOUTS, *OPTIMIZATIONS, *FLAGS}
     left = {
         a.dest
         for a in parsers()[command][1]._actions
@@ -154,12 +153,12 @@ def test_nothing_runs_after_the_first_that_fails() -> None:
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ({"iter": 2, "jobs": 2}, "--iter times runs"),
-        ({"dask": "tcp://here:1", "jobs": 2}, "--dask takes the place of -j"),
-        ({"threads": 1, "jobs": 2}, "--threads is for this process alone"),
+        ({"iter": 2, "jobs": 2}, "-j would disturb the times of --iter"),
+        ({"dask": "tcp://here:1", "jobs": 2}, "--dask replaces -j"),
+        ({"threads": 1, "jobs": 2}, "--threads applies to this process only"),
         ({"threads": 0}, "--threads takes a number of at least 1, found 0"),
         ({"engines": ("reference", "float64"), "top": 3}, "take a single --engine, found 2"),
-        ({"repeat": 2}, "say how to load input data"),
+        ({"repeat": 2}, "apply to input data"),
     ],
 )
 def test_options_that_exclude_each_other(options: dict[str, Any], found: str) -> None:

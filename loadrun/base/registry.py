@@ -40,7 +40,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         package: the package's ``__name__``.
         homes: the module of every name, relative to the package; "." for a name that is a module of the package itself.
 
-    >>> find = lazy("loadrun.base", {"clean": ".text", "files": "."})
+    >>> find = lazy("loadrun.base", {"clean": ".errors", "files": "."})
     >>> find("clean").__module__, find("files").__name__
     ('loadrun.base.errors', 'loadrun.base.files')
     """
@@ -147,7 +147,7 @@ class Registry(MutableMapping[K, V]):
 
     def get(self, name: K, /, default: D | None = None) -> V | D | None:
         """Return the thing of a name, or a default where nothing has it."""
-        return self._found[name] if self._find(name) else default
+        return self._found[name] if name in self._found or self._find(name) else default
 
     def __setitem__(self, name: K, thing: V) -> None:
         self._found[name] = thing

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..base.about import About
 from ..base.errors import EXIT_ERROR, EXIT_FAULT, failure
+from ..base.registry import resolve
 from ..graph.dtypes import Array, DType
 from . import Comparison
 
@@ -26,6 +27,7 @@ __all__ = [
     "FileResult",
     "OutputResult",
     "Result",
+    "Results",
     "Verdict",
     "counted",
     "exit_code",
@@ -92,6 +94,7 @@ class OutputResult:
         reason: why a check compared nothing, where there is one that did not.
         notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
         policy: the terms that had to hold besides, empty where there were none.
+        step: number of the step of a scenario, which ends the name; None where there are no steps.
         loosened: the file's own tolerance where a greater one was asked for.
         by_file: whether `error` is what the file's own operators measured.
         file_maxerr: the tolerance of the file's check where the error was compared with another one.
@@ -112,6 +115,7 @@ class OutputResult:
     by_file: bool = False
     file_maxerr: float | None = None
     policy: str = ""
+    step: int | None = None
 
     def __repr__(self) -> str:
         """Say what it is in one line; the values are in `value` and `expect`.
@@ -124,6 +128,15 @@ class OutputResult:
         error += "" if self.maxerr is None or self.error is None else f" of {self.maxerr:g}"
         why = "" if self.reason is None else f": {self.reason}"
         return f"OutputResult({self.name!r}, {self.dtype.text} {list(self.shape)}, {self.verdict.value}{why}{error})"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: a histogram of the errors, or of the values where nothing was expected."""
+        return str(resolve("loadrun.report.notebook:output_html")(self))
+
+    @property
+    def output(self) -> str:
+        """The name in the model, without the number of a step."""
+        return self.name if self.step is None else self.name.rpartition("@")[0]
 
     @property
     def is_free(self) -> bool:
@@ -179,6 +192,10 @@ class Result:
         more = [f"  ... {len(self.outputs) - _SHOWN} more"] if len(self.outputs) > _SHOWN else []
         return "\n".join([f"Result({head}", *outs, *more]) + ")"
 
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: a table of the outputs."""
+        return str(resolve("loadrun.report.notebook:results_html")([self]))
+
     @property
     def is_left_out(self) -> bool:
         """Tell whether one of several engines cannot run the model, so that the others are judged alone."""
@@ -196,7 +213,16 @@ class Result:
         for out in self.outputs:
             if out.name == name and out.value is not None:
                 return out.value
-        raise KeyError(f"no output {name!r}; there are {', '.join(o.name for o in self.outputs) or 'none'}")
+        raise KeyError(
+            f"no output {name!r}; the outputs are {', '.join(o.name for o in self.outputs) or 'none'}"
+        )
+
+
+class Results(list[Result]):
+    """The results of a run, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        return str(resolve("loadrun.report.notebook:results_html")(self))
 
 
 @dataclass(eq=False)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from ..base.errors import InputError, UsageError
 from ..graph import StoredTensor
 from ..graph.dtypes import Array, numpy_array
 from ..testcase import EXPECT, Bundle
+
+if TYPE_CHECKING:
+    from ..inputspec import InputData
 
 __all__ = ["DataOptions", "ModelOptions", "fit_inputs", "random_inputs"]
 
@@ -49,8 +52,8 @@ class DataOptions:
     """Choose the data that a model runs on.
 
     Attributes:
-        input_data: specifications, a testcase each, or as many as a list has lines; see `loadrun.inputspec`. None for
-            what the file itself has.
+        input_data: specifications, a testcase each, or as many as a list has lines; see `loadrun.inputspec`. An array
+            or tensor, or a dict of them by input name, is a testcase as well. None for what the file itself has.
         repeat: how often data from files is repeated along axis 0.
         resize_input: whether images are scaled to the input's height and width.
         input_transform: a numpy expression over ``data``, what was read.
@@ -58,7 +61,7 @@ class DataOptions:
         numpy_random: whether random data comes from numpy's global generator instead, as in MegEngine.
     """
 
-    input_data: tuple[str, ...] | None = None
+    input_data: tuple[InputData, ...] | None = None
     repeat: int = 1
     resize_input: bool = False
     input_transform: str | None = None
@@ -72,9 +75,7 @@ class DataOptions:
             UsageError: there is no data that `repeat`, `resize_input` or `input_transform` could be for.
         """
         if self.input_data is None and (self.repeat != 1 or self.resize_input or self.input_transform):
-            raise UsageError(
-                "--repeat, --resize-input and --input-transform say how to load input data; give it"
-            )
+            raise UsageError("--repeat, --resize-input and --input-transform apply to input data; give some")
 
     def without_pipes(self: Data) -> Data:
         """Return options whose lists from pipes were read: that can be done only once.
@@ -86,7 +87,7 @@ class DataOptions:
             return self
         from .lists import read_pipes  # for start-up
 
-        return replace(self, input_data=tuple(read_pipes(list(self.input_data))))
+        return replace(self, input_data=tuple(read_pipes(self.input_data)))
 
     def cases(self, bundle: Bundle, warn: Callable[[str], None]) -> Iterator[dict[str, Array]]:
         """Load the testcases one at a time.
@@ -113,6 +114,18 @@ class DataOptions:
             warn=warn,
         )
 
+    def step_cases(
+        self, bundle: Bundle, warn: Callable[[str], None], steps: int, fed: Collection[str]
+    ) -> Iterator[dict[str, Array]]:
+        """Load the inputs of the steps of scenarios, one step at a time; see `loadrun.inputs.steps.load_steps`."""
+        from .loading import Loader  # for start-up
+        from .steps import load_steps  # for start-up
+
+        seed = None if self.numpy_random else self.seed
+        loader = Loader(bundle.inputs, self.repeat, self.resize_input, self.input_transform, seed, warn)
+        loader.open = bundle.open_inputs
+        return load_steps(self.input_data or (), loader, steps, fed)
+
 
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
     """Draw seeded inputs for a model that brings none: the same bytes on every platform and numpy version.
@@ -135,9 +148,7 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
         if tensor.data is not None:
             continue
         if tensor.shape is None:
-            raise InputError(
-                f"the file gives no shape for the input {var.name!r}; give its value with --input"
-            )
+            raise InputError(f"the file has no shape for the input {var.name!r}; give its value with --input")
         left -= prod(tensor.shape)
         if left < 0:
             raise InputError(

@@ -6,7 +6,7 @@ import glob
 import os
 import select
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,9 +14,30 @@ from typing import BinaryIO
 
 from ..base.errors import SpecError
 from ..base.files import files_of, opened
-from ..inputspec import FILLS, InputSpec, ListFile, PathSource, parse, point
+from ..graph.dtypes import Array, numpy_array
+from ..inputspec import (
+    FILLS,
+    ArraySource,
+    InputData,
+    InputPart,
+    InputSpec,
+    ListFile,
+    PathSource,
+    Source,
+    parse,
+    point,
+)
 
-__all__ = ["LocatedSpec", "TextSource", "count_cases", "expand", "files_named", "located", "read_pipes"]
+__all__ = [
+    "LocatedSpec",
+    "TextSource",
+    "count_cases",
+    "expand",
+    "files_named",
+    "items_of",
+    "located",
+    "read_pipes",
+]
 
 _DATA = (".npy", ".npz", ".json", ".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 """Endings of the files that a folder of data stands for."""
@@ -57,7 +78,7 @@ class LocatedSpec:
         return path if not os.path.exists(own) and os.path.exists(path) else own
 
 
-def expand(specs: str | Iterable[str]) -> Iterator[LocatedSpec]:
+def expand(specs: InputData | Iterable[InputData]) -> Iterator[LocatedSpec]:
     """Yield every specification in order, those of list files in their place.
 
     List files are UTF-8 text with a specification a line. Blank lines are skipped, and comments: lines that start
@@ -84,7 +105,7 @@ def expand(specs: str | Iterable[str]) -> Iterator[LocatedSpec]:
     return cases()
 
 
-def files_named(specs: Iterable[str]) -> list[str]:
+def files_named(specs: Iterable[InputData]) -> list[str]:
     """List the files that specifications name themselves; malformed ones are left to whoever loads them.
 
     >>> files_named(["a:x.npy; b:y.npz!k", "@list.txt", "#rand(0,1)", "a:[1"])
@@ -92,6 +113,8 @@ def files_named(specs: Iterable[str]) -> list[str]:
     """
     paths = []
     for text in specs:
+        if not isinstance(text, str):
+            continue
         try:
             spec = parse(text)
         except SpecError:
@@ -149,15 +172,15 @@ class _Unfolded:
         return self.read <= _MIN_UNFOLDED + _MOST_TIMES * sum(self.sizes.values())
 
 
-def read_pipes(specs: list[str]) -> list[str]:
+def read_pipes(specs: Sequence[InputData]) -> list[InputData]:
     """Replace lists that are not regular files by their lines, since such can be read only once.
 
     Raises:
         SpecError: nobody writes to the pipe, or it gives more than a list may have.
     """
-    lines: list[str] = []
+    lines: list[InputData] = []
     for text in specs:
-        listed = parse(text).listed if text.lstrip().startswith("@") else None
+        listed = parse(text).listed if isinstance(text, str) and text.lstrip().startswith("@") else None
         try:
             pipe = listed is not None and not stat.S_ISREG(os.stat(listed.path).st_mode)
         except (OSError, ValueError):
@@ -180,18 +203,29 @@ def _pipe(path: str) -> BinaryIO:
     waiting.register(fd, select.POLLIN)
     if not waiting.poll(_PATIENCE * 1000):
         os.close(fd)
-        raise SpecError(f"nothing was written to the pipe {path} for {_PATIENCE} seconds")
+        raise SpecError(f"no data came through the pipe {path} for {_PATIENCE} seconds")
     os.set_blocking(fd, True)
     return os.fdopen(fd, "rb")
 
 
-def located(specs: str | Iterable[str]) -> list[LocatedSpec]:
-    """Parse the specifications, without opening list files among them.
+def items_of(specs: InputData | Iterable[InputData]) -> list[InputData]:
+    """List what makes a testcase each: one text, array or dict stands for itself.
+
+    >>> items_of("#rand(0,1)"), items_of([{"x": 1}, "#ones"])
+    (['#rand(0,1)'], [{'x': 1}, '#ones'])
+    """
+    if isinstance(specs, (str, Mapping)) or hasattr(specs, "__array__") or not isinstance(specs, Iterable):
+        return [specs]
+    return list(specs)
+
+
+def located(specs: InputData | Iterable[InputData]) -> list[LocatedSpec]:
+    """Parse the specifications, without opening list files among them; arrays are taken as they are.
 
     Raises:
         SpecError: one is malformed, or there is none.
     """
-    texts = [specs] if isinstance(specs, str) else list(specs)
+    texts = items_of(specs)
     if not texts:
         raise SpecError("no input specification was given")
     cases = []
@@ -201,7 +235,7 @@ def located(specs: str | Iterable[str]) -> list[LocatedSpec]:
     return cases
 
 
-def count_cases(specs: str | Iterable[str]) -> int:
+def count_cases(specs: InputData | Iterable[InputData]) -> int:
     """Count the testcases that the specifications stand for; reads list files, and nothing that they name.
 
     Raises:
@@ -216,7 +250,7 @@ class TextSource:
     Asked for testcases in their order, of each as often as there is something to say, it reads the lists once.
     """
 
-    def __init__(self, specs: Sequence[str]) -> None:
+    def __init__(self, specs: InputData | Iterable[InputData]) -> None:
         self._specs = specs
         self._begin()
 
@@ -235,11 +269,53 @@ class TextSource:
         return self._text
 
 
-def _parse(text: str, where: str) -> InputSpec:
+def _parse(text: InputData, where: str) -> InputSpec:
     try:
-        return parse(text)
+        return parse(text) if isinstance(text, str) else _given(text)
     except SpecError as e:
         raise SpecError(f"{where}: {e}" if where else str(e)) from None
+
+
+def _given(data: InputData) -> InputSpec:
+    """Return the specification that stands for an array, or for arrays and texts by input name."""
+    if not isinstance(data, Mapping):
+        if not (hasattr(data, "__array__") or hasattr(data, "detach")):
+            raise SpecError(
+                "a specification is a string such as 'data:cat.jpg', an array, or a dict of arrays by input name, "
+                f"found {type(data).__name__} {data!r:.60}"
+            )
+        return InputSpec((InputPart(None, ArraySource(_array(data))),))
+    parts = []
+    for name, value in data.items():
+        source: Source
+        if isinstance(value, str):
+            text = parse(value)
+            if len(text.parts) != 1 or text.parts[0].name is not None:
+                raise SpecError(
+                    f"the data of {name!r} is one source such as '#rand(0,1)', found {value!r:.80}"
+                )
+            source = text.parts[0].source
+        else:
+            source = ArraySource(_array(value))
+        parts.append(InputPart(str(name), source))
+    return InputSpec(tuple(parts))
+
+
+def _array(value: object) -> Array:
+    """Return an array or tensor of any package as an ndarray.
+
+    Raises:
+        SpecError: it is something else.
+    """
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    try:
+        array = numpy_array(value)
+    except (ValueError, TypeError, RuntimeError) as e:
+        raise SpecError(f"{type(value).__name__} cannot be taken as an array: {e}") from None
+    if array.dtype.kind not in "fiubc":
+        raise SpecError(f"input data is numbers, found {type(value).__name__} {value!r:.60}")
+    return array
 
 
 def _lines(

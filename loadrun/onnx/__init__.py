@@ -20,7 +20,7 @@ __getattr__ = lazy(
     {
         "Dim": ".sizes",
         "load": "..dump",
-        "load_model": ".loading",
+        "load_model": ".specialized",
         "Exported": ".exported",
         "export": ".exporting",
         **dict.fromkeys(("OperatorExportTypes", "TrainingMode"), ".options"),

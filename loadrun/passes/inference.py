@@ -17,7 +17,6 @@ from .arithmetic.reductions import combine_conversions
 from .arithmetic.reorder import reorder_chains
 from .cleanup.branches import fold_branches
 from .cleanup.fold import fold_constants
-from .cleanup.loadable import make_loadable
 from .cleanup.merge import merge_weights
 from .cleanup.noop import remove_copies, remove_noops
 from .cleanup.typecvt import remove_conversions
@@ -32,6 +31,7 @@ from .layouts.narrow import NARROW_PACKS, to_nchw64
 from .layouts.packed import to_packed
 from .layouts.pad_channels import pad_channels, whole_packs
 from .layouts.quantized import to_nchw4
+from .loadable import make_loadable
 from .options import InferenceOptions, Layout
 from .rewriter import Pass
 

@@ -11,13 +11,13 @@ from .arithmetic.identities import remove_identities
 from .arithmetic.redistribute import redistribute
 from .arithmetic.reductions import combine_conversions, fuse_squares
 from .cleanup.fold import fold_constants
-from .cleanup.loadable import remove_shape_changes
 from .cleanup.noop import remove_copies, remove_noops
 from .cleanup.sink_dimshuffle import sink_dimshuffle
 from .cleanup.stable import stabilize
 from .cleanup.typecvt import remove_exact_conversions
 from .fusion.batchnorm import expand_batchnorm
 from .fusion.convbias import fuse_conv_bias
+from .loadable import remove_shape_changes
 from .rewriter import Pass
 
 __all__ = ["simplify"]
@@ -78,7 +78,7 @@ def simplify(
     [67, 67, 64, 53]
     """
     if level < 0:
-        raise UsageError(f"the level of simplification is 0 to 3, found {level}")
+        raise UsageError(f"the level of simplification must be from 0 to 3, found {level}")
     if level == 0:
         return graph
     graph = fold_constants(graph)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 from ..base.errors import failure
 from ..compare.results import Result
 from ..dump.record import intermediates_at
 from ..engines import Choice, baseline_for, file_of
+from ..graph import Graph
 from ..graph.dtypes import Array
 from ..passes.constants import bare
 from ..report.differences import changes, differences
+from ..report.drawing import flat_svg, neighbourhood
 from ..testcase import Bundle
-from ..verify.diff import TOLERANCE, FileSide, between, changed_values
+from ..verify.diff import TOLERANCE, Differences, FileSide, between, changed_values
+from .reporting import Explained
 
 __all__ = ["explained"]
 
@@ -24,8 +27,8 @@ def explained(
     *,
     engine: str | Choice = "reference",
     seed: int = 0,
-) -> list[str]:
-    """Say line by line where a failing testcase begins to differ.
+) -> Explained:
+    """Say line by line where a failing testcase begins to differ, and draw the operators to blame.
 
     Args:
         bundle: the file.
@@ -37,38 +40,51 @@ def explained(
 
     >>> import loadrun
     >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
-    >>> lines = explained(bundle, loadrun.run(bundle)[1], bundle.testcases[1].inputs)
-    >>> lines[0]
+    >>> found = explained(bundle, loadrun.run(bundle)[1], bundle.testcases[1].inputs)
+    >>> found.lines[0]
     'testcase 1 beside the same model in float64:'
     """
     try:
-        return list(_lines(bundle, result, feeds, result.choice or str(engine), seed))
+        if bundle.refusal is not None:
+            why = "it cannot be explained operator by operator: the reference engine does not run the model"
+            return Explained((why,))
+        return _explained(bundle, result, feeds, result.choice or str(engine), seed)
     except Exception as e:
-        return [f"it cannot be explained: {failure(e, named=True).message}"]
+        return Explained((f"it cannot be explained: {failure(e, named=True).message}",))
 
 
-def _lines(
+def _explained(
     bundle: Bundle, result: Result, feeds: Mapping[str, Array], engine: str, seed: int
-) -> Iterator[str]:
-    if bundle.refusal is not None:
-        yield "it cannot be explained operator by operator: the reference engine does not run the model"
-        return
+) -> Explained:
     case = "the run" if result.index is None else f"testcase {result.index}"
     model = bare(bundle.for_data(feeds))
-    inputs = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
+    given = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
     kept = None if result.index is None else intermediates_at(bundle.record, result.index)
+    said: list[str] = []
+    blamed: set[int] = set()
     if kept is not None:
-        changed = changed_values(model, kept, inputs, tolerance=TOLERANCE, seed=seed)
-        yield f"{case} beside the intermediate values that were recorded when it was packed:"
-        yield from changes(changed)
+        found = changed_values(model, kept, given, tolerance=TOLERANCE, seed=seed)
+        said.append(f"{case} compared with the intermediate values recorded when it was packed:")
+        said += changes(found)
+        blamed = {f.var.owner.id for f in found if f.root}
     other = baseline_for(engine)
     source = file_of(bundle, other)
     beside = other if source is None else FileSide(model, source, other)
-    between_both = between(model, beside, inputs, seed=seed)
-    yield f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:"
-    yield from (line for said in differences(between_both) for line in said.splitlines())
+    between_both = between(model, beside, given, seed=seed)
+    said.append(f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:")
+    said += (line for part in differences(between_both) for line in part.splitlines())
     if between_both.agree:
-        yield (
-            "so the arithmetic holds: the model or the expected values are not those that were packed together; "
-            "compare with the model that it was packed from (loadrun diff --against)"
+        said.append(
+            "so the arithmetic is right, and the model and the expected values were not packed together; compare with "
+            "the original model (loadrun diff --against)"
         )
+    blamed |= {r.opr.id for r in between_both.roots} | {s.opr.id for s in between_both.stops[0][:1]}
+    return Explained(tuple(said), _drawing(model, between_both, blamed))
+
+
+def _drawing(model: Graph, found: Differences, blamed: Collection[int]) -> str:
+    """Draw the operators to blame with those around them; empty where none is."""
+    if not blamed:
+        return ""
+    shapes = {r.var.id: r.shapes[0] for r in found.rows if r.shapes}
+    return flat_svg(neighbourhood(model.oprs, blamed), shapes, model.outputs, blamed, alone=False)

@@ -41,6 +41,7 @@ class ReplayedDump(CountedResults):
         total: how many results there will be.
         timing: the runs that were timed, once all results were read.
         explanation: why the first testcase that fails does so, where that was asked for.
+        drawing: the operators to blame and those around them as SVG, likewise.
     """
 
     def __init__(self, path: str, opened: Opened, events: Iterator[Event], run: Replay) -> None:
@@ -60,6 +61,7 @@ class ReplayedDump(CountedResults):
         super().__init__(file, self._raw(), self._report)
         self.timing: Timing | None = None
         self.explanation: tuple[str, ...] = ()
+        self.drawing = ""
         self._number = opened.dump
         self._events = events
         self._run = run
@@ -97,12 +99,11 @@ class ReplayedDump(CountedResults):
         """Say where the file did not do what was expected of it, or only at last."""
         assert isinstance(self.file.warnings, Warnings)
         if self.file.flaky:
-            times = "once" if self.file.flaky == 1 else f"{self.file.flaky} times"
-            self.file.warnings.add(f"flaky: it did not pass {times} before it did")
+            self.file.warnings.add(f"flaky: it passed on attempt {self.file.flaky + 1}")
         if self.file.expected is not None:
             said = f"expected to fail: {self.file.expected}"
             passes = self.file.verdict is Verdict.PASS
-            self.file.warnings.add(f"it passes, but was {said}; take out its entry" if passes else said)
+            self.file.warnings.add(f"it passes, but was {said}; remove its entry" if passes else said)
 
     def _raw(self) -> Iterator[Result]:
         """Its results; what else comes up is noted."""
@@ -122,7 +123,10 @@ class ReplayedDump(CountedResults):
                 yield event.result
             elif isinstance(event, Explained):
                 # Every part of a file explains its own.
-                self.explanation = self.explanation or event.lines
+                self.explanation, self.drawing = (
+                    self.explanation or event.lines,
+                    self.drawing or event.drawing,
+                )
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
                 self.file.ended, self.timing = event.ended, event.timing
@@ -208,7 +212,7 @@ class Replay:
                 yield dump
                 for _ in dump:
                     continue
-                self.reports.end(dump.file, dump.timing, dump.reason)
+                self.reports.end(dump.file, dump.timing, dump.reason, dump.drawing)
                 passed &= dump.file.good
             self.done += 1
             if self.options.fail_fast and not passed:

@@ -139,9 +139,15 @@ class Warned:
 
 @dataclass(frozen=True)
 class Explained:
-    """Where the first testcase of this part that fails begins to differ."""
+    """Where the first testcase of this part that fails begins to differ.
+
+    Attributes:
+        lines: what is said of it.
+        drawing: the operators around those to blame, as a picture; empty where there are none.
+    """
 
     lines: tuple[str, ...]
+    drawing: str = ""
 
 
 @dataclass(frozen=True)
@@ -242,8 +248,12 @@ class Sinks:
         for name, picture in pictures.items():
             self._drawing.picture(name, picture)
 
-    def end(self, file: FileResult, timing: Timing | None, explanation: Sequence[str]) -> None:
-        """End the file."""
+    def end(
+        self, file: FileResult, timing: Timing | None, explanation: Sequence[str], drawing: str = ""
+    ) -> None:
+        """End the file; `drawing` shows the operators to blame."""
+        if self._drawing is not None:
+            self._drawing.graph(drawing)
         for w in self._writers:
             w.end(file, timing, explanation)
 
@@ -359,8 +369,7 @@ def _results_file(target: PathName | None) -> Iterator[ResultWriter | None]:
 
     if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
         raise UsageError(
-            f"--save-results {os.fspath(target)}: results are an archive, expected a regular file to write, "
-            "found a device or a pipe"
+            f"--save-results {os.fspath(target)}: expected a regular file for the archive, found a device or a pipe"
         )
     with replacing(target) as raw:
         writer = ResultWriter(raw)

@@ -107,6 +107,11 @@ class HtmlWriter:
         plots = histogram(picture, self._limits.get(name)) + error_map(picture)
         self._figures.append(f"<div class=picture>{head}<div class=plots>{plots}</div></div>")
 
+    def graph(self, drawing: str) -> None:
+        """Show the operators to blame, with those around them, as SVG."""
+        if drawing:
+            self._figures.append(f"<h4>the operators to blame</h4><div class=scroll>{drawing}</div>\n")
+
     def _row(self, verdict: Verdict, cells: Sequence[str], said: str) -> None:
         most = _ROWS if verdict is Verdict.PASS else 10 * _ROWS
         if sum(1 for _ in self._rows) >= most:
@@ -149,7 +154,7 @@ class HtmlWriter:
             out.write(f"<p class=more>... and {n} more rows: {kind.value}</p>\n")
         if explanation:
             lines = "\n".join(clean(line, 500) for line in explanation)
-            out.write(f"<h4>where it began</h4><pre>{escape(lines)}</pre>\n")
+            out.write(f"<h4>where it diverged</h4><pre>{escape(lines)}</pre>\n")
         out.write("".join(self._figures))
         if self._times.count > 1:
             out.write(f"<div class=plots>{times(self._times)}</div>\n")

@@ -117,6 +117,12 @@ svg .limit { stroke: var(--fail); stroke-width: 1.5; stroke-dasharray: 4 3; }
   { display: none; } }
 @media print { .bar { display: none; } details { border: 0; padding: 0; break-inside: auto; } a { color: inherit; }
   tr, figure { break-inside: avoid; } body { max-width: none; font-size: 11px; } }
+svg.graph { max-width: none; } .graph text { fill: var(--front); } .graph path { fill: none; stroke: var(--soft); }
+.graph .size { fill: var(--soft); font-size: 9px; stroke: var(--back); stroke-width: 3px; paint-order: stroke; }
+.graph rect { fill: var(--panel); stroke: var(--soft); } .graph .block rect { stroke: var(--mark); stroke-width: 1.5; }
+.graph .port rect { fill: var(--back); stroke-dasharray: 3 2; } .scroll { overflow: auto; max-height: 80vh; }
+.graph .blamed rect { stroke: var(--fail); stroke-width: 2.5; } .graph .blamed text { fill: var(--fail); }
+summary.blamed { color: var(--fail); }
 svg .map { image-rendering: pixelated; } svg .worst { fill: none; stroke: var(--front); stroke-width: 2; }
 </style>
 </head>

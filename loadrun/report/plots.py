@@ -11,7 +11,7 @@ from html import escape
 
 from ..verify.pictures import Picture
 
-__all__ = ["Series", "error_map", "histogram", "history_line", "times"]
+__all__ = ["Series", "bars", "error_map", "histogram", "history_line", "times"]
 
 _WIDE, _HIGH = 360, 120
 _LEFT, _BOTTOM, _TOP = 44, 18, 8
@@ -67,18 +67,7 @@ def times(series: Series, of: str = "testcases") -> str:
 
 def histogram(picture: Picture, tolerance: float | None) -> str:
     """Draw how many elements have an error of which decade, on a logarithmic scale, with the tolerance as a line."""
-    top = math.log10(max(picture.counts, default=0) + 1) or 1.0
     step = (_WIDE - _LEFT - 8) / max(1, len(picture.counts))
-    bars = []
-    for i, n in enumerate(picture.counts):
-        if n:
-            height = (_HIGH - _BOTTOM - _TOP) * max(0.03, math.log10(n + 1) / top)
-            x = _LEFT + i * step
-            said = f"{n} elements with an error from 1e{picture.low + i} to 1e{picture.low + i + 1}"
-            bars.append(
-                f'<rect x="{x + 1:.1f}" y="{_HIGH - _BOTTOM - height:.1f}" width="{step - 2:.1f}" '
-                f'height="{height:.1f}"><title>{said}</title></rect>'
-            )
     line = ""
     if tolerance is not None and tolerance > 0 and math.isfinite(tolerance):
         place = min(max(math.log10(tolerance) - picture.low, 0), len(picture.counts))
@@ -92,8 +81,39 @@ def histogram(picture: Picture, tolerance: float | None) -> str:
         caption += f", {picture.nonfinite} are not finite"
     caption += f"; dashed: the tolerance of {tolerance:g}" if line and tolerance is not None else ""
     ends = (f"1e{picture.low}", f"1e{picture.low + len(picture.counts)}")
-    most = max(picture.counts, default=0)
-    return _frame(f'<g class="bars">{"".join(bars)}</g>{line}', caption, [(1.0, f"{most:.3g}")], ends)
+    decades = range(picture.low, picture.low + len(picture.counts))
+    said = [
+        f"{n} elements with an error from 1e{d} to 1e{d + 1}"
+        for n, d in zip(picture.counts, decades, strict=True)
+    ]
+    return bars(picture.counts, said, caption, ends, line)
+
+
+def bars(
+    counts: Sequence[int], said: Sequence[str], caption: str, ends: tuple[str, str], line: str = ""
+) -> str:
+    """Draw counts as bars on a logarithmic scale.
+
+    Args:
+        counts: the numbers.
+        said: what each bar tells under the pointer.
+        caption: what stands below.
+        ends: what the axis begins and ends with.
+        line: SVG that is drawn over the bars.
+    """
+    top = math.log10(max(counts, default=0) + 1) or 1.0
+    step = (_WIDE - _LEFT - 8) / max(1, len(counts))
+    drawn = []
+    for i, (n, text) in enumerate(zip(counts, said, strict=True)):
+        if n:
+            height = (_HIGH - _BOTTOM - _TOP) * max(0.03, math.log10(n + 1) / top)
+            x = _LEFT + i * step
+            drawn.append(
+                f'<rect x="{x + 1:.1f}" y="{_HIGH - _BOTTOM - height:.1f}" width="{step - 2:.1f}" '
+                f'height="{height:.1f}"><title>{escape(text)}</title></rect>'
+            )
+    most = max(counts, default=0)
+    return _frame(f'<g class="bars">{"".join(drawn)}</g>{line}', caption, [(1.0, f"{most:.3g}")], ends)
 
 
 def error_map(picture: Picture) -> str:
@@ -110,7 +130,7 @@ def error_map(picture: Picture) -> str:
     wide, high_px = columns * cell, rows * cell
     r, c = picture.worst
     shape = "x".join(map(str, picture.shape)) or "scalar"
-    caption = f"where the errors are: {shape} seen as {rows} rows of {columns} cells, the worst framed"
+    caption = f"where the errors are: {shape} shown as {rows} rows of {columns} cells, the worst one framed"
     data = base64.b64encode(_png(pixels)).decode()
     return (
         f'<figure><svg viewBox="-1 -1 {wide + 2} {high_px + 2}" width="{wide + 2}" height="{high_px + 2}" role="img" '

@@ -19,7 +19,6 @@ from ..graph.dtypes import Array, DType
 from . import formats
 from .device import Device, check_place, default_device, placed
 from .dtypes import graph_dtype, numpy_dtype
-from .protocols import lowering
 from .switches import SessionOf, active
 
 __all__ = ["Bound", "DeviceTensor", "Parameter", "Session", "Tensor", "tensor"]
@@ -35,10 +34,10 @@ _BEHIND = {
     "fill": "construct:fill",
     "getitem": "indexing:getitem",
     "matmul": "products:matmul",
-    "product_of": "sizes:product_of",
+    "product_of": "convert:product_of",
     "reducing": "reducing",
     "setitem": "indexing:setitem",
-    "shape_of": "sizes:shape_of",
+    "shape_of": "convert:shape_of",
     "shaping": "shaping",
     "type_cvt": "apply:type_cvt",
 }
@@ -49,7 +48,7 @@ class Bound:
 
     def __getattr__(self, name: str) -> Any:
         if name not in _BEHIND:
-            raise AttributeError(f"nothing behind a tensor's methods is called {name!r}")
+            raise AttributeError(f"no method of a tensor is called {name!r}")
         function = resolve(f"{__package__}.{_BEHIND[name]}")
         setattr(self, name, function)
         return function
@@ -265,8 +264,8 @@ class Tensor:
                 return real + np.complex64(1j) * imag
             if self._session is None:
                 raise RuntimeError(
-                    "this tensor was made inside a traced function and its value was not kept: it is neither an "
-                    "output nor was it read there; return it from the function, or call .numpy() inside it"
+                    "this tensor was created inside a traced function and its value was not kept, as it is not an "
+                    "output and was not read there; return it from the function, or call .numpy() inside it"
                 )
             return self._session.value(self)
         return self._value
@@ -532,9 +531,13 @@ class Tensor:
             if isinstance(first, Tensor):
                 return getattr(first, f"__{name}__")(other)
             return getattr(other, _REFLECTED.get(name) or f"__r{name}__")(first)
+        from .protocols import lowering  # for start-up
+
         return lowering().ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from .protocols import lowering  # for start-up
+
         return lowering().function(func, args, kwargs)
 
     def __bool__(self) -> bool:
@@ -608,7 +611,7 @@ class Tensor:
         value = self.numpy()
         if value.size != 1:
             raise AssertionError(
-                f"only a tensor of one element has a number, found shape {list(value.shape)}"
+                f"only a tensor of one element can be converted to a number, found shape {list(value.shape)}"
             )
         number = value.item()
         if self._session is not None:

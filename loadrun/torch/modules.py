@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from ..base.errors import UsageError
 from ..tensors import Tensor
 from .script import Scripted, is_script
 
-__all__ = ["ModuleAttributes", "as_module", "as_torch", "is_torch_program", "owner_of"]
+__all__ = ["ModuleAttributes", "as_module", "as_torch", "call_of", "is_torch_program", "owner_of"]
 
 _READ = frozenset(
     [
@@ -67,7 +68,7 @@ class ModuleAttributes:
         away = any(isinstance(v, (str, torch.device)) and torch.device(v).type != "cpu" for v in wanted)
         if name in _FIXED or other or away or (name == "float" and kinds - {torch.float32}):
             raise UsageError(
-                f"{name}() does not change a trace, whose weights are constants: change the module and trace it anew"
+                f"{name}() does not change a trace, whose weights are constants: change the module and trace it again"
             )
         getattr(owner, name)(*args, **kwargs)
         return self
@@ -121,7 +122,7 @@ def as_module(function: Any) -> Any:
         return function
     if not callable(function):
         raise UsageError(
-            "what torch traces is a module, a method of one, a script, an exported program or a function, found "
+            "expected a module, a method of one, a script, an exported program or a function, found "
             f"{type(function).__name__} {function!r:.60}"
         )
     if getattr(function, "__name__", "") == "forward" and isinstance(owner_of(function), torch.nn.Module):
@@ -134,3 +135,11 @@ def as_torch(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return torch.from_numpy(np.array(value))
     return torch.from_numpy(np.array(value.numpy())) if isinstance(value, Tensor) else value
+
+
+def call_of(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments, by place and by keyword, that stand for a testcase."""
+    given = pytree.tree_map(as_torch, data)
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    return (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}

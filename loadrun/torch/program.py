@@ -20,12 +20,15 @@ from ..base.files import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
+from ..inputs.lists import items_of
 from ..testcase import EXPECT, Bundle, FileValue, Testcase
+from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import MAXERR, embed
 from .complex import parts
 from .exporting import callable_of, quiet
+from .modules import as_module, as_torch, call_of
 from .signature import Signature
-from .traced import Traced
+from .traced import TorchTrace
 from .values import of_numpy
 
 __all__ = [
@@ -80,18 +83,22 @@ def save(
     cases: Sequence[tuple[Any, ...]] = (),
     maxerr: float | Mapping[str, float] = MAXERR,
     dynamic_shapes: Any = None,
+    input_data: Any = None,
 ) -> None:
     """Write a program as `torch.export.save` does, with what torch computes and the tolerances in the same archive.
 
-    `torch.export.load` reads the file as any other; ``loadrun FILE.pt2`` replays it.
+    `torch.export.load` reads the file as any other; ``loadrun FILE.pt2`` replays it. A file ``NAME.mge`` is a dump of
+    the traced module (`loadrun.torch.trace`) instead, whose expected values are torch's as well.
 
     Args:
         module: a `torch.nn.Module`, a function of tensors, or a `torch.export.ExportedProgram`.
-        path: the file, ``NAME.pt2``.
+        path: the file, ``NAME.pt2`` or ``NAME.mge``.
         args, kwargs: the example that the module is exported with; an exported program brings its own.
         cases: further arguments, a tuple for each testcase.
         maxerr: tolerance of the outputs by MegEngine's measure, one or by name; integers must be equal.
         dynamic_shapes: as `torch.export.export` takes it.
+        input_data: the arguments of each testcase: a tensor or array, a tuple of positional ones, a dict of those by
+            keyword, or ``"example"``; a .mge file also takes texts such as ``#rand(0,1)``. None: the example, `cases`.
 
     Raises:
         TraceError: torch cannot export the module.
@@ -106,10 +113,16 @@ def save(
     ...     [result.verdict.value for result in loadrun.Runner(file).replay()]
     ['pass']
     """
+    given = [EXAMPLE, *cases] if input_data is None else items_of(input_data)
+    if str(path).lower().endswith(".mge"):
+        traced = TorchTrace(module, dynamic_shapes)
+        if isinstance(module, torch.export.ExportedProgram):
+            args, kwargs = module.example_inputs or ((), {})
+        traced.record(*pytree.tree_map(as_torch, (tuple(args), dict(kwargs or {}))))
+        traced.dump(path, input_data=given, maxerr=maxerr)
+        return
     program = module
     if not isinstance(module, torch.export.ExportedProgram):
-        from .modules import as_module  # for start-up
-
         with quiet():
             try:
                 program = torch.export.export(
@@ -119,11 +132,13 @@ def save(
                 raise TraceError(f"torch cannot export it: {type(e).__name__}: {str(e)[:600]}") from e
     elif args or kwargs or dynamic_shapes is not None:
         raise UsageError(
-            "an exported program brings its example; args, kwargs and dynamic_shapes are for modules"
+            "an exported program has its own example; args, kwargs and dynamic_shapes apply to modules"
         )
     signature = Signature(program)
-    example, named = program.example_inputs
-    values = [own_values(signature, a, k) for a, k in [(example, named), *((c, {}) for c in cases)]]
+    if texts := [x for x in given if isinstance(x, str) and x != EXAMPLE]:
+        raise UsageError(f"the data of a .pt2 file is tensors or {EXAMPLE!r}, found {texts[0]!r:.80}")
+    calls = [program.example_inputs if isinstance(x, str) else call_of(x) for x in given]
+    values = [own_values(signature, a, k) for a, k in calls]
     names = signature.output_names()
     limits = dict(maxerr) if isinstance(maxerr, Mapping) else {"": maxerr}
     if unknown := sorted(set(limits) - {"", *names}):
@@ -352,7 +367,7 @@ def _read(
     limits: Mapping[str, float],
 ) -> Bundle:
     """Build the graph of a program, with checks if there are expected values."""
-    traced = Traced(callable_of(program), program=program, check=None)
+    traced = TorchTrace(callable_of(program), program=program, check=None)
     traced.record(args, kwargs)
     signature = traced.signature
     graph = traced.graph(signature.input_names())

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.array import Array as Traced
+from ..arrays.array import TracedArray
 from ..base.errors import TraceError, UsageAssertionError
 from ..graph.dtypes import Array, DType
 from ..tensors.access import (
@@ -66,7 +66,9 @@ class Argument:
 def _stand_in(array: Array) -> Tensor:
     """Return a tensor around a caller's ndarray, which is not copied."""
     value, dtype = narrowed(array)
-    return from_stored(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0, kind=Traced)
+    return from_stored(
+        value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0, kind=TracedArray
+    )
 
 
 def settle(
@@ -82,7 +84,7 @@ def settle(
             if other is not argument and argument.shares(other):
                 raise TraceError(
                     f"the function assigns to {argument.name}, which shares its memory with {other.name}; a trace "
-                    "cannot follow that, pass a copy"
+                    "cannot follow that; pass a copy"
                 )
     arrays = [a.original for a in arguments if not isinstance(a.original, Tensor)]
     if arrays:
@@ -163,6 +165,7 @@ class Slot:
         kind: the graph's data type of it.
         shape: its shape in the recorded call.
         scalar: whether it has no axes.
+        example: its value in the recorded call, in storage form.
     """
 
     name: str
@@ -170,6 +173,7 @@ class Slot:
     kind: DType
     shape: tuple[int, ...]
     scalar: bool
+    example: Array
 
     def value(self) -> Any:
         """Zeros in its place."""
@@ -178,14 +182,15 @@ class Slot:
 
 
 def slotted(arguments: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with slots in place of their tensors, which are not kept."""
+    """Return the arguments with slots in place of their tensors, which keep copies of the values."""
 
     def slot(leaf: Any) -> Any:
         if not isinstance(leaf, Argument):
             return leaf
         dtype = None if isinstance(leaf.original, Tensor) else leaf.original.dtype
         tensor = leaf.tensor
-        return Slot(leaf.name, dtype, dtype_of(tensor), stored_shape(tensor), is_scalar(tensor))
+        shape, scalar = stored_shape(tensor), is_scalar(tensor)
+        return Slot(leaf.name, dtype, dtype_of(tensor), shape, scalar, stored(tensor).copy())
 
     return tuple(rebuilt(a, slot) for a in arguments.args), {
         k: rebuilt(v, slot) for k, v in arguments.kwargs.items()

@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO
 
 from ..base.errors import SpecError, TraceError
+from ..base.logger import get_logger
 from ..dump.options import DumpResult
 from ..graph import Graph, Metadata, Opr
+from ..graph.dtypes import Array
 from ..graph.params import BN, BNFwdMode
+from ..inputs.lists import items_of
+from ..inputspec import InputData
 from ..ops.registry import implementation
-from ..passes.cleanup.loadable import empty_at, make_loadable
 from ..passes.cleanup.stable import as_made
 from ..passes.constants import subgraph
+from ..passes.loadable import empty_at, make_loadable
 from ..tensors.access import dtype_of, stored
 from ..tensors.naming import shown
 from ..tensors.value import Tensor
@@ -27,7 +32,11 @@ from .naming import DumpValueError, input_names, make_names_unique, name_outputs
 from .recording import Recording, TraceOptions, constant, name_of, plain_title
 from .writing import DumpArguments, check_older, dump_graph, signature_of
 
-__all__ = ["Dumps"]
+__all__ = ["EXAMPLE", "Dumps"]
+
+EXAMPLE = "example"
+"""Stands for the traced arguments among ``input_data``."""
+_log = get_logger(__name__)
 
 
 class Dumps(ABC):
@@ -95,7 +104,7 @@ class Dumps(ABC):
             )
         if recording.excluded is not None:
             raise TraceError(
-                f"the function leaves a region out of the trace in {shown(recording.excluded)}; a dump cannot compute "
+                f"the function leaves a region out of the trace in {shown(recording.excluded)}; a dump cannot include "
                 "what is computed there"
             )
         structure, variables, paths = self.outputs
@@ -158,6 +167,14 @@ class Dumps(ABC):
                 arguments.compat_older_version.strip(), arguments.no_change_graph, arguments.dump_format
             )
         graph = self.graph(arguments.arg_names, arguments.output_names)
+        if arguments.input_data is None:
+            _log.info(
+                "no input_data, so the file holds no testcase; input_data='example' packs what was traced"
+            )
+        else:
+            held = {v.name or "" for v in Bundle(graph).inputs}
+            items = [self._data(x, arguments.arg_names, held) for x in items_of(arguments.input_data)]
+            arguments = replace(arguments, input_data=items)
         self._check_elements(graph)
         graph.metadata = None
         if arguments.enable_metadata:
@@ -171,9 +188,29 @@ class Dumps(ABC):
         except SpecError as e:
             unused = self._unused(graph, arguments.arg_names)
             if unused:
-                hint = f"no output depends on {', '.join(unused)}, so that the dump has no such input"
+                hint = f"no output depends on {', '.join(unused)}, so the dump has no such input"
                 raise SpecError(f"{e}\n{hint}") from e
             raise
+
+    def _data(
+        self, item: InputData, arg_names: str | Sequence[str | None] | None, held: Collection[str]
+    ) -> InputData:
+        """Return what stands for one of ``input_data``: arrays by input name for the example, else the item itself.
+
+        Args:
+            item: what was given.
+            arg_names: as `dump` takes it.
+            held: the inputs of the graph; data of arguments that no output depends on is left out.
+        """
+        if not isinstance(item, str) or item != EXAMPLE:
+            return item
+        assert self.recording is not None
+        names, example = input_names(self.recording, arg_names), self.example()
+        return {names[key]: value for key, value in example.items() if names[key] in held}
+
+    @abstractmethod
+    def example(self) -> Mapping[str, Array]:
+        """Return the tensors that were traced, by the names that the recording has for them."""
 
     def _check_elements(self, graph: Graph) -> None:
         """Warn of what MegEngine cannot run at the traced sizes."""
@@ -188,9 +225,9 @@ class Dumps(ABC):
         where = next((e for e in entries if e.opr.type == first.type), None)
         place = f" in {shown(where.place)}" if where else ""
         way_out = (
-            "it runs the dump neither on such inputs nor on a batch 16 times as large; leave out what is empty"
+            "it cannot run the dump on such inputs or on a batch 16 times as large; leave out empty values"
             if first.id in at_larger
-            else "it runs the dump on larger inputs only"
+            else "it can run the dump only on larger inputs"
         )
         warnings.warn(
             f"{plain_title(first)}{place} gives no elements at the traced sizes; MegEngine asserts on that, so that "

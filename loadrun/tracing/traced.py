@@ -9,17 +9,18 @@ from typing import Any
 from ..base.errors import TraceError
 from ..base.locks import ForkLock
 from ..engines.reference import ReferenceEngine
+from ..graph.dtypes import Array
 from ..tensors.switches import active
 from ..tensors.value import Tensor
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
-from .arguments import marked
+from .arguments import Slot, marked
 from .bound import PerInstance, reduced
 from .calls import execute, record, replay
 from .compiled import Compiled, Outputs
 from .dumping import Dumps
 from .recording import Recording, TraceOptions
-from .structure import rebuilt
+from .structure import leaves, rebuilt
 from .truth import CheckedRecorder
 
 __all__ = ["TraceState", "Traced"]
@@ -95,6 +96,17 @@ class Traced(Dumps):
         compiled = self._state.compiled
         return None if compiled is None else compiled.engine
 
+    def example(self) -> Mapping[str, Array]:
+        """Return the tensors of the recorded call by the names that the recording has for them.
+
+        Raises:
+            TraceError: the trace cannot be dumped, and keeps none of them.
+        """
+        compiled = self._state.compiled
+        if compiled is None or compiled.call is None:
+            raise TraceError("this trace keeps no example; make it with capture_as_const=True and call it")
+        return {x.name: x.example for _, x in leaves(compiled.call) if isinstance(x, Slot)}
+
     def reset(self) -> None:
         """Forget the recording: the next call records anew."""
         with self._state.lock:
@@ -164,7 +176,7 @@ class Traced(Dumps):
             TraceError: `profiling` was not asked for, or no compiled call has run.
         """
         if not self.options.profiling:
-            raise TraceError("the trace does not measure; make it with profiling=True")
+            raise TraceError("the trace has no profile; create it with profiling=True")
         if self.engine is None:
             raise TraceError("no compiled call has run yet; the first call records, call the function again")
         return self.engine.get_profile()

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from ..tensors.switches import active, set_symbolic_shape, use
 from .recording import TraceOptions
@@ -60,11 +60,17 @@ def exclude_from_trace() -> Iterator[None]:
         yield
 
 
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+P2 = ParamSpec("P2")
+R2 = TypeVar("R2")
+
+
 class _Absent:
     """The function where only options are given."""
 
 
-class trace(Traced):
+class trace(Traced, Generic[P, R]):
     """A function whose first call is recorded and whose later calls run the compiled graph.
 
     Every call runs the Python code (unless `without_host`); in later calls nothing is computed by it, each
@@ -105,6 +111,25 @@ class trace(Traced):
     (array([3., 3., 3.], dtype=float32), array([1., 1.], dtype=float32))
     """
 
+    if TYPE_CHECKING:
+        # A traced function has the parameters and the result of the function. `__init__` would hide `__new__`.
+        __call__: Callable[P, R]
+
+        @overload  # type: ignore[override]
+        def __get__(self, instance: None, owner: Any) -> trace[P, R]: ...
+        @overload
+        def __get__(self: trace[Concatenate[Any, P2], R2], instance: Any, owner: Any) -> trace[P2, R2]: ...
+        def __get__(self, instance: Any, owner: Any = None) -> Any: ...
+
+    else:
+
+        def __init__(self, function, *examples, **options):
+            super().__init__(function, _options(examples, options))
+
+    @overload
+    def __new__(cls, function: Callable[P, R], *examples: Any, **options: Any) -> trace[P, R]: ...
+    @overload
+    def __new__(cls, **options: Any) -> _Decorator: ...
     def __new__(cls, function: Any = _Absent, *examples: Any, **options: Any) -> Any:
         """Return a traced function, or where there is none yet the decorator that makes one."""
         if function is _Absent:
@@ -114,15 +139,25 @@ class trace(Traced):
             return as_torch(function, *examples, **options)
         return super().__new__(cls)
 
-    def __init__(self, function: Callable[..., Any], *examples: Any, **options: Any) -> None:
-        names = [f.name for f in fields(TraceOptions) if f.name != "live"]
-        unknown = sorted(set(options) - set(names))
-        if unknown or (examples and not isinstance(examples[0], bool)) or len(examples) > len(names):
-            rejected = ", ".join(unknown) or f"{len(examples)} more positional arguments"
-            raise TypeError(
-                f"trace takes a function and options, found {rejected}; example inputs are for torch modules"
-            )
-        unnamed = dict(zip(names, examples, strict=False))
-        if twice := sorted(set(unnamed) & set(options)):
-            raise TypeError(f"trace got {', '.join(twice)} both by place and by name")
-        super().__init__(function, TraceOptions(**unnamed, **options))
+
+def _options(examples: tuple[Any, ...], options: dict[str, Any]) -> TraceOptions:
+    """Return the options of a call, passed by position and by name."""
+    names = [f.name for f in fields(TraceOptions) if f.name != "live"]
+    unknown = sorted(set(options) - set(names))
+    if unknown or (examples and not isinstance(examples[0], bool)) or len(examples) > len(names):
+        found = ", ".join(unknown) or f"{len(examples)} more positional arguments"
+        raise TypeError(
+            f"trace takes a function and options, found {found}; example inputs are for torch modules"
+        )
+    unnamed = dict(zip(names, examples, strict=False))
+    if twice := sorted(set(unnamed) & set(options)):
+        raise TypeError(f"trace got {', '.join(twice)} both by position and by name")
+    return TraceOptions(**unnamed, **options)
+
+
+if TYPE_CHECKING:
+
+    class _Decorator(trace[..., Any]):
+        """Options alone, to type checkers."""
+
+        def __call__(self, function: Callable[P2, R2]) -> trace[P2, R2]: ...

@@ -14,7 +14,8 @@ from ..base.errors import UsageAssertionError
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
 from ..graph import Graph
-from ..inputs.lists import TextSource, count_cases
+from ..inputs.lists import TextSource, count_cases, items_of
+from ..inputspec import InputData
 from ..passes.inference import optimize_for_inference
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
@@ -81,7 +82,8 @@ class DumpArguments(FileArguments):
         optimize_for_inference: apply the passes that the ``enable_*`` keywords ask for, and fold constants.
         user_info: anything that can be pickled, stored as metadata.
         enable_metadata: False leaves the metadata out.
-        input_data: specifications of input data, one testcase each (see `loadrun.inputspec`); the outputs that the
+        input_data: specifications of input data, one testcase each (see `loadrun.inputspec`); arrays and tensors, alone
+            or in a dict by input name, are taken as well, and ``"example"`` is what was traced. The outputs that the
             recorded graph gives for them are the ground truth.
         repeat: repeat data from files along axis 0.
         silent: MegEngine does not print the errors that it finds.
@@ -107,7 +109,7 @@ class DumpArguments(FileArguments):
     optimize_for_inference: bool = True
     user_info: object = None
     enable_metadata: bool = True
-    input_data: str | Iterable[str] | None = None
+    input_data: InputData | Iterable[InputData] | None = None
     repeat: int = 1
     silent: bool = False
     no_assert: bool = False
@@ -133,7 +135,7 @@ class DumpArguments(FileArguments):
     @property
     def packing(self) -> PackOptions:
         """How testcases are packed and the graph is written."""
-        specs = [self.input_data] if isinstance(self.input_data, str) else self.input_data
+        specs = None if self.input_data is None else items_of(self.input_data)
         names = ("repeat", "silent", "no_assert", "maxerr", "resize_input", "input_transform", "replay")
         return PackOptions(
             **{n: getattr(self, n) for n in names},
@@ -195,7 +197,7 @@ def dump_graph(
         cases = options.cases(Bundle(graph), warn)
     else:
         # As MegEngine has it: testcases of expected values alone.
-        warn("no output depends on an input: input_data says only how many testcases there are")
+        warn("no output depends on an input: input_data only determines the number of testcases")
         cases = iter([{}] * count_cases(options.input_data))
     written = TrialReplay() if options.replay else None
     result = packer.pack(

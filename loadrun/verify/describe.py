@@ -16,7 +16,7 @@ from ..ops.catalog import CATALOG
 from ..ops.infer import Inference, infer_dtypes, infer_shapes
 from ..testcase import EXPECT, Bundle
 
-__all__ = ["CheckInfo", "Description", "OprInfo", "VarInfo", "describe"]
+__all__ = ["CheckInfo", "Description", "OprInfo", "VarInfo", "describe", "inferred"]
 
 _OPTIONS = (
     *("io16xc32", "ioc16", "fuse_conv_bias_nonlinearity", "fuse_conv_bias_with_z"),
@@ -118,7 +118,7 @@ def describe(bundle: Bundle) -> Description:
     graph = bundle.graph
     outputs = bundle.outputs
     oprs = [o for o in graph.needed(outputs.values()) if not _is_expect(o)]
-    known, problems = _infer(bundle, oprs)
+    known, problems = inferred(bundle, oprs)
     read = {v.id for o in oprs for v in o.inputs} | {v.id for v in outputs.values()}
     infos = tuple(_opr(o, known, read) for o in oprs if CATALOG[o.type].category != "io")
     cases, damaged = _cases(bundle)
@@ -169,8 +169,8 @@ def options(bits: int) -> list[str]:
     return names
 
 
-def _infer(bundle: Bundle, oprs: list[Opr]) -> tuple[Inference, list[str]]:
-    """Shapes as far as they can be followed, up to the first operator that refuses."""
+def inferred(bundle: Bundle, oprs: list[Opr]) -> tuple[Inference, list[str]]:
+    """Infer shapes as far as they can be followed, up to the first operator that refuses, and say why that does."""
     problems = []
     usable = oprs
     for i, opr in enumerate(oprs):

@@ -142,6 +142,48 @@ def test_plain_values(text: str, expect: list) -> None:
 # Casts.
 
 
+def test_arrays_are_data() -> None:
+    inputs = model(a=("Float32", (2, 3)), b=("Int32", (4,)))
+    a, b = np.arange(6.0).reshape(2, 3), [1, 2, 3, 4]
+    cases = [{"a": a, "b": b}, "#ones", {"a": "#full(2)", "b": np.int8(5) * np.ones(4, "i1")}]
+    assert count_cases(cases) == 3
+    first, ones, last = load_cases(cases, inputs)
+    assert (first["a"].dtype, first["a"].tolist()) == (np.float32, a.tolist())
+    assert (first["b"].dtype, first["b"].tolist(), last["b"].tolist()) == (np.int32, b, [5] * 4)
+    assert (ones["a"] == 1).all()
+    assert (last["a"] == 2).all()
+    # One array for the only input; repeat and transform are as for files.
+    (found,) = load_cases(a, X, repeat=2, input_transform="data + 1")
+    assert found["a"].tolist() == (np.repeat(a, 2, axis=0) + 1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"c": np.ones(1)}, "the model has no input 'c'"),
+        ({"a": object()}, "input data is numbers, found object"),
+        ({"a": "b:#ones"}, "the data of 'a' is one source"),
+        (np.ones(2), "the axes must agree"),
+        (b"#ones", "or a dict of arrays by input name, found bytes"),
+    ],
+)
+def test_arrays_that_do_not_fit(data: object, message: str) -> None:
+    with pytest.raises(LoadRunError, match=message):
+        list(load_cases([data], X))
+
+
+def test_random_range_of_one_integer() -> None:
+    told: list[str] = []
+    inputs = model(a=("Int32", (2, 3)))
+    for text in ("#rand(0,1)", "#rand(-0.5,0.5)", "#rand(3,4)", "#rand(0,2)", "#randint(0,1)", "#zeros"):
+        list(load_cases(text, inputs, warn=told.append))
+    assert [t.partition(" are ")[0] for t in told] == [
+        f"input 'a': all numbers of {t}" for t in ("#rand(0,1)", "#rand(-0.5,0.5)", "#rand(3,4)")
+    ]
+    list(load_cases("#rand(0,1)", X, warn=told.append))
+    assert len(told) == 3
+
+
 def test_integers_are_truncated_and_wrap() -> None:
     assert load("#full(3.9)", model(a=("Int32", (2,))))["a"].tolist() == [3, 3]
     assert load("#full(300)", model(a=("Uint8", (2,))))["a"].tolist() == [44, 44]
@@ -169,7 +211,7 @@ def test_other_types() -> None:
     ("text", "message"),
     [
         ("a:#rand(0,1,7);b:#ones", "the number of axes must agree"),
-        ("a:#rand(0,1,7,7,7,...);b:#ones", "more axes than the input has"),
+        ("a:#rand(0,1,7,7,7,...);b:#ones", "more axes than the input"),
         ("a:[1,[2]];b:#ones", "have different lengths"),
         ("a:[[[1]]];b:#ones", "the axes must agree"),
         ("a=#ones;b:#ones", "followed by ':', not '='"),
@@ -183,9 +225,9 @@ def test_misfits(text: str, message: str) -> None:
 def test_inputs_without_a_shape(tmp_path: Path) -> None:
     inputs = model(a=("Float32", None))
     assert load("#ones(2,5)", inputs)["a"].shape == (2, 5)
-    with pytest.raises(SpecError, match="the file gives no shape"):
+    with pytest.raises(SpecError, match="the file has no shape"):
         load("#ones", inputs)
-    with pytest.raises(SpecError, match="the file gives no shape"):
+    with pytest.raises(SpecError, match="the file has no shape"):
         load("#ones(2,...)", inputs)
     with pytest.raises(SpecError, match="the model has no inputs"):
         load("#ones", [])
@@ -217,9 +259,9 @@ def test_archives_feed_inputs_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {n: a.tolist() for n, a in load("both.json", inputs).items()} == {"a": [1, 2], "b": [3]}
     assert load("a:one.npz;b:both.npz!label", inputs)["b"].tolist() == [9]
     assert load("one.npz", model(a=("Float32", (2,))))["a"].tolist() == [5, 6]
-    with pytest.raises(SpecError, match=r"one\.npz has no array 'a'; it holds 'x'; its inputs are"):
+    with pytest.raises(SpecError, match=r"one\.npz has no array 'a'; its arrays are 'x'; its inputs are"):
         load("one.npz", inputs)
-    with pytest.raises(InputError, match="has no array 'c'; it holds 'a', 'b', 'label'"):
+    with pytest.raises(InputError, match="has no array 'c'; its arrays are 'a', 'b', 'label'"):
         load("a:both.npz!c;b:#ones", inputs)
 
 
@@ -320,7 +362,7 @@ def test_options_must_have_an_effect(tmp_path: Path) -> None:
     assert found["image"].shape == (1, 3, 4, 5)
     assert (found["image"] == 50).all()
     assert found["mask"].tolist() == [7, 7]
-    with pytest.raises(SpecError, match="resize_input: no image"):
+    with pytest.raises(SpecError, match="resize_input: there is no image"):
         list(load_cases("#ones", inputs, resize_input=True))
     with pytest.raises(SpecError, match="input_transform: generated data"):
         list(load_cases("#ones", inputs, input_transform="data * 2"))
@@ -333,7 +375,7 @@ def test_transform_results_are_checked(tmp_path: Path) -> None:
     assert found["a"].tolist() == [[3, 3, 3]] * 2
     with pytest.raises(InputError, match=r"input 'a': the data has shape \[3\], the input \[2, 3\]"):
         list(load_cases(spec, X, input_transform="data[0]"))
-    with pytest.raises(InputError, match="gives a float32, not an array"):
+    with pytest.raises(InputError, match="results in a float32, not an array"):
         list(load_cases(spec, X, input_transform="data.max()"))
     with pytest.raises(SpecError, match="unknown name 'open'"):
         load_cases(spec, X, input_transform="open('x')")

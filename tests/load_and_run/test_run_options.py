@@ -10,8 +10,8 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
-from loadrun.load_and_run.flags import LAYOUTS
 from loadrun.ops.numeric.parallel import threads
+from loadrun.passes.options import LAYOUTS
 from loadrun.replay.parts import prepared
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder

@@ -48,6 +48,27 @@ def saved(path: Path) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
+def test_a_dump_in_one_call(tmp_path: Path) -> None:
+    path, other = tmp_path / "net.mge", (X * 2, torch.tensor([3, 4]))
+    save(Net(), path, INPUTS, K, input_data=["example", {"x": other[0], "i": other[1], **K}, "#rand(0,9)"])
+    bundle = loadrun.load(path)
+    with torch.no_grad():
+        want = [Net()(*INPUTS, **K), Net()(*other, **K)]
+    for case, results in zip(bundle.testcases, want, strict=False):
+        for name, value in results.items():
+            np.testing.assert_array_equal(case.expects[name].reshape(value.shape), value.numpy())
+    assert [r.verdict.value for r in loadrun.run(path)] == ["pass"] * 3
+
+
+def test_input_data_of_a_program_file(tmp_path: Path) -> None:
+    path = tmp_path / "relu.pt2"
+    save(torch.nn.ReLU(), path, (X,), input_data=["example", X * 2, (X.numpy() * 3,)])
+    expected = [c.expects["output"].tolist() for c in loadrun.load(path).testcases]
+    assert expected == [torch.relu(X * k).tolist() for k in (1, 2, 3)]
+    with pytest.raises(UsageError, match="tensors or 'example', found '#ones'"):
+        save(torch.nn.ReLU(), path, (X,), input_data="#ones")
+
+
 def test_the_program_and_the_graph_give_what_torch_gave(tmp_path: Path) -> None:
     path = written(tmp_path)
     for engine, way, kind in (
@@ -115,7 +136,7 @@ def test_further_cases_sizes_and_tolerances(tmp_path: Path) -> None:
         assert [r.outputs[0].shape for r in results] == [(2, 2), (5, 2)]
         assert {r.outputs[0].maxerr for r in results} == {0.25}
     assert loadrun.Runner(path, "torch").run({"input": np.full((3, 2), 4, "f4")})["output"].sum() == 24
-    with pytest.raises(InputError, match="no value was given for the input 'input'"):
+    with pytest.raises(InputError, match="the input 'input' is missing"):
         loadrun.Runner(path, "torch").run({})
     with pytest.raises(UsageError, match="maxerr is for the output 'y'; the outputs are output"):
         save(torch.nn.ReLU(), path, (X,), maxerr={"y": 1})
@@ -125,7 +146,7 @@ def test_a_file_of_torchs_own_has_its_example(tmp_path: Path, capsys: pytest.Cap
     path = str(tmp_path / "own.pt2")
     torch.export.save(torch.export.export(Net(), INPUTS, K), path)
     assert main([path]) == 3
-    assert "the testcases hold no expected outputs" in capsys.readouterr().out
+    assert "the testcases have no expected outputs" in capsys.readouterr().out
     assert main([path, "--engine", "reference,torch"]) == 0
     assert "6 checks" not in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ from abc import ABCMeta, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from ...tensors import Parameter, Tensor
 from ...tensors.access import set_attribute_path, set_name, tensor_name
@@ -21,6 +21,18 @@ from .structure import access as _access_structure
 __all__ = ["Module", "_access_structure"]
 
 _log = logging.getLogger("loadrun.megengine.module")
+
+
+if TYPE_CHECKING:
+    P = ParamSpec("P")
+    R = TypeVar("R", covariant=True)
+
+    class _HasForward(Protocol[P, R]):
+        @property
+        def forward(self) -> Callable[P, R]: ...
+
+    class _Call:
+        def __get__(self, instance: _HasForward[P, R], owner: Any) -> Callable[P, R]: ...
 
 
 def _anything(value: Any) -> bool:
@@ -83,20 +95,25 @@ class Module(ModuleBase, metaclass=ABCMeta):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Compute the outputs."""
 
-    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Call the hooks and, between them, ``forward``."""
-        for hook in tuple(self._forward_pre_hooks.values()):
-            changed = hook(self, inputs)
-            if changed is not None:
-                inputs = changed if isinstance(changed, tuple) else (changed,)
-        name = self.name if self.name is not None else self._short_name
-        with scope(name) if name else nullcontext():
-            outputs = self.forward(*inputs, **kwargs)
-        for hook in tuple(self._forward_hooks.values()):
-            changed = hook(self, inputs, outputs)
-            if changed is not None:
-                outputs = changed
-        return outputs
+    if TYPE_CHECKING:
+        # A call has the parameters and the result of ``forward``.
+        __call__: _Call
+    else:
+
+        def __call__(self, *inputs, **kwargs):
+            """Call the hooks and, between them, ``forward``."""
+            for hook in tuple(self._forward_pre_hooks.values()):
+                changed = hook(self, inputs)
+                if changed is not None:
+                    inputs = changed if isinstance(changed, tuple) else (changed,)
+            name = self.name if self.name is not None else self._short_name
+            with scope(name) if name else nullcontext():
+                outputs = self.forward(*inputs, **kwargs)
+            for hook in tuple(self._forward_hooks.values()):
+                changed = hook(self, inputs, outputs)
+                if changed is not None:
+                    outputs = changed
+            return outputs
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> HookHandler:
         """Call ``hook(module, inputs)`` before each forward; inputs that it returns are used instead.

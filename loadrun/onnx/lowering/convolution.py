@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...build import emit as e
-from ...build.layers import conv as build
+from ...build.layers import windows as build
 from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape

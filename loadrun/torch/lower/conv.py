@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...build import emit as e
-from ...build.layers import conv as build
+from ...build.layers import windows as build
 from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor
 from ...tensors.access import static_shape

@@ -19,11 +19,11 @@ from math import prod
 
 import numpy as np
 
-from ...base.errors import EngineError
-from ...base.registry import Registry
-from ...graph import Graph, Opr, Var
-from ...graph.dtypes import DType
-from ...graph.params import (
+from ..base.errors import EngineError
+from ..base.registry import Registry
+from ..graph import Graph, Opr, Var
+from ..graph.dtypes import DType
+from ..graph.params import (
     AxisAddRemove,
     AxisDesc,
     Dimshuffle,
@@ -33,12 +33,12 @@ from ...graph.params import (
     IndexItem,
     OptionalAxisV1,
 )
-from ...ops.catalog import select, types
-from ...ops.elemwise.table import ROWS, ModeTrait, modes
-from ...ops.infer import Inference, follow, infer_dtypes, infer_shapes
-from ...ops.op import Trait
-from ...ops.registry import Shape
-from ..rewriter import Rewriter, each
+from ..ops.catalog import select, types
+from ..ops.elemwise.table import ROWS, ModeTrait, modes
+from ..ops.infer import Inference, follow, infer_dtypes, infer_shapes
+from ..ops.op import Trait
+from ..ops.registry import Shape
+from .rewriter import Rewriter, each
 
 __all__ = ["empty_at", "is_shape_of", "make_loadable", "remove_shape_changes", "without_elements"]
 
@@ -229,7 +229,7 @@ def make_loadable(graph: Graph) -> Graph:
     if made.exact:
         # Guarded when it is narrowed for a file: only MegEngine computes otherwise than written.
         return made
-    from ..guards import guarded  # for start-up
+    from .guards import guarded  # for start-up
 
     return guarded(made)
 
