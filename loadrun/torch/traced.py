@@ -231,7 +231,7 @@ class TorchTrace(ModuleAttributes, Dumps):
             return self._at_sizes(flat, error)
         return self
 
-    def _at_sizes(self, flat: Sequence[Any], error: LoadRunError) -> Traced:
+    def _at_sizes(self, flat: Sequence[Any], error: LoadRunError) -> TorchTrace:
         """Trace the module for sizes for which this trace does not hold.
 
         Raises:
@@ -241,7 +241,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         same = sizes == [getattr(x, "shape", ()) for x in self._example]
         if same or not self._respecializes or not self.signature.same_kinds(flat):
             raise error
-        found = Traced(self.module, True, self.options.opt_level, check=self._checks)
+        found = TorchTrace(self.module, True, self.options.opt_level, check=self._checks)
         try:
             found.record(*pytree.tree_unflatten(list(flat), self.program.call_spec.in_spec))
         except (UnsupportedError, TraceError, EngineError):
@@ -250,7 +250,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         return found
 
     def holds(self, flat: Sequence[Any]) -> bool:
-        """Whether the trace takes these arguments."""
+        """Tell whether the trace takes these arguments."""
         try:
             self.check(flat)
         except InputError:
