@@ -91,7 +91,7 @@ def _why(root: SuspectVar, reads: bool) -> str:
         return "its inputs differ"
     if root.is_stop:
         return "its inputs agree, but only one side can run it"
-    if root.distance is None:
+    if root.distance is None or (root.agrees and len(set(root.shapes)) > 1):
         return f"its inputs agree, but its shape is {list(root.shapes[0])} against {list(root.shapes[1])}"
     return "its inputs agree, but its output does not"
 
