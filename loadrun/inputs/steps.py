@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ..base.errors import UsageError
 from ..graph.dtypes import Array
+from ..inputspec import InputData
 from .lists import count_cases, expand
 from .loading import Loader
 
@@ -16,8 +17,8 @@ _GENERATED = re.compile(r"#[A-Za-z]+\([^()]*\)")
 _STEP = re.compile(r"(?<![\w.=])(?:([0-9]+)\s*\+\s*)?k(?:\s*\+\s*([0-9]+))?(?![\w.])")
 
 
-def step_text(text: str, step: int) -> str:
-    """Put the number of a step in the place of ``k`` in a specification's generators.
+def step_text(data: InputData, step: int) -> InputData:
+    """Put the number of a step in the place of ``k`` in a specification's generators; leave arrays as they are.
 
     >>> step_text("mask:#ones(1,k+4);position:#full(k,1,1)", 3)
     'mask:#ones(1,7);position:#full(3,1,1)'
@@ -26,11 +27,11 @@ def step_text(text: str, step: int) -> str:
     def number(found: re.Match[str]) -> str:
         return str(int(found[1] or 0) + step + int(found[2] or 0))
 
-    return _GENERATED.sub(lambda found: _STEP.sub(number, found[0]), text)
+    return _GENERATED.sub(lambda found: _STEP.sub(number, found[0]), data) if isinstance(data, str) else data
 
 
 def load_steps(
-    specs: Sequence[str], loader: Loader, steps: int, fed: Collection[str]
+    specs: Sequence[InputData], loader: Loader, steps: int, fed: Collection[str]
 ) -> Iterator[dict[str, Array]]:
     """Load the inputs of every step.
 
