@@ -39,6 +39,7 @@ from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
 
+_BESIDE = "beside"
 _SHOWN = 8
 """Testcases that the table shows one by one."""
 _FLAG_HELP = {
@@ -76,7 +77,7 @@ def parser() -> Parser:
     )
     p.add_argument("-o", "--output", metavar="OUT.mge", type=target, required=True, help="the file to write")
     add_dump_option(p)
-    add_model_options(p)
+    add_model_options(p, writes=True)
     p.add_argument(
         "--expect",
         metavar="SPEC",
@@ -232,6 +233,7 @@ def main(argv: list[str]) -> int:
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
         states=tuple(args.states),
+        weights=tuple(w for w in args.weights if w != _BESIDE),
         maxerr=tolerances(args.maxerr),
         policies=parse_all(args.check or ()),
         record=not args.no_record,
@@ -267,6 +269,8 @@ def _dump_options(arguments: Mapping[str, Any]) -> DumpOptions:
         strip = f"{arguments['output']}.json"
     names = {f.name for f in fields(DumpOptions)} & set(arguments)
     options = {name: arguments[name] for name in names}
+    if _BESIDE in arguments["weights"]:
+        options["beside"] = [w for w in arguments["weights"] if w != _BESIDE]
     options.update(dump_format=arguments["format"], strip_info_file=strip)
     if arguments["no_metadata"]:
         options["enable_metadata"] = False
