@@ -218,7 +218,7 @@ class PartReplayer:
             return
         yield replace(closed, watch=watch.sent() if watch is not None else None)
 
-    def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Explained:
+    def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Event:
         """Say where a failing testcase begins to differ; of a scenario, where the first step that fails does."""
         from .explaining import explained  # for start-up
 
