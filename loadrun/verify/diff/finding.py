@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...base.errors import UsageError
+from ...engines.wide import computed_alike
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
@@ -36,6 +37,7 @@ class Differences:
         outputs: the ids of the model's outputs.
         stops: operators that could not run, of the model and of the reference.
         lonely: how many values that the model computes have no counterpart.
+        unjudged: how many values are float64 in the model, so that double precision is the same code once more.
     """
 
     rows: list[SuspectVar]
@@ -46,6 +48,7 @@ class Differences:
     outputs: set[int] = field(default_factory=set)
     stops: tuple[list[Stop], list[Stop]] = field(default_factory=lambda: ([], []))
     lonely: int = 0
+    unjudged: int = 0
 
     @property
     def first(self) -> SuspectVar | None:
@@ -145,7 +148,8 @@ def between(
     roots = roots or (_stopped_alone(side) if alike else [])
     total = len([*graph.vars()])
     lonely = len(computed(graph)) - len(rows) if alike else 0
-    return Differences(rows, constants, roots, matching.counts(), total, outputs, stops, lonely)
+    unjudged = sum(computed_alike(r.opr) for r in rows) if against == "float64" else 0
+    return Differences(rows, constants, roots, matching.counts(), total, outputs, stops, lonely, unjudged)
 
 
 def _stopped(side: GraphSide, other: DiffSide, matching: Matching) -> list[SuspectVar]:
