@@ -29,6 +29,11 @@ def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[
     counted = ", ".join(f"{n} by {how}" for how, n in sorted(comparison.matched.items()))
     matched = sum(comparison.matched.values())
     yield f"{len(comparison.rows)} values compared; {matched} of {comparison.total} variables matched ({counted})"
+    if comparison.unjudged:
+        yield (
+            f"{comparison.unjudged} of them are float64 in the model: both sides compute these by the same code, which "
+            "judges nothing; --against ENGINE does, such as onnxruntime"
+        )
     chosen = comparison.rows if everything else _chosen(comparison, rows)
     if chosen:
         yield ""
@@ -204,6 +209,7 @@ def as_json(comparison: Differences) -> dict[str, Any]:
         "changes": {r.var.label: list(r.changes) for r in comparison.roots if r.changes},
         "stops": [[s.why for s in stops] for stops in comparison.stops],
         "without_counterpart": comparison.lonely,
+        "same_code": comparison.unjudged,
         "constants": [
             {
                 "name": c.var.label,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...base.errors import UsageError
+from ...engines.wide import computed_alike
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
@@ -39,6 +40,7 @@ class Differences:
         stops: operators that could not run, of the model and of the reference.
         lonely: how many values that the model computes have no counterpart.
         matching: the partners of the variables.
+        unjudged: how many values are float64 in the model, so that double precision is the same code once more.
     """
 
     rows: list[SuspectVar]
@@ -50,6 +52,7 @@ class Differences:
     stops: tuple[list[Stop], list[Stop]] = field(default_factory=lambda: ([], []))
     lonely: int = 0
     matching: Matching = field(default_factory=Matching)
+    unjudged: int = 0
 
     @property
     def first(self) -> SuspectVar | None:
@@ -157,7 +160,9 @@ def between(
         roots = blame(graph, rows, None, constants)
     total = len([*graph.vars()])
     lonely = len(computed(graph)) - len(rows) if alike else 0
-    return Differences(rows, constants, roots, matching.counts(), total, outputs, stops, lonely, matching)
+    unjudged = sum(computed_alike(r.opr) for r in rows) if against == "float64" else 0
+    counts = matching.counts()
+    return Differences(rows, constants, roots, counts, total, outputs, stops, lonely, matching, unjudged)
 
 
 def _stopped(side: GraphSide, other: DiffSide, matching: Matching) -> list[SuspectVar]:
