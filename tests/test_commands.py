@@ -62,7 +62,7 @@ WRITTEN = {
     "judge": {"json"},
     "diff": {"json", "extract"},
     "bench": {"json", "html", "save_baseline"},
-    "info": {"json", "strict_engine", "cache"},
+    "info": {"json", "graph", "strict_engine", "cache"},
 }
 """Files that are written from what the call gives."""
 GIVEN = {"info": {"timeout", "max_memory"}}
