@@ -15,6 +15,7 @@ from tests.support.forks import Forks
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 PAGES = ["tutorial.md", "tolerances.md", *sorted(p.name for p in DOCS.glob("howto-*.md"))]
+NEEDS = {"howto-huggingface.md": "transformers", "howto-timm.md": "timm"}
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the pages are written for a POSIX shell")
 
 
@@ -31,6 +32,9 @@ def test_page(page: str, forks: Forks, tmp_path: Path) -> None:
         pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     if page in ("howto-torch.md", "howto-onnx-export.md"):
         pytest.importorskip("torch", reason="torch is not installed")
+    if page in NEEDS:
+        pytest.importorskip("torch", reason="torch is not installed")
+        pytest.importorskip(NEEDS[page], reason=f"{NEEDS[page]} is not installed")
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     forks.programs(bin_)

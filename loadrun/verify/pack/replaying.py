@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
+from ...base.stages import stage
 from ...compare.judging import ABSURD
 from ...compare.results import OutputResult, Verdict
 from ...dump import load_all
@@ -30,6 +31,7 @@ class TrialReplay:
         """Outputs whose checks do not hold, or compare nothing."""
         self._blind: list[str] = []
 
+    @stage("replaying what was written")
     def look(self, path: str) -> None:
         """Replay the last dump of a file.
 
