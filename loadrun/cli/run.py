@@ -23,6 +23,7 @@ from .groups import (
     add_input_options,
     add_limit_options,
     add_policy_option,
+    count,
     model_files,
     seed,
     target,
@@ -127,7 +128,7 @@ def _add_running_options(p: Parser) -> None:
         "-j",
         "--jobs",
         metavar="N",
-        type=_count,
+        type=count,
         help="share files and testcases among N processes (default: all in this one)",
     )
     running.add_argument(
@@ -248,13 +249,6 @@ def _add_report_options(p: Parser) -> None:
     group.add_argument(
         "--save-results", metavar="FILE", type=target, help="save values and verdicts for `loadrun judge`"
     )
-
-
-def _count(value: str) -> int:
-    number = whole(value)
-    if not 1 <= number <= 1024:
-        raise argparse.ArgumentTypeError(f"expected a number of processes from 1 to 1024, found {value!r}")
-    return number
 
 
 def main(argv: list[str]) -> int:
