@@ -157,6 +157,7 @@ class Runner:
         )
         self.seed = seed
         self._model: Engine | None = None
+        self._engines: dict[tuple[int, ...], Engine] = {}
         self._outputs: dict[str, Var] = {}
         self._checked: tuple[_OutputPlan, Engine] | None = None
         self._others: OrderedDict[int, Runner] = OrderedDict()
@@ -220,6 +221,10 @@ class Runner:
             EngineError: an operator failed.
             FormatError: the file changed while it was in use.
         """
+        if testcase.steps:
+            from .engines.scenario import replay_steps  # for start-up
+
+            return replay_steps(testcase, index, self._step)
         if self._native is not None:
             self.bundle.require_unchanged()
             result = self._native.check(testcase, index)
@@ -247,6 +252,40 @@ class Runner:
         outs = _settled(outs, testcase)
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
+
+    def step_inputs(self, testcase: Testcase, step: int) -> Mapping[str, Array]:
+        """Return what a step of a scenario is fed, with states as the steps before it compute them."""
+        from .engines.scenario import step_inputs  # for start-up
+
+        return step_inputs(testcase, step, self._step)
+
+    def _step(self, case: Testcase) -> Result:
+        """Run one step of a scenario, and judge the outputs of which it has an expected value.
+
+        The checks of the graph are not run, since most steps lack values that some of them need.
+        """
+        if self._native is not None:
+            return self._native.check(case, None)
+        found = self.run(case.inputs)
+        # At a scenario's border an output without axes is as the file holds it.
+        outs = [self._compared(o, case.expects.get(o.name)) for o in found.outputs]
+        return replace(found, outputs=tuple(outs), verdict=Verdict.of_outputs(outs))
+
+    def _compared(self, out: OutputResult, expect: Array | None) -> OutputResult:
+        if expect is None or out.value is None:
+            return out
+        if out.name not in self._criteria:
+            return replace(out, reason=_UNREAD)
+        value = out.value if out.value.ndim else out.value.reshape(1)
+        return judge(self._criteria[out.name]._replace(dtype=out.dtype), expect, value)
+
+    @cached_property
+    def _criteria(self) -> dict[str, Criteria]:
+        """What outputs must fulfil, by name, by MegEngine's own measure."""
+        return {
+            c.check.name: c.criteria._replace(formula=Formula.REAL, fault=c.criteria.fault or _own_formula(c))
+            for c in self._plan().checks
+        }
 
     def _plan(self) -> _OutputPlan:
         graph = self.bundle.graph
@@ -359,6 +398,7 @@ class Runner:
             runner = copy(self)
             runner.bundle, runner._last = bundle, runner
             runner._model, runner._checked, runner._others = None, None, OrderedDict()
+            runner._engines = {}
         self._others[id(bundle)] = runner
         while len(self._others) > _KEPT:
             self._others.popitem(last=False)
@@ -393,7 +433,21 @@ class Runner:
         return Divided(model, self.bundle.graph, computed.values(), plan.vars, self.seed)
 
     def _engine(self, targets: Sequence[Var]) -> Engine:
-        return make_engine(self.engine, self.bundle.graph, targets, seed=self.seed)
+        key = tuple(v.id for v in targets)
+        found = self._engines.get(key)
+        if found is None:
+            found = make_engine(self.engine, self.bundle.graph, targets, seed=self.seed)
+            self._engines[key] = found
+        return found
+
+    def take_engines(self, other: Runner) -> None:
+        """Use the engines that another runner has prepared, if they are for the same graph."""
+        if (
+            other.bundle.graph is self.bundle.graph
+            and other.engine == self.engine
+            and other.seed == self.seed
+        ):
+            self._engines = other._engines
 
 
 def own_errors(
@@ -471,7 +525,12 @@ def _rounding(kind: Formula, around: Cone | None) -> float:
     return max((eps for name, eps in NARROW.items() if name in met), default=0.0)
 
 
-_UNREAD = "the testcases hold an expected value of it that no check reads"
+def _own_formula(c: _Checked) -> str | None:
+    """Say why a check cannot be judged without its own operators."""
+    return None if c.cone is None else "its check has a formula of its own, which steps are not judged by"
+
+
+_UNREAD = "the testcases have an expected value for it, but no check uses it"
 
 
 def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:

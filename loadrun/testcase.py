@@ -54,6 +54,9 @@ class Testcase:
         faults: why outputs fail whatever is computed, by name: their expected value is of another type, or there is no
             such output.
         left_out: which of the values that were expected these arrays do not hold, where some were cut off.
+        steps: further steps of a scenario: arrays by name, without those inputs that `states` feeds. Expected values
+            stand where there is something to compare.
+        states: which output of a step feeds which input of the next one, by input name.
         own: the same values as the model's own file has them (int64, text, sequences), for engines that run that file;
             None where there are none. A testcase with other arrays made of this one has none.
 
@@ -71,6 +74,8 @@ class Testcase:
     intermediates: Sequence[Sequence[float | None]] = ()
     left_out: str = ""
     faults: Mapping[str, str] = field(default_factory=dict)
+    steps: Sequence[Mapping[str, Array]] = ()
+    states: Mapping[str, str] = field(default_factory=dict)
     _own: Mapping[str, FileValue] | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
@@ -80,7 +85,9 @@ class Testcase:
         >>> Testcase({"x": np.ones((2, 3), "f4"), "y:expect": np.zeros(2, "f4")})
         Testcase(x: float32 [2, 3], y:expect: float32 [2])
         """
-        return f"Testcase({', '.join(f'{n}: {a.dtype} {list(a.shape)}' for n, a in self.arrays.items())})"
+        shown = [f"{n}: {a.dtype} {list(a.shape)}" for n, a in self.arrays.items()]
+        more = [f"{len(self.steps)} more steps"] if self.steps else []
+        return f"Testcase({', '.join(shown + more)})"
 
     @property
     def own(self) -> Mapping[str, FileValue] | None:
@@ -274,7 +281,9 @@ class Bundle:
             see `lasting`.
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
         expressible: gives the graph of what can be expressed of a file with a `refusal`, None where it is not known.
+        model: the bytes of the dump without its testcases; None for what is no dump.
         taken: a sentence on the sizes that the graph was made for, where neither the file nor data tell them.
+        scenarios: how many further steps testcases have, by number; others have none.
     """
 
     graph: Graph
@@ -298,6 +307,8 @@ class Bundle:
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
     expressible: Callable[[], Graph] | None = None
+    model: memoryview | None = None
+    scenarios: Mapping[int, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Say what the file holds in a few lines; `loadrun info` says more.

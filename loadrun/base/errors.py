@@ -161,10 +161,10 @@ def out_of_memory(e: MemoryError) -> str:
     """Say that memory ran out.
 
     >>> out_of_memory(MemoryError())
-    'this needs more memory than there is, or than --max-memory allows'
+    'out of memory: this needs more than is available or than --max-memory allows'
     """
     more = f": {str(e)[:300]}" if str(e) else ""
-    return f"this needs more memory than there is, or than --max-memory allows{more}"
+    return f"out of memory: this needs more than is available or than --max-memory allows{more}"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TextIO, TypeVar
 __all__ = ["counted", "stage"]
 
 T = TypeVar("T")
+_NAME = "loadrun stages"
 _AFTER, _EVERY = 1.0, 0.5
 """Seconds before the line appears, and until it is written again."""
 
@@ -34,7 +35,7 @@ class _Line:
         self.stages.append(entry)
         if len(self.stages) == 1:
             self._ended, self._process = threading.Event(), os.getpid()
-            threading.Thread(target=self._write, args=(out, self._ended), daemon=True).start()
+            threading.Thread(target=self._write, args=(out, self._ended), name=_NAME, daemon=True).start()
 
     def end(self, entry: tuple[str, float]) -> None:
         """Remove a stage; generators may end theirs in another order."""

@@ -94,6 +94,7 @@ class OutputResult:
         reason: why a check compared nothing, where there is one that did not.
         notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
         policy: the terms that had to hold besides, empty where there were none.
+        step: number of the step of a scenario, which ends the name; None where there are no steps.
         loosened: the file's own tolerance where a greater one was asked for.
         by_file: whether `error` is what the file's own operators measured.
         file_maxerr: the tolerance of the file's check where the error was compared with another one.
@@ -114,6 +115,7 @@ class OutputResult:
     by_file: bool = False
     file_maxerr: float | None = None
     policy: str = ""
+    step: int | None = None
 
     def __repr__(self) -> str:
         """Say what it is in one line; the values are in `value` and `expect`.
@@ -130,6 +132,11 @@ class OutputResult:
     def _repr_html_(self) -> str:
         """Return what notebooks show: a histogram of the errors, or of the values where nothing was expected."""
         return str(resolve("loadrun.report.notebook:output_html")(self))
+
+    @property
+    def output(self) -> str:
+        """The name in the model, without the number of a step."""
+        return self.name if self.step is None else self.name.rpartition("@")[0]
 
     @property
     def is_free(self) -> bool:
@@ -206,7 +213,9 @@ class Result:
         for out in self.outputs:
             if out.name == name and out.value is not None:
                 return out.value
-        raise KeyError(f"no output {name!r}; there are {', '.join(o.name for o in self.outputs) or 'none'}")
+        raise KeyError(
+            f"no output {name!r}; the outputs are {', '.join(o.name for o in self.outputs) or 'none'}"
+        )
 
 
 class Results(list[Result]):

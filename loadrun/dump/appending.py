@@ -31,7 +31,7 @@ class ExistingFile:
         data, _, _ = mapped(path)
         at = 0
         for i, bundle in enumerate(load_all(path)):
-            self.damaged |= bool(bundle.defects)
+            self.damaged |= bool(bundle.defects or bundle.scenarios)
             self.dumps.append(data[at : at + bundle.size])
             at += bundle.size
             while (record := record_at(data[at:])) is not None:

@@ -90,7 +90,10 @@ class Narrowing:
             if self.asked and "engine" in case.provenance:
                 arrays |= self._truth(case, arrays)
             kinds = {n: narrow_dtype(d) for n, d in dtypes.items()}
-            yield Testcase(arrays, kinds, case.provenance, case.intermediates)
+            steps = [{n: narrow_array(a, dtypes[n]) for n, a in step.items()} for step in case.steps]
+            yield Testcase(
+                arrays, kinds, case.provenance, case.intermediates, steps=steps, states=case.states
+            )
 
     def _truth(self, case: Testcase, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Give the values that a captured testcase expects as the narrowed graph computes them."""
@@ -185,8 +188,8 @@ class Narrowing:
         before, after = values
         raise UsageError(
             f"{where}{var.label!r} holds {before} in {var.dtype.spelling} and {after} in "
-            f"{narrow_dtype(var.dtype).spelling}, the dtype that a .mge file has for it; write an .onnx file, or give "
-            "--narrow (narrow=True) to write what MegEngine can hold"
+            f"{narrow_dtype(var.dtype).spelling}, the dtype that a .mge file stores; write an .onnx file, or pass "
+            "--narrow (narrow=True) to store what MegEngine can represent"
         )
 
 

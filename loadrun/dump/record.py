@@ -57,7 +57,7 @@ def narrowings(record: memoryview) -> list[str]:
     ):
         return []
     pairs = ", ".join(f"{wide} as {narrow}" for wide, narrow in entry["dtypes"].items())
-    return [f"narrowed when it was written, as --narrow asks: {pairs}; values may not be those of the model"]
+    return [f"narrowed on writing, as --narrow requests: {pairs}; values may differ from those of the model"]
 
 
 def intermediates_at(record: object, testcase: int) -> list[list[float | None]] | None:
@@ -70,7 +70,7 @@ def intermediates_at(record: object, testcase: int) -> list[list[float | None]] 
         return None
     figures = either(number(finite=False))
     return items(items(figures))(
-        rows, f"the record behind the testcases: intermediates of testcase {testcase}"
+        rows, f"the record after the testcases: intermediates of testcase {testcase}"
     )
 
 
@@ -161,13 +161,15 @@ class RecordWriter:
         self.file = scratch()
         self._line({**about, "model": graph_digest(graph)})
 
-    def add(self, case: Testcase) -> None:
-        """Note a testcase."""
+    def add(self, case: Testcase, steps: str | None = None) -> None:
+        """Note a testcase, and the digest of its further steps."""
         line: dict[str, object] = {
             "digests": {n: tensor_digest(a, case.dtypes.get(n)) for n, a in case.arrays.items()}
         }
         if case.provenance and dict(case.provenance) != self.provenance:
             line["provenance"] = dict(case.provenance)
+        if steps is not None:
+            line["steps"] = steps
         if case.intermediates:
             line["intermediates"] = case.intermediates
         self._line(line)

@@ -20,6 +20,7 @@ from .narrowing import Narrowing
 from .options import DumpOptions, DumpResult, summary, update_strip_info
 from .record import RecordWriter, moved, numbered
 from .repeated import RepeatedWriter
+from .scenarios import ScenarioWriter
 from .writer import dump_bytes, dump_pieces, tensors_graph, testcase_tensors
 
 __all__ = ["save"]
@@ -62,7 +63,7 @@ def save(
     options = options or DumpOptions()
     if format is not None:
         if format not in ("FBS_V2", "FBS"):
-            raise FormatError(f"format {format!r} is unknown; known are 'FBS_V2' and 'FBS'")
+            raise FormatError(f"format {format!r} is unknown; expected 'FBS_V2' or 'FBS'")
         options = DumpOptions(**{**vars(options), "dump_format": format})
     bundle = source.lasting() if isinstance(source, Bundle) else Bundle(source)
     narrowing = Narrowing.of(bundle.graph, options.narrow)
@@ -139,11 +140,19 @@ def _write(
         file.write(piece)
     del pieces
     with _record(bundle, graph, before, extra, kept=testcases is None) as record:
-        count = _write_testcases(file, cases, graph, kind, record)
-        if container and announced is None:
-            file.patch(count_at, pack("<I", count))
-        elif count != announced:
-            raise FormatError(f"{announced} testcases were announced, {count} came")
+        steps = ScenarioWriter(partial(_step_bytes, kind))
+        try:
+            count = _write_testcases(file, cases, graph, kind, record, steps)
+            if container and announced is None:
+                file.patch(count_at, pack("<I", count))
+            elif count != announced:
+                raise FormatError(f"{announced} testcases were announced, but {count} were written")
+            for part in steps.parts():
+                if before is not None:
+                    raise UsageError("a scenario cannot be appended to a file; pack it into a separate file")
+                file.write(part)
+        finally:
+            steps.close()
         for old_record in before.records if before is not None else ():
             file.file.write(old_record)
         if record is not None:
@@ -186,7 +195,12 @@ def _kept_record(bundle: Bundle, graph: Graph) -> bytes:
 
 
 def _write_testcases(
-    file: _Counted, cases: Iterable[Testcase], graph: Graph, kind: str, record: RecordWriter | None
+    file: _Counted,
+    cases: Iterable[Testcase],
+    graph: Graph,
+    kind: str,
+    record: RecordWriter | None,
+    steps: ScenarioWriter,
 ) -> int:
     """Write testcases one by one, and tell the record of each; return how many there were."""
     names = [v.name or "" for v in graph.inputs]
@@ -194,12 +208,17 @@ def _write_testcases(
     writer = RepeatedWriter(partial(_built, kind), stored_tensors)
     for case in cases:
         file.write(writer.write(testcase_tensors(case, names)))
+        digest = steps.add(count, case)
         if record is not None:
-            record.add(case)
+            record.add(case, digest)
         count += 1
     if count > _MOST_TESTCASES:
         raise FormatError(f"a file holds at most {_MOST_TESTCASES} testcases")
     return count
+
+
+def _step_bytes(kind: str, step: Testcase, names: Sequence[str]) -> bytes:
+    return _built(kind, testcase_tensors(step, names))
 
 
 def _built(kind: str, tensors: Sequence[StoredTensor]) -> bytes:

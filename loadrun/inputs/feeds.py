@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -75,9 +75,7 @@ class DataOptions:
             UsageError: there is no data that `repeat`, `resize_input` or `input_transform` could be for.
         """
         if self.input_data is None and (self.repeat != 1 or self.resize_input or self.input_transform):
-            raise UsageError(
-                "--repeat, --resize-input and --input-transform say how to load input data; give it"
-            )
+            raise UsageError("--repeat, --resize-input and --input-transform apply to input data; give some")
 
     def without_pipes(self: Data) -> Data:
         """Return options whose lists from pipes were read: that can be done only once.
@@ -116,6 +114,18 @@ class DataOptions:
             warn=warn,
         )
 
+    def step_cases(
+        self, bundle: Bundle, warn: Callable[[str], None], steps: int, fed: Collection[str]
+    ) -> Iterator[dict[str, Array]]:
+        """Load the inputs of the steps of scenarios, one step at a time; see `loadrun.inputs.steps.load_steps`."""
+        from .loading import Loader  # for start-up
+        from .steps import load_steps  # for start-up
+
+        seed = None if self.numpy_random else self.seed
+        loader = Loader(bundle.inputs, self.repeat, self.resize_input, self.input_transform, seed, warn)
+        loader.open = bundle.open_inputs
+        return load_steps(self.input_data or (), loader, steps, fed)
+
 
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
     """Draw seeded inputs for a model that brings none: the same bytes on every platform and numpy version.
@@ -138,9 +148,7 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
         if tensor.data is not None:
             continue
         if tensor.shape is None:
-            raise InputError(
-                f"the file gives no shape for the input {var.name!r}; give its value with --input"
-            )
+            raise InputError(f"the file has no shape for the input {var.name!r}; give its value with --input")
         left -= prod(tensor.shape)
         if left < 0:
             raise InputError(

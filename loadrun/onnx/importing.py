@@ -65,7 +65,7 @@ _BEYOND = (
 _BLOCKED = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 """Domains of layouts that ONNX Runtime chooses for one processor."""
 _WHY = {
-    ("", "ImageDecoder"): "decodes images, which no operator of MegEngine does; feed them as arrays",
+    ("", "ImageDecoder"): "decodes images, which MegEngine has no operator for; feed them as arrays",
     ("", "RegexFullMatch"): "matches a regular expression on text, which MegEngine does not support",
     ("ai.onnx.preview.training", "Gradient"): "trains the model, which dumps cannot do",
 }
@@ -200,7 +200,7 @@ class Importer:
         more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
         return (
             f"the file leaves sizes open, and these were assumed: {', '.join(taken[:5])}{more}; data or input_shapes "
-            "(--input-shape) give others"
+            "(--input-shape) set others"
         )
 
     def _begin(self, proto: GraphProto, scope: Scope) -> None:
@@ -278,7 +278,7 @@ class Importer:
         if len(text) == len(proto.outputs):
             return set()
         for name in sorted(text):
-            self.note(f"output {name!r} holds text, which MegEngine does not support, so it is left out")
+            self.note(f"output {name!r} holds text, which MegEngine does not support, so it is omitted")
         return text
 
     def _end(self, proto: GraphProto, scope: Scope, left: set[str]) -> list[tuple[str, Value]]:
@@ -421,7 +421,7 @@ class Importer:
         for name in node.inputs:
             known, value = scope.find(name) if name else (True, None)
             if not known:
-                raise FormatError(f"node {title_of(node)} reads {name!r}, which no node before it computes")
+                raise FormatError(f"node {title_of(node)} reads {name!r}, which no earlier node computes")
             if name and value is None:
                 if name in self._unheld:
                     self._refuse(node, f"reads {name!r}, which {self._unheld[name]}")
@@ -449,7 +449,7 @@ class Importer:
         except RecursionError:
             raise FormatError("the graph is nested too deeply") from None
         except MemoryError as e:
-            self._refuse(node, f"its inputs {_shown(inputs)} need more memory than there is ({e})")
+            self._refuse(node, f"its inputs {_shown(inputs)} need more memory than is available ({e})")
         except Exception as e:
             self._refuse(node, f"its inputs {_shown(inputs)} do not fit ({type(e).__name__}: {e})")
         return None
@@ -572,7 +572,7 @@ class Importer:
         for value in self._run(graph, [], Scope(call.scope, mark), call):
             if not isinstance(value, Value):
                 raise UnsupportedNodeError(
-                    "a branch that depends on data gives a sequence or an optional value"
+                    "a branch that depends on data returns a sequence or an optional value"
                 )
             values.append(mark(value) if value.constant() is not None else value)
         return values
@@ -583,7 +583,7 @@ class Importer:
         self._initialize(graph, inner)
         if len(inputs) > len(graph.inputs):
             raise FormatError(
-                f"a subgraph of {call.op} takes {len(graph.inputs)} inputs, given {len(inputs)}"
+                f"a subgraph of {call.op} takes {len(graph.inputs)} inputs, found {len(inputs)}"
             )
         for info, value in zip(graph.inputs, inputs, strict=False):
             inner.names[info.name] = ABSENT if value is None else value

@@ -327,7 +327,7 @@ class OnnxModel:
             )
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
         text = (
-            "no graph can be built before the sizes that the file leaves open are known:  feed the model, or give "
+            "no graph can be built before the sizes that the file leaves open are known: feed the model, or set "
             f"input_shapes (--input-shape); at sizes of 1, {why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}

@@ -19,6 +19,7 @@ from ..base.files import files_of
 from ..base.pipes import mapped
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Result, Verdict
 from ..dump import load_all
+from ..dump.scenarios import require_single_steps
 from ..engines import Choice
 from ..graph import Graph
 from ..graph.dtypes import Array
@@ -289,8 +290,8 @@ class _Trial:
         if outside:
             caught, count = self.result.whole.caught_of((ELEMENT,))
             notes.append(
-                f"{outside} of {count} elements drawn meet padding alone, which larger inputs would not leave so; of "
-                f"the others {caught} of {count - outside} are caught"
+                f"{outside} of {count} elements drawn only meet padding, unlike with larger inputs; of the others "
+                f"{caught} of {count - outside} are caught"
             )
 
 
@@ -401,6 +402,7 @@ def _audit_of(path: str, options: AuditOptions) -> Audit:
     audits = Audit()
     try:
         for bundle in load_all(path, **options.read):
+            require_single_steps(bundle, "auditing it")
             done = audit(
                 bundle,
                 mutants=max(1, options.mutants),

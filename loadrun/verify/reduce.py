@@ -19,6 +19,7 @@ from ..base.files import one_file
 from ..compare.results import Result, Verdict
 from ..dump import load
 from ..dump.choosing import load_dump, save_as
+from ..dump.scenarios import require_single_steps
 from ..engines import engine_names
 from ..graph import Graph
 from ..graph.dtypes import Array
@@ -63,7 +64,7 @@ class FailureOptions(ModelOptions, DataOptions):
             UsageError: nothing does, or two do.
         """
         if (self.fails is None) == (self.against is None):
-            raise UsageError("say what failing means: --fails CMD or --against OTHER, one of them")
+            raise UsageError("define the failure with either --fails CMD or --against OTHER")
 
     @property
     def engine(self) -> str | None:
@@ -128,6 +129,7 @@ def reduce_file(
     """
     options.check()
     bundle = load_dump(model, options.dump, **options.read)
+    require_single_steps(bundle, "reducing it")
     last: UsageError | None = None
     for feeds in feeds_to_try(options, options.testcase, bundle, warn):
         try:

@@ -92,7 +92,7 @@ def as_testcase(
     arrays: dict[str, Array] = {}
     for var in border:
         if var.id not in values:
-            raise UsageError(f"nothing has a value for the operator's input {var.label!r}")
+            raise UsageError(f"there is no value for the operator's input {var.label!r}")
         name = var.name or f"input{len(names)}"
         names[var.id] = name = f"{name}.{len(names)}" if name in arrays else name
         arrays[name] = values[var.id]

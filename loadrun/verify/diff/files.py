@@ -118,7 +118,7 @@ class FileDifferences:
             raise UsageError("--extract needs all inputs of the operator: compare with a model or float64")
         suspects = self.differences.roots if self.differences is not None else []
         regions = [(r.var, r.between) for r in suspects[:_MOST_TRIED]] or [(self.blamed, ())]
-        why = "it gives the reference's values on the reference's inputs"
+        why = "it reproduces the reference's values on the reference's inputs"
         for var, before in regions:
             try:
                 alone = extract(
@@ -130,7 +130,7 @@ class FileDifferences:
             except LoadRunError as e:
                 why = e.args[0]
         raise UsageError(
-            f"nothing is written: no suspect fails by itself ({len(regions)} tried; "
+            f"nothing was written: no suspect fails by itself ({len(regions)} tried; "
             f"{describe(regions[-1][0].owner)}: {why})"
         )
 
@@ -207,7 +207,7 @@ def _compared(
             differences = replace(differences, outputs=differences.outputs | {_NOT_REACHED})
         return FileDifferences(differences, None, None, ran_on, tuple(refusals), graph, other, feeds, seed)
     if not isinstance(other, (str, FileSide)):
-        raise UsageError("--bisect searches with an engine: name one with --against, such as onnxruntime")
+        raise UsageError("--bisect needs an engine: name one with --against, such as onnxruntime")
     halved = bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed)
     return FileDifferences(None, halved, None, ran_on, tuple(refusals), graph, other, feeds, seed)
 
@@ -278,7 +278,7 @@ def _expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None
     if bundle.expressible is None:
         raise UnsupportedError(bundle.refusal)
     refusals.append(bundle.refusal)
-    warn(f"{bundle.path} is compared as far as it goes: {bundle.refusal}")
+    warn(f"{bundle.path} is compared as far as it could be translated: {bundle.refusal}")
     return bundle.expressible()
 
 
@@ -306,12 +306,12 @@ def _results(
                 if expected is not None and known is not None and not _are_equal(expected, known):
                     warn(
                         f"{path} holds results of {file.path}, whose testcase {testcase} expects other values of "
-                        f"{about['name']!r}: they are of another model or of other inputs"
+                        f"{about['name']!r}: they come from another model or other inputs"
                     )
                 if got is not None:
                     values.append((about["name"], real(got, dtype)))
             return StoredValues(values)
-    raise UsageError(f"{path} holds no results of testcase {testcase}")
+    raise UsageError(f"{path} has no results of testcase {testcase}")
 
 
 def _are_equal(x: Array, y: Array) -> bool:

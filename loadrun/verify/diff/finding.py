@@ -130,9 +130,9 @@ def between(
             equal.add(var.id)
     if not rows:
         raise UsageError(
-            f"{against} gives no intermediate value"
+            f"{against} returns no intermediate values"
             if not isinstance(against, Graph)
-            else "nothing of the two models can be matched: neither names nor structure are alike"
+            else "the two models cannot be matched: neither names nor structure agree"
         )
     rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
     outputs = {v.id for v in graph.outputs}
@@ -261,8 +261,8 @@ def _with_stored(
             rows.append(_row(var, actual, expected, var.label, "name", tolerance))
     if not rows:
         raise UsageError(
-            f"none of the {len(stored)} stored values has the name of a variable; "
-            f"they are called {', '.join(stored.names()[:5])}"
+            f"none of the {len(stored)} stored values has the name of a variable; the first names are "
+            f"{', '.join(stored.names()[:5])}"
         )
     outputs = {v.id for v in graph.outputs}
     # Where operators were folded, the last one that is left of a module need not give what the module gives.

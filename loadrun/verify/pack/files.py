@@ -16,6 +16,7 @@ from ...dump.options import DumpResult
 from ...graph import Graph
 from ...graph.dtypes import Array
 from ...inputs.lists import TextSource, count_cases
+from ...inputs.steps import step_text
 from ...passes.constants import bare
 from ...passes.inference import optimize_for_inference
 from ...passes.options import InferenceOptions
@@ -26,6 +27,7 @@ from .noise import Suggestion, suggest
 from .options import PackOptions
 from .packing import Packer
 from .replaying import TrialReplay
+from .scenario import Feedback
 from .unpacking import Unpacked, read_unpacked
 from .witness import Witness
 
@@ -91,21 +93,30 @@ class FilePacker:
         alone = options.input_data is None and (options.replace or not len(self._bundle.testcases))
         if alone and bare(self._bundle).inputs:
             raise UsageError(
-                'no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"'
+                'no data to pack; pass some with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"'
             )
         options.check_data()
         InferenceOptions.of(**options.passes or {})
         self.options = options = options.without_pipes()
         self._cases: Cases = iter([{}] if alone else ())
         if options.input_data is not None:
-            total = count_cases(options.input_data)
-            cases = options.cases(self._bundle, self._warn)
+            total = count_cases(step_text(s, 0) for s in options.input_data)
+            cases = self._loaded()
             self._cases = cases if watch is None else watch(cases, total)
             if self._bundle.sized is not None and (options.replace or not len(self._bundle.testcases)):
                 first = next(self._cases)
                 self._cases, self._bundle = chain([first], self._cases), self._bundle.for_data(first)
         if options.suggest_maxerr:
             self._suggest()
+
+    def _loaded(self) -> Cases:
+        """Load the data: of testcases, or of the steps of scenarios."""
+        options = self.options
+        if not options.steps:
+            return options.cases(self._bundle, self._warn)
+        names = [v.name or "" for v in self._bundle.inputs]
+        fed = Feedback.of(options.states, names, list(self._bundle.outputs))
+        return options.step_cases(self._bundle, self._warn, options.steps, {*fed.states, *fed.chosen})
 
     def _suggest(self) -> None:
         """Measure on the first testcase."""
@@ -133,8 +144,8 @@ class FilePacker:
         options = self.options
         if os.fspath(target).lower().endswith((".onnx", ".pt2")):
             raise UsageError(
-                f"pack writes MegEngine's format, found the name {os.fspath(target)}, expected NAME.mge; `loadrun "
-                "convert NAME.mge -o NAME.onnx` writes an ONNX file with its data set then"
+                f"pack writes MegEngine's format: expected NAME.mge, found {os.fspath(target)}; `loadrun "
+                "convert NAME.mge -o NAME.onnx` then writes an ONNX file with its test data sets"
             )
         packer = Packer(
             self._bundle,
@@ -144,7 +155,7 @@ class FilePacker:
             warn=self._warn,
         )
         if options.expect and options.no_assert:
-            raise UsageError("--expect gives outputs their values, --no-assert packs none")
+            raise UsageError("--expect sets expected outputs, but --no-assert packs none")
         trial = TrialReplay(options.engine, options.seed)
         written = packer.pack(
             self._cases,
@@ -152,7 +163,7 @@ class FilePacker:
             expected=self._expected(),
             whence=_whence(options.expect, self._unpacked),
             seen=seen,
-            where=TextSource(options.input_data) if options.input_data else None,
+            where=TextSource([step_text(s, 0) for s in options.input_data]) if options.input_data else None,
             inspect=trial.look if options.replay else None,
             witness=self._witness(),
         )

@@ -18,6 +18,7 @@ from ...compare.policy import header, lines
 from ...dump import load_all, save
 from ...dump.choosing import load_dump
 from ...dump.record import graph_digest, tensor_digest
+from ...dump.scenarios import require_single_steps, steps_digest
 from ...graph.dtypes import Array, DType
 from ...inputs.feeds import ModelOptions
 from ...inputspec import InputPart, InputSpec, PathSource
@@ -76,8 +77,10 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
                 yield Mismatch(i, f"{_kind(name)} is {state}")
             elif digests[name] != tensor_digest(case.arrays[name], case.dtypes.get(name)):
                 yield Mismatch(i, f"{_kind(name)} has changed")
+        if line.get("steps") != steps_digest(case):
+            yield Mismatch(i, "its further steps have changed")
     if count != len(bundle.testcases):
-        yield Mismatch(None, f"{count} testcases were packed, {len(bundle.testcases)} are there")
+        yield Mismatch(None, f"{count} testcases were packed, the file has {len(bundle.testcases)}")
 
 
 @dataclass(frozen=True)
@@ -115,8 +118,8 @@ def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
         several = sorted(str(p.parent) for p in place.glob("[0-9]*/testcases.json"))
         if several:
             raise InputError(
-                f"{place} holds {len(several)} unpacked dumps; pack each, such as {several[0]}, the later ones with "
-                "--append"
+                f"{place} holds {len(several)} unpacked dumps; pack each separately, such as {several[0]}, and the "
+                "later ones with --append"
             )
         return None
     try:
@@ -208,6 +211,8 @@ def unpack_file(
         bundles = load_all(one_file(os.fspath(path)), **options.read)
     else:
         bundles = [load_dump(path, options.dump, **options.read)]
+    for bundle in bundles:
+        require_single_steps(bundle, "unpacking it")
     if len(bundles) == 1:
         unpack(bundles[0], folder)
     else:
