@@ -527,7 +527,7 @@ def _rounding(kind: Formula, around: Cone | None) -> float:
 
 def _own_formula(c: _Checked) -> str | None:
     """Say why a check cannot be judged without its own operators."""
-    return None if c.cone is None else "its check has a formula of its own, which steps are not judged by"
+    return None if c.cone is None else "its check has a formula of its own, which is not supported for steps"
 
 
 _UNREAD = "the testcases have an expected value for it, but no check uses it"

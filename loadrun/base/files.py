@@ -14,11 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TextIO
+from weakref import finalize
 
 from .errors import UsageError, clean
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import numpy as np
 
 __all__ = [
     "MODELS",
@@ -297,7 +300,26 @@ def mapped_file(
             mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             return memoryview(f.read()).toreadonly(), None
-        return memoryview(mapping), FileWatch(os.fspath(path), status)
+        data = memoryview(mapping)
+        import numpy as np  # for start-up
+
+        start = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+        _mapped[start] = len(data), os.path.abspath(path)
+        finalize(mapping, _mapped.pop, start, None)
+        return data, FileWatch(os.fspath(path), status)
+
+
+_mapped: dict[int, tuple[int, str]] = {}
+"""Size and path of every file that is mapped, by its address."""
+
+
+def mapped_at(data: np.ndarray[Any, Any]) -> tuple[str, int] | None:
+    """Return the file that an array is a view of, and its offset there; None where it is no view of a mapped file."""
+    at = data.__array_interface__["data"][0]
+    for start, (size, path) in _mapped.items():
+        if start <= at and at + data.nbytes <= start + size and data.flags.c_contiguous:
+            return path, at - start
+    return None
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def require_single_steps(bundle: Bundle, what: str) -> None:
     for number, more in bundle.scenarios.items():
         raise UsageError(
             f"{bundle.path}: testcase {number} is a scenario of {more + 1} steps, which {what} would lose; pack the "
-            "model with single testcases for that"
+            "model with single testcases instead"
         )
 
 
@@ -98,7 +98,7 @@ def scenarios_at(data: memoryview) -> memoryview:
     """
     length = unpack_from("<Q", data, 8)[0] if len(data) >= _HEAD else _MOST**2
     if not 8 <= length <= len(data) - 16:
-        raise FormatError("the steps behind the testcases are cut off")
+        raise FormatError("the steps after the testcases are cut off")
     return data[: 16 + length]
 
 
@@ -117,7 +117,7 @@ def attach(bundle: Bundle, block: memoryview, parse: Parse) -> None:
     names = {v.name for v in bundle.inputs}
     for states, _, _ in found.values():
         for name in states.keys() - names:
-            raise FormatError(f"{_WHERE}: a state feeds {name!r}, which is no input of the model")
+            raise FormatError(f"{_WHERE}: a state feeds {name!r}, which is not an input of the model")
     plain = bundle.testcases
 
     def read(number: int) -> Testcase:
@@ -135,7 +135,7 @@ def steps_digest(case: Testcase) -> str | None:
     return case.steps.digest() if isinstance(case.steps, _Steps) else None
 
 
-_WHERE = "the steps behind the testcases"
+_WHERE = "the steps after the testcases"
 _ENTRY = record({"states": mapping(text), "steps": items(items(anything, 2, 2))})
 
 
@@ -145,7 +145,7 @@ def _index(block: memoryview, total: int) -> dict[int, tuple[dict[str, str], lis
 
     (size,) = unpack_from("<Q", block, 16)
     if size > len(block) - _HEAD:
-        raise FormatError(f"{_WHERE} claim an index of {size} bytes, there are {len(block) - _HEAD}")
+        raise FormatError(f"{_WHERE} claim an index of {size} bytes, but there are {len(block) - _HEAD}")
     try:
         data: Any = json.loads(bytes(block[_HEAD : _HEAD + size]))
     except (ValueError, RecursionError):
@@ -162,7 +162,7 @@ def _index(block: memoryview, total: int) -> dict[int, tuple[dict[str, str], lis
             at += steps[-1][0]
         found[number] = states, steps, start
     if at != len(block):
-        raise FormatError(f"{_WHERE}: the index tells of {at} bytes, there are {len(block)}")
+        raise FormatError(f"{_WHERE}: the index claims {at} bytes, but there are {len(block)}")
     return found
 
 

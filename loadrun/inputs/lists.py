@@ -281,7 +281,7 @@ def _given(data: InputData) -> InputSpec:
     if not isinstance(data, Mapping):
         if not (hasattr(data, "__array__") or hasattr(data, "detach")):
             raise SpecError(
-                "a specification is a string such as 'data:cat.jpg', an array, or a dict of arrays by input name, "
+                "a specification must be a string such as 'data:cat.jpg', an array, or a dict of arrays by input name, "
                 f"found {type(data).__name__} {data!r:.60}"
             )
         return InputSpec((InputPart(None, ArraySource(_array(data))),))
@@ -292,7 +292,7 @@ def _given(data: InputData) -> InputSpec:
             text = parse(value)
             if len(text.parts) != 1 or text.parts[0].name is not None:
                 raise SpecError(
-                    f"the data of {name!r} is one source such as '#rand(0,1)', found {value!r:.80}"
+                    f"the data of {name!r} must be one source such as '#rand(0,1)', found {value!r:.80}"
                 )
             source = text.parts[0].source
         else:
@@ -312,9 +312,9 @@ def _array(value: object) -> Array:
     try:
         array = numpy_array(value)
     except (ValueError, TypeError, RuntimeError) as e:
-        raise SpecError(f"{type(value).__name__} cannot be taken as an array: {e}") from None
+        raise SpecError(f"{type(value).__name__} cannot be converted to an array: {e}") from None
     if array.dtype.kind not in "fiubc":
-        raise SpecError(f"input data is numbers, found {type(value).__name__} {value!r:.60}")
+        raise SpecError(f"input data must be numbers, found {type(value).__name__} {value!r:.60}")
     return array
 
 

@@ -495,7 +495,7 @@ def _constant(fill: Generated, dtype: DType) -> str:
         return ""
     first, last = int(fill.args[0]), int(np.nextafter(fill.args[1], fill.args[0]))
     return (
-        f"all numbers of {fill} are {first} as {dtype}; give a wider range, or #randint"
+        f"all numbers of {fill} are {first} as {dtype}; use a wider range, or #randint"
         if first == last
         else ""
     )

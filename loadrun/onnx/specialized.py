@@ -209,7 +209,9 @@ class OnnxModel:
                 graph = importer.graph()
             except UnsupportedError as e:
                 sizes = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
-                raise UnsupportedError(f"{e}\nat the sizes {sizes}") from e
+                error = UnsupportedError(f"{e}\nat the sizes {sizes}")
+                error.expressible = e.expressible
+                raise error from e
             bundle = self._bundles[key] = self._bundle(importer, graph, expected)
         self._bundles.move_to_end(key)
         while len(self._bundles) > _KEPT:

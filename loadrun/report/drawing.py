@@ -11,7 +11,7 @@ from ..graph import Opr, Var
 from ..ops.catalog import CATALOG
 from ..testcase import Bundle
 from ..verify.describe import inferred
-from .layered import LayeredLayout, Point, layered
+from .layered import GraphLayout, Point, layered
 from .page import FOOT, HEAD
 from .text import shape_text
 
@@ -232,7 +232,7 @@ def _svg(
 def _rendered(
     boxes: Sequence[_Box],
     widths: Sequence[float],
-    layout: LayeredLayout,
+    layout: GraphLayout,
     carried: Sequence[Sequence[Var]],
     shapes: Shapes,
     style: str,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,7 +37,7 @@ from .exporting import (
 )
 from .interpret import Interpreter
 from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
-from .modules import ModuleAttributes, as_module, as_torch, call_of, owner_of
+from .modules import ModuleAttributes, as_module, as_torch, call_of, distinct, owner_of, parameters_of
 from .notes import notes_of, surprises
 from .other_sizes import (
     at_another_size,
@@ -276,7 +275,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         Returns:
             the graph's results for the example.
         """
-        args, kwargs = _distinct((args, dict(kwargs)))
+        args, kwargs = distinct((args, dict(kwargs)))
         self._fixed = frozenset()
         while True:
             try:
@@ -318,7 +317,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         if problems:
             raise refusal(module, problems)
         self.program = program
-        self.signature = Signature(program, _parameters(module))
+        self.signature = Signature(program, parameters_of(module))
         try:
             outputs = self._recorded(module, args, kwargs)
             if self._left_out_besides(nodes):
@@ -490,23 +489,3 @@ class TorchTrace(ModuleAttributes, Dumps):
         for name, a, b in zip(self._keys, found, truth, strict=True):
             error = error_between(b, a)
             self.differences[name] = max(error, self.differences.get(name, 0.0))
-
-
-def _distinct(values: Any) -> Any:
-    """Arguments of which none is another: torch takes one tensor for one argument, however often it stands there."""
-    seen: set[int] = set()
-
-    def own(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
-            seen.add(id(leaf))
-            return leaf
-        return leaf.clone()
-
-    return pytree.tree_map(own, values)
-
-
-def _parameters(module: Any) -> inspect.Signature | None:
-    try:
-        return inspect.signature(module.forward)
-    except ValueError:
-        return None

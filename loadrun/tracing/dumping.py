@@ -169,7 +169,7 @@ class Dumps(ABC):
         graph = self.graph(arguments.arg_names, arguments.output_names)
         if arguments.input_data is None:
             _log.info(
-                "no input_data, so the file holds no testcase; input_data='example' packs what was traced"
+                "no input_data, so the file has no testcases; input_data='example' packs what was traced"
             )
         else:
             held = {v.name or "" for v in Bundle(graph).inputs}

@@ -104,7 +104,7 @@ class Traced(Dumps):
         """
         compiled = self._state.compiled
         if compiled is None or compiled.call is None:
-            raise TraceError("this trace keeps no example; make it with capture_as_const=True and call it")
+            raise TraceError("this trace has no example; create it with capture_as_const=True and call it")
         return {x.name: x.example for _, x in leaves(compiled.call) if isinstance(x, Slot)}
 
     def reset(self) -> None:

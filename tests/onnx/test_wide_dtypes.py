@@ -326,3 +326,24 @@ def test_a_model_and_its_narrowed_file_are_compared(tmp_path: Path) -> None:
     names = [str(tmp_path / n) for n in ("m.onnx", "m.mge")]
     for one, other in (names, names[::-1]):
         assert main(["diff", one, "--against", other]) == 0
+
+
+def test_double_precision_does_not_judge_what_is_float64_already(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = np.array([0.5, -2.0])
+    path = tmp_path / "m.onnx"
+    nodes = node("Exp", ["x"], ["e"]), node("Identity", ["e"], ["i"]), node("Mul", ["i", "x"], ["y"])
+    path.write_bytes(onnx(*nodes, x=x))
+    assert main(["diff", str(path), "--input", "x:[0.5,-2]"]) == 0
+    assert (
+        "2 of them are float64 in the model: both sides compute these by the same code"
+        in capsys.readouterr().out
+    )
+    about = loadrun.Runner(path, "float64").run({"x": x}).engine
+    assert about is not None
+    assert [i.type for i in about.islands] == ["EXP", "MUL"]
+    assert about.text.endswith("2 of 2 operators on the reference engine")
+    path.write_bytes(onnx(*nodes, x=x.astype("f4")))
+    assert main(["diff", str(path), "--input", "x:[0.5,-2]"]) == 0
+    assert "same code" not in capsys.readouterr().out

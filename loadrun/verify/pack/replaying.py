@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
@@ -22,10 +24,13 @@ class TrialReplay:
     Args:
         engine: name of the engine, or a `loadrun.engines.Choice`.
         seed: seed of random operators, that of the ground truth.
+        weights: folders of weights outside of the file.
     """
 
-    def __init__(self, engine: str | Choice = "reference", seed: int = 0) -> None:
-        self.engine = engine
+    def __init__(
+        self, engine: str | Choice = "reference", seed: int = 0, weights: Sequence[str] = ()
+    ) -> None:
+        self.engine, self.weights = engine, weights
         self.seed = seed
         self.failed: list[str] = []
         """Outputs whose checks do not hold, or compare nothing."""
@@ -39,7 +44,7 @@ class TrialReplay:
             FormatError: it cannot be read, or does not run.
         """
         try:
-            written = load_all(path)[-1]
+            written = load_all(path, weights=self.weights)[-1]
             for result in Runner(written, self.engine, seed=self.seed).replay():
                 if result.verdict is Verdict.ERROR:
                     raise EngineError(str(result.message))

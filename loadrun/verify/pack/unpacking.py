@@ -78,7 +78,7 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
             elif digests[name] != tensor_digest(case.arrays[name], case.dtypes.get(name)):
                 yield Mismatch(i, f"{_kind(name)} has changed")
         if line.get("steps") != steps_digest(case):
-            yield Mismatch(i, "its further steps have changed")
+            yield Mismatch(i, "its later steps have changed")
     if count != len(bundle.testcases):
         yield Mismatch(None, f"{count} testcases were packed, the file has {len(bundle.testcases)}")
 
