@@ -146,7 +146,7 @@ def load_all(
         from .beside import Weights  # for start-up
 
         outside = Weights(data, path, weights)
-        bundles = _load_all(data[outside.start :], path, watch)
+        bundles = _load_all(data[outside.start :], path, watch, None)
         outside.fill(bundles[0], copy=copy)
         return bundles
     return _load_all(data, path, watch, like)
