@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import Warnings, clean
+from ..base.stages import counted
 from ..compare.policy import parse_all
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..dump.options import DumpOptions
@@ -33,7 +34,6 @@ from .groups import (
     add_policy_option,
     add_quiet_option,
     add_seed_option,
-    progress,
     target,
     tolerances,
     whole,
@@ -245,7 +245,7 @@ def main(argv: list[str]) -> int:
     )
     warned, shown = Warnings(), PackedTable()
     with options.limited():
-        packer = FilePacker(args.model, options, warn=warned.add, watch=partial(progress, what="testcase"))
+        packer = FilePacker(args.model, options, warn=warned.add, watch=partial(counted, what="testcase"))
         for name, s in packer.suggestions.items():
             print(f"suggested: --maxerr {clean(name)}={s.maxerr:g} ({s.reason})")
         packed = packer.pack(args.output, shown.add)

@@ -89,7 +89,7 @@ class ReplayedDump(CountedResults):
         """What a report says of the first testcase that fails: why it does so, or how to find that out."""
         if self.file.first is None:
             return self.explanation
-        return self.explanation or (f"where it began: {self.command}",)
+        return self.explanation or (f"where it diverged: {self.command}",)
 
     def _report(self, bare: Result) -> None:
         assert self._last is not None

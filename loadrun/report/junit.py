@@ -155,6 +155,16 @@ class JUnitWriter:
         self._suites.close()
         self._cases.close()
 
+    def case(self, name: str, kind: str = "", message: str = "") -> None:
+        """Add a test of the file besides its results.
+
+        Args:
+            name: its name.
+            kind: ``failure``, ``error`` or ``skipped``, empty for one that passes.
+            message: why.
+        """
+        self._case(name, 0.0, kind, message.partition("\n")[0], message)
+
     def _case(self, name: str, seconds: float, kind: str = "", message: str = "", text: str = "") -> None:
         counts = self._counts
         if kind in ("failure", "error") and self._expected is not None:

@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, LoadRunError, TraceError, TraceWarning, UnsupportedError
+from ..base.stages import stage
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
@@ -296,7 +297,7 @@ class TorchTrace(ModuleAttributes, Dumps):
 
     def _record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         module = as_module(self.module)
-        with torch.no_grad():
+        with torch.no_grad(), stage("torch exports the module"):
             if self._exported is not None:
                 with quiet():
                     program = functional(self._exported, self.selection)
@@ -348,6 +349,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         self.left_out |= more
         return bool(more)
 
+    @stage("comparing the graph with torch")
     def _hold(
         self,
         outputs: Sequence[Array],
@@ -434,11 +436,12 @@ class TorchTrace(ModuleAttributes, Dumps):
             for name, (var, scalar) in self._interpreter.variables.items()
         }
 
+    @stage("recording operators")
     def _recorded(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         interpreter = self._interpreter = Interpreter(self.program, module, self.left_out)
         self._keys = self.signature.output_names()
 
-        several = isinstance(self.signature.nested(range(len(self.signature.user_outputs()))), dict)
+        several = issubclass(self.program.call_spec.out_spec.type or object, dict)
         self._by_key = several or bool(self.left_out)
 
         def function(*inputs: Tensor) -> Any:
@@ -476,6 +479,7 @@ class TorchTrace(ModuleAttributes, Dumps):
 
     # Results of torch
 
+    @stage("running torch")
     def truth(self, flat: Sequence[Any]) -> list[Array]:
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
         return outputs_of(self, flat)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
+from ...base.stages import stage
 from ...compare.judging import ABSURD
 from ...compare.results import OutputResult, Verdict
 from ...dump import load_all
@@ -35,6 +36,7 @@ class TrialReplay:
         """Outputs whose checks do not hold, or compare nothing."""
         self._blind: list[str] = []
 
+    @stage("replaying what was written")
     def look(self, path: str) -> None:
         """Replay the last dump of a file.
 
