@@ -38,7 +38,6 @@ from .engines import (
     make_ready,
     runs_file,
 )
-from .engines.scenario import replay_steps, step_inputs
 from .graph import Graph, Var
 from .graph.dtypes import Array, DType, dtype_of
 from .inputs.feeds import fit_inputs, random_inputs
@@ -158,6 +157,7 @@ class Runner:
         )
         self.seed = seed
         self._model: Engine | None = None
+        self._engines: dict[tuple[int, ...], Engine] = {}
         self._outputs: dict[str, Var] = {}
         self._checked: tuple[_OutputPlan, Engine] | None = None
         self._others: OrderedDict[int, Runner] = OrderedDict()
@@ -222,6 +222,8 @@ class Runner:
             FormatError: the file changed while it was in use.
         """
         if testcase.steps:
+            from .engines.scenario import replay_steps  # for start-up
+
             return replay_steps(testcase, index, self._step)
         if self._native is not None:
             self.bundle.require_unchanged()
@@ -253,6 +255,8 @@ class Runner:
 
     def step_inputs(self, testcase: Testcase, step: int) -> Mapping[str, Array]:
         """Return what a step of a scenario is fed, with states as the steps before it compute them."""
+        from .engines.scenario import step_inputs  # for start-up
+
         return step_inputs(testcase, step, self._step)
 
     def _step(self, case: Testcase) -> Result:
@@ -394,6 +398,7 @@ class Runner:
             runner = copy(self)
             runner.bundle, runner._last = bundle, runner
             runner._model, runner._checked, runner._others = None, None, OrderedDict()
+            runner._engines = {}
         self._others[id(bundle)] = runner
         while len(self._others) > _KEPT:
             self._others.popitem(last=False)
@@ -428,7 +433,21 @@ class Runner:
         return Divided(model, self.bundle.graph, computed.values(), plan.vars, self.seed)
 
     def _engine(self, targets: Sequence[Var]) -> Engine:
-        return make_engine(self.engine, self.bundle.graph, targets, seed=self.seed)
+        key = tuple(v.id for v in targets)
+        found = self._engines.get(key)
+        if found is None:
+            found = make_engine(self.engine, self.bundle.graph, targets, seed=self.seed)
+            self._engines[key] = found
+        return found
+
+    def take_engines(self, other: Runner) -> None:
+        """Use the engines that another runner has prepared, if they are for the same graph."""
+        if (
+            other.bundle.graph is self.bundle.graph
+            and other.engine == self.engine
+            and other.seed == self.seed
+        ):
+            self._engines = other._engines
 
 
 def own_errors(
@@ -511,7 +530,7 @@ def _own_formula(c: _Checked) -> str | None:
     return None if c.cone is None else "its check has a formula of its own, which steps are not judged by"
 
 
-_UNREAD = "the testcases hold an expected value of it that no check reads"
+_UNREAD = "the testcases have an expected value for it, but no check uses it"
 
 
 def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:

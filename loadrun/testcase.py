@@ -281,6 +281,7 @@ class Bundle:
             see `lasting`.
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
         expressible: gives the graph of what can be expressed of a file with a `refusal`, None where it is not known.
+        model: the bytes of the dump without its testcases; None for what is no dump.
         taken: a sentence on the sizes that the graph was made for, where neither the file nor data tell them.
         scenarios: how many further steps testcases have, by number; others have none.
     """
@@ -306,6 +307,7 @@ class Bundle:
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
     expressible: Callable[[], Graph] | None = None
+    model: memoryview | None = None
     scenarios: Mapping[int, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..tensors import Tensor
-from .array import Array
+from .array import TracedArray
 from .promotion import common
 from .registry import lowers
 
@@ -59,7 +59,7 @@ def isrealobj(x: Any) -> bool:
 @lowers("shares_memory", "may_share_memory")
 def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
     """Tell whether both are views of one array; overlap of different parts counts."""
-    return isinstance(a, Array) and isinstance(b, Array) and a._cell.root is b._cell.root
+    return isinstance(a, TracedArray) and isinstance(b, TracedArray) and a._cell.root is b._cell.root
 
 
 @lowers("array_repr")

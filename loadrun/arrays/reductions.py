@@ -18,7 +18,7 @@ from ..tensors.naming import refused
 from . import indexing as numpy_index
 from . import logic
 from .arithmetic import maximum, minimum
-from .array import Array
+from .array import TracedArray
 from .axes import axes_of, axis_of
 from .loops import apply_ufunc
 from .promotion import dtype_of, narrow, operand
@@ -453,7 +453,7 @@ _register_outer()
 @ufunc("add", "subtract", method="at")
 def at(target: np.ufunc, a: Any, indices: Any, b: Any) -> None:
     """Add at places, once for each time that a place is named."""
-    if not isinstance(a, Array):
+    if not isinstance(a, TracedArray):
         raise refused(f"np.{target.__name__}.at writes into an array that is not traced")
     x = operand(a)
     value = operand(b, access.dtype_of(x).np)

@@ -155,7 +155,7 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
     try:
         data: Any = loads(contents(path, "a configuration").decode())
     except (error, UnicodeDecodeError) as e:
-        raise FormatError(f"this is not TOML: {e}", path=name) from None
+        raise FormatError(f"invalid TOML: {e}", path=name) from None
     where = "the file"
     if os.path.basename(name) == _SHARED:
         data, where = data.get("tool", {}).get("loadrun", {}), "tool.loadrun"
@@ -177,7 +177,7 @@ def _known(data: Mapping[str, Any], checked: Mapping[str, Any], where: str) -> N
     ]:
         unknown = sorted(entry.keys() - names)
         if unknown:
-            raise FormatError(f"{at}: there is no {unknown[0]!r}; known are {', '.join(sorted(names))}")
+            raise FormatError(f"{at}: unknown key {unknown[0]!r}; expected one of {', '.join(sorted(names))}")
 
 
 def _toml(name: str) -> tuple[Callable[[str], Any], type[Exception]]:

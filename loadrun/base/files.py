@@ -89,7 +89,7 @@ def nothing_there(text: str) -> str | None:
     'no file matches the pattern'
     """
     if os.path.isdir(text):
-        return f"the folder holds no model ({', '.join(MODELS)})"
+        return f"the folder has no models ({', '.join(MODELS)})"
     return "no file matches the pattern" if glob.has_magic(text) and not os.path.lexists(text) else None
 
 
@@ -154,7 +154,7 @@ def check_targets(
 
     >>> check_targets({"--json": "r.json", "--html": "./r.json"})
     Traceback (most recent call last):
-    loadrun.base.errors.UsageError: --json and --html both write r.json; name two files
+    loadrun.base.errors.UsageError: --json and --html both write r.json; choose different files
     """
     known: dict[object, str] = {}
     for option, path in written.items():
@@ -163,13 +163,13 @@ def check_targets(
         other = known.setdefault(_identity(path), option)
         if other != option:
             raise UsageError(
-                f"{other} and {option} both write {clean(os.fspath(written[other] or ''))}; name two files"
+                f"{other} and {option} both write {clean(os.fspath(written[other] or ''))}; choose different files"
             )
     for path in read:
         option = known.get(_identity(path), "")
         if option:
             raise UsageError(
-                f"{option} would overwrite {clean(os.fspath(path))}, which is read; name another file"
+                f"{option} would overwrite {clean(os.fspath(path))}, an input of this command; choose another file"
             )
 
 
@@ -361,7 +361,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
             errno.EISDIR, "expected the name of a file to write, found a folder", str(target)
         )
     if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(path.parent))
+        raise FileNotFoundError(errno.ENOENT, "the folder to write to does not exist", str(path.parent))
     if path.exists() and not path.is_file():
         with _naming_short_writes(target), io.BufferedWriter(_Raw(path, "wb", target)) as f:
             yield f
@@ -438,7 +438,7 @@ def _naming_short_writes(target: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as e:
         if e.errno is None and "written" in str(e):
-            raise OSError(errno.ENOSPC, f"could not be written to its end ({e})", os.fspath(target)) from None
+            raise OSError(errno.ENOSPC, f"could not be written completely ({e})", os.fspath(target)) from None
         raise
 
 

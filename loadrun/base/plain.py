@@ -44,4 +44,4 @@ def plain(value: object) -> object:
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if hasattr(value, "item"):
         return plain(value.item())
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -147,7 +147,7 @@ class Registry(MutableMapping[K, V]):
 
     def get(self, name: K, /, default: D | None = None) -> V | D | None:
         """Return the thing of a name, or a default where nothing has it."""
-        return self._found[name] if self._find(name) else default
+        return self._found[name] if name in self._found or self._find(name) else default
 
     def __setitem__(self, name: K, thing: V) -> None:
         self._found[name] = thing

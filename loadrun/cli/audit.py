@@ -1,4 +1,4 @@
-"""`loadrun audit FILE`: what do the checks of a file catch?"""
+"""`loadrun audit FILE`: which faults do the checks of a file catch?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..engines import Choice
 from ..report.text import error, table
 from ..verify.audit import NO_CHECK, AuditOptions, FileAudit, Score, audit_files
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
-from .groups import Parser, model_files, seconds, seed
+from .groups import Parser, add_seed_option, model_files, seconds
 from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
@@ -21,24 +21,28 @@ def parser() -> Parser:
     """Add the options of `loadrun audit`."""
     p = Parser(
         prog="loadrun audit",
-        description="Replay files with single elements of weights made wrong, and with single testcases changed, and "
-        "tell how many of these mutants the checks catch. The score of a file is how likely one wrong element is "
-        "caught, times the share of testcase mutants that are.",
-        epilog="Exit codes: 0 every check caught a mutant, 1 one caught none or a score is 0, 2 a file cannot be read "
-        "or run, 3 there is no check, or one does not pass without any change.",
+        description="Replay files with single weight elements or testcases corrupted, and report how many of these "
+        "mutants the checks catch. A file's score is the probability that one wrong element is caught, times the share "
+        "of testcase mutants that are caught.",
+        epilog="Exit codes: 0 every check caught a mutant, 1 a check caught none or a score is 0, 2 a file cannot be "
+        "read or run, 3 there are no checks, or one fails on the unchanged model.",
     )
     p.add_argument("files", nargs="+", metavar="FILE.mge")
     p.add_argument(
-        "--mutants", metavar="N", type=int, default=60, help="how many weight elements are made wrong (60)"
+        "--mutants",
+        metavar="N",
+        type=int,
+        default=60,
+        help="number of weight elements to corrupt (default 60)",
     )
     p.add_argument(
         "--budget",
         metavar="SECONDS",
         type=seconds,
         default=60.0,
-        help="try no more mutants of a file after that (60)",
+        help="try no more mutants of a file after this time (default 60)",
     )
-    p.add_argument("--seed", type=seed, default=0, help="seed that draws the weights (default 0)")
+    add_seed_option(p)
     add_engine_options(p)
     add_model_options(p)
     return p
@@ -66,7 +70,7 @@ def main(argv: list[str]) -> int:
             print(line)
     silent = sum(s.reason not in (None, NO_CHECK) for s in scores)
     outputs = f"{len(scores)} output{'s' * (len(scores) != 1)}"
-    without = f", {silent} that do not pass without any change" if silent else ""
+    without = f", {silent} that fail on the unchanged model" if silent else ""
     values = [a.whole.value for _, a in result.files if a.whole.value is not None]
     lowest = f"lowest score {_percent(min(values))}" if values else "no score"
     print(f"{len(result.files)} file{'s' * (len(result.files) != 1)}, {outputs}: {lowest}{without}")
@@ -77,11 +81,7 @@ def _about(path: str, audited: FileAudit) -> list[str]:
     """Describe the score of a file in a line, and what lowers it in one each."""
     whole = audited.whole
     if whole.value is None or whole.interval is None:
-        why = (
-            "no mutant was tried in the time there was"
-            if audited.cut
-            else "there are no checks with testcases"
-        )
+        why = "no mutant was tried within the budget" if audited.cut else "there are no checks with testcases"
         return [f"{clean(path, 200)}: no score, {why}"]
     low, high = whole.interval
     caught, count = whole.caught_of((ELEMENT,))
@@ -97,7 +97,7 @@ def _about(path: str, audited: FileAudit) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """Show a share in whole percent, 100 only where it is all."""
+    """Return a share in whole percent; 100 only for 1."""
     return f"{min(round(100 * share), 99) if share < 1 else 100} %"
 
 

@@ -1,4 +1,4 @@
-"""`loadrun info model.mge`: what is in a dump."""
+"""`loadrun info model.mge`: describe a dump."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from .models import add_engine_options, add_model_options, model_options
 __all__ = ["main"]
 
 _SHOWN = 8
-"""Testcases that are shown one by one."""
+"""How many testcases are listed."""
 _WIDEST = 12
-"""Inputs or outputs of an operator whose shapes are shown."""
+"""How many inputs or outputs of an operator are shown with their shapes."""
 
 
 def parser() -> Parser:
     """Add the options of `loadrun info`."""
     p = Parser(
         prog="loadrun info",
-        description="Show a dump's inputs, outputs, operators, parameters, FLOPs, testcases and metadata.",
+        description="Show inputs, outputs, operators, parameters, FLOPs, testcases and metadata of a dump.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL.mge")
-    p.add_argument("--json", action="store_true", help="print JSON, a list with an entry for each dump")
+    p.add_argument("--json", action="store_true", help="print JSON: a list with one entry per dump")
     p.add_argument(
         "--graph",
         metavar="FILE",
         help="draw the graph of one model, with shapes: FILE.svg is one picture, FILE.html has blocks that fold",
     )
-    p.add_argument("--no-operators", action="store_true", help="leave the operator table out")
+    p.add_argument("--no-operators", action="store_true", help="omit the table of operators")
     add_engine_options(p, default=None)
     add_model_options(p)
-    add_limit_options(p, "end a file that takes longer")
+    add_limit_options(p, "stop a file that takes longer")
     return p
 
 
 def main(argv: list[str]) -> int:
-    """Describe the files; 2 when one of them cannot be read, 4 when that takes too long."""
+    """Describe the files; 2 when one cannot be read, 4 when that takes too long."""
     args = parser().parse_args(argv)
     options = model_options(args.input_shape, args.constant)
     read = ModelOptions(**options, weights=tuple(args.weights))
@@ -143,7 +143,7 @@ def text(d: Description, *, operators: bool = True) -> str:
 
 
 def _shapes(values: Sequence[VarInfo]) -> str:
-    """Return the shapes of an operator's inputs or outputs, not all of many: every row is as wide as the widest."""
+    """Return the shapes of an operator's inputs or outputs; only the first ones, to bound the table's width."""
     shown = ", ".join(shape_text(v.shape) for v in values[:_WIDEST])
     return shown if len(values) <= _WIDEST else f"{shown}, ... ({len(values)} in all)"
 

@@ -1,4 +1,4 @@
-"""`loadrun verify FILE`: is the file what was packed, and do its checks hold?"""
+"""`loadrun verify FILE`: is the file as it was packed, and do its checks pass?"""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from ..verify.pack.verifying import VerifiedDump, VerifyOptions, verified, verif
 from .groups import (
     Parser,
     add_copy_option,
+    add_no_check_option,
+    add_quiet_option,
+    add_seed_option,
     model_files,
     progress,
-    seed,
 )
 from .models import add_engine_options, add_model_options, model_options
 from .stream import show
@@ -21,7 +23,7 @@ from .stream import show
 __all__ = ["main"]
 
 _SHOWN = 20
-"""Differences that are shown one by one."""
+"""How many differences are listed."""
 
 
 def parser() -> Parser:
@@ -29,16 +31,16 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun verify",
         description="Compare model and testcases with the digests that `loadrun pack` recorded, then replay them.",
-        epilog="Exit codes as those of `loadrun run`; 1 also where something differs from its digest, or the "
-        "digests or what stands behind them are damaged, 3 where none were recorded.",
+        epilog="Exit codes as for `loadrun run`; also 1 if something differs from its digest, or the digests or the "
+        "data after them are damaged, and 3 if no digests were recorded.",
     )
     p.add_argument("files", nargs="+", metavar="FILE.mge")
-    p.add_argument("--seed", type=seed, default=0, help="seed of random operators (default 0)")
+    add_seed_option(p)
     add_engine_options(p)
     add_model_options(p)
     add_copy_option(p)
-    p.add_argument("-q", "--quiet", action="store_true", help="print no table")
-    p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
+    add_quiet_option(p)
+    add_no_check_option(p)
     return p
 
 

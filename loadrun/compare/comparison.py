@@ -120,7 +120,11 @@ class Comparison:
             lines.append(
                 f"NaN: expected {self.expected_nan}, got {self.got_nan}; "
                 f"infinite: expected {self.expected_inf}, got {self.got_inf}; "
-                + ("at the same places" if self.nonfinite_agree else "at different places or of other sign")
+                + (
+                    "at the same places"
+                    if self.nonfinite_agree
+                    else "at different places or with different signs"
+                )
             )
         return "\n".join(line for line in lines if line)
 

@@ -84,11 +84,11 @@ def judge(
     >>> q = Criteria("ids", DType("Int32"), 1e-4)
     >>> found = judge(q, np.array([50000], "i4"), np.array([50004], "i4"))
     >>> found.verdict.value, found.notes
-    ('pass', ("off by 4: the check's tolerance is relative and lets integers drift",))
+    ('pass', ("off by 4: the check's tolerance is relative, which lets integers drift",))
     """
     if "c" in (expect.dtype.kind, get.dtype.kind):
         raise EngineError(
-            f"the check of {criteria.name!r} compares complex values, which MegEngine's formula does not know"
+            f"the check of {criteria.name!r} compares complex values, for which MegEngine has no formula"
         )
     comparison = compare(expect, get)
     tolerance = criteria.tolerance
@@ -110,9 +110,7 @@ def judge(
     )
     if own is not None and own.size != 1:
         shape = "x".join(map(str, own.shape))
-        return replace(
-            shown, reason=f"its error is not one number but {shape} of them, which MegEngine refuses"
-        )
+        return replace(shown, reason=f"its error has shape {shape}, but MegEngine requires a single number")
     related = criteria.formula is Formula.OTHER and own is not None and expect.size == get.size
     if expect.shape != get.shape and not related:
         return replace(shown, verdict=Verdict.FAIL, error=math.nan)
@@ -149,7 +147,9 @@ def _remarks(
     """Note what deserves a look although it passes."""
     notes = [beyond] if beyond else []
     if comparison.off_by and not beyond:
-        notes.append(f"off by {comparison.off_by}: the check's tolerance is relative and lets integers drift")
+        notes.append(
+            f"off by {comparison.off_by}: the check's tolerance is relative, which lets integers drift"
+        )
     return (*notes, *(criteria.policy.notes(expect, get) if comparison.same_shape else ()))
 
 
@@ -195,7 +195,7 @@ def _contradicted(
     if passes(measured, allowed):
         return None
     formula = f"MegEngine's formula gives {measured:g} for the same values"
-    return f"its error graph gives {error:g} and lets it pass, {formula}"
+    return f"its error graph gives {error:g} and lets it pass, but {formula}"
 
 
 def _measured(dtype: DType, expect: Array, get: Array) -> float:
@@ -328,7 +328,7 @@ class ImpostorWatch:
     >>> for values in ([0.01, 0.02], [0.03, -0.04]):
     ...     watch.add("y", np.array(values, "f4"))
     >>> print(*watch.warnings())  # doctest: +ELLIPSIS
-    the check of 'y' could not fail on these testcases: zeros, the mean everywhere and another testcase's output ...
+    the check of 'y' cannot fail on these testcases: zeros, the mean everywhere and another testcase's output ...
     """
 
     def __init__(
@@ -426,7 +426,7 @@ class ImpostorWatch:
         for name, impostors in self.impostors().items():
             text = impostors[0] if len(impostors) == 1 else f"{', '.join(impostors[:-1])} and {impostors[-1]}"
             said.append(
-                f"the check of {name!r} could not fail on these testcases: {text} would pass as well "
+                f"the check of {name!r} cannot fail on these testcases: {text} would pass as well "
                 f"(tolerance {self.maxerr[name]:g})"
             )
         return said

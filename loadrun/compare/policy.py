@@ -230,14 +230,14 @@ class Policy:
         if self.fraction is None:
             if self.exact and not (comparison.equal if self.nan_equal else comparison.mismatches == 0):
                 broken.append(
-                    f"exact does not hold: {comparison.mismatches} of {comparison.size} values differ"
+                    f"exact is violated: {comparison.mismatches} of {comparison.size} values differ"
                 )
             outside = comparison.size - int(np.count_nonzero(self._within(expect, get)))
             if outside:
                 limits = ", ".join(
                     f"{n}={getattr(self, n):g}" for n in ("rtol", "atol") if getattr(self, n) is not None
                 )
-                broken.append(f"{limits} does not hold for {outside} of {comparison.size} values")
+                broken.append(f"{limits} is violated by {outside} of {comparison.size} values")
         for name, limit in self.most.items():
             value = divergence(expect, get) if name == "kl" else getattr(comparison, name)
             broken += _bound(name, "<=", limit, value)
@@ -301,7 +301,7 @@ def _alike(expect: Array, get: Array) -> Array:
 
 def _bound(name: str, sign: str, limit: float, value: float | None) -> list[str]:
     if value is None:
-        return [f"{name}{sign}{limit:g} does not hold: values of this dtype and shape have no {name}"]
+        return [f"{name}{sign}{limit:g} cannot be evaluated: values of this dtype and shape have no {name}"]
     holds = value <= limit if sign == "<=" else value >= limit
     return [] if holds else [f"{name}{sign}{limit:g} does not hold: {name} is {value:.6g}"]
 
@@ -337,7 +337,9 @@ def parse(text: str) -> Policy:
         else:
             raise UsageError(f"a policy consists of {_KNOWN}; found {term.strip()!r}")
     if "near_tie" in single and not any(map(_TOP.fullmatch, least)):
-        raise UsageError(f"near_tie is about the largest elements; add top1=1 or top5=1 to {text.strip()!r}")
+        raise UsageError(
+            f"near_tie applies to the largest elements; add top1=1 or top5=1 to {text.strip()!r}"
+        )
     return Policy(text.strip(), exact, nan_equal=nan_equal, most=most, least=least, **single)
 
 
@@ -355,7 +357,7 @@ def _bound_of(term: str, value: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or (number < 0 and not term.strip().startswith(("snr", "cosine"))):
-        raise UsageError(f"a policy's limit is a finite number, at least 0; found {term.strip()!r}")
+        raise UsageError(f"a policy's limit must be a finite number of at least 0, found {term.strip()!r}")
     return number
 
 
@@ -373,9 +375,7 @@ def parse_all(texts: Iterable[str]) -> dict[str, Policy]:
         name, _, terms = text.rpartition(":")
         name = name.strip()
         if name in policies:
-            raise UsageError(
-                f"there are two policies for {f'the output {name!r}' if name else 'all outputs'}"
-            )
+            raise UsageError(f"two policies name {f'the output {name!r}' if name else 'all outputs'}")
         policies[name] = parse(terms)
     return policies
 
@@ -395,7 +395,7 @@ def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: 
     shown = ", ".join(map(repr, known)) or "none"
     for name in sorted(set(policies) - {""}):
         if name not in known:
-            raise UsageError(f"a policy is for the output {name!r}; the outputs are {shown}")
+            raise UsageError(f"a policy names the output {name!r}; the outputs are {shown}")
         if name not in compared:
             raise UsageError(
                 f"a policy is for the output {name!r}, but there is no expected value of it that a check reads; "
@@ -430,7 +430,7 @@ def record_damage(data: memoryview) -> str | None:
     (length,) = unpack_from("<Q", data, 8)
     if length <= len(data) - HEAD:
         return None
-    return f"the record after the testcases claims {length} bytes, the file ends after {len(data) - HEAD}"
+    return f"the record after the testcases claims {length} bytes, but the file ends after {len(data) - HEAD}"
 
 
 def lines(record: memoryview) -> Iterator[dict[str, Any]]:

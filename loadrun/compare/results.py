@@ -213,7 +213,9 @@ class Result:
         for out in self.outputs:
             if out.name == name and out.value is not None:
                 return out.value
-        raise KeyError(f"no output {name!r}; there are {', '.join(o.name for o in self.outputs) or 'none'}")
+        raise KeyError(
+            f"no output {name!r}; the outputs are {', '.join(o.name for o in self.outputs) or 'none'}"
+        )
 
 
 class Results(list[Result]):

@@ -10,6 +10,8 @@ from struct import unpack_from
 from types import ModuleType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
+import numpy as np
+
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, mapped_file
 from ..base.registry import resolve
@@ -22,6 +24,8 @@ __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
 
+_PIECE = 1 << 20
+"""Bytes compared at once."""
 _ZIP = b"PK\x03\x04"
 
 
@@ -113,9 +117,13 @@ def load_all(
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
     native: bool = False,
+    like: Bundle | None = None,
     weights: Sequence[str | os.PathLike[str]] = (),
 ) -> list[Bundle]:
     """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`.
+
+    Args:
+        like: a bundle that was loaded before: a dump of the same model, byte for byte, shares its graph.
 
     >>> import loadrun
     >>> len(loadrun.load_all("fixtures/nets/mlp.mge"))
@@ -133,7 +141,7 @@ def load_all(
         program.watches = () if watch is None else (watch,)
         return [program]
     if input_shapes or constants or test_data is not None:
-        raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
+        raise UsageError(f"{path}: input_shapes, constants and test_data apply to ONNX models only")
     if bytes(data[:8]) == WEIGHTS_MAGIC:
         from .beside import Weights  # for start-up
 
@@ -141,7 +149,7 @@ def load_all(
         bundles = _load_all(data[outside.start :], path, watch)
         outside.fill(bundles[0], copy=copy)
         return bundles
-    return _load_all(data, path, watch)
+    return _load_all(data, path, watch, like)
 
 
 def _is_onnx(data: memoryview, path: str) -> bool:
@@ -175,9 +183,9 @@ def _looks_like_onnx(data: memoryview) -> bool:
     return bool(resolve("loadrun.onnx.messages:looks_like")(data))
 
 
-def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bundle]:
+def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle | None) -> list[Bundle]:
     try:
-        bundles = [_read_version(data, 0, path)]
+        bundles = [_read_version(data, 0, path, like)]
         end, surplus = bundles[0].size, 0
         while end < len(data):
             if taken := _take_record(data[end:], bundles) or _take_steps(data[end:], bundles[-1]):
@@ -189,7 +197,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
                 behind = _read_version(data, end, path)
             except FormatError as e:
                 # MegEngine ignores whatever follows a graph, so a broken tail is no error.
-                bundles[0].tail.append(f"what stands behind the last dump cannot be read: {e.message}")
+                bundles[0].tail.append(f"the data after the last dump cannot be read: {e.message}")
                 break
             end += behind.size
             if _is_testcase_of(bundles[-1], behind.graph):
@@ -198,8 +206,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
                 bundles.append(behind)
         if surplus:
             said = (
-                f"the header announces {len(bundles[0].testcases)} testcase(s), {surplus} more stand behind them and "
-                "are not replayed"
+                f"the header claims {len(bundles[0].testcases)} testcase(s), {surplus} more are not replayed"
             )
             bundles[0].tail.append(said)
             bundles[0].missed.append(said)
@@ -210,7 +217,8 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
         if bundles[-1].record is None:
             bundles[-1].damage = record_damage(data[end:])
         for bundle in bundles:
-            bundle.watches = () if watch is None else (watch,)
+            shared = like.watches if like is not None and bundle.graph is like.graph else ()
+            bundle.watches = shared if watch is None else (watch, *shared)
             if isinstance(bundle.testcases, LazyTestcases):
                 bundle.testcases.before = bundle.require_unchanged
     except FormatError as e:
@@ -296,29 +304,30 @@ def _kind(data: memoryview) -> str | None:
     return "v1" if head[:4] == b"MGBS" else None
 
 
-def _read_version(data: memoryview, base: int, path: str) -> Bundle:
+def _read_version(data: memoryview, base: int, path: str, like: Bundle | None = None) -> Bundle:
     here = data[base:]
     if len(here) == 0:
         raise FormatError("the file is empty")
     if _kind(here) != "container":
-        graph = _graph(here, base)
-        return _finish(Bundle(graph, path=path, size=_size(here, base)))
+        model = here[: _size(here, base)]
+        return _finish(Bundle(_graph(model, base, like), path=path, size=len(model), model=model))
     if len(here) < 12:
         raise FormatError(f"a testcase file takes at least 12 bytes, found {len(here)}", offset=base)
     (count,) = unpack_from("<I", here, 8)
     pos = 12
-    graph = _graph(here[pos:], base + pos)
-    pos += _size(here[pos:], base + pos)
+    model = here[pos : pos + _size(here[pos:], base + pos)]
+    graph = _graph(model, base + pos, like)
+    pos += len(model)
     # Eight bytes a testcase are all that a file of many keeps in memory.
     edges = array("Q", [pos])
     for i in range(count):
         if pos >= len(here):
             raise FormatError(
-                f"the header announces {count} testcases, the file ends after {i}", offset=base + pos
+                f"the header claims {count} testcases, but the file ends after {i}", offset=base + pos
             )
         pos += _size(here[pos:], base + pos)
         edges.append(pos)
-    bundle = _finish(Bundle(graph, path=path, size=pos, is_container=True))
+    bundle = _finish(Bundle(graph, path=path, size=pos, is_container=True, model=model))
     names = [v.name or "" for v in graph.inputs]
     from .repeated import Reader  # for start-up
 
@@ -360,7 +369,10 @@ def _finish(bundle: Bundle) -> Bundle:
     return bundle
 
 
-def _graph(data: memoryview, base: int) -> Graph:
+def _graph(data: memoryview, base: int, like: Bundle | None = None) -> Graph:
+    if like is not None and _shares(like, data):
+        like.graph.input_order = ()
+        return like.graph
     reader = _reader(data, base)
     # Reading makes many objects and no garbage, so a collection in between only costs time.
     collecting = gc.isenabled()
@@ -371,6 +383,14 @@ def _graph(data: memoryview, base: int) -> Graph:
     finally:
         if collecting:
             gc.enable()
+
+
+def _shares(like: Bundle, data: memoryview) -> bool:
+    """Tell whether the bytes of a dump are those of another's model, whose file is still as it was."""
+    if like.model is None or len(like.model) != len(data) or any(w.changed() for w in like.watches):
+        return False
+    a, b = np.frombuffer(like.model, np.uint8), np.frombuffer(data, np.uint8)
+    return all(np.array_equal(a[i : i + _PIECE], b[i : i + _PIECE]) for i in range(0, len(data), _PIECE))
 
 
 def stored_tensors(data: memoryview) -> list[StoredTensor]:
@@ -413,7 +433,7 @@ def _tensors(data: memoryview, base: int, index: int, names: list[str], path: st
         graph = _graph(data, base)
         if len(graph.outputs) != len(names):
             raise FormatError(
-                f"testcase {index} holds {len(graph.outputs)} tensors, the model has {len(names)} as inputs: "
+                f"testcase {index} holds {len(graph.outputs)} tensors, expected {len(names)}, one for each input: "
                 + ", ".join(names),
                 offset=base,
             )

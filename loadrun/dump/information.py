@@ -72,7 +72,5 @@ def _user_info(raw: bytes | None) -> object:
     try:
         return read_pickle(raw, _class_named)
     except FormatError:
-        _log.warning(
-            "user_info holds more than plain values, arrays and tensors, so it stays the bytes that it is"
-        )
+        _log.warning("user_info has more than plain values, arrays and tensors, so it is returned as bytes")
         return raw

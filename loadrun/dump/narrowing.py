@@ -188,8 +188,8 @@ class Narrowing:
         before, after = values
         raise UsageError(
             f"{where}{var.label!r} holds {before} in {var.dtype.spelling} and {after} in "
-            f"{narrow_dtype(var.dtype).spelling}, the dtype that a .mge file has for it; write an .onnx file, or give "
-            "--narrow (narrow=True) to write what MegEngine can hold"
+            f"{narrow_dtype(var.dtype).spelling}, the dtype that a .mge file stores; write an .onnx file, or pass "
+            "--narrow (narrow=True) to store what MegEngine can represent"
         )
 
 

@@ -77,21 +77,21 @@ class DumpOptions:
 
     def __post_init__(self) -> None:
         if self.dump_format not in (None, *FORMATS):
-            raise UsageError(f"format {self.dump_format!r} is unknown; known are {' and '.join(FORMATS)}")
+            raise UsageError(f"format {self.dump_format!r} is unknown; expected {' or '.join(FORMATS)}")
         if self.keep_var_name not in (None, 0, 1, 2):
-            raise UsageError(f"keep_var_name is 0, 1 or 2, found {self.keep_var_name!r}")
+            raise UsageError(f"keep_var_name must be 0, 1 or 2, found {self.keep_var_name!r}")
         if self.model_version is not None and not 2 <= self.model_version < 2**32:
             raise UsageError(
                 f"model_version must be at least 2, found {self.model_version}: MegEngine 1.13 cannot read version 1"
             )
         if self.compat_older_version not in (None, "8.14"):
-            raise UsageError(f"compat_older_version can only be 8.14, found {self.compat_older_version!r}")
+            raise UsageError(f"compat_older_version must be 8.14, found {self.compat_older_version!r}")
         if self.compat_older_version and self.dump_format == "FBS_V2":
             raise UsageError("compat_older_version needs the format FBS")
         if self.compat_older_version and self.no_change_graph:
             raise UsageError("compat_older_version rewrites newer operators, which no_change_graph forbids")
         if self.append_json and self.strip_info_file is None:
-            raise UsageError("append_json says how to write strip_info_file; name that file")
+            raise UsageError("append_json needs strip_info_file; name that file")
 
     def format_of(self, graph: Graph) -> str:
         """Return the format in which a graph is written."""
@@ -265,7 +265,7 @@ def update_strip_info(
                 info[key] = list(lists)
         except (ValueError, TypeError, AttributeError, RecursionError) as e:
             raise UsageError(
-                f"{path or 'the open file'} is not a strip info file that could be extended: {e}"
+                f"{path or 'the open file'} is not a strip info file, so it cannot be extended: {e}"
             ) from None
     info["hash"] = content_hash
     if isinstance(target, (str, os.PathLike)):

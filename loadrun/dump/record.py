@@ -57,7 +57,7 @@ def narrowings(record: memoryview) -> list[str]:
     ):
         return []
     pairs = ", ".join(f"{wide} as {narrow}" for wide, narrow in entry["dtypes"].items())
-    return [f"narrowed when it was written, as --narrow asks: {pairs}; values may not be those of the model"]
+    return [f"narrowed on writing, as --narrow requests: {pairs}; values may differ from those of the model"]
 
 
 def intermediates_at(record: object, testcase: int) -> list[list[float | None]] | None:
@@ -70,7 +70,7 @@ def intermediates_at(record: object, testcase: int) -> list[list[float | None]] 
         return None
     figures = either(number(finite=False))
     return items(items(figures))(
-        rows, f"the record behind the testcases: intermediates of testcase {testcase}"
+        rows, f"the record after the testcases: intermediates of testcase {testcase}"
     )
 
 

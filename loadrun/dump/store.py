@@ -63,7 +63,7 @@ def save(
     options = options or DumpOptions()
     if format is not None:
         if format not in ("FBS_V2", "FBS"):
-            raise FormatError(f"format {format!r} is unknown; known are 'FBS_V2' and 'FBS'")
+            raise FormatError(f"format {format!r} is unknown; expected 'FBS_V2' or 'FBS'")
         options = DumpOptions(**{**vars(options), "dump_format": format})
     bundle = source.lasting() if isinstance(source, Bundle) else Bundle(source)
     narrowing = Narrowing.of(bundle.graph, options.narrow)
@@ -170,12 +170,10 @@ def _write(
             if container and announced is None:
                 file.patch(count_at, pack("<I", count))
             elif count != announced:
-                raise FormatError(f"{announced} testcases were announced, {count} came")
+                raise FormatError(f"{announced} testcases were announced, but {count} were written")
             for part in steps.parts():
                 if before is not None:
-                    raise UsageError(
-                        "a scenario cannot be appended to a file; pack it into a file of its own"
-                    )
+                    raise UsageError("a scenario cannot be appended to a file; pack it into a separate file")
                 file.write(part)
         finally:
             steps.close()

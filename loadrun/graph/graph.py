@@ -49,7 +49,7 @@ class StoredTensor:
     def value(self) -> Array:
         """Return the tensor as an array of its storage dtype (a view where the file layout allows)."""
         if self.data is None or self.shape is None:
-            raise ValueError(f"tensor {self.name or '(unnamed)'} carries no value")
+            raise ValueError(f"tensor {self.name or '(unnamed)'} has no value")
         return decode(self.data, self.shape, self.dtype)
 
     def copied(self) -> StoredTensor:

@@ -77,9 +77,7 @@ class DataOptions:
             UsageError: there is no data that `repeat`, `resize_input` or `input_transform` could be for.
         """
         if self.input_data is None and (self.repeat != 1 or self.resize_input or self.input_transform):
-            raise UsageError(
-                "--repeat, --resize-input and --input-transform say how to load input data; give it"
-            )
+            raise UsageError("--repeat, --resize-input and --input-transform apply to input data; give some")
 
     def without_pipes(self: Data) -> Data:
         """Return options whose lists from pipes were read: that can be done only once.
@@ -152,9 +150,7 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
         if tensor.data is not None:
             continue
         if tensor.shape is None:
-            raise InputError(
-                f"the file gives no shape for the input {var.name!r}; give its value with --input"
-            )
+            raise InputError(f"the file has no shape for the input {var.name!r}; give its value with --input")
         left -= prod(tensor.shape)
         if left < 0:
             raise InputError(

@@ -77,7 +77,7 @@ def _opened(path: str) -> BinaryIO:
 
 def _pickled(path: str) -> str:
     return (
-        f"{path} holds pickled Python objects, which are never unpickled; convert it once where it was made: "
+        f"{path} holds pickled Python objects, which loadrun never unpickles; convert it once where it was created: "
         "numpy.save('data.npy', numpy.asarray(array, 'float32'))"
     )
 

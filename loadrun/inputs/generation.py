@@ -44,14 +44,14 @@ def fill_shape(fill: Generated, tensor: StoredTensor) -> tuple[int, ...]:
     own = tensor.shape
     if fill.shape is None or fill.rest:
         if own is None:
-            raise SpecError(f"{fill}: the file gives no shape for this input, so all axes must be given")
+            raise SpecError(f"{fill}: the file has no shape for this input, so all axes must be given")
         shape = fill.shape or ()
         if len(shape) > len(own):
-            raise SpecError(f"{fill} gives more axes than the input has: {list(own)}")
+            raise SpecError(f"{fill} has more axes than the input: {list(own)}")
         return (*shape, *own[len(shape) :])
     if own is not None and len(own) != len(fill.shape):
         raise SpecError(
-            f"{fill} gives the shape {list(fill.shape)}, the input has {list(own)}: the number of axes must agree"
+            f"{fill} has shape {list(fill.shape)}, the input {list(own)}: the number of axes must agree"
         )
     return fill.shape
 

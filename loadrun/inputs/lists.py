@@ -203,7 +203,7 @@ def _pipe(path: str) -> BinaryIO:
     waiting.register(fd, select.POLLIN)
     if not waiting.poll(_PATIENCE * 1000):
         os.close(fd)
-        raise SpecError(f"nothing was written to the pipe {path} for {_PATIENCE} seconds")
+        raise SpecError(f"no data came through the pipe {path} for {_PATIENCE} seconds")
     os.set_blocking(fd, True)
     return os.fdopen(fd, "rb")
 

@@ -175,7 +175,7 @@ class Loader:
         """Refuse options that had no effect on any data so far."""
         what = ""
         if self.resize and not self.images:
-            what = "resize_input: no image stands here to be resized"
+            what = "resize_input: there is no image to resize"
         elif self.transform is not None and not self.read:
             what = "input_transform: generated data is not transformed"
         if what:
@@ -191,7 +191,7 @@ class Loader:
                 raise
             raise type(e)(f"{case.where}: {e}") from None
         except MemoryError:
-            shown = point("this needs more memory than there is", case.spec.text or str(case.spec), 0)
+            shown = point("this needs more memory than is available", case.spec.text or str(case.spec), 0)
             raise InputError(f"{case.where}: {shown}" if case.where else shown) from None
         finally:
             self.archives.clear()
@@ -266,7 +266,9 @@ class Loader:
         for name in wanted:
             if name not in held:
                 self._fail(
-                    f"{part.source.path} has no array {_name(name)}; it holds {_names(held)}", text, part.at
+                    f"{part.source.path} has no array {_name(name)}; its arrays are {_names(held)}",
+                    text,
+                    part.at,
                 )
         return [n for n in self.known if n in held]
 
@@ -333,12 +335,14 @@ class Loader:
             if key not in arrays and source.member is None and len(arrays) == 1:
                 key = next(iter(arrays))
             if key not in arrays:
-                raise InputError(f"{path} has no array {_name(key)}; it holds {_names(arrays)}")
+                raise InputError(f"{path} has no array {_name(key)}; its arrays are {_names(arrays)}")
             return _Given(arrays[key]())
         before = self.images
         found = read_array(path, partial(self._image, tensor=tensor))
         if self.images > before and (lost := image_loss(path)):
-            self.warn(f"input {_name(name)}: the picture {os.path.basename(path)} loses something: {lost}")
+            self.warn(
+                f"input {_name(name)}: information in the image {os.path.basename(path)} is lost: {lost}"
+            )
         return _Given(found)
 
     def _of_step(self, array: Array, tensor: StoredTensor) -> Array:

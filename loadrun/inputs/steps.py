@@ -18,16 +18,19 @@ _STEP = re.compile(r"(?<![\w.=])(?:([0-9]+)\s*\+\s*)?k(?:\s*\+\s*([0-9]+))?(?![\
 
 
 def step_text(data: InputData, step: int) -> InputData:
-    """Put the number of a step in the place of ``k`` in a specification's generators; leave arrays as they are.
+    """Put the number of a step in the place of ``k`` in a specification's generators; arrays stay as they are.
 
     >>> step_text("mask:#ones(1,k+4);position:#full(k,1,1)", 3)
     'mask:#ones(1,7);position:#full(3,1,1)'
     """
 
-    def number(found: re.Match[str]) -> str:
-        return str(int(found[1] or 0) + step + int(found[2] or 0))
+    if not isinstance(data, str):
+        return data
 
-    return _GENERATED.sub(lambda found: _STEP.sub(number, found[0]), data) if isinstance(data, str) else data
+    def number(match: re.Match[str]) -> str:
+        return str(int(match[1] or 0) + step + int(match[2] or 0))
+
+    return _GENERATED.sub(lambda match: _STEP.sub(number, match[0]), data)
 
 
 def load_steps(

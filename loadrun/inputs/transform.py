@@ -171,8 +171,8 @@ class TransformExpression:
             warnings.simplefilter("ignore")
             result = _Evaluation(self, data).value(self._tree)
         if not isinstance(result, np.ndarray):
-            shown = "nothing" if result is None else f"a {type(result).__name__}"
-            raise InputError(str(self.error(f"the expression gives {shown}, not an array")))
+            shown = "None" if result is None else f"a {type(result).__name__}"
+            raise InputError(str(self.error(f"the expression results in {shown}, not an array")))
         return np.ascontiguousarray(result)
 
     def __repr__(self) -> str:
@@ -246,7 +246,7 @@ class TransformExpression:
         if isinstance(value, str) and not (
             value in _STRINGS or _ORDERED.match(value) or node in self._subscripts
         ):
-            self._refuse(node, f"the text {value!r:.40} is neither a number type nor a way of padding")
+            self._refuse(node, f"the text {value!r:.40} is neither a dtype nor a padding mode")
         if isinstance(value, int) and value.bit_length() > _MAX_BITS:
             self._refuse(node, "this number is too large")
         if isinstance(value, (bytes, complex)):

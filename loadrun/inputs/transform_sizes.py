@@ -121,7 +121,7 @@ def bound(name: str, args: Sequence[Any], named: dict[str, Any], budget: Budget)
     if name not in _JOINED and any(
         isinstance(v, (tuple, list)) and total(v) > 1000 for v in (*args, *named.values())
     ):
-        raise TypeError("give an array here, such as np.array([...]) or np.stack([...])")
+        raise TypeError("expected an array, such as np.array([...]) or np.stack([...])")
     if name in _LOOSE:
         size = math.prod(np.broadcast_shapes(*(np.shape(a) for a in (*args, *named.values()) if _sized(a))))
     else:
@@ -257,7 +257,7 @@ def _contracted(args: Sequence[Any]) -> tuple[int, int]:
     sizes = {c: n for p, a in zip(parts, args[1:], strict=True) for c, n in zip(p, np.shape(a), strict=True)}
     kept = out if arrow else "".join(c for c in sizes if terms.count(c) == 1)
     if any(c not in sizes for c in kept):
-        raise TypeError(f"np.einsum: {kept!r} holds a subscript that no array has")
+        raise TypeError(f"np.einsum: {kept!r} has a subscript that no array has")
     return math.prod(sizes[c] for c in kept), math.prod(sizes.values())
 
 

@@ -86,7 +86,7 @@ def check_model(data: bytes, path: str | None = None) -> None:
     try:
         onnx.checker.check_model(path or onnx.load_from_string(data), full_check=True)
     except Exception as e:
-        raise EngineError(f"onnx.checker refuses the model: {e}") from e
+        raise EngineError(f"onnx.checker rejects the model: {e}") from e
 
 
 def new_session(data: bytes | str, *, as_written: bool = False, mapped: bool = False) -> OnnxSession:
@@ -111,7 +111,7 @@ def new_session(data: bytes | str, *, as_written: bool = False, mapped: bool = F
     try:
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as e:
-        raise EngineError(f"ONNX Runtime does not take the model: {e}") from e
+        raise EngineError(f"ONNX Runtime rejects the model: {e}") from e
 
 
 def is_quantized(written: WrittenModel) -> bool:
@@ -178,7 +178,7 @@ def _by_position(
     else:
         expected = engine.run({n: source.examples[n] for n in engine.inputs})
     if len(got) != len(expected):
-        raise EngineError(f"ONNX Runtime gives {len(got)} outputs, the source {len(expected)}")
+        raise EngineError(f"ONNX Runtime returns {len(got)} outputs, the source {len(expected)}")
     results = {n: v for n, v in source.outputs.items() if n not in source.reads}
     for (name, var), want, value in zip(results.items(), expected, got, strict=True):
         if name in random or (var.dtype is not None and var.dtype.is_quantized):

@@ -86,11 +86,11 @@ def convert_file(
     was, ending = _ending(path), _ending(os.fspath(target))
     onnx_options = [n for n in ("opset", "dynamic", "external_data", "verify") if getattr(options, n)]
     if ending == ".mge" and onnx_options:
-        raise UsageError(f"--{onnx_options[0].replace('_', '-')} is for writing .onnx files")
+        raise UsageError(f"--{onnx_options[0].replace('_', '-')} applies to .onnx files only")
     if ending == ".onnx" and was == ".onnx":
         raise UsageError("A is an ONNX model already; B must end in .mge")
     if ending == ".onnx" and (options.format or options.narrow):
-        raise UsageError(f"--{'format' if options.format else 'narrow'} is for writing .mge files")
+        raise UsageError(f"--{'format' if options.format else 'narrow'} applies to .mge files only")
     bundle = load_dump(path, options.dump, **options.read)
     require_single_steps(bundle, "converting it")
     if ending == ".mge":
@@ -115,6 +115,6 @@ def _ending(path: str) -> str:
     extension = os.path.splitext(path)[1].lower()
     if extension not in _ENDINGS:
         raise UsageError(
-            f"{clean(path, 200)}: the name must end in {' or '.join(_ENDINGS)} to say the format"
+            f"{clean(path, 200)}: the name must end in {' or '.join(_ENDINGS)} to tell the format"
         )
     return extension

@@ -409,7 +409,7 @@ def _parsed(where: str, text: str) -> dict[str, dict[str, Any]]:
         data = None
     good = isinstance(data, dict) and all(isinstance(said, dict) and _fits(said) for said in data.values())
     if not good:
-        raise FormatError(f"{where} is no record of checks as loadrun writes it")
+        raise FormatError(f"{where} is not a record of checks written by loadrun")
     return dict(data or {})
 
 

@@ -213,7 +213,9 @@ class OnnxModel:
                 graph = importer.graph()
             except UnsupportedError as e:
                 sizes = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
-                raise UnsupportedError(f"{e}\nat the sizes {sizes}") from e
+                error = UnsupportedError(f"{e}\nat the sizes {sizes}")
+                error.expressible = e.expressible
+                raise error from e
             bundle = self._bundles[key] = self._bundle(importer, graph, expected)
         self._bundles.move_to_end(key)
         while len(self._bundles) > _KEPT:
@@ -335,7 +337,7 @@ class OnnxModel:
             )
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
         text = (
-            "no graph can be built before the sizes that the file leaves open are known:  feed the model, or give "
+            "no graph can be built before the sizes that the file leaves open are known: feed the model, or set "
             f"input_shapes (--input-shape); at sizes of 1, {why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}

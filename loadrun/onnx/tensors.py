@@ -216,7 +216,7 @@ class ExternalData:
             raise FormatError(f"tensor {tensor.name!r}: offset and length must be numbers") from None
         if offset < 0 or length < 0 or offset + length > len(data):
             raise FormatError(
-                f"tensor {tensor.name!r} lies at byte {offset} for {length} bytes, the file "
+                f"tensor {tensor.name!r} is at byte {offset} for {length} bytes, but the file "
                 f"{said.get('location')!r} has {len(data)}"
             )
         return data[offset : offset + length]
@@ -226,7 +226,7 @@ class ExternalData:
             return self._open[name]
         if self.folder is None:
             raise FormatError(
-                f"tensor {tensor!r} lies in the file {name!r}; load the model by its path, so that its folder is known"
+                f"tensor {tensor!r} is in the file {name!r}; load the model by its path, so that its folder is known"
             )
         parts = name.replace("\\", "/").split("/")
         inside = name and "\0" not in name and ".." not in parts and not os.path.isabs(name)
@@ -248,7 +248,7 @@ class ExternalData:
             if isinstance(e, FormatError):
                 raise
             raise FormatError(
-                f"tensor {tensor!r} lies in the file {name!r}, which cannot be read: {e}"
+                f"tensor {tensor!r} is in the file {name!r}, which cannot be read: {e}"
             ) from None
         self._open[name] = data
         if watch is not None:
@@ -295,7 +295,7 @@ def _shaped(values: Array, name: str, dims: Sequence[int]) -> Array:
     try:
         return values.reshape(dims)
     except (ValueError, OverflowError):
-        raise FormatError(f"tensor {name!r} has the shape {list(dims)}, which no array can have") from None
+        raise FormatError(f"tensor {name!r} has the impossible shape {list(dims)}") from None
 
 
 def texts(tensor: TensorProto) -> Array:

@@ -139,7 +139,7 @@ def runtime(
                 if all(isinstance(n, int) for n in one.shape) and one.type in _TYPES:
                     value = np.zeros(one.shape, _TYPES[one.type])
                 else:
-                    raise EngineError(f"it wants the input {one.name!r}, which the testcase does not have")
+                    raise EngineError(f"it needs the input {one.name!r}, which the testcase does not have")
             value = np.asarray(value).astype(_TYPES.get(one.type, "float32"), copy=False)
             inputs[one.name] = value.reshape(()) if not one.shape and value.size == 1 else value
         names = [o.name for o in opened.get_outputs()]

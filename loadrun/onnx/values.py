@@ -410,7 +410,7 @@ class DeclaredInput:
         self.assumed = shape is None and (self.declared is None or None in self.declared)
         if shape is not None:
             if dims is not None and len(dims) != len(shape):
-                raise UnsupportedNodeError(f"has {len(dims)} axes, input_shapes gives it {list(shape)}")
+                raise UnsupportedNodeError(f"has {len(dims)} axes, but input_shapes has {list(shape)}")
             self.shape = tuple(int(n) for n in shape)
         elif dims is None:
             raise UnsupportedNodeError("has no declared shape; give it as input_shapes")

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any, TypeVar
 
@@ -181,7 +182,7 @@ class OpImpl:
     flops: FlopsRule
     bind: Binder | None = None
 
-    @property
+    @cached_property
     def random(self) -> bool:
         """True if equal inputs may give other results next time; such operators are never folded."""
         return Trait.RANDOM in CATALOG[self.name].traits

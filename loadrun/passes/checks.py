@@ -247,7 +247,7 @@ class Origins:
         if self._root.get(one, one) == self._root.get(other, other):
             return "it compares a value with itself"
         if other in self.expected:
-            return "the value that it looks at is computed from an expected one"
+            return "the value that it checks is computed from an expected one"
         if one not in self.varies and other not in self.varies:
             return "both values are constants of the file"
         return None
@@ -291,7 +291,7 @@ def cone(check: Check, origins: Origins) -> Cone | str:
         stack += var.owner.inputs
     origins.budget -= len(inside)
     if origins.budget < 0:
-        return "the error graphs of this file overlap too much to be asked"
+        return "the error graphs of this file overlap too much to be evaluated"
     sources = [o for o in inside.values() if o.type == "Host2DeviceCopy"]
     if len(sources) > 1:
         return "its error is computed from several expected values"

@@ -98,7 +98,7 @@ class Cluster:
             ) from None
         if versions != {__version__}:
             raise UsageError(
-                f"the workers at {address} have loadrun {', '.join(sorted(versions))}, this is {__version__}"
+                f"the workers at {address} have loadrun {', '.join(sorted(versions))}, but this is {__version__}"
             )
         return sum(self._client.nthreads().values())
 
@@ -165,7 +165,9 @@ class Cluster:
             self._end(run, Closed(e.strerror or str(e)))
             return False
         if task.path.endswith(".onnx"):
-            said = "an ONNX model has its testcases in folders beside it; put it where the workers see it"
+            said = (
+                "an ONNX model's testcases are in folders next to it; put the model where workers can see it"
+            )
             self._end(run, Closed(said))
             return False
         # Dask keeps it on the worker that had it first and copies it to others that need it.
@@ -198,7 +200,7 @@ class Cluster:
 
         error = future.exception()
         if isinstance(error, KilledWorker):
-            return Closed("every worker that ran it died", ended=Verdict.CRASH)
+            return Closed("all workers that ran it died", ended=Verdict.CRASH)
         return Closed(f"the cluster failed: {type(error).__name__}: {error}", ended=Verdict.CRASH)
 
     def _end(self, run: Run, closed: Closed) -> None:

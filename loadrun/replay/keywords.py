@@ -30,7 +30,7 @@ def keyword(text: str) -> Test:
             raise _Wrong
     except _Wrong:
         raise UsageError(
-            f"-k takes words with and, or, not and parentheses between them, found {text!r}"
+            f"-k takes words combined with and, or, not and parentheses, found {text!r}"
         ) from None
     return test
 

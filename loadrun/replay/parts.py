@@ -21,7 +21,7 @@ from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase
-from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
+from .reporting import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -56,7 +56,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
         bundle = _Optimized(flags)(bundle)
     if batch is not None:
         if batch < 1:
-            raise UsageError(f"a batch has at least one item, found {batch}")
+            raise UsageError(f"a batch must have at least one item, found {batch}")
         cases, size = bundle.testcases, batch
 
         def read(number: int) -> Testcase:
@@ -65,7 +65,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
                 n: a[np.arange(size) % len(a)] if a.ndim and len(a) else a for n, a in case.arrays.items()
             }
             rows = max((len(a) for n, a in case.arrays.items() if n.endswith(EXPECT) and a.ndim), default=0)
-            cut = f"the first {size} of {rows} expected rows alone were run (--batch-size {size})"
+            cut = f"the first {size} of {rows} expected rows were run (--batch-size {size})"
             return replace(case, arrays=arrays, left_out=cut if rows > size else "")
 
         bundle = replace(bundle, testcases=LazyTestcases(read, range(len(cases))))
@@ -114,6 +114,7 @@ class PartReplayer:
         self._task: Task | None = None
         self._bundles: list[Bundle] = []
         self._runner: Runner | None = None
+        self._like: tuple[Bundle, Runner] | None = None
         self._beside: EngineComparison | None = None
         self._seconds = 0.0
         self._drawn = 0
@@ -144,7 +145,10 @@ class PartReplayer:
         self._task, self._runner, self._beside, self._bundles = None, None, None, []
         start = time.perf_counter()
         native = any(runs_file(e) for e in task.engines)
-        bundles = load_all(task.path, copy=task.copy, native=native, **task.read)
+        like = self._like[0] if self._like is not None else None
+        bundles = load_all(task.path, copy=task.copy, native=native, like=like, **task.read)
+        if like is not None and bundles[0].graph is not like.graph:
+            self._like = None
         # Where the data that are given say which graph it is, that is not known yet.
         later = task.input_data is not None
         self._bundles = [
@@ -247,6 +251,11 @@ class PartReplayer:
         several = len(task.engines) > 1
         require_compared(task.policies, outputs, outputs if several else compared)
         self._runner = Runner(bundle, task.engines[0], seed=task.seed, policies=task.policies)
+        if self._like is not None:
+            # Files often hold the same model with other testcases.
+            self._runner.take_engines(self._like[1])
+        elif bundle.model is not None:
+            self._like = bundle, self._runner
         if several:
             from ..verify.beside import EngineComparison  # for start-up
 
@@ -351,9 +360,9 @@ def _timing(runner: Runner, case: Testcase, task: Task) -> Timing:
 def _warnings(bundle: Bundle, task: Task) -> list[str]:
     warnings = [*bundle.warnings, *bundle.defects]
     if bundle.is_container and not len(bundle.testcases):
-        warnings.append("the file is a testcase file without testcases")
+        warnings.append("the file is of the testcase format, but has no testcases")
     if len(bundle.testcases) and not bundle.checks and bundle.refusal is None:
-        warnings.append("the testcases hold no expected outputs (packed with no_assert)")
+        warnings.append("the testcases have no expected outputs (packed with --no-assert)")
     if not len(bundle.testcases) and task.input_data is None:
         warnings.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
         if bundle.taken is not None:

@@ -99,12 +99,11 @@ class ReplayedDump(CountedResults):
         """Say where the file did not do what was expected of it, or only at last."""
         assert isinstance(self.file.warnings, Warnings)
         if self.file.flaky:
-            times = "once" if self.file.flaky == 1 else f"{self.file.flaky} times"
-            self.file.warnings.add(f"flaky: it did not pass {times} before it did")
+            self.file.warnings.add(f"flaky: it passed on attempt {self.file.flaky + 1}")
         if self.file.expected is not None:
             said = f"expected to fail: {self.file.expected}"
             passes = self.file.verdict is Verdict.PASS
-            self.file.warnings.add(f"it passes, but was {said}; take out its entry" if passes else said)
+            self.file.warnings.add(f"it passes, but was {said}; remove its entry" if passes else said)
 
     def _raw(self) -> Iterator[Result]:
         """Its results; what else comes up is noted."""

@@ -369,8 +369,7 @@ def _results_file(target: PathName | None) -> Iterator[ResultWriter | None]:
 
     if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
         raise UsageError(
-            f"--save-results {os.fspath(target)}: results are an archive, expected a regular file to write, "
-            "found a device or a pipe"
+            f"--save-results {os.fspath(target)}: expected a regular file for the archive, found a device or a pipe"
         )
     with replacing(target) as raw:
         writer = ResultWriter(raw)

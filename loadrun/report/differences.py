@@ -55,7 +55,7 @@ def _blamed(comparison: Differences, rows: int) -> Iterator[str]:
         if root.between:
             names = ", ".join(clean(describe(o), 80) for o in root.between[:5])
             more = f" and {len(root.between) - 5} more" if len(root.between) > 5 else ""
-            yield f"  or what is before it and has no counterpart: {names}{more}"
+            yield f"  or operators before it without a counterpart: {names}{more}"
     if len(comparison.roots) > rows:
         yield f"... and {len(comparison.roots) - rows} more operators whose inputs agree"
     blamed = {c.var.id for r in comparison.roots for c in comparison.causes(r)}
@@ -69,10 +69,10 @@ def _without_effect(comparison: Differences, rows: int) -> Iterator[str]:
     folded = sum(c.is_scaled for c in comparison.constants)
     if folded:
         # A bias beside them takes in what batch norm adds.
-        yield f"{folded} weight{'s' * (folded > 1)} times a factor for each channel: batch norm is folded"
+        yield f"{folded} weight{'s' * (folded > 1)} multiplied by a factor per channel: batch norm is folded"
     others = [c for c in comparison.constants if not c.is_scaled and (c.is_weight or not folded)]
     if others:
-        yield "what differs has no effect on these inputs:"
+        yield "these differences have no effect on the inputs used:"
     yield from (_constant(c) for c in others[:rows])
 
 
@@ -88,12 +88,12 @@ def _why(root: SuspectVar, reads: bool) -> str:
     if root.changes:
         return clean("; ".join(root.changes), 500)
     if reads:
-        return "it reads what differs"
+        return "its inputs differ"
     if root.is_stop:
-        return "its inputs agree, and it can run on one side only"
-    if root.distance is None:
-        return f"its inputs agree, its shape is {list(root.shapes[0])} against {list(root.shapes[1])}"
-    return "its inputs agree, its output does not"
+        return "its inputs agree, but only one side can run it"
+    if root.distance is None or (root.agrees and len(set(root.shapes)) > 1):
+        return f"its inputs agree, but its shape is {list(root.shapes[0])} against {list(root.shapes[1])}"
+    return "its inputs agree, but its output does not"
 
 
 def _chosen(comparison: Differences, rows: int) -> list[SuspectVar]:
@@ -131,7 +131,7 @@ def _cells(row: SuspectVar, comparison: Differences) -> list[str]:
 def _worst(row: SuspectVar) -> str:
     d = row.distance
     if row.is_stop:
-        return ", which can run on one side only"
+        return ", which only one side can run"
     if d is None:
         return f": shape {list(row.shapes[0])} against {list(row.shapes[1])}"
     worst = f", worst at {list(d.index)}: {d.found:.9g} against {d.expected:.9g}"

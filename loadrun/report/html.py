@@ -154,7 +154,7 @@ class HtmlWriter:
             out.write(f"<p class=more>... and {n} more rows: {kind.value}</p>\n")
         if explanation:
             lines = "\n".join(clean(line, 500) for line in explanation)
-            out.write(f"<h4>where it began</h4><pre>{escape(lines)}</pre>\n")
+            out.write(f"<h4>where it diverged</h4><pre>{escape(lines)}</pre>\n")
         out.write("".join(self._figures))
         if self._times.count > 1:
             out.write(f"<div class=plots>{times(self._times)}</div>\n")

@@ -130,7 +130,7 @@ def error_map(picture: Picture) -> str:
     wide, high_px = columns * cell, rows * cell
     r, c = picture.worst
     shape = "x".join(map(str, picture.shape)) or "scalar"
-    caption = f"where the errors are: {shape} seen as {rows} rows of {columns} cells, the worst framed"
+    caption = f"where the errors are: {shape} shown as {rows} rows of {columns} cells, the worst one framed"
     data = base64.b64encode(_png(pixels)).decode()
     return (
         f'<figure><svg viewBox="-1 -1 {wide + 2} {high_px + 2}" width="{wide + 2}" height="{high_px + 2}" role="img" '

@@ -40,12 +40,12 @@ def checked(format: Any, ndim: int, current: str | None = None) -> str:
     """
     if format not in FORMATS:
         raise UsageRuntimeError(
-            f"the format of a tensor is one of {', '.join(map(repr, FORMATS))}, found {format!r}"
+            f"the format of a tensor must be one of {', '.join(map(repr, FORMATS))}, found {format!r}"
         )
     if current is not None and current != format:
         raise UsageRuntimeError(
             f"a tensor in the format {current!r} keeps it, found format={format!r}; assign to its attribute .format, "
-            "or make the tensor of x.numpy()"
+            "or create the tensor from x.numpy()"
         )
     if format == "nhwc" and ndim not in (4, 5):
         raise UsageRuntimeError(
@@ -83,12 +83,12 @@ def format_of(type: str, inputs: Sequence[str]) -> str:
         if len(result) > 1:
             raise EngineError(
                 f"{type} takes inputs of one format, found 'nchw' and 'nhwc'; convert with "
-                "amp.convert_tensor_format, or make the tensors without a format"
+                "amp.convert_tensor_format, or create the tensors without a format"
             )
         return result.pop()
     if type == "ConvolutionV2" and (inputs[0] == "nhwc") != (inputs[1] == "nhwc"):
         raise EngineError(
-            f"a convolution takes a picture and a weight of one format, found {inputs[0]!r} and "
+            f"a convolution takes an image and a weight of one format, found {inputs[0]!r} and "
             f"{inputs[1]!r}; amp.convert_module_format and amp.convert_tensor_format convert them"
         )
     return inputs[0] if type in _KEEPS else DEFAULT

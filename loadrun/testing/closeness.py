@@ -53,9 +53,7 @@ def assert_close(
     """
     __tracebackhide__ = True
     if (rtol is None) != (atol is None):
-        raise ValueError(
-            "give rtol and atol together: one alone would mix with a default that you do not see"
-        )
+        raise ValueError("pass both rtol and atol: one alone would be combined with a hidden default")
     if min(rtol or 0.0, atol or 0.0) < 0:
         raise ValueError(f"tolerances must not be negative, found rtol={rtol}, atol={atol}")
     head = msg if isinstance(msg, str) and msg else "arrays are not close"

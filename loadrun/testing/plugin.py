@@ -47,18 +47,16 @@ class CheckFailed(AssertionError):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("loadrun", "models with testcases")
-    group.addoption("--loadrun-engine", metavar="NAME", help="what executes models (default: reference)")
+    group.addoption("--loadrun-engine", metavar="NAME", help="engine that runs models (default: reference)")
     group.addoption(
         "--loadrun-timeout",
         metavar="SECONDS",
         type=float,
-        help="fail a testcase of a model that takes longer",
+        help="time limit for a testcase of a model, in seconds",
     )
-    parser.addini("loadrun_engine", "what executes models", default="reference")
-    parser.addini("loadrun_seed", "seed of random operators", default="0")
-    parser.addini(
-        "loadrun_models", "patterns of the models that are tests, with and without arguments", "linelist"
-    )
+    parser.addini("loadrun_engine", "engine that runs models", default="reference")
+    parser.addini("loadrun_seed", "seed for random operators", default="0")
+    parser.addini("loadrun_models", "patterns of model files to collect as tests", "linelist")
     for name, what in (("skip", "are not run"), ("xfail", "are expected to fail")):
         parser.addini(
             f"loadrun_{name}",
@@ -338,7 +336,9 @@ class ModelOutput(ModelTest):
         lines += [clean(note, 400) for note in out.notes]
         words = ["loadrun", "diff", str(self.path), "--testcase", str(self.parent.index)]
         words += ["--dump", str(self.parent.dump + 1)] if self.parent.dump else []
-        lines.append(f"where it began: {shlex.join(words)} --against GOOD (another model, or float64)")
+        lines.append(
+            f"to find the operator where it diverged: {shlex.join(words)} --against GOOD (another model, or float64)"
+        )
         return "\n".join(lines)
 
     def reportinfo(self) -> tuple[Path, int, str]:

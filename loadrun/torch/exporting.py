@@ -20,7 +20,9 @@ import torch.fx.experimental._config
 
 from ..base.errors import TraceError, UnsupportedError
 from .complex import is_complex, touches_complex
+from .packed import PaddedSequences
 from .registry import lowering_of
+from .steps import any_number_of_steps
 
 __all__ = [
     "NO_COMPLEX",
@@ -101,7 +103,8 @@ def export(
 
 
 def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
+    with any_number_of_steps(), PaddedSequences():
+        return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 
 class Selecting(Protocol):
@@ -122,18 +125,23 @@ def functional(program: Any, selection: Selecting | None = None) -> Any:
         program: the program.
         selection: which operators are not to be decomposed.
     """
+    with any_number_of_steps():
+        return _functional(program, selection)
+
+
+def _functional(program: Any, selection: Selecting | None) -> Any:
     if writes(program):
         program = program.run_decompositions({})
     if selection is None:
         return _decomposed(program, frozenset())
     kept = frozenset(name_of_target(n.target) for n in _nodes(program) if selection.whole(n))
-    decomposed = _decomposed(program, kept)
+    found = _decomposed(program, kept)
     if selection.fallback:
         # An operator that is made of what has no lowering either keeps its own name.
-        left = {str(n.meta.get("original_aten")) for n in _nodes(decomposed) if is_missing(n)}
-        if left - {str(n.target) for n in _nodes(decomposed)}:
+        left = {str(n.meta.get("original_aten")) for n in _nodes(found) if is_missing(n)}
+        if left - {str(n.target) for n in _nodes(found)}:
             return _decomposed(program, kept | left)
-    return decomposed
+    return found
 
 
 def writes(program: Any) -> bool:
@@ -475,5 +483,5 @@ def refusal(module: Any, problems: list[LoweringProblem]) -> UnsupportedError:
         lines += [f"    in {place}" for place in dict.fromkeys(places)]
     return UnsupportedError(
         f"{_module_title(module)} uses {len(counts)} operator{'s' * (len(counts) > 1)} that cannot be lowered to "
-        "MegEngine's:\n  " + "\n  ".join(lines) + f"\n  way out: {_WAY_OUT}"
+        "MegEngine's:\n  " + "\n  ".join(lines) + f"\n  what to do: {_WAY_OUT}"
     )

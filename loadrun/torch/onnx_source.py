@@ -26,7 +26,7 @@ from .modules import as_torch, owner_of
 from .onnx_nodes import inserted_nodes
 from .other_sizes import differing_outputs, draws_numbers, open_sizes, runs_at
 from .program import recorded_cases
-from .traced import Traced
+from .traced import TorchTrace
 
 __all__ = ["read"]
 
@@ -114,7 +114,7 @@ def read(
         model, cases = recorded_cases(model)
     if isinstance(model, torch.export.ExportedProgram) and not args and not kwargs:
         args, kwargs = model.example_inputs or ((), {})
-    owner = owner_of(model.module if isinstance(model, Traced) else model)
+    owner = owner_of(model.module if isinstance(model, TorchTrace) else model)
     trained = options.training is TrainingMode.TRAINING or (
         options.training is TrainingMode.PRESERVE and bool(getattr(owner, "training", False))
     )
@@ -152,15 +152,15 @@ class _Reader:
         self.wanted_shapes: dict[str, Any] | None = None
         level = 2 if self.options.optimize and self.options.folding else 0
         own = chosen.fallback or chosen.trained or chosen.weights or self.options.table
-        if isinstance(model, Traced) and not own:
+        if isinstance(model, TorchTrace) and not own:
             self.traced = model
             return
-        if isinstance(model, Traced):
+        if isinstance(model, TorchTrace):
             model = model.module
         program = isinstance(model, torch.export.ExportedProgram)
         dynamic = self.options.axes is not None or self.options.shapes is not None
         shapes = self._shapes if dynamic and not program else None
-        self.traced = Traced(model, shapes, level, selection=chosen)
+        self.traced = TorchTrace(model, shapes, level, selection=chosen)
 
     def trace(self) -> None:
         """Record the model on the example, if it is not yet.
@@ -193,7 +193,7 @@ class _Reader:
         """Trace larger values, of which torch takes no size for fixed because a result has one element."""
         larger = [self._enlarged(*leaf) for leaf in zip(self._labels(), self.flat, strict=True)]
         args, kwargs = pytree.tree_unflatten(larger, self.traced.program.call_spec.in_spec)
-        retraced = Traced(
+        retraced = TorchTrace(
             self.traced.module, self._shapes, self.traced.options.opt_level, selection=self.chosen
         )
         try:
@@ -235,7 +235,7 @@ class _Reader:
             renamed = dict(zip(tensors, self.options.input_names, strict=False))
             if not isinstance(self.options.axes, Mapping):
                 raise UsageError(
-                    f"dynamic_axes is a dict from names of inputs and outputs to axes, found "
+                    f"dynamic_axes must be a dict from names of inputs and outputs to axes, found "
                     f"{type(self.options.axes).__name__}"
                 )
             for label in tensors:
@@ -286,7 +286,7 @@ class _Reader:
                 walk(value, spec, name)
         else:
             raise UsageError(
-                f"dynamic_shapes is a dict by input or a list of at most {len(bound)} entries, found {shapes!r:.80}"
+                f"dynamic_shapes must be a dict by input or a list of at most {len(bound)}, found {shapes!r:.80}"
             )
         return {name: spec for name, spec in specs.items() if spec is not None}
 
@@ -343,7 +343,7 @@ class _Reader:
         if others:
             said = ", ".join(dict.fromkeys(f"{name_of_target(n.target)} ({place_of(n)})" for n in others))
             warnings.warn(
-                f"ONNX has no operators for {said}: they are written in torch's own domain, which few runtimes have",
+                f"ONNX has no operators for {said}: they are written in torch's own domain, which few runtimes support",
                 TraceWarning,
                 stacklevel=8,
             )
@@ -416,7 +416,9 @@ def _axes(wanted: Mapping[str, Any], label: str, leaf: Any) -> list[int]:
     if odd := [
         a for a in axes if not isinstance(a, int) or isinstance(a, bool) or not -leaf.ndim <= a < leaf.ndim
     ]:
-        raise UsageError(f"{label!r} has {leaf.ndim} axes, dynamic sizes are asked for axis {odd[0]!r}")
+        raise UsageError(
+            f"{label!r} has {leaf.ndim} axes, but a dynamic size is requested for axis {odd[0]!r}"
+        )
     return [a % leaf.ndim for a in axes]
 
 

@@ -191,6 +191,14 @@ class Signature:
             leaves.append(of_numpy(value, fake.dtype) if isinstance(fake, torch.Tensor) else value.item())
         return self.nested(leaves)
 
+    def same_kinds(self, flat: Sequence[Any]) -> bool:
+        """Tell whether the tensors of a call's arguments have the dtypes and numbers of axes of the traced ones."""
+        return all(
+            isinstance(x, torch.Tensor) and x.dtype == fake.dtype and x.ndim == fake.ndim
+            for _, x, fake in self.inputs(flat)
+            if isinstance(fake, torch.Tensor)
+        )
+
     def check(self, flat: Sequence[Any]) -> None:
         """Refuse leaves that are not what the program was exported for.
 

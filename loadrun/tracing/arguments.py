@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.array import Array as Traced
+from ..arrays.array import TracedArray
 from ..base.errors import TraceError, UsageAssertionError
 from ..graph.dtypes import Array, DType
 from ..tensors.access import (
@@ -66,7 +66,9 @@ class Argument:
 def _stand_in(array: Array) -> Tensor:
     """Return a tensor around a caller's ndarray, which is not copied."""
     value, dtype = narrowed(array)
-    return from_stored(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0, kind=Traced)
+    return from_stored(
+        value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0, kind=TracedArray
+    )
 
 
 def settle(
@@ -82,7 +84,7 @@ def settle(
             if other is not argument and argument.shares(other):
                 raise TraceError(
                     f"the function assigns to {argument.name}, which shares its memory with {other.name}; a trace "
-                    "cannot follow that, pass a copy"
+                    "cannot follow that; pass a copy"
                 )
     arrays = [a.original for a in arguments if not isinstance(a.original, Tensor)]
     if arrays:

@@ -244,9 +244,9 @@ class FreezeWarnings:
         if self._wanted:
             self._warn(
                 f"a Python {kind}",
-                f"a traced value becomes a Python {kind} in {{}}; what follows from it is kept as it is in this call, "
-                "whatever later inputs are: a branch that is not taken now is not in the graph. Compute with the "
-                "tensor (where, maximum, cond_take), or take the decision outside of the traced function",
+                f"a traced value becomes a Python {kind} in {{}}; what depends on it stays as in this call, whatever "
+                "later inputs are: a branch that is not taken now is not in the graph. Compute with the tensor "
+                "(where, maximum, cond_take), or decide outside the traced function",
             )
 
     def operator(self) -> None:
@@ -342,7 +342,7 @@ class TraceOptions:
 
     def __post_init__(self) -> None:
         if self.opt_level not in (0, 1, 2, 3):
-            raise ValueError(f"opt_level is 0, 1, 2 or 3, found {self.opt_level!r}")
+            raise ValueError(f"opt_level must be 0, 1, 2 or 3, found {self.opt_level!r}")
 
     @property
     def fixed(self) -> bool:

@@ -176,7 +176,7 @@ class Traced(Dumps):
             TraceError: `profiling` was not asked for, or no compiled call has run.
         """
         if not self.options.profiling:
-            raise TraceError("the trace does not measure; make it with profiling=True")
+            raise TraceError("the trace has no profile; create it with profiling=True")
         if self.engine is None:
             raise TraceError("no compiled call has run yet; the first call records, call the function again")
         return self.engine.get_profile()

@@ -141,7 +141,7 @@ class trace(Traced, Generic[P, R]):
 
 
 def _options(examples: tuple[Any, ...], options: dict[str, Any]) -> TraceOptions:
-    """Return the options of a call, given by place and by name."""
+    """Return the options of a call, passed by position and by name."""
     names = [f.name for f in fields(TraceOptions) if f.name != "live"]
     unknown = sorted(set(options) - set(names))
     if unknown or (examples and not isinstance(examples[0], bool)) or len(examples) > len(names):
@@ -151,7 +151,7 @@ def _options(examples: tuple[Any, ...], options: dict[str, Any]) -> TraceOptions
         )
     unnamed = dict(zip(names, examples, strict=False))
     if twice := sorted(set(unnamed) & set(options)):
-        raise TypeError(f"trace got {', '.join(twice)} both by place and by name")
+        raise TypeError(f"trace got {', '.join(twice)} both by position and by name")
     return TraceOptions(**unnamed, **options)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.array import Array as NumpyLike
+from ..arrays.array import TracedArray
 from ..base.errors import TraceError, TraceWarning
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
@@ -58,7 +58,7 @@ class CheckedRecorder(Recorder):
         self._count += 1
         if not self._random and self._told < _MOST and (said := self._difference(case)) is not None:
             self._told += 1
-            text = f"testcase {self._count}: {said}\nThe file holds what the graph gives; check=False leaves this out"
+            text = f"testcase {self._count}: {said}\nThe file has the graph's values; check=False turns this check off"
             warnings.warn_explicit(text, TraceWarning, *here())
         return case
 
@@ -72,7 +72,7 @@ class CheckedRecorder(Recorder):
         try:
             truth = self._called(args, kwargs)
         except Exception as e:
-            return f"the Python function fails on this input, which the graph takes: {type(e).__name__}: {e}"
+            return f"the Python function fails on an input that the graph accepts: {type(e).__name__}: {e}"
         expects = case.expects
         if len(truth) != len(expects):
             return f"the Python function returns {len(truth)} tensors, the graph {len(expects)}"
@@ -112,7 +112,7 @@ class CheckedRecorder(Recorder):
                 return "\n".join((said, *causes))
         if wide:
             return f"{said}\nlikely cause: the function computes in 64 bits, the graph in 32"
-        return f"{said}\nlikely cause: the function changes state that a later call sees"
+        return f"{said}\nlikely cause: the function changes state that affects later calls"
 
     def _filler(self, case: Testcase) -> Callable[[Any], Any]:
         def fill(leaf: Any) -> Any:
@@ -136,4 +136,4 @@ def _as_tensor(leaf: Any) -> Any:
     if not isinstance(leaf, np.ndarray):
         return leaf
     value, dtype = narrowed(leaf)
-    return from_stored(value.reshape(1) if not value.ndim else value, dtype, not value.ndim, kind=NumpyLike)
+    return from_stored(value.reshape(1) if not value.ndim else value, dtype, not value.ndim, kind=TracedArray)

@@ -197,7 +197,7 @@ def dump_graph(
         cases = options.cases(Bundle(graph), warn)
     else:
         # As MegEngine has it: testcases of expected values alone.
-        warn("no output depends on an input: input_data says only how many testcases there are")
+        warn("no output depends on an input: input_data only determines the number of testcases")
         cases = iter([{}] * count_cases(options.input_data))
     written = TrialReplay() if options.replay else None
     result = packer.pack(

@@ -288,8 +288,8 @@ class _Trial:
         if outside:
             caught, count = self.result.whole.caught_of((ELEMENT,))
             notes.append(
-                f"{outside} of {count} elements drawn meet padding alone, which larger inputs would not leave so; of "
-                f"the others {caught} of {count - outside} are caught"
+                f"{outside} of {count} elements drawn only meet padding, unlike with larger inputs; of the others "
+                f"{caught} of {count - outside} are caught"
             )
 
 

@@ -67,7 +67,7 @@ def saturated_outputs(values: Mapping[str, Sequence[Array]]) -> Iterator[str]:
                 bounds = " and ".join(
                     f"{b.item():g}" for b, share in zip((low, high), at, strict=True) if share > 0.05
                 )
-                yield f"{100 * sum(at):.0f} % of output {name!r} stand at {bounds}"
+                yield f"{100 * sum(at):.0f} % of output {name!r} are at {bounds}"
 
 
 class Walk:

@@ -258,7 +258,7 @@ def _tool(search: _Search, package: str, path: str, feeds: Mapping[str, Array]) 
             onnx.save(changed, file)
             source = load(file, native=True).source
             if source is None:
-                raise EngineError(f"{package} made something else than an ONNX model")
+                raise EngineError(f"{package} did not write an ONNX model")
             return _runtime_outputs(source, feeds, "opt=disable")
 
     if package == "onnxsim":

@@ -147,7 +147,7 @@ class SavedFile:
         dtype = DType(about["dtype"]).np
         # A runtime of others may be asked for another type than the one that it gives.
         if value.dtype.kind not in {"O": "U", "c": "biufc"}.get(dtype.kind, "biuf"):
-            raise FormatError(f"{place}.npy holds {value.dtype}, expected what {about['dtype']} stands for")
+            raise FormatError(f"{place}.npy is {value.dtype}, expected the stored form of {about['dtype']}")
         return value
 
     def about(self, i: int) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
     except (KeyError, ValueError, OSError, *_DAMAGE) as e:
         if isinstance(e, (FormatError, InputError)):
             raise
-        raise FormatError(f"{name} holds no results that `loadrun --save-results` wrote") from None
+        raise FormatError(f"{name} is not a file of `loadrun --save-results`") from None
     return files
 
 

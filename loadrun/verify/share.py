@@ -88,7 +88,7 @@ def share_file(
     options.check()
     if options.against is not None and options.engine is None and options.against != "float64":
         raise UsageError(
-            "the other model's tensors would have to go along: --against takes an engine or float64 here"
+            "the other model would have to be shared too: here --against takes an engine or float64"
         )
     bundle = load_dump(model, options.dump, **options.read)
     require_single_steps(bundle, "sharing it")
@@ -106,7 +106,7 @@ def share_file(
                 if again == reason:
                     save_as(candidate, target)
                     return Shared(reason, count, kept)
-            raise UsageError(f"with other tensors it does not fail for the same reason ({reason})")
+            raise UsageError(f"with other tensors the model does not fail for the same reason ({reason})")
     raise UsageError("the model does not fail, so there is nothing to share")
 
 

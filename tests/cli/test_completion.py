@@ -81,7 +81,7 @@ def test_manual_page(script: Path) -> None:
             [groff, "-man", "-Tutf8", "-ww", str(script)], capture_output=True, text=True, check=True
         )
         assert done.stderr == ""
-        assert "write a JUnit report, as CI servers read it" in " ".join(done.stdout.split())
+        assert "write a JUnit report for CI servers" in " ".join(done.stdout.split())
 
 
 def test_help_of_a_run_is_a_screen_of_it(

@@ -18,7 +18,7 @@ _values = {
 
 def _check_option(name: str) -> None:
     if name not in _values:
-        raise UsageError(f"there is no option {name!r}; known are {', '.join(_values)}")
+        raise UsageError(f"there is no option {name!r}; expected one of {', '.join(_values)}")
 
 
 def get_option(name: str) -> int:

@@ -240,7 +240,7 @@ def _gemm_gelu(c: NodeCall) -> Tensor:
 def _bias_dropout(c: NodeCall) -> Tensor:
     """Return the input unchanged: dropping belongs to training."""
     if (c.has(4) and c.constant(4, "training mode").any()) or (len(c.wanted) > 1 and c.wanted[1]):
-        raise UnsupportedNodeError("values dropped at random, or the mask of them")
+        raise UnsupportedNodeError("values dropped at random, or their mask")
     y = e.elem(M.ADD, c.t(0), c.t(1))
     return e.elem(M.ADD, y, c.t(2)) if c.has(2) else y
 

@@ -28,7 +28,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
     boxes, scores = of_length(boxes, 0), of_length(of_length(scores, 0), 1)
     batch, classes, count = static_shape(scores)
     if batch * classes > _MOST:
-        raise UnsupportedNodeError(f"{batch} images of {classes} classes; {_MOST} at most are unrolled")
+        raise UnsupportedNodeError(f"{batch} images of {classes} classes; at most {_MOST} are unrolled")
     if most <= 0 or not count:
         return Value(INT64, array=np.zeros((0, 3), np.int64))
     if most > count:

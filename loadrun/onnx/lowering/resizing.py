@@ -111,7 +111,7 @@ def _check_size(axis: int, out: int) -> None:
     if out < 1:
         raise UnsupportedNodeError(f"axis {axis} gets the size {out}")
     if out > _LARGEST:
-        raise UnsupportedNodeError(f"axis {axis} gets the size {out}, {_LARGEST} at most")
+        raise UnsupportedNodeError(f"axis {axis} gets the size {out}, at most {_LARGEST}")
 
 
 def _open_axes(c: NodeCall, x: Tensor, axes: list[int], coordinates: str) -> list[_OpenAxis] | None:

@@ -187,7 +187,7 @@ class OnnxWriter(NodeEmitter):
         """Append a node; one that runtimes compute in float32 only is computed so, and a note says it."""
         if domain or self.floating is not ElemType.DOUBLE or kind not in _SINGLE_PRECISION:
             return super().ops(kind, *inputs, out=out, domain=domain, **attributes)
-        self.notes.setdefault(f"{kind}: float64 is computed in float32, since runtimes have nothing else", "")
+        self.notes.setdefault(f"{kind}: float64 is computed in float32, as runtimes offer nothing else", "")
         # The fifth input of recurrent nets is the lengths of sequences, the only integers.
         operands = [n if not n or i == 4 else self.cast_raw(n, ElemType.FLOAT) for i, n in enumerate(inputs)]
         outputs = super().ops(kind, *operands, out=out, **attributes)  # type: ignore[arg-type]

@@ -87,7 +87,7 @@ def bisect(
             if not fine:
                 wrong[places[var.id]] = difference
     if not known:
-        raise UsageError(f"{engine} gives none of the model's outputs")
+        raise UsageError(f"{engine} returns none of the model's outputs")
     if not wrong:
         return Bisected(None, None, runs)
     last = min(wrong)

@@ -177,7 +177,7 @@ def checked(
     for name, var in outputs.items():
         value = first.arrays.get(name + EXPECT)
         if value is None:
-            raise InputError(f"the testcase holds no value of the output {name!r}")
+            raise InputError(f"the testcase has no value for the output {name!r}")
         if not value.size:
             warn(f"output {name!r} has no elements, so it gets no check")
             targets.append(var)
@@ -327,7 +327,7 @@ def _restrict(case: Testcase, names: Sequence[str]) -> Testcase:
     """Select the values for these graph inputs, in that order."""
     for name in names:
         if name not in case.arrays:
-            raise InputError(f"the testcase holds no value of {name!r}")
+            raise InputError(f"the testcase has no value for {name!r}")
     arrays = {n: case.arrays[n] for n in names}
     return Testcase(arrays, {n: case.dtypes.get(n) or dtype_of(arrays[n]) for n in names}, case.provenance)
 

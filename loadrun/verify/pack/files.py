@@ -93,7 +93,7 @@ class FilePacker:
         alone = options.input_data is None and (options.replace or not len(self._bundle.testcases))
         if alone and bare(self._bundle).inputs:
             raise UsageError(
-                'no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"'
+                'no data to pack; pass some with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"'
             )
         options.check_data()
         InferenceOptions.of(**options.passes or {})
@@ -144,8 +144,8 @@ class FilePacker:
         options = self.options
         if os.fspath(target).lower().endswith((".onnx", ".pt2")):
             raise UsageError(
-                f"pack writes MegEngine's format, found the name {os.fspath(target)}, expected NAME.mge; `loadrun "
-                "convert NAME.mge -o NAME.onnx` writes an ONNX file with its data set then"
+                f"pack writes MegEngine's format: expected NAME.mge, found {os.fspath(target)}; `loadrun "
+                "convert NAME.mge -o NAME.onnx` then writes an ONNX file with its test data sets"
             )
         packer = Packer(
             self._bundle,
@@ -155,7 +155,7 @@ class FilePacker:
             warn=self._warn,
         )
         if options.expect and options.no_assert:
-            raise UsageError("--expect gives outputs their values, --no-assert packs none")
+            raise UsageError("--expect sets expected outputs, but --no-assert packs none")
         trial = TrialReplay(options.engine, options.seed, options.weights)
         written = packer.pack(
             self._cases,

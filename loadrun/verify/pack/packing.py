@@ -116,11 +116,11 @@ class Packer:
         self.loosened.update(loosened)
         require_compared(requested, names, [] if self.options.no_assert else names)
         if requested and self.options.no_assert:
-            raise UsageError("a policy is for outputs with a check, and --no-assert packs none")
+            raise UsageError("policies apply to outputs with a check, and --no-assert packs none")
         for policy in requested.values():
             if policy.nan_equal and not self.options.loosen:
                 raise UsageError(
-                    "nan=equal lets through what MegEngine's check never does; pass --loosen if that is intended"
+                    "nan=equal accepts values that MegEngine's check rejects; pass --loosen if that is intended"
                 )
         policies = {n: policy_for({**kept, **requested}, n) for n in names}
         return {n: p for n, p in policies.items() if p.text}
@@ -156,7 +156,7 @@ class Packer:
         """
         if not self.options.record and (self.policies or self.loosened):
             what = "the policies of its outputs" if self.policies else "which tolerances were loosened"
-            raise UsageError(f"the record says {what}, and without it (--no-record) nothing would")
+            raise UsageError(f"the record says {what}, which --no-record leaves out; drop that option")
         self._whence = dict(whence or {})
         captured = self._steps(inputs, where) if self.feedback else self._captured(inputs, expected, where)
         cases = self._numbered(chain(self._old(), captured), seen, witness)
@@ -246,7 +246,7 @@ class Packer:
         known = {v.name or "": v.owner.tensors[0] for v in Bundle(self.model).inputs}
         unused = {v.name or "" for v in self.source.inputs} - set(known)
         for name in sorted(unused):
-            self.warn(f"nothing is computed from the input {name!r}, so it is left out")
+            self.warn(f"nothing is computed from the input {name!r}, so it is omitted")
         truths = iter(expected)
         weights = nonfinite_weights(self.model) if self.recorder is not None else []
         for i, arrays in enumerate(inputs):
@@ -264,7 +264,7 @@ class Packer:
                 truth = next(truths, None)
                 if truth is None:
                     raise InputError(
-                        f"{place()}there is no expected value for it; give one for each testcase"
+                        f"{place()}there is no expected value for it; pass one for each testcase"
                     )
                 case = self._given(case, truth, place)
             warn_nonfinite(case, self.warn, place)
@@ -292,14 +292,14 @@ class Packer:
             computed = arrays[name + EXPECT]
             if value.dtype != computed.dtype and not (value.dtype.kind == computed.dtype.kind == "f"):
                 raise InputError(
-                    f"{place()}a value of {value.dtype} is expected of {name!r}, which is {computed.dtype}"
+                    f"{place()}the expected value of {name!r} is {value.dtype}, but the output is {computed.dtype}"
                 )
             limits = self._limits()
             limit = limits.get(name, limits.get("", MAXERR))
             comparison = compare(value, computed)
             if not passes(comparison.max_error, limit):
                 self.warn(
-                    f"{place()}the model does not compute what is expected of {name!r}: {comparison.explain()}"
+                    f"{place()}the model does not compute the expected value of {name!r}: {comparison.explain()}"
                 )
             arrays[name + EXPECT] = value
             supplied.append(name)
@@ -316,8 +316,8 @@ class Packer:
             want = var.owner.tensors[0].dtype
             if dtype != want and not (dtype.is_float and want.is_float):
                 raise UsageError(
-                    f"the check of {check.name!r} expects {want}, the model computes {dtype}; "
-                    "--replace makes new checks"
+                    f"the check of {check.name!r} expects {want}, but the model computes {dtype}; --replace makes new "
+                    "checks"
                 )
             arrays[var.name or ""], dtypes[var.name or ""] = value.astype(want.np, copy=False), want
         return replace(case, arrays=arrays, dtypes=dtypes)
@@ -377,8 +377,8 @@ class Packer:
             for name in checked_names:
                 if name in case.arrays and not case.arrays[name].size:
                     raise InputError(
-                        f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, and a testcase of MegEngine "
-                        "cannot hold that; pack it into a file of its own, where the output gets no check"
+                        f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, which a MegEngine testcase "
+                        "cannot represent; pack it into a separate file, where the output gets no check"
                     )
             figures = statistics(plain, case.inputs, seed=self.options.seed) if plain is not None else ()
             yield replace(

@@ -57,8 +57,8 @@ class TrialReplay:
                         self._blind.append(f"the check of {o.name} compares nothing: {o.reason}")
         except LoadRunError as e:
             raise FormatError(
-                f"with these options the file would not run, so it is not written: {e}; leave out what changes the "
-                "graph, or testcases of other sizes than the first"
+                f"with these options the file would not run, so it was not written: {e}; leave out options that change "
+                "the graph, or testcases whose sizes differ from the first"
             ) from e
 
     def warning(self) -> str | None:
@@ -66,11 +66,11 @@ class TrialReplay:
         if not self.failed:
             return None
         if self._blind:
-            return f"the file does not hold: {self._blind[0]}"
+            return f"the written file fails its checks: {self._blind[0]}"
         more = f" and {len(self.failed) - 3} more" if len(self.failed) > 3 else ""
         return (
-            f"the file does not hold: {', '.join(self.failed[:3])}{more}; the options or the values (NaN, random "
-            "numbers) change the outputs beyond maxerr"
+            f"the written file fails its checks: {', '.join(self.failed[:3])}{more}; the options or the values (NaN, "
+            "random numbers) change the outputs beyond maxerr"
         )
 
 

@@ -80,7 +80,7 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
         if line.get("steps") != steps_digest(case):
             yield Mismatch(i, "its further steps have changed")
     if count != len(bundle.testcases):
-        yield Mismatch(None, f"{count} testcases were packed, {len(bundle.testcases)} are there")
+        yield Mismatch(None, f"{count} testcases were packed, the file has {len(bundle.testcases)}")
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
         several = sorted(str(p.parent) for p in place.glob("[0-9]*/testcases.json"))
         if several:
             raise InputError(
-                f"{place} holds {len(several)} unpacked dumps; pack each, such as {several[0]}, the later ones with "
-                "--append"
+                f"{place} holds {len(several)} unpacked dumps; pack each separately, such as {several[0]}, and the "
+                "later ones with --append"
             )
         return None
     try:

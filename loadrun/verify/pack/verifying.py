@@ -78,7 +78,7 @@ class VerifiedDump(CountedResults):
         elif bundle.trailing and (bundle.is_container or bundle.record is not None):
             self.agrees = False
             self.said.append(
-                f"{bundle.trailing} bytes behind it are not part of it; a record that stood there is damaged"
+                f"{bundle.trailing} bytes after the end belong to no part of the file; a record there may be damaged"
             )
         elif not isinstance(bundle.record, memoryview):
             self.said.append("no digests were recorded, so there is nothing to verify")

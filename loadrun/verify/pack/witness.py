@@ -71,13 +71,13 @@ class Witness:
             outputs[name] = {"error": error, "maxerr": most, "digest": tensor_digest(_narrowed(value))}
             if error is None:
                 warn(
-                    f"{place}: {self.name} gives the output {name!r} the shape {list(value.shape)}, expected is "
+                    f"{place}: {self.name} computes shape {list(value.shape)} for the output {name!r}, expected "
                     f"{list(expect.shape)}"
                 )
             elif not passes(error, most):
                 warn(
                     f"{place}: {self.name} computes a different value for the output {name!r}: "
-                    f"they are {error:.3g} apart, allowed is {most:g}"
+                    f"they differ by {error:.3g}, allowed is {most:g}"
                 )
         return replace(case, provenance={**case.provenance, _KEY: entry})
 
@@ -147,7 +147,7 @@ def _sentences(name: str, cases: list[tuple[int, Mapping[str, object]]]) -> Iter
     for i, output, error, most in rows:
         limit = 0.0 if most is None else most
         if error is None:
-            yield f"{name} gave {output!r} of testcase {i} another shape"
+            yield f"{name} computed another shape for {output!r} of testcase {i}"
         elif not passes(error, limit):
             yield f"{name} differs from {output!r} of testcase {i} by {error:.3g}, which is more than {limit:g}"
     for i, about in cases:

@@ -127,7 +127,7 @@ def test_verify_finds_changed_values(packed: Path, capsys: pytest.CaptureFixture
     bundle.testcases = cases[:1]
     loadrun.save(bundle, packed)
     assert main(["verify", str(packed)]) == 1
-    assert "2 testcases were packed, 1 are there" in capsys.readouterr().out
+    assert "2 testcases were packed, the file has 1" in capsys.readouterr().out
 
 
 def test_verify_finds_a_changed_tolerance(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
