@@ -21,7 +21,7 @@ from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase
-from .reporting import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
+from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
