@@ -146,8 +146,10 @@ def load_all(
         from .beside import Weights  # for start-up
 
         outside = Weights(data, path, weights)
-        bundles = _load_all(data[outside.start :], path, watch)
+        bundles = _load_all(data[outside.start :], path, watch, None)
         outside.fill(bundles[0], copy=copy)
+        # Its bytes alone do not say what it computes.
+        bundles[0].model = None
         return bundles
     return _load_all(data, path, watch, like)
 
