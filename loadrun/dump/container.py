@@ -148,6 +148,8 @@ def load_all(
         outside = Weights(data, path, weights)
         bundles = _load_all(data[outside.start :], path, watch, None)
         outside.fill(bundles[0], copy=copy)
+        # Its bytes alone do not say what it computes.
+        bundles[0].model = None
         return bundles
     return _load_all(data, path, watch, like)
 

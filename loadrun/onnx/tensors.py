@@ -194,12 +194,17 @@ class ExternalData:
         Args:
             size: bytes of the model's own file.
         """
-        size += sum(map(len, self._open.values()))
+        size += self.size
         recorded = _RECORDED + int(_RECORDED_EACH * size)
         self._budget = FoldingBudget(
             _BYTES + _BYTES_EACH * size, _OPERATIONS + _OPERATIONS_EACH * size, recorded
         )
         return self._budget
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files that were opened."""
+        return sum(map(len, self._open.values()))
 
     def bytes(self, tensor: TensorProto) -> memoryview:
         """Return the bytes of a tensor that lies outside.

@@ -93,8 +93,7 @@ class JUnitWriter:
         seconds = result.seconds
         if result.verdict is Verdict.ERROR or not result.outputs:
             said = result.message or "the model has no outputs"
-            silent = "skipped" if result.is_left_out else self._silent
-            kind = "error" if result.verdict is Verdict.ERROR else silent
+            kind = "error" if result.verdict is Verdict.ERROR else self._silent
             self._case(case, seconds, kind, said, said)
             return
         for out in result.outputs:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
 from ...base.stages import stage
+from ...base.files import give_back_pages
 from ...compare.judging import ABSURD
 from ...compare.results import OutputResult, Verdict
 from ...dump import load_all
@@ -43,6 +44,8 @@ class TrialReplay:
         Raises:
             FormatError: it cannot be read, or does not run.
         """
+        # What the model was read from lies in memory beside what is read now.
+        give_back_pages()
         try:
             written = load_all(path, weights=self.weights)[-1]
             for result in Runner(written, self.engine, seed=self.seed).replay():
