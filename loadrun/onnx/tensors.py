@@ -178,7 +178,7 @@ class ExternalData:
         copy: read the files into memory, instead of mapping them.
 
     Attributes:
-        watches: tell whether the files that are mapped are still as they were.
+        watches: return whether the files that are mapped are still as they were.
     """
 
     def __init__(self, folder: Path | None, *, copy: bool = False) -> None:
@@ -207,7 +207,7 @@ class ExternalData:
         return sum(map(len, self._open.values()))
 
     def bytes(self, tensor: TensorProto) -> memoryview:
-        """Return the bytes of a tensor that lies outside.
+        """Return the bytes of a tensor that is outside.
 
         Raises:
             FormatError: the path is not inside the folder, or the file is too short.
@@ -381,7 +381,7 @@ def dense(sparse: SparseTensorProto, external: ExternalData | None = None) -> Ar
     """Return the value of a sparse tensor with its zeros.
 
     Raises:
-        FormatError: an index lies outside, or the parts do not fit each other.
+        FormatError: an index is outside, or the parts do not fit each other.
     """
     if sparse.values is None or sparse.indices is None:
         raise FormatError("a sparse tensor has no values or no indices")

@@ -242,7 +242,7 @@ def needed_axes(traced: Trace, args: tuple[Any, ...], kwargs: Mapping[str, Any],
 
 
 def is_dynamic(node: Any) -> bool:
-    """Tell whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
+    """Return whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
 
     def symbolic(leaf: Any) -> bool:
         if isinstance(leaf, torch.Tensor):

@@ -93,7 +93,7 @@ class DumpArguments(FileArguments):
         resize_input: scale images to the input's height and width.
         input_transform: numpy expression over ``data``.
         seed: seed of random input data and of random operators; by default data comes from numpy's global generator,
-            which ``np.random.seed`` starts, as in MegEngine, so that each dump draws anew.
+            which ``np.random.seed`` starts, as in MegEngine, so that each dump draws again.
         replay: replay the testcases of what was written, before it takes the file's place: a warning tells of checks
             that do not hold. False saves that time.
         check: run the Python function on every packed input as well; where the graph gives something else, a

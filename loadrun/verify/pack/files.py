@@ -43,7 +43,7 @@ class Packed:
     Attributes:
         written: what `loadrun.save` says of the file.
         kept: how many of its testcases the model's file had.
-        holds: whether the model as it was written gives the outputs that were computed before; True where values were
+        holds: whether the model as it was written gives the outputs that were computed before; True if values were
             given, which it need not give.
         suggestions: tolerances that were measured, by output.
     """
@@ -250,7 +250,7 @@ def _as_it_was(options: PackOptions, unpacked: Unpacked) -> PackOptions:
 
 
 def _whence(expect: tuple[str, ...], unpacked: Unpacked | None) -> dict[str, object]:
-    """Say where given values come from, for the record."""
+    """Describe where given values come from, for the record."""
     if not expect:
         return {}
     origin: dict[str, object] = {"given_from": [os.path.basename(text) or text for text in expect]}

@@ -100,7 +100,7 @@ class Packer:
         self.watch = ImpostorWatch({}, self.policies)
 
     def _feedback(self, outputs: list[str]) -> Feedback | None:
-        """Return what the steps of a scenario feed to each other, None where there are none."""
+        """Return what the steps of a scenario feed to each other, None if there are none."""
         options = self.options
         if not options.states and not options.steps:
             return None

@@ -77,11 +77,11 @@ class TrialReplay:
 
 
 def _is_blind(output: OutputResult) -> bool:
-    """Tell whether a check misses faults for another reason than the tolerance that was asked for."""
+    """Return whether a check misses faults for another reason than the tolerance that was asked for."""
     unseen = output.verdict is Verdict.NOT_COMPARED and output.expect is not None
     return unseen and not (output.reason or "").startswith(ABSURD)
 
 
 def _is_finite(value: Array | None) -> bool:
-    """Tell whether a check of a value can hold; that it cannot is told when it is captured."""
+    """Return whether a check of a value can hold; that it cannot is told when it is captured."""
     return value is None or value.dtype.kind != "f" or bool(np.isfinite(value).all())
