@@ -89,7 +89,13 @@ class InputError(LoadRunError, ValueError):
 
 
 class EngineError(LoadRunError, RuntimeError):
-    """An operator failed while a graph was executed; the message names the operator and its inputs."""
+    """An operator failed while a graph was executed; the message names the operator and its inputs.
+
+    Attributes:
+        expressible: gives the graph of what can be expressed of the file, None where nothing is known of it.
+    """
+
+    expressible: Callable[[], object] | None = None
 
 
 class OutOfMemoryError(EngineError, MemoryError):
@@ -97,13 +103,7 @@ class OutOfMemoryError(EngineError, MemoryError):
 
 
 class UnsupportedError(EngineError):
-    """A graph has an operator without a numpy kernel (a vendor runtime, a custom operator).
-
-    Attributes:
-        expressible: gives the graph of what can be expressed of the file, None if nothing is known of it.
-    """
-
-    expressible: Callable[[], object] | None = None
+    """A graph holds an operator that no numpy kernel can stand for (a vendor runtime, a custom operator)."""
 
 
 class TraceWarning(UserWarning):

@@ -14,11 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TextIO
+from weakref import finalize, ref
 
 from .errors import UsageError, clean
 
 if TYPE_CHECKING:
+    import mmap
     from pathlib import Path
+
+    import numpy as np
 
 __all__ = [
     "MODELS",
@@ -27,7 +31,9 @@ __all__ = [
     "check_targets",
     "contents",
     "files_of",
+    "give_back_pages",
     "growing",
+    "mapped_at",
     "mapped_file",
     "new_folder",
     "nothing_there",
@@ -297,7 +303,39 @@ def mapped_file(
             mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             return memoryview(f.read()).toreadonly(), None
-        return memoryview(mapping), FileWatch(os.fspath(path), status)
+        data = memoryview(mapping)
+        import numpy as np  # for start-up
+
+        start = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+        _mapped[start] = len(data), os.path.abspath(path), ref(mapping)
+        finalize(mapping, _mapped.pop, start, None)
+        return data, FileWatch(os.fspath(path), status)
+
+
+_mapped: dict[int, tuple[int, str, ref[mmap.mmap]]] = {}
+"""Size, path and mapping of every file that is mapped, by its address."""
+_LARGE = 1 << 26
+"""Bytes of a file from which on its pages are worth giving back."""
+
+
+def give_back_pages() -> None:
+    """Take large mapped files out of this process's memory; they come back where they are read again."""
+    import mmap  # for start-up
+
+    advice = getattr(mmap, "MADV_DONTNEED", None)
+    for size, _, mapping in list(_mapped.values()):
+        mapped = mapping()
+        if advice is not None and mapped is not None and size >= _LARGE:
+            mapped.madvise(advice)
+
+
+def mapped_at(data: np.ndarray[Any, Any]) -> tuple[str, int] | None:
+    """Return the file that an array is a view of, and its offset there; None where it is no view of a mapped file."""
+    at = data.__array_interface__["data"][0]
+    for start, (size, path, _) in _mapped.items():
+        if start <= at and at + data.nbytes <= start + size and data.flags.c_contiguous:
+            return path, at - start
+    return None
 
 
 @contextmanager

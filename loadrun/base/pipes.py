@@ -11,12 +11,16 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from struct import pack, unpack
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-__all__ = ["receive", "send", "serve", "start"]
+from .errors import LoadRunError
 
+__all__ = ["mapped", "receive", "send", "serve", "start"]
+
+T = TypeVar("T")
+R = TypeVar("R")
 _HEAD = 8
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux."""
@@ -84,3 +88,28 @@ def _die_with(parent: int) -> None:
         return
     if os.getppid() != parent:
         os._exit(0)
+
+
+def mapped(function: Callable[[T], R], items: Sequence[T], jobs: int) -> Iterator[R]:
+    """Call a function of a module on items, in their order, in that many processes at once.
+
+    Raises:
+        LoadRunError: a process ended before it gave a result.
+
+    >>> list(mapped(abs, [-1, 2], 1))
+    [1, 2]
+    """
+    if jobs < 2 or len(items) < 2:
+        yield from map(function, items)
+        return
+    from concurrent.futures import ProcessPoolExecutor  # for start-up
+    from concurrent.futures.process import BrokenProcessPool  # for start-up
+    from multiprocessing import get_context  # for start-up
+
+    with ProcessPoolExecutor(min(jobs, len(items)), mp_context=get_context("spawn")) as pool:
+        try:
+            yield from pool.map(function, items)
+        except BrokenProcessPool as e:
+            raise LoadRunError(
+                "a worker process ended by itself, perhaps for lack of memory; -j 1 tells where"
+            ) from e

@@ -52,7 +52,8 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     """Describe the files; 2 when one cannot be read, 4 when that takes too long."""
     args = parser().parse_args(argv)
-    read = ModelOptions(**model_options(args.input_shape, args.constant))
+    options = model_options(args.input_shape, args.constant)
+    read = ModelOptions(**options, weights=tuple(args.weights))
     files = model_files(args.files, sys.stderr)
     if args.graph is not None:
         return _draw(files, args.graph, read)

@@ -26,6 +26,7 @@ __all__ = [
     "HEAD",
     "MAGIC",
     "STEPS_MAGIC",
+    "WEIGHTS_MAGIC",
     "Policy",
     "TopAgreement",
     "divergence",
@@ -405,6 +406,8 @@ def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: 
 MAGIC = b"loadrun\x01"
 STEPS_MAGIC = b"loadrun\x02"
 """What steps of scenarios begin with, which are between the testcases and the record."""
+WEIGHTS_MAGIC = b"loadrun\x03"
+"""What a file with its weights outside begins with."""
 HEAD = 16
 _LONGEST = 1 << 24
 

@@ -248,6 +248,11 @@ class EngineResults:
         """The worst verdict of its results."""
         return Verdict.worst(self.verdicts)
 
+    @property
+    def unrun(self) -> bool:
+        """True if it ran nothing, without an error: what only another engine can run is no fault of it."""
+        return self.about is None and self.verdicts == {Verdict.NOT_COMPARED}
+
     def add(self, result: Result) -> None:
         """Count one of its results."""
         self.verdicts.add(result.verdict)
@@ -349,7 +354,12 @@ class FileResult:
         if self.ended or self.message:
             return self.ended or Verdict.ERROR
         worst = Verdict.worst(self.verdicts)
-        return Verdict.worst([worst, Verdict.NOT_COMPARED]) if self.missed else worst
+        return Verdict.worst([worst, Verdict.NOT_COMPARED]) if self.missed or self.unrun else worst
+
+    @property
+    def unrun(self) -> list[str]:
+        """Sentences, one for each of several engines that ran nothing of the file."""
+        return [f"not run by {e.choice}" for e in self.entrants.values() if e.unrun]
 
     @property
     def good(self) -> bool:

@@ -26,15 +26,17 @@ MOST_RANDOM = 2**27
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Fill in what an ONNX model leaves open; a dump needs none of it.
+    """Fill in what an ONNX model leaves open, and say where weights are that a dump has outside.
 
     Attributes:
         input_shapes: shapes of inputs by name.
         constants: values of inputs that become constants, by name.
+        weights: folders of the weights of files that were packed beside them.
     """
 
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constants: Mapping[str, Array] = field(default_factory=dict, compare=False)
+    weights: tuple[str, ...] = ()
 
     @property
     def read(self) -> dict[str, Any]:
@@ -43,7 +45,7 @@ class ModelOptions:
         >>> ModelOptions(input_shapes={"x": (1, 3)}).read
         {'input_shapes': {'x': (1, 3)}}
         """
-        options = {"input_shapes": self.input_shapes, "constants": self.constants}
+        options = {"input_shapes": self.input_shapes, "constants": self.constants, "weights": self.weights}
         return {k: v for k, v in options.items() if v}
 
 

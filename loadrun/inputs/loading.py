@@ -35,9 +35,10 @@ from ..inputspec import (
     Values,
     point,
 )
-from .files import image_array, image_loss, members, read_array
+from .files import image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
 from .lists import LocatedSpec, count_cases, expand
+from .pictures import image_array
 from .transform import TransformExpression
 
 __all__ = ["Loader", "count_cases", "load_cases", "load_spec", "of_step"]

@@ -21,7 +21,7 @@ from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase
-from .reporting import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
+from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -218,7 +218,7 @@ class PartReplayer:
             return
         yield replace(closed, watch=watch.sent() if watch is not None else None)
 
-    def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Explained:
+    def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Event:
         """Describe where a failing testcase begins to differ; of a scenario, where the first step that fails does."""
         from .explaining import explained  # for start-up
 

@@ -89,7 +89,7 @@ class ReplayedDump(CountedResults):
         """The report's lines on the first failing testcase: why it fails, or how to find out."""
         if self.file.first is None:
             return self.explanation
-        return self.explanation or (f"where it began: {self.command}",)
+        return self.explanation or (f"where it diverged: {self.command}",)
 
     def _report(self, bare: Result) -> None:
         assert self._last is not None

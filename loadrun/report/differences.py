@@ -29,6 +29,11 @@ def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[
     counted = ", ".join(f"{n} by {how}" for how, n in sorted(comparison.matched.items()))
     matched = sum(comparison.matched.values())
     yield f"{len(comparison.rows)} values compared; {matched} of {comparison.total} variables matched ({counted})"
+    if comparison.unjudged:
+        yield (
+            f"{comparison.unjudged} of them are float64 in the model: both sides compute these by the same code, which "
+            "judges nothing; --against ENGINE does, such as onnxruntime"
+        )
     chosen = comparison.rows if everything else _chosen(comparison, rows)
     if chosen:
         yield ""
@@ -91,7 +96,7 @@ def _why(root: SuspectVar, reads: bool) -> str:
         return "its inputs differ"
     if root.is_stop:
         return "its inputs agree, but only one side can run it"
-    if root.distance is None:
+    if root.distance is None or (root.agrees and len(set(root.shapes)) > 1):
         return f"its inputs agree, but its shape is {list(root.shapes[0])} against {list(root.shapes[1])}"
     return "its inputs agree, but its output does not"
 
@@ -204,6 +209,7 @@ def as_json(comparison: Differences) -> dict[str, Any]:
         "changes": {r.var.label: list(r.changes) for r in comparison.roots if r.changes},
         "stops": [[s.why for s in stops] for stops in comparison.stops],
         "without_counterpart": comparison.lonely,
+        "same_code": comparison.unjudged,
         "constants": [
             {
                 "name": c.var.label,

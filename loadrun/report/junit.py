@@ -93,8 +93,7 @@ class JUnitWriter:
         seconds = result.seconds
         if result.verdict is Verdict.ERROR or not result.outputs:
             said = result.message or "the model has no outputs"
-            silent = "skipped" if result.is_left_out else self._silent
-            kind = "error" if result.verdict is Verdict.ERROR else silent
+            kind = "error" if result.verdict is Verdict.ERROR else self._silent
             self._case(case, seconds, kind, said, said)
             return
         for out in result.outputs:
@@ -154,6 +153,16 @@ class JUnitWriter:
         """Drop what was not written."""
         self._suites.close()
         self._cases.close()
+
+    def case(self, name: str, kind: str = "", message: str = "") -> None:
+        """Add a test of the file besides its results.
+
+        Args:
+            name: its name.
+            kind: ``failure``, ``error`` or ``skipped``, empty for one that passes.
+            message: why.
+        """
+        self._case(name, 0.0, kind, message.partition("\n")[0], message)
 
     def _case(self, name: str, seconds: float, kind: str = "", message: str = "", text: str = "") -> None:
         counts = self._counts

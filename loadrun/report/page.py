@@ -89,6 +89,7 @@ tr.fail td:nth-child(7), .overview tr.fail td:first-child { color: var(--fail); 
 tr.not-compared td:nth-child(7), .overview tr.not-compared td:first-child { color: var(--odd); }
 tr.error td:nth-child(7), .overview tr.error td:first-child, .overview tr.timeout td:first-child,
   .overview tr.crash td:first-child { color: var(--broken); font-weight: 600; }
+.engines td.pass { color: var(--pass); } .engines td.fail, .engines td.error { color: var(--fail); }
 tr.said td { border-bottom: 1px solid var(--line); padding-top: 0; }
 pre { margin: .2rem 0; white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.4 ui-monospace, monospace;
   color: var(--soft); }
@@ -115,7 +116,7 @@ svg .limit { stroke: var(--fail); stroke-width: 1.5; stroke-dasharray: 4 3; }
   dl { grid-template-columns: 1fr; }
   .overview th:nth-child(3), .overview td:nth-child(3), .overview th:nth-child(5), .overview td:nth-child(5)
   { display: none; } }
-@media print { .bar { display: none; } details { border: 0; padding: 0; break-inside: auto; } a { color: inherit; }
+@media print { .bar { display: none; } .scroll { max-height: none; overflow: visible; } details { border: 0; padding: 0; break-inside: auto; } a { color: inherit; }
   tr, figure { break-inside: avoid; } body { max-width: none; font-size: 11px; } }
 svg.graph { max-width: none; } .graph text { fill: var(--front); } .graph path { fill: none; stroke: var(--soft); }
 .graph .size { fill: var(--soft); font-size: 9px; stroke: var(--back); stroke-width: 3px; paint-order: stroke; }

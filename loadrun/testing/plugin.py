@@ -1,12 +1,13 @@
-"""The plugin for pytest: `pytest models/` checks every output of every testcase of .mge files and ONNX models.
+"""The plugin for pytest: `pytest models/` checks every output of every testcase of .mge files and other models.
 
-It is active wherever loadrun is installed and costs nothing until a model is collected. A model is a ``.mge`` file, or
-an ``.onnx`` file beside folders ``test_data_set_N``. Models are collected where the command line names them, or a
-folder with them; `pytest` alone takes those that the configuration lists, since models may be in a project as data.
-Tests are called ``model.mge::1::logits``: file, testcase, output; further dumps of one file have testcases
-``dump2-0``. A test fails where `loadrun` on the same file does not exit with 0: a check that compares nothing fails,
-and so do the outputs of a file without any check and testcases that the header of a file does not announce. An output
-of which nothing is expected is skipped where another one of its testcase is compared.
+It is active wherever loadrun is installed and costs nothing until a model is collected. A model is a ``.mge`` file,
+an ``.onnx`` file beside folders ``test_data_set_N``, or a ``.pt2`` file that `loadrun.torch.save` wrote. Models are
+collected where the command line names them, or a folder with them; `pytest` alone takes those that the configuration
+lists, since models may lie in a project as data. Tests are called ``model.mge::1::logits``: file, testcase, output;
+further dumps of one file have testcases ``dump2-0``. A test fails where `loadrun` on the same file does not exit with
+0: a check that compares nothing fails, and so do the outputs of a file without any check and testcases that the
+header of a file does not announce. An output of which nothing is expected is skipped where another one of its
+testcase is compared.
 
 Options of pytest's configuration: ``loadrun_engine`` (or ``--loadrun-engine``), ``loadrun_seed``, the list
 ``loadrun_models`` of patterns for the files that are collected, whatever the command line says, and the lists
@@ -68,12 +69,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect model files."""
     suffix = file_path.suffix
-    if suffix not in (".mge", ".onnx") or not _wanted(file_path, parent):
+    if suffix not in (".mge", ".onnx", ".pt2") or not _wanted(file_path, parent):
         return None
-    if suffix == ".mge" or any("test_data_set_" in p.name for p in file_path.parent.iterdir()):
+    if suffix == ".mge" or (_has_testcases(file_path) if suffix == ".pt2" else _has_data_sets(file_path)):
         collector: pytest.Collector = ModelFile.from_parent(parent, path=file_path)
         return collector
     return None
+
+
+def _has_data_sets(path: Path) -> bool:
+    """Tell whether folders of test data stand beside an ONNX model."""
+    return any("test_data_set_" in p.name for p in path.parent.iterdir())
+
+
+def _has_testcases(path: Path) -> bool:
+    """Tell whether loadrun wrote testcases into an exported program."""
+    import zipfile  # for start-up
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(n.endswith("loadrun/testcases.json") for n in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def _wanted(path: Path, parent: pytest.Collector) -> bool:

@@ -6,6 +6,7 @@ import copy
 import logging
 import os
 import re
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ import torch
 import torch.fx.experimental._config
 
 from ..base.errors import TraceError, UnsupportedError
+from ..base.registry import resolve
 from .complex import is_complex, touches_complex
 from .packed import PaddedSequences
 from .registry import lowering_of
@@ -85,6 +87,7 @@ def export(
     Raises:
         TraceError: torch cannot export it; the text is torch's own.
     """
+    _register_caches()
     with quiet():
         if follow_one:
             program = _following_one(module, args, kwargs, dynamic_shapes, selection)
@@ -98,8 +101,26 @@ def export(
             raise TraceError(
                 f"torch cannot export {_module_title(module)}: {_first_lines(error)}\n"
                 + (f"  in {where}\n" if where else "")
-                + "  a branch on a value needs torch.cond, a call that cannot be traced has to move out of the module"
+                + f"  {_way_out(error)}"
             ) from error
+
+
+def _way_out(error: Exception) -> str:
+    """Say what may help."""
+    if "which is not a known type" in str(error):
+        return (
+            "torch knows tensors, lists, tuples and dicts in results; return those, register the class with "
+            "torch.utils._pytree.register_pytree_node or, where it is a cache of transformers, pass use_cache=False"
+        )
+    return "a branch on a value needs torch.cond, a call that cannot be traced has to move out of the module"
+
+
+def _register_caches() -> None:
+    """Let torch find the tensors in the caches that models of transformers return."""
+    if "transformers.cache_utils" in sys.modules:
+        with suppress(ImportError, AttributeError, ValueError):
+            # Optional; releases before 4.50 do not have it.
+            resolve("transformers.integrations.executorch:register_dynamic_cache_export_support")()
 
 
 def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
@@ -151,7 +172,7 @@ def writes(program: Any) -> bool:
 
 def _writes(node: Any) -> bool:
     """Return whether a call writes to a tensor, so that the graph has to be made functional first."""
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target is torch.ops.aten.detach_.default:
         return False
     training = node.args[5:6] if "batch_norm.default" in str(node.target) else ()
     return node.target._schema.is_mutable or any(training) or "instance_norm" in str(node.target)

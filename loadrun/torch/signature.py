@@ -142,8 +142,9 @@ class Signature:
     def output_names(self) -> list[str]:
         """Name the results that are values of the graph: their path in what the module returns."""
         leaves = self.user_outputs()
-        marks = self.nested(range(len(leaves)))
-        paths = {i: path for path, i in pytree.tree_flatten_with_path(marks)[0]}
+        # Caches of transformers are put together from tensors alone.
+        marks = [torch.empty([1] * getattr(fake, "ndim", 0)) for fake in self.output_fakes()]
+        paths = [path for path, _ in pytree.tree_flatten_with_path(self.nested(marks))[0]]
         kept = [i for i, s in enumerate(leaves) if not _is_constant(s)]
         names = [_label(paths[i]) for i in kept]
         names = names if len(kept) != 1 or names[0] != "" else ["output"]

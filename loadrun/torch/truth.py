@@ -31,7 +31,7 @@ def outputs_of(traced: Any, flat: Sequence[Any]) -> list[Array]:
         EngineError: the module failed, or returned another structure than when it was traced.
     """
     function = traced.module
-    copies = [copy.deepcopy(v) for v in flat]
+    copies = [v.detach().clone() if isinstance(v, torch.Tensor) else copy.deepcopy(v) for v in flat]
     if any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs):
         # A call that changes buffers must not show in the next one.
         with quiet():

@@ -10,7 +10,7 @@ from ..graph import Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, plain
 from ..graph.params import Host2DeviceCopy, Record
 from ..ops.infer import follow, infer_dtypes
-from ..ops.registry import Shape, implementation
+from ..ops.registry import Shape, implementation, pay_recorded
 from ..tensors.access import (
     dtype_of,
     from_variable,
@@ -147,6 +147,7 @@ class TraceRecorder(RunningTrace):
         recording = self.recording
         place = here()
         self.freezing.operator()
+        pay_recorded()
         sources = tuple(self.source(x) for x in inputs)
         outs = recording.graph.add(
             type, *params, inputs=[s.var for s in sources], n_outputs=n, output_dtype=output_dtype

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, BinaryIO, TextIO, TypeVar
 
 from ..base.errors import UsageAssertionError
+from ..base.stages import counted, stage
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
 from ..graph import Graph
@@ -201,13 +202,17 @@ def dump_graph(
         cases = iter([{}] * count_cases(options.input_data))
     written = TrialReplay() if options.replay else None
     result = packer.pack(
-        cases, file, where=TextSource(options.input_data), inspect=written.look if written else None
+        counted(cases, count_cases(options.input_data), "testcase"),
+        file,
+        where=TextSource(options.input_data),
+        inspect=written.look if written else None,
     )
     if written is not None and (text := written.warning()) is not None:
         warn(text)
     return result
 
 
+@stage("optimizing the graph")
 def _optimized(graph: Graph, passes: Mapping[str, object] | None) -> Graph:
     if passes is None:
         return graph

@@ -35,6 +35,7 @@ def view_as(call: FxCall, x: Any, other: Any) -> Any:
     "aten.contiguous.default",
     "aten.detach.default",
     "aten.alias.default",
+    "aten.detach_.default",
     "aten.lift_fresh_copy.default",
     "aten.lift_fresh.default",
     "aten.view.dtype",

@@ -15,7 +15,8 @@ from ...compare import compare, passes
 from ...compare.judging import ImpostorWatch, policy_for
 from ...compare.policy import Policy, lines, packed_policies, require_compared
 from ...dump import save
-from ...dump.options import DumpResult
+from ...dump.options import DumpOptions, DumpResult
+from ...dump.writer import MAX_BYTES
 from ...graph import Graph, Var
 from ...graph.dtypes import Array
 from ...passes.checks import set_tolerances
@@ -176,6 +177,7 @@ class Packer:
             if check.name in self.loosened:
                 policy[check.name]["loosened"] = self.loosened[check.name]
         bundle = Bundle(graph, is_container=True)
+        file = self._file_options(graph)
         self.watch.errors.update(own_errors(bundle))
         if self.options.record:
             bundle.record = {"record": 1, **self.about, "policy": policy}
@@ -184,10 +186,23 @@ class Packer:
         return save(
             bundle,
             target,
-            self.options.file,
+            file,
             testcases=self._fitting(chain([first], cases), graph),
             inspect=inspect,
         )
+
+    def _file_options(self, graph: Graph) -> DumpOptions:
+        """Return how the file is written: in the format that can hold its weights, where none is asked for."""
+        file = self.options.file
+        size = sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None)
+        large = size > MAX_BYTES and file.beside is None and file.dump_format is None
+        if not large or file.format_of(graph) == "FBS":
+            return file
+        self.warn(
+            f"the weights take {size} bytes, and FBS_V2 holds {MAX_BYTES} in all, so the file is written as FBS "
+            "(version 1); --weights beside leaves them outside"
+        )
+        return replace(file, dump_format="FBS")
 
     def _old(self) -> Iterator[Testcase]:
         """Yield the testcases of the file with what its record says of them."""
