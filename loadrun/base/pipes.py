@@ -111,5 +111,5 @@ def mapped(function: Callable[[T], R], items: Sequence[T], jobs: int) -> Iterato
             yield from pool.map(function, items)
         except BrokenProcessPool as e:
             raise LoadRunError(
-                "a worker process ended by itself, perhaps for lack of memory; -j 1 tells where"
+                "a worker process died, possibly for lack of memory; use -j 1 to see where"
             ) from e

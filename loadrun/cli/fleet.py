@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from ..base.about import __version__
 from ..base.files import check_targets, text_file
 from ..report.json import dumps
-from .groups import Parser, count, target
+from .groups import Parser, add_jobs_option, add_json_option, add_junit_option
 
 if TYPE_CHECKING:
     from ..report.junit import JUnitWriter
@@ -21,11 +21,9 @@ __all__ = ["FleetReports", "add_fleet_options", "fleet_reports"]
 
 def add_fleet_options(p: Parser) -> None:
     """Add the options for processes and reports."""
-    p.add_argument(
-        "-j", "--jobs", metavar="N", type=count, default=1, help="share the files among N processes"
-    )
-    p.add_argument("--json", metavar="FILE", help="write a JSON report, - for standard output")
-    p.add_argument("--junit", metavar="FILE", type=target, help="write JUnit XML")
+    add_jobs_option(p, "the files", default=1)
+    add_json_option(p)
+    add_junit_option(p)
 
 
 @dataclass

@@ -21,7 +21,9 @@ __all__ = [
     "add_dump_option",
     "add_html_option",
     "add_input_options",
+    "add_jobs_option",
     "add_json_option",
+    "add_junit_option",
     "add_limit_options",
     "add_maxerr_option",
     "add_narrow_option",
@@ -182,6 +184,29 @@ def add_copy_option(p: argparse._ActionsContainer) -> None:
         action="store_true",
         help="read whole files into memory first, in case another program writes to them during the run",
     )
+
+
+def add_jobs_option(p: argparse._ActionsContainer, what: str, default: int | None = None) -> None:
+    """Add ``--jobs``.
+
+    Args:
+        p: the parser.
+        what: what is distributed, for the help.
+        default: the number without the option; None for no further process.
+    """
+    p.add_argument(
+        "-j",
+        "--jobs",
+        metavar="N",
+        type=count,
+        default=default,
+        help=f"distribute {what} over N processes (default: one)",
+    )
+
+
+def add_junit_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--junit``."""
+    p.add_argument("--junit", metavar="FILE", type=target, help="write a JUnit report for CI servers")
 
 
 def add_html_option(p: argparse._ActionsContainer) -> None:

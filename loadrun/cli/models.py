@@ -40,15 +40,13 @@ def add_model_options(p: argparse.ArgumentParser, *, writes: bool = False) -> No
         p: the parser.
         writes: whether the command writes a file that may have its weights outside.
     """
-    folders = (
-        "a folder of the weights of a file that was packed with --weights beside, besides its own folder"
-    )
+    folders = "another folder with the weights of a file that was packed with --weights beside"
     p.add_argument(
         "--weights",
         metavar="beside|DIR" if writes else "DIR",
         action="append",
         default=[],
-        help=f"beside: leave the weights outside of the file, which names them by digest; DIR: {folders}"
+        help=f"beside: store the weights in a separate file, identified by digest; DIR: {folders}"
         if writes
         else folders,
     )

@@ -22,13 +22,14 @@ from .groups import (
     add_copy_option,
     add_html_option,
     add_input_options,
+    add_jobs_option,
     add_json_option,
+    add_junit_option,
     add_limit_options,
     add_no_check_option,
     add_policy_option,
     add_quiet_option,
     add_seed_option,
-    count,
     model_files,
     target,
     whole,
@@ -124,13 +125,7 @@ def parser() -> Parser:
 def _add_running_options(p: Parser) -> None:
     """Add the options for processes, limits and repetitions."""
     running = p.add_argument_group("execution")
-    running.add_argument(
-        "-j",
-        "--jobs",
-        metavar="N",
-        type=count,
-        help="distribute files and testcases over N processes (default: run all in this one)",
-    )
+    add_jobs_option(running, "files and testcases")
     running.add_argument(
         "--dask",
         metavar="ADDRESS",
@@ -234,7 +229,7 @@ def _add_report_options(p: Parser) -> None:
         metavar="FILE",
         help="write each result as a line of JSON as soon as it is known, so that an interrupted run keeps them",
     )
-    group.add_argument("--junit", metavar="FILE", type=target, help="write a JUnit report for CI servers")
+    add_junit_option(group)
     add_html_option(group)
     group.add_argument(
         "--save-results", metavar="FILE", type=target, help="save values and verdicts for `loadrun judge`"

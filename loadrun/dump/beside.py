@@ -32,7 +32,7 @@ _SMALLEST = 4096
 _ALIGNED = 64
 _PIECE = 1 << 20
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_WHERE = "the table of weights outside of the file"
+_WHERE = "the table of external weights"
 _WHOLE = integer(0, 1 << 62)
 _TABLE = record(
     {
@@ -192,7 +192,7 @@ class Weights:
             self._table = _TABLE(table, _WHERE)
             for file in self._table["files"]:
                 if file["name"] != os.path.basename(file["name"]) or not _DIGEST.fullmatch(file["sha256"]):
-                    raise FormatError(f"{_WHERE}: {file['name']!r} is no plain name with a SHA-256")
+                    raise FormatError(f"{_WHERE}: {file['name']!r} is not a plain name with a SHA-256")
         except FormatError as e:
             e.path = path
             raise
@@ -238,8 +238,8 @@ class Weights:
         where = ", ".join(dict.fromkeys(self._folders))
         if others:
             raise InputError(
-                f"{self._path}: the weights differ: {others[0]} does not have the SHA-256 {file['sha256']} that the "
-                "file was packed with; name the folder of the right ones with --weights DIR"
+                f"{self._path}: the weights differ: {others[0]} does not have the SHA-256 {file['sha256']} of the "
+                "packed ones; name the folder of the right weights with --weights DIR"
             )
         raise InputError(
             f"{self._path}: the weights {file['name']} ({file['bytes']} bytes, SHA-256 {file['sha256']}) are not in "

@@ -79,7 +79,7 @@ def save(
         extra = narrowing.record
     graph = options.apply(bundle.graph)
     if options.beside is not None and (options.append or not isinstance(target, (str, os.PathLike))):
-        raise UsageError("weights are left beside a file of one dump, which has a name")
+        raise UsageError("external weights require a named file with a single dump")
     before = ExistingFile.of(target) if options.append else None
     with _opened(target, options.append and before is None, beside=inspect is not None) as file:
         for dump in before.dumps if before is not None else ():

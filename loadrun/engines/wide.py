@@ -210,7 +210,7 @@ class Float64Engine(WideEngine):
     @property
     def about(self) -> About:
         """The executing engine, and how it computes."""
-        why = "it computes float64 already, by the same code: another engine has to judge it"
+        why = "it already computes in float64, with the same code, so only another engine can judge it"
         alike = [s.call.opr for s in self._steps if computed_alike(s.call.opr)]
         islands = tuple(Island(describe(o), o.title, why) for o in alike)
         numpy = f"numpy {np.__version__}"

@@ -112,12 +112,12 @@ def _by_pillow(raw: bytes, kind: str, path: str) -> Array:
         Image, ImageOps = import_module("PIL.Image"), import_module("PIL.ImageOps")  # an optional package
     except ImportError:
         raise InputError(
-            f"{path} is a {kind} image, which takes OpenCV or Pillow: {install('images')} (Pillow; any installed cv2 "
-            "serves as well), or give the data as .npy"
+            f"{path} is a {kind} image, which needs OpenCV or Pillow: {install('images')} (Pillow; any installed cv2 "
+            "works as well), or pass the data as .npy"
         ) from None
     if kind not in _PILLOW_FORMATS:
         raise InputError(
-            f"{path} is a {kind} image, which takes OpenCV: pip install opencv-python-headless, or convert it to PNG"
+            f"{path} is a {kind} image, which needs OpenCV: pip install opencv-python-headless, or convert it to PNG"
         )
     try:
         with warnings.catch_warnings():
@@ -137,7 +137,7 @@ def _by_pillow(raw: bytes, kind: str, path: str) -> Array:
     except Exception as e:  # of Pillow's plug-ins, which raise whatever their parsers meet
         raise InputError(f"{path} is a {kind} image that is damaged or cut off: {str(e)[:200]}") from None
     raise InputError(
-        f"{path} is a {kind} image that Pillow does not read as OpenCV does (its mode is {mode}); expected gray "
+        f"{path} is a {kind} image that Pillow reads differently from OpenCV (mode {mode}); expected gray "
         "or RGB of 8 bits without transparency: convert it, or install opencv-python-headless"
     )
 

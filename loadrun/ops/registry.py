@@ -350,7 +350,7 @@ def pay_recorded() -> None:
     if budget is not None and budget.recorded is not None:
         budget.recorded -= 1
         if budget.recorded < 0:
-            raise BudgetError("the model takes more operators than the size of its file allows")
+            raise BudgetError("the model needs more operators than the size of its file allows")
 
 
 def pay_operator(

@@ -31,8 +31,8 @@ def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[
     yield f"{len(comparison.rows)} values compared; {matched} of {comparison.total} variables matched ({counted})"
     if comparison.unjudged:
         yield (
-            f"{comparison.unjudged} of them are float64 in the model: both sides compute these by the same code, which "
-            "judges nothing; --against ENGINE does, such as onnxruntime"
+            f"{comparison.unjudged} of them are float64 in the model: both sides compute these with the same code, "
+            "which proves nothing; use --against ENGINE, such as onnxruntime"
         )
     chosen = comparison.rows if everything else _chosen(comparison, rows)
     if chosen:

@@ -109,10 +109,10 @@ def _way_out(error: Exception) -> str:
     """Say what may help."""
     if "which is not a known type" in str(error):
         return (
-            "torch knows tensors, lists, tuples and dicts in results; return those, register the class with "
-            "torch.utils._pytree.register_pytree_node or, where it is a cache of transformers, pass use_cache=False"
+            "torch supports tensors, lists, tuples and dicts in results; return those, register the class with "
+            "torch.utils._pytree.register_pytree_node or, if it is a cache of transformers, pass use_cache=False"
         )
-    return "a branch on a value needs torch.cond, a call that cannot be traced has to move out of the module"
+    return "a branch on a value needs torch.cond; a call that cannot be traced must move out of the module"
 
 
 def _register_caches() -> None:

@@ -93,7 +93,7 @@ def test_unreadable_files_are_errors(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_worker_that_ends() -> None:
-    with pytest.raises(LoadRunError, match="a worker process ended by itself"):
+    with pytest.raises(LoadRunError, match="a worker process died"):
         list(mapped(_end, [1, 2], 2))
 
 

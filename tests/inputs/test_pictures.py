@@ -70,7 +70,7 @@ def test_what_pillow_reads_otherwise_is_refused(without_opencv: None) -> None:
     """Colours of 16 bits in .ppm, which Pillow rounds and OpenCV cuts."""
     pytest.importorskip("PIL", reason="Pillow is not installed")
     raw = b"P6\n1 1\n65535\n" + bytes(6)
-    with pytest.raises(InputError, match=r"PNM image that Pillow does not read as OpenCV does .*mode is RGB"):
+    with pytest.raises(InputError, match=r"PNM image that Pillow reads differently from OpenCV .*mode RGB"):
         decoded(raw, "PNM", "a.ppm")
 
 
@@ -84,5 +84,5 @@ def test_damage_is_told(without_opencv: None) -> None:
 
 def test_without_either(without_opencv: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(InputError, match=r"takes OpenCV or Pillow: pip install '/path/to/loadrun\[images\]'"):
+    with pytest.raises(InputError, match=r"needs OpenCV or Pillow: pip install '/path/to/loadrun\[images\]'"):
         decoded(OPENCV["file png"].tobytes(), "PNG", "a.png")

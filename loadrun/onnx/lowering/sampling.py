@@ -72,10 +72,10 @@ def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: f
     regions = c.constant(1, "regions").astype(np.float32)
     if len(regions) > _MOST_REGIONS:
         raise UnsupportedNodeError(
-            f"{len(regions)} regions with points by their size; at most {_MOST_REGIONS} are unrolled"
+            f"{len(regions)} regions whose sampling points depend on their size; at most {_MOST_REGIONS} are unrolled"
         )
     if not np.isfinite(regions).all():
-        raise UnsupportedNodeError("a region has a side that is no finite number")
+        raise UnsupportedNodeError("a region has a side that is not finite")
     which = c.constant(2, "batch indices").astype(np.int32)
     offset = np.float32(0.5 if half else 0.0)
     result = []

@@ -101,7 +101,7 @@ class _Search:
             reason = self._judge(bundle)
         except LoadRunError as e:
             if len(oprs) == len(self.oprs):
-                raise UsageError(f"the model as a whole cannot be a testcase: {e}") from e
+                raise UsageError(f"the whole model cannot be a testcase: {e}") from e
             # Nothing that can be written as a testcase.
             return False
         if reason is None or (self.reason is not None and reason != self.reason):

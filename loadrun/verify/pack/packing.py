@@ -199,8 +199,8 @@ class Packer:
         if not large or file.format_of(graph) == "FBS":
             return file
         self.warn(
-            f"the weights take {size} bytes, and FBS_V2 holds {MAX_BYTES} in all, so the file is written as FBS "
-            "(version 1); --weights beside leaves them outside"
+            f"the weights take {size} bytes, but FBS_V2 allows {MAX_BYTES}, so the file is written as FBS (version 1); "
+            "--weights beside stores them separately"
         )
         return replace(file, dump_format="FBS")
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
-from ...base.stages import stage
 from ...base.files import give_back_pages
+from ...base.stages import stage
 from ...compare.judging import ABSURD
 from ...compare.results import OutputResult, Verdict
 from ...dump import load_all
@@ -37,7 +37,7 @@ class TrialReplay:
         """Outputs whose checks do not hold, or compare nothing."""
         self._blind: list[str] = []
 
-    @stage("replaying what was written")
+    @stage("replaying the written file")
     def look(self, path: str) -> None:
         """Replay the last dump of a file.
 
