@@ -60,7 +60,9 @@ def test_gray(without_opencv: None) -> None:
 def test_decoded_by_pillow(name: str, without_opencv: None) -> None:
     pytest.importorskip("PIL", reason="Pillow is not installed")
     raw = OPENCV[f"file {name}"].tobytes()
-    kind = {"alpha": "PNG", "wide": "PNG", "gray16": "PNG", "turned": "JPEG", "ppm": "PNM"}.get(name, name.upper())
+    kind = {"alpha": "PNG", "wide": "PNG", "gray16": "PNG", "turned": "JPEG", "ppm": "PNM"}.get(
+        name, name.upper()
+    )
     np.testing.assert_array_equal(decoded(raw, kind, f"a.{name}"), OPENCV[f"decoded {name}"])
 
 

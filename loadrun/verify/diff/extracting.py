@@ -17,7 +17,7 @@ from ...graph.excerpts import excerpt
 from ...ops.infer import infer_dtypes
 from ...runner import Runner
 from ...testcase import Bundle, Testcase
-from ..pack.capture import MAXERR, embed
+from ..pack.capture import embed
 from .matching import is_constant, match
 from .running import FileSide, GraphSide, taken
 
@@ -31,7 +31,7 @@ def extract(
     feeds: Mapping[str, Array],
     *,
     before: Sequence[Opr] = (),
-    maxerr: float = MAXERR,
+    maxerr: float | None = None,
     seed: int = 0,
 ) -> Bundle:
     """Make a bundle of one operator: its inputs and expected outputs are the reference's.
@@ -74,7 +74,7 @@ def as_testcase(
     targets: Sequence[Var],
     values: Mapping[int, Array],
     *,
-    maxerr: float = MAXERR,
+    maxerr: float | None = None,
 ) -> Bundle:
     """Make a bundle of what lies between some variables, with values for them as its testcase.
 
