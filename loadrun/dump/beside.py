@@ -25,7 +25,7 @@ from ..graph import Graph, Opr, StoredTensor
 from ..graph.dtypes import encode, nbytes
 from ..testcase import Bundle
 
-__all__ = ["Weights", "WeightsBeside"]
+__all__ = ["ExternalWeights", "WeightsBeside"]
 
 _SMALLEST = 4096
 """Bytes of a tensor from which on it lies outside."""
@@ -164,7 +164,7 @@ def _aligned(tensors: Sequence[StoredTensor]) -> Iterator[memoryview | bytes]:
         yield bytes(-t.data.size % _ALIGNED)
 
 
-class Weights:
+class ExternalWeights:
     """The weights that a file names.
 
     Args:

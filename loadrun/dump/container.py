@@ -143,9 +143,9 @@ def load_all(
     if input_shapes or constants or test_data is not None:
         raise UsageError(f"{path}: input_shapes, constants and test_data apply to ONNX models only")
     if bytes(data[:8]) == WEIGHTS_MAGIC:
-        from .beside import Weights  # for start-up
+        from .beside import ExternalWeights  # for start-up
 
-        outside = Weights(data, path, weights)
+        outside = ExternalWeights(data, path, weights)
         bundles = _load_all(data[outside.start :], path, watch, None)
         outside.fill(bundles[0], copy=copy)
         # Its bytes alone do not say what it computes.
