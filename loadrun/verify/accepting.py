@@ -1,4 +1,4 @@
-"""Accepting what a model computes now as what its testcases expect, after a change that was wanted."""
+"""Accepting what a model computes now as expected values, after an intended change."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class NewValue:
 
 @dataclass
 class Acceptance:
-    """What became of one file.
+    """The outcome for one file.
 
     Attributes:
         path: the file.
@@ -91,7 +91,7 @@ class Acceptance:
 
 
 def author() -> str:
-    """Return who works here, as ``user@host`` from the environment."""
+    """Return the current user as ``user@host``, from the environment."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -105,7 +105,7 @@ def accept_files(
     *,
     confirm: Callable[[Acceptance], str | None] | None = None,
 ) -> list[Acceptance]:
-    """Make files expect what their models compute now, where that fails; what passes keeps its expected value.
+    """Make failing outputs expect what their models compute now; passing ones keep their expected values.
 
     Args:
         files: names, patterns and folders.
@@ -136,7 +136,7 @@ def accept_files(
 
 
 def accepted(acceptances: Sequence[Acceptance]) -> int:
-    """Return what `loadrun accept` exits with."""
+    """Return the exit code of `loadrun accept`."""
     failures = [f.failure.code for f in acceptances if f.failure is not None]
     if failures:
         return max(failures)
@@ -221,7 +221,7 @@ def _inputs_of(bundle: Bundle) -> dict[str, str]:
 
 
 def _renewed(bundle: Bundle, case: Testcase, names: Iterable[str], options: AcceptOptions) -> Testcase:
-    """Return a testcase that expects of some outputs what the model computes."""
+    """Return a testcase in which some outputs expect what the model computes."""
     now = Recorder(bundle, options.engine, seed=options.seed).capture(case.inputs)
     arrays, dtypes = dict(case.arrays), dict(case.dtypes)
     checks = {c.name: c for c in bundle.checks}
@@ -238,7 +238,7 @@ def _renewed(bundle: Bundle, case: Testcase, names: Iterable[str], options: Acce
 
 
 def _write(one: Acceptance, bundles: Sequence[Bundle], reason: str, options: AcceptOptions) -> None:
-    """Write the file again; it takes the old one's place when it is complete."""
+    """Write the file again; it replaces the old one when it is complete."""
     if len(bundles) == 1:
         _save(one, 0, bundles[0], one.path, reason, options)
         return

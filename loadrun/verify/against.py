@@ -142,7 +142,7 @@ def _caller(
     inputs: list[str],
     outputs: list[str],
 ) -> _Call:
-    """Make what calls a function with inputs by name, and gives its outputs by name."""
+    """Return a callable that passes inputs by name to a function and returns its outputs by name."""
     if not callable(function) and hasattr(function, "run") and hasattr(function, "get_inputs"):
         named = {v.name for v in function.get_inputs()}
         names = [v.name for v in function.get_outputs()]

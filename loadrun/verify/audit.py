@@ -1,4 +1,4 @@
-"""Mutants of a model and its testcases: does a check catch what must not pass?"""
+"""Mutants of a model and its testcases: do the checks catch faults?"""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from .audit_mutants import CASE_KINDS, ELEMENT, EXPECTED, Weight, case_mutants, 
 __all__ = ["NO_CHECK", "Audit", "AuditOptions", "FileAudit", "Score", "audit", "audit_files", "audits_of"]
 
 NO_CHECK = "no check"
-"""The reason of an output of which nothing is expected."""
+"""The reason for an output without an expected value."""
 _MOST_CASES = 16
-"""Testcases that mutants are tried on; of more, as many at equal distances."""
+"""Maximum testcases on which mutants are tried, evenly spaced."""
 _Z = 1.959964
-"""Deviations from the mean of a normal distribution between which 95 % of it lie."""
+"""Standard deviations around the mean that contain 95 % of a normal distribution."""
 Counts = dict[str, int]
 T = TypeVar("T")
 
 
 @dataclass
 class Score:
-    """How the check of an output, or those of a file together, did.
+    """The score of an output's check, or of all checks of a file.
 
     Attributes:
         output: name of the output, empty for the file.
@@ -64,7 +64,7 @@ class Score:
 
     @property
     def mutants(self) -> int:
-        """How many mutants there were."""
+        """The number of mutants."""
         return sum(sum(counts.values()) for counts in (self.caught, self.passed, self.unmoved))
 
     @property
@@ -81,7 +81,7 @@ class Score:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Where the score lies with 95 % confidence, since weight elements are a sample (Wilson's interval)."""
+        """The 95 % confidence interval of the score, since weight elements are a sample (Wilson's interval)."""
         caught, count = self.caught_of((ELEMENT,))
         value = self.value
         if value is None or not count or count >= self.elements:
@@ -103,7 +103,7 @@ class Score:
 
 
 def _wilson(caught: int, count: int) -> tuple[float, float]:
-    """Return the interval of a share that was found in a sample.
+    """Return the confidence interval of a share in a sample.
 
     >>> [round(x, 3) for x in _wilson(13, 60)]
     [0.131, 0.336]
@@ -169,13 +169,13 @@ def audit(
     # A mutant is one graph: where a model has one for each set of sizes, it is run at those of the first testcase.
     bundle = bundle.for_data(cases[0].arrays)
     cases = [case for case in cases if bundle.for_data(case.arrays) is bundle]
-    # The file itself, which some engines run, is no graph.
+    # Engines that run the file itself do not see the graph.
     bundle = replace(bundle, source=None, sized=None)
     return _Trial(bundle, cases, engine, seed, budget).run(mutants)
 
 
 class _Trial:
-    """Runs mutants of one dump and counts what becomes of them."""
+    """Runs mutants of one dump and counts their outcomes."""
 
     def __init__(
         self, bundle: Bundle, cases: list[Testcase], engine: str | Choice, seed: int, budget: float | None
@@ -196,12 +196,12 @@ class _Trial:
                     )
 
     def run(self, mutants: int) -> FileAudit:
-        """Try all mutants, as far as time allows."""
+        """Try mutants as long as time allows."""
         rng = np.random.default_rng(self.seed)
         tensors = weights(self.bundle)
         for score in (*self.result.scores, self.result.whole):
             score.elements = sum(w.size for w in tensors if not score.output or score.output in w.outputs)
-        # Half of the time is for the weights, whatever testcases take.
+        # Half of the time is reserved for the weights.
         for changed in self._timely(case_mutants(self.cases, rng), 0.5):
             self._testcase(changed.kind, changed.index, changed.case)
         tried = []
@@ -213,7 +213,7 @@ class _Trial:
         return self.result
 
     def _timely(self, items: Iterable[T], share: float) -> Iterator[T]:
-        """Pass on what there is time for."""
+        """Yield items until the time is up."""
         for item in items:
             if self.budget is not None and time.monotonic() - self.started > share * self.budget:
                 self.result.cut = True
@@ -239,7 +239,7 @@ class _Trial:
             self.result.whole.add(kind, any(failed for _, failed in changed.values()))
 
     def _weight(self, weight: Weight, graph: Graph) -> bool:
-        """Try a wrong weight on the testcases until every output that depends on it failed; tell if one changed."""
+        """Try a wrong weight on the testcases until all dependent outputs failed; return whether one changed."""
         bundle = copy(self.bundle)
         bundle.graph = graph
         runner = Runner(bundle, self.engine, seed=self.seed)
@@ -255,7 +255,7 @@ class _Trial:
             if all(outcomes[n] for n in weight.outputs & self.checked):
                 break
         if not ran:
-            # It is no test of a check.
+            # It does not test a check.
             return True
         for name, outcome in outcomes.items():
             self.scores[name].add(ELEMENT, outcome)
@@ -283,7 +283,7 @@ class _Trial:
         try:
             walk = Walk(self.bundle, self._timely(self.cases, 1.0))
         except LoadRunError:
-            # What only another engine runs has no values to look at.
+            # Models that only another engine runs have no values to inspect.
             return
         notes += walk.dead_channels()
         outside = sum(walk.only_padding(w, element) for w, element, moved in tried if not moved)
@@ -339,7 +339,7 @@ class AuditOptions(ModelOptions):
 
 @dataclass
 class Audit:
-    """The mutants that the checks of files caught, and those that they missed.
+    """The mutants that the checks of files caught and missed.
 
     Attributes:
         files: pairs of a file and the audit of one of its dumps.
@@ -356,7 +356,7 @@ class Audit:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of `loadrun audit`: 0 when every check passes, caught a mutant, and no score is 0."""
+        """Return the exit code of `loadrun audit`: 0 if every check passes and caught a mutant, and no score is 0."""
         if self.failures:
             return max(f.code for _, f in self.failures)
         checked = [s for _, s in self.scores if s.reason != NO_CHECK]

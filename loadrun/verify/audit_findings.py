@@ -1,4 +1,4 @@
-"""Parts of a model without effect in its testcases: dead channels, saturated outputs, inputs that say nothing."""
+"""Parts of a model without effect in its testcases: dead channels, saturated outputs, useless inputs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .audit_mutants import Weight
 __all__ = ["Walk", "equal_testcases", "lifeless_inputs", "saturated_outputs"]
 
 _SATURATED = 0.5
-"""Share of an output's elements at its bounds from which on it is told."""
+"""Share of an output's elements at its bounds from which on it is reported."""
 _FEW = 8
-"""Elements below which nothing is said of their distribution."""
+"""Minimum elements for a statement on their distribution."""
 _PACKED = types(Trait.PACKED)
 """Plain convolutions of two spatial axes, with bias or without."""
 
@@ -95,7 +95,7 @@ class Walk:
                     self._look(opr, outs[0])
 
     def _look(self, opr: Opr, value: Array) -> None:
-        """Note which channels hold another number than 0."""
+        """Note which channels have a number other than 0."""
         if value.ndim < 2 or value.shape[1] < 2 or value.dtype.kind not in "iuf" or not value.size:
             return
         var = opr.outputs[0]

@@ -80,7 +80,7 @@ def weights(bundle: Bundle) -> list[Weight]:
 
 
 def _is_weight(tensor: StoredTensor) -> bool:
-    """Return whether a stored tensor is numbers that a model multiplies with, not a shape, an index or one constant."""
+    """Return whether a stored tensor is a weight, not a shape, an index or a single constant."""
     numbers = tensor.dtype.is_float or tensor.dtype.is_quantized
     return tensor.data is not None and numbers and prod(tensor.shape or ()) > 1
 
@@ -91,7 +91,7 @@ def _label(tensor: StoredTensor, reader: Opr) -> str:
 
 
 def drawn(tensors: Sequence[Weight], most: int, rng: np.random.Generator) -> list[tuple[Weight, int]]:
-    """Draw elements of weights, each as likely as any other, in random order.
+    """Draw elements of weights uniformly, in random order.
 
     They are at equal distances in the row of all elements, so that no large tensor is left out.
 
@@ -156,7 +156,7 @@ def _moved(value: Array, element: int, dtype: DType | None) -> bool:
 
 @dataclass(frozen=True)
 class CaseMutant:
-    """A testcase that a check must refuse.
+    """A testcase that a check must reject.
 
     Attributes:
         kind: what was done to it.
@@ -190,7 +190,7 @@ def case_mutants(cases: Sequence[Testcase], rng: np.random.Generator) -> Iterato
 
 
 def _by_one(value: Array, rng: np.random.Generator) -> Array:
-    # All of them moved alike is nothing to a softmax or a normalization.
+    # A common shift has no effect on a softmax or a normalization.
     some = rng.integers(0, 2, value.size).astype(bool)
     some[:1], some[1:2] = True, False
     some = some.reshape(value.shape)
@@ -203,6 +203,6 @@ def _same(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
 
 
 def _fits(case: Testcase, other: Testcase) -> bool:
-    """Return whether another testcase's inputs have the same shapes and are other ones."""
+    """Return whether another testcase's inputs have the same shapes but other values."""
     one, two = case.inputs, other.inputs
     return all(one[n].shape == two[n].shape for n in one) and not _same(one, two)

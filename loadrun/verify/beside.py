@@ -1,4 +1,4 @@
-"""Engines side by side: the same data through each, each judged alike, and what is between them."""
+"""Engines side by side: the same data for each, the same criteria, and their differences."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class EngineComparison:
                 result = run(runner)
                 self._ran.add(choice.spec)
             except (LoadRunError, OSError) as e:
-                # What only the file's own runtime can run is no fault of the other engines.
+                # If only the file's own runtime can run it, that is not a fault of the other engines.
                 apart = self.bundle.refusal is not None and not runs_file(choice)
                 verdict = Verdict.NOT_COMPARED if apart else Verdict.ERROR
                 result = Result(index, (), verdict, message=str(e))
@@ -144,7 +144,7 @@ def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Compa
 
 
 def _numbers(value: Array, dtype: DType) -> Array:
-    """Return what stored values stand for."""
+    """Return the real numbers of stored values."""
     if not dtype.is_quantized:
         return value
     return (value.astype("f4") - dtype.zero_point) * dtype.scale

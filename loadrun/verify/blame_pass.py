@@ -61,7 +61,7 @@ _RULES = (
     "ReluQuantRewrite",
     "LabelEncoderFusion",
 )
-"""Rules that ONNX Runtime's rule-based transformers hold; each can be left out by its own name."""
+"""Rules of ONNX Runtime's rule-based transformers; each can be disabled by its own name."""
 _LOGGED = re.compile(r"GraphTransformer (\S+) modified: 1")
 _OPEN = """
 import sys, onnxruntime as ort
@@ -165,18 +165,18 @@ def _on(
 
 
 class _Search:
-    """Runs one model in several ways and holds its outputs against those without optimizations."""
+    """Runs one model in several ways and compares its outputs with those without optimizations."""
 
     def __init__(self, tolerance: float, run: Callable[[str], _Outputs]) -> None:
         self._tolerance, self._run, self.runs = tolerance, run, 1
         self._plain = run("opt=disable")
 
     def worst(self, how: str) -> _Worst:
-        """Run it so; the output that is furthest off, None if all are within the tolerance."""
+        """Run it this way; return the output with the largest difference, None if all are within the tolerance."""
         return self.compared(partial(self._run, how))
 
     def compared(self, run: Callable[[], _Outputs]) -> _Worst:
-        """Hold outputs against the plain ones."""
+        """Compare outputs with those of the plain model."""
         self.runs += 1
         return _furthest(self._plain, run(), self._tolerance)
 
@@ -237,7 +237,7 @@ def _fewest(names: Sequence[str], differs: Callable[[Sequence[str]], bool]) -> t
 def _changing(path: str, level: str) -> list[str]:
     """List the optimizers that change a model at a level, as ONNX Runtime's log names them."""
     value = {"basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED", "all": "ORT_ENABLE_ALL"}[level]
-    # The log goes past Python to the process's standard error.
+    # The log bypasses Python and goes to the process's standard error.
     ran = subprocess.run(
         [sys.executable, "-c", _OPEN, path, value], capture_output=True, check=False, text=True
     )
@@ -247,7 +247,7 @@ def _changing(path: str, level: str) -> list[str]:
 
 
 def _tool(search: _Search, package: str, path: str, feeds: Mapping[str, Array]) -> BlamedPass | None:
-    """Hold what onnxoptimizer or onnxsim make of a model against it, both without optimizations when they run."""
+    """Compare a model with the results of onnxoptimizer or onnxsim, both run without optimizations."""
     import onnx  # optional
 
     model: Any = onnx.load_model_from_string(contents(path, "an ONNX model"))
@@ -279,7 +279,7 @@ def _tool(search: _Search, package: str, path: str, feeds: Mapping[str, Array]) 
 
 
 def _first(count: int, worst: Callable[[int], _Worst]) -> int:
-    """Find the first of some passes with which outputs differ, where they do with all of them."""
+    """Find the first pass with which outputs differ, given that they differ with all passes."""
     passing, failing = 0, count
     while failing - passing > 1:
         middle = (passing + failing) // 2
@@ -291,7 +291,7 @@ def _first(count: int, worst: Callable[[int], _Worst]) -> int:
 
 
 def _own(bundle: Bundle, path: str, feeds: Mapping[str, Array], tolerance: float) -> BlamedPass | None:
-    """Try loadrun's own optimizations, flag by flag; half precision differs by its nature and is left out."""
+    """Try loadrun's own optimizations, flag by flag, except half precision, which always differs."""
     graph = bare(bundle)
     names = [v.label for v in graph.outputs]
     plain = _values(graph, names, feeds)
@@ -310,7 +310,7 @@ def _own(bundle: Bundle, path: str, feeds: Mapping[str, Array], tolerance: float
 
             off = worst(len(passes))
         except (EngineError, UsageError):
-            # A layout that the model cannot have.
+            # The model does not support this layout.
             continue
         if off is not None:
             blamed = _name(passes[_first(len(passes), worst)])

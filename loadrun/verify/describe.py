@@ -23,7 +23,7 @@ _OPTIONS = (
     *("weight_preprocess", "fuse_preprocess", "fuse_grain"),
 )
 _EVENT = 4
-"""Values that are shown of those that were accepted at once."""
+"""Maximum values shown per acceptance."""
 _FLAGS = ("begin", "end", "step", "idx")
 _LAYOUTS = ("", "nchw4", "nhwcd4", "nchw88", "nchw44", "nchw44_dot", "nchw32", "chwn4", "nchw64")
 
@@ -170,7 +170,7 @@ def options(bits: int) -> list[str]:
 
 
 def inferred(bundle: Bundle, oprs: list[Opr]) -> tuple[Inference, list[str]]:
-    """Infer shapes as far as they can be followed, up to the first operator that refuses, and say why that does."""
+    """Infer shapes up to the first operator that fails, and return why it does."""
     problems = []
     usable = oprs
     for i, opr in enumerate(oprs):
@@ -232,7 +232,7 @@ def _cases(bundle: Bundle) -> tuple[list[tuple[VarInfo, ...]], list[str]]:
 
 
 def _header(bundle: Bundle) -> Mapping[str, object]:
-    """Return what the file's record says of the file; nothing where it is damaged, which `verify` tells."""
+    """Return the record's data about the file; nothing if it is damaged, which `verify` reports."""
     try:
         return header(bundle.record) if isinstance(bundle.record, memoryview) else {}
     except LoadRunError:
@@ -246,7 +246,7 @@ def _provenance(bundle: Bundle) -> Mapping[str, object] | None:
 
 
 def _accepted(bundle: Bundle) -> Iterator[str]:
-    """Tell who accepted new expected values, as far as the file's record says."""
+    """Return who accepted new expected values, according to the file's record."""
     events = _header(bundle).get("accepted")
     for event in events if isinstance(events, list) else ():
         values = event.get("values") if isinstance(event, dict) else None

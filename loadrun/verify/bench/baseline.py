@@ -1,4 +1,4 @@
-"""Measurements compared with those of some time ago."""
+"""Measurements compared with an earlier baseline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BASELINE = schema.record(
 
 @dataclass(frozen=True)
 class Regression:
-    """A subject beside its baseline.
+    """A subject compared with its baseline.
 
     Attributes:
         text: one line.
@@ -101,5 +101,5 @@ def regressions(
 
 
 def subject_key(subject: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what a subject is recognized by: file, engine, threads, batch, streams."""
+    """Return what identifies a subject: file, engine, threads, batch, streams."""
     return (*(subject[k] for k in ("file", "engine", "threads", "batch")), subject.get("streams", 1))

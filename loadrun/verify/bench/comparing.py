@@ -1,4 +1,4 @@
-"""How much faster one thing is than another, with the interval in which that lies."""
+"""How much faster one subject is than another, with a confidence interval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOW, _HIGH = 2.5, 97.5
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast something is: a ratio of medians, and its 95 % interval.
+    """A speedup: a ratio of medians and its 95 % interval.
 
     >>> Ratio(1.18, 1.12, 1.25).text("b", "a")
     'b is 1.18x [1.12, 1.25] faster than a'
@@ -34,7 +34,7 @@ class Ratio:
 
     @property
     def inverse(self) -> Ratio:
-        """The same from the other side."""
+        """The inverse ratio."""
         return Ratio(1 / self.value, 1 / self.high, 1 / self.low)
 
     def text(self, name: str, other: str) -> str:

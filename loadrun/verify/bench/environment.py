@@ -1,4 +1,4 @@
-"""Where a report was made: versions, processor, BLAS, limits."""
+"""The environment of a report: versions, processor, BLAS, limits."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Benchmark:
 
     @cached_property
     def regressions(self) -> list[Regression]:
-        """Each beside the baseline; nothing where there is none.
+        """Compare each with the baseline; return nothing without one.
 
         Raises:
             InputError: the baseline holds none of them, or is none.

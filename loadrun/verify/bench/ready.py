@@ -1,4 +1,4 @@
-"""A model made ready to be timed: loaded, run for the first time, its checks judged; then rounds of passes."""
+"""A model prepared for timing: loaded, run once, its checks judged; then rounds of passes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ReadySubject:
         return [runner.run(f).seconds or 0.0 for f in self._feeds]
 
     def round(self, seconds: float) -> Round:
-        """Make passes for some time, at least one in every stream."""
+        """Run passes for some time, at least one in every stream."""
         set_threads(self._threads)
         if seconds > self.measured.first:
             # The first pass after a pause finds cold caches and sleeping threads.
@@ -128,7 +128,7 @@ class ReadySubject:
         return Round([sum(times) for times in each], each, [spent / len(each)] * len(each), span)
 
     def settle(self) -> None:
-        """Wait until the engine's threads sleep: a runtime's wait busily for some time after its last run."""
+        """Wait until the engine's threads sleep: those of a runtime spin for some time after its last run."""
         until = time.perf_counter() + _LONGEST
         while time.perf_counter() < until:
             before = time.process_time()
@@ -189,7 +189,7 @@ def _costs(bundle: Bundle, feeds: Sequence[Mapping[str, Array]]) -> tuple[int | 
 
 
 def peak_memory(bundle: Bundle, feeds: Mapping[str, Array], seed: int = 0) -> PeakMeter:
-    """How much memory intermediate values take at most in one run on the reference engine, and which those are."""
+    """Measure peak memory of intermediate values in one run on the reference engine, and which they are."""
     engine = ReferenceEngine(bundle.graph, list(bundle.outputs.values()), seed=seed)
     engine.run(feeds)
     meter = PeakMeter(feeds.values())

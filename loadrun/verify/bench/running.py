@@ -27,7 +27,7 @@ _MOST = 100_000
 _ROUNDS = 10
 """Rounds that the least time is divided into, where subjects have processes of their own."""
 _QUIET = ("reference", "float64")
-"""Engines whose threads sleep as soon as they have nothing to do."""
+"""Engines whose threads sleep when idle."""
 
 
 def run_subjects(

@@ -15,7 +15,7 @@ _NEEDED = ((50.0, 1), (90.0, 64), (99.0, 662))
 
 
 def needed(p: float) -> int:
-    """How many samples tell the p-th percentile.
+    """Return how many samples the p-th percentile needs.
 
     At 99 % confidence 64 samples tell the 90th and 662 the 99th percentile (MLPerf's early stopping).
 

@@ -1,4 +1,4 @@
-"""The first operator that an engine computes otherwise, found with one more output at a time."""
+"""The first operator that an engine computes differently, found with one additional output at a time."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def bisect(
         got = side.value(var, feeds)
         want = next((a for v, a in right.values(feeds) if v.id == var.id), None)
         if got is None or want is None:
-            # What cannot be had is taken for right; its readers tell.
+            # A value that is not available counts as right; its readers will show.
             return True, None
         measured = distance(got, want)
         return agree(measured, var.dtype, tolerance), measured
@@ -91,7 +91,7 @@ def bisect(
     if not wrong:
         return Bisected(None, None, runs)
     last = min(wrong)
-    # Whatever the first wrong output is not computed from does not matter.
+    # Only operators that the first wrong output depends on matter.
     needed = {v.id for o in graph.needed([order[last]]) for v in o.outputs}
     left = [v for v in order[: last + 1] if v.id in needed]
     low, high, difference = -1, len(left) - 1, wrong[last]

@@ -1,4 +1,4 @@
-"""Which operators are to blame: those where a difference begins, and that explain what follows."""
+"""Operators to blame: those where a difference starts, and which explain the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST = 64
 
 @dataclass(frozen=True)
 class SuspectVar:
-    """One variable of the model under suspicion beside its partner.
+    """A variable of the model under suspicion compared with its partner.
 
     Attributes:
         var: the variable.
@@ -52,7 +52,7 @@ class SuspectVar:
 
     @property
     def opr(self) -> Opr:
-        """The operator that makes the variable."""
+        """The operator that produces the variable."""
         return self.var.owner
 
 
@@ -134,7 +134,7 @@ def unexplained(
 
 
 def _is_off(row: SuspectVar) -> bool:
-    """Tell whether a row differs in more than its layout, of which its shape is a part."""
+    """Return whether a row differs in more than its layout, of which its shape is a part."""
     apart = row.distance
     return not row.agrees and row.opr.type != "GetVarShapeV1" and not (apart and apart.count == 0)
 

@@ -70,7 +70,7 @@ def changed_constants(graph: Graph, matching: Matching) -> list[ChangedConstant]
 
 
 def laid_out_like(x: Array, y: Array) -> Array:
-    """Return a matrix transposed where it is nearer to another one so, and vectors in the other's shape."""
+    """Return a matrix transposed if that is closer to another one, and vectors in the other's shape."""
     if x.ndim == y.ndim == 2 and x.shape == y.T.shape:
         if x.shape != y.shape or np.count_nonzero(x != y.T) < np.count_nonzero(x != y):
             return y.T
@@ -99,7 +99,7 @@ def _unequal(var: Var, x: Array, y: Array) -> Iterator[ChangedConstant]:
 
 
 def _is_scaled(a: Array, b: Array) -> bool:
-    """Return whether two weights differ by a factor for each output channel alone."""
+    """Return whether two weights differ only by a factor for each output channel."""
     if a.ndim < 2 or a[0].size < 2:
         return False
     x, y = a.reshape(len(a), -1), b.reshape(len(b), -1)
@@ -158,7 +158,7 @@ def _transposed(opr: Opr, other: Opr) -> tuple[str, ...]:
 
 
 def _other_fields(one: Record, two: Record) -> Iterator[str]:
-    """Say which fields differ, sizes along the axes together."""
+    """Describe which fields differ, with sizes along the axes together."""
     fields = zip(one.pairs(), two.pairs(), strict=True)
     names = [n for (n, x), (_, y) in fields if x != y and not _is_stored(x, y)]
     for name in dict.fromkeys(_stem(n) for n in names):
@@ -192,7 +192,7 @@ def _other_tensor(x: Var, y: Var) -> Iterator[str]:
 
 
 def _other_inputs(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
-    """Say which inputs are swapped, or read from elsewhere, where all of them have partners."""
+    """Describe which inputs are swapped or come from elsewhere, if all of them have partners."""
     partners = [matching.pairs.get(v.id) for v in opr.inputs]
     if len(opr.inputs) != len(other.inputs) or None in partners:
         return

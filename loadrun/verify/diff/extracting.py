@@ -1,4 +1,4 @@
-"""An operator taken out of a model, as a testcase that fails by itself."""
+"""An operator extracted from a model, as a testcase that fails on its own."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def stored_as(value: Array, dtype: DType | None, var: Var) -> Array:
         dtype: that variable's dtype; the integers of quantized values stay what they are, whatever the scale.
         var: the variable of the model under suspicion.
     """
-    # An operator that stops has outputs without dtype.
+    # An operator that failed has outputs without dtype.
     mine = var.dtype or dtype_of(value)
     source = dtype if dtype is not None and dtype.is_quantized else mine
     if source.is_quantized and (value.dtype.kind == "f") and (mine.is_quantized or mine.np.kind in "iu"):

@@ -1,4 +1,4 @@
-"""Comparing a model in a file with whatever is named: another model, stored values, an engine, float64."""
+"""Comparing a model in a file with another model, stored values, an engine, or float64."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["DiffOptions", "FileDifferences", "diff_files", "expressible", "input
 
 _MOST_TRIED = 8
 _NOT_REACHED = -1
-"""Stands for outputs that have no variable."""
+"""Represents outputs without a variable."""
 
 
 @dataclass(frozen=True, kw_only=True)
