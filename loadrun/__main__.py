@@ -1,4 +1,4 @@
-"""`python -m loadrun`, and the command `loadrun`: a process of its own for one command."""
+"""`python -m loadrun`, and the command `loadrun`: a separate process for one command."""
 
 import gc
 import sys

@@ -364,7 +364,7 @@ class Bundle:
         return self if self.sized is None else self.sized(arrays)
 
     def lasting(self) -> Bundle:
-        """Give this bundle for a file, which holds one graph: it refuses sizes for which it does not hold."""
+        """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold."""
         if self.guarded is None:
             return self
         return replace(self, graph=self.guarded(), guarded=None)

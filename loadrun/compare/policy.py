@@ -156,7 +156,7 @@ class Policy:
         text: the terms as they were written.
         exact: every element equals the expected one.
         maxerr: largest error by MegEngine's measure; may be greater than that of the file's check only where
-            that was asked for.
+            that was requested.
         rtol, atol: ``|expected - got| <= atol + rtol * |expected|`` for every element; one alone has the other 0.
         nan_equal: NaN agrees with NaN, and an infinity with the same one.
         most: upper bounds of metrics of `Comparison`, and of ``kl``.

@@ -95,7 +95,7 @@ class OutputResult:
         notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
         policy: the terms that had to hold besides, empty if there were none.
         step: number of the step of a scenario, which ends the name; None if there are no steps.
-        loosened: the file's own tolerance where a greater one was asked for.
+        loosened: the file's own tolerance where a greater one was requested.
         by_file: whether `error` is what the file's own operators measured.
         file_maxerr: the tolerance of the file's check where the error was compared with another one.
     """

@@ -1,4 +1,4 @@
-"""Reading and writing .mge files: the only package that knows bytes."""
+"""Reading and writing .mge files: the only package that handles raw bytes."""
 
 from __future__ import annotations
 

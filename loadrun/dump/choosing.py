@@ -33,7 +33,7 @@ def load_dump(name: str | os.PathLike[str], number: int | None = None, **read: A
     Args:
         name: the file, or a pattern or folder that stands for one.
         number: which dump, from 1; None for the only one.
-        read: what `loadrun.load` is told of an ONNX model: input_shapes, constants, test_data.
+        read: options of `loadrun.load` for an ONNX model: input_shapes, constants, test_data.
 
     Raises:
         UsageError: the file holds several and none is chosen, or it holds fewer.

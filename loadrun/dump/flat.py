@@ -2,7 +2,7 @@
 
 The flatbuffers package for Python verifies nothing, so every offset is checked here before it is followed.
 Work and memory are bounded by the size of the buffer: each table or vector that is visited is paid for
-from a budget, so that a small file whose offsets all lead to the same large table cannot unfold into a
+from a budget, so that a small file whose offsets all lead to the same large table cannot expand into a
 giant graph.
 """
 

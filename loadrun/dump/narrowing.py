@@ -1,7 +1,7 @@
 """Writing graphs in dtypes that no .mge file holds: narrowed, where that changes no result.
 
 Both forms of a graph are computed on every testcase that is written. Where a value comes out otherwise, writing is
-refused, unless narrowing is asked for; the record says that then.
+refused, unless narrowing is requested; the record says that then.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Narrowing:
         """Narrow a graph; None if it is MegEngine's already.
 
         Raises:
-            UsageError: a constant does not fit, and narrowing is not asked for.
+            UsageError: a constant does not fit, and narrowing is not requested.
         """
         if not graph.exact:
             return None
@@ -77,10 +77,10 @@ class Narrowing:
         return {"narrowed": {"dtypes": pairs, "asked": self.asked}}
 
     def cases(self, cases: Iterable[Testcase]) -> Iterator[Testcase]:
-        """Give testcases in the dtypes of the file.
+        """Return testcases in the dtypes of the file.
 
         Raises:
-            UsageError: one comes out otherwise, and narrowing is not asked for.
+            UsageError: one comes out otherwise, and narrowing is not requested.
         """
         for i, case in enumerate(cases):
             if not self.asked and self.dtypes:
@@ -111,7 +111,7 @@ class Narrowing:
         return {n + EXPECT: v for n, v in zip(names, values, strict=True)}
 
     def sized(self, cases: Iterable[Testcase]) -> Sequence[Testcase]:
-        """Give testcases whose number is known in the dtypes of the file, each on demand; see `cases`."""
+        """Return testcases whose number is known in the dtypes of the file, each on demand; see `cases`."""
         return _Cases(self, cast("Sequence[Testcase]", cases))
 
     def _check_constants(self) -> None:

@@ -47,7 +47,7 @@ def save(
         target: the file, or an open binary file, which is written to from where it stands.
         options: how to write, see `DumpOptions`.
         format: "FBS_V2" or "FBS" (v1), default that of the options, then the graph's own.
-        testcases: what to write instead of the bundle's testcases; each is asked for when it is written, so that
+        testcases: what to write instead of the bundle's testcases; each is requested when it is written, so that
             their number does not matter to memory.
         inspect: called with the name of the complete file before it takes the target's place, or is written to an open
             file; what it raises leaves the target as it was.

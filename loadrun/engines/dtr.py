@@ -153,7 +153,7 @@ class _Execution:
         self.counts.plain_peak = max(self.counts.plain_peak, self.plain_live)
 
     def compute(self, i: int, dying: Collection[int], pinned: Collection[int]) -> None:
-        """Execute a step whose inputs are there; `dying` are inputs that nobody needs afterwards."""
+        """Execute a step whose inputs are there; `dying` are inputs that are not needed afterwards."""
         s = self.p.steps[i]
         args = [self.values.get(v, _ABSENT) if s.merges else self.values[v] for v in s.reads]
         free = [v for v in dict.fromkeys(s.reads) if v in dying and v not in self.deferred and self._alone(v)]

@@ -58,7 +58,7 @@ class Step:
     Attributes:
         reads: variable ids of its inputs.
         writes: variable ids of its outputs.
-        dying: variables that nobody reads afterwards.
+        dying: variables that are not read afterwards.
         guard: variable that must be 1 for the operator to be executed, if it is in a branch.
         merges: whether it joins branches, so that inputs of those not taken are absent.
         again: whether it computes again what an earlier step computed.

@@ -177,7 +177,7 @@ class ReferenceEngine:
     def walk(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Opr, list[Array]]]:
         """Execute once, operator by operator: each comes with its outputs when it has run, those on constants too.
 
-        The arrays hold until the next one is asked for, since later operators may write into their memory.
+        The arrays hold until the next one is requested, since later operators may write into their memory.
 
         Args:
             feeds: see `run`.

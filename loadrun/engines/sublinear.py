@@ -248,7 +248,7 @@ class _Writer:
         self.copies.append((i, self.steps[-1]))
 
     def finish(self) -> list[Step]:
-        """Return all steps but those whose results nobody reads before they are computed again: these only move."""
+        """Return all steps but those whose results are not read before they are computed again: these only move."""
         first = dict(reversed(self.copies))
         needed = set(self.p.keep)
         kept: list[Step] = []

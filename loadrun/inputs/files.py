@@ -42,7 +42,7 @@ _BYTE = 8
 
 
 def read_array(path: str, open_image: Callable[[Array], Array]) -> Array:
-    """Read a .npy file or an image, told apart by the first bytes, as in MegEngine, whatever the file's name.
+    """Read a .npy file or an image, distinguished by the first bytes, as in MegEngine, whatever the file's name.
 
     Args:
         path: the file.

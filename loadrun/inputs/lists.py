@@ -247,7 +247,7 @@ def count_cases(specs: InputData | Iterable[InputData]) -> int:
 class TextSource:
     """The text that a testcase comes from, with its line in a list file; for messages.
 
-    Asked for testcases in their order, of each as often as there is something to say, it reads the lists once.
+    Asked for testcases in their order, of each as many times as there is something to say, it reads the lists once.
     """
 
     def __init__(self, specs: InputData | Iterable[InputData]) -> None:

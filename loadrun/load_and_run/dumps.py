@@ -53,7 +53,7 @@ def _raw(array: Array, dtype: DType) -> bytes:
 
 
 class BinaryDump:
-    """Writes every variable to a file of its own, as ``--bin_io_dump DIR`` does; each run overwrites the last.
+    """Writes every variable to a separate file, as ``--bin_io_dump DIR`` does; each run overwrites the last.
 
     Raises:
         UsageError: the folder does not exist.

@@ -60,7 +60,7 @@ __getattr__ = lazy(__name__, _LATER | dict.fromkeys(_MODULES.split(), "."))
 
 
 def _sync() -> None:
-    """Do nothing: what is asked for is computed at once."""
+    """Do nothing: what is requested is computed at once."""
 
 
 _full_sync = _sync

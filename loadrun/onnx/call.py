@@ -88,7 +88,7 @@ class NodeReader(Protocol):
     """The importer, as far as lowerings use it.
 
     Attributes:
-        external: the bytes that the model keeps in files of their own.
+        external: the bytes that the model keeps in separate files.
         assumed: whether a size was needed that neither the file nor an argument gives.
         open_sizes: whether the file leaves another size open than that of the first axis.
     """

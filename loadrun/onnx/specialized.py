@@ -31,7 +31,7 @@ from .values import StandIn, axis_of, declared_shape, graph_type
 __all__ = ["OnnxModel", "UnsizedBundle", "load_model"]
 
 _LARGE = 1 << 28
-"""Bytes of a model from which on ONNX Runtime has it in a process of its own."""
+"""Bytes of a model from which on ONNX Runtime has it in a separate process."""
 _KEPT = 16
 """The number of graphs that are kept, the most recently used ones."""
 _STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))

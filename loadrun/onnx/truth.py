@@ -48,7 +48,7 @@ def runtime_name() -> str | None:
 
 
 def runtime_apart(path: str, constants: Mapping[str, Any] | None = None) -> Run:
-    """Return the same function as `runtime`, whose session lives in a process of its own.
+    """Return the same function as `runtime`, whose session lives in a separate process.
 
     A large model would otherwise lie in this process twice. The process ends with the function.
 

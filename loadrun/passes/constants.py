@@ -63,7 +63,7 @@ def dtype_of(var: Var) -> DType:
 
 
 class Constants:
-    """The known constants of a growing graph; variables are told apart by their ids.
+    """The known constants of a growing graph; variables are distinguished by their ids.
 
     >>> from loadrun.graph.dtypes import encode
     >>> from loadrun.graph import Graph, StoredTensor

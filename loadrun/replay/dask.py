@@ -1,6 +1,6 @@
 """Tasks shared by the workers of a Dask cluster: files by path or sent along, events in order, retries by Dask.
 
-On every Dask worker a process of its own does the work, as in `processes`: a model that kills it is a crash of its file
+On every Dask worker a separate process does the work, as in `processes`: a model that kills it is a crash of its file
 and harms no worker, and a time limit ends it. A part whose Dask worker dies is run again by another one.
 """
 
@@ -309,7 +309,7 @@ _local = threading.local()
 def _replayed(
     part: TaskPart, sent: _Sent | None, mark: tuple[int, str] | None, timeout: float | None
 ) -> tuple[list[Event] | _Missing, float]:
-    """Replay a part on a Dask worker, by a process of its own.
+    """Replay a part on a Dask worker, by a separate process.
 
     Args:
         part: what to replay.

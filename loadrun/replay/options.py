@@ -226,7 +226,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
 
     Args:
         paths: all that were named.
-        options: what is asked for.
+        options: what is requested.
 
     Raises:
         InputError: none is left, though some were named.

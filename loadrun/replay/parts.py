@@ -35,7 +35,7 @@ _KEPT = 16
 
 
 def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None) -> Bundle:
-    """Return the bundle with an optimized graph and other batches; the same one when nothing is asked for.
+    """Return the bundle with an optimized graph and other batches; the same one when nothing is requested.
 
     Args:
         bundle: what was read.

@@ -40,7 +40,7 @@ class ReplayedDump(CountedResults):
         file: what its results come to, so far.
         total: how many results there will be.
         timing: the runs that were timed, once all results were read.
-        explanation: why the first testcase that fails does so, where that was asked for.
+        explanation: why the first testcase that fails does so, where that was requested.
         drawing: the operators to blame and those around them as SVG, likewise.
     """
 
@@ -303,7 +303,7 @@ class Replay:
 def replay_files(
     files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None, out: TextIO | None = None
 ) -> Replay:
-    """Replay files as ``loadrun FILES`` does, and write the reports that are asked for.
+    """Replay files as ``loadrun FILES`` does, and write the reports that are requested.
 
     Args:
         files: names, patterns, and folders, which stand for the models in them.

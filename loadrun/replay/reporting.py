@@ -50,7 +50,7 @@ class Task(ReplayOptions):
 
     Attributes:
         path: the file.
-        facts: whether digests and environment of the file are asked for.
+        facts: whether digests and environment of the file are requested.
         images: whether failing outputs are drawn.
         feeds: whether results come with what was fed.
         timeout: seconds that the file may take, None for those of the run.
@@ -112,7 +112,7 @@ class Replayed:
     Attributes:
         result: it, with the values of its outputs only if the task keeps them.
         inputs: shapes of what was fed, by input name.
-        digest: digest of what was fed, where facts are asked for.
+        digest: digest of what was fed, where facts are requested.
         images: of its failing outputs, by name.
         feeds: what was fed, only if the task asks for it.
     """
@@ -277,7 +277,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
     """Open the reports that the options ask for; left early, JSON lines say so and the others do not appear.
 
     Args:
-        options: what is asked for.
+        options: what is requested.
         files: the models.
         chosen: what the configuration leaves out, and what the report that is resumed tells of.
 

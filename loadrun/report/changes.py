@@ -222,7 +222,7 @@ class _Report:
                 self.models[name, "", ""] = file["model_digest"]
             for case in file["testcases"]:
                 number = "-" if case["testcase"] is None else str(case["testcase"])
-                # One of several engines is told apart by its name.
+                # One of several engines is distinguished by its name.
                 key = name, f"{number} {case['engine']}" if "engine" in case else number
                 self.seconds[key + ("",)] = case["seconds"]
                 if case.get("data_digest") is not None:

@@ -1,4 +1,4 @@
-"""MegEngine itself as an engine, in a process of its own Python."""
+"""MegEngine itself as an engine, in a separate Python process."""
 
 from __future__ import annotations
 

@@ -431,7 +431,7 @@ class Translated:
         return reasons or {o.id: why for o in piece.oprs}
 
     def _judged(self, opr: Opr, program: _Program) -> str:
-        """Why the runtime does not take an operator; empty if it does, or if that cannot be told."""
+        """Why the runtime does not take an operator; empty if it does, or if that is unknown."""
         shapes = {**program.observed, **program.known.shapes}
         known_ids = {*program.known.values, *self._stored}
         alone = divide([opr], opr.outputs, (), known_ids)

@@ -156,7 +156,7 @@ def check_place(name: object) -> None:
 
 
 DEFAULT = Device("xpux:0")
-"""Any device: what MegEngine's tensors are on unless another is asked for."""
+"""Any device: what MegEngine's tensors are on unless another is requested."""
 _default = [DEFAULT]
 """The device of new tensors."""
 _named = ["xpux"]

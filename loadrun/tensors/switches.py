@@ -306,7 +306,7 @@ def is_exact() -> bool:
 
 
 def keeps_wide() -> bool:
-    """Return whether float64, int64 and unsigned integers that are asked for by name stay what they are."""
+    """Return whether float64, int64 and unsigned integers that are requested by name stay what they are."""
     return _local.wide
 
 

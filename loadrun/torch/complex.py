@@ -65,7 +65,7 @@ def pair(value: Any, dtype: Any = None) -> Complex:
 
 
 def constants(value: torch.Tensor, name: str = "") -> Tensor | Complex:
-    """Turn a torch tensor into a constant of the graph, a complex one into two, told apart by name."""
+    """Turn a torch tensor into a constant of the graph, a complex one into two, distinguished by name."""
     if not value.is_complex():
         return constant(value, name)
     return Complex(*(constant(part, key) for key, part in parts(name, value)))

@@ -111,7 +111,7 @@ def traced_methods(
         if not callable(function) and function is not mod:
             raise UsageError(f"{type(mod).__name__} has no method {name!r}")
         args, kwargs = _arguments(name, example, by_keyword)
-        # `_check` compares, where that is asked for.
+        # `_check` compares, where that is requested.
         method = TorchTrace(function, True if symbolic else None, opt_level, check=None)
         outputs = method.record(args, kwargs)
         if strict and isinstance(outputs, (list, dict)):

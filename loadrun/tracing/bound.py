@@ -18,7 +18,7 @@ S = TypeVar("S")
 class PerInstance(Generic[S]):
     """What a traced method keeps for every instance, for as long as the instance lives.
 
-    Instances are told apart by what they are, not by what they are equal to.
+    Instances are distinguished by what they are, not by what they are equal to.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class PerInstance(Generic[S]):
         """Return what is kept for an instance, made where there is nothing yet.
 
         Raises:
-            TypeError: nobody can know how long the instance lives.
+            TypeError: no one can know how long the instance lives.
         """
         key = id(instance)
         entry = self._found.get(key)

@@ -92,7 +92,7 @@ def name_outputs(graph: Graph, names: Sequence[str | None]) -> None:
 
 
 def rename_outputs(before: Graph, graph: Graph) -> None:
-    """Name outputs that nobody named after what gives them now, as MegEngine does where an operator went away."""
+    """Name unnamed outputs after what gives them now, as MegEngine does where an operator went away."""
     taken = {v.name for v in graph.vars()}
     for old, new in zip(before.outputs, graph.outputs, strict=True):
         mine = old.name == _label(old.owner, old)
@@ -169,4 +169,4 @@ _COUNTED = types(Trait.COUNTED)
 
 
 class DumpValueError(TraceError, ValueError):
-    """What is asked for cannot be dumped."""
+    """What is requested cannot be dumped."""

@@ -214,7 +214,7 @@ class GlobalDraws:
             self._last = 0
 
     def again(self) -> bool:
-        """Return whether they were drawn since the last call; False if that cannot be told."""
+        """Return whether they were drawn since the last call; False if that is unknown."""
         if self._position is None:
             return False
         before, self._last = self._last, self._position.value
@@ -308,7 +308,7 @@ class Evaluator:
 
 
 Mode = Literal["eager", "lazy", "never"]
-"""When a recording computes: every operator at once, what is asked for, nothing."""
+"""When a recording computes: every operator at once, what is requested, nothing."""
 
 
 @dataclass(frozen=True)

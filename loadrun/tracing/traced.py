@@ -173,7 +173,7 @@ class Traced(Dumps):
         """Return what the operators took in the last compiled call, in the form of MegEngine's profile.
 
         Raises:
-            TraceError: `profiling` was not asked for, or no compiled call has run.
+            TraceError: `profiling` was not requested, or no compiled call has run.
         """
         if not self.options.profiling:
             raise TraceError("the trace has no profile; create it with profiling=True")

@@ -79,7 +79,7 @@ class DumpArguments(FileArguments):
     Attributes:
         arg_names: names of the positional tensor arguments, default ``arg_0`` and so on.
         output_names: names of the outputs; not for a function that returns a dict, whose keys are the names.
-        append: put the dump behind what the file holds.
+        append: append the dump to what the file holds.
         optimize_for_inference: apply the passes that the ``enable_*`` keywords ask for, and fold constants.
         user_info: anything that can be pickled, stored as metadata.
         enable_metadata: False leaves the metadata out.

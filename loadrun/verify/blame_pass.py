@@ -92,7 +92,7 @@ class BlamedPass:
     Attributes:
         of: whose it is: ``onnxruntime``, ``onnxoptimizer``, ``onnxsim`` or ``loadrun``.
         level: the level or flag that it runs at, empty if there is none.
-        names: the optimizers that make the difference together, mostly one; none if they could not be told apart.
+        names: the optimizers that make the difference together, mostly one; none if they could not be distinguished.
         output: the output that is furthest off.
         distance: how far it is off; None if it has another number of elements.
         runs: how many optimized models ran.

@@ -17,7 +17,7 @@ _LT, _LEQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
 
 
 def shared_heads(x: Tensor, times: int) -> Tensor:
-    """Return (..., H, S, D) with every head as often as query heads share it."""
+    """Return (..., H, S, D) with every head as many times as query heads share it."""
     if times == 1:
         return x
     *lead, h, s, d = x.shape

@@ -36,7 +36,7 @@ def read_archive(data: bytes | memoryview) -> bytes | dict[str, Array]:
     """Return the contents of a zip file: the bytes of its only pickle, or its arrays by name.
 
     Raises:
-        FormatError: it is damaged, holds neither, or unfolds to more than 20 times its size (at least 64 MiB).
+        FormatError: it is damaged, holds neither, or expands to more than 20 times its size (at least 64 MiB).
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -72,7 +72,7 @@ def _contents(archive: zipfile.ZipFile, most: int) -> bytes | dict[str, Array]:
 
 
 def _member_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Read a member in pieces: at once, zipfile would unfold all of it before checking the length in the directory."""
+    """Read a member in pieces: at once, zipfile would expand all of it before checking the length in the directory."""
     parts = []
     with archive.open(member) as f:
         while part := f.read(_CHUNK):

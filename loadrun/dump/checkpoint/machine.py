@@ -2,7 +2,7 @@
 
 Memory is bounded by the file: every length is checked against what the file still holds, each opcode makes at most
 one small object and their number is capped, and all that is copied (strings to bytes, bytes to arrays) is paid
-from a budget of four times the file, so that sharing one string a million times does not unfold.
+from a budget of four times the file, so that sharing one string a million times does not expand.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _log = get_logger(__name__)
 _LABEL = r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?:{_LABEL}\.)+[a-z][a-z0-9_-]{{0,61}}[a-z0-9]", re.ASCII)
 _MOST_BYTES = 1 << 30
-"""The largest size that an archive may unfold to."""
+"""The largest size that an archive may expand to."""
 
 
 class RepoFetcherBase:

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class InputNode(Host2DeviceCopy):
-    """An input whose value is set before outputs are asked for.
+    """An input whose value is set before outputs are requested.
 
     Args:
         args: accepted for MegEngine's sake.
@@ -192,7 +192,7 @@ class TensorAttr:
 
 
 class AttrOutputNode(OutputNode):
-    """An output of which only shape, dtype and device are asked for."""
+    """An output of which only shape, dtype and device are requested."""
 
     def get_value(self) -> Any:
         """Return shape, dtype and device of the value."""

@@ -117,7 +117,7 @@ def repeat_interleave(call: FxCall, x: Any, repeats: Any, dim: Any = None, outpu
 
 @aten("aten.repeat_interleave.Tensor")
 def repeated_places(call: FxCall, repeats: Any, output_size: Any = None) -> Any:
-    """Return the index of every element as often as it is to be repeated; the length follows the data."""
+    """Return the index of every element as many times as it is to be repeated; the length follows the data."""
     if call.shape_of(0) == (0,):
         return ten(arr(np.zeros(0), call.dtype))
     ends = np.cumsum(arr(repeats, "int32"), axis=0)

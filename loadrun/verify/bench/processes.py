@@ -1,4 +1,4 @@
-"""A subject in a process of its own, where no other engine's threads disturb it."""
+"""A subject in a separate process, where no other engine's threads disturb it."""
 
 from __future__ import annotations
 

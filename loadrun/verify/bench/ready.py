@@ -36,7 +36,7 @@ class Preparation(NamedTuple):
         threads: how many threads it uses, all streams together.
         testcase: the only testcase to run, default all.
         seed: seed of random inputs.
-        read: what `loadrun.load` is told of ONNX models: input_shapes, constants.
+        read: options of `loadrun.load` for ONNX models: input_shapes, constants.
     """
 
     threads: int

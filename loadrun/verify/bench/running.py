@@ -1,6 +1,6 @@
 """Models measured: load, first run and steady state apart, several in turns.
 
-A runtime's threads wait busily after a run for the next one, and would take the processors from another engine that
+A runtime's threads wait actively after a run for the next one, and would take the processors from another engine that
 is measured meanwhile: in one process that made engines 4 to 5 times slower than they are. So subjects of different
 runtimes have processes of their own, rounds take turns, and a round ends when the threads of its process sleep.
 """
@@ -46,10 +46,10 @@ def run_subjects(
     Args:
         subjects: what to measure.
         seconds: the least time for each of them.
-        passes: the smallest number of passes for each of them.
+        passes: the minimum number of passes for each of them.
         testcase: the only testcase to run, default all.
         seed: seed of random inputs, and of the order within rounds.
-        read: what `loadrun.load` is told of ONNX models: input_shapes, constants.
+        read: options of `loadrun.load` for ONNX models: input_shapes, constants.
         done: told how much is done, from 0 to 1.
         failed: told of a subject that cannot be read or run; the others are measured. None raises the error.
 

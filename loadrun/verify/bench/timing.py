@@ -81,7 +81,7 @@ def measure(
 
     Args:
         run: what to time.
-        iterations: the smallest number of timed calls.
+        iterations: the minimum number of timed calls.
         warmup: calls before the timing begins.
         min_seconds: go on until this much time was measured.
     """

@@ -148,7 +148,7 @@ def _fed(variables: Sequence[Var], feeds: Mapping[str, Array]) -> dict[int, Arra
 
 
 def stored_as(value: Array, dtype: DType | None, var: Var) -> Array:
-    """Give numbers in the storage dtype of a variable.
+    """Return numbers in the storage dtype of a variable.
 
     Args:
         value: the numbers that a variable of the reference stands for.

@@ -30,7 +30,7 @@ class DiffSide(Protocol):
     """One of the two runs."""
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
-        """Variables with their numbers, in execution order; an array holds until the next one is asked for."""
+        """Variables with their numbers, in execution order; an array holds until the next one is requested."""
         ...
 
 

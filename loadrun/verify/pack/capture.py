@@ -349,7 +349,7 @@ def warn_hidden(case: Testcase, weights: Sequence[str], warn: Warn, where: Calla
         case: a captured testcase.
         weights: names of stored tensors that hold NaN or infinity.
         warn: called with each sentence.
-        where: gives what stands before a sentence; it is asked for where there is one.
+        where: gives what stands before a sentence; it is called if there is one.
     """
     finite = all(np.isfinite(v).all() for v in case.expects.values() if v.dtype.kind == "f")
     for name, value in case.inputs.items():

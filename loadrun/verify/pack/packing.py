@@ -62,7 +62,7 @@ class Packer:
         warn: called with what deserves a look.
 
     Raises:
-        UsageError: what is asked for does not fit the model or the testcases that it has.
+        UsageError: what is requested does not fit the model or the testcases that it has.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class Packer:
         )
 
     def _file_options(self, graph: Graph) -> DumpOptions:
-        """Return how the file is written: in the format that can hold its weights, where none is asked for."""
+        """Return how the file is written: in the format that can hold its weights, where none is requested."""
         file = self.options.file
         size = sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None)
         large = size > MAX_BYTES and file.beside is None and file.dump_format is None
@@ -280,7 +280,7 @@ class Packer:
             yield self._as_expected(case) if self.extends else case
 
     def _limits(self) -> Mapping[str, float]:
-        """Return what was asked for as tolerances, by output name."""
+        """Return what was requested as tolerances, by output name."""
         wanted = {} if self.options.maxerr is None else self.options.maxerr
         return wanted if isinstance(wanted, Mapping) else {"": wanted}
 
@@ -380,7 +380,7 @@ class Packer:
         return graph
 
     def _with_tolerances(self) -> Graph:
-        """Copy the model with the checks that it has, at the tolerances that are asked for."""
+        """Copy the model with the checks that it has, at the tolerances that are requested."""
         checks = Bundle(self.model).checks
         maxerr, silent = self.options.maxerr, self.options.silent
         if maxerr is not None:

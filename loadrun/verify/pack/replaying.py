@@ -1,4 +1,4 @@
-"""Replaying a file that was just written, before it takes its place: whatever was asked for, it must run and hold."""
+"""Replaying a file that was just written, before it takes its place: whatever was requested, it must run and hold."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TrialReplay:
 
 
 def _is_blind(output: OutputResult) -> bool:
-    """Return whether a check misses faults for another reason than the tolerance that was asked for."""
+    """Return whether a check misses faults for another reason than the tolerance that was requested."""
     unseen = output.verdict is Verdict.NOT_COMPARED and output.expect is not None
     return unseen and not (output.reason or "").startswith(ABSURD)
 

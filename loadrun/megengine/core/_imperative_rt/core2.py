@@ -10,7 +10,7 @@ __all__ = ["Tensor", "apply", "create_complex", "full_sync", "get_imag", "get_re
 
 
 def sync() -> None:
-    """Do nothing: what is asked for is computed at once."""
+    """Do nothing: what is requested is computed at once."""
 
 
 full_sync = sync
