@@ -2,7 +2,7 @@
 
     python examples/numpy_pipeline.py --output pipeline.mge
 
-Nothing in `classify` knows of loadrun: it runs on ndarrays as it is, and the trace records MegEngine's operators.
+`classify` does not use loadrun: it runs on ndarrays unchanged, and the trace records MegEngine's operators.
 """
 
 from __future__ import annotations

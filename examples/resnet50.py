@@ -1,4 +1,4 @@
-"""ResNet-50 in `loadrun.megengine.module`: traced, packed with a picture, replayed.
+"""ResNet-50 in `loadrun.megengine.module`: traced, packed with an image, replayed.
 
     python examples/resnet50.py --output resnet50.mge
     python examples/resnet50.py --weights checkpoint.pkl --picture cat.jpg --output resnet50.mge

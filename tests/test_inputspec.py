@@ -196,7 +196,7 @@ def test_caret_in_long_and_wide_texts() -> None:
 
 @pytest.mark.parametrize("spec", [None, 3, b"#rand(0,1)"])
 def test_other_types(spec: object) -> None:
-    with pytest.raises(SpecError, match="a specification is a string"):
+    with pytest.raises(SpecError, match="a specification must be a string"):
         load_cases([spec], model(a=("Float32", (2,))))  # type: ignore[list-item]
 
 
