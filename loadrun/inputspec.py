@@ -198,7 +198,9 @@ def parse(text: str) -> InputSpec:
            ^
     """
     if not isinstance(text, str):
-        raise SpecError(f"a specification must be a string such as 'data:cat.jpg', found {type(text).__name__}")
+        raise SpecError(
+            f"a specification must be a string such as 'data:cat.jpg', found {type(text).__name__}"
+        )
     scanner = _SpecScanner(text)
     if scanner.take("@"):
         return InputSpec(listed=ListFile(scanner.list_file()), text=text)
