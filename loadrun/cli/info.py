@@ -37,7 +37,10 @@ def parser() -> Parser:
     p.add_argument(
         "--graph",
         metavar="FILE",
-        help="draw the graph of one model, with shapes: FILE.svg is one picture, FILE.html has blocks that fold",
+        help=(
+            "draw the graph of one model with shapes, to FILE.svg (a single image) or FILE.html (with collapsible "
+            "blocks)"
+        ),
     )
     p.add_argument("--no-operators", action="store_true", help="omit the table of operators")
     add_engine_options(p, default=None)
@@ -81,7 +84,7 @@ def main(argv: list[str]) -> int:
 def _draw(files: Sequence[str], target: str, read: ModelOptions) -> int:
     if len(files) != 1 or not target.lower().endswith((".svg", ".html")):
         raise UsageError(
-            f"--graph draws one model as NAME.svg or NAME.html, found the name "
+            f"--graph takes one model and a name NAME.svg or NAME.html, found "
             f"{clean(target)} and {len(files)} model{'s' * (len(files) != 1)}"
         )
     check_targets({"--graph": target}, files)

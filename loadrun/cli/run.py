@@ -28,6 +28,7 @@ from .groups import (
     add_policy_option,
     add_quiet_option,
     add_seed_option,
+    count,
     model_files,
     target,
     whole,
@@ -127,7 +128,7 @@ def _add_running_options(p: Parser) -> None:
         "-j",
         "--jobs",
         metavar="N",
-        type=_count,
+        type=count,
         help="distribute files and testcases over N processes (default: run all in this one)",
     )
     running.add_argument(
@@ -238,13 +239,6 @@ def _add_report_options(p: Parser) -> None:
     group.add_argument(
         "--save-results", metavar="FILE", type=target, help="save values and verdicts for `loadrun judge`"
     )
-
-
-def _count(value: str) -> int:
-    number = whole(value)
-    if not 1 <= number <= 1024:
-        raise argparse.ArgumentTypeError(f"expected a number of processes from 1 to 1024, found {value!r}")
-    return number
 
 
 def main(argv: list[str]) -> int:

@@ -55,7 +55,7 @@ class Verification:
 
 
 def available() -> bool:
-    """Tell whether onnx and onnxruntime are installed."""
+    """Return whether onnx and onnxruntime are installed."""
     return not _missing()
 
 
@@ -115,7 +115,7 @@ def new_session(data: bytes | str, *, as_written: bool = False, mapped: bool = F
 
 
 def is_quantized(written: WrittenModel) -> bool:
-    """Tell whether the model has quantized parts."""
+    """Return whether the model has quantized parts."""
     return any(n.op_type == "QuantizeLinear" for n in written.model.graph.nodes)
 
 

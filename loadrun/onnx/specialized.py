@@ -260,7 +260,7 @@ class OnnxModel:
     def _same_at(
         self, graph: Graph, shapes: Mapping[str, tuple[int, ...]], places: Sequence[tuple[str, int]]
     ) -> bool:
-        """Tell whether the graph stays the same when some axes have another size: one more, or twice as much."""
+        """Return whether the graph stays the same when some axes have another size: one more, or twice as much."""
         for factor, more in ((1, 1), (2, 0)):
             changed = {n: list(s) for n, s in shapes.items()}
             for name, axis in places:
@@ -375,7 +375,7 @@ class OnnxModel:
 
 
 def same(a: Graph, b: Graph) -> bool:
-    """Tell whether two graphs compute the same: operators, parameters and constants, whatever the input sizes."""
+    """Return whether two graphs compute the same: operators, parameters and constants, whatever the input sizes."""
     if len(a.oprs) != len(b.oprs):
         return False
     numbers = {id(v): i for i, v in enumerate(a.vars())}

@@ -136,7 +136,7 @@ def save(
         )
     signature = Signature(program)
     if texts := [x for x in given if isinstance(x, str) and x != EXAMPLE]:
-        raise UsageError(f"the data of a .pt2 file is tensors or {EXAMPLE!r}, found {texts[0]!r:.80}")
+        raise UsageError(f"the data of a .pt2 file must be tensors or {EXAMPLE!r}, found {texts[0]!r:.80}")
     calls = [program.example_inputs if isinstance(x, str) else call_of(x) for x in given]
     values = [own_values(signature, a, k) for a, k in calls]
     names = signature.output_names()

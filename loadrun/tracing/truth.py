@@ -63,7 +63,7 @@ class CheckedRecorder(Recorder):
         return case
 
     def _difference(self, case: Testcase) -> str | None:
-        """Say where the function's results differ from the graph's; None where they do not."""
+        """Describe where the function's results differ from the graph's; None if they do not."""
         compiled = self.traced.compiled
         assert compiled is not None
         if compiled.call is None:
@@ -99,7 +99,7 @@ class CheckedRecorder(Recorder):
         return max(float(self.maxerr.get(name, self.maxerr.get("", 1e-4))), least)
 
     def _explained(self, name: str, error: float, limit: float, wide: bool, args: Any, kwargs: Any) -> str:
-        """Say how much an output differs and the likely reason; `wide`: the function gives it in 64 bits."""
+        """Describe how much an output differs and the likely reason; `wide`: the function gives it in 64 bits."""
         said = (
             f"{name!r} differs by {error:.3g} (tolerance {limit:g}) between the Python function and the graph"
         )

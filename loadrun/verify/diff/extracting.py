@@ -91,7 +91,7 @@ def as_testcase(
     *,
     maxerr: float = MAXERR,
 ) -> Bundle:
-    """Make a bundle of what lies between some variables, with values for them as its testcase.
+    """Make a bundle of what is between some variables, with values for them as its testcase.
 
     Args:
         graph: the model, whose dtypes are inferred.
@@ -129,7 +129,7 @@ def as_testcase(
 
 
 def fails_alone(bundle: Bundle) -> bool:
-    """Tell whether an extracted operator gives other values than the reference's on the reference's inputs."""
+    """Return whether an extracted operator gives other values than the reference's on the reference's inputs."""
     return Runner(bundle).replay_one(0).verdict is not Verdict.PASS
 
 

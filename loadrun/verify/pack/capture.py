@@ -138,7 +138,7 @@ class Recorder:
 
 
 def provenance(engine: str, seed: int) -> dict[str, object]:
-    """Say where ground truth comes from: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if that is set)."""
+    """Describe the source of expected values: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if set)."""
     now = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     return {
         "engine": engine,
@@ -253,7 +253,7 @@ def _coarse(outputs: Mapping[str, Var]) -> dict[str, float]:
 
 
 def _exact(var: Var) -> bool:
-    """Tell whether values of an output are integers or booleans, not numbers that stand for others."""
+    """Return whether values of an output are integers or booleans, not numbers that stand for others."""
     return var.dtype is not None and not var.dtype.is_quantized and var.dtype.np.kind in "iub"
 
 
@@ -302,7 +302,7 @@ def warn_hidden(case: Testcase, weights: Sequence[str], warn: Warn, where: Calla
 
 
 def _varied(value: Array) -> bool:
-    """Tell whether an array holds different numbers."""
+    """Return whether an array holds different numbers."""
     return bool(value.size) and bool((value != value.flat[0]).any())
 
 

@@ -100,14 +100,14 @@ class Packer:
         self.watch = ImpostorWatch({}, self.policies)
 
     def _feedback(self, outputs: list[str]) -> Feedback | None:
-        """Return what the steps of a scenario feed to each other, None where there are none."""
+        """Return what the steps of a scenario feed to each other, None if there are none."""
         options = self.options
         if not options.states and not options.steps:
             return None
         if not options.states or options.steps < 2:
-            raise UsageError("a scenario takes both --state and --steps, of at least 2")
+            raise UsageError("a scenario needs both --state and --steps, of at least 2")
         if options.expect or options.no_assert:
-            raise UsageError("what the steps of a scenario expect is what the model computes")
+            raise UsageError("the expected values of a scenario's steps are always what the model computes")
         return Feedback.of(options.states, [v.name or "" for v in Bundle(self.model).inputs], outputs)
 
     def _policies(self, requested: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
+from ...base.stages import stage
 from ...base.files import give_back_pages
 from ...compare.judging import ABSURD
 from ...compare.results import OutputResult, Verdict
@@ -36,6 +37,7 @@ class TrialReplay:
         """Outputs whose checks do not hold, or compare nothing."""
         self._blind: list[str] = []
 
+    @stage("replaying what was written")
     def look(self, path: str) -> None:
         """Replay the last dump of a file.
 
@@ -75,11 +77,11 @@ class TrialReplay:
 
 
 def _is_blind(output: OutputResult) -> bool:
-    """Tell whether a check misses faults for another reason than the tolerance that was asked for."""
+    """Return whether a check misses faults for another reason than the tolerance that was asked for."""
     unseen = output.verdict is Verdict.NOT_COMPARED and output.expect is not None
     return unseen and not (output.reason or "").startswith(ABSURD)
 
 
 def _is_finite(value: Array | None) -> bool:
-    """Tell whether a check of a value can hold; that it cannot is told when it is captured."""
+    """Return whether a check of a value can hold; that it cannot is told when it is captured."""
     return value is None or value.dtype.kind != "f" or bool(np.isfinite(value).all())
