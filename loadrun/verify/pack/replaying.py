@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
-from ...base.stages import stage
 from ...base.files import give_back_pages
+from ...base.stages import stage
 from ...compare.judging import ABSURD
 from ...compare.results import OutputResult, Verdict
 from ...dump import load_all
