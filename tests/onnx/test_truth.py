@@ -83,9 +83,9 @@ def test_a_witness_that_parts(
     assert "Other" not in capsys.readouterr().err
     pretend(monkeypatch, {"y": np.zeros((2, 4), np.float32)})
     out = packed(tmp_path)
-    assert "the shape [2, 4], expected is [2, 5]" in capsys.readouterr().err
+    assert "computes shape [2, 4] for the output 'y', expected [2, 5]" in capsys.readouterr().err
     assert main(["verify", out]) == 0
-    assert "gave 'y' of testcase 0 another shape" in capsys.readouterr().out
+    assert "computed another shape for 'y' of testcase 0" in capsys.readouterr().out
 
 
 def test_a_witness_that_cannot_run(
