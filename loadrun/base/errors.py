@@ -103,7 +103,7 @@ class OutOfMemoryError(EngineError, MemoryError):
 
 
 class UnsupportedError(EngineError):
-    """A graph holds an operator that no numpy kernel can stand for (a vendor runtime, a custom operator)."""
+    """A graph has an operator without a numpy kernel (a vendor runtime, a custom operator)."""
 
 
 class TraceWarning(UserWarning):

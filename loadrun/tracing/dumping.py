@@ -63,7 +63,7 @@ class Dumps(ABC):
         return Recorder(model)
 
     def _checked(
-        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float] | None
     ) -> Recorder:
         """Capture testcases as `_truth` does and, where there is a Python function, run it beside the graph.
 

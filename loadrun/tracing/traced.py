@@ -164,7 +164,7 @@ class Traced(Dumps):
         return outputs
 
     def _checked(
-        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float] | None
     ) -> Recorder:
         """Capture testcases of a model and run the Python function beside it."""
         return CheckedRecorder(model, self, names, maxerr)
