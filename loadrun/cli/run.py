@@ -102,6 +102,12 @@ def parser() -> Parser:
     _add_running_options(p)
     add_engine_options(p, several=True)
     add_model_options(p)
+    p.add_argument(
+        "--test-data",
+        metavar="DIR|FILE.mge",
+        help="testcases of an ONNX model: a folder of test_data_set_N folders, or a .mge file that was packed from it, "
+        "for engines that run the file itself",
+    )
     _add_report_options(p)
     add_observing_options(p)
     shown = p.add_argument_group("output")

@@ -77,7 +77,8 @@ def load(
         input_shapes: shapes of an ONNX model's inputs by name, where the file leaves sizes open and no data tell them;
             a graph is made for each set of sizes that is fed (`Bundle.for_data`).
         constants: values of an ONNX model's inputs that are to be constants, such as axes and sizes.
-        test_data: a folder of an ONNX model's test data, instead of the folders beside it.
+        test_data: a folder of an ONNX model's test data, instead of the folders beside it; or a .mge file that was
+            packed from it, whose testcases engines replay that run the model's own file.
         native: read an ONNX model for an engine that runs the file as it is: where nodes cannot be expressed, the
             bundle has the inputs, the testcases and the reason (`Bundle.refusal`).
         weights: folders of the weights of a file that was packed beside them, looked into before its own folder.

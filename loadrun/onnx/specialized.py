@@ -293,6 +293,11 @@ class OnnxModel:
         ends = ((n + EXPECT, (a.ndim,)) for n, a in expected.items())
         return tuple(sorted((*shapes.items(), *ends)))
 
+    @property
+    def file(self) -> OnnxFile:
+        """The file, as runtimes get it."""
+        return self._source
+
     def _bytes(self) -> int:
         """Return the bytes of the model with its weights."""
         return self._size + self._external.size
@@ -432,7 +437,8 @@ def load_model(
         input_shapes: shapes by input name, for `Bundle.graph` and for data that are made up: where the file leaves
             sizes open, or others are wanted. Data bring their own: a graph is made for each set of sizes that is fed.
         constants: values of inputs that are to be constants of the graph.
-        test_data: a folder of test data sets, or one of them, instead of those beside the model.
+        test_data: a folder of test data sets, or one of them, instead of those beside the model; or a .mge file that
+            was packed from it, whose testcases, tolerances and policies hold for the file as it is on a runtime.
         copy: read files of weights into memory, instead of mapping them.
         native: whether a runtime is to run the file as it is: of a model that cannot be expressed the bundle has
             inputs, testcases and the reason.
@@ -443,6 +449,7 @@ def load_model(
         UsageError: `input_shapes` or `constants` name no input, `test_data` holds no data.
     """
     file = Path(path) if path != "<bytes>" and Path(path).is_file() else None
+    packed = test_data if test_data is not None and os.fspath(test_data).lower().endswith(".mge") else None
     try:
         model = OnnxModel(
             read_model(data),
@@ -451,11 +458,21 @@ def load_model(
             data,
             input_shapes or {},
             constants or {},
-            test_data,
+            test_data if packed is None else None,
             copy=copy,
             native=native,
         )
-        return model.first()
+        bundle = model.first()
     except FormatError as e:
         e.path = e.path or path
         raise
+    if packed is not None:
+        from ..dump import load  # for start-up
+
+        other = load(packed)
+        bundle.testcases, bundle.scenarios, bundle.record = other.testcases, other.scenarios, other.record
+        limits = {c.name: c.maxerr for c in other.checks}
+        bundle.source = (
+            replace(model.file, graph=bundle.source.graph, tolerances=limits) if bundle.source else None
+        )
+    return bundle

@@ -38,6 +38,8 @@ class ReplayOptions(ModelOptions, DataOptions):
         batch_size: items of axis 0 that testcases are repeated or cut to.
         values: whether results keep the values of their outputs.
         testcases: numbers of the testcases that are replayed, None for all.
+        test_data: a folder with the test data of an ONNX model, or a .mge file that was packed from it, whose testcases
+            and tolerances a runtime of ONNX files replays.
     """
 
     engines: tuple[str | Choice, ...] = ("reference",)
@@ -51,6 +53,12 @@ class ReplayOptions(ModelOptions, DataOptions):
     batch_size: int | None = None
     values: bool = False
     testcases: tuple[int, ...] | None = None
+    test_data: str | None = None
+
+    @property
+    def read(self) -> dict[str, Any]:
+        """Keyword arguments of `loadrun.load`."""
+        return {**super().read, **({} if self.test_data is None else {"test_data": self.test_data})}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ def test_a_witness_that_parts(
     pretend(monkeypatch, {"y": np.full((2, 5), 7, np.float32)})
     out = packed(tmp_path)
     said = capsys.readouterr().err
-    assert "testcase 0: Other 1.2 computes a different value for the output 'y': they are" in said
+    assert "testcase 0: Other 1.2 computes a different value for the output 'y': they differ by" in said
     assert "allowed is 0.0001" in said
     assert main(["verify", out]) == 0
     assert "Other 1.2 differs from 'y' of testcase 0 by" in capsys.readouterr().out
@@ -83,9 +83,9 @@ def test_a_witness_that_parts(
     assert "Other" not in capsys.readouterr().err
     pretend(monkeypatch, {"y": np.zeros((2, 4), np.float32)})
     out = packed(tmp_path)
-    assert "the shape [2, 4], expected is [2, 5]" in capsys.readouterr().err
+    assert "computes shape [2, 4] for the output 'y', expected [2, 5]" in capsys.readouterr().err
     assert main(["verify", out]) == 0
-    assert "gave 'y' of testcase 0 another shape" in capsys.readouterr().out
+    assert "computed another shape for 'y' of testcase 0" in capsys.readouterr().out
 
 
 def test_a_witness_that_cannot_run(
@@ -145,7 +145,7 @@ def test_a_process_of_its_own_computes_the_same() -> None:
     for rows in (2, 5):
         feeds = {"x": np.linspace(-1, 1, rows * 12, dtype="f4").reshape(rows, 3, 4)}
         np.testing.assert_array_equal(apart(feeds)["y"], here(feeds)["y"])
-    with pytest.raises(EngineError, match="it wants the input 'x'"):
+    with pytest.raises(EngineError, match="it needs the input 'x'"):
         apart({})
     # An error is an answer: the process goes on.
     assert apart({"x": np.ones((1, 3, 4), "f4")})["y"].shape == (1, 5)

@@ -347,3 +347,30 @@ def test_one_model_serves_all_sizes_of_a_cache(
         np.testing.assert_allclose(found["logits"], expected[0], rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(found["present"], expected[1], rtol=1e-3, atol=1e-4)
     assert len(loaded) == 1
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "onnxruntime:translated", "reference"])
+def test_a_scenario_on_the_onnx_file_that_it_was_packed_from(tmp_path: Path, engine: str) -> None:
+    """The state halves and takes in the input: 1, 1.5, 1.75 for ones."""
+    onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    half = onnx.numpy_helper.from_array(np.array([0.5], "f4"), "half")
+    nodes = [
+        onnx.helper.make_node("Mul", ["h", "half"], ["kept"]),
+        onnx.helper.make_node("Add", ["kept", "x"], ["new"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(n, 1, [1, 2]) for n in ("x", "h", "new")]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:2], ends[2:], [half])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    argv = ["pack", str(tmp_path / "m.onnx"), "-d", "x:#ones;h:#zeros", "--state", "h=new", "--steps", "3"]
+    assert main([*argv, "-o", str(tmp_path / "s.mge"), "-q"]) == 0
+    bundle = loadrun.load(tmp_path / "m.onnx", test_data=tmp_path / "s.mge", native=True)
+    (result,) = Runner(bundle, engine).replay()
+    assert result.verdict is Verdict.PASS
+    assert [float(result[f"new@{k}"][0, 0]) for k in range(3)] == [1.0, 1.5, 1.75]
+    run = [str(tmp_path / "m.onnx"), "--test-data", str(tmp_path / "s.mge"), "--engine", engine, "-q"]
+    assert main(run) == 0
+    half.CopyFrom(onnx.numpy_helper.from_array(np.array([0.51], "f4"), "half"))
+    model.graph.initializer[0].CopyFrom(half)
+    onnx.save(model, tmp_path / "m.onnx")
+    assert main(run) == 1

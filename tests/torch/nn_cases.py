@@ -1,0 +1,78 @@
+"""Modules of torch.nn, one a line, each with an example: what `tests/torch/torch_models.py` does not hold as it is."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def rand(*shape):
+    return torch.rand(*shape) - 0.5
+
+
+NN_CASES = {
+    "AdaptiveAvgPool1d": (lambda: nn.AdaptiveAvgPool1d(3), lambda: (rand(2, 3, 7),)),
+    "AdaptiveAvgPool2d": (lambda: nn.AdaptiveAvgPool2d((2, 3)), lambda: (rand(2, 3, 7, 6),)),
+    "AdaptiveMaxPool2d": (lambda: nn.AdaptiveMaxPool2d(2), lambda: (rand(2, 3, 8, 6),)),
+    "AvgPool1d": (lambda: nn.AvgPool1d(3, 2, 1), lambda: (rand(2, 3, 9),)),
+    "AvgPool2d": (lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False), lambda: (rand(2, 3, 9, 8),)),
+    "AvgPool3d": (lambda: nn.AvgPool3d(2), lambda: (rand(1, 2, 4, 6, 4),)),
+    "BatchNorm1d": (lambda: nn.BatchNorm1d(4), lambda: (rand(3, 4),)),
+    "BatchNorm2d": (lambda: nn.BatchNorm2d(4), lambda: (rand(2, 4, 3, 5),)),
+    "BatchNorm3d": (lambda: nn.BatchNorm3d(3), lambda: (rand(2, 3, 3, 2, 4),)),
+    "Bilinear": (lambda: nn.Bilinear(3, 4, 5), lambda: (rand(2, 3), rand(2, 4))),
+    "CELU": (lambda: nn.CELU(0.7), lambda: (rand(2, 5) * 4,)),
+    "ChannelShuffle": (lambda: nn.ChannelShuffle(2), lambda: (rand(1, 4, 2, 3),)),
+    "ConstantPad2d": (lambda: nn.ConstantPad2d((1, 2, 0, 1), 0.5), lambda: (rand(1, 2, 3, 4),)),
+    "Conv1d": (lambda: nn.Conv1d(3, 4, 3, 2, 1), lambda: (rand(2, 3, 9),)),
+    "Conv2d": (lambda: nn.Conv2d(4, 6, 3, 1, 2, 2, groups=2), lambda: (rand(2, 4, 7, 6),)),
+    "Conv3d": (lambda: nn.Conv3d(2, 3, 3, padding=1), lambda: (rand(1, 2, 4, 5, 4),)),
+    "ConvTranspose1d": (lambda: nn.ConvTranspose1d(3, 4, 3, 2, 1, 1), lambda: (rand(2, 3, 5),)),
+    "ConvTranspose2d": (lambda: nn.ConvTranspose2d(4, 2, 3, 2, 1, 1), lambda: (rand(2, 4, 5, 4),)),
+    "CosineSimilarity": (lambda: nn.CosineSimilarity(1), lambda: (rand(3, 4), rand(3, 4))),
+    "Dropout": (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout()), lambda: (rand(2, 4),)),
+    "ELU": (nn.ELU, lambda: (rand(2, 5) * 4,)),
+    "Embedding": (lambda: nn.Embedding(9, 4, padding_idx=0), lambda: (torch.tensor([[1, 0, 8]]),)),
+    "Flatten": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), lambda: (rand(2, 3, 4),)),
+    "Fold": (lambda: nn.Fold((4, 5), (2, 2)), lambda: (rand(1, 8, 12),)),
+    "GELU": (nn.GELU, lambda: (rand(2, 5) * 4,)),
+    "GELU-tanh": (lambda: nn.GELU("tanh"), lambda: (rand(2, 5) * 4,)),
+    "GLU": (lambda: nn.GLU(1), lambda: (rand(2, 6),)),
+    "GroupNorm": (lambda: nn.GroupNorm(2, 4), lambda: (rand(2, 4, 3, 3),)),
+    "Hardshrink": (lambda: nn.Hardshrink(0.3), lambda: (rand(2, 5) * 2,)),
+    "Hardsigmoid": (nn.Hardsigmoid, lambda: (rand(2, 5) * 9,)),
+    "Hardswish": (nn.Hardswish, lambda: (rand(2, 5) * 9,)),
+    "Hardtanh": (nn.Hardtanh, lambda: (rand(2, 5) * 4,)),
+    "InstanceNorm2d": (lambda: nn.InstanceNorm2d(3, affine=True), lambda: (rand(2, 3, 4, 4),)),
+    "LPPool2d": (lambda: nn.LPPool2d(2, 2), lambda: (rand(1, 2, 4, 6),)),
+    "LayerNorm": (lambda: nn.LayerNorm((3, 4)), lambda: (rand(2, 3, 4),)),
+    "LeakyReLU": (lambda: nn.LeakyReLU(0.2), lambda: (rand(2, 5),)),
+    "Linear": (lambda: nn.Linear(4, 3), lambda: (rand(2, 4),)),
+    "LocalResponseNorm": (lambda: nn.LocalResponseNorm(3), lambda: (rand(1, 5, 3, 3),)),
+    "LogSigmoid": (nn.LogSigmoid, lambda: (rand(2, 5) * 9,)),
+    "LogSoftmax": (lambda: nn.LogSoftmax(-1), lambda: (rand(2, 5) * 4,)),
+    "MaxPool1d": (lambda: nn.MaxPool1d(3, 2, 1, 2), lambda: (rand(2, 3, 11),)),
+    "MaxPool2d": (lambda: nn.MaxPool2d(3, 2, 1, ceil_mode=True), lambda: (rand(2, 3, 8, 7),)),
+    "MaxPool3d": (lambda: nn.MaxPool3d(2), lambda: (rand(1, 2, 4, 4, 6),)),
+    "Mish": (nn.Mish, lambda: (rand(2, 5) * 6,)),
+    "PReLU": (lambda: nn.PReLU(3), lambda: (rand(2, 3, 4),)),
+    "PairwiseDistance": (nn.PairwiseDistance, lambda: (rand(3, 4), rand(3, 4))),
+    "PixelShuffle": (lambda: nn.PixelShuffle(2), lambda: (rand(1, 8, 2, 3),)),
+    "PixelUnshuffle": (lambda: nn.PixelUnshuffle(2), lambda: (rand(1, 2, 4, 6),)),
+    "RMSNorm": (lambda: nn.RMSNorm(4), lambda: (rand(2, 3, 4),)),
+    "ReLU6": (nn.ReLU6, lambda: (rand(2, 5) * 20,)),
+    "ReflectionPad2d": (lambda: nn.ReflectionPad2d((1, 2, 1, 0)), lambda: (rand(1, 2, 4, 5),)),
+    "ReplicationPad2d": (lambda: nn.ReplicationPad2d((1, 2, 0, 1)), lambda: (rand(1, 2, 3, 4),)),
+    "SELU": (nn.SELU, lambda: (rand(2, 5) * 4,)),
+    "SiLU": (nn.SiLU, lambda: (rand(2, 5) * 6,)),
+    "Softmax": (lambda: nn.Softmax(1), lambda: (rand(2, 5, 3) * 6,)),
+    "Softplus": (lambda: nn.Softplus(2, 5), lambda: (rand(2, 5) * 9,)),
+    "Softshrink": (nn.Softshrink, lambda: (rand(2, 5) * 3,)),
+    "Softsign": (nn.Softsign, lambda: (rand(2, 5) * 6,)),
+    "Tanhshrink": (nn.Tanhshrink, lambda: (rand(2, 5) * 6,)),
+    "Threshold": (lambda: nn.Threshold(0.1, 2.0), lambda: (rand(2, 5),)),
+    "Unfold": (lambda: nn.Unfold(2, padding=1), lambda: (rand(1, 2, 3, 4),)),
+    "Upsample": (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), lambda: (rand(1, 2, 3, 4),)),
+    "UpsamplingNearest2d": (lambda: nn.UpsamplingNearest2d(scale_factor=3), lambda: (rand(1, 2, 3, 2),)),
+    "ZeroPad2d": (lambda: nn.ZeroPad2d(1), lambda: (rand(1, 2, 3, 4),)),
+}
