@@ -116,7 +116,8 @@ svg .limit { stroke: var(--fail); stroke-width: 1.5; stroke-dasharray: 4 3; }
   dl { grid-template-columns: 1fr; }
   .overview th:nth-child(3), .overview td:nth-child(3), .overview th:nth-child(5), .overview td:nth-child(5)
   { display: none; } }
-@media print { .bar { display: none; } .scroll { max-height: none; overflow: visible; } details { border: 0; padding: 0; break-inside: auto; } a { color: inherit; }
+@media print { .bar { display: none; } .scroll { max-height: none; overflow: visible; }
+  details { border: 0; padding: 0; break-inside: auto; } a { color: inherit; }
   tr, figure { break-inside: avoid; } body { max-width: none; font-size: 11px; } }
 svg.graph { max-width: none; } .graph text { fill: var(--front); } .graph path { fill: none; stroke: var(--soft); }
 .graph .size { fill: var(--soft); font-size: 9px; stroke: var(--back); stroke-width: 3px; paint-order: stroke; }
