@@ -94,7 +94,9 @@ def test_modules_fold() -> None:
 def test_blocks_by_the_names_of_weights() -> None:
     b = GraphBuilder()
     x = b.input("x", 1, 2)
-    tensors = [StoredTensor(DType("Float32"), (1, 2), n, np.zeros(8, np.uint8)) for n in ("a.w", "a.b", "b.w", "b.b")]
+    tensors = [
+        StoredTensor(DType("Float32"), (1, 2), n, np.zeros(8, np.uint8)) for n in ("a.w", "a.b", "b.w", "b.b")
+    ]
     held = b.graph.add("MultipleDeviceTensorHolder", n_outputs=4, tensors=tensors)
     for weight in held:
         x = b.elemwise("ADD", x, weight)
