@@ -1,6 +1,6 @@
 """Processes of this Python that loadrun starts for a part of its work, and the messages to and from them.
 
-Nobody else has the pipes, so that what comes from them may be unpickled.
+No other process has the pipes, so that messages may be unpickled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BOOT = "import sys; sys.path[:] = {path!r}; from {module} import main; main({pa
 def start(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a process that calls ``main(parent)`` of a module with the id of this one, and has pipes to it.
 
-    It is started afresh: a fork would take along threads and locks, and `multiprocessing` the caller's main module.
+    It is a new process: a fork would copy threads and locks, `multiprocessing` would import the caller's main module.
     """
     boot = _BOOT.format(path=[os.path.abspath(p) for p in sys.path if p], module=module, parent=os.getpid())
     return subprocess.Popen(
@@ -41,7 +41,7 @@ def start(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes
 def serve(parent: int) -> tuple[IO[bytes], IO[bytes]]:
     """Return the pipes from and to the parent, in a process that `start` began, and end with the parent.
 
-    What a library prints goes to standard error, and not between the messages.
+    Output of libraries goes to standard error, so that it does not mix with the messages.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with(parent)

@@ -84,7 +84,7 @@ def load(
 
     Raises:
         FormatError: the bytes are neither a MegEngine dump nor an ONNX model; the message names the offset and the
-            broken rule. Testcases are read when they are asked for and raise it then.
+            broken rule. Testcases are read on demand and raise it then.
         UnsupportedError: an ONNX model holds nodes that cannot be expressed; the text lists all of them.
         UsageError: one of the last three arguments is given for a dump, or names what the model lacks.
         OSError: the file cannot be opened or read.
@@ -148,12 +148,14 @@ def load_all(
         outside = Weights(data, path, weights)
         bundles = _load_all(data[outside.start :], path, watch, None)
         outside.fill(bundles[0], copy=copy)
+        # Its bytes alone do not say what it computes.
+        bundles[0].model = None
         return bundles
     return _load_all(data, path, watch, like)
 
 
 def _is_onnx(data: memoryview, path: str) -> bool:
-    """Tell whether a file is an ONNX model: by its content, or by its name where that is nothing known."""
+    """Return whether a file is an ONNX model: by its content, or by its name where that is nothing known."""
     head = bytes(data[:32])
     if (
         head[:8] == WEIGHTS_MAGIC
@@ -228,7 +230,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
 
 
 def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
-    """Give a dump the record that some bytes begin with; return how many bytes it takes, 0 where there is none."""
+    """Give a dump the record that some bytes begin with; return how many bytes it takes, 0 if there is none."""
     found = record_at(data)
     if found is None or (owner := _owner(found, bundles)) is None:
         return 0
@@ -252,7 +254,7 @@ def _take_steps(data: memoryview, bundle: Bundle) -> int:
 
 
 def _owner(record: memoryview, bundles: list[Bundle]) -> Bundle | None:
-    """Find the dump that a record is about: the one it names, else the last so far; None where that has one."""
+    """Find the dump that a record is about: the one it names, else the last so far; None if that has one."""
     try:
         number = header(record).get("dump", len(bundles) - 1)
     except FormatError:
@@ -272,7 +274,7 @@ def _damage_in(record: memoryview) -> str | None:
 
 
 def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
-    """Tell whether a graph is one more testcase of what precedes it: stored tensors alone, one per input."""
+    """Return whether a graph is one more testcase of what precedes it: stored tensors alone, one per input."""
     if not bundle.is_container or bundle.record is not None or len(graph.outputs) != len(bundle.graph.inputs):
         return False
     return bool(graph.outputs) and all(o.tensors and o.type != "Host2DeviceCopy" for o in graph.oprs)
@@ -386,7 +388,7 @@ def _graph(data: memoryview, base: int, like: Bundle | None = None) -> Graph:
 
 
 def _shares(like: Bundle, data: memoryview) -> bool:
-    """Tell whether the bytes of a dump are those of another's model, whose file is still as it was."""
+    """Return whether the bytes of a dump are those of another's model, whose file is still as it was."""
     if like.model is None or len(like.model) != len(data) or any(w.changed() for w in like.watches):
         return False
     a, b = np.frombuffer(like.model, np.uint8), np.frombuffer(data, np.uint8)

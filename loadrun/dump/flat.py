@@ -78,7 +78,7 @@ class _Plan(NamedTuple):
 
 @lru_cache(_PLANS)
 def _plan(layout: TableFields, offsets: tuple[int, ...], pos: int) -> _Plan | None:
-    """Plan how to read tables with such field offsets; None where a field is not aligned, or two fields overlap."""
+    """Plan how to read tables with such field offsets; None if a field is not aligned, or two fields overlap."""
     spots = sorted((off, slot) for slot, off in enumerate(offsets[: len(layout.wires)]) if off)
     text, end = "<", 0
     for off, slot in spots:

@@ -1,4 +1,4 @@
-"""Further steps of testcases, which stand behind the testcases of a dump, where MegEngine looks at nothing.
+"""Further steps of testcases, which stand after the testcases of a dump, where MegEngine looks at nothing.
 
 There stand the 8 bytes of `STEPS_MAGIC`, the length of the rest as u64, the length of an index as u64, the index, and
 one FlatBuffer a step, of the form that testcases have. The index is a JSON object: for every testcase with further
@@ -41,7 +41,7 @@ class ScenarioWriter:
         self.file = scratch()
 
     def add(self, number: int, case: Testcase) -> str | None:
-        """Note the further steps of a testcase; return their digest, None where there are none."""
+        """Note the further steps of a testcase; return their digest, None if there are none."""
         if not case.steps:
             return None
         from hashlib import blake2b  # for start-up
@@ -57,7 +57,7 @@ class ScenarioWriter:
         return digest.hexdigest()
 
     def parts(self) -> Iterator[bytes]:
-        """Yield what stands behind the testcases, piece by piece; nothing where no testcase has further steps."""
+        """Yield what stands after the testcases, piece by piece; nothing where no testcase has further steps."""
         if not self._index:
             return
         import json  # for start-up
@@ -103,7 +103,7 @@ def scenarios_at(data: memoryview) -> memoryview:
 
 
 def attach(bundle: Bundle, block: memoryview, parse: Parse) -> None:
-    """Give the testcases of a dump their further steps, which are decoded when they are asked for.
+    """Give the testcases of a dump their further steps, which are decoded on demand.
 
     Args:
         bundle: what was read of the dump.
@@ -131,7 +131,7 @@ def attach(bundle: Bundle, block: memoryview, parse: Parse) -> None:
 
 
 def steps_digest(case: Testcase) -> str | None:
-    """Return the digest of the further steps of a testcase that was read; None where it has none."""
+    """Return the digest of the further steps of a testcase that was read; None if it has none."""
     return case.steps.digest() if isinstance(case.steps, _Steps) else None
 
 
@@ -167,7 +167,7 @@ def _index(block: memoryview, total: int) -> dict[int, tuple[dict[str, str], lis
 
 
 class _Steps(Sequence[Mapping[str, Array]]):
-    """Steps that are decoded when they are asked for."""
+    """Steps that are decoded on demand."""
 
     def __init__(self, block: memoryview, start: int, steps: Sequence[_Step], parse: Parse) -> None:
         self._block, self._parse = block, parse

@@ -192,7 +192,7 @@ def _write(
 def _record(
     bundle: Bundle, graph: Graph, before: ExistingFile | None, extra: Mapping[str, object], *, kept: bool
 ) -> Iterator[RecordWriter | None]:
-    """Return what writes a new record, None where there is nothing to say or the bundle has one that is kept."""
+    """Return what writes a new record, None if there is nothing to say or the bundle has one that is kept."""
     number = {} if before is None else {"dump": len(before.dumps)}
     order = {**_order(graph), **extra}
     about = bundle.record

@@ -144,7 +144,7 @@ class WideEngine:
         values.update(zip(step.writes, outs, strict=True))
 
     def _widely(self, step: Step, args: list[Array | None]) -> Sequence[Array] | None:
-        """Compute an operator in float64; None where it is no operator on plain numbers or has no formula."""
+        """Compute an operator in float64; None if it is no operator on plain numbers or has no formula."""
         call = step.call
         dtypes = (*call.inputs, *call.outputs)
         kind = call.opr.type

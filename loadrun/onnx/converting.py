@@ -25,7 +25,7 @@ _ENDINGS = (".mge", ".onnx")
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions(ModelOptions):
-    """Say how a model is converted; the options of `ModelOptions` are among these.
+    """Describe how a model is converted; the options of `ModelOptions` are among these.
 
     Attributes:
         dump: which dump of a file that holds several, from 1.

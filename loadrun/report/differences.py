@@ -14,7 +14,7 @@ __all__ = ["as_json", "bisected", "changes", "differences", "findings"]
 
 
 def differences(comparison: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
-    """Say what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
+    """Describe what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
     yield from _compared(comparison, everything, rows)
     for side, stops in zip(("the model", "the reference"), comparison.stops, strict=True):
         yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
@@ -156,7 +156,7 @@ def _constant(c: ChangedConstant) -> str:
 
 
 def bisected(result: Bisected) -> str:
-    """Say what `--bisect` gave."""
+    """Describe what `--bisect` gave."""
     if result.var is None:
         return "the outputs agree"
     d = result.distance
@@ -169,7 +169,7 @@ def bisected(result: Bisected) -> str:
 
 
 def changes(values: list[ChangedValue], rows: int = 8) -> Iterator[str]:
-    """Say how a run differs from the statistics that a file's record holds."""
+    """Describe how a run differs from the statistics that a file's record holds."""
     if not values:
         yield "all of them are as they were"
         return
@@ -182,7 +182,7 @@ def changes(values: list[ChangedValue], rows: int = 8) -> Iterator[str]:
 
 
 def findings(defects: list[Finding], limit: float | None) -> Iterator[str]:
-    """Say what `--check-finite` and `--range` gave: where it began, and where it went unseen."""
+    """Describe what `--check-finite` and `--range` gave: where it began, and where it went unseen."""
     if not defects:
         yield "all values are finite" + (f" and at most {limit:g} in size" if limit is not None else "")
         return

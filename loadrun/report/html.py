@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: no fonts, pictures or scripts from elsewhere."""
+"""A report as one HTML page that needs nothing else: no fonts, images or scripts from elsewhere."""
 
 from __future__ import annotations
 

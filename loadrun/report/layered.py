@@ -93,7 +93,7 @@ def _rows(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _chain(a: int, b: int, rows: Sequence[int]) -> Sequence[int] | None:
-    """Return the rows that an edge passes, None where it runs beside the boxes."""
+    """Return the rows that an edge passes, None if it runs beside the boxes."""
     if not 0 < rows[b] - rows[a] <= _SPAN:
         return None
     return range(rows[a] + 1, rows[b])

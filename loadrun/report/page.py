@@ -1,4 +1,4 @@
-"""What stands around every HTML report."""
+"""The frame of every HTML report."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ for (const table of document.querySelectorAll("table.overview")) {
 }
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));
 """
-"""Search, filter and sort the overview; a page is whole without it. The policy below lets no other script run."""
+"""Search, filter and sort the overview; the page works without it. The policy below allows no other script."""
 _HASH = b64encode(sha256(_SCRIPT.encode()).digest()).decode()
 
 HEAD = """<!doctype html>

@@ -59,7 +59,7 @@ class LoweringProblem:
 
     Attributes:
         target: torch's name of it.
-        why: the unsupported aspect, empty where there is no lowering at all.
+        why: the unsupported aspect, empty if there is no lowering at all.
         place: module path and source line.
     """
 
@@ -136,7 +136,7 @@ class Selecting(Protocol):
         """Whether those are that no decomposition makes of others that are lowered."""
 
     def whole(self, node: Any) -> bool:
-        """Tell whether a node's operator does in any case."""
+        """Return whether a node's operator does in any case."""
 
 
 def functional(program: Any, selection: Selecting | None = None) -> Any:
@@ -166,12 +166,12 @@ def _functional(program: Any, selection: Selecting | None) -> Any:
 
 
 def writes(program: Any) -> bool:
-    """Tell whether operators of a program write to tensors, such as its buffers."""
+    """Return whether operators of a program write to tensors, such as its buffers."""
     return any(_writes(n) for n in _nodes(program))
 
 
 def _writes(node: Any) -> bool:
-    """Tell whether a call writes to a tensor, so that the graph has to be made functional first."""
+    """Return whether a call writes to a tensor, so that the graph has to be made functional first."""
     if not isinstance(node.target, torch._ops.OpOverload) or node.target is torch.ops.aten.detach_.default:
         return False
     training = node.args[5:6] if "batch_norm.default" in str(node.target) else ()
@@ -191,7 +191,7 @@ def _following_one(
     if not ones:
         return None
     config = torch.fx.experimental._config
-    # A batch of one stands in front; or after the steps, as in states that have the layers in front.
+    # A batch of one is in front; or after the steps, as in states that have the layers in front.
     more = _many(args, kwargs, min(ones))
     states = any(x.shape[:2] == (1, 1) for x in leaves[1:])
     if states and not _runs(module, *more):
@@ -359,7 +359,7 @@ def _complex_decomposed(program: Any) -> Any:
 
 
 def _lowered(target: Any) -> tuple[bool, bool]:
-    """Tell whether an operator is lowered for real, and whether for complex numbers."""
+    """Return whether an operator is lowered for real, and whether for complex numbers."""
     name = name_of_target(target)
     return lowering_of(name) is not None, lowering_of(name, complex=True) is not None
 
@@ -433,7 +433,7 @@ _CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten.
 
 
 def is_control(node: Any) -> bool:
-    """Tell whether a node calls a higher-order operator that is followed here."""
+    """Return whether a node calls a higher-order operator that is followed here."""
     target = node.target
     if not isinstance(target, torch._ops.HigherOrderOperator):
         return False

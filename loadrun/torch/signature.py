@@ -193,7 +193,7 @@ class Signature:
         return self.nested(leaves)
 
     def same_kinds(self, flat: Sequence[Any]) -> bool:
-        """Tell whether the tensors of a call's arguments have the dtypes and numbers of axes of the traced ones."""
+        """Return whether the tensors of a call's arguments have the dtypes and numbers of axes of the traced ones."""
         return all(
             isinstance(x, torch.Tensor) and x.dtype == fake.dtype and x.ndim == fake.ndim
             for _, x, fake in self.inputs(flat)
@@ -220,7 +220,7 @@ def _flattened(value: Any, spec: Any) -> list[Any] | None:
     """Flatten nested arguments as others were; a list stands for a tuple, names may have another order.
 
     Returns:
-        the leaves, or None where the structure is another one.
+        the leaves, or None if the structure is another one.
     """
     children = _children(spec)
     if spec.is_leaf():

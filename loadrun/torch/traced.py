@@ -250,7 +250,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         return found
 
     def holds(self, flat: Sequence[Any]) -> bool:
-        """Tell whether the trace takes these arguments."""
+        """Return whether the trace takes these arguments."""
         try:
             self.check(flat)
         except InputError:

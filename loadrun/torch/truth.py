@@ -92,7 +92,7 @@ class TorchRecorder(Recorder):
         return list(zip(self.traced._keys, self.bundle.outputs, strict=True))
 
     def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:
-        """Build the leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
+        """Build the leaves of the module's arguments for a testcase; unused inputs are the example's."""
         places = {key: f"arg_{i}" for i, key in enumerate(self.traced.signature.input_names())}
         flat = []
         for name, example, fake in self.traced.signature.inputs(self.traced._example):

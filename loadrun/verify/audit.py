@@ -98,7 +98,7 @@ class Score:
         return caught, caught + sum(counts.get(k, 0) for counts in (self.passed, self.unmoved) for k in kinds)
 
     def add(self, kind: str, outcome: bool | None) -> None:
-        """Count a mutant: caught or not, None where it changed nothing."""
+        """Count a mutant: caught or not, None if it changed nothing."""
         counts = self.unmoved if outcome is None else self.caught if outcome else self.passed
         counts[kind] = counts.get(kind, 0) + 1
 
@@ -265,7 +265,7 @@ class _Trial:
         return bool(known)
 
     def _findings(self, tried: list[tuple[Weight, int, bool]]) -> None:
-        """Say what lowers the scores, given the elements that were tried and whether they changed an output."""
+        """Describe what lowers the scores, given the elements that were tried and whether they changed an output."""
         notes = self.result.findings
         drawn_of = Counter(w.label for w, _, _ in tried)
         silent = Counter(w.label for w, _, moved in tried if not moved)
@@ -321,7 +321,7 @@ def _same(old: Array | None, new: Array | None) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions(ModelOptions):
-    """Say how files are audited; the options of `ModelOptions` are among these.
+    """Describe how files are audited; the options of `ModelOptions` are among these.
 
     Attributes:
         mutants: how many weight elements of a file are made wrong.

@@ -61,12 +61,12 @@ class Differences:
 
     @property
     def agree(self) -> bool:
-        """Tell whether everything that was compared agrees, and something was."""
+        """Return whether everything that was compared agrees, and something was."""
         return bool(self.rows) and self.first is None and not self.roots and not any(self.stops)
 
     @property
     def outputs_agree(self) -> bool:
-        """Tell whether all outputs were compared and agree."""
+        """Return whether all outputs were compared and agree."""
         return self.outputs <= {r.var.id for r in self.rows if r.agrees}
 
     def causes(self, row: SuspectVar) -> list[ChangedConstant]:
@@ -188,7 +188,7 @@ def _stopped_alone(side: GraphSide) -> list[SuspectVar]:
 
 
 def _computed_alike(var: Var, there: Var, matching: Matching, equal: set[int]) -> bool:
-    """Tell whether two operators of one type read the same bits, but for constants."""
+    """Return whether two operators of one type read the same bits, but for constants."""
     a, b = var.owner, there.owner
     return (
         a.type == b.type

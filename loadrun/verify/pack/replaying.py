@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
+from ...base.files import give_back_pages
 from ...base.stages import stage
 from ...compare.judging import ABSURD
 from ...compare.results import OutputResult, Verdict
@@ -43,6 +44,8 @@ class TrialReplay:
         Raises:
             FormatError: it cannot be read, or does not run.
         """
+        # What the model was read from lies in memory beside what is read now.
+        give_back_pages()
         try:
             written = load_all(path, weights=self.weights)[-1]
             for result in Runner(written, self.engine, seed=self.seed).replay():
@@ -74,11 +77,11 @@ class TrialReplay:
 
 
 def _is_blind(output: OutputResult) -> bool:
-    """Tell whether a check misses faults for another reason than the tolerance that was asked for."""
+    """Return whether a check misses faults for another reason than the tolerance that was asked for."""
     unseen = output.verdict is Verdict.NOT_COMPARED and output.expect is not None
     return unseen and not (output.reason or "").startswith(ABSURD)
 
 
 def _is_finite(value: Array | None) -> bool:
-    """Tell whether a check of a value can hold; that it cannot is told when it is captured."""
+    """Return whether a check of a value can hold; that it cannot is told when it is captured."""
     return value is None or value.dtype.kind != "f" or bool(np.isfinite(value).all())

@@ -35,7 +35,7 @@ __all__ = ["VerifiedDump", "VerifiedSummary", "VerifyOptions", "verified", "veri
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(ModelOptions):
-    """Say how files are verified; the options of `ModelOptions` are among these.
+    """Describe how files are verified; the options of `ModelOptions` are among these.
 
     Attributes:
         seed: seed of random operators.
@@ -59,7 +59,7 @@ class VerifiedDump(CountedResults):
         file: what the results come to, so far.
         opened: whether the file could be read.
         total: how many results there will be.
-        agrees: whether all that was packed is as it was; None where no digests were recorded, or nothing could be read.
+        agrees: whether all that was packed is as it was; None if no digests were recorded, or nothing could be read.
         said: sentences: what differs, or who packed it and what witnesses said.
         differences: how many of the sentences are differences between the model, a testcase and its digest.
     """
