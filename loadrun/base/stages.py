@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO, TypeVar
 
+from .errors import clean
+
 __all__ = ["counted", "stage"]
 
 T = TypeVar("T")
@@ -44,16 +46,19 @@ class _Line:
             self._ended.set()
 
     def _write(self, out: TextIO, ended: threading.Event) -> None:
-        shown = False
+        wide = 0
         wait = _AFTER
         while not ended.wait(wait) and self._process == os.getpid():
-            shown, wait = True, _EVERY
+            wait = _EVERY
             if self.stages:
                 text, began = self.stages[-1]
-                out.write(f"\r\x1b[K{text} ({time.monotonic() - began:.0f} s)")
+                line = f"{clean(text, 60)} ({time.monotonic() - began:.0f} s)"
+                # Blanks over what stood there: notebooks know no escape sequence for that.
+                out.write(f"\r{line:{wide}}" if wide else f"\r{line}")
                 out.flush()
-        if shown:
-            out.write("\r\x1b[K")
+                wide = len(line)
+        if wide:
+            out.write(f"\r{'':{wide}}\r")
             out.flush()
 
 

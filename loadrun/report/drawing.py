@@ -30,7 +30,7 @@ svg.graph { font: 11px system-ui, sans-serif; background: #fff; } svg.graph text
 .graph .port rect { fill: #fff; stroke: #b5bdc6; stroke-dasharray: 3 2; }
 .graph .blamed rect { fill: #ffe1e0; stroke: #c0262d; stroke-width: 2; }
 .graph path { fill: none; stroke: #9aa7b4; }
-.graph .size { fill: #5b6673; font-size: 9px; stroke: #fff; stroke-width: 3px; paint-order: stroke; }
+.graph .size { fill: #5b6673; font-size: 9px; }
 </style>"""
 
 Shapes = Mapping[int, Sequence[int]]
@@ -140,7 +140,8 @@ def _scopes(oprs: Sequence[Opr]) -> dict[int, tuple[str, ...]]:
     """Return the module path of every operator: by its name, by its weights' names, else that of what it reads."""
     found: dict[int, tuple[str, ...]] = {}
     for opr in oprs:
-        weights = (t.name for v in opr.inputs for t in v.owner.tensors if v.owner.type != "Host2DeviceCopy")
+        constants = (v for v in opr.inputs if v.owner.tensors and v.owner.type != "Host2DeviceCopy")
+        weights = (v.owner.tensors[v.index].name for v in constants)
         paths = (tuple((n or "").replace("/", ".").strip(".").split("."))[:-1] for n in (opr.name, *weights))
         before = (found[v.owner.id] for v in opr.inputs if v.owner.id in found)
         found[opr.id] = next((p for p in paths if p), next(before, ()))

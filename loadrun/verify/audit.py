@@ -17,6 +17,7 @@ import numpy as np
 from ..base.errors import Failure, LoadRunError, failure
 from ..base.files import files_of
 from ..base.pipes import mapped
+from ..base.stages import stage
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Result, Verdict
 from ..dump import load_all
 from ..dump.scenarios import require_single_steps
@@ -403,13 +404,14 @@ def _audit_of(path: str, options: AuditOptions) -> Audit:
     try:
         for bundle in load_all(path, **options.read):
             require_single_steps(bundle, "auditing it")
-            done = audit(
-                bundle,
-                mutants=max(1, options.mutants),
-                seed=options.seed,
-                engine=options.engine,
-                budget=options.budget,
-            )
+            with stage(f"trying mutants of {path}"):
+                done = audit(
+                    bundle,
+                    mutants=max(1, options.mutants),
+                    seed=options.seed,
+                    engine=options.engine,
+                    budget=options.budget,
+                )
             audits.files.append((path, done))
     except Exception as e:
         audits.failures.append((path, failure(e)))

@@ -13,6 +13,8 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
+from loadrun.graph import StoredTensor
+from loadrun.graph.dtypes import DType
 from loadrun.report.drawing import blocks_html, flat_svg, graph_file, neighbourhood
 from loadrun.report.layered import layered
 from loadrun.testing import GraphBuilder
@@ -87,6 +89,20 @@ def test_modules_fold() -> None:
     # Links lead to what lies in a block, which browsers open then.
     for link in re.findall(r'href="#(b\d+)"', page):
         assert page.count(f'id="{link}"') == 1
+
+
+def test_blocks_by_the_names_of_weights() -> None:
+    b = GraphBuilder()
+    x = b.input("x", 1, 2)
+    tensors = [
+        StoredTensor(DType("Float32"), (1, 2), n, np.zeros(8, np.uint8)) for n in ("a.w", "a.b", "b.w", "b.b")
+    ]
+    held = b.graph.add("MultipleDeviceTensorHolder", n_outputs=4, tensors=tensors)
+    for weight in held:
+        x = b.elemwise("ADD", x, weight)
+    y = b.elemwise("RELU", x)
+    page = graph_file(loadrun.Bundle(b.done(y)), page=True)
+    assert re.findall(r"<b>([^<]*)</b>: (\d+) op", page)[1:] == [("a", "2"), ("b", "3")]
 
 
 def test_thousands_of_operators() -> None:

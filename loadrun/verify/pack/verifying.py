@@ -10,6 +10,7 @@ from functools import partial
 from ...base.errors import failure
 from ...base.files import files_of
 from ...base.pipes import mapped
+from ...base.stages import counted
 from ...compare.policy import header
 from ...compare.results import (
     EXIT_FAIL,
@@ -169,7 +170,7 @@ def verify_summaries(files: Sequence[str], options: VerifyOptions | None = None)
 def _summaries(path: str, options: VerifyOptions) -> list[VerifiedSummary]:
     summaries = []
     for dump in verify_files([path], options):
-        results = tuple(dump)
+        results = tuple(counted(dump, dump.total, f"{path}: testcase"))
         said = tuple(dump.said)
         summaries.append(
             VerifiedSummary(dump.file, results, dump.opened, dump.agrees, said, dump.differences)
