@@ -65,6 +65,7 @@ STARTS = {
 OPENS = {
     "loadrun/runtimes/megengine_worker.py": "the dump that loadrun wrote for it",
     "loadrun/base/files.py": "the functions that all others use",
+    "loadrun/base/remote.py": "a temporary, in a folder of its own, that is sent to a URL",
     "loadrun/cli/__init__.py": "the null device",
     "loadrun/inputs/lists.py": "a list from a pipe, given in the command line",
     "loadrun/base/logger.py": "the log file that a call names",
@@ -85,6 +86,7 @@ PATHS = {
     "loadrun/verify/bench/environment.py": "what the system says of itself",
     "loadrun/verify/pack/unpacking.py": "a folder that is only just made",
     "loadrun/inputs/files.py": "a member of an open archive",
+    "loadrun/inputs/pictures.py": "bytes in memory, by Pillow",
     "loadrun/dump/checkpoint/archive.py": "a member of an open archive",
     "loadrun/verify/saved.py": "a member of an open archive",
 }

@@ -26,8 +26,10 @@ __all__ = [
     "FileWatch",
     "check_targets",
     "contents",
+    "fetched",
     "files_of",
     "growing",
+    "is_remote",
     "mapped_file",
     "new_folder",
     "nothing_there",
@@ -42,10 +44,37 @@ __all__ = [
 
 MODELS = (".mge", ".onnx", ".pt2")
 """Endings of models, the files that a folder stands for."""
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://.")
 _PART = ".part"
 _LONGEST = 100
 _STALE = 24 * 3600.0
 """Seconds without a change after which a temporary belongs to nobody: its process was killed."""
+
+
+def is_remote(name: object) -> bool:
+    """Tell whether a name is a URL.
+
+    >>> is_remote("s3://bucket/net.mge"), is_remote("models/net.mge"), is_remote("C:\\\\net.mge")
+    (True, False, False)
+    """
+    return isinstance(name, str) and _URL.match(name) is not None
+
+
+def fetched(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return the local copy of a remote file, and any other name as it is; see `loadrun.base.remote.fetched`."""
+    if not is_remote(path):
+        return path
+    from . import remote  # for start-up, and its package is optional
+
+    return remote.fetched(str(path))
+
+
+@contextmanager
+def _sent(url: str) -> Iterator[IO[bytes]]:
+    from . import remote  # for start-up, and its package is optional
+
+    with remote.writing(url) as f:
+        yield f
 
 
 def files_of(
@@ -53,7 +82,8 @@ def files_of(
 ) -> Iterator[str]:
     """Return the files that a user's names stand for.
 
-    ``~`` is the home folder. What is there under its name is that; else ``*``, ``?`` and ``[...]`` are a pattern, in
+    URLs (``s3://bucket/models/*.mge``) are listed by their server. ``~`` is the home folder.
+    What is there under its name is that; else ``*``, ``?`` and ``[...]`` are a pattern, in
     which ``**`` goes through folders. A folder stands for the files in it and its folders whose names have one of the
     endings; those that begin with a dot, and what links to folders lead to, are left out. Files of a pattern or a
     folder come in order of their names. What stands for nothing is given as it is, for the reader to say so.
@@ -67,6 +97,9 @@ def files_of(
     ['fixtures/nets/mlp.mge', 'fixtures/nets/mlp.v1.mge', 'absent']
     """
     for text in names:
+        if is_remote(text):
+            yield from _reachable(text, endings)
+            continue
         name = os.path.expanduser(text)
         paths = [name]
         if not os.path.lexists(name) and glob.has_magic(name):
@@ -76,12 +109,24 @@ def files_of(
             yield from inside or [path]
 
 
+def _reachable(url: str, endings: tuple[str, ...]) -> list[str]:
+    """List the files of a URL; one that cannot be reached is left for its reader to say so."""
+    from . import remote  # for start-up, and its package is optional
+
+    try:
+        return remote.listed(url, endings)
+    except OSError:
+        return [url]
+
+
 def nothing_there(text: str) -> str | None:
     """Say why a folder or a pattern stands for no file; None for a name that is neither.
 
     >>> nothing_there("fixtures/*.nothing")
     'no file matches the pattern'
     """
+    if is_remote(text):
+        return None
     if os.path.isdir(text):
         return f"the folder holds no model ({', '.join(MODELS)})"
     return "no file matches the pattern" if glob.has_magic(text) and not os.path.lexists(text) else None
@@ -187,6 +232,10 @@ def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises:
         OSError: it cannot be written to.
     """
+    if is_remote(target):
+        with _sent(str(target)) as f:
+            yield f
+        return
     with io.BufferedWriter(_Raw(_nameable(target), "wb", target)) as f:
         yield f
 
@@ -212,13 +261,13 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
     A pipe would block until somebody writes to it and can be read only once, a device may never end.
 
     Args:
-        path: the file.
+        path: the file; a URL is fetched first.
         what: what it is taken for, such as "a model", for the message.
 
     Raises:
         OSError: it cannot be opened or is not a regular file.
     """
-    name = _nameable(path)
+    name = _nameable(fetched(path))
     fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         mode = os.fstat(fd).st_mode
@@ -287,6 +336,7 @@ def mapped_file(
     """
     import mmap  # for start-up
 
+    path = fetched(path)
     with opened(path, what) as f:
         status = os.fstat(f.fileno())
         if plain and not os.path.samestat(status, os.lstat(path)):
@@ -315,6 +365,10 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     Raises:
         OSError: the folder is not there or cannot be written to.
     """
+    if is_remote(target):
+        with _sent(str(target)) as f:
+            yield f
+        return
     from pathlib import Path  # for start-up
 
     path = Path(_nameable(target))
