@@ -10,10 +10,12 @@ from struct import unpack_from
 from types import ModuleType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
+import numpy as np
+
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, fetched, mapped_file
 from ..base.registry import resolve
-from ..compare.policy import header, record_at, record_damage
+from ..compare.policy import STEPS_MAGIC, WEIGHTS_MAGIC, header, record_at, record_damage
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 
@@ -22,6 +24,8 @@ __all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
 
+_PIECE = 1 << 20
+"""Bytes compared at once."""
 _ZIP = b"PK\x03\x04"
 
 
@@ -53,13 +57,14 @@ def load(
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
     native: bool = False,
+    weights: Sequence[str | os.PathLike[str]] = (),
 ) -> Bundle:
     """Read the first dump of a .mge file, or an ONNX model.
 
     The file is mapped, not read: weights stay views of it until they are used. A file system that cannot map is
-    read into memory instead. Loading runs no code. A dump leads to no other file; an ONNX model may hold its weights
-    in files inside its folder, and folders ``NAME.test_data_set_N`` beside it, or else ``test_data_set_N``, are its
-    testcases.
+    read into memory instead. Loading runs no code. A dump leads to no other file, unless it was packed beside its
+    weights; an ONNX model may hold its weights in files inside its folder, and folders ``NAME.test_data_set_N`` beside
+    it, or else ``test_data_set_N``, are its testcases.
 
     Whoever cuts a mapped file short while it is read kills the process. A change is noticed before each run and each
     testcase, but not within them: where others write to the file, take a copy.
@@ -75,10 +80,11 @@ def load(
         test_data: a folder of an ONNX model's test data, instead of the folders beside it.
         native: read an ONNX model for an engine that runs the file as it is: where nodes cannot be expressed, the
             bundle has the inputs, the testcases and the reason (`Bundle.refusal`).
+        weights: folders of the weights of a file that was packed beside them, looked into before its own folder.
 
     Raises:
         FormatError: the bytes are neither a MegEngine dump nor an ONNX model; the message names the offset and the
-            broken rule. Testcases are read when they are asked for and raise it then.
+            broken rule. Testcases are read on demand and raise it then.
         UnsupportedError: an ONNX model holds nodes that cannot be expressed; the text lists all of them.
         UsageError: one of the last three arguments is given for a dump, or names what the model lacks.
         OSError: the file cannot be opened or read.
@@ -89,7 +95,7 @@ def load(
     (['data'], ['out'], 3)
     """
     read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
-    return load_all(source, copy=copy, native=native, **read)[0]
+    return load_all(source, copy=copy, native=native, weights=weights, **read)[0]
 
 
 def loads(data: bytes) -> Bundle:
@@ -111,8 +117,13 @@ def load_all(
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
     native: bool = False,
+    like: Bundle | None = None,
+    weights: Sequence[str | os.PathLike[str]] = (),
 ) -> list[Bundle]:
     """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`.
+
+    Args:
+        like: a bundle that was loaded before: a dump of the same model, byte for byte, shares its graph.
 
     >>> import loadrun
     >>> len(loadrun.load_all("fixtures/nets/mlp.mge"))
@@ -130,14 +141,27 @@ def load_all(
         program.watches = () if watch is None else (watch,)
         return [program]
     if input_shapes or constants or test_data is not None:
-        raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
-    return _load_all(data, path, watch)
+        raise UsageError(f"{path}: input_shapes, constants and test_data apply to ONNX models only")
+    if bytes(data[:8]) == WEIGHTS_MAGIC:
+        from .beside import Weights  # for start-up
+
+        outside = Weights(data, path, weights)
+        bundles = _load_all(data[outside.start :], path, watch, None)
+        outside.fill(bundles[0], copy=copy)
+        # Its bytes alone do not say what it computes.
+        bundles[0].model = None
+        return bundles
+    return _load_all(data, path, watch, like)
 
 
 def _is_onnx(data: memoryview, path: str) -> bool:
-    """Tell whether a file is an ONNX model: by its content, or by its name where that is nothing known."""
+    """Return whether a file is an ONNX model: by its content, or by its name where that is nothing known."""
     head = bytes(data[:32])
-    if _kind(data) is not None or any(head.startswith(magic) for magic, _ in _FOREIGN):
+    if (
+        head[:8] == WEIGHTS_MAGIC
+        or _kind(data) is not None
+        or any(head.startswith(magic) for magic, _ in _FOREIGN)
+    ):
         return False
     return (path.lower().endswith(".onnx") and len(data) > 0) or _looks_like_onnx(data)
 
@@ -161,19 +185,13 @@ def _looks_like_onnx(data: memoryview) -> bool:
     return bool(resolve("loadrun.onnx.messages:looks_like")(data))
 
 
-def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bundle]:
+def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle | None) -> list[Bundle]:
     try:
-        bundles = [_read_version(data, 0, path)]
+        bundles = [_read_version(data, 0, path, like)]
         end, surplus = bundles[0].size, 0
         while end < len(data):
-            record = record_at(data[end:])
-            if record is not None and (owner := _owner(record, bundles)) is not None:
-                owner.record, owner.damage = record, _damage_in(record)
-                from .record import input_order, narrowings  # for start-up
-
-                owner.graph.input_order = input_order(record)
-                owner.warnings += narrowings(record)
-                end += len(record)
+            if taken := _take_record(data[end:], bundles) or _take_steps(data[end:], bundles[-1]):
+                end += taken
                 continue
             if _kind(data[end:]) is None:
                 break
@@ -181,7 +199,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
                 behind = _read_version(data, end, path)
             except FormatError as e:
                 # MegEngine ignores whatever follows a graph, so a broken tail is no error.
-                bundles[0].tail.append(f"what stands behind the last dump cannot be read: {e.message}")
+                bundles[0].tail.append(f"the data after the last dump cannot be read: {e.message}")
                 break
             end += behind.size
             if _is_testcase_of(bundles[-1], behind.graph):
@@ -190,8 +208,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
                 bundles.append(behind)
         if surplus:
             said = (
-                f"the header announces {len(bundles[0].testcases)} testcase(s), {surplus} more stand behind them and "
-                "are not replayed"
+                f"the header claims {len(bundles[0].testcases)} testcase(s), {surplus} more are not replayed"
             )
             bundles[0].tail.append(said)
             bundles[0].missed.append(said)
@@ -202,7 +219,8 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
         if bundles[-1].record is None:
             bundles[-1].damage = record_damage(data[end:])
         for bundle in bundles:
-            bundle.watches = () if watch is None else (watch,)
+            shared = like.watches if like is not None and bundle.graph is like.graph else ()
+            bundle.watches = shared if watch is None else (watch, *shared)
             if isinstance(bundle.testcases, LazyTestcases):
                 bundle.testcases.before = bundle.require_unchanged
     except FormatError as e:
@@ -211,8 +229,32 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None) -> list[Bund
     return bundles
 
 
+def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
+    """Give a dump the record that some bytes begin with; return how many bytes it takes, 0 if there is none."""
+    found = record_at(data)
+    if found is None or (owner := _owner(found, bundles)) is None:
+        return 0
+    owner.record, owner.damage = found, _damage_in(found)
+    from .record import input_order, narrowings  # for start-up
+
+    owner.graph.input_order = input_order(found)
+    owner.warnings += narrowings(found)
+    return len(found)
+
+
+def _take_steps(data: memoryview, bundle: Bundle) -> int:
+    """Give testcases the further steps that some bytes begin with; return how many bytes those take, 0 for none."""
+    if bytes(data[:8]) != STEPS_MAGIC:
+        return 0
+    from .scenarios import attach, scenarios_at  # for start-up
+
+    block = scenarios_at(data)
+    attach(bundle, block, stored_tensors)
+    return len(block)
+
+
 def _owner(record: memoryview, bundles: list[Bundle]) -> Bundle | None:
-    """Find the dump that a record is about: the one it names, else the last so far; None where that has one."""
+    """Find the dump that a record is about: the one it names, else the last so far; None if that has one."""
     try:
         number = header(record).get("dump", len(bundles) - 1)
     except FormatError:
@@ -232,7 +274,7 @@ def _damage_in(record: memoryview) -> str | None:
 
 
 def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
-    """Tell whether a graph is one more testcase of what precedes it: stored tensors alone, one per input."""
+    """Return whether a graph is one more testcase of what precedes it: stored tensors alone, one per input."""
     if not bundle.is_container or bundle.record is not None or len(graph.outputs) != len(bundle.graph.inputs):
         return False
     return bool(graph.outputs) and all(o.tensors and o.type != "Host2DeviceCopy" for o in graph.oprs)
@@ -264,29 +306,30 @@ def _kind(data: memoryview) -> str | None:
     return "v1" if head[:4] == b"MGBS" else None
 
 
-def _read_version(data: memoryview, base: int, path: str) -> Bundle:
+def _read_version(data: memoryview, base: int, path: str, like: Bundle | None = None) -> Bundle:
     here = data[base:]
     if len(here) == 0:
         raise FormatError("the file is empty")
     if _kind(here) != "container":
-        graph = _graph(here, base)
-        return _finish(Bundle(graph, path=path, size=_size(here, base)))
+        model = here[: _size(here, base)]
+        return _finish(Bundle(_graph(model, base, like), path=path, size=len(model), model=model))
     if len(here) < 12:
         raise FormatError(f"a testcase file takes at least 12 bytes, found {len(here)}", offset=base)
     (count,) = unpack_from("<I", here, 8)
     pos = 12
-    graph = _graph(here[pos:], base + pos)
-    pos += _size(here[pos:], base + pos)
+    model = here[pos : pos + _size(here[pos:], base + pos)]
+    graph = _graph(model, base + pos, like)
+    pos += len(model)
     # Eight bytes a testcase are all that a file of many keeps in memory.
     edges = array("Q", [pos])
     for i in range(count):
         if pos >= len(here):
             raise FormatError(
-                f"the header announces {count} testcases, the file ends after {i}", offset=base + pos
+                f"the header claims {count} testcases, but the file ends after {i}", offset=base + pos
             )
         pos += _size(here[pos:], base + pos)
         edges.append(pos)
-    bundle = _finish(Bundle(graph, path=path, size=pos, is_container=True))
+    bundle = _finish(Bundle(graph, path=path, size=pos, is_container=True, model=model))
     names = [v.name or "" for v in graph.inputs]
     from .repeated import Reader  # for start-up
 
@@ -328,7 +371,10 @@ def _finish(bundle: Bundle) -> Bundle:
     return bundle
 
 
-def _graph(data: memoryview, base: int) -> Graph:
+def _graph(data: memoryview, base: int, like: Bundle | None = None) -> Graph:
+    if like is not None and _shares(like, data):
+        like.graph.input_order = ()
+        return like.graph
     reader = _reader(data, base)
     # Reading makes many objects and no garbage, so a collection in between only costs time.
     collecting = gc.isenabled()
@@ -339,6 +385,14 @@ def _graph(data: memoryview, base: int) -> Graph:
     finally:
         if collecting:
             gc.enable()
+
+
+def _shares(like: Bundle, data: memoryview) -> bool:
+    """Return whether the bytes of a dump are those of another's model, whose file is still as it was."""
+    if like.model is None or len(like.model) != len(data) or any(w.changed() for w in like.watches):
+        return False
+    a, b = np.frombuffer(like.model, np.uint8), np.frombuffer(data, np.uint8)
+    return all(np.array_equal(a[i : i + _PIECE], b[i : i + _PIECE]) for i in range(0, len(data), _PIECE))
 
 
 def stored_tensors(data: memoryview) -> list[StoredTensor]:
@@ -381,7 +435,7 @@ def _tensors(data: memoryview, base: int, index: int, names: list[str], path: st
         graph = _graph(data, base)
         if len(graph.outputs) != len(names):
             raise FormatError(
-                f"testcase {index} holds {len(graph.outputs)} tensors, the model has {len(names)} as inputs: "
+                f"testcase {index} holds {len(graph.outputs)} tensors, expected {len(names)}, one for each input: "
                 + ", ".join(names),
                 offset=base,
             )

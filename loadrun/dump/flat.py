@@ -8,15 +8,18 @@ giant graph.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from operator import itemgetter
 from struct import Struct, unpack_from
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ..base.errors import FormatError
 from ..graph.dtypes import Array
+from ..graph.params import Record
 
-__all__ = ["MAX_DEPTH", "MAX_SIZE", "MAX_TABLES", "Buffer", "Table"]
+__all__ = ["MAX_DEPTH", "MAX_SIZE", "MAX_TABLES", "Buffer", "Table", "TableFields"]
 
 MAX_DEPTH: Final = 64
 """Deepest nesting of tables, as in the FlatBuffers verifier that MegEngine runs."""
@@ -42,6 +45,52 @@ SCALARS: Final[dict[str, Struct]] = {
     "float": _F32,
     "double": _F64,
 }
+_PLANS: Final = 4096
+"""For how many forms of tables it is kept how their fields are read; MegEngine's files have dozens."""
+
+
+class TableFields:
+    """The fields of one kind of table, for `Table.fields`.
+
+    Args:
+        wires: the wire type of every slot: a key of `SCALARS`, or ``offset`` for a string, a vector or a table.
+    """
+
+    __slots__ = ("wires",)
+
+    def __init__(self, *wires: str) -> None:
+        self.wires = wires
+
+
+class _Plan(NamedTuple):
+    """How the fields of tables that share a vtable are read at once.
+
+    Attributes:
+        form: reads the fields that are present, in the order of their places.
+        order: sorts what was read, behind a 0 for what is absent, by slots.
+        pointers: slots and places of the offsets among them.
+    """
+
+    form: Struct
+    order: itemgetter[Any]
+    pointers: tuple[tuple[int, int], ...]
+
+
+@lru_cache(_PLANS)
+def _plan(layout: TableFields, offsets: tuple[int, ...], pos: int) -> _Plan | None:
+    """Plan how to read tables with such field offsets; None if a field is not aligned, or two fields overlap."""
+    spots = sorted((off, slot) for slot, off in enumerate(offsets[: len(layout.wires)]) if off)
+    text, end = "<", 0
+    for off, slot in spots:
+        form = _U32 if layout.wires[slot] == "offset" else SCALARS[layout.wires[slot]]
+        if off < max(4, end) or (pos + off + _PREFIX) & (form.size - 1):
+            return None
+        text += f"{off - end}x{form.format[-1]}"
+        end = off + form.size
+    place = {slot: i + 1 for i, (_, slot) in enumerate(spots)}
+    pointers = tuple((slot, off) for off, slot in spots if layout.wires[slot] == "offset")
+    order = itemgetter(*(place.get(slot, 0) for slot in range(len(layout.wires))))
+    return _Plan(Struct(text), order, pointers)
 
 
 class Buffer:
@@ -56,12 +105,14 @@ class Buffer:
     def __init__(self, data: memoryview, base: int, identifier: bytes) -> None:
         self.data = data
         self.size = len(data)
+        words = data[: self.size & ~3]
+        self.words, self.ints = words.cast("I"), words.cast("i")
         self.base = base
         self.budget = 8 * self.size + 65536
         self.tables = 0
         self.vtables: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self.records: dict[tuple[int, int], tuple[int, dict[bytes, Any]]] = {}
-        self._strings: dict[int, bytes] = {}
+        self.plans: dict[tuple[int, int, TableFields], _Plan | None] = {}
+        self.records: dict[tuple[int, int], tuple[int, dict[bytes, Record]]] = {}
         self._texts: dict[int, str] = {}
         if self.size < 8:
             raise self.error(f"a FlatBuffer takes at least 8 bytes, found {self.size}", 0)
@@ -84,7 +135,7 @@ class Buffer:
         self.budget -= units
         if self.budget < 0:
             raise self.error(
-                "tables or vectors are shared so often that the file unfolds beyond its size", pos
+                "tables or vectors are shared so often that the file expands beyond its size", pos
             )
 
     def root(self) -> Table:
@@ -114,7 +165,7 @@ class Buffer:
 
     def follow(self, at: int) -> int:
         """Follow the unsigned offset stored at `at`; all that offsets lead to begins with four aligned bytes."""
-        step: int = _U32.unpack_from(self.data, at)[0]
+        step = self.words[at >> 2]
         pos = at + step
         if not 4 <= step < 2**31 or pos + 4 > self.size:
             raise self.broken(f"offset {step} leads outside the buffer of {self.size} bytes", at)
@@ -122,13 +173,12 @@ class Buffer:
             raise self.broken(f"offset {step} leads to the unaligned position {pos}", at)
         return pos
 
-    def vector(self, at: int, width: int) -> tuple[int, int]:
-        """Start and length of the vector that the offset at `at` points to; elements of `width` bytes.
+    def vector(self, pos: int, width: int) -> tuple[int, int]:
+        """Start and length of the vector at `pos`; elements of `width` bytes.
 
         The elements of dumps take at most four bytes at a time, so they are aligned where their length is.
         """
-        pos = self.follow(at)
-        count: int = _U32.unpack_from(self.data, pos)[0]
+        count = self.words[pos >> 2]
         if pos + 4 + count * width > self.size:
             raise self.broken(
                 f"a vector of {count} elements of {width} bytes does not fit the "
@@ -137,25 +187,49 @@ class Buffer:
             )
         return pos + 4, count
 
-    def string(self, at: int) -> bytes:
-        """Return the bytes of the string that the offset at `at` points to."""
-        start, count = self.vector(at, 1)
-        cached = self._strings.get(start)
-        if cached is None:
-            self.spend(count, start)
-            if start + count >= self.size or self.data[start + count] != 0:
-                raise self.broken("a string lacks its closing zero byte", start + count)
-            cached = self._strings[start] = bytes(self.data[start : start + count])
-        return cached
+    def string(self, pos: int) -> memoryview:
+        """Return the bytes of the string at `pos`."""
+        start, count = self.vector(pos, 1)
+        self.spend(count, start)
+        if start + count >= self.size or self.data[start + count] != 0:
+            raise self.broken("a string has no terminating zero byte", start + count)
+        return self.data[start : start + count]
 
-    def text(self, at: int) -> str:
-        """Read the string at `at` as text; what is not UTF-8 becomes lone surrogates, written as those bytes."""
-        pos = at + int(_U32.unpack_from(self.data, at)[0])
+    def text(self, pos: int) -> str:
+        """Read the string at `pos` as text; what is not UTF-8 becomes lone surrogates, written as those bytes."""
         cached = self._texts.get(pos)
         if cached is None:
             # Decoded once for all that share it, else one long string could fill the memory.
-            cached = self._texts[pos] = self.string(at).decode("utf-8", "surrogateescape")
+            cached = self._texts[pos] = str(self.string(pos), "utf-8", "surrogateescape")
         return cached
+
+    def tables_at(self, pos: int, depth: int) -> list[Table]:
+        """Read the vector of tables at `pos`."""
+        start, count = self.vector(pos, 4)
+        self.spend(4 * count, start)
+        return [Table(self, self.follow(at), depth + 1) for at in range(start, start + 4 * count, 4)]
+
+    def numbers(self, pos: int, wire: str) -> tuple[int, ...]:
+        """Read the vector of integers at `pos`."""
+        form = SCALARS[wire]
+        start, count = self.vector(pos, form.size)
+        self.spend(8 * count, start)
+        return unpack_from(f"<{count}{form.format[-1]}", self.data, start)
+
+    def sizes(self, pos: int) -> tuple[int, ...]:
+        """Read the vector of sizes, or of numbers of variables, at `pos`."""
+        first = (pos >> 2) + 1
+        count = self.words[first - 1]
+        if pos + 4 + 4 * count > self.size:
+            self.vector(pos, 4)
+        self.spend(8 * count, pos)
+        return (self.words[first],) if count == 1 else tuple(self.words[first : first + count])
+
+    def bytes_view(self, pos: int) -> Array:
+        """Read the vector of bytes at `pos` as a uint8 view of the buffer."""
+        start, count = self.vector(pos, 1)
+        self.spend(count, start)
+        return np.frombuffer(self.data, np.uint8, count, start)
 
 
 class Table:
@@ -172,7 +246,7 @@ class Table:
         self.buf = buf
         self.pos = pos
         self.depth = depth
-        self.vt = vt = pos - _I32.unpack_from(buf.data, pos)[0]
+        self.vt = vt = pos - buf.ints[pos >> 2]
         vtable = buf.vtables.get(vt)
         self.size, self.offsets = vtable if vtable is not None else buf.vtable(vt, pos)
         buf.budget -= self.size + 12
@@ -207,79 +281,87 @@ class Table:
         form = SCALARS[wire]
         return int(form.unpack_from(self.buf.data, self.at(slot, form.size))[0])
 
+    def fields(self, layout: TableFields) -> tuple[Any, ...]:
+        """Read all fields at once, by slot: numbers, and the positions that offsets lead to; 0 for what is absent."""
+        buf, pos = self.buf, self.pos
+        key = self.vt, pos & 4, layout
+        plan = buf.plans.get(key)
+        if plan is None and key not in buf.plans and len(buf.plans) < _PLANS:
+            plan = buf.plans[key] = _plan(layout, self.offsets, pos & 4)
+        if plan is None or pos + plan.form.size > buf.size:
+            return tuple(
+                self.position(slot) if wire == "offset" else self.scalar(slot, wire)
+                for slot, wire in enumerate(layout.wires)
+            )
+        values = list(plan.order((0, *plan.form.unpack_from(buf.data, pos))))
+        last = buf.size - 4
+        for slot, off in plan.pointers:
+            step = values[slot]
+            to = values[slot] = pos + off + step
+            if step < 4 or to & 3 or to > last:
+                buf.follow(pos + off)
+        return tuple(values)
+
+    def position(self, slot: int) -> int:
+        """Return the position that an offset field leads to, or 0 when it is absent."""
+        return self.buf.follow(self.at(slot, 4)) if self.offsets[slot] else 0
+
     def table(self, slot: int) -> Table | None:
         """Read a table field."""
-        if not self.offsets[slot]:
-            return None
-        return self.buf.table(self.at(slot, 4), self.depth)
+        pos = self.position(slot)
+        return Table(self.buf, pos, self.depth + 1) if pos else None
+
+    def child(self, pos: int) -> Table | None:
+        """Read the table at a position that `fields` gave."""
+        return Table(self.buf, pos, self.depth + 1) if pos else None
 
     def text(self, slot: int) -> str | None:
         """Read a string field as text."""
-        if not self.offsets[slot]:
-            return None
-        return self.buf.text(self.at(slot, 4))
+        pos = self.position(slot)
+        return self.buf.text(pos) if pos else None
 
     def raw_string(self, slot: int) -> bytes | None:
         """Read a string field as bytes (MegEngine stores a pickle in one)."""
-        if not self.offsets[slot]:
-            return None
-        return self.buf.string(self.at(slot, 4))
+        pos = self.position(slot)
+        return self.buf.string(pos).tobytes() if pos else None
 
     def tables(self, slot: int) -> list[Table]:
         """Read a vector of tables."""
-        if not self.offsets[slot]:
-            return []
-        at = self.at(slot, 4)
-        start, count = self.buf.vector(at, 4)
-        self.buf.spend(4 * count, start)
-        return [self.buf.table(start + 4 * i, self.depth) for i in range(count)]
+        pos = self.position(slot)
+        return self.buf.tables_at(pos, self.depth) if pos else []
 
     def texts(self, slot: int) -> list[str]:
         """Read a vector of strings."""
-        if not self.offsets[slot]:
+        pos = self.position(slot)
+        if not pos:
             return []
-        at = self.at(slot, 4)
-        start, count = self.buf.vector(at, 4)
+        start, count = self.buf.vector(pos, 4)
         self.buf.spend(16 * count, start)
-        return [self.buf.text(start + 4 * i) for i in range(count)]
+        return [self.buf.text(self.buf.follow(start + 4 * i)) for i in range(count)]
 
     def numbers(self, slot: int, wire: str) -> tuple[int, ...] | None:
         """Read a vector of integers, None when absent."""
-        if not self.offsets[slot]:
-            return None
-        at = self.at(slot, 4)
-        form = SCALARS[wire]
-        buf = self.buf
-        start, count = buf.vector(at, form.size)
-        buf.spend(8 * count, start)
-        if count == 1:
-            return form.unpack_from(buf.data, start)
-        return unpack_from(f"<{count}{form.format[-1]}", buf.data, start)
+        pos = self.position(slot)
+        return self.buf.numbers(pos, wire) if pos else None
 
     def structs(self, slot: int, layout: Struct) -> list[tuple[int, ...]]:
         """Read a vector of inline structs."""
-        if not self.offsets[slot]:
+        pos = self.position(slot)
+        if not pos:
             return []
-        at = self.at(slot, 4)
-        start, count = self.buf.vector(at, layout.size)
+        start, count = self.buf.vector(pos, layout.size)
         self.buf.spend(8 * count, start)
         return list(layout.iter_unpack(self.buf.data[start : start + count * layout.size]))
 
     def bytes_view(self, slot: int) -> Array | None:
         """Read a vector of bytes as a uint8 view of the buffer, None when absent."""
-        if not self.offsets[slot]:
-            return None
-        at = self.at(slot, 4)
-        start, count = self.buf.vector(at, 1)
-        self.buf.spend(count, start)
-        return np.frombuffer(self.buf.data, np.uint8, count, start)
+        pos = self.position(slot)
+        return self.buf.bytes_view(pos) if pos else None
 
     def unions(self, tag_slot: int, slot: int) -> list[tuple[int, Table]]:
         """Read a vector of unions: its tags and tables."""
         tags = self.numbers(tag_slot, "ubyte") or ()
         members = self.tables(slot)
         if len(tags) != len(members):
-            raise self.buf.broken(
-                f"{len(tags)} union tags stand beside {len(members)} union tables", self.pos
-            )
+            raise self.buf.broken(f"{len(tags)} union tags for {len(members)} union tables", self.pos)
         return list(zip(tags, members, strict=True))

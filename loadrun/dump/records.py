@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from math import isfinite
 from struct import Struct
-from typing import Final, cast
+from typing import Final
 
 from ..graph.dtypes import DType, plain
 from ..graph.params import AxisDesc, DTypeEnum, DTypeScalar, IndexItem, Record, RecordField
@@ -17,21 +17,23 @@ from .flat import SCALARS, Table
 __all__ = ["check_params", "find_op", "read_dtype", "read_param", "read_params"]
 
 _AXIS_DESC, _INDEX_ITEM, _DTYPE_SCALAR = Struct("<bxxxi"), Struct("<b????"), Struct("<b4s")
-_DTYPES: Final = {int(d): d.name for d in DTypeEnum}
+_DTYPES: Final = {int(d): plain(d.name) for d in DTypeEnum}
+_RECORDS, _LARGEST = 4096, 256
+"""How many records of one form are kept for further operators and files, and how many bytes such a form has at most."""
 
 
 def read_dtype(t: Table) -> DType:
     """Read a DType table."""
     code = t.integer(0, "byte")
-    name = _DTYPES.get(code)
-    if name is None:
-        raise t.buf.error(f"dtype {code} is unknown; the known ones are 0 to {max(DTypeEnum)}", t.pos)
-    dtype = plain(name)
+    dtype = _DTYPES.get(code)
+    if dtype is None:
+        raise t.buf.error(f"dtype {code} is unknown; expected 0 to {max(DTypeEnum)}", t.pos)
     if not dtype.is_quantized:
         return dtype
+    name = dtype.name
     param = t.table(2) if t.integer(1, "ubyte") == 1 else None
     if param is None:
-        raise t.buf.error(f"dtype {name} lacks its scale", t.pos)
+        raise t.buf.error(f"dtype {name} has no scale", t.pos)
     scale = float(param.scalar(0, "float"))
     if not isfinite(scale):
         raise t.buf.error(f"dtype {name} has the scale {scale}, expected a finite number", param.pos)
@@ -47,20 +49,33 @@ def read_param(t: Table, code: int, mge_version: int) -> Record:
         )
     if kind is TypeParam:
         return TypeParam(dtype=read_dtype(t))
-    if not _is_flat(code):
+    # Records are immutable, so operators whose tables agree byte for byte share one, those of other files, too.
+    end, known = t.buf.records.get((code, t.vt)) or _shared(t, code, kind, mge_version)
+    if not end:
         return _build(t, kind, mge_version)
-    # Records are immutable, so operators whose tables agree byte for byte share one.
-    shared = t.buf.records.get((code, t.vt))
-    if shared is None:
-        layout = history.fields(kind, mge_version)
-        ends = [off + _width(f) for off, f in zip(t.offsets, layout, strict=False) if off]
-        shared = t.buf.records[code, t.vt] = max(ends, default=4), {}
-    end, known = shared
-    raw = bytes(t.buf.data[t.pos + 4 : t.pos + end])
+    raw = t.buf.data[t.pos + 4 : t.pos + end].tobytes()
     param = known.get(raw)
     if param is None:
-        param = known[raw] = _build(t, kind, mge_version)
-    return cast(Record, param)
+        param = _build(t, kind, mge_version)
+        if len(known) < _RECORDS:
+            known[raw] = param
+    return param
+
+
+def _shared(t: Table, code: int, kind: type[Record], mge_version: int) -> tuple[int, dict[bytes, Record]]:
+    """Return where the fields of tables of that form end, or 0, and the records known by them."""
+    end = 0
+    if _is_flat(code):
+        layout = history.fields(kind, mge_version)
+        end = max((off + _width(f) for off, f in zip(t.offsets, layout, strict=False) if off), default=4)
+        end = end if end <= _LARGEST else 0
+    found = t.buf.records[code, t.vt] = end, _known(code, t.offsets, mge_version)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _known(code: int, offsets: tuple[int, ...], mge_version: int) -> dict[bytes, Record]:
+    return {}
 
 
 def _build(t: Table, kind: type[Record], mge_version: int) -> Record:
@@ -75,7 +90,7 @@ def _width(f: RecordField) -> int:
 
 @cache
 def _is_flat(code: int) -> bool:
-    """Tell whether tables of that record hold all their values inline."""
+    """Return whether tables of that record hold all their values inline."""
     return not any(f.wire.startswith("[") for f in Record.by_code[code].fields())
 
 
@@ -98,17 +113,15 @@ def _field(t: Table, slot: int, f: RecordField, kind: type[Record], mge_version:
     return t.scalar(slot, f.wire, f.default)
 
 
-def read_params(t: Table, slots: tuple[int, int, int, int], mge_version: int) -> tuple[Record, ...]:
-    """Read all parameter records of an operator; `slots` are tag, table, additional tags, additional tables."""
-    params = []
-    code = t.integer(slots[0], "ubyte")
-    first = t.table(slots[1])
-    if code and first is None:
-        raise t.buf.error(f"parameter record {code} is announced but absent", t.pos)
-    if code and first is not None:
-        params.append(read_param(first, code, mge_version))
-    params += [read_param(m, c, mge_version) for c, m in t.unions(slots[2], slots[3])]
-    return tuple(params)
+def read_params(
+    t: Table, code: int, first: Table | None, more: list[tuple[int, Table]], mge_version: int
+) -> tuple[Record, ...]:
+    """Read all parameter records of an operator: the first with its union code, and the additional ones."""
+    if not code:
+        return tuple(read_param(m, c, mge_version) for c, m in more)
+    if first is None:
+        raise t.buf.error(f"parameter record {code} is announced but missing", t.pos)
+    return read_param(first, code, mge_version), *(read_param(m, c, mge_version) for c, m in more)
 
 
 def check_params(t: Table, op: Op, params: tuple[Record, ...]) -> tuple[Record, ...]:

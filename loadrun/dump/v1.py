@@ -29,13 +29,14 @@ def _layout(data: memoryview, base: int) -> tuple[int, int, int]:
     (area,) = unpack_from("<Q", data, header - 8)
     if header + area + 4 > len(data):
         raise FormatError(
-            f"the tensor area claims {area} bytes, {len(data) - header} are left; the file is truncated, copy it again",
+            f"the tensor area claims {area} bytes, but {len(data) - header} are left; the file is truncated, copy it "
+            "again",
             offset=base + header - 8,
         )
     (fbs,) = unpack_from("<I", data, header + area)
     if header + area + 4 + fbs > len(data):
         raise FormatError(
-            f"the graph claims {fbs} bytes but {len(data) - header - area - 4} are left; "
+            f"the graph claims {fbs} bytes, but {len(data) - header - area - 4} are left; "
             "the file is truncated, copy it again",
             offset=base + header + area,
         )
@@ -60,7 +61,7 @@ def read(data: memoryview, base: int) -> Graph:
     graph.content_hash = root.integer(1, "ulong")
     graph.nr_shared_tensor = root.integer(2, "uint")
     if graph.content_hash == 0:
-        raise buf.error("the content hash is 0: the dump was not finished", root.pos)
+        raise buf.error("the content hash is 0: the dump was never completed", root.pos)
     reader = _Reader(GraphAssembler(graph), np.frombuffer(data, np.uint8, area, header), base + header, magic)
     seen: set[int] = set()
     for t in root.tables(3):
@@ -86,15 +87,17 @@ class _Reader:
     def operator(self, t: Table) -> None:
         op = find_op(t, self.ids, t.integer(0, "ulong"))
         opr = Opr(op.name, name=t.text(12))
-        opr.params = check_params(t, op, read_params(t, (1, 2, 10, 11), self.builder.graph.mge_version))
-        self.builder.link(t, opr, op, t.numbers(3, "uint") or ())
+        mge_version = self.builder.graph.mge_version
+        records = read_params(t, t.integer(1, "ubyte"), t.table(2), t.unions(10, 11), mge_version)
+        opr.params = check_params(t, op, records)
+        opr.inputs = self.builder.link(t, op, t.numbers(3, "uint") or ())
         opr.comp_node = [comp_node(c) for c in t.tables(4)]
         names = t.texts(5)
         dtype = t.table(6)
         opr.output_dtype = read_dtype(dtype) if dtype is not None else None
         opr.tensors = [self.tensor(x) for x in t.tables(7)]
         opr.priority = t.integer(8, "int")
-        opr.blobs = take_blobs(t, 9, required=True)
+        opr.blobs = take_blobs(t, t.tables(9), required=True)
         if "WithFormat" in op.name:
             _formats(t, opr)
         constant_or_input(t, opr, op)
@@ -111,7 +114,7 @@ class _Reader:
         what = f"tensor {name!r}" if name else "a tensor"
         node, dtype_table = t.table(2), t.table(3)
         if node is None or dtype_table is None:
-            raise t.buf.error(f"{what} lacks its {'computing node' if node is None else 'dtype'}", t.pos)
+            raise t.buf.error(f"{what} has no {'computing node' if node is None else 'dtype'}", t.pos)
         dtype = read_dtype(dtype_table)
         shape = check_shape(t, t.numbers(1, "uint"), what)
         length, skip = t.integer(4, "uint"), t.integer(5, "uint")
@@ -121,7 +124,7 @@ class _Reader:
                 raise t.buf.error(f"{what} has a value but no shape", t.pos)
             if self.used + length > self.area.size:
                 raise t.buf.error(
-                    f"{what} owns {length} bytes but {self.area.size - self.used} are left",
+                    f"{what} owns {length} bytes, but {self.area.size - self.used} are left",
                     t.pos,
                 )
             want = nbytes(shape, dtype)
@@ -151,4 +154,4 @@ def _formats(t: Table, opr: Opr) -> None:
         elif kind == 2:
             tensor.format = TensorFormat(3, size_nbits=rest[0], align_size_in_bits=rest[1])
         else:
-            raise t.buf.error(f"tensor format {kind} is unknown; known are 0 to 2", t.pos)
+            raise t.buf.error(f"tensor format {kind} is unknown; expected 0 to 2", t.pos)

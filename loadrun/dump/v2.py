@@ -8,12 +8,18 @@ from ..base.errors import FormatError
 from ..graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import nbytes
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
-from .flat import Buffer, Table
+from .flat import Buffer, Table, TableFields
 from .records import check_params, find_op, read_dtype, read_params
 
 __all__ = ["IDENTIFIER", "read"]
 
 IDENTIFIER = b"mgv2"
+# Type's name and id, name, four fields of parameters, inputs, outputs, computing nodes, dtype, tensors, version,
+# priority, blobs.
+_OPERATOR = TableFields("offset", "ulong", "offset", "ubyte", *("offset",) * 8, "uint", "int", "offset")
+# Name, shape, computing node, dtype, format's tag, format, data.
+_TENSOR = TableFields("offset", "offset", "offset", "offset", "ubyte", "offset", "offset")
+_DEFAULT_FORMAT = TensorFormat(1)
 
 
 def size(data: memoryview, base: int) -> int:
@@ -21,7 +27,7 @@ def size(data: memoryview, base: int) -> int:
     (length,) = unpack_from("<I", data, 0)
     if length + 4 > len(data):
         raise FormatError(
-            f"the model claims {length + 4} bytes but {len(data)} are left; the file is truncated, copy it again",
+            f"the model claims {length + 4} bytes, but {len(data)} are left; the file is truncated, copy it again",
             offset=base,
         )
     return int(length) + 4
@@ -51,32 +57,41 @@ def read(data: memoryview, base: int) -> Graph:
 
 
 def _operator(t: Table, builder: GraphAssembler) -> None:
-    version = t.integer(12, "uint")
-    name = t.text(0)
+    buf = t.buf
+    found = t.fields(_OPERATOR)
+    name_at, type_id, title_at, code, first_at, tags_at, more_at = found[:7]
+    inputs_at, outputs_at, nodes_at, dtype_at, tensors_at, version, priority, blobs_at = found[7:]
+    name = buf.text(name_at) if name_at else None
     if version not in (1, 2):
-        raise t.buf.error(
-            f"operator {name or '(unnamed)'} has opr_version {version}, known are 1 and 2; "
-            "the file was written by a newer MegEngine",
+        raise buf.error(
+            f"operator {name or '(unnamed)'} has opr_version {version}, expected 1 or 2; the file was written by a "
+            "newer MegEngine",
             t.pos,
         )
-    op = find_op(t, "id_v2" if version == 2 else "id_mgbs", t.integer(1, "ulong"), name)
-    opr = Opr(op.name, version=version, name=t.text(2))
-    opr.params = check_params(t, op, read_params(t, (3, 4, 5, 6), builder.graph.mge_version))
-    builder.link(t, opr, op, t.numbers(7, "uint") or ())
-    opr.comp_node = [comp_node(c) for c in t.tables(9)]
-    dtype = t.table(10)
-    opr.output_dtype = read_dtype(dtype) if dtype is not None else None
-    opr.tensors = [_tensor(x) for x in t.tables(11)]
-    opr.priority = t.integer(13, "int")
-    opr.blobs = take_blobs(t, 14, required=False)
+    op = find_op(t, "id_v2" if version == 2 else "id_mgbs", type_id, name)
+    first, more = t.child(first_at), t.unions(5, 6) if tags_at or more_at else []
+    dtype = t.child(dtype_at)
+    records = check_params(t, op, read_params(t, code, first, more, builder.graph.mge_version))
+    opr = Opr(
+        op.name,
+        records,
+        builder.link(t, op, buf.sizes(inputs_at) if inputs_at else ()),
+        name=buf.text(title_at) if title_at else None,
+        tensors=[_tensor(x) for x in buf.tables_at(tensors_at, t.depth)] if tensors_at else [],
+        output_dtype=None if dtype is None else read_dtype(dtype),
+        comp_node=[comp_node(c) for c in buf.tables_at(nodes_at, t.depth)] if nodes_at else [],
+        priority=priority,
+        blobs=take_blobs(t, buf.tables_at(blobs_at, t.depth), required=False) if blobs_at else [],
+        version=version,
+    )
     constant_or_input(t, opr, op)
-    listed = t.numbers(8, "uint")
+    listed = buf.sizes(outputs_at) if outputs_at else None
     known = op.category != "vendor"
     count = op.n_outputs(opr) if known or listed is None else len(listed)
-    first = len(builder.vars)
-    if listed is not None and (len(listed) != count or listed != tuple(range(first, first + count))):
-        raise t.buf.error(
-            f"operator {op.name} lists the outputs {_some(listed)}, expected {count} from number {first}",
+    first_id = len(builder.vars)
+    if listed is not None and (len(listed) != count or listed != tuple(range(first_id, first_id + count))):
+        raise buf.error(
+            f"operator {op.name} lists the outputs {_some(listed)}, expected {count} from number {first_id}",
             t.pos,
         )
     builder.append(t, opr, count)
@@ -92,40 +107,42 @@ def _some(numbers: tuple[int, ...]) -> str:
 
 
 def _tensor(t: Table) -> StoredTensor:
-    name = t.text(0)
+    buf = t.buf
+    name_at, shape_at, node_at, dtype_at, kind, format_at, data_at = t.fields(_TENSOR)
+    name = buf.text(name_at) if name_at else None
     what = f"tensor {name!r}" if name else "a tensor"
-    node, dtype_table = t.table(2), t.table(3)
+    node, dtype_table = t.child(node_at), t.child(dtype_at)
     if node is None or dtype_table is None:
-        raise t.buf.error(f"{what} lacks its {'computing node' if node is None else 'dtype'}", t.pos)
+        raise buf.error(f"{what} has no {'computing node' if node is None else 'dtype'}", t.pos)
     dtype = read_dtype(dtype_table)
-    shape = check_shape(t, t.numbers(1, "uint"), what)
-    data = t.bytes_view(6)
+    shape = check_shape(t, buf.sizes(shape_at), what) if shape_at else None
+    data = buf.bytes_view(data_at) if data_at else None
     if data is not None and data.size == 0:
         data = None
     if data is not None:
         if shape is None:
-            raise t.buf.error(f"{what} has a value but no shape", t.pos)
+            raise buf.error(f"{what} has a value but no shape", t.pos)
         want = nbytes(shape, dtype)
         if data.size != want:
-            raise t.buf.error(
-                f"{what}: {dtype.name} {list(shape)} takes {want} bytes, the file holds {data.size}", t.pos
+            raise buf.error(
+                f"{what}: {dtype.name} {list(shape)} takes {want} bytes, but the file has {data.size}", t.pos
             )
-    return StoredTensor(dtype, shape, name, data, comp_node(node), _format(t, 4, 5))
+    return StoredTensor(dtype, shape, name, data, comp_node(node), _format(t, kind, format_at))
 
 
-def _format(t: Table, tag_slot: int, slot: int) -> TensorFormat | None:
-    kind, table = t.integer(tag_slot, "ubyte"), t.table(slot)
+def _format(t: Table, kind: int, at: int) -> TensorFormat | None:
+    table = t.child(at)
     if not kind or table is None:
         return None
     if kind == 1:
-        return TensorFormat(1)
+        return _DEFAULT_FORMAT
     if kind == 2:
         return TensorFormat(2, align_axis=table.integer(0, "ubyte"))
     if kind == 3:
         return TensorFormat(
             3, size_nbits=table.integer(0, "ubyte"), align_size_in_bits=table.integer(1, "ubyte")
         )
-    raise t.buf.error(f"tensor format {kind} is unknown; known are 1 to 3", t.pos)
+    raise t.buf.error(f"tensor format {kind} is unknown; expected 1 to 3", t.pos)
 
 
 def _middle_tensors(model: Table, variables: list[Var]) -> bool:
@@ -134,20 +151,21 @@ def _middle_tensors(model: Table, variables: list[Var]) -> bool:
         return False
     if len(tables) < len(variables):
         raise model.buf.error(
-            f"{len(tables)} middle tensors are described but there are {len(variables)} variables", model.pos
+            f"{len(tables)} middle tensors are described, but there are {len(variables)} variables", model.pos
         )
+    buf = model.buf
     for var, t in zip(variables, tables, strict=False):
-        name = t.text(0)
-        if name is None:
-            raise t.buf.error(f"the middle tensor of variable {var.id} lacks its name", t.pos)
-        var.name = name
-        shape = check_shape(t, t.numbers(1, "uint"), f"variable {name!r}")
-        if shape is not None:
-            var.shape = shape
-        node, dtype = t.table(2), t.table(3)
+        name_at, shape_at, node_at, dtype_at, kind, format_at, _ = t.fields(_TENSOR)
+        if not name_at:
+            raise buf.error(f"the middle tensor of variable {var.id} has no name", t.pos)
+        var.name = name = buf.text(name_at)
+        if shape_at:
+            shape = check_shape(t, buf.sizes(shape_at), f"variable {name!r}")
+            var.shape = var.shape if shape is None else shape
+        node, dtype = t.child(node_at), t.child(dtype_at)
         var.comp_node = None if node is None else node.text(0)
         var.described = None if dtype is None else read_dtype(dtype)
-        var.format = _format(t, 4, 5)
+        var.format = _format(t, kind, format_at)
     return True
 
 

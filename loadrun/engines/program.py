@@ -10,7 +10,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -59,9 +59,9 @@ class Step:
         reads: variable ids of its inputs.
         writes: variable ids of its outputs.
         dying: variables that nobody reads afterwards.
-        guard: variable that must be 1 for the operator to be executed, if it lies in a branch.
+        guard: variable that must be 1 for the operator to be executed, if it is in a branch.
         merges: whether it joins branches, so that inputs of those not taken are absent.
-        again: whether it computes anew what an earlier step computed.
+        again: whether it computes again what an earlier step computed.
         binder: makes `bound` for a kernel that is not the operator's own.
         bound: the kernel for the shapes of the program, where there is one, see `bind`.
         into: inputs that die here and whose memory a bound kernel may write into.
@@ -82,11 +82,17 @@ class Step:
     def __post_init__(self) -> None:
         """Take from the call and the catalog what every run asks for."""
         outputs = self.call.outputs
-        self.dtypes = tuple(d.np for d in outputs)
-        self.rounds = any(d.name == "BFloat16" for d in outputs)
+        self.dtypes = tuple([d.np for d in outputs])
+        self.rounds = "BFloat16" in [d.name for d in outputs]
         self.writes_into = self.call.opr.type in _WRITES_INTO
         # A kernel that reads only constant fields of its call needs no call of its own.
         self.shared = not self.writes_into and self.call.opr.type not in _RANDOM
+
+    def copied(self) -> Step:
+        """Copy the step, for a program of its own."""
+        step = Step.__new__(Step)
+        step.__dict__.update(self.__dict__)
+        return step
 
     @property
     def needs(self) -> tuple[int, ...]:
@@ -124,16 +130,16 @@ def make_step(opr: Opr, constant: Collection[int], branches: Branches) -> Step:
     inputs = (*opr.inputs, *predicates)
     call = Call(
         opr,
-        tuple(typed(v) for v in inputs),
-        tuple(typed(v) for v in opr.outputs),
-        tuple(v.id in constant for v in inputs),
+        tuple([typed(v) for v in inputs]),
+        tuple([typed(v) for v in opr.outputs]),
+        tuple([v.id in constant for v in inputs]),
     )
     guard = branches.guard.get(opr.id)
     return Step(
         kernel_of(call),
         call,
-        tuple(v.id for v in inputs),
-        tuple(v.id for v in opr.outputs),
+        tuple([v.id for v in inputs]),
+        tuple([v.id for v in opr.outputs]),
         guard=None if guard is None else guard.id,
         merges=bool(predicates),
     )
@@ -143,7 +149,8 @@ def mark_dying(steps: Sequence[Step], keep: Collection[int]) -> None:
     """Tell every step which variables it is the last to read (or nobody reads at all)."""
     last = {v: i for i, s in enumerate(steps) for v in (*s.needs, *s.writes)}
     for i, s in enumerate(steps):
-        s.dying = tuple(v for v in dict.fromkeys((*s.needs, *s.writes)) if last[v] == i and v not in keep)
+        touched = dict.fromkeys((*s.needs, *s.writes))
+        s.dying = tuple([v for v in touched if last[v] == i and v not in keep])
 
 
 def specialize(
@@ -160,7 +167,7 @@ def specialize(
     ready = dict(constants)
     rest: list[Step] = []
     for s in steps:
-        if s.writes and all(v in known.values for v in s.writes):
+        if known.values and s.writes and all(v in known.values for v in s.writes):
             ready.update((v, known.values[v]) for v in s.writes)
         else:
             rest.append(s)
@@ -168,7 +175,7 @@ def specialize(
     for s in reversed(rest):
         if not s.writes or needed.intersection(s.writes):
             needed.update(s.needs)
-    rest = [replace(s) for s in rest if not s.writes or needed.intersection(s.writes)]
+    rest = [s.copied() for s in rest if not s.writes or needed.intersection(s.writes)]
     mark_dying(rest, {*keep, *ready})
     return Program(rest, {v: a for v, a in ready.items() if v in needed})
 
@@ -310,7 +317,7 @@ def run_step(
         raise _failure(call, args, e) from e
     outs = result if isinstance(result, tuple) else (result,)
     if len(outs) != len(step.dtypes):
-        raise EngineError(f"{describe(call.opr)} gave {len(outs)} outputs, it has {len(step.dtypes)}")
+        raise EngineError(f"{describe(call.opr)} returned {len(outs)} outputs, but has {len(step.dtypes)}")
     for i, out in enumerate(outs):
         if out.dtype is not step.dtypes[i] and out.dtype != step.dtypes[i]:
             raise _other_dtype(call, i, out)
@@ -330,7 +337,9 @@ def _failure(call: Call, args: Sequence[Array], e: Exception) -> LoadRunError:
 
 
 def _other_dtype(call: Call, index: int, out: Array) -> EngineError:
-    return EngineError(f"{describe(call.opr)} gave {out.dtype}, its dtype rule says {call.outputs[index]}")
+    return EngineError(
+        f"{describe(call.opr)} returned {out.dtype}, but its dtype rule says {call.outputs[index]}"
+    )
 
 
 def _own(out: Array, args: Sequence[Array], owners: dict[int, int]) -> None:
@@ -356,7 +365,7 @@ def root(array: Array) -> object:
 
 
 def donatable(array: Array) -> bool:
-    """Tell whether a kernel could write a result into the array's memory."""
+    """Return whether a kernel could write a result into the array's memory."""
     flags = array.flags
     return bool(flags.writeable and flags.c_contiguous)
 

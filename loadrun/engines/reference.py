@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..base.locks import ForkLock
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, nbytes
 from ..ops.control import find_branches
-from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
+from ..ops.infer import Inference, ShapeInference, describe, infer_dtypes, infer_shapes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Shape, implementation
 from .fuse import fuse
@@ -45,6 +46,8 @@ _PROGRAMS = 8
 """How many sets of input shapes keep their program."""
 _WORTH = 2 * 10**8
 """Operations of a run from which on compiling pays at once: several milliseconds."""
+_WIDEST = 16
+"""Bytes that an element takes at most."""
 
 
 class ReferenceEngine:
@@ -58,7 +61,7 @@ class ReferenceEngine:
         targets: the variables to compute, default the graph's outputs.
         seed: seed of the random operators; every run starts from it, so runs repeat.
         dtr: evict values above a threshold and compute them again on need (`loadrun.engines.dtr`).
-        sublinear: compute values again by a plan found beforehand (`loadrun.engines.sublinear`); the environment
+        sublinear: compute values again by a plan found in advance (`loadrun.engines.sublinear`); the environment
             can ask for it, too (`sublinear_from_environment`).
         profile: measure every operator, see `get_profile`.
 
@@ -81,7 +84,7 @@ class ReferenceEngine:
         profile: bool = False,
     ) -> None:
         if dtr is not None and sublinear is not None:
-            raise UsageError("dtr and sublinear exclude each other: give one of them")
+            raise UsageError("dtr and sublinear exclude each other: use one of them")
         self.graph = graph
         self.targets = list(graph.outputs if targets is None else targets)
         self.seed = seed
@@ -102,7 +105,7 @@ class ReferenceEngine:
         self._steps: list[Step] = []
         self._programs: dict[tuple[object, ...], Program] = {}
         self._general: Program | None = None
-        self._fixed: Inference | None = None
+        self._fixed: tuple[ShapeInference, Inference] | None = None
         self._ran: set[tuple[object, ...]] = set()
         self._compiling = ForkLock()
 
@@ -157,7 +160,7 @@ class ReferenceEngine:
             program.execute(values, rng or self._rng(), observe, memory)
         for v in self.targets:
             if v.id not in values:
-                raise EngineError(f"{v.label!r} has no value: it lies in a branch that was not taken")
+                raise EngineError(f"{v.label!r} has no value: it is in a branch that was not taken")
         return [values[v.id] for v in self.targets]
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
@@ -202,23 +205,28 @@ class ReferenceEngine:
             UsageError: the engine was made without ``profile=True``, or has not run yet.
         """
         if self._profile is None:
-            raise UsageError("there is no profile: the engine was made without profile=True")
+            raise UsageError("there is no profile: create the engine with profile=True")
         return self._profile.to_json()
 
     def _rng(self) -> np.random.Generator | None:
-        """Return the generator of a run's random operators; None where there are none, since making one takes time."""
+        """Return the generator of a run's random operators; None if there are none, since making one takes time."""
         return np.random.default_rng(self.seed) if self._random else None
 
     def _fold(self) -> dict[int, Array]:
         """Compute the constant variables; what remains to be executed becomes `self._steps`."""
-        steps = [
-            make_step(o, self._constant, self._branches) for o in self._oprs if o.type != "Host2DeviceCopy"
-        ]
-        constant = [s for s in steps if s.writes and s.writes[0] in self._constant]
-        self._steps = [s for s in steps if not (s.writes and s.writes[0] in self._constant)]
+        computed = [o for o in self._others if o.type != "Host2DeviceCopy"]
+        self._steps = [make_step(o, self._constant, self._branches) for o in computed]
         wanted = {v for s in self._steps for v in s.needs} | {v.id for v in self.targets}
-        mark_dying(constant, wanted)
         values: dict[int, Array] = {}
+        constant: list[Step] = []
+        for opr in self._constants:
+            if opr.tensors:
+                values.update((v.id, t.value().view()) for v, t in zip(opr.outputs, opr.tensors, strict=True))
+            else:
+                constant.append(make_step(opr, self._constant, self._branches))
+        for array in values.values():
+            array.flags.writeable = False
+        mark_dying(constant, wanted)
         execute(constant, values, None)
         for array in values.values():
             if array.flags.owndata:
@@ -249,8 +257,9 @@ class ReferenceEngine:
             known = infer_shapes(self.graph, self._oprs, shapes)
         else:
             if self._fixed is None:
-                self._fixed = infer_shapes(self.graph, self._constants)
-            known = infer_shapes(self.graph, self._others, shapes, self._fixed)
+                self._fixed = ShapeInference(self._others), infer_shapes(self.graph, self._constants)
+            rules, before = self._fixed
+            known = rules.infer(shapes, before)
         self._check_memory(known)
         if self._values is None:
             self._values = self._fold()
@@ -293,13 +302,12 @@ class ReferenceEngine:
     def _check_memory(self, known: Inference) -> None:
         """Refuse shapes whose values cannot fit in memory."""
         limit = memory_limit()
-        for opr in self._oprs:
+        large = {v for v, shape in known.shapes.items() if prod(shape) > limit // _WIDEST}
+        for opr in self._oprs if large else ():
             for var in opr.outputs:
-                shape = known.shapes.get(var.id)
-                if shape is not None and nbytes(shape, typed(var)) > limit:
-                    size = nbytes(shape, typed(var)) / 2**30
+                if var.id in large and (size := nbytes(known.shapes[var.id], typed(var))) > limit:
                     raise EngineError(
-                        f"{describe(opr)} gives {var.dtype} {list(shape)}, {size:.1f} GiB, "
+                        f"{describe(opr)} gives {var.dtype} {list(known.shapes[var.id])}, {size / 2**30:.1f} GiB, "
                         f"more than the {limit / 2**30:.1f} GiB of memory"
                     )
 

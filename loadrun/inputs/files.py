@@ -1,4 +1,4 @@
-"""Files that input specifications name: .npy, .npz, JSON and images. Nothing here unpickles or runs anything.
+"""Files named in input specifications: .npy, .npz, JSON and images. Nothing here unpickles or runs code.
 
 Sizes that a file claims are checked against the file before memory is taken for them.
 """
@@ -30,13 +30,13 @@ from .pictures import decoded, loss
 __all__ = ["image_loss", "members", "read_array", "read_json", "read_npy"]
 
 _DTYPE = re.compile(r"[<>|=]?([?]|b1|f[248]|f1[26]|c(8|16|24|32)|[iu][1248])")
-"""Long double numbers as well, of which MegEngine keeps what float64 holds."""
+"""Includes long double, which MegEngine converts to float64."""
 _MAX_HEADER = 2**16
 _PART = 2**22
 _SMALL_NPZ = 2**28
-"""Bytes that the members of any .npz may take together."""
+"""Maximum bytes of all members of any .npz."""
 _UNPACKED = 64
-"""Above that, bytes that they may take for each byte of the file; a file of zeros alone comes to more."""
+"""Above that, maximum bytes per byte of the file; a file of nothing but zeros would exceed it."""
 _BATCHED, _CHW = 4, 3
 _BYTE = 8
 
@@ -75,7 +75,7 @@ def _opened(path: str) -> BinaryIO:
 
 def _pickled(path: str) -> str:
     return (
-        f"{path} holds pickled Python objects, which are never unpickled; convert it once where it was made: "
+        f"{path} holds pickled Python objects, which loadrun never unpickles; convert it once where it was created: "
         "numpy.save('data.npy', numpy.asarray(array, 'float32'))"
     )
 
@@ -140,7 +140,7 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
 
 
 def _bytes(f: BinaryIO, begun: bytes, take: int, path: str) -> Array:
-    """Read the data of an array to where they stay."""
+    """Read the data of an array into its final memory."""
     flat = np.empty(take, np.uint8)
     at = min(len(begun), take)
     flat[:at] = np.frombuffer(begun[:at], np.uint8)
@@ -216,7 +216,7 @@ def _member(path: str, entry: zipfile.ZipInfo) -> Array:
 def read_json(path: str) -> dict[str, Array]:
     """Read load_and_run's form: ``{"name": {"shape": [...], "type": "float32", "raw": [...]}}``.
 
-    Whole-number types are rounded to nearest, halves away from zero, as load_and_run does.
+    Integer types are rounded to nearest, halves away from zero, as load_and_run does.
 
     Raises:
         InputError: the file has another form, a raw list of the wrong length, or numbers beyond the type.
@@ -232,7 +232,7 @@ def read_json(path: str) -> dict[str, Array]:
 
 
 def image_loss(path: str) -> str:
-    """Say what decoding a picture to 8 bits and three colours loses; empty for nothing.
+    """Describe what decoding an image to 8 bits and three colours loses; empty for nothing.
 
     Args:
         path: a file that was decoded.

@@ -22,7 +22,16 @@ from .control import find_branches
 from .op import Trait
 from .registry import Call, Kernel, OpImpl, Shape, ShapeCall, UnknownShape, implementation
 
-__all__ = ["Inference", "describe", "follow", "infer_dtypes", "infer_shapes", "kernel_of", "misfit"]
+__all__ = [
+    "Inference",
+    "ShapeInference",
+    "describe",
+    "follow",
+    "infer_dtypes",
+    "infer_shapes",
+    "kernel_of",
+    "misfit",
+]
 
 _HALF = ("Float16", "BFloat16")
 _OWN = types(Trait.MOVES | Trait.CONSTANT | Trait.GENERIC)
@@ -174,14 +183,29 @@ def infer_shapes(
     Raises:
         EngineError: shapes that cannot go together; the message names the operator.
     """
-    known = Inference()
-    if before is not None:
-        known = Inference({**before.shapes}, {**before.values}, {**before.flops})
-    oprs = list(graph.oprs if oprs is None else oprs)
-    branches = find_branches(oprs)
-    for opr in oprs:
-        follow(opr, known, inputs or {}, opr.id in branches.guard)
-    return known
+    return ShapeInference(graph.oprs if oprs is None else oprs).infer(inputs or {}, before)
+
+
+class ShapeInference:
+    """Follows shapes through operators, again and again: what no shape changes is looked up once.
+
+    Args:
+        oprs: operators in execution order, whose `Var.dtype` must be set.
+    """
+
+    def __init__(self, oprs: Iterable[Opr]) -> None:
+        oprs = list(oprs)
+        guard = find_branches(oprs).guard
+        self._rules = [_Rule(opr, opr.id in guard) for opr in oprs]
+
+    def infer(self, inputs: Mapping[str, Shape], before: Inference | None = None) -> Inference:
+        """Follow the shapes of graph inputs; see `infer_shapes`."""
+        known = Inference()
+        if before is not None:
+            known = Inference({**before.shapes}, {**before.values}, {**before.flops})
+        for rule in self._rules:
+            rule.follow(known, inputs)
+        return known
 
 
 def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: bool = False) -> None:
@@ -189,40 +213,57 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
 
     Args:
         inputs: shapes of graph inputs by name; the others have the shapes that the file gives.
-        sometimes: whether the operator lies in a branch, which need not fit the shapes.
+        sometimes: whether the operator is in a branch, which need not fit the shapes.
 
     Raises:
         EngineError: shapes that cannot go together.
     """
-    impl = implementation(opr.type)
-    ins = tuple(_dtype(v) for v in opr.inputs)
-    shapes = tuple(known.shapes.get(v.id) for v in opr.inputs)
-    values = tuple(known.values.get(v.id) for v in opr.inputs)
-    full = [s for s in shapes if s is not None]
-    flops: int | None = None
-    try:
-        out_shapes = _output_shapes(impl, ShapeCall(opr, ins, shapes, values), inputs)
-        outs = [s for s in out_shapes if s is not None]
-        if len(full) == len(shapes) and len(outs) == len(out_shapes):
-            # Some rules detect only here that shapes do not fit.
-            flops = int(impl.flops(opr, full, outs))
-    except LoadRunError:
-        raise
-    except Exception as e:
-        if sometimes:
-            # A branch need not fit shapes for which it is not taken.
-            return
-        raise misfit(opr, shapes, e) from e
-    for var, shape in zip(opr.outputs, out_shapes, strict=True):
-        if shape is not None:
-            known.shapes[var.id] = tuple(map(int, shape))
-    if flops is not None:
-        known.flops[opr.id] = flops
-        _value(opr, known, ins, full, values)
+    _Rule(opr, sometimes).follow(known, inputs)
+
+
+class _Rule:
+    """One operator with what its inference looks up."""
+
+    __slots__ = ("dtypes", "impl", "opr", "reads", "sometimes", "valued")
+
+    def __init__(self, opr: Opr, sometimes: bool) -> None:
+        self.opr = opr
+        self.sometimes = sometimes
+        self.impl = implementation(opr.type)
+        self.dtypes = tuple([_dtype(v) for v in opr.inputs])
+        self.reads = [v.id for v in opr.inputs]
+        holds = bool(opr.tensors) and opr.type != "Host2DeviceCopy"
+        self.valued = holds or opr.type in _INFERRED
+
+    def follow(self, known: Inference, inputs: Mapping[str, Shape]) -> None:
+        opr = self.opr
+        shapes = tuple([known.shapes.get(v) for v in self.reads])
+        values = tuple([known.values.get(v) for v in self.reads])
+        full = [s for s in shapes if s is not None]
+        flops: int | None = None
+        try:
+            found = _output_shapes(self.impl, ShapeCall(opr, self.dtypes, shapes, values), inputs)
+            if len(full) == len(shapes) and None not in found:
+                # Some rules detect only here that shapes do not fit.
+                flops = int(self.impl.flops(opr, full, [s for s in found if s is not None]))
+        except LoadRunError:
+            raise
+        except Exception as e:
+            if self.sometimes:
+                # A branch need not fit shapes for which it is not taken.
+                return
+            raise misfit(opr, shapes, e) from e
+        for var, shape in zip(opr.outputs, found, strict=True):
+            if shape is not None:
+                known.shapes[var.id] = tuple(map(int, shape))
+        if flops is not None:
+            known.flops[opr.id] = flops
+            if self.valued:
+                _value(opr, known, self.dtypes, full, values)
 
 
 def _output_shapes(impl: OpImpl, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
-    """Return the shapes of the outputs, None where they are not known beforehand."""
+    """Return the shapes of the outputs, None if they are not known in advance."""
     opr = call.opr
     if opr.type == "Host2DeviceCopy":
         return (inputs.get(opr.outputs[0].name or "", opr.tensors[0].shape),)
@@ -245,13 +286,13 @@ def _value(
             if tensor.shape is not None and prod(tensor.shape) <= _SMALL:
                 known.values[var.id] = tensor.value()
         return
-    if opr.type not in _INFERRED or any(prod(known.shapes[v.id]) > _SMALL for v in opr.outputs):
+    if opr.type not in _SHAPE_ONLY and any(v is None for v in values):
+        return
+    if any(prod(known.shapes[v.id]) > _SMALL for v in opr.outputs):
         return
     args: list[Array] = []
     for value, shape, dtype in zip(values, shapes, ins, strict=True):
         if value is None:
-            if opr.type not in _SHAPE_ONLY:
-                return
             # Only the shape is read: one broadcast element suffices.
             try:
                 value = np.broadcast_to(np.zeros((), dtype.np), shape)

@@ -28,7 +28,7 @@ from .complex import parts
 from .exporting import callable_of, quiet
 from .modules import as_module, as_torch, call_of
 from .signature import Signature
-from .traced import Traced
+from .traced import TorchTrace
 from .values import of_numpy
 
 __all__ = [
@@ -116,7 +116,7 @@ def save(
     """
     given = [EXAMPLE, *cases] if input_data is None else items_of(input_data)
     if str(path).lower().endswith(".mge"):
-        traced = Traced(module, dynamic_shapes)
+        traced = TorchTrace(module, dynamic_shapes)
         if isinstance(module, torch.export.ExportedProgram):
             args, kwargs = module.example_inputs or ((), {})
         traced.record(*pytree.tree_map(as_torch, (tuple(args), dict(kwargs or {}))))
@@ -133,11 +133,11 @@ def save(
                 raise TraceError(f"torch cannot export it: {type(e).__name__}: {str(e)[:600]}") from e
     elif args or kwargs or dynamic_shapes is not None:
         raise UsageError(
-            "an exported program brings its example; args, kwargs and dynamic_shapes are for modules"
+            "an exported program has its own example; args, kwargs and dynamic_shapes apply to modules"
         )
     signature = Signature(program)
     if texts := [x for x in given if isinstance(x, str) and x != EXAMPLE]:
-        raise UsageError(f"the data of a .pt2 file is tensors or {EXAMPLE!r}, found {texts[0]!r:.80}")
+        raise UsageError(f"the data of a .pt2 file must be tensors or {EXAMPLE!r}, found {texts[0]!r:.80}")
     calls = [program.example_inputs if isinstance(x, str) else call_of(x) for x in given]
     values = [own_values(signature, a, k) for a, k in calls]
     names = signature.output_names()
@@ -368,7 +368,7 @@ def _read(
     limits: Mapping[str, float],
 ) -> Bundle:
     """Build the graph of a program, with checks if there are expected values."""
-    traced = Traced(callable_of(program), program=program, check=None)
+    traced = TorchTrace(callable_of(program), program=program, check=None)
     traced.record(args, kwargs)
     signature = traced.signature
     graph = traced.graph(signature.input_names())

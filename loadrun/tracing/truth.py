@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.array import Array as NumpyLike
+from ..arrays.array import TracedArray
 from ..base.errors import TraceError, TraceWarning
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
@@ -62,12 +62,12 @@ class CheckedRecorder(Recorder):
         self._count += 1
         if not self._random and self._told < _MOST and (said := self._difference(case)) is not None:
             self._told += 1
-            text = f"testcase {self._count}: {said}\nThe file holds what the graph gives; check=False leaves this out"
+            text = f"testcase {self._count}: {said}\nThe file has the graph's values; check=False turns this check off"
             warnings.warn_explicit(text, TraceWarning, *here())
         return case
 
     def _difference(self, case: Testcase) -> str | None:
-        """Say where the function's results differ from the graph's; None where they do not."""
+        """Describe where the function's results differ from the graph's; None if they do not."""
         compiled = self.traced.compiled
         assert compiled is not None
         if compiled.call is None:
@@ -76,7 +76,7 @@ class CheckedRecorder(Recorder):
         try:
             truth = self._called(args, kwargs)
         except Exception as e:
-            return f"the Python function fails on this input, which the graph takes: {type(e).__name__}: {e}"
+            return f"the Python function fails on an input that the graph accepts: {type(e).__name__}: {e}"
         expects = case.expects
         if len(truth) != len(expects):
             return f"the Python function returns {len(truth)} tensors, the graph {len(expects)}"
@@ -106,7 +106,7 @@ class CheckedRecorder(Recorder):
         return default_maxerr(magnitude(got), max(MAXERR, least))
 
     def _explained(self, name: str, error: float, limit: float, wide: bool, args: Any, kwargs: Any) -> str:
-        """Say how much an output differs and the likely reason; `wide`: the function gives it in 64 bits."""
+        """Describe how much an output differs and the likely reason; `wide`: the function gives it in 64 bits."""
         said = (
             f"{name!r} differs by {error:.3g} (tolerance {limit:g}) between the Python function and the graph"
         )
@@ -119,7 +119,7 @@ class CheckedRecorder(Recorder):
                 return "\n".join((said, *causes))
         if wide:
             return f"{said}\nlikely cause: the function computes in 64 bits, the graph in 32"
-        return f"{said}\nlikely cause: the function changes state that a later call sees"
+        return f"{said}\nlikely cause: the function changes state that affects later calls"
 
     def _filler(self, case: Testcase) -> Callable[[Any], Any]:
         def fill(leaf: Any) -> Any:
@@ -143,4 +143,4 @@ def _as_tensor(leaf: Any) -> Any:
     if not isinstance(leaf, np.ndarray):
         return leaf
     value, dtype = narrowed(leaf)
-    return from_stored(value.reshape(1) if not value.ndim else value, dtype, not value.ndim, kind=NumpyLike)
+    return from_stored(value.reshape(1) if not value.ndim else value, dtype, not value.ndim, kind=TracedArray)

@@ -1,4 +1,4 @@
-"""Engines side by side: the same data through each, each judged alike, and what lies between them."""
+"""Engines side by side: the same data through each, each judged alike, and what is between them."""
 
 from __future__ import annotations
 

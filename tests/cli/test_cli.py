@@ -222,12 +222,12 @@ def test_a_failure_says_where_to_look(tmp_path: Path, capsys: pytest.CaptureFixt
     weight.data = encode(value, weight.dtype)
     loadrun.save(bundle, path)
     assert main([str(path)]) == 1
-    assert f"where it began: loadrun diff {path} --testcase 0 --against" in capsys.readouterr().out
+    assert f"where it diverged: loadrun diff {path} --testcase 0 --against" in capsys.readouterr().out
     assert main([str(path), "--explain"]) == 1
     out = capsys.readouterr().out
     assert "testcase 0 beside the same model in float64" in out
     # The weight is wrong on both sides, so both agree and the file itself is to blame.
-    assert "so the arithmetic holds" in out
+    assert "so the arithmetic is right" in out
     # In processes the explanation counts for the time that a file may take.
     assert main([str(path), "--explain", "-j", "2", "--timeout", "120"]) == 1
     there = capsys.readouterr().out

@@ -156,11 +156,11 @@ def test_append(model: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "what"),
     [
-        ([], "no data to pack; give it with -d"),
+        ([], "no data to pack; pass some with -d"),
         (["-d", "z:#ones"], "the model has no input 'z'"),
         (["-d", "#ones", "--maxerr", "-1"], "maxerr must be a finite number >= 0"),
         (["-d", "#ones", "--maxerr", "x"], "--maxerr takes a number or NAME=NUMBER, found 'x'"),
-        (["-d", "#ones", "--maxerr", "1", "--maxerr", "2"], "--maxerr gives two tolerances for all outputs"),
+        (["-d", "#ones", "--maxerr", "1", "--maxerr", "2"], "--maxerr is given twice for all outputs"),
         (["-d", "#ones", "--maxerr", "z=1"], "maxerr names the output 'z'; the outputs are 'y'"),
         (["-d", "#ones", "--model-version", "1"], "MegEngine 1.13 cannot read version 1"),
         (["-d", "#ones", "--append-json"], "name that file"),
@@ -298,7 +298,7 @@ def test_places_that_cannot_be_written(
 ) -> None:
     for target, said in (
         (tmp_path, f"loadrun: {tmp_path}: expected the name of a file to write, found a folder"),
-        (tmp_path / "no" / "o.mge", f"loadrun: {tmp_path / 'no'}: there is no such folder to write to"),
+        (tmp_path / "no" / "o.mge", f"loadrun: {tmp_path / 'no'}: the folder to write to does not exist"),
     ):
         assert pack(model, "-d", "#ones", "-o", target) == 2
         assert capsys.readouterr().err.strip() == said
@@ -506,7 +506,7 @@ def test_input_that_feeds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     model.add("Host2DeviceCopy", Host2DeviceCopy(), names=["idle"], tensors=[tensor])
     loadrun.save(model, tmp_path / "m.mge")
     assert pack(tmp_path / "m.mge", "-d", "#ones", "-o", tmp_path / "o.mge") == 0
-    assert "nothing is computed from the input 'idle', so it is left out" in capsys.readouterr().err
+    assert "nothing is computed from the input 'idle', so it is omitted" in capsys.readouterr().err
     assert list(loadrun.load(tmp_path / "o.mge").testcases[0].arrays) == ["x", "y:expect"]
 
 
