@@ -274,11 +274,18 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
         OSError: it cannot be opened or is not a regular file.
     """
     name = _nameable(fetched(path))
-    fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        if (pattern := nothing_there(os.fspath(name))) is None:
+            raise
+        raise FileNotFoundError(errno.ENOENT, pattern, name) from None
     try:
         mode = os.fstat(fd).st_mode
         if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, f"expected {what}, found a folder", name)
+            empty = "mge" in what and next(_within(os.fspath(name), MODELS, None), None) is None
+            said = f"expected {what}, found a folder" + f" without models ({', '.join(MODELS)})" * empty
+            raise IsADirectoryError(errno.EISDIR, said, name)
         if not stat.S_ISREG(mode):
             raise OSError(
                 errno.EINVAL, f"{what} must be a regular file, not a {_sort(mode)}; copy it first", name
