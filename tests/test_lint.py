@@ -66,6 +66,7 @@ STARTS = {
 OPENS = {
     "loadrun/runtimes/megengine_worker.py": "the dump that loadrun wrote for it",
     "loadrun/base/files.py": "the functions that all others use",
+    "loadrun/base/remote.py": "a temporary, in a folder of its own, that is sent to a URL",
     "loadrun/cli/__init__.py": "the null device",
     "loadrun/dump/beside.py": "weights beside the file or in a folder that a call names, to take their digest",
     "loadrun/inputs/lists.py": "a list from a pipe, given in the command line",

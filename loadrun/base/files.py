@@ -30,9 +30,11 @@ __all__ = [
     "FileWatch",
     "check_targets",
     "contents",
+    "fetched",
     "files_of",
     "give_back_pages",
     "growing",
+    "is_remote",
     "mapped_at",
     "mapped_file",
     "new_folder",
@@ -48,10 +50,37 @@ __all__ = [
 
 MODELS = (".mge", ".onnx", ".pt2")
 """File name endings of models, which a folder stands for."""
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://.")
 _PART = ".part"
 _LONGEST = 100
 _STALE = 24 * 3600.0
 """Age in seconds at which a temporary file is considered abandoned by a killed process."""
+
+
+def is_remote(name: object) -> bool:
+    """Tell whether a name is a URL.
+
+    >>> is_remote("s3://bucket/net.mge"), is_remote("models/net.mge"), is_remote("C:\\\\net.mge")
+    (True, False, False)
+    """
+    return isinstance(name, str) and _URL.match(name) is not None
+
+
+def fetched(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return the local copy of a remote file, and any other name as it is; see `loadrun.base.remote.fetched`."""
+    if not is_remote(path):
+        return path
+    from . import remote  # for start-up, and its package is optional
+
+    return remote.fetched(str(path))
+
+
+@contextmanager
+def _sent(url: str) -> Iterator[IO[bytes]]:
+    from . import remote  # for start-up, and its package is optional
+
+    with remote.writing(url) as f:
+        yield f
 
 
 def files_of(
@@ -59,7 +88,8 @@ def files_of(
 ) -> Iterator[str]:
     """Return the files that a user's names stand for.
 
-    ``~`` is the home folder. What is there under its name is that; else ``*``, ``?`` and ``[...]`` are a pattern, in
+    URLs (``s3://bucket/models/*.mge``) are listed by their server. ``~`` is the home folder.
+    What is there under its name is that; else ``*``, ``?`` and ``[...]`` are a pattern, in
     which ``**`` goes through folders. A folder stands for the files in it and its folders whose names have one of the
     endings; those that begin with a dot, and what links to folders lead to, are left out. Files of a pattern or a
     folder come in order of their names. What stands for nothing is given as it is, for the reader to say so.
@@ -73,6 +103,9 @@ def files_of(
     ['fixtures/nets/mlp.mge', 'fixtures/nets/mlp.v1.mge', 'absent']
     """
     for text in names:
+        if is_remote(text):
+            yield from _reachable(text, endings)
+            continue
         name = os.path.expanduser(text)
         paths = [name]
         if not os.path.lexists(name) and glob.has_magic(name):
@@ -82,12 +115,24 @@ def files_of(
             yield from inside or [path]
 
 
+def _reachable(url: str, endings: tuple[str, ...]) -> list[str]:
+    """List the files of a URL; one that cannot be reached is left for its reader to say so."""
+    from . import remote  # for start-up, and its package is optional
+
+    try:
+        return remote.listed(url, endings)
+    except OSError:
+        return [url]
+
+
 def nothing_there(text: str) -> str | None:
     """Explain why a folder or a pattern matches no file; None for other names.
 
     >>> nothing_there("fixtures/*.nothing")
     'no file matches the pattern'
     """
+    if is_remote(text):
+        return None
     if os.path.isdir(text):
         return f"the folder has no models ({', '.join(MODELS)})"
     return "no file matches the pattern" if glob.has_magic(text) and not os.path.lexists(text) else None
@@ -193,6 +238,10 @@ def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises:
         OSError: it cannot be written to.
     """
+    if is_remote(target):
+        with _sent(str(target)) as f:
+            yield f
+        return
     with io.BufferedWriter(_Raw(_nameable(target), "wb", target)) as f:
         yield f
 
@@ -218,18 +267,25 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
     A pipe would block until somebody writes to it and can be read only once, a device may never end.
 
     Args:
-        path: the file.
+        path: the file; a URL is fetched first.
         what: what it is taken for, such as "a model", for the message.
 
     Raises:
         OSError: it cannot be opened or is not a regular file.
     """
-    name = _nameable(path)
-    fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    name = _nameable(fetched(path))
+    try:
+        fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        if (pattern := nothing_there(os.fspath(name))) is None:
+            raise
+        raise FileNotFoundError(errno.ENOENT, pattern, name) from None
     try:
         mode = os.fstat(fd).st_mode
         if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, f"expected {what}, found a folder", name)
+            empty = "mge" in what and next(_within(os.fspath(name), MODELS, None), None) is None
+            said = f"expected {what}, found a folder" + f" without models ({', '.join(MODELS)})" * empty
+            raise IsADirectoryError(errno.EISDIR, said, name)
         if not stat.S_ISREG(mode):
             raise OSError(
                 errno.EINVAL, f"{what} must be a regular file, not a {_sort(mode)}; copy it first", name
@@ -293,6 +349,7 @@ def mapped_file(
     """
     import mmap  # for start-up
 
+    path = fetched(path)
     with opened(path, what) as f:
         status = os.fstat(f.fileno())
         if plain and not os.path.samestat(status, os.lstat(path)):
@@ -353,6 +410,10 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     Raises:
         OSError: the folder is not there or cannot be written to.
     """
+    if is_remote(target):
+        with _sent(str(target)) as f:
+            yield f
+        return
     from pathlib import Path  # for start-up
 
     path = Path(_nameable(target))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..base.errors import SpecError
-from ..base.files import files_of, opened
+from ..base.files import files_of, is_remote, opened
 from ..graph.dtypes import Array, numpy_array
 from ..inputspec import (
     FILLS,
@@ -62,7 +62,7 @@ class LocatedSpec:
 
     spec: InputSpec
     where: str = ""
-    folder: Path | None = None
+    folder: Path | str | None = None
 
     def path(self, path: str) -> str:
         """Return a path of the specification as the process can open it.
@@ -72,7 +72,7 @@ class LocatedSpec:
         """
         if path.startswith("~") and not os.path.exists(path):
             path = os.path.expanduser(path)
-        if self.folder is None or os.path.isabs(path):
+        if self.folder is None or os.path.isabs(path) or is_remote(path):
             return path
         own = os.path.join(self.folder, path)
         return path if not os.path.exists(own) and os.path.exists(path) else own
@@ -140,7 +140,9 @@ def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
         parts = list(case.spec.parts)
         source = parts[at].source
         assert isinstance(source, PathSource)
-        parts[at] = replace(parts[at], source=PathSource(os.path.abspath(file), source.member))
+        parts[at] = replace(
+            parts[at], source=PathSource(file if is_remote(file) else os.path.abspath(file), source.member)
+        )
         where = ", ".join(filter(None, (case.where, os.path.basename(file))))
         yield LocatedSpec(replace(case.spec, parts=tuple(parts)), where, case.folder)
 
@@ -149,6 +151,9 @@ def _several(path: str) -> list[str]:
     """Return the files that a folder or pattern stands for."""
     if "\0" in path:
         return []
+    if is_remote(path):
+        files = list(files_of([path], _DATA))
+        return [] if files == [path] else files
     if os.path.isdir(path):
         names = sorted(n for n in os.listdir(path) if n.lower().endswith(_DATA) and not n.startswith("."))
         return [os.path.join(path, n) for n in names]
@@ -331,6 +336,7 @@ def _lines(
     if len(above) >= _MAX_DEPTH:
         raise _fault(case, f"list files are nested more than {_MAX_DEPTH} deep")
     empty = True
+    folder = os.path.dirname(path) if is_remote(path) else Path(path).parent
     try:
         with opened(path, "a list file") as f:
             if not unfolded.add(real, os.fstat(f.fileno()).st_size):
@@ -340,7 +346,7 @@ def _lines(
                 )
             for number, line in _text_lines(f, path):
                 empty = False
-                here = LocatedSpec(_line(line, f"{path}:{number}"), f"{path}:{number}", Path(path).parent)
+                here = LocatedSpec(_line(line, f"{path}:{number}"), f"{path}:{number}", folder)
                 if here.spec.listed is None:
                     yield from _matching(here)
                 else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.errors import LoadRunError, UsageError, failure
-from ..base.files import contents, nothing_there
+from ..base.files import contents, fetched, nothing_there
 from ..compare.judging import ImpostorWatch
 from ..compare.policy import header, require_compared
 from ..dump import load_all
@@ -381,7 +381,7 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
         for v in bundle.inputs
     ]
     facts: dict[str, Any] = {"model_digest": _model_digest(bundle), "inputs": inputs}
-    facts["bytes"] = bundle.size or os.path.getsize(task.path)
+    facts["bytes"] = bundle.size or os.path.getsize(fetched(task.path))
     if isinstance(bundle.record, memoryview):
         try:
             facts["provenance"] = header(bundle.record).get("provenance")

@@ -202,3 +202,16 @@ def test_tolerances_are_numbers(typed: list[str], value: str, capsys: pytest.Cap
     """Everything would be within NaN."""
     assert main([*typed, value]) == 2
     assert "expected a number >= 0, found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["bench"], ["audit"], ["verify"]])
+def test_what_holds_no_model_is_said(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, said in (
+        (str(tmp_path), "models (.mge, .onnx, .pt2)"),
+        (f"{tmp_path}/*.mge", "no file matches"),
+    ):
+        assert main([*command, name]) == 2
+        printed = capsys.readouterr()
+        assert said in printed.out + printed.err

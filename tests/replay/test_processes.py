@@ -21,6 +21,7 @@ from loadrun.replay.parts import serial
 from loadrun.replay.processes import Pool
 from loadrun.replay.reporting import Closed, Event, Opened, Replayed, Task
 from loadrun.testcase import Bundle
+from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.small_models import unary
 
@@ -55,7 +56,7 @@ def test_the_same_events_as_in_one_process(tmp_path: Path) -> None:
     two.write_bytes(Path(MLP).read_bytes() * 2)
     (tmp_path / "bad.mge").write_bytes(b"nothing")
     cases = ({"x": np.full((1, 3), i * 1e-7, np.float32)} for i in range(150))
-    Packer(Bundle(unary()), warn=lambda _: None).pack(cases, tmp_path / "blind.mge")
+    Packer(Bundle(unary()), PackOptions(maxerr=1e-4), warn=lambda _: None).pack(cases, tmp_path / "blind.mge")
     paths = [MLP, two, tmp_path / "bad.mge", tmp_path / "absent.mge", tmp_path / "blind.mge"]
     paths += ["fixtures/nets/xfail_quant_unet_minmax.mge", "fixtures/nets/mlp.mge"]
     tasks = [Task(str(p), facts=True, pictures=True) for p in paths]

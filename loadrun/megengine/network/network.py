@@ -56,6 +56,7 @@ class Network:
         self.output_vars: list[VarNode] = []
         self._like: Graph | None = None
         self._metadata: Metadata | None = None
+        self._left_out = ""
         self._running = RunningGraph()
 
     @property
@@ -88,6 +89,9 @@ class Network:
         graph = bundle.graph
         net = cls()
         net._like, net._metadata = graph, graph.metadata
+        if bundle.testcases:
+            checks = f" and {len(bundle.checks)} checks" if bundle.checks else ""
+            net._left_out = f"{len(bundle.testcases)} testcases{checks} of {bundle.path}"
         nodes = nodes_of(graph, numbered=True, within=net._running)
         outputs = outputs_of(bundle, nodes)
         if outspec is not None:
@@ -117,6 +121,12 @@ class Network:
         for name in ("arg_names", "output_names"):
             if getattr(arguments, name):
                 _log.warning("%s is not taken by Network.dump; set the names of the variables", name)
+        if self._left_out and arguments.input_data is None:
+            _log.warning(
+                "%s are not written: the graph may compute something else now; give input_data, or pack them with "
+                "`loadrun pack`",
+                self._left_out,
+            )
         graph = graph_of(self.output_vars, self._like)
         if arguments.enable_metadata:
             graph.metadata = Metadata(

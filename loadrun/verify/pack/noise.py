@@ -18,6 +18,7 @@ from ...ops.numeric.parallel import set_threads, threads
 from ...passes.constants import bare, subgraph
 from ...runner import fit_inputs
 from ...testcase import Bundle
+from .capture import default_maxerr, magnitude
 
 __all__ = ["Suggestion", "beyond", "suggest"]
 
@@ -39,19 +40,21 @@ class Suggestion:
         noise: MegEngine's error measure between runs that differ in rounding alone, by what differed.
         wide: how many operators the float64 run computed in float64.
         narrow: how many it computed in float32, by their type, since they have no float64 formula.
+        least: the smallest tolerance that would have been suggested.
     """
 
     maxerr: float
     noise: Mapping[str, float]
     wide: int = 0
     narrow: Mapping[str, int] = field(default_factory=dict)
+    least: float = _LEAST
 
     @property
     def reason(self) -> str:
         """The measurement in words."""
         worst = max(self.noise, key=lambda k: self.noise[k])
         if not self.noise[worst]:
-            return f"no difference was measured; {_LEAST:g} is the smallest suggestion"
+            return f"no difference was measured; {self.least:g} is the smallest suggestion"
         total = self.wide + sum(self.narrow.values())
         left = f" of {self.wide} of {total} operators, without {', '.join(sorted(self.narrow))}"
         what = worst + left if worst == _FLOAT64 and self.narrow else worst
@@ -66,7 +69,7 @@ def suggest(
     The model runs with one and with several threads; operator by operator instead of fused; in float64, as far as
     `loadrun.engines.wide` has formulas; and with each of its inputs and weights moved by one unit in the last place,
     up, down or not at all, at random, which shows how it amplifies rounding anywhere. The suggestion is ten times the
-    largest error, rounded up to 1, 2 or 5 times a power of ten, and at least 1e-6.
+    largest error, rounded up to 1, 2 or 5 times a power of ten, and at least 1e-6 (of small outputs: of their scale).
 
     Args:
         bundle: the model; checks that it has do not matter.
@@ -121,8 +124,11 @@ def suggest(
         shaken = {n: _move(a, dtypes[n], rng) for n, a in feeds.items()}
         engine_ = make_engine(engine, moved, [known[v.id] for v in outputs.values()], seed=seed)
         note("rounding of inputs and weights", engine_.run(shaken))
+    least = {n: default_maxerr(magnitude(e), _LEAST) for n, e in zip(outputs, expect, strict=True)}
     return {
-        n: Suggestion(_round_up(max(measured.values())), measured, exact.wide, dict(exact.narrow))
+        n: Suggestion(
+            _round_up(max(measured.values()), least[n]), measured, exact.wide, dict(exact.narrow), least[n]
+        )
         for n, measured in noise.items()
     }
 
@@ -177,13 +183,13 @@ def _move(value: Array, dtype: DType, rng: np.random.Generator) -> Array:
         return np.where(exact, wide, wide + step).astype(dtype.np)
 
 
-def _round_up(noise: float) -> float:
+def _round_up(noise: float, least: float = _LEAST) -> float:
     """Choose the tolerance for a noise.
 
     >>> _round_up(3e-7), _round_up(0.0), _round_up(2.3e-4)
     (5e-06, 1e-06, 0.005)
     """
-    wanted = max(noise * _FACTOR, _LEAST)
+    wanted = max(noise * _FACTOR, least)
     power = math.floor(math.log10(wanted))
     for factor in (1, 2, 5, 10):
         tolerance = float(f"{factor}e{power}")

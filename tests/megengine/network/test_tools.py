@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -386,3 +387,14 @@ def test_what_such_functions_are_refused() -> None:
             written("sin", interpret)
         with pytest.raises(ValueError, match="gives 1 outputs, expected 2"):
             written(Elemwise("sin"), interpret)
+
+
+def test_testcases_that_a_dump_leaves_out_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    net = Network.load("fixtures/nets/mlp.mge")
+    with caplog.at_level("WARNING"):
+        net.dump(tmp_path / "plain.mge")
+    assert "3 testcases and 1 checks of fixtures/nets/mlp.mge are not written" in caplog.text
+    caplog.clear()
+    net.dump(tmp_path / "packed.mge", input_data=["#rand(0,1)"])
+    assert not caplog.text
+    assert [len(loadrun.load(tmp_path / f"{n}.mge").testcases) for n in ("plain", "packed")] == [0, 1]

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
+
 import loadrun
+from loadrun.testcase import Bundle
 from loadrun.verify.pack.noise import suggest
 from loadrun.verify.pack.options import PackOptions
+from tests.support.small_models import unary
 
 
 def test_the_figures_of_the_page_are_those_of_the_command() -> None:
@@ -25,3 +29,10 @@ def test_the_figures_of_the_page_are_those_of_the_command() -> None:
         else:
             assert 0.5 <= max(found.noise.values()) / float(noise) <= 2, net
             assert 0.4 <= found.maxerr / float(suggested) <= 2.5, net
+
+
+def test_the_least_suggestion_follows_the_scale() -> None:
+    """A moved input of 1e-5 is off by 1e-12, ten times which is 1e-11; 1e-6 would let zeros pass."""
+    bundle = Bundle(unary())
+    suggestion = suggest(bundle, {"x": np.full((2, 3), 1e-5, np.float32)})["y"]
+    assert suggestion.maxerr == 1e-11

@@ -1,0 +1,160 @@
+"""Files of other machines (``s3://``, ``gs://``, ``https://``), by fsspec: fetched once, and written at the end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import IO, TYPE_CHECKING, Any
+
+from .errors import UsageError
+from .extras import install
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+__all__ = ["fetched", "listed", "writing"]
+
+_DATA_SETS = re.compile(r"(.+\.)?test_data_set_\d+")
+
+
+def fetched(url: str) -> str:
+    """Return a local copy of a remote file, which is fetched unless it is there already.
+
+    Copies lie in ``LOADRUN_CACHE``, or ``loadrun`` in the user's folder of caches, below a digest of the URL and of
+    what its server says of the file (size, time, ETag); another version is another copy. What belongs to an ONNX model
+    comes with it: its folders of test data, and files that begin with its name, where the server lists folders.
+
+    Raises:
+        OSError: it cannot be fetched.
+        UsageError: fsspec, or its part for this kind of server, is not installed.
+    """
+    with _naming(url):
+        fs, path = _system(url)
+        parts = {posixpath.basename(path): fs.info(path)}
+        if path.lower().endswith(".onnx"):
+            parts = {**_beside(fs, path), **parts}
+        told = repr(sorted((name, sorted(map(str, info.items()))) for name, info in parts.items()))
+        folder = os.path.join(
+            _cache(), sha256(url.encode()).hexdigest()[:16], sha256(told.encode()).hexdigest()[:16]
+        )
+        for name in parts:
+            target = os.path.join(folder, *name.split("/"))
+            if not os.path.exists(target):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                # Under another name until it is complete: other processes look there as well.
+                with tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as scratch:
+                    piece = os.path.join(scratch, "file")
+                    fs.get_file(posixpath.join(posixpath.dirname(path), name), piece)
+                    os.replace(piece, target)
+        return os.path.join(folder, posixpath.basename(path))
+
+
+def listed(url: str, endings: tuple[str, ...]) -> list[str]:
+    """Return the files that a URL stands for: those of a pattern or of a folder, in order of their names, else itself.
+
+    Args:
+        url: of a file or a folder, or with ``*``, ``?`` and ``[...]``, as in `files_of`.
+        endings: of the files that are meant in folders, in small letters; empty for all.
+
+    Raises:
+        OSError: the server refuses it.
+        UsageError: fsspec, or its part for this kind of server, is not installed.
+    """
+    with _naming(url):
+        fs, path = _system(url)
+        if any(c in path for c in "*[") or ("?" in path and not url.startswith("http")):
+            hidden = posixpath.basename(path).startswith(".")
+            matches = [p for p in fs.glob(path) if hidden or not posixpath.basename(p).startswith(".")]
+            return sorted(map(fs.unstrip_protocol, matches)) or [url]
+        if (endings and path.lower().endswith(endings)) or not fs.isdir(path):
+            return [url]
+        inside = [p for p in fs.find(path) if not endings or p.lower().endswith(endings)]
+        shown = [p for p in inside if not re.search(r"/\.", p[len(path.rstrip("/")) :])]
+        return sorted(map(fs.unstrip_protocol, shown)) or [url]
+
+
+@contextmanager
+def writing(url: str) -> Iterator[IO[bytes]]:
+    """Open a file to write to that is sent to a URL when all is written; an error leaves the other file as it was.
+
+    Raises:
+        OSError: it cannot be sent.
+        UsageError: fsspec, or its part for this kind of server, is not installed.
+    """
+    with _naming(url):
+        fs, path = _system(url)
+    with tempfile.TemporaryDirectory() as folder:
+        whole = os.path.join(folder, "file")
+        with open(whole, "wb") as file:
+            yield file
+        with _naming(url):
+            fs.put_file(whole, path)
+
+
+def _system(url: str) -> tuple[AbstractFileSystem, str]:
+    """Return fsspec's file system for a URL, and the path in it."""
+    try:
+        from fsspec.core import url_to_fs  # an optional package
+    except ImportError:
+        raise UsageError(f"{url} is a remote file, which takes fsspec: {install('remote')}") from None
+    try:
+        fs, path = url_to_fs(url)
+    except ImportError as e:
+        raise UsageError(f"{url}: fsspec needs another package for it: {e}") from None
+    except ValueError as e:
+        raise UsageError(f"{url}: {e}; expected a file, or a URL that fsspec knows") from None
+    # What it was told of a folder before may have changed since.
+    fs.invalidate_cache()
+    return fs, path
+
+
+def _beside(fs: AbstractFileSystem, path: str) -> dict[str, Any]:
+    """Return what belongs to an ONNX model, by names from its folder, with what the server says of it."""
+    folder, name = posixpath.split(path)
+    stem = name[: -len(".onnx")]
+    try:
+        entries = fs.ls(folder, detail=True)
+    except Exception:  # a server that lists nothing raises what its package likes
+        return {}
+    files: dict[str, Any] = {}
+    for entry in entries:
+        own = posixpath.basename(entry["name"].rstrip("/"))
+        if (
+            entry["type"] == "directory"
+            and (sets := _DATA_SETS.fullmatch(own))
+            and sets[1] in (None, f"{stem}.")
+        ):
+            inside = fs.find(entry["name"], detail=True)
+            files |= {f"{own}/{posixpath.basename(p)}": info for p, info in inside.items()}
+        elif entry["type"] == "file" and own.startswith(
+            (f"{name}.", f"{name}_data", f"{stem}.data", f"{stem}.bin")
+        ):
+            files[own] = entry
+    return files
+
+
+def _cache() -> str:
+    own = os.environ.get("LOADRUN_CACHE")
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return own or os.path.join(home, "loadrun")
+
+
+@contextmanager
+def _naming(url: str) -> Iterator[None]:
+    """Turn what a server's package raises into an OSError that names the URL."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "there is no such remote file", url) from None
+    except Exception as e:  # of packages for servers, which raise what they like
+        raise OSError(
+            errno.EIO, f"the remote file cannot be reached: {type(e).__name__}: {str(e)[:300]}", url
+        ) from None
