@@ -30,8 +30,8 @@ def trace(
 
     The module is exported by `torch.export.export(strict=False)` as it is: call ``.eval()`` first. What the recorded
     graph computes is compared with what torch computes (`TorchTrace.differences`): for the example, and where sizes are
-    dynamic, at others as well. Sizes of 1 are refused later where torch treats them differently. Dumps hold torch's
-    results.
+    dynamic, at others as well. Sizes for which the graph does not hold, such as a 1 that torch treats differently,
+    get a graph of their own when they are called, and are refused in dumps. Dumps hold torch's results.
 
     Args:
         module: a `torch.nn.Module`, a method of one, a `ScriptModule` or `ScriptFunction`, an `ExportedProgram`, or

@@ -23,6 +23,7 @@ from .registry import DATA_SIZED
 from .signature import Signature
 
 __all__ = [
+    "SizeOneError",
     "at_another_size",
     "differing_outputs",
     "draws_numbers",
@@ -56,6 +57,10 @@ def _draws(node: Any) -> bool:
     rate = arguments.get("p", arguments.get("dropout_p", arguments.get("dropout")))
     trained = arguments.get("train", arguments.get("training", True))
     return not (trained is False or rate == 0)
+
+
+class SizeOneError(InputError):
+    """A call with a size of 1 for which the graph does not hold."""
 
 
 class Trace(Protocol):
@@ -99,10 +104,10 @@ def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
         for axis, n in enumerate(shape):
             if n != value.shape[axis]:
                 value = value.index_select(axis, torch.arange(n) % max(value.shape[axis], 1))
-        if value.is_floating_point() and value.numel():
+        same = value.numel() and bool((value == value.flatten()[0]).all())
+        if value.is_floating_point() and (same or value.numel() > held.numel()):
             # Many functions agree on all zeros or all ones; the place of one of several equal values is anyone's.
-            same = bool((value == value.flatten()[0]).all())
-            low, high = (0.25, 0.75) if same else (0.0, 1e-3 * (value.numel() > held.numel()))
+            low, high = (0.25, 0.75) if same else (0.0, 1e-3)
             value = value + torch.linspace(low, high, value.numel()).reshape(value.shape).to(value.dtype)
         leaves.append(value)
     return leaves
@@ -175,12 +180,12 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
     """Refuse a size of 1 in the arguments of a call.
 
     Raises:
-        InputError: a size is 1 that may not be.
+        SizeOneError: a size is 1 that may not be.
     """
     for name, value, fake in traced.signature.inputs(flat):
         for axis in _axes(fake, symbols):
             if value.shape[axis] == 1:
-                raise InputError(
+                raise SizeOneError(
                     f"axis {axis} of argument {name!r} has size 1, for which the trace is not valid: torch computes "
                     "something else there than for larger sizes (a squeeze, a branch on the size); trace the module "
                     "with an example of that size"

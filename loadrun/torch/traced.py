@@ -40,6 +40,7 @@ from .left_out import Selection, given_results, named_tensors, node_values, resu
 from .modules import ModuleAttributes, as_module, as_torch, call_of, distinct, owner_of, parameters_of
 from .notes import notes_of, surprises
 from .other_sizes import (
+    SizeOneError,
     at_another_size,
     differing_outputs,
     draws_numbers,
@@ -239,9 +240,10 @@ class TorchTrace(ModuleAttributes, Dumps):
         """
         sizes = [getattr(x, "shape", ()) for x in flat]
         same = sizes == [getattr(x, "shape", ()) for x in self._example]
-        if same or not self._respecializes or not self.signature.same_kinds(flat):
+        if same or not (self._respecializes or self._is_one(error)) or not self.signature.same_kinds(flat):
             raise error
-        found = TorchTrace(self.module, True, self.options.opt_level, check=self._checks)
+        dynamic = True if self._respecializes else None
+        found = TorchTrace(self.module, dynamic, self.options.opt_level, check=self._checks)
         try:
             found.record(*pytree.tree_unflatten(list(flat), self.program.call_spec.in_spec))
         except (UnsupportedError, TraceError, EngineError):
@@ -289,6 +291,10 @@ class TorchTrace(ModuleAttributes, Dumps):
                 self._fixed |= fixed
                 self.notes = []
                 self._follows_one = True
+
+    def _is_one(self, error: LoadRunError) -> bool:
+        """Tell whether a call was refused for a size of 1 alone, which the caller's `dynamic_shapes` allow."""
+        return isinstance(error, SizeOneError) and self._exported is None and self.selection is None
 
     @property
     def _respecializes(self) -> bool:
@@ -397,7 +403,6 @@ class TorchTrace(ModuleAttributes, Dumps):
         self.signature.check(flat)
         if not self._symbolic:
             return
-        refuse_one(self, flat, self._never_one)
         if self._guards is None:
             with quiet():
                 self._guards = getattr(self.program.module(), "_guards_fn", lambda *_: None)
@@ -408,6 +413,7 @@ class TorchTrace(ModuleAttributes, Dumps):
                 f"the traced module is not valid for these sizes: {str(error).strip()[:300]}\n  when torch exported "
                 "it, the code assumed fixed sizes (a size as a number in Python, or a dynamic axis of size 1)"
             ) from error
+        refuse_one(self, flat, self._never_one)
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
         found = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())

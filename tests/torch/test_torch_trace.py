@@ -150,6 +150,20 @@ def test_a_decision_by_size_gets_a_trace_of_its_own():
     assert product.others == []
 
 
+def test_a_size_of_one_among_those_that_the_caller_allows():
+    def squeezed(x):
+        return x.squeeze(0) * 2
+
+    batch = {0: torch.export.Dim("batch", max=7)}
+    traced = loadrun.torch.trace(squeezed, torch.rand(5, 3), dynamic_shapes=(batch,))
+    for n in (4, 1, 7):
+        x = torch.rand(n, 3)
+        torch.testing.assert_close(traced(x), squeezed(x))
+    assert len(traced.others) == 1
+    with pytest.raises(InputError):
+        traced(torch.rand(9, 3))
+
+
 def test_a_size_that_an_operator_must_know_is_fixed_and_said():
     for net in (nn.GRU(4, 5, batch_first=True).eval(), nn.LSTM(4, 5, proj_size=3, batch_first=True).eval()):
         traced = loadrun.torch.trace(net, torch.rand(2, 3, 4), dynamic_shapes=True)
