@@ -51,7 +51,7 @@ def examined(path: Path) -> list[dict[str, Any]]:
         except LoadRunError as e:
             found.append({"output": "", "error": str(e).splitlines()[0]})
             continue
-        vacuous = watch.found()
+        vacuous = watch.impostors()
         for s in scores:
             if s.reason == NO_CHECK:
                 continue
