@@ -13,7 +13,7 @@ the model has a single input. Sources are
 ``@list.txt``        a file with one specification a line (the whole specification, not a part)
 ==================== =====================================================================================
 
-Blanks around names, separators and numbers do not matter. Names and paths may stand in single or double quotes,
+Blanks around names, separators and numbers do not matter. Names and paths may be in single or double quotes,
 in which a doubled quote stands for itself; outside quotes ``::`` is a literal colon, and ``C:\\x`` is a path.
 Parsing touches no file. What stands here beyond MegEngine's ``trace.dump(input_data=...)`` is an error there.
 """
@@ -145,7 +145,7 @@ InputData = str | Mapping[str, object] | object
 
 @dataclass(frozen=True)
 class InputPart:
-    """One input's data; the name is None where it was left out.
+    """One input's data; the name is None if it was left out.
 
     Attributes:
         at: where the part starts in the text, for error messages.
@@ -318,7 +318,7 @@ class _SpecScanner:
         return self.member(self.word("a file, #rand(...), {shape} or [values]", colons=True))
 
     def still_a_path(self) -> bool:
-        """Tell whether a bracket starts a file's name, as in ``[1].npy``, which MegEngine accepts."""
+        """Return whether a bracket starts a file's name, as in ``[1].npy``, which MegEngine accepts."""
         mark = "}" if self.text[self.pos] == "{" else "]"
         at, path = self.closing.get(mark, (-1, False))
         if at < self.pos:
@@ -422,7 +422,7 @@ class _SpecScanner:
         return value
 
     def arguments(self) -> tuple[list[tuple[str, int]], bool, int | None]:
-        """Read what stands in parentheses: numbers with their places, whether ``...`` follows, and the seed."""
+        """Read what is in parentheses: numbers with their places, whether ``...`` follows, and the seed."""
         args: list[tuple[str, int]] = []
         rest, seed = False, None
         while self.peek() != ")" or args:

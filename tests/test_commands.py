@@ -62,7 +62,9 @@ WRITTEN = {
     "judge": {"json"},
     "diff": {"json", "extract"},
     "bench": {"json", "html", "save_baseline"},
-    "info": {"json", "strict_engine", "cache"},
+    "info": {"json", "graph", "strict_engine", "cache"},
+    "verify": {"json", "junit"},
+    "audit": {"json", "junit"},
 }
 """Files that are written from what the call gives."""
 GIVEN = {"info": {"timeout", "max_memory"}}

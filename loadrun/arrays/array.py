@@ -94,7 +94,7 @@ class TracedArray(ArrayMethods):
         """Return a view of the whole array.
 
         Raises:
-            TraceError: another dtype, since bytes cannot be read anew.
+            TraceError: another dtype, since bytes cannot be read again.
         """
         if dtype is not None and np.dtype(dtype) != self.dtype:
             raise refused(f"x.view({np.dtype(dtype)}) reads the bytes as another dtype", way_out="use astype")
@@ -265,7 +265,7 @@ class TracedArray(ArrayMethods):
 
 
 def _same_part(value: MemoryCell, target: MemoryCell, part: ViewPart) -> bool:
-    """Tell whether a value is the very part that it is assigned to, as in ``x[i] += 1``."""
+    """Return whether a value is the very part that it is assigned to, as in ``x[i] += 1``."""
     return value.parent is target and value.part is not None and value.part.key == part.key
 
 

@@ -27,7 +27,7 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
 
 @lowers("can_cast")
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
-    """Tell whether numpy would convert."""
+    """Return whether numpy would convert."""
     kind: Any = casting
     return bool(np.can_cast(_dtype_or_value(from_), to, kind))
 
@@ -58,7 +58,7 @@ def isrealobj(x: Any) -> bool:
 
 @lowers("shares_memory", "may_share_memory")
 def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
-    """Tell whether both are views of one array; overlap of different parts counts."""
+    """Return whether both are views of one array; overlap of different parts counts."""
     return isinstance(a, TracedArray) and isinstance(b, TracedArray) and a._cell.root is b._cell.root
 
 

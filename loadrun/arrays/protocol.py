@@ -152,7 +152,7 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
 
 
 def _may_be_stored(dtype: np.dtype[Any], out: np.dtype[Any]) -> bool:
-    """Tell whether numpy stores results of a dtype in another; int32 may be what it has as uint32 or uint64."""
+    """Return whether numpy stores results of a dtype in another; int32 may be what it has as uint32 or uint64."""
     return np.can_cast(dtype, out, "same_kind") or (dtype == np.int32 and out.kind == "u")
 
 
@@ -187,7 +187,7 @@ def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 @lru_cache(maxsize=1024)
 def _fits(func: Any, count: int, names: tuple[str, ...]) -> bool:
-    """Tell whether so many positional arguments and keywords of these names, none of them `out`, go with a function."""
+    """Return whether a function takes this many positional arguments and keywords of these names, except `out`."""
     try:
         bound = FUNCTIONS[func].signature.bind(*range(count), **dict.fromkeys(names))
     except TypeError:
@@ -276,7 +276,7 @@ def _function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> A
 
 
 def _holds_array(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Tell whether a `TracedArray` is among the arguments, or a tensor to write to."""
+    """Return whether a `TracedArray` is among the arguments, or a tensor to write to."""
     return isinstance(kwargs.get("out"), Tensor) or any(
         isinstance(x, TracedArray) for x in all_tensors((*args, *kwargs.values()))
     )

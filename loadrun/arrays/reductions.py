@@ -156,7 +156,7 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Ten
 
 @lowers("any")
 def any_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Tensor:
-    """Tell whether one of the values is true."""
+    """Return whether one of the values is true."""
     x = _masked(e.cast(e.cast(operand(a), "bool"), _TRUTH), where, 0)
     axes = axes_of(axis, len(e.sizes(x)))
     return e.cast(kept(e.reduce(x, _R.MAX, axes), axes, keepdims), "bool")
@@ -164,7 +164,7 @@ def any_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, wh
 
 @lowers("all")
 def all_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Tensor:
-    """Tell whether all values are true."""
+    """Return whether all values are true."""
     x = _masked(e.cast(e.cast(operand(a), "bool"), _TRUTH), where, 1)
     axes = axes_of(axis, len(e.sizes(x)))
     return e.cast(kept(e.reduce(x, _R.MIN, axes), axes, keepdims), "bool")

@@ -1,4 +1,4 @@
-"""Data that JSON can hold, without the NaN and Infinity literals that are no JSON."""
+"""Data for JSON, without the NaN and Infinity literals that are not valid JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plain(value: object) -> object: ...
 
 
 def plain(value: object) -> object:
-    """Return data that JSON can hold: non-finite floats become the strings "nan", "inf" and "-inf".
+    """Return data for JSON: non-finite floats become the strings "nan", "inf" and "-inf".
 
     >>> plain({"a": (1, float("nan"))})
     {'a': [1, 'nan']}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 
 from ..base.errors import clean
+from ..compare.results import FileResult
 from ..engines import Choice
 from ..report.text import error, table
-from ..verify.audit import NO_CHECK, AuditOptions, FileAudit, Score, audit_files
+from ..verify.audit import NO_CHECK, Audit, AuditOptions, FileAudit, Score, audits_of
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
+from .fleet import FleetReports, add_fleet_options, fleet_reports
 from .groups import Parser, add_seed_option, model_files, seconds
 from .models import add_engine_options, add_model_options, model_options
 
@@ -43,6 +45,7 @@ def parser() -> Parser:
         help="try no more mutants of a file after this time (default 60)",
     )
     add_seed_option(p)
+    add_fleet_options(p)
     add_engine_options(p)
     add_model_options(p)
     return p
@@ -58,23 +61,81 @@ def main(argv: list[str]) -> int:
         engine=Choice(args.engine, args.strict_engine, args.cache),
         **model_options(args.input_shape, args.constant),
     )
-    result = audit_files(model_files(args.files, sys.stderr), options)
-    for path, said in result.failures:
-        print(f"{clean(path, 200)}\n{error(said.message)}", file=sys.stderr)
+    files = model_files(args.files, sys.stderr)
+    result = Audit()
+    with fleet_reports(args.json, args.junit, files) as reports:
+        for path, found in zip(files, audits_of(files, options), strict=True):
+            for _, why in found.failures:
+                print(f"{clean(path, 200)}\n{error(why.message)}", file=sys.stderr)
+            if len(files) > 1:
+                for _, audited in found.files:
+                    print(_line(path, audited), file=reports.out, flush=True)
+            _report(path, found, reports)
+            result.files += found.files
+            result.failures += found.failures
+        scores = [s for _, s in result.scores]
+        if scores and len(files) == 1:
+            print(
+                table([_row(path, s) for path, s in result.scores], _HEADERS, right=(2, 3, 4)),
+                file=reports.out,
+            )
+            print(file=reports.out)
+            for path, audited in result.files:
+                print(*_about(path, audited), sep="\n", file=reports.out)
+        print(_total(result), file=reports.out)
+        reports.exit_code = result.exit_code
+    return reports.exit_code
+
+
+def _total(result: Audit) -> str:
     scores = [s for _, s in result.scores]
-    if scores:
-        print(table([_row(path, s) for path, s in result.scores], _HEADERS, right=(2, 3, 4)))
-        print()
-    for path, audited in result.files:
-        for line in _about(path, audited):
-            print(line)
     silent = sum(s.reason not in (None, NO_CHECK) for s in scores)
     outputs = f"{len(scores)} output{'s' * (len(scores) != 1)}"
     without = f", {silent} that fail on the unchanged model" if silent else ""
     values = [a.whole.value for _, a in result.files if a.whole.value is not None]
     lowest = f"lowest score {_percent(min(values))}" if values else "no score"
-    print(f"{len(result.files)} file{'s' * (len(result.files) != 1)}, {outputs}: {lowest}{without}")
-    return result.exit_code
+    return f"{len(result.files)} file{'s' * (len(result.files) != 1)}, {outputs}: {lowest}{without}"
+
+
+def _line(path: str, audited: FileAudit) -> str:
+    """Describe the audit of a file among many in one line."""
+    lines = _about(path, audited)
+    findings = len(audited.findings)
+    missed = ", ".join(filter(None, (_row(path, s)[-1] for s in audited.scores)))
+    more = f"; not caught: {missed}" if missed else ""
+    more += f"; {findings} finding{'s' * (findings != 1)}" if findings else ""
+    return f"{lines[0]}{';' if len(lines) > 1 else ''} {lines[1].strip() if len(lines) > 1 else ''}{more}".rstrip()
+
+
+def _report(path: str, found: Audit, reports: FleetReports) -> None:
+    """Put the audit of a file into the reports."""
+    for _, audited in found.files:
+        whole = audited.whole
+        reports.files.append(
+            {
+                "file": path,
+                "score": whole.value,
+                "interval": whole.interval,
+                "testcases": audited.testcases,
+                "cut": audited.cut,
+                "findings": audited.findings,
+                "outputs": audited.scores,
+            }
+        )
+    reports.files += [{"file": path, "message": why.message} for _, why in found.failures]
+    if reports.junit is None:
+        return
+    file = FileResult(path)
+    reports.junit.begin(file)
+    for _, audited in found.files:
+        for s in audited.scores:
+            caught = sum(s.caught.values())
+            kind = "skipped" if s.reason == NO_CHECK else "failure" if s.reason or not caught else ""
+            why = s.reason or f"it caught {caught} of {s.mutants} mutants"
+            reports.junit.case(s.output, kind, why if kind else "")
+    for _, failed in found.failures:
+        reports.junit.case("audit", "error", failed.message)
+    reports.junit.end(file)
 
 
 def _about(path: str, audited: FileAudit) -> list[str]:

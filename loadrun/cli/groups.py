@@ -31,6 +31,7 @@ __all__ = [
     "add_seed_option",
     "add_testcase_option",
     "add_tolerance_option",
+    "count",
     "model_files",
     "progress",
     "seconds",
@@ -306,6 +307,14 @@ def tolerance(value: str) -> float:
         number = -1.0
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number >= 0, found {value!r}")
+    return number
+
+
+def count(value: str) -> int:
+    """Read a number of processes."""
+    number = whole(value)
+    if not 1 <= number <= 1024:
+        raise argparse.ArgumentTypeError(f"expected a number of processes from 1 to 1024, found {value!r}")
     return number
 
 

@@ -37,7 +37,10 @@ def parser() -> Parser:
     p.add_argument(
         "--graph",
         metavar="FILE",
-        help="draw the graph of one model, with shapes: FILE.svg is one picture, FILE.html has blocks that fold",
+        help=(
+            "draw the graph of one model with shapes, to FILE.svg (a single image) or FILE.html (with collapsible "
+            "blocks)"
+        ),
     )
     p.add_argument("--no-operators", action="store_true", help="omit the table of operators")
     add_engine_options(p, default=None)
@@ -49,7 +52,8 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     """Describe the files; 2 when one cannot be read, 4 when that takes too long."""
     args = parser().parse_args(argv)
-    read = ModelOptions(**model_options(args.input_shape, args.constant))
+    options = model_options(args.input_shape, args.constant)
+    read = ModelOptions(**options, weights=tuple(args.weights))
     files = model_files(args.files, sys.stderr)
     if args.graph is not None:
         return _draw(files, args.graph, read)
@@ -80,7 +84,7 @@ def main(argv: list[str]) -> int:
 def _draw(files: Sequence[str], target: str, read: ModelOptions) -> int:
     if len(files) != 1 or not target.lower().endswith((".svg", ".html")):
         raise UsageError(
-            f"--graph draws one model as NAME.svg or NAME.html, found the name "
+            f"--graph takes one model and a name NAME.svg or NAME.html, found "
             f"{clean(target)} and {len(files)} model{'s' * (len(files) != 1)}"
         )
     check_targets({"--graph": target}, files)

@@ -33,8 +33,25 @@ __all__ = [
 ]
 
 
-def add_model_options(p: argparse.ArgumentParser) -> None:
-    """Add the options that say how an ONNX model is read."""
+def add_model_options(p: argparse.ArgumentParser, *, writes: bool = False) -> None:
+    """Add the options that say how an ONNX model is read, and where weights are.
+
+    Args:
+        p: the parser.
+        writes: whether the command writes a file that may have its weights outside.
+    """
+    folders = (
+        "a folder of the weights of a file that was packed with --weights beside, besides its own folder"
+    )
+    p.add_argument(
+        "--weights",
+        metavar="beside|DIR" if writes else "DIR",
+        action="append",
+        default=[],
+        help=f"beside: leave the weights outside of the file, which names them by digest; DIR: {folders}"
+        if writes
+        else folders,
+    )
     g = p.add_argument_group("ONNX models")
     g.add_argument(
         "--input-shape",

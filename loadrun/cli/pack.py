@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import Warnings, clean
+from ..base.stages import counted
 from ..compare.policy import parse_all
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..dump.options import DumpOptions
@@ -33,7 +34,6 @@ from .groups import (
     add_policy_option,
     add_quiet_option,
     add_seed_option,
-    progress,
     target,
     tolerances,
     whole,
@@ -42,6 +42,7 @@ from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
 
+_BESIDE = "beside"
 _SHOWN = 8
 """How many testcases the table lists."""
 _FLAG_HELP = {
@@ -79,7 +80,7 @@ def parser() -> Parser:
     )
     p.add_argument("-o", "--output", metavar="OUT.mge", type=target, required=True, help="the file to write")
     add_dump_option(p)
-    add_model_options(p)
+    add_model_options(p, writes=True)
     p.add_argument(
         "--expect",
         metavar="SPEC",
@@ -93,16 +94,20 @@ def parser() -> Parser:
         dest="states",
         action="append",
         default=[],
-        help="the output OUT of a step feeds the input IN of the next one, as a cache does; past_*=present_* stands "
-        "for all such pairs, ids=argmax(logits) feeds the index of the largest element, which the file then holds",
+        help=(
+            "feed the output OUT of a step to the input IN of the next one, as for a cache; past_*=present_* matches "
+            "all such pairs, ids=argmax(logits) feeds the index of the largest element, which is stored in the file"
+        ),
     )
     p.add_argument(
         "--steps",
         metavar="N",
         type=whole,
         default=0,
-        help="how many steps a testcase with states has; -d is given once, with an axis of steps or k for the number "
-        "of the step, as in #ones(1,k+1), or N times",
+        help=(
+            "number of steps of a testcase with states; -d is used once, with an axis of steps or with k for the "
+            "number of the step, as in #ones(1,k+1), or N times"
+        ),
     )
     p.add_argument("--replace", action="store_true", help="drop the testcases in MODEL.mge")
     add_maxerr_option(p, "1e-4, 0 for integers; existing checks keep theirs")
@@ -229,6 +234,7 @@ def main(argv: list[str]) -> int:
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
         states=tuple(args.states),
+        weights=tuple(w for w in args.weights if w != _BESIDE),
         maxerr=tolerances(args.maxerr),
         policies=parse_all(args.check or ()),
         record=not args.no_record,
@@ -239,7 +245,7 @@ def main(argv: list[str]) -> int:
     )
     warned, shown = Warnings(), PackedTable()
     with options.limited():
-        packer = FilePacker(args.model, options, warn=warned.add, watch=partial(progress, what="testcase"))
+        packer = FilePacker(args.model, options, warn=warned.add, watch=partial(counted, what="testcase"))
         for name, s in packer.suggestions.items():
             print(f"suggested: --maxerr {clean(name)}={s.maxerr:g} ({s.reason})")
         packed = packer.pack(args.output, shown.add)
@@ -264,6 +270,8 @@ def _dump_options(arguments: Mapping[str, Any]) -> DumpOptions:
         strip = f"{arguments['output']}.json"
     names = {f.name for f in fields(DumpOptions)} & set(arguments)
     options = {name: arguments[name] for name in names}
+    if _BESIDE in arguments["weights"]:
+        options["beside"] = [w for w in arguments["weights"] if w != _BESIDE]
     options.update(dump_format=arguments["format"], strip_info_file=strip)
     if arguments["no_metadata"]:
         options["enable_metadata"] = False

@@ -28,6 +28,7 @@ from .groups import (
     add_policy_option,
     add_quiet_option,
     add_seed_option,
+    count,
     model_files,
     target,
     whole,
@@ -127,7 +128,7 @@ def _add_running_options(p: Parser) -> None:
         "-j",
         "--jobs",
         metavar="N",
-        type=_count,
+        type=count,
         help="distribute files and testcases over N processes (default: run all in this one)",
     )
     running.add_argument(
@@ -240,13 +241,6 @@ def _add_report_options(p: Parser) -> None:
     )
 
 
-def _count(value: str) -> int:
-    number = whole(value)
-    if not 1 <= number <= 1024:
-        raise argparse.ArgumentTypeError(f"expected a number of processes from 1 to 1024, found {value!r}")
-    return number
-
-
 def main(argv: list[str]) -> int:
     """Replay the files and return the exit code of the verdict."""
     p = parser()
@@ -326,7 +320,7 @@ class _RunDisplay:
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
         if file.message:
             said.append(clean(" ".join(line.strip() for line in file.message.splitlines()), 500))
-        said += file.missed
+        said += [*file.missed, *file.unrun]
         if file.verdict is Verdict.NOT_COMPARED and not file.passed:
             said.append("nothing was compared")
         word = self.style.verdict(file.verdict, file.verdict.value)

@@ -87,7 +87,7 @@ def _check_arity(t: Table, op: Op, count: int) -> None:
 
 @cache
 def _arity(inputs: str) -> tuple[int, int | None]:
-    """Return the least and the greatest number of inputs by their roles, None where any number goes."""
+    """Return the smallest and the greatest number of inputs by their roles, None if any number goes."""
     roles = inputs.split()
     least = sum(not r.endswith(("?", "...")) for r in roles)
     return least, None if any(r.endswith("...") for r in roles) else len(roles)

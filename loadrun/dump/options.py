@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -52,6 +52,8 @@ class DumpOptions:
         append: whether the dump is put behind what the file holds.
         narrow: whether int64 and the like become int32, and float64 float32, even where that changes values; the
             record says so. Without it writing is refused there.
+        beside: not None leaves the weights outside of the file, which names them by digest: in files of its own folder,
+            or of these folders, that they are mapped from, else in ``<sha256>.weights`` in its own.
 
     >>> DumpOptions(dump_format="FBS", keep_var_name=0).keep_opr_name is None
     True
@@ -71,6 +73,7 @@ class DumpOptions:
     append_json: bool = False
     append: bool = False
     narrow: bool = False
+    beside: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if self.dump_format not in (None, *FORMATS):

@@ -90,7 +90,7 @@ def _width(f: RecordField) -> int:
 
 @cache
 def _is_flat(code: int) -> bool:
-    """Tell whether tables of that record hold all their values inline."""
+    """Return whether tables of that record hold all their values inline."""
     return not any(f.wire.startswith("[") for f in Record.by_code[code].fields())
 
 

@@ -59,9 +59,9 @@ class Step:
         reads: variable ids of its inputs.
         writes: variable ids of its outputs.
         dying: variables that nobody reads afterwards.
-        guard: variable that must be 1 for the operator to be executed, if it lies in a branch.
+        guard: variable that must be 1 for the operator to be executed, if it is in a branch.
         merges: whether it joins branches, so that inputs of those not taken are absent.
-        again: whether it computes anew what an earlier step computed.
+        again: whether it computes again what an earlier step computed.
         binder: makes `bound` for a kernel that is not the operator's own.
         bound: the kernel for the shapes of the program, where there is one, see `bind`.
         into: inputs that die here and whose memory a bound kernel may write into.
@@ -365,7 +365,7 @@ def root(array: Array) -> object:
 
 
 def donatable(array: Array) -> bool:
-    """Tell whether a kernel could write a result into the array's memory."""
+    """Return whether a kernel could write a result into the array's memory."""
     flags = array.flags
     return bool(flags.writeable and flags.c_contiguous)
 

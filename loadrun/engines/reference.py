@@ -61,7 +61,7 @@ class ReferenceEngine:
         targets: the variables to compute, default the graph's outputs.
         seed: seed of the random operators; every run starts from it, so runs repeat.
         dtr: evict values above a threshold and compute them again on need (`loadrun.engines.dtr`).
-        sublinear: compute values again by a plan found beforehand (`loadrun.engines.sublinear`); the environment
+        sublinear: compute values again by a plan found in advance (`loadrun.engines.sublinear`); the environment
             can ask for it, too (`sublinear_from_environment`).
         profile: measure every operator, see `get_profile`.
 
@@ -209,7 +209,7 @@ class ReferenceEngine:
         return self._profile.to_json()
 
     def _rng(self) -> np.random.Generator | None:
-        """Return the generator of a run's random operators; None where there are none, since making one takes time."""
+        """Return the generator of a run's random operators; None if there are none, since making one takes time."""
         return np.random.default_rng(self.seed) if self._random else None
 
     def _fold(self) -> dict[int, Array]:

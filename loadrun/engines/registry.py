@@ -114,7 +114,7 @@ def engine_names() -> list[str]:
 
 
 def known_elsewhere(engine: str) -> bool:
-    """Tell whether another process knows an engine: one that only this program registered is not known there.
+    """Return whether another process knows an engine: one that only this program registered is not known there.
 
     >>> known_elsewhere("onnxruntime:CPU"), known_elsewhere("nobody")
     (True, False)
@@ -196,7 +196,7 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
 
 
 def runs_file(engine: str | Choice, format: str | None = None) -> bool:
-    """Tell whether an engine runs files of a format, or of any, as they are, instead of the graph that is made of them.
+    """Return whether an engine runs files of a format (default: any) unchanged, instead of the graph built from them.
 
     >>> runs_file("onnxruntime"), runs_file("onnxruntime:translated"), runs_file("reference")
     (True, False, False)
@@ -206,7 +206,7 @@ def runs_file(engine: str | Choice, format: str | None = None) -> bool:
 
 
 def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:
-    """Return the file that an engine runs in place of a bundle's graph, None where it runs the graph."""
+    """Return the file that an engine runs in place of a bundle's graph, None if it runs the graph."""
     source = bundle.file
     return source if source is not None and runs_file(engine, source.format) else None
 

@@ -20,7 +20,7 @@ from ..inputspec import Generated
 __all__ = ["MAX_BYTES", "fill_shape", "fill_values", "normal_quantile", "stream"]
 
 MAX_BYTES = 2**33
-"""No array of a specification takes more."""
+"""Maximum bytes of an array of a specification."""
 
 
 def stream(seed: int, case: int = 0, index: int = 0) -> np.random.PCG64:
@@ -77,7 +77,7 @@ def fill_values(fill: Generated, shape: Sequence[int], bits: np.random.PCG64 | N
 
 
 def _drawn_by_numpy(fill: Generated, shape: Sequence[int]) -> Array:
-    # The generator whose numbers MegEngine's `trace.dump` takes is the global one.
+    # MegEngine's `trace.dump` uses the global generator.
     low, high = fill.args or (0.0, 1.0)
     if fill.kind == "randint":
         return np.asarray(np.random.randint(int(low), int(high), shape, np.int64))

@@ -1,4 +1,4 @@
-"""Loading what input specifications name: arrays, images, generated numbers, in the form that a model's inputs take.
+"""Loading of input specifications: arrays, images and generated numbers, converted for a model's inputs.
 
 The meaning of every form that MegEngine's ``trace.dump(input_data=...)`` accepts is MegEngine's; docs/howto-inputs.md
 lists what differs.
@@ -35,9 +35,10 @@ from ..inputspec import (
     Values,
     point,
 )
-from .files import image_array, image_loss, members, read_array
+from .files import image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
 from .lists import LocatedSpec, count_cases, expand
+from .pictures import image_array
 from .transform import TransformExpression
 
 __all__ = ["Loader", "count_cases", "load_cases", "load_spec", "of_step"]
@@ -244,7 +245,7 @@ class Loader:
         for name in wanted:
             if name not in found:
                 self._fail(f"no data for the input {_name(name)}", text, len(text))
-        # A seed of its own gives the same data wherever its input stands; the run's seed varies by input.
+        # With its own seed, data is the same for any input; the run's seed varies by input.
         return [
             (n, p, 0 if isinstance(p.source, Generated) and p.source.seed is not None else numbers[n])
             for n, p in found.items()
@@ -278,7 +279,7 @@ class Loader:
         return self.archives[path]
 
     def _drive(self, part: InputPart) -> InputPart:
-        """Take ``C:/x.npy`` for a Windows path, unless the model has an input of that letter."""
+        """Treat ``C:/x.npy`` as a Windows path, unless the model has an input of that letter."""
         source, name = part.source, part.name
         if name is None or name in self.known or len(name) > 1 or not isinstance(source, PathSource):
             return part
@@ -323,7 +324,7 @@ class Loader:
                 raise SpecError("these numbers are too large")
             if (part := self._of_step(array, tensor)) is not array:
                 return _Given(part)
-            # load_and_run adds one axis to those in brackets, the batch.
+            # load_and_run adds a batch axis to the values in brackets.
             batch = tensor.shape is not None and array.ndim + 1 == len(tensor.shape)
             return _Given(array[None] if batch else array)
         path = case.path(source.path)
@@ -370,7 +371,7 @@ class Loader:
         found = cast(array, tensor.dtype)
         if self.exact and found.dtype.kind in "iub":
             _require_exact(array, found, tensor.dtype)
-        # #rand(0,255) for signed bytes is expected to wrap.
+        # #rand(0,255) for signed bytes wraps, as in MegEngine.
         if (said := _lost(array, found, tensor.dtype)) and not (given.generated and "wrap" in said):
             self.warn(f"input {_name(name)}: {said}")
         return found
@@ -400,7 +401,7 @@ def of_step(array: Array, tensor: StoredTensor, step: int, steps: int) -> Array:
 
 
 def _require_exact(array: Array, converted: Array, dtype: DType) -> None:
-    """Check that a cast to whole numbers or booleans kept every number.
+    """Check that a cast to integers or booleans kept every number.
 
     Raises:
         InputError: it did not.
@@ -413,7 +414,7 @@ def _require_exact(array: Array, converted: Array, dtype: DType) -> None:
 
 
 def _lost(array: Array, converted: Array, dtype: DType) -> str:
-    """Say what a cast loses beyond the last digits of fractions and the fractions themselves; empty for nothing."""
+    """Describe what a cast loses besides fractions and their last digits; empty for nothing."""
     if array.dtype.kind not in "iuf":
         return ""
     if converted.dtype.kind in "iu":
@@ -429,7 +430,7 @@ def _lost(array: Array, converted: Array, dtype: DType) -> str:
 
 
 def _wrapped(array: Array, converted: Array, dtype: DType) -> str:
-    """Mark the numbers that an integer type does not hold, so that they change."""
+    """Mark the numbers that are out of an integer type's range."""
     low, high = 0, 2 ** min(dtype.bits, 8 * converted.itemsize) - 1
     if converted.dtype.kind == "i":
         low, high = -(high + 1) // 2, high // 2
@@ -481,7 +482,7 @@ def cast(array: Array, dtype: DType) -> Array:
 
 
 def _narrow(array: Array, dtype: DType) -> Array:
-    """Wrap types of less than 8 bits at their own width."""
+    """Wrap types with fewer than 8 bits at their own width."""
     kept = array.view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
     if dtype.np.kind == "u":
         return kept
@@ -490,19 +491,19 @@ def _narrow(array: Array, dtype: DType) -> Array:
 
 
 def _constant(fill: Generated, dtype: DType) -> str:
-    """Say that a random range gives one number when it is cast to whole numbers; empty where it gives more."""
+    """Report that a random range gives one number when it is cast to integers; empty if it gives more."""
     if fill.kind != "rand" or dtype.np.kind not in "iu":
         return ""
     first, last = int(fill.args[0]), int(np.nextafter(fill.args[1], fill.args[0]))
     return (
-        f"all numbers of {fill} are {first} as {dtype}; give a wider range, or #randint"
+        f"all numbers of {fill} are {first} as {dtype}; use a wider range, or #randint"
         if first == last
         else ""
     )
 
 
 def _feeds_all(source: Source) -> bool:
-    """Tell whether one unnamed source can hold data for several inputs."""
+    """Return whether one unnamed source can hold data for several inputs."""
     return (
         isinstance(source, PathSource)
         and source.member is None
@@ -523,7 +524,7 @@ def _check_rank(array: Array, tensor: StoredTensor) -> None:
 
 
 def _name(name: str) -> str:
-    """Return a name from a file, fit to be shown."""
+    """Return a name from a file for messages."""
     shown = repr(name)
     return shown if len(shown) <= 60 else f"{shown[:40]}...{shown[-12:]}"
 

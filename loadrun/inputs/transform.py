@@ -32,7 +32,7 @@ _MAX_LIST = 1000
 _CONSTANTS = {"pi": np.pi, "e": np.e, "inf": np.inf, "nan": np.nan, "newaxis": None}
 _DTYPES = frozenset(NUMBERS)
 _BUILTINS: dict[str, Callable[[Any], Any]] = {"abs": abs, "float": float, "int": int, "len": len}
-"""Python's own functions of one value that an expression may call."""
+"""Python functions of one value that an expression may call."""
 _ATTRIBUTES = ("shape", "ndim", "size", "dtype", "T")
 _KEYWORDS = frozenset(
     [
@@ -183,7 +183,7 @@ class TransformExpression:
         return SpecError(point(f"input_transform: {message}", self.text, at))
 
     def at(self, node: ast.AST) -> int:
-        """Return where a node stands in the text."""
+        """Return the position of a node in the text."""
         offset = getattr(node, "col_offset", 0)
         return len(self.text.encode()[:offset].decode(errors="ignore"))
 
@@ -417,7 +417,7 @@ def _children(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _is_subscripts(node: ast.AST) -> bool:
-    """Tell whether a node is a text such as ``'ij,jk->ik'``."""
+    """Return whether a node is a text such as ``'ij,jk->ik'``."""
     return (
         isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_SUBSCRIPTS.match(node.value))
     )

@@ -310,7 +310,7 @@ class ParsedFlags:
     values: dict[str, bool | int | float | str] = field(default_factory=dict)
 
     def on(self, name: str) -> bool:
-        """Tell whether a switch is on."""
+        """Return whether a switch is on."""
         return bool(self.values.get(name, False))
 
     def text(self, name: str) -> str:

@@ -306,7 +306,7 @@ class LoadAndRunSession:
         self.vacuous |= result.verdict is Verdict.NOT_COMPARED
 
     def _ended(self, copy: _Copy) -> bool:
-        """Tell whether a failed check ends the run."""
+        """Return whether a failed check ends the run."""
         lenient = self.flags.on("disable_assert_throw") or self.flags.text("check_var_value")
         if copy.failed is not None and lenient:
             copy.failed, copy.verdict = None, Verdict.PASS
@@ -343,7 +343,7 @@ class LoadAndRunSession:
             self.log.log("format_and_print<lar::ModelMdl>@plugin_options.cpp:246", f"\n{model_table(plan)}\n")
 
     def _between_batch(self, copy: _Copy) -> None:
-        """Tell whether the items of the batch give the same bits when each is run by itself."""
+        """Return whether the items of the batch give the same bits when each is run by itself."""
         feeds = {n: a for n, a in copy.testcase.arrays.items() if not n.endswith(EXPECT)}
         sizes = {a.shape[0] for a in feeds.values() if a.ndim}
         if len(sizes) != 1 or (size := sizes.pop()) < 2:

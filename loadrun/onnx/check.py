@@ -55,7 +55,7 @@ class Verification:
 
 
 def available() -> bool:
-    """Tell whether onnx and onnxruntime are installed."""
+    """Return whether onnx and onnxruntime are installed."""
     return not _missing()
 
 
@@ -89,11 +89,12 @@ def check_model(data: bytes, path: str | None = None) -> None:
         raise EngineError(f"onnx.checker rejects the model: {e}") from e
 
 
-def new_session(data: bytes | str, *, as_written: bool = False) -> OnnxSession:
+def new_session(data: bytes | str, *, as_written: bool = False, mapped: bool = False) -> OnnxSession:
     """Open an ONNX Runtime session on the CPU.
 
     Args:
         data: the model, or the path of one whose weights are in another file.
+        mapped: leave weights in other files where they are mapped, instead of packing them anew for speed.
         as_written: without optimizations. Those of quantized graphs use instructions that saturate on some processors.
 
     Raises:
@@ -103,6 +104,8 @@ def new_session(data: bytes | str, *, as_written: bool = False) -> OnnxSession:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    if mapped:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     if as_written:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
@@ -112,7 +115,7 @@ def new_session(data: bytes | str, *, as_written: bool = False) -> OnnxSession:
 
 
 def is_quantized(written: WrittenModel) -> bool:
-    """Tell whether the model has quantized parts."""
+    """Return whether the model has quantized parts."""
     return any(n.op_type == "QuantizeLinear" for n in written.model.graph.nodes)
 
 

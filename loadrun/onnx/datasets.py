@@ -23,7 +23,7 @@ _PACKED = 5
 def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) -> int:
     """Write every testcase as ``input_K.pb`` and ``output_K.pb`` beside a model; returns how many there are.
 
-    The folders are called after the model, ``NAME.test_data_set_N``, so that several models may lie in one folder.
+    The folders are called after the model, ``NAME.test_data_set_N``, so that several models may be in one folder.
     What the file's checks ask of the outputs goes along, as ``checks.json``.
 
     Outputs are what the testcases expect; where they expect nothing of an output, or expect it with channels in packs,
@@ -92,7 +92,7 @@ def _remove_older(model: Path, count: int) -> None:
 
 
 def _fits(source: ExportSource, written: WrittenModel, inputs: dict[str, Array]) -> bool:
-    """Tell whether the model takes values of these shapes."""
+    """Return whether the model takes values of these shapes."""
     declared = {v.name: v.shape for v in written.model.graph.inputs}
     for name, value in inputs.items():
         shape = declared[written.inputs[name]]

@@ -79,7 +79,7 @@ class Exported:
         return b"".join(self._pieces())
 
     def _pieces(self) -> list[bytes | memoryview]:
-        """Encode the model in pieces, with weights left where they lie in memory."""
+        """Encode the model in pieces, with weights left where they are in memory."""
         pieces = encode(self.written.model)
         size = sum(map(len, pieces))
         if size > _LIMIT:

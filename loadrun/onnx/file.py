@@ -349,7 +349,7 @@ def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
     """Collect the checks of a file beyond ONNX's rule, by output name.
 
     Each is a mapping of ``maxerr``, the tolerance of MegEngine's formula, ``check``, the text of its policy, and
-    ``loosened``, the tolerance that it had before. Quantized values are compared as whole numbers, and a rule of ONNX's
+    ``loosened``, the tolerance that it had before. Quantized values are compared as integers, and a rule of ONNX's
     that was read is written again by itself: they have no ``maxerr``.
 
     >>> import loadrun

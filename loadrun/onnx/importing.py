@@ -125,6 +125,7 @@ class Importer:
         self.session.recording.graph.exact = True
         self.open_sizes = False
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        self._sizes: dict[int, int] = {}
         self._unheld: dict[str, str] = {}
         self._count = 0
         self._depth = 0
@@ -551,6 +552,8 @@ class Importer:
         for i, name in enumerate(function.inputs):
             value = inputs[i] if i < len(inputs) else None
             inner.names[name] = ABSENT if value is None else value
+        if self._count + self._unrolled(function) > _MOST_NODES:
+            raise FormatError(f"the model unrolls to more than {_MOST_NODES} nodes")
         call_attributes = {a.name: a for a in function.defaults}
         call_attributes.update(attributes)
         self._enter(function.name)
@@ -560,6 +563,17 @@ class Importer:
         finally:
             self._depth -= 1
         return [self._out(inner, name) for name in function.outputs]
+
+    def _unrolled(self, function: FunctionProto) -> int:
+        """Count the nodes that a function stands for with those that it calls."""
+        count = self._sizes.get(id(function))
+        if count is None:
+            # One that calls itself is refused where that is done.
+            self._sizes[id(function)] = 0
+            called = (self.functions.get((n.domain, n.op, n.overload)) for n in function.nodes)
+            count = sum(1 + (0 if f is None else self._unrolled(f)) for f in called)
+            self._sizes[id(function)] = count
+        return count
 
     def _enter(self, what: str) -> None:
         self._depth += 1

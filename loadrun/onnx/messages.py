@@ -416,7 +416,7 @@ def _wrong(name: str, where: int) -> FormatError:
 
 
 def looks_like(data: memoryview) -> bool:
-    """Tell whether some bytes are an ONNX model by their outermost fields; nothing inside is read.
+    """Return whether some bytes are an ONNX model by their outermost fields; nothing inside is read.
 
     >>> looks_like(memoryview(b"mgbtest0"))
     False

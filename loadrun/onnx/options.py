@@ -72,7 +72,7 @@ class ExportOptions:
         axes, shapes: sizes that may differ, as `dynamic_axes` and `dynamic_shapes` say it.
         table: functions that write operators of torch, by operator.
         weights: whether a torch module's parameters stay as they are, under their names: nothing is computed from them
-            beforehand.
+            in advance.
     """
 
     training: TrainingMode = TrainingMode.EVAL

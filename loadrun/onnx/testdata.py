@@ -87,7 +87,7 @@ class DataSet:
 
 
 def _misshapen(value: Array, kind: TypeProto | None) -> str:
-    """Say how an expected value differs from an output of no axes, or of one, which a graph holds alike."""
+    """Describe how an expected value differs from an output of no axes, or of one, which a graph holds alike."""
     shape = kind.tensor.shape if kind is not None and kind.tensor is not None else None
     rank = None if shape is None else len(shape.dims)
     if rank is None or value.size != 1 or value.ndim == rank or max(value.ndim, rank) > 1:

@@ -315,7 +315,7 @@ class Scope:
         self.mark = mark
 
     def find(self, name: str) -> tuple[bool, Bound]:
-        """Tell whether a name is known, and return its value, or None if it could not be lowered."""
+        """Return whether a name is known, and return its value, or None if it could not be lowered."""
         if name in self.names:
             return True, self.names[name]
         if name in self.missing:

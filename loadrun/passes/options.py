@@ -126,7 +126,7 @@ class InferenceOptions:
 
     @property
     def bits(self) -> int:
-        """The number that stands in the metadata of a dump (`Metadata.optimize_options`)."""
+        """The number that is in the metadata of a dump (`Metadata.optimize_options`)."""
         low = sum(getattr(self, name) << i for i, name in enumerate(_BITS))
         return low | int(self.layout) << 32
 

@@ -28,7 +28,7 @@ def explained(
     engine: str | Choice = "reference",
     seed: int = 0,
 ) -> Explained:
-    """Say line by line where a failing testcase begins to differ, and draw the operators to blame.
+    """Return lines on where a failing testcase diverges, and a drawing of the operators to blame.
 
     Args:
         bundle: the file.
@@ -83,7 +83,7 @@ def _explained(
 
 
 def _drawing(model: Graph, found: Differences, blamed: Collection[int]) -> str:
-    """Draw the operators to blame with those around them; empty where none is."""
+    """Draw the operators to blame with their neighbours; empty if there are none."""
     if not blamed:
         return ""
     shapes = {r.var.id: r.shapes[0] for r in found.rows if r.shapes}

@@ -1,4 +1,4 @@
-"""Words that choose names: ``resnet and not (quant or v1)``."""
+"""Words that select names: ``resnet and not (quant or v1)``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Wrong(Exception):
 
 
 class _Words:
-    """A text that is read word by word."""
+    """A cursor over text, word by word."""
 
     def __init__(self, text: str) -> None:
         self.left = _WORD.findall(text)

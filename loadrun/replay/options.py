@@ -1,4 +1,4 @@
-"""Options of a replay as records, and the choice of files that they make: names, earlier reports, shards."""
+"""Options of a replay as records, and the files that they select: names, earlier reports, shards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PathName = str | os.PathLike[str]
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(ModelOptions, DataOptions):
-    """Say how a file is replayed; the options of `ModelOptions` and `DataOptions` are among these.
+    """Describe how a file is replayed; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
         engines: what executes the model; several run side by side and are compared with the first.
@@ -55,7 +55,7 @@ class ReplayOptions(ModelOptions, DataOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
-    """Look at operators one by one on the reference engine.
+    """Profile single operators.
 
     Attributes:
         profile: a file for what each operator took, in the layout of MegEngine's profiler.
@@ -73,13 +73,13 @@ class ProfileOptions:
 
     @property
     def profiled(self) -> bool:
-        """Tell whether anything of this was asked for."""
+        """Return whether any of these options is set."""
         return bool(self.profile or self.perfetto or self.top or self.memory)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ReplayOptions, ProfileOptions):
-    """Say how `loadrun.replay_files` replays files, and where its results go.
+    """Describe how `loadrun.replay_files` replays files, and where its results go.
 
     The options of `ReplayOptions` and `ProfileOptions` are among these.
 
@@ -176,18 +176,18 @@ class RunOptions(ReplayOptions, ProfileOptions):
 
     @property
     def watched(self) -> bool:
-        """Tell whether operators are watched while they run."""
+        """Return whether operators are watched while they run."""
         looks = (self.io_dump, self.bin_io_dump, self.bin_out_dump, self.range)
         return any(x is not None for x in looks) or self.check_finite or self.model_info
 
     @property
     def observed(self) -> bool:
-        """Tell whether anything was asked for besides the replay."""
+        """Return whether any option requires more than the replay."""
         return self.watched or self.profiled
 
     @property
     def reported(self) -> bool:
-        """Tell whether a report is written."""
+        """Return whether a report is written."""
         return any(x is not None for x in (self.json, self.json_lines, self.junit, self.html))
 
 
@@ -217,7 +217,7 @@ class ChosenFiles:
 
     @property
     def done(self) -> list[FileResult]:
-        """Return what the report that is resumed says of the files that are done."""
+        """Return the resumed report's entries for files that are done."""
         return [_file_result(entry) for entry in self.recorded]
 
 

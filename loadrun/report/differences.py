@@ -14,7 +14,7 @@ __all__ = ["as_json", "bisected", "changes", "differences", "findings"]
 
 
 def differences(comparison: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
-    """Say what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
+    """Describe what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
     yield from _compared(comparison, everything, rows)
     for side, stops in zip(("the model", "the reference"), comparison.stops, strict=True):
         yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
@@ -29,6 +29,11 @@ def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[
     counted = ", ".join(f"{n} by {how}" for how, n in sorted(comparison.matched.items()))
     matched = sum(comparison.matched.values())
     yield f"{len(comparison.rows)} values compared; {matched} of {comparison.total} variables matched ({counted})"
+    if comparison.unjudged:
+        yield (
+            f"{comparison.unjudged} of them are float64 in the model: both sides compute these by the same code, which "
+            "judges nothing; --against ENGINE does, such as onnxruntime"
+        )
     chosen = comparison.rows if everything else _chosen(comparison, rows)
     if chosen:
         yield ""
@@ -151,7 +156,7 @@ def _constant(c: ChangedConstant) -> str:
 
 
 def bisected(result: Bisected) -> str:
-    """Say what `--bisect` gave."""
+    """Describe what `--bisect` gave."""
     if result.var is None:
         return "the outputs agree"
     d = result.distance
@@ -164,7 +169,7 @@ def bisected(result: Bisected) -> str:
 
 
 def changes(values: list[ChangedValue], rows: int = 8) -> Iterator[str]:
-    """Say how a run differs from the statistics that a file's record holds."""
+    """Describe how a run differs from the statistics that a file's record holds."""
     if not values:
         yield "all of them are as they were"
         return
@@ -177,7 +182,7 @@ def changes(values: list[ChangedValue], rows: int = 8) -> Iterator[str]:
 
 
 def findings(defects: list[Finding], limit: float | None) -> Iterator[str]:
-    """Say what `--check-finite` and `--range` gave: where it began, and where it went unseen."""
+    """Describe what `--check-finite` and `--range` gave: where it began, and where it went unseen."""
     if not defects:
         yield "all values are finite" + (f" and at most {limit:g} in size" if limit is not None else "")
         return
@@ -204,6 +209,7 @@ def as_json(comparison: Differences) -> dict[str, Any]:
         "changes": {r.var.label: list(r.changes) for r in comparison.roots if r.changes},
         "stops": [[s.why for s in stops] for stops in comparison.stops],
         "without_counterpart": comparison.lonely,
+        "same_code": comparison.unjudged,
         "constants": [
             {
                 "name": c.var.label,

@@ -60,7 +60,7 @@ def fitted(source: SourceFile, ports: Ports, feeds: Mapping[str, FileValue]) -> 
 
 
 def refused(engine: str, source: SourceFile, why: Exception) -> str:
-    """Say that a runtime does not take a file, with the other way where there is one."""
+    """Report that a runtime does not take a file, with the other way where there is one."""
     other = f"; {engine}:{TRANSLATED} runs loadrun's graph instead" if source.graph.outputs else ""
     return f"{engine} rejects the file: {why}{other}"
 

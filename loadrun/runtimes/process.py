@@ -60,7 +60,7 @@ class MessageProcess:
 
     @property
     def alive(self) -> bool:
-        """Tell whether it still runs, and belongs to this process, not to the one that this was forked from."""
+        """Return whether it still runs, and belongs to this process, not to the one that this was forked from."""
         return self.owner == os.getpid() and self._process.poll() is None
 
     def ask(

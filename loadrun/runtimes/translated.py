@@ -1,6 +1,6 @@
 """An engine that gives a graph to a runtime of ONNX models, piece by piece.
 
-For every set of input shapes the graph is divided anew: shape arithmetic is done beforehand, so that the runtime gets
+For every set of input shapes the graph is divided again: shape arithmetic is done in advance, so that the runtime gets
 fixed sizes, and what it cannot run is left to the reference engine as islands. Random numbers are drawn there, too:
 so they are the same whatever executes the rest.
 """
@@ -134,7 +134,7 @@ class Translated:
         return self._with(self._fed(feeds), self._execute)
 
     def _with(self, values: dict[int, Array], act: Callable[[_Program, dict[int, Array]], T]) -> T:
-        """Do something with the program for these values; anew whenever the runtime refuses operators of it."""
+        """Do something with the program for these values; again whenever the runtime refuses operators of it."""
         key = self._key(values)
         program = self._programs.get(key)
         refused: dict[int, str] = {}

@@ -22,12 +22,12 @@ _JOINS = select(lambda op: op.family == "elemwise.modes") | {"Concat"}
 _PICTURES = select(lambda op: op.inputs == "src target_shape")
 """The same as `_KEEPS`, for results of 4 dimensions alone."""
 _KEEPS = types(Trait.KEEPS_FORMAT)
-"""The result is in the format of the first input, as long as it has the axes of a picture or a weight."""
+"""The result is in the format of the first input, as long as it has the axes of an image or a weight."""
 _used = False
 
 
 def in_use() -> bool:
-    """Tell whether any tensor was ever in another format than the default one."""
+    """Return whether any tensor was ever in another format than the default one."""
     return _used
 
 
@@ -35,7 +35,7 @@ def checked(format: Any, ndim: int, current: str | None = None) -> str:
     """Return the format of a tensor that is to be made with so many axes, of one that has the format `current`.
 
     Raises:
-        UsageError: there is no such format, the given tensor has another, or only pictures and their weights can be
+        UsageError: there is no such format, the given tensor has another, or only images and their weights can be
             in it.
     """
     if format not in FORMATS:
@@ -62,7 +62,7 @@ def used(format: str) -> str:
 
 
 def fits(type: str, format: str, ndim: int) -> bool:
-    """Tell whether a result of an operator has the axes for a format."""
+    """Return whether a result of an operator has the axes for a format."""
     return format == "nchw" or ndim == 4 or (ndim == 5 and type not in _PICTURES)
 
 

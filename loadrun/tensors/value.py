@@ -78,7 +78,7 @@ _OPERATORS: dict[np.ufunc, str] = {
     np.equal: "eq",
     np.not_equal: "ne",
 }
-"""The operators that numpy hands over when an ndarray stands in front of a tensor."""
+"""The operators that numpy hands over when an ndarray is in front of a tensor."""
 _REFLECTED = {"lt": "__gt__", "le": "__ge__", "gt": "__lt__", "ge": "__le__", "eq": "__eq__", "ne": "__ne__"}
 
 
@@ -117,7 +117,7 @@ def _in_place(name: str) -> Any:
 
 
 def _operand(value: Any) -> bool:
-    """Tell whether a value is for the operators of tensors to take or to refuse."""
+    """Return whether a value is for the operators of tensors to take or to refuse."""
     return value is None or isinstance(value, (Tensor, int, float, np.ndarray, np.generic, list, tuple))
 
 
@@ -652,7 +652,7 @@ class Tensor:
         return _bound.reducing.prod(self, axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """Return the least value over axes."""
+        """Return the smallest value over axes."""
         return _bound.reducing.min(self, axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:

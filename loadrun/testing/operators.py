@@ -72,7 +72,7 @@ def run_operator(
     static: bool = True,
     seed: int = 0,
 ) -> list[Array]:
-    """Run one operator on arrays and check that it keeps its own rules.
+    """Run one operator on arrays and check that its outputs obey its dtype and shape rules.
 
     Args:
         name, params, known, dtypes, output_dtype: see `operator_graph`.

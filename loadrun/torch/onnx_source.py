@@ -47,7 +47,7 @@ class Chosen:
 
     @property
     def weights(self) -> bool:
-        """Whether parameters are inputs of the graph, so that nothing is computed from them beforehand."""
+        """Whether parameters are inputs of the graph, so that nothing is computed from them in advance."""
         return self.options.weights
 
     @property
@@ -56,7 +56,7 @@ class Chosen:
         return self.options.fallback
 
     def in_training(self, node: Any) -> bool:
-        """Tell whether a node is dropout or batch normalization in training, which ONNX has."""
+        """Return whether a node is dropout or batch normalization in training, which ONNX has."""
         if not self.trained or not isinstance(node.target, torch._ops.OpOverload):
             return False
         name = node.target._schema.name
@@ -67,7 +67,7 @@ class Chosen:
         )
 
     def whole(self, node: Any) -> bool:
-        """Tell whether a node is, so that its operator is not decomposed."""
+        """Return whether a node is, so that its operator is not decomposed."""
         target = node.target
         if isinstance(target, torch._ops.HigherOrderOperator):
             return name_of_target(target) in _CONTROL
@@ -77,13 +77,13 @@ class Chosen:
         return every or target in self.options.table or self.in_training(node)
 
     def chosen(self, node: Any) -> bool:
-        """Tell whether a node of the program that is recorded is."""
+        """Return whether a node of the program that is recorded is."""
         if self.whole(node):
             return True
         return self.fallback and isinstance(node.target, torch._ops.OpOverload) and is_missing(node)
 
     def refused(self, types: Collection[str]) -> bool:
-        """Tell whether a node is that was lowered to operators of these types."""
+        """Return whether a node is that was lowered to operators of these types."""
         return self.fallback and any(TRANSLATIONS.get(t) is None for t in types)
 
 
@@ -423,7 +423,7 @@ def _axes(wanted: Mapping[str, Any], label: str, leaf: Any) -> list[int]:
 
 
 def _differs(size: Any) -> bool:
-    """Tell whether torch left a size open; one that it found to be fixed may still be a symbol."""
+    """Return whether torch left a size open; one that it found to be fixed may still be a symbol."""
     return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 

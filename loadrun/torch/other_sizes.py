@@ -94,13 +94,16 @@ def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
         if not isinstance(value, torch.Tensor) or not isinstance(fake, torch.Tensor):
             leaves.append(value)
             continue
+        held = value
         shape = [n if isinstance(n, int) else int(n.node.expr.subs(sizes)) for n in fake.shape]
         for axis, n in enumerate(shape):
             if n != value.shape[axis]:
                 value = value.index_select(axis, torch.arange(n) % max(value.shape[axis], 1))
-        if value.is_floating_point() and value.numel() and bool((value == value.flatten()[0]).all()):
-            # Many functions agree on all zeros or all ones.
-            value = value + torch.linspace(0.25, 0.75, value.numel()).reshape(value.shape).to(value.dtype)
+        if value.is_floating_point() and value.numel():
+            # Many functions agree on all zeros or all ones; the place of one of several equal values is anyone's.
+            same = bool((value == value.flatten()[0]).all())
+            low, high = (0.25, 0.75) if same else (0.0, 1e-3 * (value.numel() > held.numel()))
+            value = value + torch.linspace(low, high, value.numel()).reshape(value.shape).to(value.dtype)
         leaves.append(value)
     return leaves
 
@@ -239,7 +242,7 @@ def needed_axes(traced: Trace, args: tuple[Any, ...], kwargs: Mapping[str, Any],
 
 
 def is_dynamic(node: Any) -> bool:
-    """Tell whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
+    """Return whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
 
     def symbolic(leaf: Any) -> bool:
         if isinstance(leaf, torch.Tensor):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, LoadRunError, TraceError, TraceWarning, UnsupportedError
+from ..base.stages import stage
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
@@ -37,7 +37,7 @@ from .exporting import (
 )
 from .interpret import Interpreter
 from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
-from .modules import ModuleAttributes, as_module, as_torch, call_of, owner_of
+from .modules import ModuleAttributes, as_module, as_torch, call_of, distinct, owner_of, parameters_of
 from .notes import notes_of, surprises
 from .other_sizes import (
     at_another_size,
@@ -250,7 +250,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         return found
 
     def holds(self, flat: Sequence[Any]) -> bool:
-        """Tell whether the trace takes these arguments."""
+        """Return whether the trace takes these arguments."""
         try:
             self.check(flat)
         except InputError:
@@ -275,7 +275,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         Returns:
             the graph's results for the example.
         """
-        args, kwargs = _distinct((args, dict(kwargs)))
+        args, kwargs = distinct((args, dict(kwargs)))
         self._fixed = frozenset()
         while True:
             try:
@@ -297,7 +297,7 @@ class TorchTrace(ModuleAttributes, Dumps):
 
     def _record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         module = as_module(self.module)
-        with torch.no_grad():
+        with torch.no_grad(), stage("torch exports the module"):
             if self._exported is not None:
                 with quiet():
                     program = functional(self._exported, self.selection)
@@ -317,7 +317,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         if problems:
             raise refusal(module, problems)
         self.program = program
-        self.signature = Signature(program, _parameters(module))
+        self.signature = Signature(program, parameters_of(module))
         try:
             outputs = self._recorded(module, args, kwargs)
             if self._left_out_besides(nodes):
@@ -349,6 +349,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         self.left_out |= more
         return bool(more)
 
+    @stage("comparing the graph with torch")
     def _hold(
         self,
         outputs: Sequence[Array],
@@ -435,11 +436,12 @@ class TorchTrace(ModuleAttributes, Dumps):
             for name, (var, scalar) in self._interpreter.variables.items()
         }
 
+    @stage("recording operators")
     def _recorded(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         interpreter = self._interpreter = Interpreter(self.program, module, self.left_out)
         self._keys = self.signature.output_names()
 
-        several = isinstance(self.signature.nested(range(len(self.signature.user_outputs()))), dict)
+        several = issubclass(self.program.call_spec.out_spec.type or object, dict)
         self._by_key = several or bool(self.left_out)
 
         def function(*inputs: Tensor) -> Any:
@@ -477,6 +479,7 @@ class TorchTrace(ModuleAttributes, Dumps):
 
     # Results of torch
 
+    @stage("running torch")
     def truth(self, flat: Sequence[Any]) -> list[Array]:
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
         return outputs_of(self, flat)
@@ -486,23 +489,3 @@ class TorchTrace(ModuleAttributes, Dumps):
         for name, a, b in zip(self._keys, found, truth, strict=True):
             error = error_between(b, a)
             self.differences[name] = max(error, self.differences.get(name, 0.0))
-
-
-def _distinct(values: Any) -> Any:
-    """Arguments of which none is another: torch takes one tensor for one argument, however often it stands there."""
-    seen: set[int] = set()
-
-    def own(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
-            seen.add(id(leaf))
-            return leaf
-        return leaf.clone()
-
-    return pytree.tree_map(own, values)
-
-
-def _parameters(module: Any) -> inspect.Signature | None:
-    try:
-        return inspect.signature(module.forward)
-    except ValueError:
-        return None

@@ -50,7 +50,7 @@ class Argument:
         self.tensor: Tensor = original if isinstance(original, Tensor) else _stand_in(original)
 
     def shares(self, other: Argument) -> bool:
-        """Tell whether assigning to one argument would show in the other."""
+        """Return whether assigning to one argument would show in the other."""
         if isinstance(self.original, Tensor) or isinstance(other.original, Tensor):
             return self.original is other.original
         return np.shares_memory(self.original, other.original)

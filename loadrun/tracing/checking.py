@@ -193,7 +193,7 @@ def _recorded(
 
 
 def _resized(method: TracedCode, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Tell whether an argument has another shape than when the method was traced."""
+    """Return whether an argument has another shape than when the method was traced."""
     assert method.recording is not None
     arguments = marked(args, kwargs, tensors_only=method.options.fixed).tensors
     return any(stored_shape(a.tensor) != method.recording.args[a.name].shape for a in arguments)

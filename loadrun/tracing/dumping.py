@@ -63,7 +63,7 @@ class Dumps(ABC):
         return Recorder(model)
 
     def _checked(
-        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float] | None
     ) -> Recorder:
         """Capture testcases as `_truth` does and, where there is a Python function, run it beside the graph.
 
@@ -169,7 +169,7 @@ class Dumps(ABC):
         graph = self.graph(arguments.arg_names, arguments.output_names)
         if arguments.input_data is None:
             _log.info(
-                "no input_data, so the file holds no testcase; input_data='example' packs what was traced"
+                "no input_data, so the file has no testcases; input_data='example' packs what was traced"
             )
         else:
             held = {v.name or "" for v in Bundle(graph).inputs}
@@ -278,6 +278,6 @@ def _check_inference(graph: Graph) -> None:
 
 
 def _never_drops(opr: Opr) -> bool:
-    """Tell whether an operator that drops values at random has the probability 0."""
+    """Return whether an operator that drops values at random has the probability 0."""
     probabilities = [v for p in opr.params for n, v in p.pairs() if n.endswith("_prob")]
     return bool(probabilities) and not any(probabilities)

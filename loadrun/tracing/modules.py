@@ -193,7 +193,7 @@ def trace_module(
         optimize: ignored, as in torch.
         check_trace: run the original and the graph on the example and on `check_inputs`, and compare.
         check_inputs: further inputs of the same form, for instance of other batch sizes; a torch module is traced
-            anew for sizes for which the first trace does not hold.
+            again for sizes for which the first trace does not hold.
         check_tolerance: the largest error ``|a - b| / max(1, min(|a|, |b|))`` that counts as equal.
         strict: refuse lists and dicts as outputs, which callers may change; tuples and tensors pass.
         example_inputs_is_kwarg: the inputs of a method are a dict of keyword arguments.

@@ -169,11 +169,11 @@ class RunningTrace(Session):
         return [t for t in tensors if t is not None and session_of(t) is self]
 
     def detached(self, tensor: Tensor) -> bool:
-        """Tell whether a tensor is a constant, so that its sizes are numbers."""
+        """Return whether a tensor is a constant, so that its sizes are numbers."""
         return recorded_variable(tensor) is None or recorded_variable(tensor).id in self.recording.static
 
     def fluid(self, tensor: Tensor) -> bool:
-        """Tell whether the data may decide how large a tensor is."""
+        """Return whether the data may decide how large a tensor is."""
         return recorded_variable(tensor) is not None and recorded_variable(tensor).id in self.recording.fluid
 
     def became(self, tensor: Tensor, kind: str) -> None:
@@ -193,7 +193,7 @@ class RunningTrace(Session):
 
 
 _WORDS = 624
-"""Words of the state of MT19937; behind them stands the number of the next one."""
+"""Words of the state of MT19937; after them stands the number of the next one."""
 
 
 class GlobalDraws:
@@ -214,7 +214,7 @@ class GlobalDraws:
             self._last = 0
 
     def again(self) -> bool:
-        """Tell whether they were drawn since the last call; False where that cannot be told."""
+        """Return whether they were drawn since the last call; False if that cannot be told."""
         if self._position is None:
             return False
         before, self._last = self._last, self._position.value

@@ -244,7 +244,7 @@ def _called(type: str, params: tuple[Record, ...]) -> str:
 
 
 def _same(a: Array, b: Array) -> bool:
-    """Tell whether two arrays hold the same, NaN where NaN is."""
+    """Return whether two arrays hold the same, NaN where NaN is."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     # The same bytes are the same numbers, which is found in a fraction of the time.

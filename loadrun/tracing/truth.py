@@ -16,7 +16,7 @@ from ..tensors.access import from_stored
 from ..tensors.dtypes import narrowed
 from ..tensors.naming import here
 from ..testcase import Bundle, Testcase
-from ..verify.pack.capture import Recorder
+from ..verify.pack.capture import MAXERR, Recorder, default_maxerr, magnitude
 from .arguments import Slot
 from .checking import TracedCode, arrays_of, check_method, error_between, fresh
 from .structure import rebuilt
@@ -36,16 +36,20 @@ class CheckedRecorder(Recorder):
         model: the model.
         traced: the function.
         names: the dump's name of every argument of the recording.
-        maxerr: tolerance of the checks, one or by output name.
+        maxerr: tolerance of the checks, one or by output name; None for the default.
     """
 
     def __init__(
-        self, model: Bundle, traced: TracedCode, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+        self,
+        model: Bundle,
+        traced: TracedCode,
+        names: Mapping[str, str],
+        maxerr: float | Mapping[str, float] | None,
     ) -> None:
         super().__init__(model)
         self.traced = traced
         self.names = dict(names)
-        self.maxerr = maxerr if isinstance(maxerr, Mapping) else {"": maxerr}
+        self.maxerr = maxerr if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
         entries = traced.recording.entries if traced.recording is not None else ()
         # What is drawn at random is another value each time, as the dump says already.
         self._random = any(implementation(entry.opr.type).random for entry in entries)
@@ -63,7 +67,7 @@ class CheckedRecorder(Recorder):
         return case
 
     def _difference(self, case: Testcase) -> str | None:
-        """Say where the function's results differ from the graph's; None where they do not."""
+        """Describe where the function's results differ from the graph's; None if they do not."""
         compiled = self.traced.compiled
         assert compiled is not None
         if compiled.call is None:
@@ -96,10 +100,13 @@ class CheckedRecorder(Recorder):
     def _limit(self, name: str, got: Array) -> float:
         """Return the tolerance of an output, no less than the rounding error of its dtype."""
         least = 16 * float(np.finfo(got.dtype).eps) if got.dtype.kind == "f" else 0.0
-        return max(float(self.maxerr.get(name, self.maxerr.get("", 1e-4))), least)
+        asked = self.maxerr.get(name, self.maxerr.get(""))
+        if asked is not None:
+            return max(float(asked), least)
+        return default_maxerr(magnitude(got), max(MAXERR, least))
 
     def _explained(self, name: str, error: float, limit: float, wide: bool, args: Any, kwargs: Any) -> str:
-        """Say how much an output differs and the likely reason; `wide`: the function gives it in 64 bits."""
+        """Describe how much an output differs and the likely reason; `wide`: the function gives it in 64 bits."""
         said = (
             f"{name!r} differs by {error:.3g} (tolerance {limit:g}) between the Python function and the graph"
         )

@@ -35,7 +35,7 @@ class AcceptOptions:
     """Say who accepts new values, and why.
 
     Attributes:
-        reason: why they are right; None where a function is asked for it.
+        reason: why they are right; None if a function is asked for it.
         by: who accepts them, default `author`.
         seed: seed of random operators.
         engine: what executes the models.
@@ -176,7 +176,7 @@ def _accept(
 
 
 def _values(number: int, bundle: Bundle, options: AcceptOptions) -> Iterator[NewValue | None]:
-    """Yield for every output that is compared its new value, None where it passes.
+    """Yield for every output that is compared its new value, None if it passes.
 
     Raises:
         EngineError: a new value does not pass its check either.
@@ -238,7 +238,7 @@ def _renewed(bundle: Bundle, case: Testcase, names: Iterable[str], options: Acce
 
 
 def _write(one: Acceptance, bundles: Sequence[Bundle], reason: str, options: AcceptOptions) -> None:
-    """Write the file anew; it takes the old one's place when it is complete."""
+    """Write the file again; it takes the old one's place when it is complete."""
     if len(bundles) == 1:
         _save(one, 0, bundles[0], one.path, reason, options)
         return

@@ -174,7 +174,7 @@ def _applied(function: Callable[..., object], names: list[str], values: list[Any
 
 
 def _keywords(function: Callable[..., object], names: list[str]) -> bool:
-    """Tell whether every input is the name of a parameter."""
+    """Return whether every input is the name of a parameter."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -38,11 +38,11 @@ __all__ = ["FailureOptions", "ReduceOptions", "feeds_to_try", "reduce_file"]
 
 @dataclass(frozen=True, kw_only=True)
 class FailureOptions(ModelOptions, DataOptions):
-    """Say what failing means; the options of `ModelOptions` and `DataOptions` are among these.
+    """Describe what failing means; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
         fails: a command, run without a shell, that gets the path of a candidate, in place of ``{}`` or at its end, and
-            ends with another exit code than 0 where it fails. The reason is the exit code.
+            ends with another exit code than 0 if it fails. The reason is the exit code.
         against: what the model is compared with instead: another model, the name of an engine, or ``float64``.
         message: a regular expression that the output of `fails` must match, so that another failure does not count.
         dump: which dump of a file that holds several, from 1.
@@ -70,7 +70,7 @@ class FailureOptions(ModelOptions, DataOptions):
 
     @property
     def engine(self) -> str | None:
-        """The engine that the model is compared with, None where it is something else."""
+        """The engine that the model is compared with, None if it is something else."""
         name = self.against
         if name is None or name == "float64" or os.path.exists(name):
             return None
@@ -89,7 +89,7 @@ class FailureOptions(ModelOptions, DataOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceOptions(FailureOptions):
-    """Say what failing means and how long to search; the options of `FailureOptions` are among these.
+    """Describe what failing means and how long to search; the options of `FailureOptions` are among these.
 
     Attributes:
         runs: how many candidates are tried at most.

@@ -139,7 +139,7 @@ class SavedFile:
             yield about, expect, got
 
     def _value(self, place: str, about: Mapping[str, Any]) -> Array | None:
-        """Return a value, of the type that the output has; None where it was not kept."""
+        """Return a value, of the type that the output has; None if it was not kept."""
         read = self._values.get(place)
         if read is None:
             return None
@@ -156,7 +156,7 @@ class SavedFile:
 
 
 def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
-    """Open an archive of results; values are read when they are asked for.
+    """Open an archive of results; values are read on demand.
 
     Raises:
         FormatError: it is none.
@@ -245,7 +245,7 @@ _ENTRY = schema.record(
 def judge_saved(
     saved: SavedFile, maxerr: Mapping[str, float] | None = None, policies: Mapping[str, Policy] | None = None
 ) -> Iterator[Result]:
-    """Judge results anew.
+    """Judge results again.
 
     Args:
         saved: the results.

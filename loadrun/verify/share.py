@@ -30,7 +30,7 @@ _KEPT = ("nothing", "zeros and what is not finite", "zeros, signs and what is no
 
 @dataclass(frozen=True, kw_only=True)
 class ShareOptions(FailureOptions):
-    """Say what failing means and what is replaced; the options of `FailureOptions` are among these.
+    """Describe what failing means and what is replaced; the options of `FailureOptions` are among these.
 
     Attributes:
         anonymize: whether weights and inputs are replaced by random numbers and names by numbers; without it the file
@@ -170,7 +170,7 @@ def _neutral(var: Var, inputs: Mapping[str, str], outputs: Mapping[int, str]) ->
 
 
 def _is_structure(value: Array, dtype: DType) -> bool:
-    """Tell whether a constant is a shape, an axis or an epsilon rather than a weight."""
+    """Return whether a constant is a shape, an axis or an epsilon rather than a weight."""
     return value.size < 2 or (value.dtype.kind in "iub" and not dtype.is_quantized and value.size <= 64)
 
 

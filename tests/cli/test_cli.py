@@ -234,12 +234,13 @@ def test_a_failure_says_where_to_look(tmp_path: Path, capsys: pytest.CaptureFixt
     assert there[there.index("  testcase 0 beside") :] == out[out.index("  testcase 0 beside") :]
 
 
-def test_without_opencv_an_image_says_what_to_install(
+def test_without_opencv_and_pillow_an_image_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = tmp_path / "cat.png"
     picture.write_bytes(cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes())
     monkeypatch.setitem(sys.modules, "cv2", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
     code = main(["fixtures/nets/resnet_basic.mge", "--input", str(picture)])
     assert code == 2
     printed = capsys.readouterr()

@@ -325,10 +325,15 @@ def test_softmax_over_many_classes(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ABS), inputs=[x], names=["prob"])
     bundle = Bundle(g)
-    made = embed(bundle, [capture(bundle, {"x": row[None]}) for row in probabilities], warn=print)
+    made = embed(bundle, [capture(bundle, {"x": row[None]}) for row in probabilities], 1e-4, warn=print)
     loadrun.save(made, tmp_path / "p.mge")
     assert main([str(tmp_path / "p.mge")]) == 0
     assert "the check of 'prob' cannot fail on these testcases: zeros, the mean" in capsys.readouterr().out
+    # The default follows their scale: the largest is 1e-4, and rounding at that scale 1e-11.
+    made = embed(bundle, [capture(bundle, {"x": row[None]}) for row in probabilities], warn=print)
+    assert made.checks[0].maxerr == pytest.approx(1e-8)
+    loadrun.save(made, tmp_path / "scaled.mge")
+    assert main([str(tmp_path / "scaled.mge"), "--fail-on-weak"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -421,7 +426,7 @@ def test_weak_checks_are_told_and_may_fail(
     path = tmp_path / "tiny.mge"
     cases = [{"x": np.array([[1e-6, 2e-6, 3e-6]], "f4") * k} for k in (1, 2, 3)]
     bundle = Bundle(unary())
-    loadrun.save(embed(bundle, [capture(bundle, case) for case in cases], warn=lambda _: None), path)
+    loadrun.save(embed(bundle, [capture(bundle, case) for case in cases], 1e-4, warn=lambda _: None), path)
     assert main([str(path), "-q", *jobs]) == 0
     assert "cannot fail on these testcases: zeros" in capsys.readouterr().out
     report = tmp_path / "r.json"

@@ -161,8 +161,8 @@ def test_arrays_are_data() -> None:
     ("data", "message"),
     [
         ({"c": np.ones(1)}, "the model has no input 'c'"),
-        ({"a": object()}, "input data is numbers, found object"),
-        ({"a": "b:#ones"}, "the data of 'a' is one source"),
+        ({"a": object()}, "input data must be numbers, found object"),
+        ({"a": "b:#ones"}, "the data of 'a' must be one source"),
         (np.ones(2), "the axes must agree"),
         (b"#ones", "or a dict of arrays by input name, found bytes"),
     ],

@@ -161,8 +161,8 @@ def test_inputs_that_an_operator_cannot_take_are_shown() -> None:
         loadrun.loads(graph(node("EyeLike", ["x"], ["y"])))
 
 
-@pytest.mark.parametrize("name", ["control", "quantized", "dynamic"])
-def test_mutated_files(name: str) -> None:
+@pytest.mark.parametrize(("name", "broken"), [("control", 116), ("quantized", 116), ("dynamic", 105)])
+def test_mutated_files(name: str, broken: int) -> None:
     whole = (MODELS / name / "model.onnx").read_bytes()
     random = Random(7)
     refused = 0
@@ -178,7 +178,7 @@ def test_mutated_files(name: str) -> None:
             loadrun.loads(bytes(data))
         except LoadRunError:
             refused += 1
-    assert refused > 20
+    assert refused == broken
 
 
 def test_varints_of_several_bytes() -> None:

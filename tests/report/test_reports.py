@@ -65,6 +65,30 @@ def test_json_is_as_published(reports: Path) -> None:
     assert data["files"][1]["explanation"]
 
 
+def test_engines_stand_side_by_side_in_html(tmp_path: Path) -> None:
+    page = tmp_path / "r.html"
+    argv = [str(ROOT / "fixtures/nets/mlp.mge"), "--engine", "reference,float64", "-q"]
+    assert main([*argv, "--html", str(page)]) == 0
+    table = page.read_text().split("<table class=engines>")[1].split("</table>")[0]
+    heads, *rows = [re.findall(r"<t[hd][^>]*>([^<]*)", row) for row in table.split("<tr>")[1:]]
+    assert heads == ["testcase", "output", "reference", "float64"]
+    assert [r[:2] for r in rows] == [[str(i), "out"] for i in range(3)]
+    for row in rows:
+        assert float(row[2]) <= 1e-5
+        assert float(row[3].partition("; ")[2].partition(" from")[0]) <= 1e-5
+
+
+def test_json_lines_follow_their_schema(reports: Path) -> None:
+    line = {"$ref": "#/$defs/line"}
+    lines = [json.loads(text) for text in (reports / "r.jsonl").read_text().splitlines()]
+    assert {x["type"] for x in lines} == {"start", "file", "result", "file_end", "end"}
+    for x in [*lines, {"type": "interrupted", "message": "a signal"}]:
+        assert list(faults(x, line, SCHEMA)) == []
+        assert list(undescribed(x, line, SCHEMA)) == []
+    assert list(faults({**lines[0], "type": "end"}, line, SCHEMA))
+    assert list(faults({k: v for k, v in lines[2].items() if k != "outputs"}, line, SCHEMA))
+
+
 def test_the_schema_knows_every_dtype() -> None:
     known = set(SCHEMA["$defs"]["dtype"]["enum"])
     from loadrun.graph.dtypes import _STORAGE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -186,3 +188,26 @@ def test_damage_is_said(tmp_path: Path) -> None:
         archive.writestr("x", b"")
     with pytest.raises(FormatError, match="torch cannot read the program"):
         loadrun.load(path)
+
+
+def test_pytest_collects_programs_with_testcases(tmp_path: Path) -> None:
+    written(tmp_path)
+    torch.export.save(torch.export.export(Net(), INPUTS, K), tmp_path / "plain.pt2")
+    (tmp_path / "broken.pt2").write_bytes(b"PK")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        str(tmp_path),
+    ]
+    for engine in ("reference", "torch"):
+        ran = subprocess.run(
+            [*command, "--loadrun-engine", engine], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert "3 passed" in ran.stdout

@@ -237,3 +237,8 @@ def test_packed_sequences_of_one_padded_length(kind, options):
     calls = (torch.rand(3, 6, 4), torch.tensor([6, 2, 4])), (torch.rand(3, 6, 4), torch.tensor([1, 5, 2]))
     with torch.no_grad():
         compare(net, *calls, dynamic=None)
+
+
+def test_places_of_equal_values_are_no_difference():
+    # Other sizes are tried with repeated values, whose places torch chooses as it likes.
+    compare(lambda x: torch.kthvalue(x, 2, 1), (torch.rand(2, 5),), (torch.rand(3, 8),))

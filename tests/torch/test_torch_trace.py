@@ -154,7 +154,7 @@ def test_a_size_that_an_operator_must_know_is_fixed_and_said():
     for net in (nn.GRU(4, 5, batch_first=True).eval(), nn.LSTM(4, 5, proj_size=3, batch_first=True).eval()):
         traced = loadrun.torch.trace(net, torch.rand(2, 3, 4), dynamic_shapes=True)
         assert traced.notes == [
-            "the graph holds for one size of input axis 1; calls at other sizes trace a graph of their own"
+            "the graph is valid for one size of input axis 1; calls at other sizes trace separate graphs"
         ]
         for shape in ((2, 3, 4), (5, 3, 4), (2, 7, 4)):
             x = torch.rand(shape)

@@ -65,7 +65,7 @@ def test_example_and_arrays_as_input_data(monkeypatch: pytest.MonkeyPatch) -> No
     assert [c.expects["y"].tolist() for c in bundle.testcases] == [[321 * k, 654 * k] for k in (1, 2, 3)]
     assert not told
     dumped(traced())
-    assert [t.partition(";")[0] for t in told] == ["no input_data, so the file holds no testcase"]
+    assert [t.partition(";")[0] for t in told] == ["no input_data, so the file has no testcases"]
 
 
 def test_keyword_tensors_are_inputs_by_their_name() -> None:

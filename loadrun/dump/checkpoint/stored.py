@@ -406,7 +406,7 @@ def _build_dtype(machine: Machine, target: DTypeDraft, state: object) -> None:
 
 
 def _quantized(machine: Machine, dtype: DTypeDraft, metadata: object) -> dict[str, Any]:
-    """MegEngine's mark of a quantized dtype, anew and of plain values."""
+    """MegEngine's mark of a quantized dtype, again and of plain values."""
     mark = metadata.get("mgb_dtype") if isinstance(metadata, dict) and len(metadata) == 1 else None
     if not isinstance(mark, dict):
         machine.fail("a dtype holds metadata that MegEngine does not write")
@@ -418,7 +418,7 @@ def _quantized(machine: Machine, dtype: DTypeDraft, metadata: object) -> dict[st
 
 
 def _is_stored_as(name: str, code: str, zero: object) -> bool:
-    """Tell whether MegEngine has such a quantized dtype, with a zero point or without, in numbers of that code."""
+    """Return whether MegEngine has such a quantized dtype, with a zero point or without, in numbers of that code."""
     if not name.startswith("Quantized") or name not in DTypeEnum.__members__:
         return False
     dtype = DType(name)

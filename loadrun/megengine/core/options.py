@@ -39,7 +39,7 @@ def set_option(name: str, value: int) -> None:
 
     Raises:
         IndexError: there is none of that name.
-        TypeError: the value is not a whole number.
+        TypeError: the value is not an integer.
     """
     _check_option(name)
     if not isinstance(value, int):

@@ -168,7 +168,7 @@ def _crop(c: NodeCall) -> Tensor:
 
 
 def _places(boxes: Tensor, i: int, n: int, size: int) -> Tensor:
-    """Return positions (K, n) along one axis; a single one lies in the middle of its box."""
+    """Return positions (K, n) along one axis; a single one is in the middle of its box."""
     start, end = (e.subtensor(boxes, [(1, k, k + 1, None, None)]) for k in (i, i + 2))
     last = e.like(size - 1, start)
     if n == 1:
@@ -260,7 +260,7 @@ def _complex_product(c: NodeCall) -> Tensor:
 
 @lower("IsAllFinite", domain=CONTRIB)
 def _all_finite(c: NodeCall) -> Tensor:
-    """Tell whether no tensor holds NaN or infinity, or only one of the two if asked."""
+    """Return whether no tensor holds NaN or infinity, or only one of the two if asked."""
     worst: Tensor | None = None
     for i in range(len(c.inputs)):
         x = e.flat(cast(c.t(i), "float32"))

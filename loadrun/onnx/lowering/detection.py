@@ -21,7 +21,7 @@ _KEPT = 1 << 14
 
 @lower("NonMaxSuppression", foldable=False)
 def _non_max_suppression(c: NodeCall) -> Value:
-    """Select the best boxes that do not overlap per picture and class: rows of picture, class, box."""
+    """Select the best boxes that do not overlap per image and class: rows of image, class, box."""
     boxes, scores = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if c.has(2) else 0
     overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if c.has(3) else 0.0

@@ -81,7 +81,7 @@ def _nearest(at: Array, mode: str) -> Array:
 
 
 def _stays(size: int, out: int) -> bool:
-    """Tell whether an axis keeps its size, whatever that is."""
+    """Return whether an axis keeps its size, whatever that is."""
     if isinstance(size, TracedInt) and isinstance(out, TracedInt):
         return size is out or _same_size(size, out)
     return not is_open(size, out) and int(size) == int(out)
@@ -262,7 +262,7 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
 
 
 def _is_native(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> bool:
-    """Tell whether MegEngine's ResizeV2 computes the same."""
+    """Return whether MegEngine's ResizeV2 computes the same."""
     return (
         x.ndim == 4
         and [a for a, _ in plan] == [2, 3]

@@ -76,7 +76,7 @@ def _i(w: OnnxWriter, value: int) -> str:
 
 
 def _sum(w: OnnxWriter, *terms: tuple[str, int], plus: int = 0) -> str:
-    """Add int32 values times whole numbers."""
+    """Add int32 values times integers."""
     total = _i(w, plus) if plus else ""
     for value, factor in terms:
         part = value if factor == 1 else w.op("Mul", value, _i(w, factor))

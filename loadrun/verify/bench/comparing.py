@@ -29,7 +29,7 @@ class Ratio:
 
     @property
     def told(self) -> bool:
-        """Tell whether the interval leaves no doubt that one is faster."""
+        """Return whether the interval leaves no doubt that one is faster."""
         return self.low > 1 or self.high < 1
 
     @property

@@ -42,7 +42,7 @@ class MachineMonitor:
     """Watches the machine through a benchmark.
 
     Attributes:
-        load: processes that wanted a processor in the minute before, None where the system does not tell.
+        load: processes that wanted a processor in the minute before, None if the system does not tell.
         pieces: seconds of processor time of equal pieces of work, done from time to time.
     """
 

@@ -21,7 +21,7 @@ class Bisected:
     """The result of a search.
 
     Attributes:
-        var: the first variable that is out of its tolerance; None where the outputs agree.
+        var: the first variable that is out of its tolerance; None if the outputs agree.
         distance: how far the engine's value of it is off.
         runs: how often the engine ran.
     """

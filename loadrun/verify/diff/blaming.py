@@ -28,9 +28,9 @@ class SuspectVar:
         var: the variable.
         label: its partner's name.
         how: how they were matched.
-        distance: how far they are apart; None where their numbers of elements differ.
+        distance: how far they are apart; None if their numbers of elements differ.
         agrees: whether they are within the tolerance.
-        shapes: the shapes of both; none where one of them has no value.
+        shapes: the shapes of both; none if one of them has no value.
         between: for a row that is to blame, the operators before it that have no counterpart, back to values that
             agree.
         changes: how the operator differs from its partner before anything is computed.
@@ -96,7 +96,7 @@ def _sizes(graph: Graph) -> set[int]:
 
 
 def _is_step(row: SuspectVar, sizes: set[int]) -> bool:
-    """Tell whether a row is arithmetic of sizes, which other formats do in other steps."""
+    """Return whether a row is arithmetic of sizes, which other formats do in other steps."""
     return row.var.id in sizes and row.how in ("place", "value")
 
 
@@ -156,7 +156,7 @@ def blame(
     Args:
         graph: the model under suspicion.
         rows: what was compared.
-        matching: the partners of its variables; None where the other side runs the same graph.
+        matching: the partners of its variables; None if the other side runs the same graph.
         constants: those that differ.
         errors: measures how far suspects are off on the reference's inputs, by the ids of their variables.
         every: these rows, and those that were left out since what reads them agrees.

@@ -99,7 +99,7 @@ def _unequal(var: Var, x: Array, y: Array) -> Iterator[ChangedConstant]:
 
 
 def _is_scaled(a: Array, b: Array) -> bool:
-    """Tell whether two weights differ by a factor for each output channel alone."""
+    """Return whether two weights differ by a factor for each output channel alone."""
     if a.ndim < 2 or a[0].size < 2:
         return False
     x, y = a.reshape(len(a), -1), b.reshape(len(b), -1)
@@ -109,7 +109,7 @@ def _is_scaled(a: Array, b: Array) -> bool:
 
 
 def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
-    """Say how two matched operators differ, but for the values of constants.
+    """Describe how two matched operators differ, but for the values of constants.
 
     Args:
         opr: an operator of the model under suspicion.
@@ -171,7 +171,7 @@ def _other_fields(one: Record, two: Record) -> Iterator[str]:
 
 
 def _is_stored(x: object, y: object) -> bool:
-    """Tell whether one dtype is the integers that the other one stores: ONNX keeps no scale in a type."""
+    """Return whether one dtype is the integers that the other one stores: ONNX keeps no scale in a type."""
     return isinstance(x, DType) and isinstance(y, DType) and x.is_quantized != y.is_quantized and x.np == y.np
 
 

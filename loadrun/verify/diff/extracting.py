@@ -17,7 +17,7 @@ from ...graph.excerpts import excerpt
 from ...ops.infer import infer_dtypes
 from ...runner import Runner
 from ...testcase import Bundle, Testcase
-from ..pack.capture import MAXERR, embed
+from ..pack.capture import embed
 from .matching import Matching, is_constant, match
 from .running import FileSide, GraphSide, taken
 
@@ -32,7 +32,7 @@ def extract(
     *,
     before: Sequence[Opr] = (),
     matching: Matching | None = None,
-    maxerr: float = MAXERR,
+    maxerr: float | None = None,
     seed: int = 0,
 ) -> Bundle:
     """Make a bundle of one operator: its inputs and expected outputs are the reference's.
@@ -89,9 +89,9 @@ def as_testcase(
     values: Mapping[int, Array],
     dtypes: Mapping[int, DType] | None = None,
     *,
-    maxerr: float = MAXERR,
+    maxerr: float | None = None,
 ) -> Bundle:
-    """Make a bundle of what lies between some variables, with values for them as its testcase.
+    """Make a bundle of what is between some variables, with values for them as its testcase.
 
     Args:
         graph: the model, whose dtypes are inferred.
@@ -129,7 +129,7 @@ def as_testcase(
 
 
 def fails_alone(bundle: Bundle) -> bool:
-    """Tell whether an extracted operator gives other values than the reference's on the reference's inputs."""
+    """Return whether an extracted operator gives other values than the reference's on the reference's inputs."""
     return Runner(bundle).replay_one(0).verdict is not Verdict.PASS
 
 

@@ -87,7 +87,7 @@ class FileDifferences:
 
     @property
     def agree(self) -> bool:
-        """Tell whether nothing is to blame."""
+        """Return whether nothing is to blame."""
         if self.refusals:
             return False
         if self.differences is not None:

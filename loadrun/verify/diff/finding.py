@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...base.errors import UsageError
+from ...engines.wide import computed_alike
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
@@ -39,6 +40,7 @@ class Differences:
         stops: operators that could not run, of the model and of the reference.
         lonely: how many values that the model computes have no counterpart.
         matching: the partners of the variables.
+        unjudged: how many values are float64 in the model, so that double precision is the same code once more.
     """
 
     rows: list[SuspectVar]
@@ -50,6 +52,7 @@ class Differences:
     stops: tuple[list[Stop], list[Stop]] = field(default_factory=lambda: ([], []))
     lonely: int = 0
     matching: Matching = field(default_factory=Matching)
+    unjudged: int = 0
 
     @property
     def first(self) -> SuspectVar | None:
@@ -58,12 +61,12 @@ class Differences:
 
     @property
     def agree(self) -> bool:
-        """Tell whether everything that was compared agrees, and something was."""
+        """Return whether everything that was compared agrees, and something was."""
         return bool(self.rows) and self.first is None and not self.roots and not any(self.stops)
 
     @property
     def outputs_agree(self) -> bool:
-        """Tell whether all outputs were compared and agree."""
+        """Return whether all outputs were compared and agree."""
         return self.outputs <= {r.var.id for r in self.rows if r.agrees}
 
     def causes(self, row: SuspectVar) -> list[ChangedConstant]:
@@ -157,7 +160,9 @@ def between(
         roots = blame(graph, rows, None, constants)
     total = len([*graph.vars()])
     lonely = len(computed(graph)) - len(rows) if alike else 0
-    return Differences(rows, constants, roots, matching.counts(), total, outputs, stops, lonely, matching)
+    unjudged = sum(computed_alike(r.opr) for r in rows) if against == "float64" else 0
+    counts = matching.counts()
+    return Differences(rows, constants, roots, counts, total, outputs, stops, lonely, matching, unjudged)
 
 
 def _stopped(side: GraphSide, other: DiffSide, matching: Matching) -> list[SuspectVar]:
@@ -183,7 +188,7 @@ def _stopped_alone(side: GraphSide) -> list[SuspectVar]:
 
 
 def _computed_alike(var: Var, there: Var, matching: Matching, equal: set[int]) -> bool:
-    """Tell whether two operators of one type read the same bits, but for constants."""
+    """Return whether two operators of one type read the same bits, but for constants."""
     a, b = var.owner, there.owner
     return (
         a.type == b.type

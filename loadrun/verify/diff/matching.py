@@ -97,9 +97,9 @@ def _inputs(m: Matching, a: Graph, b: Graph) -> None:
 
 
 def _have_names_in_common(a: Graph, b: Graph) -> bool:
-    """Tell whether most named values of the graph with fewer names have their name in the other one.
+    """Return whether most named values of the graph with fewer names have their name in the other one.
 
-    Names with numbers in them can be equal by chance, in a model that was built anew; not most of them.
+    Names with numbers in them can be equal by chance, in a model that was built again; not most of them.
     """
     one, other = _unique_names(a), _unique_names(b)
     # A model of another format has names in common only where it was made of this one; a broken one has few left.
@@ -108,7 +108,7 @@ def _have_names_in_common(a: Graph, b: Graph) -> bool:
 
 
 def _provenance(m: Matching, a: Graph, b: Graph) -> None:
-    """Pair values by name, and the constants that stand at the same places of operators of one type.
+    """Pair values by name, and the constants that are at the same places of operators of one type.
 
     An operator of another type under the name is still what the user calls so.
     """
@@ -161,7 +161,7 @@ def _first(m: Matching, var: Var, candidates: Iterable[Var], how: str) -> bool:
 
 
 def is_constant(var: Var) -> bool:
-    """Tell whether a variable is stored in the file."""
+    """Return whether a variable is stored in the file."""
     return bool(var.owner.tensors) and var.owner.type != "Host2DeviceCopy"
 
 
@@ -187,7 +187,7 @@ def _forward(m: Matching, a: Graph, b: Graph) -> None:
 
 
 def _is_loose(m: Matching, var: Var) -> bool:
-    """Tell whether a constant of the other graph has no partner of the same content, so any may stand for it."""
+    """Return whether a constant of the other graph has no partner of the same content, so any may stand for it."""
     return is_constant(var) and var.id not in m.taken
 
 

@@ -47,10 +47,10 @@ class Distance:
 
 
 def agree(apart: Distance | None, dtype: DType | None, tolerance: float, *, exactly: bool = False) -> bool:
-    """Tell whether a distance is within a tolerance relative to the tensor's largest value.
+    """Return whether a distance is within a tolerance relative to the tensor's largest value.
 
     Args:
-        apart: the distance; None where the numbers of elements differ.
+        apart: the distance; None if the numbers of elements differ.
         dtype: that of the values; quantized ones may be off by one step.
         tolerance: the largest relative distance.
         exactly: quantized values and integers must be equal.
@@ -75,7 +75,7 @@ def real(value: Array, dtype: DType | None) -> Array:
 def distance(
     actual: Array, expected: Array, tolerance: float = 0.0, *, packed: bool = False
 ) -> Distance | None:
-    """Compare two arrays; None where their numbers of elements differ.
+    """Compare two arrays; None if their numbers of elements differ.
 
     Arrays of other shapes are compared in the layout in which they fit best, so that packed channels (NCHW4, NCHW44,
     NHWC, ...) stand beside plain ones; so are arrays of one shape that are `packed` in different ways. Elements are
@@ -202,7 +202,7 @@ def sketch(value: Array) -> Sketch:
 
 
 def sketches_agree(a: Sketch, b: Sketch, tolerance: float) -> bool:
-    """Tell whether two sketches may be of one value; values that hardly vary say too little and never agree.
+    """Return whether two sketches may be of one value; values that hardly vary say too little and never agree.
 
     >>> sketches_agree((4, 0.0, 1.0, 0.5, 0.5, 0.3), (4, 0.0, 1.0, 0.5, 0.5, 0.3), 1e-4)
     True

@@ -22,7 +22,7 @@ class Judge(Protocol):
     """Tells why a candidate fails."""
 
     def __call__(self, bundle: Bundle) -> str | None:
-        """Return the reason, None where the candidate passes; the same reason is the same text."""
+        """Return the reason, None if the candidate passes; the same reason is the same text."""
         ...
 
 
@@ -111,7 +111,7 @@ class _Search:
         return True
 
     def _leaves(self, var: Var, chosen: set[int]) -> bool:
-        """Tell whether a value is an output, or read outside of the chosen operators."""
+        """Return whether a value is an output, or read outside of the chosen operators."""
         readers = self._readers.get(var.id, [])
         return var.id in self._ends or not readers or any(i not in chosen for i in readers)
 

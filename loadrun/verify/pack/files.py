@@ -21,9 +21,9 @@ from ...passes.constants import bare
 from ...passes.inference import optimize_for_inference
 from ...passes.options import InferenceOptions
 from ...testcase import Testcase
-from .capture import Warn
+from .capture import MAXERR, Warn
 from .expected import expected_cases
-from .noise import Suggestion, suggest
+from .noise import Suggestion, beyond, suggest
 from .options import PackOptions
 from .packing import Packer
 from .replaying import TrialReplay
@@ -43,7 +43,7 @@ class Packed:
     Attributes:
         written: what `loadrun.save` says of the file.
         kept: how many of its testcases the model's file had.
-        holds: whether the model as it was written gives the outputs that were computed before; True where values were
+        holds: whether the model as it was written gives the outputs that were computed before; True if values were
             given, which it need not give.
         suggestions: tolerances that were measured, by output.
     """
@@ -108,6 +108,10 @@ class FilePacker:
                 self._cases, self._bundle = chain([first], self._cases), self._bundle.for_data(first)
         if options.suggest_maxerr:
             self._suggest()
+        elif (
+            options.maxerr is None and not options.no_assert and (options.replace or not self._bundle.checks)
+        ):
+            self._widen()
 
     def _loaded(self) -> Cases:
         """Load the data: of testcases, or of the steps of scenarios."""
@@ -128,6 +132,20 @@ class FilePacker:
         if options.maxerr is None and new:
             self.options = replace(options, maxerr={n: s.maxerr for n, s in self.suggestions.items()})
             self._reasons = {n: s.reason for n, s in self.suggestions.items()}
+
+    def _widen(self) -> None:
+        """Widen the usual tolerance where rounding alone, measured on the first testcase, comes near it."""
+        first = next(self._cases, None)
+        if first is None:
+            return
+        self._cases = chain([first], self._cases)
+        options = self.options
+        wider = beyond(self._bundle, first, options.engine, MAXERR, seed=options.seed)
+        for name, s in wider.items():
+            self._warn(f"the tolerance of {name!r} is {s.maxerr:g} instead of {MAXERR:g}: {s.reason}")
+        if wider:
+            self.options = replace(options, maxerr={n: s.maxerr for n, s in wider.items()})
+            self._reasons = {n: s.reason for n, s in wider.items()}
 
     def pack(
         self, target: str | os.PathLike[str], seen: Callable[[int, Testcase], None] | None = None
@@ -156,7 +174,7 @@ class FilePacker:
         )
         if options.expect and options.no_assert:
             raise UsageError("--expect sets expected outputs, but --no-assert packs none")
-        trial = TrialReplay(options.engine, options.seed)
+        trial = TrialReplay(options.engine, options.seed, options.weights)
         written = packer.pack(
             self._cases,
             target,
@@ -232,7 +250,7 @@ def _as_it_was(options: PackOptions, unpacked: Unpacked) -> PackOptions:
 
 
 def _whence(expect: tuple[str, ...], unpacked: Unpacked | None) -> dict[str, object]:
-    """Say where given values come from, for the record."""
+    """Describe where given values come from, for the record."""
     if not expect:
         return {}
     origin: dict[str, object] = {"given_from": [os.path.basename(text) or text for text in expect]}

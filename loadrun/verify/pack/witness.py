@@ -90,7 +90,7 @@ def _narrowed(value: Array) -> Array:
 
 
 def _largest_error(expect: Array, value: Array, *, relative: bool) -> float | None:
-    """Measure how far two values are apart, None where the shapes differ; NaN agrees with NaN."""
+    """Measure how far two values are apart, None if the shapes differ; NaN agrees with NaN."""
     if expect.shape != value.shape:
         return None
     with np.errstate(all="ignore"):
@@ -103,7 +103,7 @@ def _largest_error(expect: Array, value: Array, *, relative: bool) -> float | No
 
 
 def testimony(bundle: Bundle) -> list[str]:
-    """Sentences of what a file's record says of witnesses; none where it is damaged, which is for `verify` to say.
+    """Sentences of what a file's record says of witnesses; none if it is damaged, which is for `verify` to say.
 
     >>> import loadrun
     >>> testimony(loadrun.load("fixtures/nets/mlp.mge"))
