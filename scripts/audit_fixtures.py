@@ -28,8 +28,8 @@ HEAD = f"""# What the checks of the fixtures catch
 
 Every fixture was replayed with single elements of weights made wrong, and with testcases whose expected values are
 wrong, whose inputs are moved by one, or that have the inputs of another (`loadrun audit --mutants {MUTANTS}`). A wrong
-weight element that changes no output is not caught: weights that testcases do not reach, kernels whose edges meet
-padding alone, outputs that round the change away. This page is written by `scripts/audit_fixtures.py`.
+weight element that changes no output is not caught: weights that testcases do not reach, outputs that round the
+change away. Elements that only meet padding are not counted. This page is written by `scripts/audit_fixtures.py`.
 """
 
 
@@ -51,7 +51,7 @@ def examined(path: Path) -> list[dict[str, Any]]:
         except LoadRunError as e:
             found.append({"output": "", "error": str(e).splitlines()[0]})
             continue
-        vacuous = watch.found()
+        vacuous = watch.impostors()
         for s in scores:
             if s.reason == NO_CHECK:
                 continue

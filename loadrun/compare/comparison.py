@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from sys import intern
 from typing import Any
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..graph.dtypes import Array
-from .metrics import Totals, as_numbers, chunks, top1_share
+from .metrics import Totals, as_numbers, chunks, errors, top1_share
 
-__all__ = ["Comparison", "Number", "compare"]
+__all__ = ["Comparison", "Number", "compare", "with_places"]
 
 Number = bool | int | float | complex
 
@@ -50,6 +50,9 @@ class Comparison:
         expected_inf: number of infinities among the expected values.
         got_inf: number of infinities among the computed values.
         nonfinite_agree: whether NaN and infinities are at the same places, infinities with the same sign.
+        exceeding: how many elements exceed the tolerance; None where nothing was asked (`with_places`).
+        abs_index: position of `max_abs`, found with `exceeding`.
+        rel_index: position of `max_rel`, found with `exceeding`.
     """
 
     expected_shape: tuple[int, ...]
@@ -75,6 +78,9 @@ class Comparison:
     expected_inf: int = 0
     got_inf: int = 0
     nonfinite_agree: bool = True
+    exceeding: int | None = None
+    abs_index: tuple[int, ...] | None = None
+    rel_index: tuple[int, ...] | None = None
 
     @property
     def same_shape(self) -> bool:
@@ -102,8 +108,8 @@ class Comparison:
             lines.append(f"expected values are {self.expected_dtype}, computed ones {self.got_dtype}")
         if self.mismatches:
             metrics = [
-                _formatted("max abs {}", self.max_abs),
-                _formatted("max rel {}", self.max_rel),
+                _formatted("max abs {}", self.max_abs) + _at(self.abs_index),
+                _formatted("max rel {}", self.max_rel) + _at(self.rel_index),
                 _formatted("mean abs {}", self.mean_abs),
                 _formatted("{} ULP", self.ulp),
                 _formatted("off by {}", self.off_by),
@@ -132,7 +138,11 @@ class Comparison:
         if not self.mismatches:
             return f"all {self.size} values are equal" if self.size else "no values to compare"
         verb = "differs" if self.mismatches == 1 else "differ"
-        text = f"{self.mismatches} of {self.size} values {verb}; error {self.max_error:.6g}"
+        text = f"{self.mismatches} of {self.size} values {verb}"
+        if self.exceeding is not None:
+            verb = "exceeds" if self.exceeding == 1 else "exceed"
+            text = f"{self.exceeding} of {self.size} values {verb} the tolerance"
+        text += f"; error {self.max_error:.6g}"
         if self.worst_index is not None:
             text += f" at {list(self.worst_index)}: expected {self.expected}, got {self.got}"
         return text
@@ -202,6 +212,45 @@ def compare(expect: Array, get: Array) -> Comparison:
         got_inf=t.inf[1],
         nonfinite_agree=t.agree,
     )
+
+
+def with_places(found: Comparison, expect: Array, get: Array, tolerance: float) -> Comparison:
+    """Add to a comparison how many elements exceed a tolerance, and where the largest differences are.
+
+    Args:
+        found: the comparison of the two arrays.
+        expect, get: expected and computed values, real numbers.
+        tolerance: the largest error by MegEngine's measure that does not exceed it; NaN always does.
+
+    >>> import numpy as np
+    >>> x, y = np.array([1.0, 2, 300], "f4"), np.array([1.0, 2.5, 301], "f4")
+    >>> print(with_places(compare(x, y), x, y, 0.1).explain().splitlines()[0])
+    1 of 3 values exceeds the tolerance; error 0.25 at [1]: expected 2.0, got 2.5
+    """
+    if not found.same_shape or not found.size:
+        return found
+    count, start = 0, 0
+    best: list[tuple[float, int | None]] = [(0.0, None), (0.0, None)]
+    with np.errstate(all="ignore"):
+        for e, g in chunks(expect, get):
+            x, y = e.astype(np.float64), g.astype(np.float64)
+            count += int(np.count_nonzero((x != y) & ~(errors(x, y) <= tolerance)))
+            apart = np.abs(x - y)
+            finite = np.isfinite(x) & np.isfinite(y)
+            for i, d in enumerate((apart, apart / np.abs(np.where(x == 0, np.inf, x)))):
+                d = np.where(finite, d, 0.0)
+                at = int(np.argmax(d))
+                if d[at] > best[i][0]:
+                    best[i] = float(d[at]), start + at
+            start += e.size
+    places = [
+        None if at is None else tuple(int(i) for i in np.unravel_index(at, expect.shape)) for _, at in best
+    ]
+    return replace(found, exceeding=count, abs_index=places[0], rel_index=places[1])
+
+
+def _at(place: tuple[int, ...] | None) -> str:
+    return "" if place is None else f" at {list(place)}"
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ import numpy as np
 from ..base.errors import EngineError
 from ..graph.dtypes import Array, DType
 from . import Comparison, assert_equal_error, compare, errors, passes
+from .comparison import with_places
 from .metrics import Formula
 from .policy import Policy
 from .results import OutputResult, Result, Verdict
@@ -120,6 +121,8 @@ def judge(
     shared, beyond = _shared(criteria, shown, expect, get)
     if not passes(error, tolerance) and (shared is None or shown.by_file):
         notes = _wrapped(criteria, own, tolerance)
+        if not shown.by_file:
+            shown = replace(shown, comparison=with_places(comparison, expect, get, tolerance))
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
     notes = tuple(criteria.policy.violations(comparison, expect, get) if expect.shape == get.shape else ())
     if shared is False:

@@ -258,11 +258,18 @@ class _Trial:
         if not ran:
             # It does not test a check.
             return True
-        for name, outcome in outcomes.items():
-            self.scores[name].add(ELEMENT, outcome)
         known = [x for x in outcomes.values() if x is not None]
-        self.result.whole.add(ELEMENT, any(known) if known else None)
+        if known:
+            for name, outcome in outcomes.items():
+                self.scores[name].add(ELEMENT, outcome)
+            self.result.whole.add(ELEMENT, any(known))
         return bool(known)
+
+    def _unmoved(self, weight: Weight) -> None:
+        """Count an element that changes no output as one that is not caught."""
+        for name in weight.outputs:
+            self.scores[name].add(ELEMENT, None)
+        self.result.whole.add(ELEMENT, None)
 
     def _findings(self, tried: list[tuple[Weight, int, bool]]) -> None:
         """Describe what lowers the scores, given the elements that were tried and whether they changed an output."""
@@ -285,14 +292,22 @@ class _Trial:
             walk = Walk(self.bundle, self._timely(self.cases, 1.0))
         except LoadRunError:
             # Models that only another engine runs have no values to inspect.
-            return
-        notes += walk.dead_channels()
-        outside = sum(walk.only_padding(w, element) for w, element, moved in tried if not moved)
+            walk = None
+        outside = 0
+        for weight, element, moved in tried:
+            if moved:
+                continue
+            if walk is not None and walk.only_padding(weight, element):
+                # At these sizes nothing could catch it.
+                outside += 1
+            else:
+                self._unmoved(weight)
+        if walk is not None:
+            notes += walk.dead_channels()
         if outside:
-            caught, count = self.result.whole.caught_of((ELEMENT,))
             notes.append(
-                f"{outside} of {count} elements drawn only meet padding, unlike with larger inputs; of the others "
-                f"{caught} of {count - outside} are caught"
+                f"{outside} of {len(tried)} elements drawn only meet padding, unlike with larger inputs, "
+                "and are not counted"
             )
 
 

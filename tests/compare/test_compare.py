@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from loadrun.compare import Comparison, assert_equal_error, compare, passes
+from loadrun.compare.comparison import with_places
 
 INF = math.inf
 NAN = math.nan
@@ -298,3 +299,14 @@ def test_agrees_with_the_formula_on_any_floats(data: st.DataObject) -> None:
     assert whole.mismatches == np.count_nonzero(e != g)
     assert whole.equal == np.array_equal(e, g, equal_nan=True)
     assert compare(e, e).equal
+
+
+def test_what_exceeds_the_tolerance_is_counted_with_places() -> None:
+    expect = np.array([[1.0, -2.0, 0.0], [100.0, 0.001, np.nan]], "f4")
+    get = np.array([[1.00001, -2.5, 0.0], [101.0, 0.002, 1.0]], "f4")
+    found = with_places(compare(expect, get), expect, get, 0.005)
+    # By hand: errors 1e-5, 0.5 / 2, 0, 1 / 100, 0.001, NaN.
+    assert (found.exceeding, found.mismatches) == (3, 5)
+    assert (found.abs_index, found.rel_index) == ((1, 0), (1, 1))
+    assert "3 of 6 values exceed the tolerance" in found.explain()
+    assert "max abs 1 at [1, 0], max rel 1 at [1, 1]" in found.explain()

@@ -13,6 +13,9 @@ from loadrun import Testcase
 from loadrun.base.errors import FormatError
 from loadrun.cli import main
 from loadrun.compare.policy import packed_policies
+from loadrun.testcase import Bundle
+from loadrun.testing import GraphBuilder
+from loadrun.verify.pack.capture import embed
 
 MLP = "fixtures/nets/mlp.mge"
 
@@ -88,3 +91,14 @@ def test_a_damaged_text_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "m.test_data_set_1" / "checks.json").write_text(text)
     with pytest.raises(FormatError, match="is not a record of checks"):
         loadrun.load(model)
+
+
+def test_a_conversion_expects_what_the_testcase_does(tmp_path: Path) -> None:
+    """An expected value of another rank fails in a conversion, too; it is not replaced by what the model computes."""
+    b = GraphBuilder()
+    x = b.input("x", 1, 3)
+    case = Testcase({"x": np.ones((1, 3), "f4"), "y:expect": np.ones((1, 3, 1), "f4")})
+    bundle = embed(Bundle(b.done(b.elemwise("RELU", x, name="y"))), [case], maxerr=1e-4)
+    loadrun.save(bundle, tmp_path / "m.mge")
+    loadrun.convert_file(tmp_path / "m.mge", tmp_path / "m.onnx")
+    assert [main([str(tmp_path / f"m.{kind}"), "-q"]) for kind in ("mge", "onnx")] == [1, 1]

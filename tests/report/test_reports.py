@@ -241,7 +241,7 @@ def test_html(reports: Path) -> None:
     said = " ".join(page.text)
     for expected in (
         FAILING,
-        "189 of 1024 values differ",
+        "189 of 1024 values exceed the tolerance",
         "where it diverged",
         "processor",
         "errors by decade",

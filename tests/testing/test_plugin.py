@@ -118,7 +118,7 @@ def test_a_failure_prints_the_comparison(folder: Path) -> None:
     assert code == 1
     assert "unet.mge, testcase 1, output gate" in out
     assert "E   assert error <= tolerance: 0.0153794 <= 0.0001\n" in out
-    assert "325 of 2048 values differ; error 0.0153794 at [0, 2, 1, 1]" in out
+    assert "325 of 2048 values exceed the tolerance; error 0.0153794 at [0, 2, 1, 1]" in out
     assert "--testcase 1 --against GOOD" in out
     assert "its tolerance of 10 lets zeros and the negated values pass" in out
     assert "plugin.py" not in out, "no traceback through the plugin"

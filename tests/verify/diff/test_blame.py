@@ -268,3 +268,50 @@ def test_what_cannot_be_expressed_does_not_agree(tmp_path: Path, capsys: pytest.
     assert "/product" in said.err
     assert "the parts that could not be translated are to blame" in said.out
     assert "outputs agree" not in said.out
+
+
+def test_a_conversion_and_its_weights_that_are_transposed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A fault is named although the other file holds matrices transposed, which are no difference."""
+    good = tmp_path / "good.onnx"
+    loadrun.convert_file(NETS / "gpt.mge", good)
+
+    def gelu(opr: Opr) -> bool:
+        if opr.outputs[0].name != "blocks.1.GELU" or not opr.params:
+            return False
+        opr.params = (opr.param.replace(mode=type(opr.param.mode)["TANH"]),)
+        return True
+
+    bad, name = planted("gpt.mge", gelu, tmp_path)
+    assert main(["diff", str(bad), "--against", str(good)]) == 1
+    blamed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to blame")]
+    assert f"'{name}'" in blamed[0]
+    assert main(["diff", str(NETS / "gpt.mge"), "--against", str(good)]) == 0
+    assert "constant" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "field", "value"),
+    [
+        ("quant_resnet_minmax", "Conv_11", "strides", [2, 2]),
+        ("quant_resnet_minmax", "Conv_46", "dilations", [2, 2]),
+        ("mobilenet_v3", "ReduceMean_10", "keepdims", 0),
+    ],
+)
+def test_a_fault_in_a_node_of_a_conversion(
+    name: str, node: str, field: str, value: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reference is the dump; the node is named, also where the fault stops the model further on."""
+    onnx = pytest.importorskip("onnx")
+    target = tmp_path / "m.onnx"
+    loadrun.convert_file(NETS / f"{name}.mge", target)
+    model = onnx.load(target)
+    wrong = next(n for n in model.graph.node if n.name == node)
+    kept = [a for a in wrong.attribute if a.name != field]
+    del wrong.attribute[:]
+    wrong.attribute.extend([*kept, onnx.helper.make_attribute(field, value)])
+    onnx.save(model, target)
+    assert main(["diff", str(target), "--against", str(NETS / f"{name}.mge")]) == 1
+    blamed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to blame")]
+    assert f"'{node}." in blamed[0]
