@@ -19,7 +19,7 @@ from ..base.errors import FormatError
 from ..graph.dtypes import Array
 from ..graph.params import Record
 
-__all__ = ["MAX_DEPTH", "MAX_SIZE", "MAX_TABLES", "Buffer", "Layout", "Table"]
+__all__ = ["MAX_DEPTH", "MAX_SIZE", "MAX_TABLES", "Buffer", "Table", "TableLayout"]
 
 MAX_DEPTH: Final = 64
 """Deepest nesting of tables, as in the FlatBuffers verifier that MegEngine runs."""
@@ -49,7 +49,7 @@ _PLANS: Final = 4096
 """For how many forms of tables it is kept how their fields are read; MegEngine's files have dozens."""
 
 
-class Layout:
+class TableLayout:
     """The fields of one kind of table, for `Table.fields`.
 
     Args:
@@ -77,7 +77,7 @@ class _Plan(NamedTuple):
 
 
 @lru_cache(_PLANS)
-def _plan(layout: Layout, offsets: tuple[int, ...], pos: int) -> _Plan | None:
+def _plan(layout: TableLayout, offsets: tuple[int, ...], pos: int) -> _Plan | None:
     """Plan how to read tables with such field offsets; None where a field is not aligned, or two fields overlap."""
     spots = sorted((off, slot) for slot, off in enumerate(offsets[: len(layout.wires)]) if off)
     text, end = "<", 0
@@ -111,7 +111,7 @@ class Buffer:
         self.budget = 8 * self.size + 65536
         self.tables = 0
         self.vtables: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self.plans: dict[tuple[int, int, Layout], _Plan | None] = {}
+        self.plans: dict[tuple[int, int, TableLayout], _Plan | None] = {}
         self.records: dict[tuple[int, int], tuple[int, dict[bytes, Record]]] = {}
         self._texts: dict[int, str] = {}
         if self.size < 8:
@@ -281,7 +281,7 @@ class Table:
         form = SCALARS[wire]
         return int(form.unpack_from(self.buf.data, self.at(slot, form.size))[0])
 
-    def fields(self, layout: Layout) -> tuple[Any, ...]:
+    def fields(self, layout: TableLayout) -> tuple[Any, ...]:
         """Read all fields at once, by slot: numbers, and the positions that offsets lead to; 0 for what is absent."""
         buf, pos = self.buf, self.pos
         key = self.vt, pos & 4, layout

@@ -8,7 +8,7 @@ from ..base.errors import FormatError
 from ..graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import nbytes
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
-from .flat import Buffer, Layout, Table
+from .flat import Buffer, Table, TableLayout
 from .records import check_params, find_op, read_dtype, read_params
 
 __all__ = ["IDENTIFIER", "read"]
@@ -16,9 +16,9 @@ __all__ = ["IDENTIFIER", "read"]
 IDENTIFIER = b"mgv2"
 # Type's name and id, name, four fields of parameters, inputs, outputs, computing nodes, dtype, tensors, version,
 # priority, blobs.
-_OPERATOR = Layout("offset", "ulong", "offset", "ubyte", *("offset",) * 8, "uint", "int", "offset")
+_OPERATOR = TableLayout("offset", "ulong", "offset", "ubyte", *("offset",) * 8, "uint", "int", "offset")
 # Name, shape, computing node, dtype, format's tag, format, data.
-_TENSOR = Layout("offset", "offset", "offset", "offset", "ubyte", "offset", "offset")
+_TENSOR = TableLayout("offset", "offset", "offset", "offset", "ubyte", "offset", "offset")
 _DEFAULT_FORMAT = TensorFormat(1)
 
 

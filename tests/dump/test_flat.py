@@ -394,7 +394,7 @@ def test_surplus_slots_are_ignored() -> None:
 def test_all_fields_at_once() -> None:
     """The same numbers, or the same refusal, as field by field, wherever fields lie."""
     wires = ("offset", "ulong", "ubyte", "offset", "int", "double")
-    layout, draw, read = flat.Layout(*wires), random.Random(7), 0
+    layout, draw, read = flat.TableLayout(*wires), random.Random(7), 0
     for case in range(3000):
         data = bytearray(draw.randbytes(112))
         # The root table, at 32 or 36, shares a vtable at 8 whose offsets are near to sensible ones.
