@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 _KEPT = 16
-"""Sets of sizes whose engines are kept where each has a graph of its own, those that were needed last."""
+"""How many sets of sizes keep their engines if each has its own graph; the most recent ones."""
 
 
 @dataclass(eq=False)
@@ -87,7 +87,7 @@ class _Checked:
 
     @property
     def read(self) -> list[Var]:
-        """List what it reads of the model."""
+        """List the variables of the model that it reads."""
         return [self.get, *(self.cone.frontier.values() if self.cone else ())]
 
     @property
@@ -98,7 +98,7 @@ class _Checked:
 
 @dataclass(eq=False)
 class _OutputPlan:
-    """Which variables to compute: those of the checks, then the unchecked outputs."""
+    """The variables to compute: those of the checks, then the unchecked outputs."""
 
     checks: list[_Checked]
     plain: list[tuple[str, Var]]
@@ -111,7 +111,7 @@ class _OutputPlan:
 
 @contextmanager
 def _memory_told() -> Iterator[None]:
-    """Make an error of loadrun's of memory that runs out."""
+    """Turn MemoryError into one of loadrun's errors."""
     try:
         yield
     except OutOfMemoryError:
@@ -125,7 +125,7 @@ class Runner:
 
     Args:
         bundle: what `loadrun.load` returned, or a path.
-        engine: name of the engine, with an argument behind a colon where it takes one, or a `loadrun.engines.Choice`.
+        engine: name of the engine, with an argument after a colon where it takes one, or a `loadrun.engines.Choice`.
         seed: seed of the graph's random operators.
         policies: what outputs must fulfil besides, by name, all others under the empty name; default is what the file
             was packed with.
@@ -207,7 +207,7 @@ class Runner:
         try:
             return self.check(self.bundle.testcases[index], index)
         except UsageError:
-            # An engine that is not installed is no fault of the testcase.
+            # An engine that is not installed is not the testcase's fault.
             raise
         except LoadRunError as e:
             return Result(index, (), Verdict.ERROR, message=str(e))
@@ -221,6 +221,10 @@ class Runner:
             EngineError: an operator failed.
             FormatError: the file changed while it was in use.
         """
+        if testcase.steps:
+            from .engines.scenario import replay_steps  # for start-up
+
+            return replay_steps(testcase, index, self._step)
         if self._native is not None:
             self.bundle.require_unchanged()
             result = self._native.check(testcase, index)
@@ -249,6 +253,40 @@ class Runner:
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
 
+    def step_inputs(self, testcase: Testcase, step: int) -> Mapping[str, Array]:
+        """Return what a step of a scenario is fed, with states as the steps before it compute them."""
+        from .engines.scenario import step_inputs  # for start-up
+
+        return step_inputs(testcase, step, self._step)
+
+    def _step(self, case: Testcase) -> Result:
+        """Run one step of a scenario, and judge the outputs of which it has an expected value.
+
+        The checks of the graph are not run, since most steps lack values that some of them need.
+        """
+        if self._native is not None:
+            return self._native.check(case, None)
+        found = self.run(case.inputs)
+        # At a scenario's border an output without axes is as the file holds it.
+        outs = [self._compared(o, case.expects.get(o.name)) for o in found.outputs]
+        return replace(found, outputs=tuple(outs), verdict=Verdict.of_outputs(outs))
+
+    def _compared(self, out: OutputResult, expect: Array | None) -> OutputResult:
+        if expect is None or out.value is None:
+            return out
+        if out.name not in self._criteria:
+            return replace(out, reason=_UNREAD)
+        value = out.value if out.value.ndim else out.value.reshape(1)
+        return judge(self._criteria[out.name]._replace(dtype=out.dtype), expect, value)
+
+    @cached_property
+    def _criteria(self) -> dict[str, Criteria]:
+        """What outputs must fulfil, by name, by MegEngine's own measure."""
+        return {
+            c.check.name: c.criteria._replace(formula=Formula.REAL, fault=c.criteria.fault or _own_formula(c))
+            for c in self._plan().checks
+        }
+
     def _plan(self) -> _OutputPlan:
         graph = self.bundle.graph
         checks = self.bundle.checks
@@ -266,7 +304,7 @@ class Runner:
         return _OutputPlan(checked, plain, unread)
 
     def _asked(self, check: Check, kind: Formula, origins: Origins) -> _Checked:
-        """Set the criteria of a check, and tell whether its error graph has to be run."""
+        """Set the criteria of a check, and return whether its error graph has to be run."""
         expect, get = compared(check)
         fault = origins.fault(check)
         own = None if kind is Formula.REAL else check.err
@@ -292,7 +330,7 @@ class Runner:
         return _Checked(check, criteria, expect, get, own, around)
 
     def _judged(self, c: _Checked, values: Iterator[Array]) -> OutputResult:
-        """Judge the next values; an error graph of the file's own is asked once whether it compares."""
+        """Judge the next values; the file's own error graph is tested once whether it compares."""
         expect, get = next(values), next(values)
         own = next(values) if c.own is not None else None
         operands = [next(values) for _ in range(1 + len(c.cone.frontier))] if c.cone is not None else []
@@ -367,7 +405,7 @@ class Runner:
         return runner
 
     def executed(self) -> list[Executed] | None:
-        """Return what operators took in the last `run`, by the engine's own profiler; None where it has none.
+        """Return the time of operators in the last `run` from the engine's own profiler; None if it has none.
 
         The engine must be a `loadrun.engines.Choice` with ``profile=True``.
         """
@@ -487,11 +525,16 @@ def _rounding(kind: Formula, around: Cone | None) -> float:
     return max((eps for name, eps in NARROW.items() if name in met), default=0.0)
 
 
-_UNREAD = "the testcases hold an expected value of it that no check reads"
+def _own_formula(c: _Checked) -> str | None:
+    """Explain why a check cannot be judged without its own operators."""
+    return None if c.cone is None else "its check has a formula of its own, which is not supported for steps"
+
+
+_UNREAD = "the testcases have an expected value for it, but no check uses it"
 
 
 def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
-    """Report an expected value that nothing reads, of no output: something was to be compared."""
+    """Report an expected value that no check uses."""
     value = testcase.arrays.get(name + EXPECT)
     shape = () if value is None else value.shape
     dtype = var.owner.tensors[0].dtype

@@ -38,6 +38,14 @@ def targets(path: str, text: str) -> list[str]:
     return [t for t in links if (ROOT / t).is_file()]
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Link every page to the repository that pyproject.toml names."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    config.repo_url = re.findall(r'^Repository = "([^"]+)"', project, re.M)[0]
+    config.repo_name = config.repo_url.removeprefix("https://github.com/")
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add README.md, and what pages link to outside docs/, and what those link to."""
     waiting = ["README.md", *(in_repository(f.src_uri) for f in files.documentation_pages())]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.about import About, __version__
+from ..base.about import About, Island, __version__
 from ..base.errors import EngineError, InputError
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType
@@ -95,7 +95,7 @@ class WideEngine:
             pass
         for var in self.targets:
             if var.id not in values:
-                raise EngineError(f"{var.label!r} has no value: it lies in a branch that was not taken")
+                raise EngineError(f"{var.label!r} has no value: it is in a branch that was not taken")
         return [values[var.id] for var in self.targets]
 
     def walk(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Opr, list[Array]]]:
@@ -115,7 +115,7 @@ class WideEngine:
         for name, var in self._inputs.items():
             tensor = var.owner.tensors[0]
             if name not in feeds and tensor.data is None:
-                raise InputError(f"input {name!r} was not given")
+                raise InputError(f"input {name!r} is missing")
             value = feeds[name] if name in feeds else tensor.value()
             values[var.id] = value.reshape(1) if value.ndim == 0 else value
         rng = np.random.default_rng(self.seed)
@@ -144,7 +144,7 @@ class WideEngine:
         values.update(zip(step.writes, outs, strict=True))
 
     def _widely(self, step: Step, args: list[Array | None]) -> Sequence[Array] | None:
-        """Compute an operator in float64; None where it is no operator on plain numbers or has no formula."""
+        """Compute an operator in float64; None if it is no operator on plain numbers or has no formula."""
         call = step.call
         dtypes = (*call.inputs, *call.outputs)
         kind = call.opr.type
@@ -168,7 +168,7 @@ class WideEngine:
         for out, shape in zip(outs, shapes, strict=True):
             if shape is not None and out.shape != shape:
                 raise EngineError(
-                    f"{describe(call.opr)} gave shape {list(out.shape)}, its shape rule says {list(shape)}"
+                    f"{describe(call.opr)} returned shape {list(out.shape)}, but its shape rule says {list(shape)}"
                 )
         return outs
 
@@ -187,8 +187,20 @@ def _widened(call: Call) -> Call:
     return replace(call, inputs=inputs, outputs=outputs, memo={}, donated=[])
 
 
+def computed_alike(opr: Opr) -> bool:
+    """Tell whether the reference engine has the same code for an operator as this one: its numbers are float64 already.
+
+    Such an operator cannot be judged by computing it again.
+    """
+    return opr.type not in MOVING and any(
+        v.dtype is not None and v.dtype.name == "Float64" for v in (*opr.inputs, *opr.outputs)
+    )
+
+
 class Float64Engine(WideEngine):
     """A `WideEngine` whose results are rounded to the dtypes that the model gives.
+
+    Operators on float64 are the reference engine's; `about` lists them.
 
     >>> import loadrun
     >>> loadrun.Runner("fixtures/nets/mlp.mge", "float64").replay_one(0).verdict.value
@@ -198,7 +210,11 @@ class Float64Engine(WideEngine):
     @property
     def about(self) -> About:
         """The executing engine, and how it computes."""
-        return About("float64", __version__, "float64", f"numpy {np.__version__}", operators=self._count)
+        why = "it computes float64 already, by the same code: another engine has to judge it"
+        alike = [s.call.opr for s in self._steps if computed_alike(s.call.opr)]
+        islands = tuple(Island(describe(o), o.title, why) for o in alike)
+        numpy = f"numpy {np.__version__}"
+        return About("float64", __version__, "float64", numpy, islands, operators=self._count)
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Execute once; see `WideEngine.run`."""

@@ -1,4 +1,4 @@
-"""Loading what input specifications name: arrays, images, generated numbers, in the form that a model's inputs take.
+"""Loading of input specifications: arrays, images and generated numbers, converted for a model's inputs.
 
 The meaning of every form that MegEngine's ``trace.dump(input_data=...)`` accepts is MegEngine's; docs/howto-inputs.md
 lists what differs.
@@ -7,12 +7,13 @@ lists what differs.
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import json
 import os
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import NoReturn
@@ -34,12 +35,13 @@ from ..inputspec import (
     Values,
     point,
 )
-from .files import image_array, image_loss, members, read_array
+from .files import image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
 from .lists import LocatedSpec, count_cases, expand
+from .pictures import image_array
 from .transform import TransformExpression
 
-__all__ = ["count_cases", "load_cases", "load_spec"]
+__all__ = ["Loader", "count_cases", "load_cases", "load_spec", "of_step"]
 
 _SHOWN_INPUTS = 8
 _NUMBERS = re.compile(r"[-+0-9.eE, ]*[0-9][-+0-9.eE, ]*")
@@ -86,7 +88,7 @@ def load_cases(
     >>> [{n: a.shape for n, a in case.items()} for case in load_cases(["#rand(0,1)", "#zeros(2,...)"], inputs)]
     [{'data': (1, 20)}, {'data': (2, 20)}]
     """
-    loader = _Loader(inputs, repeat, resize_input, input_transform, seed, warn)
+    loader = Loader(inputs, repeat, resize_input, input_transform, seed, warn)
     loader.open = frozenset(open_inputs)
     cases = expand(specs)
     return loader.load_all(cases)
@@ -96,7 +98,7 @@ def load_spec(spec: InputSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[
     """Load the data of a parsed specification, which must be no list file, for the given graph inputs."""
     if spec.listed is not None:
         raise SpecError(f"one specification is expected here, not the list {spec.listed}")
-    return _Loader(inputs, 1, False, None, seed, None).load(LocatedSpec(spec), 0)
+    return Loader(inputs, 1, False, None, seed, None).load(LocatedSpec(spec), 0)
 
 
 def load_located(
@@ -110,7 +112,7 @@ def load_located(
         seed: seed of generated data.
         exact: refuse numbers that an integer or boolean dtype does not hold, which are truncated or wrap otherwise.
     """
-    return _Loader(inputs, 1, False, None, seed, None, exact).load(case, 0)
+    return Loader(inputs, 1, False, None, seed, None, exact).load(case, 0)
 
 
 @dataclass
@@ -121,8 +123,14 @@ class _Given:
     generated: bool = False
 
 
-class _Loader:
-    """Loads specifications for the inputs of one model."""
+class Loader:
+    """Loads specifications for the inputs of one model.
+
+    Attributes:
+        open: inputs with sizes that nothing says.
+        optional: inputs that need no data.
+        step: number of the step of a scenario that is loaded, and how many there are.
+    """
 
     def __init__(
         self,
@@ -146,6 +154,8 @@ class _Loader:
         self.seed = seed
         self.warn = warn or partial(warnings.warn, stacklevel=4)
         self.open: frozenset[str] = frozenset()
+        self.optional: frozenset[str] = frozenset()
+        self.step: tuple[int, int] | None = None
         self.images = 0
         self.read = 0
         self.archives: dict[str, dict[str, Callable[[], Array]]] = {}
@@ -156,17 +166,17 @@ class _Loader:
         index = 0
         while last is not None:
             case, last = last, next(cases, None)
-            arrays = self.load(case, index)
+            found = self.load(case, index)
             if last is None:
-                self._require_use(case)
-            yield arrays
+                self.require_use(case)
+            yield found
             index += 1
 
-    def _require_use(self, case: LocatedSpec) -> None:
+    def require_use(self, case: LocatedSpec) -> None:
         """Refuse options that had no effect on any data so far."""
         what = ""
         if self.resize and not self.images:
-            what = "resize_input: no image stands here to be resized"
+            what = "resize_input: there is no image to resize"
         elif self.transform is not None and not self.read:
             what = "input_transform: generated data is not transformed"
         if what:
@@ -182,24 +192,24 @@ class _Loader:
                 raise
             raise type(e)(f"{case.where}: {e}") from None
         except MemoryError:
-            shown = point("this needs more memory than there is", case.spec.text or str(case.spec), 0)
+            shown = point("this needs more memory than is available", case.spec.text or str(case.spec), 0)
             raise InputError(f"{case.where}: {shown}" if case.where else shown) from None
         finally:
             self.archives.clear()
 
     def _load(self, case: LocatedSpec, index: int) -> dict[str, Array]:
-        arrays: dict[str, Array] = {}
+        found: dict[str, Array] = {}
         text = case.spec.text or str(case.spec)
         for name, part, seed_index in self._assigned(case, text):
             at = part.source_at
             try:
-                data = self._source(part.source, name, case, (index, seed_index))
-                self.read += not data.generated
-                arrays[name] = self._finish(data, name)
+                given = self._source(part.source, name, case, (index, seed_index))
+                self.read += not given.generated
+                found[name] = self._finish(given, name)
             except (SpecError, InputError) as e:
                 shown = str(e) if "\n" in str(e) else point(f"input {_name(name)}: {e}", text, at)
                 raise type(e)(shown) from None
-        return arrays
+        return found
 
     def _named_part(
         self, part: InputPart, only: str | None, case: LocatedSpec, text: str
@@ -221,7 +231,7 @@ class _Loader:
         """Yield which part feeds which input, with the input's number."""
         parts = case.spec.parts
         numbers = {name: i for i, name in enumerate(self.known)}
-        wanted = [n for n, t in self.known.items() if t.data is None]
+        wanted = [n for n, t in self.known.items() if t.data is None and n not in self.optional]
         if not self.known:
             raise SpecError("the model has no inputs")
         if len(parts) == 1 and parts[0].name is None and len(self.known) > 1:
@@ -231,31 +241,37 @@ class _Loader:
             if _feeds_all(part.source):
                 return [(n, part, numbers[n]) for n in self._archived(part, case, wanted, text)]
         only = next(iter(self.known)) if len(parts) == len(self.known) == 1 else None
-        assigned = dict(self._named_part(part, only, case, text) for part in parts)
+        found = dict(self._named_part(p, only, case, text) for part in parts for p in self._each(part))
         for name in wanted:
-            if name not in assigned:
+            if name not in found:
                 self._fail(f"no data for the input {_name(name)}", text, len(text))
-        # A seed of its own gives the same data wherever its input stands; the run's seed varies by input.
+        # With its own seed, data is the same for any input; the run's seed varies by input.
         return [
             (n, p, 0 if isinstance(p.source, Generated) and p.source.seed is not None else numbers[n])
-            for n, p in assigned.items()
+            for n, p in found.items()
         ]
+
+    def _each(self, part: InputPart) -> list[InputPart]:
+        """Return a part, or one for each input that a pattern in place of its name stands for."""
+        name = part.name or ""
+        names = fnmatch.filter(self.known, name) if "*" in name and name not in self.known else []
+        return [replace(part, name=n) for n in names] or [part]
 
     def _archived(self, part: InputPart, case: LocatedSpec, wanted: list[str], text: str) -> list[str]:
         """Return the inputs that an archive feeds by name: all that it holds, which must be all that need data."""
         assert isinstance(part.source, PathSource)
         try:
-            members = self._members(case.path(part.source.path))
+            held = self._members(case.path(part.source.path))
         except InputError as e:
             raise InputError(point(str(e), text, part.source_at)) from None
         for name in wanted:
-            if name not in members:
+            if name not in held:
                 self._fail(
-                    f"{part.source.path} has no array {_name(name)}; it holds {_names(members)}",
+                    f"{part.source.path} has no array {_name(name)}; its arrays are {_names(held)}",
                     text,
                     part.at,
                 )
-        return [n for n in self.known if n in members]
+        return [n for n in self.known if n in held]
 
     def _members(self, path: str) -> dict[str, Callable[[], Array]]:
         if path not in self.archives:
@@ -263,7 +279,7 @@ class _Loader:
         return self.archives[path]
 
     def _drive(self, part: InputPart) -> InputPart:
-        """Take ``C:/x.npy`` for a Windows path, unless the model has an input of that letter."""
+        """Treat ``C:/x.npy`` as a Windows path, unless the model has an input of that letter."""
         source, name = part.source, part.name
         if name is None or name in self.known or len(name) > 1 or not isinstance(source, PathSource):
             return part
@@ -306,7 +322,9 @@ class _Loader:
             array = np.array(json.loads(source.text))
             if array.dtype.kind not in "fiub":
                 raise SpecError("these numbers are too large")
-            # load_and_run adds one axis to those in brackets, the batch.
+            if (part := self._of_step(array, tensor)) is not array:
+                return _Given(part)
+            # load_and_run adds a batch axis to the values in brackets.
             batch = tensor.shape is not None and array.ndim + 1 == len(tensor.shape)
             return _Given(array[None] if batch else array)
         path = case.path(source.path)
@@ -318,43 +336,72 @@ class _Loader:
             if key not in arrays and source.member is None and len(arrays) == 1:
                 key = next(iter(arrays))
             if key not in arrays:
-                raise InputError(f"{path} has no array {_name(key)}; it holds {_names(arrays)}")
+                raise InputError(f"{path} has no array {_name(key)}; its arrays are {_names(arrays)}")
             return _Given(arrays[key]())
         before = self.images
-        data = read_array(path, partial(self._image, tensor=tensor))
+        found = read_array(path, partial(self._image, tensor=tensor))
         if self.images > before and (lost := image_loss(path)):
-            self.warn(f"input {_name(name)}: the picture {os.path.basename(path)} loses something: {lost}")
-        return _Given(data)
+            self.warn(
+                f"input {_name(name)}: information in the image {os.path.basename(path)} is lost: {lost}"
+            )
+        return _Given(found)
+
+    def _of_step(self, array: Array, tensor: StoredTensor) -> Array:
+        return array if self.step is None else of_step(array, tensor, *self.step)
 
     def _image(self, pixels: Array, tensor: StoredTensor) -> Array:
         self.images += 1
         return image_array(pixels, tensor.shape, resize=self.resize)
 
-    def _finish(self, data: _Given, name: str) -> Array:
+    def _finish(self, given: _Given, name: str) -> Array:
         """Repeat, transform, check and cast."""
-        tensor, array = self.known[name], data.array
-        if not data.generated:
+        tensor, array = self.known[name], given.array
+        if not given.generated:
             if self.repeat > 1:
                 if array.nbytes * self.repeat > MAX_BYTES:
                     raise InputError(f"{array.nbytes} bytes repeated {self.repeat} times are too many")
                 array = np.repeat(array, self.repeat, axis=0)
+            array = self._of_step(array, tensor)
             if self.transform is not None:
                 _check_rank(array, tensor)
                 array = self.transform(array)
         _check_rank(array, tensor)
         if tensor.shape is not None and array.shape[1:] != tensor.shape[1:] and name not in self.open:
             self.warn(f"input {_name(name)} has shape {_shape(tensor)}, its data {list(array.shape)}")
-        converted = cast(array, tensor.dtype)
-        if self.exact and converted.dtype.kind in "iub":
-            _require_exact(array, converted, tensor.dtype)
-        # #rand(0,255) for signed bytes is expected to wrap.
-        if (said := _lost(array, converted, tensor.dtype)) and not (data.generated and "wrap" in said):
+        found = cast(array, tensor.dtype)
+        if self.exact and found.dtype.kind in "iub":
+            _require_exact(array, found, tensor.dtype)
+        # #rand(0,255) for signed bytes wraps, as in MegEngine.
+        if (said := _lost(array, found, tensor.dtype)) and not (given.generated and "wrap" in said):
             self.warn(f"input {_name(name)}: {said}")
-        return converted
+        return found
+
+
+def of_step(array: Array, tensor: StoredTensor, step: int, steps: int) -> Array:
+    """Take a step's part of data for all steps.
+
+    Args:
+        array: data with a leading axis of steps, or a number for each step where the input has another number of axes
+            or is one number; any other data is that of every step.
+        tensor: the input.
+        step: number of the step.
+        steps: how many there are.
+
+    >>> ids = StoredTensor(DType("Int32"), (1, 1), "ids")
+    >>> of_step(np.array([5, 7, 9]), ids, 1, 3), of_step(np.zeros((3, 1, 1)), ids, 1, 3).shape
+    (array([[7]]), (1, 1))
+    """
+    if tensor.shape is None or array.ndim == 0 or array.shape[0] != steps:
+        return array
+    rank = len(tensor.shape)
+    if array.ndim == rank + 1:
+        return np.asarray(array[step])
+    one = rank != 1 or tensor.shape == (1,)
+    return array[step].reshape((1,) * rank) if array.ndim == 1 and one else array
 
 
 def _require_exact(array: Array, converted: Array, dtype: DType) -> None:
-    """Check that a cast to whole numbers or booleans kept every number.
+    """Check that a cast to integers or booleans kept every number.
 
     Raises:
         InputError: it did not.
@@ -367,7 +414,7 @@ def _require_exact(array: Array, converted: Array, dtype: DType) -> None:
 
 
 def _lost(array: Array, converted: Array, dtype: DType) -> str:
-    """Say what a cast loses beyond the last digits of fractions and the fractions themselves; empty for nothing."""
+    """Describe what a cast loses besides fractions and their last digits; empty for nothing."""
     if array.dtype.kind not in "iuf":
         return ""
     if converted.dtype.kind in "iu":
@@ -383,7 +430,7 @@ def _lost(array: Array, converted: Array, dtype: DType) -> str:
 
 
 def _wrapped(array: Array, converted: Array, dtype: DType) -> str:
-    """Mark the numbers that an integer type does not hold, so that they change."""
+    """Mark the numbers that are out of an integer type's range."""
     low, high = 0, 2 ** min(dtype.bits, 8 * converted.itemsize) - 1
     if converted.dtype.kind == "i":
         low, high = -(high + 1) // 2, high // 2
@@ -435,7 +482,7 @@ def cast(array: Array, dtype: DType) -> Array:
 
 
 def _narrow(array: Array, dtype: DType) -> Array:
-    """Wrap types of less than 8 bits at their own width."""
+    """Wrap types with fewer than 8 bits at their own width."""
     kept = array.view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
     if dtype.np.kind == "u":
         return kept
@@ -444,19 +491,19 @@ def _narrow(array: Array, dtype: DType) -> Array:
 
 
 def _constant(fill: Generated, dtype: DType) -> str:
-    """Say that a random range gives one number when it is cast to whole numbers; empty where it gives more."""
+    """Report that a random range gives one number when it is cast to integers; empty if it gives more."""
     if fill.kind != "rand" or dtype.np.kind not in "iu":
         return ""
     first, last = int(fill.args[0]), int(np.nextafter(fill.args[1], fill.args[0]))
     return (
-        f"all numbers of {fill} are {first} as {dtype}; give a wider range, or #randint"
+        f"all numbers of {fill} are {first} as {dtype}; use a wider range, or #randint"
         if first == last
         else ""
     )
 
 
 def _feeds_all(source: Source) -> bool:
-    """Tell whether one unnamed source can hold data for several inputs."""
+    """Return whether one unnamed source can hold data for several inputs."""
     return (
         isinstance(source, PathSource)
         and source.member is None
@@ -477,7 +524,7 @@ def _check_rank(array: Array, tensor: StoredTensor) -> None:
 
 
 def _name(name: str) -> str:
-    """Return a name from a file, fit to be shown."""
+    """Return a name from a file for messages."""
     shown = repr(name)
     return shown if len(shown) <= 60 else f"{shown[:40]}...{shown[-12:]}"
 

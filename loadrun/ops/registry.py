@@ -134,7 +134,7 @@ class ShapeCall:
     """The information for a shape rule: shapes, and the values of inputs that are known before any data is fed.
 
     Attributes:
-        shapes: shape of every input, None where unknown.
+        shapes: shape of every input, None if unknown.
         values: value of every input that is constant or follows from shapes, else None.
     """
 
@@ -168,7 +168,7 @@ class UnknownShape(Exception):
 
 ShapeRule = Callable[[ShapeCall], Sequence["Shape | None"]]
 Binder = Callable[[Call, ShapeCall], "Bound | None"]
-"""Makes a `Bound`; None where the general kernel is as good. All shapes are known, values as far as shape rules see
+"""Makes a `Bound`; None if the general kernel is as good. All shapes are known, values as far as shape rules see
 them."""
 
 
@@ -318,7 +318,7 @@ def limited(budget: FoldingBudget | None) -> Iterator[None]:
 
 
 def unlimited() -> bool:
-    """Tell whether nothing is counted."""
+    """Return whether nothing is counted."""
     return _local.budget is None
 
 

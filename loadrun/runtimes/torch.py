@@ -159,7 +159,12 @@ def _names_read(node: NodeProto) -> list[str]:
 def _owned(value: Array) -> Array:
     """Make an array that torch takes: contiguous, writable, of this machine's byte order."""
     contiguous = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
-    return contiguous if contiguous.flags.writeable else contiguous.copy()
+    # An axis of one element may count backwards and be contiguous all the same.
+    return (
+        contiguous
+        if contiguous.flags.writeable and min(contiguous.strides, default=0) >= 0
+        else contiguous.copy()
+    )
 
 
 def _attribute(a: AttributeProto) -> object:

@@ -1,6 +1,6 @@
 """An engine that gives a graph to a runtime of ONNX models, piece by piece.
 
-For every set of input shapes the graph is divided anew: shape arithmetic is done beforehand, so that the runtime gets
+For every set of input shapes the graph is divided again: shape arithmetic is done in advance, so that the runtime gets
 fixed sizes, and what it cannot run is left to the reference engine as islands. Random numbers are drawn there, too:
 so they are the same whatever executes the rest.
 """
@@ -33,6 +33,7 @@ from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape, implementation
 from .cache import Cache
+from .open_sizes import OpenSizes
 from .pieces import Piece, divide
 from .runtime import NotTaken, Runtime, RuntimeSession
 
@@ -41,16 +42,21 @@ __all__ = ["Translated"]
 T = TypeVar("T")
 _KEPT = 8
 """How many sets of shapes keep what was made for them."""
-_RANDOM = "random numbers are drawn by the reference engine, so that they are the same everywhere"
+_MET = 2
+"""Sets of shapes that are made each by itself, before one model is to run at all that are like them."""
+_LARGE = 64
+"""Operators of a graph from which on that is worth it."""
+_RANDOM = "the reference engine draws random numbers, so that they are the same everywhere"
 
 
 @dataclass(eq=False)
 class _LoadedPiece:
-    """A piece made ready: models by the shapes of its inputs, or the reference engine."""
+    """A piece made ready: models by the shapes of its inputs, one for all sizes, or the reference engine."""
 
     piece: Piece
     sessions: dict[tuple[Shape, ...], RuntimeSession] = field(default_factory=dict)
     engine: ReferenceEngine | None = None
+    open: RuntimeSession | None = None
 
 
 @dataclass(eq=False)
@@ -90,6 +96,8 @@ class Translated:
         self._stored -= {v.id for v in self._inputs.values()}
         self._folded: dict[int, Array] | None = None
         self._programs: dict[tuple[Shape, ...], _Program] = {}
+        self._open: tuple[OpenSizes, _LoadedPiece] | None = None
+        self._opens = True
         self._islands: tuple[Island, ...] = ()
         self._cache = None if setup.cache is None else Cache(setup.cache)
         self._identity: str | None = None
@@ -126,7 +134,7 @@ class Translated:
         return self._with(self._fed(feeds), self._execute)
 
     def _with(self, values: dict[int, Array], act: Callable[[_Program, dict[int, Array]], T]) -> T:
-        """Do something with the program for these values; anew whenever the runtime refuses operators of it."""
+        """Do something with the program for these values; again whenever the runtime refuses operators of it."""
         key = self._key(values)
         program = self._programs.get(key)
         refused: dict[int, str] = {}
@@ -187,10 +195,10 @@ class Translated:
     def _divide(
         self, key: tuple[Shape, ...], values: Mapping[int, Array], refused: Mapping[int, str]
     ) -> _Program:
-        """Divide the graph for these shapes."""
-        known = infer_shapes(self.graph, self._oprs, dict(zip(self._inputs, key, strict=True)))
-        known.values.update(self._constants())
-        known.shapes.update((i, a.shape) for i, a in self._constants().items())
+        """Divide the graph for these shapes, unless there is a model that runs at any of such."""
+        known = self._infer(key)
+        if not refused and (part := self._open_piece(key, known)) is not None:
+            return self._keep(_Program(key, known, {}, [part], (), {}))
         observed = self._observed(known, values)
         known_ids = set(known.values)
         todo = [o for o in self._executed() if not all(v.id in known_ids for v in o.outputs)]
@@ -201,10 +209,50 @@ class Translated:
         if islands and self.setup.strict:
             raise UnsupportedError(_listed(self.runtime.name, islands))
         parts = [_LoadedPiece(p) for p in divide(todo, self.targets, reasons, known_ids | self._stored)]
-        program = _Program(key, known, observed, parts, islands, dict(refused))
+        return self._keep(_Program(key, known, observed, parts, islands, dict(refused)))
+
+    def _infer(self, key: tuple[Shape, ...]) -> Inference:
+        known = infer_shapes(self.graph, self._oprs, dict(zip(self._inputs, key, strict=True)))
+        known.values.update(self._constants())
+        known.shapes.update((i, a.shape) for i, a in self._constants().items())
+        return known
+
+    def _open_piece(self, key: tuple[Shape, ...], known: Inference) -> _LoadedPiece | None:
+        """Return the graph as one piece for all sizes where these are the third ones and that can be done."""
+        met = [k for k in self._programs if [len(s) for s in k] == [len(s) for s in key]]
+        if self._opens and self._open is None and len(met) >= _MET:
+            self._opens = False
+            programs = [self._programs[k] for k in met]
+            whole = all(len(p.parts) == 1 and not (p.islands or p.observed) for p in programs)
+            # A session of few operators costs less than one that computes its sizes.
+            if whole and len(self._executed()) >= _LARGE:
+                with suppress(LoadRunError, NotTaken):
+                    self._open = self._opened([*met, key])
+                    self._programs.clear()
+        return self._open[1] if self._open is not None and self._open[0].fits(known) else None
+
+    def _opened(self, met: Sequence[tuple[Shape, ...]]) -> tuple[OpenSizes, _LoadedPiece]:
+        """Load the graph as one model for all sizes.
+
+        Raises:
+            LoadRunError: it cannot be written so.
+            NotTaken: the runtime does not take it.
+        """
+        sizes = OpenSizes(self.graph, list(self._inputs.values()), met, self._infer)
+        given = set(sizes.values)
+        todo = [o for o in self._executed() if not all(v.id in given for v in o.outputs)]
+        (piece,) = divide(todo, self.targets, (), given | self._stored)
+        outputs = {_out(v): v for v in piece.outputs}
+        inputs = {v.id: _in(v) for v in piece.inputs}
+        model = sizes.model(outputs, inputs, self.runtime.opset)
+        loaded = _LoadedPiece(piece)
+        loaded.open = self.runtime.load(model, list(inputs.values()), list(outputs))
+        return sizes, loaded
+
+    def _keep(self, program: _Program) -> _Program:
         while len(self._programs) >= _KEPT:
             self._programs.pop(next(iter(self._programs)))
-        self._programs[key] = program
+        self._programs[program.key] = program
         return program
 
     def _refused(
@@ -245,7 +293,11 @@ class Translated:
         if not reasons or not any(o.type in CONDITIONAL for o in self._oprs):
             return
         first = next((o for o in self._oprs if o.id in reasons), None)
-        why = "" if first is None else f"branches are not divided; {describe(first)}: {reasons[first.id]}"
+        why = (
+            ""
+            if first is None
+            else f"branches are not split between engines; {describe(first)}: {reasons[first.id]}"
+        )
         for opr in todo:
             reasons.setdefault(opr.id, why)
 
@@ -295,7 +347,7 @@ class Translated:
             return program.known.values[var.id]
         if var.owner.tensors:
             return var.owner.tensors[var.index].value()
-        raise EngineError(f"{var.label!r} has no value: it lies in a branch that was not taken")
+        raise EngineError(f"{var.label!r} has no value: it is in a branch that was not taken")
 
     def _part_graph(self, piece: Piece, program: _Program) -> Graph:
         names = {v.id: _in(v) for v in piece.inputs}
@@ -326,6 +378,8 @@ class Translated:
         Raises:
             _Refusal: the runtime does not take it; with the operators that are to blame.
         """
+        if part.open is not None:
+            return part.open
         key = tuple(a.shape for a in arrays)
         session = part.sessions.get(key)
         if session is None:
@@ -414,4 +468,6 @@ class _Refusal(Exception):
 def _listed(name: str, islands: Sequence[Island]) -> str:
     count = f"{len(islands)} operator{'s' * (len(islands) > 1)}"
     lines = "\n".join(f"  {i.operator}: {i.reason}" for i in islands)
-    return f"{count} cannot be executed by {name} (without --strict-engine the reference engine does it):\n{lines}"
+    return (
+        f"{count} cannot be executed by {name} (the reference engine does, without --strict-engine):\n{lines}"
+    )

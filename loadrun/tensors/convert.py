@@ -12,7 +12,7 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from .apply import type_cvt
 from .dtypes import graph_dtype, narrowed
-from .switches import active
+from .switches import active, keeps_wide
 from .symbolic import TracedInt, TracedNumber, once, place_of, scalar_of, size_of, vector
 from .value import Session, Tensor
 
@@ -198,7 +198,7 @@ def const(array: Array | Any, dtype: Any = None) -> Tensor:
     make = Tensor._of
     want = None if dtype is None else graph_dtype(dtype)
     if isinstance(array, (int, float)) and type(array) in (int, float, bool):
-        value, kind = _stored_number(array, str(array), want)
+        value, kind = _stored_number(array, str(array), want, keeps_wide())
         return make(value, kind, True, const=True)
     value, kind = _converted(array, want)
     scalar = value.ndim == 0
@@ -217,13 +217,14 @@ def _converted(array: Array | Any, want: DType | None) -> tuple[Array, DType]:
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _stored_number(value: float, text: str, want: DType | None) -> tuple[Array, DType]:
+def _stored_number(value: float, text: str, want: DType | None, wide: bool) -> tuple[Array, DType]:
     """Return a number in storage form, the same array each time, by which a later call of a trace knows it.
 
     Args:
         value: an int, float or bool.
         text: the number in letters, for 0.0 equals -0.0.
         want: the wanted dtype.
+        wide: whether 64 bits are kept, on which the dtype depends where none is wanted.
     """
     result, kind = _converted(value, want)
     result = result.reshape(1)

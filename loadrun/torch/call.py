@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..tensors import TracedNumber
-from .registry import UnsupportedCallError
+from .registry import DynamicSizeError
 from .values import narrow
 
 __all__ = ["FxCall", "axes_of", "axis_of"]
@@ -60,12 +60,13 @@ class FxCall:
         """Require sizes that are numbers, because an operator of MegEngine has them as parameters.
 
         Raises:
-            UnsupportedCallError: one of them is symbolic.
+            DynamicSizeError: one of them is symbolic.
         """
         numbers = [n.node.maybe_as_int() if isinstance(n, torch.SymInt) else n for n in sizes]
         if any(not isinstance(n, int) or isinstance(n, TracedNumber) for n in numbers):
-            raise UnsupportedCallError(
-                f"{what} depends on a dynamic size {[*map(str, sizes)]}; make this axis static"
+            raise DynamicSizeError(
+                f"{what} depends on a dynamic size {[*map(str, sizes)]}; make this axis static",
+                [s for n in sizes if isinstance(n, torch.SymInt) for s in n.node.expr.free_symbols],
             )
         return [int(n) for n in numbers]
 

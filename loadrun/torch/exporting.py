@@ -6,6 +6,7 @@ import copy
 import logging
 import os
 import re
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +20,11 @@ import torch
 import torch.fx.experimental._config
 
 from ..base.errors import TraceError, UnsupportedError
+from ..base.registry import resolve
 from .complex import is_complex, touches_complex
+from .packed import PaddedSequences
 from .registry import lowering_of
+from .steps import any_number_of_steps
 
 __all__ = [
     "NO_COMPLEX",
@@ -55,7 +59,7 @@ class LoweringProblem:
 
     Attributes:
         target: torch's name of it.
-        why: the unsupported aspect, empty where there is no lowering at all.
+        why: the unsupported aspect, empty if there is no lowering at all.
         place: module path and source line.
     """
 
@@ -83,6 +87,7 @@ def export(
     Raises:
         TraceError: torch cannot export it; the text is torch's own.
     """
+    _register_caches()
     with quiet():
         if follow_one:
             program = _following_one(module, args, kwargs, dynamic_shapes, selection)
@@ -96,12 +101,31 @@ def export(
             raise TraceError(
                 f"torch cannot export {_module_title(module)}: {_first_lines(error)}\n"
                 + (f"  in {where}\n" if where else "")
-                + "  a branch on a value needs torch.cond, a call that cannot be traced has to move out of the module"
+                + f"  {_way_out(error)}"
             ) from error
 
 
+def _way_out(error: Exception) -> str:
+    """Say what may help."""
+    if "which is not a known type" in str(error):
+        return (
+            "torch knows tensors, lists, tuples and dicts in results; return those, register the class with "
+            "torch.utils._pytree.register_pytree_node or, where it is a cache of transformers, pass use_cache=False"
+        )
+    return "a branch on a value needs torch.cond, a call that cannot be traced has to move out of the module"
+
+
+def _register_caches() -> None:
+    """Let torch find the tensors in the caches that models of transformers return."""
+    if "transformers.cache_utils" in sys.modules:
+        with suppress(ImportError, AttributeError, ValueError):
+            # Optional; releases before 4.50 do not have it.
+            resolve("transformers.integrations.executorch:register_dynamic_cache_export_support")()
+
+
 def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
+    with any_number_of_steps(), PaddedSequences():
+        return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 
 class Selecting(Protocol):
@@ -112,7 +136,7 @@ class Selecting(Protocol):
         """Whether those are that no decomposition makes of others that are lowered."""
 
     def whole(self, node: Any) -> bool:
-        """Tell whether a node's operator does in any case."""
+        """Return whether a node's operator does in any case."""
 
 
 def functional(program: Any, selection: Selecting | None = None) -> Any:
@@ -122,28 +146,33 @@ def functional(program: Any, selection: Selecting | None = None) -> Any:
         program: the program.
         selection: which operators are not to be decomposed.
     """
+    with any_number_of_steps():
+        return _functional(program, selection)
+
+
+def _functional(program: Any, selection: Selecting | None) -> Any:
     if writes(program):
         program = program.run_decompositions({})
     if selection is None:
         return _decomposed(program, frozenset())
     kept = frozenset(name_of_target(n.target) for n in _nodes(program) if selection.whole(n))
-    decomposed = _decomposed(program, kept)
+    found = _decomposed(program, kept)
     if selection.fallback:
         # An operator that is made of what has no lowering either keeps its own name.
-        left = {str(n.meta.get("original_aten")) for n in _nodes(decomposed) if is_missing(n)}
-        if left - {str(n.target) for n in _nodes(decomposed)}:
+        left = {str(n.meta.get("original_aten")) for n in _nodes(found) if is_missing(n)}
+        if left - {str(n.target) for n in _nodes(found)}:
             return _decomposed(program, kept | left)
-    return decomposed
+    return found
 
 
 def writes(program: Any) -> bool:
-    """Tell whether operators of a program write to tensors, such as its buffers."""
+    """Return whether operators of a program write to tensors, such as its buffers."""
     return any(_writes(n) for n in _nodes(program))
 
 
 def _writes(node: Any) -> bool:
-    """Tell whether a call writes to a tensor, so that the graph has to be made functional first."""
-    if not isinstance(node.target, torch._ops.OpOverload):
+    """Return whether a call writes to a tensor, so that the graph has to be made functional first."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target is torch.ops.aten.detach_.default:
         return False
     training = node.args[5:6] if "batch_norm.default" in str(node.target) else ()
     return node.target._schema.is_mutable or any(training) or "instance_norm" in str(node.target)
@@ -162,7 +191,7 @@ def _following_one(
     if not ones:
         return None
     config = torch.fx.experimental._config
-    # A batch of one stands in front; or after the steps, as in states that have the layers in front.
+    # A batch of one is in front; or after the steps, as in states that have the layers in front.
     more = _many(args, kwargs, min(ones))
     states = any(x.shape[:2] == (1, 1) for x in leaves[1:])
     if states and not _runs(module, *more):
@@ -330,7 +359,7 @@ def _complex_decomposed(program: Any) -> Any:
 
 
 def _lowered(target: Any) -> tuple[bool, bool]:
-    """Tell whether an operator is lowered for real, and whether for complex numbers."""
+    """Return whether an operator is lowered for real, and whether for complex numbers."""
     name = name_of_target(target)
     return lowering_of(name) is not None, lowering_of(name, complex=True) is not None
 
@@ -404,7 +433,7 @@ _CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten.
 
 
 def is_control(node: Any) -> bool:
-    """Tell whether a node calls a higher-order operator that is followed here."""
+    """Return whether a node calls a higher-order operator that is followed here."""
     target = node.target
     if not isinstance(target, torch._ops.HigherOrderOperator):
         return False
@@ -475,5 +504,5 @@ def refusal(module: Any, problems: list[LoweringProblem]) -> UnsupportedError:
         lines += [f"    in {place}" for place in dict.fromkeys(places)]
     return UnsupportedError(
         f"{_module_title(module)} uses {len(counts)} operator{'s' * (len(counts) > 1)} that cannot be lowered to "
-        "MegEngine's:\n  " + "\n  ".join(lines) + f"\n  way out: {_WAY_OUT}"
+        "MegEngine's:\n  " + "\n  ".join(lines) + f"\n  what to do: {_WAY_OUT}"
     )

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..arrays.array import Array
+from ..arrays.array import TracedArray
 from ..base.errors import LoadRunError, UnsupportedError
 from ..build import emit as e
 from ..graph import Var
-from ..graph.dtypes import Array as NDArray
-from ..graph.dtypes import array_dtype, plain
+from ..graph.dtypes import Array, array_dtype, plain
 from ..tensors import Tensor, TracedNumber, active
 from ..tensors.access import (
     dtype_of,
@@ -51,7 +50,7 @@ class Port:
 class Constant:
     """A constant among the arguments of a node that is not recorded: its value, and the parameter's name."""
 
-    value: NDArray
+    value: Array
     name: str
 
 
@@ -73,6 +72,7 @@ class Interpreter:
         places: source lines by the names of operators, "" for a name that several have.
         variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes; of a
             complex value both parts.
+        open_sizes: the symbols of dynamic sizes that operators need to know.
         coarse: operators that give float64 and are computed in float32.
     """
 
@@ -91,6 +91,7 @@ class Interpreter:
         self.constants = _constants(program)
         self.problems: list[LoweringProblem] = []
         self.coarse: dict[str, None] = {}
+        self.open_sizes: frozenset[Any] = frozenset()
         self.variables: dict[str, tuple[Var, bool]] = {}
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
@@ -215,6 +216,7 @@ class Interpreter:
             return result
         except UnsupportedCallError as error:
             why = str(error)
+            self.open_sizes |= getattr(error, "symbols", frozenset())
         except UnsupportedError:
             raise
         except LoadRunError as error:
@@ -346,7 +348,7 @@ def _settled(value: Any, fake: Any, rounds: bool) -> Any:
         fake: what torch knows of them.
         rounds: whether bfloat16 is rounded.
     """
-    if isinstance(value, Array):
+    if isinstance(value, TracedArray):
         value = snapshot(value)
     if isinstance(value, Complex):
         value = value.settled()

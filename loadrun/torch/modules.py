@@ -14,7 +14,16 @@ from ..base.errors import UsageError
 from ..tensors import Tensor
 from .script import Scripted, is_script
 
-__all__ = ["ModuleAttributes", "as_module", "as_torch", "call_of", "is_torch_program", "owner_of"]
+__all__ = [
+    "ModuleAttributes",
+    "as_module",
+    "as_torch",
+    "call_of",
+    "distinct",
+    "is_torch_program",
+    "owner_of",
+    "parameters_of",
+]
 
 _READ = frozenset(
     [
@@ -68,7 +77,7 @@ class ModuleAttributes:
         away = any(isinstance(v, (str, torch.device)) and torch.device(v).type != "cpu" for v in wanted)
         if name in _FIXED or other or away or (name == "float" and kinds - {torch.float32}):
             raise UsageError(
-                f"{name}() does not change a trace, whose weights are constants: change the module and trace it anew"
+                f"{name}() does not change a trace, whose weights are constants: change the module and trace it again"
             )
         getattr(owner, name)(*args, **kwargs)
         return self
@@ -122,7 +131,7 @@ def as_module(function: Any) -> Any:
         return function
     if not callable(function):
         raise UsageError(
-            "what torch traces is a module, a method of one, a script, an exported program or a function, found "
+            "expected a module, a method of one, a script, an exported program or a function, found "
             f"{type(function).__name__} {function!r:.60}"
         )
     if getattr(function, "__name__", "") == "forward" and isinstance(owner_of(function), torch.nn.Module):
@@ -143,3 +152,24 @@ def call_of(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(given, Mapping):
         return (), dict(given)
     return (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
+
+
+def distinct(values: Any) -> Any:
+    """Copy tensors that are given as several arguments, which torch takes for one."""
+    seen: set[int] = set()
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.clone()
+
+    return pytree.tree_map(own, values)
+
+
+def parameters_of(module: Any) -> inspect.Signature | None:
+    """Return the signature of a module's forward; None where it has none."""
+    try:
+        return inspect.signature(module.forward)
+    except ValueError:
+        return None

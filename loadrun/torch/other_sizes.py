@@ -6,23 +6,30 @@ another result at 1, the trace refuses 1 there, in calls and in dumps.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch.utils import _pytree as pytree
 
-from ..base.errors import EngineError, InputError
+from ..base.errors import EngineError, InputError, UnsupportedError
 from ..graph.dtypes import Array
 from ..tensors import Tensor
 from ..tensors.convert import TracedInt
 from ..tracing.checking import error_between
+from .exporting import name_of_target
+from .registry import DATA_SIZED
 from .signature import Signature
 
 __all__ = [
     "at_another_size",
     "differing_outputs",
     "draws_numbers",
+    "every_size",
     "guarded",
+    "is_dynamic",
+    "needed_axes",
     "never_one",
     "open_sizes",
     "refuse_one",
@@ -54,8 +61,10 @@ def _draws(node: Any) -> bool:
 class Trace(Protocol):
     """The part of a traced torch module that is compared with torch."""
 
+    program: Any
     signature: Signature
     _example: list[Any]
+    _interpreter: Any
     _keys: list[str]
 
     def check(self, flat: Sequence[Any]) -> None:
@@ -85,13 +94,16 @@ def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
         if not isinstance(value, torch.Tensor) or not isinstance(fake, torch.Tensor):
             leaves.append(value)
             continue
+        held = value
         shape = [n if isinstance(n, int) else int(n.node.expr.subs(sizes)) for n in fake.shape]
         for axis, n in enumerate(shape):
             if n != value.shape[axis]:
                 value = value.index_select(axis, torch.arange(n) % max(value.shape[axis], 1))
-        if value.is_floating_point() and value.numel() and bool((value == value.flatten()[0]).all()):
-            # Many functions agree on all zeros or all ones.
-            value = value + torch.linspace(0.25, 0.75, value.numel()).reshape(value.shape).to(value.dtype)
+        if value.is_floating_point() and value.numel():
+            # Many functions agree on all zeros or all ones; the place of one of several equal values is anyone's.
+            same = bool((value == value.flatten()[0]).all())
+            low, high = (0.25, 0.75) if same else (0.0, 1e-3 * (value.numel() > held.numel()))
+            value = value + torch.linspace(low, high, value.numel()).reshape(value.shape).to(value.dtype)
         leaves.append(value)
     return leaves
 
@@ -169,8 +181,8 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
         for axis in _axes(fake, symbols):
             if value.shape[axis] == 1:
                 raise InputError(
-                    f"axis {axis} of argument {name!r} has size 1, for which the trace does not hold: torch computes "
-                    "something else there than for larger ones (a squeeze, a branch on the size); trace the module "
+                    f"axis {axis} of argument {name!r} has size 1, for which the trace is not valid: torch computes "
+                    "something else there than for larger sizes (a squeeze, a branch on the size); trace the module "
                     "with an example of that size"
                 )
 
@@ -182,3 +194,60 @@ def guarded(value: Any, fake: Any, symbols: frozenset[Any]) -> Any:
         return value
     shape = [n + (n == 1) if i in axes and isinstance(n, TracedInt) else n for i, n in enumerate(value.shape)]
     return value.reshape(tuple(shape))
+
+
+_Axes = frozenset[tuple[int, int]]
+
+
+def every_size(fixed: _Axes, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Build dynamic shapes that let torch find which sizes may vary, in the structure of `forward`'s arguments.
+
+    Args:
+        fixed: axes that may not, each with the number of its argument among the leaves of all.
+        module, args, kwargs: the module and its arguments.
+    """
+    places = {id(x): i for i, x in enumerate(pytree.tree_leaves((args, kwargs)))}
+
+    def auto(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return None
+        # A size of 0 or 1 is fixed, but for that of a batch of one.
+        dim, place = torch.export.Dim, places[id(leaf)]
+        return {
+            i: dim.AUTO if (n > 1 or (n == 1 and i == 0)) and (place, i) not in fixed else dim.STATIC
+            for i, n in enumerate(leaf.shape)
+        }
+
+    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    return {name: pytree.tree_map(auto, value) for name, value in bound.items()}
+
+
+def needed_axes(traced: Trace, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> _Axes:
+    """List the axes to fix after a trace at open sizes failed: those that operators must know, else all."""
+    leaves = pytree.tree_leaves((args, kwargs))
+    every = frozenset(
+        (i, axis) for i, x in enumerate(leaves) if isinstance(x, torch.Tensor) for axis in range(x.ndim)
+    )
+    symbols = traced._interpreter.open_sizes if traced._interpreter is not None else frozenset()
+    if not symbols or not isinstance(error, UnsupportedError):
+        return every
+    places = {id(x): i for i, x in enumerate(leaves)}
+    found = {
+        (places[id(value)], axis)
+        for _, value, fake in traced.signature.inputs(traced.signature.leaves(args, kwargs))
+        for axis, n in enumerate(getattr(fake, "shape", ()))
+        if isinstance(n, torch.SymInt) and n.node.expr.free_symbols & symbols and id(value) in places
+    }
+    return frozenset(found) or every
+
+
+def is_dynamic(node: Any) -> bool:
+    """Return whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
+
+    def symbolic(leaf: Any) -> bool:
+        if isinstance(leaf, torch.Tensor):
+            return any(not isinstance(n, int) for n in leaf.shape)
+        return isinstance(leaf, torch.SymInt)
+
+    known = node.op != "call_function" or name_of_target(node.target) not in DATA_SIZED
+    return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from ..base.registry import Registry
 __all__ = [
     "DATA_SIZED",
     "FAMILIES",
+    "DynamicSizeError",
     "OperatorLowering",
     "UnsupportedCallError",
     "aten",
@@ -52,6 +53,19 @@ DATA_SIZED = frozenset({"aten._grouped_mm.default", "transformers.grouped_mm_fal
 
 class UnsupportedCallError(Exception):
     """An operator that is lowered, but not with these arguments; the text says why and what to do instead."""
+
+
+class DynamicSizeError(UnsupportedCallError):
+    """An operator that is lowered where a size is known, but not for a dynamic one.
+
+    Args:
+        text: why, and what to do instead.
+        symbols: the symbols of which the size is made.
+    """
+
+    def __init__(self, text: str, symbols: Iterable[Any]) -> None:
+        super().__init__(text)
+        self.symbols = frozenset(symbols)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,19 @@
-"""`Traced`: a torch module or function as a recorded graph, called with torch tensors or ndarrays."""
+"""`TorchTrace`: a torch module or function as a recorded graph, called with torch tensors or ndarrays."""
 
 from __future__ import annotations
 
-import inspect
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from ..base.errors import InputError, TraceError, TraceWarning, UnsupportedError
+from ..base.errors import EngineError, InputError, LoadRunError, TraceError, TraceWarning, UnsupportedError
+from ..base.stages import stage
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
@@ -22,14 +23,13 @@ from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
 from ..tracing.naming import input_names
 from ..tracing.recording import Evaluator, TraceOptions
-from ..tracing.traced import Traced as Recording
+from ..tracing.traced import Traced
 from ..verify.pack.capture import Recorder
 from .complex import of_parts
 from .exporting import (
     callable_of,
     export,
     functional,
-    name_of_target,
     quiet,
     refusal,
     submodules,
@@ -37,16 +37,34 @@ from .exporting import (
 )
 from .interpret import Interpreter
 from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
-from .modules import ModuleAttributes, as_module, as_torch, call_of, owner_of
-from .other_sizes import at_another_size, differing_outputs, draws_numbers, guarded, never_one, refuse_one
-from .registry import DATA_SIZED, UnsupportedCallError
+from .modules import ModuleAttributes, as_module, as_torch, call_of, distinct, owner_of, parameters_of
+from .notes import notes_of, surprises
+from .other_sizes import (
+    at_another_size,
+    differing_outputs,
+    draws_numbers,
+    every_size,
+    guarded,
+    is_dynamic,
+    needed_axes,
+    never_one,
+    refuse_one,
+)
+from .registry import UnsupportedCallError
 from .signature import Signature
 from .truth import TorchRecorder, outputs_of
 
-__all__ = ["Traced"]
+__all__ = ["TorchTrace"]
+
+_KEPT = 16
+"""The number of traces for other sizes that are kept."""
 
 
-class Traced(ModuleAttributes, Dumps):
+class _DifferenceError(TraceError):
+    """A graph that differs from torch, which may be wrong for all sizes."""
+
+
+class TorchTrace(ModuleAttributes, Dumps):
     """A traced torch module: calls run its graph, `dump` writes it.
 
     Args:
@@ -90,12 +108,13 @@ class Traced(ModuleAttributes, Dumps):
         self.signature: Any = None
         self.notes: list[str] = []
         self.differences: dict[str, float] = {}
-        self.others: list[Traced] = []
+        self.others: list[TorchTrace] = []
         self.selection = selection
         self.left_out: dict[str, Any] = {}
         self.weights: dict[str, tuple[str, Any]] = {}
         self._dynamic = None if dynamic_shapes is False else dynamic_shapes
         self._follows_one = self._dynamic is not None
+        self._fixed: frozenset[tuple[int, int]] = frozenset()
         self.options = TraceOptions(
             symbolic=True, capture_as_const=True, without_host=True, opt_level=opt_level, exact=True
         )
@@ -190,25 +209,48 @@ class Traced(ModuleAttributes, Dumps):
                 return self.record(args, kwargs)
             flat = self.signature.leaves(args, kwargs)
             traced = self.holding(flat)
-            return traced.signature.rebuilt(traced._run(flat))
+            try:
+                found = traced._run(flat)
+            except EngineError as error:
+                traced = self._at_sizes(flat, error)
+                found = traced._run(flat)
+            return traced.signature.rebuilt(found)
 
-    def holding(self, flat: Sequence[Any]) -> Traced:
-        """Return the trace that takes these arguments: this one, or one of `others`.
+    def holding(self, flat: Sequence[Any]) -> TorchTrace:
+        """Return the trace that takes these arguments: this one, or one of `others`, which may be a new one.
 
         Raises:
             InputError: none does.
         """
         try:
             self.check(flat)
-        except InputError:
+        except InputError as error:
             for other in self.others:
                 if other.holds(flat):
                     return other
-            raise
+            return self._at_sizes(flat, error)
         return self
 
+    def _at_sizes(self, flat: Sequence[Any], error: LoadRunError) -> TorchTrace:
+        """Trace the module for sizes for which this trace does not hold.
+
+        Raises:
+            LoadRunError: `error`, if it is not about sizes, or the module takes no such sizes.
+        """
+        sizes = [getattr(x, "shape", ()) for x in flat]
+        same = sizes == [getattr(x, "shape", ()) for x in self._example]
+        if same or not self._respecializes or not self.signature.same_kinds(flat):
+            raise error
+        found = TorchTrace(self.module, True, self.options.opt_level, check=self._checks)
+        try:
+            found.record(*pytree.tree_unflatten(list(flat), self.program.call_spec.in_spec))
+        except (UnsupportedError, TraceError, EngineError):
+            raise error from None
+        self.others = [*self.others[1 - _KEPT :], found]
+        return found
+
     def holds(self, flat: Sequence[Any]) -> bool:
-        """Whether the trace takes these arguments."""
+        """Return whether the trace takes these arguments."""
         try:
             self.check(flat)
         except InputError:
@@ -227,12 +269,35 @@ class Traced(ModuleAttributes, Dumps):
     def record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Export and record the module on an example, and compare what the reference engine gives with torch's.
 
+        Where torch is to find the sizes that may vary, those that an operator must know are fixed, all of them if
+        torch cannot export the module for others: calls at other sizes are traced by themselves.
+
         Returns:
             the graph's results for the example.
         """
+        args, kwargs = distinct((args, dict(kwargs)))
+        self._fixed = frozenset()
+        while True:
+            try:
+                return self._record(args, kwargs)
+            except _DifferenceError:
+                raise
+            except (UnsupportedError, TraceError) as error:
+                fixed = needed_axes(self, args, kwargs, error) if self._respecializes else None
+                if not fixed or fixed <= self._fixed:
+                    raise
+                self._fixed |= fixed
+                self.notes = []
+                self._follows_one = True
+
+    @property
+    def _respecializes(self) -> bool:
+        """Whether sizes for which a trace does not hold get a trace of their own."""
+        return self._dynamic is True and self._exported is None and self.selection is None
+
+    def _record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         module = as_module(self.module)
-        args, kwargs = _distinct((args, dict(kwargs)))
-        with torch.no_grad():
+        with torch.no_grad(), stage("torch exports the module"):
             if self._exported is not None:
                 with quiet():
                     program = functional(self._exported, self.selection)
@@ -241,7 +306,7 @@ class Traced(ModuleAttributes, Dumps):
                     module,
                     args,
                     kwargs,
-                    _every_size if self._dynamic is True else self._dynamic,
+                    partial(every_size, self._fixed) if self._dynamic is True else self._dynamic,
                     follow_one=self._follows_one,
                     selection=self.selection,
                 )
@@ -252,7 +317,7 @@ class Traced(ModuleAttributes, Dumps):
         if problems:
             raise refusal(module, problems)
         self.program = program
-        self.signature = Signature(program, _parameters(module))
+        self.signature = Signature(program, parameters_of(module))
         try:
             outputs = self._recorded(module, args, kwargs)
             if self._left_out_besides(nodes):
@@ -260,14 +325,14 @@ class Traced(ModuleAttributes, Dumps):
         except BaseException:
             self.program = self._inner = None
             raise
-        self._note(args, kwargs)
+        self._note()
         self._example = self.signature.leaves(args, kwargs)
         truth = self.truth(self._example)
         follows = self._follows_one and self._exported is None and not draws_numbers(program)
         if follows and differing_outputs(self, outputs, truth):
             # A size of one was taken for any other.
             self._follows_one, self.program, self._inner, self.notes = False, None, None, []
-            return self.record(args, kwargs)
+            return self._record(args, kwargs)
         self.compare(outputs, truth)
         try:
             self._hold(outputs, truth, module, args, kwargs)
@@ -284,6 +349,7 @@ class Traced(ModuleAttributes, Dumps):
         self.left_out |= more
         return bool(more)
 
+    @stage("comparing the graph with torch")
     def _hold(
         self,
         outputs: Sequence[Array],
@@ -319,7 +385,7 @@ class Traced(ModuleAttributes, Dumps):
             f"{'; '.join(self.notes) or 'an operator may be lowered wrongly'}"
         )
         if self._checks:
-            raise TraceError(f"{text}; check=False accepts it anyway")
+            raise _DifferenceError(f"{text}; check=False accepts it anyway")
         warnings.warn(text, TraceWarning, stacklevel=6)
 
     def check(self, flat: Sequence[Any]) -> None:
@@ -339,13 +405,13 @@ class Traced(ModuleAttributes, Dumps):
             self._guards(*flat)
         except AssertionError as error:
             raise InputError(
-                f"the traced module does not hold for these sizes: {str(error).strip()[:300]}\n  when torch exported "
+                f"the traced module is not valid for these sizes: {str(error).strip()[:300]}\n  when torch exported "
                 "it, the code assumed fixed sizes (a size as a number in Python, or a dynamic axis of size 1)"
             ) from error
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
-        outputs = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
-        values = [x.numpy() for x in (outputs.values() if self._by_key else outputs)]
+        found = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
+        values = [x.numpy() for x in (found.values() if self._by_key else found)]
         return values[: len(self._keys)]
 
     def _results(self, flat: Sequence[Any]) -> list[Tensor]:
@@ -370,29 +436,30 @@ class Traced(ModuleAttributes, Dumps):
             for name, (var, scalar) in self._interpreter.variables.items()
         }
 
+    @stage("recording operators")
     def _recorded(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         interpreter = self._interpreter = Interpreter(self.program, module, self.left_out)
         self._keys = self.signature.output_names()
 
-        several = isinstance(self.signature.nested(range(len(self.signature.user_outputs()))), dict)
+        several = issubclass(self.program.call_spec.out_spec.type or object, dict)
         self._by_key = several or bool(self.left_out)
 
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
             with exact_arithmetic(wide=True):
-                values = {
+                given = {
                     name: guarded(of_parts(fake, waiting), fake, self._never_one)
                     for name, fake in self.signature.graph_inputs()
                 }
-                values |= given_results(self.left_out, waiting)
-                values |= {name: next(waiting) for name in self.weights}
-                results = self.signature.kept(interpreter.run({**self.signature.numbers(), **values}))
-            named = dict(zip(self._keys, results, strict=True))
+                given |= given_results(self.left_out, waiting)
+                given |= {name: next(waiting) for name in self.weights}
+                found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
+            named = dict(zip(self._keys, found, strict=True))
             named |= {key: v for n in self.left_out for key, v in zip(*interpreter.read_by(n), strict=True)}
-            return named if self._by_key else tuple(results)
+            return named if self._by_key else tuple(found)
 
-        self._symbolic = any(_is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
-        self._inner = Recording(function, replace(self.options, symbolic_shape=self._symbolic))
+        self._symbolic = any(is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
+        self._inner = Traced(function, replace(self.options, symbolic_shape=self._symbolic))
         try:
             return self._run(self.signature.leaves(args, kwargs))
         except UnsupportedError:
@@ -404,99 +471,21 @@ class Traced(ModuleAttributes, Dumps):
         except UnsupportedCallError as error:
             raise TraceError(str(error)) from error
 
+    def _note(self) -> None:
+        """Keep what is not as in torch, and warn of what a caller did not expect."""
+        self.notes += notes_of(self.program, self.signature, self._interpreter.coarse, self._fixed)
+        for text in surprises(self.program, self._interpreter.coarse):
+            warnings.warn(text, TraceWarning, stacklevel=5)
+
     # Results of torch
 
+    @stage("running torch")
     def truth(self, flat: Sequence[Any]) -> list[Array]:
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
         return outputs_of(self, flat)
 
-    def compare(self, outputs: Sequence[Array], truth: Sequence[Array]) -> None:
+    def compare(self, found: Sequence[Array], truth: Sequence[Array]) -> None:
         """Keep the largest error of every output."""
-        for name, a, b in zip(self._keys, outputs, truth, strict=True):
+        for name, a, b in zip(self._keys, found, truth, strict=True):
             error = error_between(b, a)
             self.differences[name] = max(error, self.differences.get(name, 0.0))
-
-    def _note(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Say what is not as in torch."""
-        wide: dict[torch.dtype, list[str]] = {}
-        specs = self.program.graph_signature.input_specs
-        fakes = self.signature.fakes()
-        for spec in specs:
-            fake = fakes.get(spec.arg.name)
-            if isinstance(fake, torch.Tensor) and fake.dtype in _NARROWED:
-                wide.setdefault(fake.dtype, []).append(spec.target or spec.arg.name)
-        for dtype, names in wide.items():
-            self.notes.append(f"{str(dtype)[6:]} is {_NARROWED[dtype]} in the graph: {', '.join(names)}")
-        coarse = ", ".join(self._interpreter.coarse)
-        if coarse:
-            self.notes.append(f"computed in float32 although it gives float64: {coarse}")
-            warnings.warn(f"float64 is computed in float32 by {coarse}", TraceWarning, stacklevel=5)
-        kinds = torch.export.graph_signature.OutputKind
-        changed = [
-            s.target for s in self.program.graph_signature.output_specs if s.kind == kinds.BUFFER_MUTATION
-        ]
-        if changed:
-            self.notes.append(
-                f"the module changes its buffers {', '.join(changed)}; the graph has their first values"
-            )
-            warnings.warn(
-                f"the module changes its buffers {', '.join(changed)} in every call, which the graph does not; was "
-                ".eval() forgotten?",
-                TraceWarning,
-                stacklevel=5,
-            )
-
-
-_NARROWED = {
-    torch.bfloat16: "float32, rounded to bfloat16 after each operator",
-    torch.complex64: "two tensors of float32",
-    torch.complex128: "two tensors of float64",
-}
-
-
-def _distinct(values: Any) -> Any:
-    """Arguments of which none is another: torch takes one tensor for one argument, however often it stands there."""
-    seen: set[int] = set()
-
-    def own(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
-            seen.add(id(leaf))
-            return leaf
-        return leaf.clone()
-
-    return pytree.tree_map(own, values)
-
-
-def _parameters(module: Any) -> inspect.Signature | None:
-    try:
-        return inspect.signature(module.forward)
-    except ValueError:
-        return None
-
-
-def _every_size(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Build dynamic shapes that let torch find which sizes may vary, in the structure of `forward`'s arguments."""
-
-    def auto(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            # A size of 0 or 1 is fixed, but for that of a batch of one.
-            dim = torch.export.Dim
-            return {
-                i: dim.AUTO if n > 1 or (n == 1 and i == 0) else dim.STATIC for i, n in enumerate(leaf.shape)
-            }
-        return None
-
-    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    return {name: pytree.tree_map(auto, value) for name, value in bound.items()}
-
-
-def _is_dynamic(node: Any) -> bool:
-    """Tell whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
-
-    def symbolic(leaf: Any) -> bool:
-        if isinstance(leaf, torch.Tensor):
-            return any(not isinstance(n, int) for n in leaf.shape)
-        return isinstance(leaf, torch.SymInt)
-
-    known = node.op != "call_function" or name_of_target(node.target) not in DATA_SIZED
-    return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))

@@ -45,7 +45,7 @@ __all__ = ["TraceRecorder", "loses_float64"]
 
 
 def loses_float64(oprs: Iterable[Opr]) -> bool:
-    """Tell whether some of the operators round float64 numbers to float32."""
+    """Return whether some of the operators round float64 numbers to float32."""
     wide, narrow = plain("Float64"), plain("Float32")
     return any(
         o.type == "TypeCvtV2" and o.inputs[0].dtype == wide and o.outputs[0].dtype == narrow for o in oprs

@@ -14,6 +14,7 @@ from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.dump.options import DumpOptions
 from loadrun.testcase import Testcase
+from loadrun.verify.pack.files import FilePacker
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.onnx.wire_models import KINDS, attribute, field, model, node, tensor, value
@@ -241,7 +242,7 @@ def test_what_they_do_not_hold_is_refused(data: bytes, x: Array, text: str, tmp_
 def test_narrow_writes_it_and_says_so(tmp_path: Path) -> None:
     bundle = packed(LARGE, MANY, tmp_path / "a.mge", narrow=True)
     assert bundle.warnings == [
-        "narrowed when it was written, as --narrow asks: int64 as int32; values may not be those of the model"
+        "narrowed on writing, as --narrow requests: int64 as int32; values may differ from those of the model"
     ]
     assert [r.verdict.value for r in loadrun.run(bundle)] == ["pass"]
 
@@ -291,8 +292,8 @@ def test_other_dtypes_and_shapes_of_expected_values_fail(tmp_path: Path) -> None
     x = np.array([1], "f4")
     (result,) = loadrun.run(set_of(tmp_path, value("y", 1, (1,)), x, y=-x[0], z=np.abs(x).astype("f8")))
     assert {o.name: o.notes for o in result.outputs} == {
-        "y": ("its expected value has shape [], where the model has 1 axes",),
-        "z": ("its expected value holds double, where the model has float",),
+        "y": ("its expected value has shape [], but the model has 1 axes",),
+        "z": ("its expected value holds double, but the model has float",),
     }
 
 
@@ -326,3 +327,43 @@ def test_a_model_and_its_narrowed_file_are_compared(tmp_path: Path) -> None:
     names = [str(tmp_path / n) for n in ("m.onnx", "m.mge")]
     for one, other in (names, names[::-1]):
         assert main(["diff", one, "--against", other]) == 0
+
+
+def test_double_precision_does_not_judge_what_is_float64_already(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = np.array([0.5, -2.0])
+    path = tmp_path / "m.onnx"
+    nodes = node("Exp", ["x"], ["e"]), node("Identity", ["e"], ["i"]), node("Mul", ["i", "x"], ["y"])
+    path.write_bytes(onnx(*nodes, x=x))
+    assert main(["diff", str(path), "--input", "x:[0.5,-2]"]) == 0
+    assert (
+        "2 of them are float64 in the model: both sides compute these by the same code"
+        in capsys.readouterr().out
+    )
+    about = loadrun.Runner(path, "float64").run({"x": x}).engine
+    assert about is not None
+    assert [i.type for i in about.islands] == ["EXP", "MUL"]
+    assert about.text.endswith("2 of 2 operators on the reference engine")
+    path.write_bytes(onnx(*nodes, x=x.astype("f4")))
+    assert main(["diff", str(path), "--input", "x:[0.5,-2]"]) == 0
+    assert "same code" not in capsys.readouterr().out
+
+
+def test_the_usual_tolerance_gives_way_to_rounding(tmp_path: Path) -> None:
+    x = np.linspace(0.05, 1, 200, dtype="f4")
+    rounding = np.abs((x + np.float32(1000)) - np.float32(1000) - x.astype("f8")).max()
+    assert 2.5e-5 < rounding < 5e-5
+    for far, tolerance in ((1000.0, 5e-4), (10.0, 1e-4)):
+        nodes = node("Add", ["x", "k"], ["s"]), node("Sub", ["s", "k"], ["y"])
+        source, target = tmp_path / "m.onnx", tmp_path / "m.mge"
+        source.write_bytes(onnx(*nodes, x=x, k=np.float32(far)))
+        said: list[str] = []
+        np.save(tmp_path / "x.npy", x)
+        options = PackOptions(input_data=[f"x:{tmp_path / 'x.npy'}"])
+        FilePacker(source, options, warn=said.append).pack(target)
+        assert [c.maxerr for c in loadrun.load(target).checks] == [pytest.approx(tolerance)]
+        wider = [
+            s for s in said if s.startswith("the tolerance of 'y' is 0.0005 instead of 0.0001: 10 times the")
+        ]
+        assert len(wider) == (tolerance == 5e-4)

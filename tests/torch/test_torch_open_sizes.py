@@ -109,3 +109,136 @@ def test_attention_with_heads_of_any_size():
         (torch.rand(1, 2, 5, 4),),
         (torch.rand(3, 2, 7, 6),),
     )
+
+
+def in_one_graph(function, *calls):
+    """Compare as `compare` does, and require that the graph of the first call runs at the sizes of the others."""
+    traced = loadrun.torch.trace(function, calls[0], dynamic_shapes=True)
+    for call in calls:
+        found, want = (torch.utils._pytree.tree_leaves(f(*call)) for f in (traced, function))
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-4, 1e-5)
+    assert (traced.others, traced.notes) == ([], [])
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    "options",
+    [{"size": (5, 7)}, {"size": (20, 15), "align_corners": True}, {"scale_factor": 0.5}],
+    ids=["size", "corners", "scale"],
+)
+def test_resizing_without_aliases_at_any_size(mode, options):
+    def function(x):
+        return F.interpolate(x, mode=mode, antialias=True, **options)
+
+    in_one_graph(function, (torch.rand(2, 3, 12, 11),), (torch.rand(1, 2, 9, 30),))
+
+
+@pytest.mark.parametrize("options", [{"size": (5, 7)}, {"scale_factor": 0.5}], ids=["size", "scale"])
+def test_resizing_by_areas_at_any_size(options):
+    calls = (torch.rand(2, 3, 12, 11),), (torch.rand(1, 2, 9, 31),)
+    in_one_graph(lambda x: F.interpolate(x, mode="area", **options), *calls)
+
+
+def test_places_of_adaptive_maxima_at_any_size():
+    def flat(x):
+        return F.adaptive_max_pool1d(x.flatten(2), 3, return_indices=True)
+
+    def plane(x):
+        return F.adaptive_max_pool2d(x, (3, 4), return_indices=True)
+
+    small, large = torch.rand(2, 3, 7, 9), torch.rand(3, 1, 11, 5)
+    # All are equal in the first windows, all are infinitely small in others.
+    small[0, 0, :3], large[0, 0, 4:] = 0.5, -INF
+    for function in (flat, plane):
+        in_one_graph(function, (small,), (large,))
+        compare(function, (small,), dynamic=None)
+    volumes = (torch.rand(1, 2, 5, 4, 6),), (torch.rand(2, 2, 4, 7, 3),)
+    in_one_graph(lambda x: F.adaptive_max_pool3d(x, 2, return_indices=True), *volumes)
+
+
+def test_diagonals_of_rectangles():
+    for offset in (0, 1, -2):
+        calls = [(torch.rand(2, n, m),) for n, m in ((4, 6), (6, 3), (5, 5))]
+        in_one_graph(lambda x, k=offset: torch.diagonal(x, k, 1, 2), *calls)
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_diagonals_are_filled(wrap):
+    def function(x):
+        x = x.clone()
+        x.fill_diagonal_(5.0, wrap=wrap)
+        return x
+
+    compare(function, (torch.rand(4, 4),), (torch.rand(6, 6),), (torch.rand(7, 3),), (torch.rand(2, 5),))
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_the_largest_of_nan_and_infinity(largest):
+    wide = torch.cat([HARD, HARD], 1)
+    compare(lambda x: torch.topk(x, 3, largest=largest).values, (HARD,), (wide,))
+    for kind in (torch.float32, torch.float64):
+        ranked = (HARD.to(kind),), (wide.to(kind),)
+        compare(lambda x: torch.sort(x, stable=True, dim=1, descending=largest), *ranked)
+    whole = torch.tensor([[3, -(2**63), 3, 2**63 - 1]])
+    compare(lambda x: torch.sort(x, stable=True, dim=1, descending=largest), (whole,), (whole.repeat(2, 2),))
+
+
+def test_xlogy_of_infinity():
+    x, y = torch.tensor([0.0, 0, 0, 1, INF, 0]), torch.tensor([0.0, NAN, INF, INF, INF, -1])
+    compare(torch.xlogy, (torch.ones(6), torch.ones(6)), (x, y))
+
+
+def test_a_number_has_the_dtype_of_its_own_trace():
+    # Numbers are kept from trace to trace; in torch's they have 64 bits, in traces of numpy's functions 32.
+    def kept(x):
+        return np.where(x > 0, 1097, 1098)
+
+    def wide(x):
+        return torch.where(x > 0, 1097, 1098)
+
+    compare(wide, (torch.tensor([1.0, -1.0]),), dynamic=None)
+    traced = loadrun.tracing.trace(kept, symbolic=True, capture_as_const=True)
+    assert traced(np.array([1.0, -1.0], np.float32)).dtype == np.int32
+    compare(wide, (torch.tensor([1.0, -1.0]),), dynamic=None)
+
+
+class Packed(torch.nn.Module):
+    """A recurrent layer over sequences of several lengths."""
+
+    def __init__(self, kind, total=None, **options):
+        super().__init__()
+        self.layer, self.total = kind(4, 5, batch_first=True, bidirectional=True, **options).eval(), total
+
+    def forward(self, x, lengths):
+        rnn = torch.nn.utils.rnn
+        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, last = self.layer(packed)
+        return *rnn.pad_packed_sequence(y, batch_first=True, padding_value=2.0, total_length=self.total), last
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("LSTM", {"num_layers": 2}), ("RNN", {"nonlinearity": "relu"})],
+    ids=["lstm", "rnn"],
+)
+def test_packed_sequences(kind, options):
+    net = Packed(getattr(torch.nn, kind), **options)
+    first = torch.rand(3, 6, 4), torch.tensor([6, 2, 4])
+    # The longest may be shorter than what is padded, and batch and steps may be others.
+    others = (torch.rand(3, 6, 4), torch.tensor([1, 5, 2])), (torch.rand(2, 7, 4), torch.tensor([3, 7]))
+    with torch.no_grad():
+        compare(net, first, *others)
+
+
+@pytest.mark.parametrize(("kind", "options"), [("GRU", {}), ("LSTM", {"proj_size": 3})])
+def test_packed_sequences_of_one_padded_length(kind, options):
+    net = Packed(getattr(torch.nn, kind), total=8, **options)
+    calls = (torch.rand(3, 6, 4), torch.tensor([6, 2, 4])), (torch.rand(3, 6, 4), torch.tensor([1, 5, 2]))
+    with torch.no_grad():
+        compare(net, *calls, dynamic=None)
+
+
+def test_places_of_equal_values_are_no_difference():
+    # Other sizes are tried with repeated values, whose places torch chooses as it likes.
+    compare(lambda x: torch.kthvalue(x, 2, 1), (torch.rand(2, 5),), (torch.rand(3, 8),))

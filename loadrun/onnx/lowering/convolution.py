@@ -180,7 +180,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
     pads = padding_of(c, window, x.shape[2:])
     groups = c.number("group", 1)
     if any(a != b or is_open(a, b) for a, b in pads):
-        # Padding in front moves positions along; what lies outside counts as zero in both.
+        # Padding in front moves positions along; what is outside counts as zero in both.
         from ...build.layers.padding import pad  # for start-up
 
         x = pad(x, [(0, 0), (0, 0), *pads], "constant")

@@ -25,7 +25,7 @@ _MOST_REGIONS = 512
 
 @lower("AffineGrid")
 def _affine_grid(c: NodeCall) -> Tensor:
-    """Compute positions of a picture's cells, from -1 to 1, mapped by a matrix (N, 2, 3) or (N, 3, 4)."""
+    """Compute positions of an image's cells, from -1 to 1, mapped by a matrix (N, 2, 3) or (N, 3, 4)."""
     theta = c.t(0)
     n, _, *space = c.integers(1, "size")
     y = build.affine_grid(e.real(theta), n, space, align=bool(c.number("align_corners")))
@@ -68,7 +68,7 @@ def _roi_align(c: NodeCall) -> Tensor:
 
 
 def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: float) -> Tensor:
-    """Choose as many points in each bin as it has cells, which needs regions known beforehand."""
+    """Choose as many points in each bin as it has cells, which needs regions known in advance."""
     regions = c.constant(1, "regions").astype(np.float32)
     if len(regions) > _MOST_REGIONS:
         raise UnsupportedNodeError(

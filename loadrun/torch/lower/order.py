@@ -20,10 +20,9 @@ def _sorting_places(x: Any, axis: int, descending: bool) -> Any:
     x = arr(x, "int32") if x.dtype in (np.bool_, np.int8, np.uint8, np.int16) else x
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
-    if np.dtype(x.dtype).kind != "f":
-        return np.argsort(-x - 1, axis=axis, kind="stable")
-    nan = np.isnan(x)
-    return np.argsort(np.where(nan, np.float32(-np.inf), -x), axis=axis, kind="stable")
+    # From behind, so that equal elements keep their order and NaN comes before infinity.
+    order = np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+    return x.shape[axis] - 1 - order
 
 
 def _sorted(call: FxCall, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
@@ -243,7 +242,7 @@ def histc(call: FxCall, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> 
     if np.dtype(flat.dtype).kind != "f":
         flat = flat.astype("float32")
     if min == max == 0:
-        raise UnsupportedCallError("the bounds of the bins are those of the data; give min and max")
+        raise UnsupportedCallError("the bounds of the bins depend on the data; pass min and max")
     place = np.floor((flat - np.float32(min)) * np.float32(bins / (max - min)))
     place = np.where(flat == np.float32(max), np.full_like(place, bins - 1), place)
     inside = (flat >= np.float32(min)) & (flat <= np.float32(max))

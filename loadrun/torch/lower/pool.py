@@ -59,7 +59,7 @@ def max_pool(
 
 
 def _places_are_read(call: FxCall) -> bool:
-    """Tell whether something reads the second result of a pooling."""
+    """Return whether something reads the second result of a pooling."""
     return any(u.args[1:] == (1,) and u.users for u in call.node.users)
 
 
@@ -142,34 +142,28 @@ def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
         if isinstance(want, int) and want == 1:
             values = np.mean(values, axis=axis, keepdims=True)
             continue
-        if not isinstance(size, int):
-            share = _following_shares(call, values.shape[axis], want)
+        if not isinstance(size, int) or not isinstance(want, int):
+            member, starts, ends = _windows(values.shape[axis], as_size(out[axis - outer]))
+            share = arr(member, call.dtype) / arr(ends - starts, call.dtype)
             last = len(shape) - 1
             values = np.moveaxis(np.matmul(np.moveaxis(values, axis, last), share), last, axis)
             continue
-        fixed, count = call.static([size, want], "adaptive pooling to more than one element")
-        weights = np.zeros((fixed, count))
-        for i, (a, b) in enumerate(_edges(fixed, count)):
+        weights = np.zeros((size, want))
+        for i, (a, b) in enumerate(_edges(size, want)):
             weights[a:b, i] = 1 / (b - a)
         last = len(shape) - 1
         values = np.moveaxis(np.matmul(np.moveaxis(values, axis, last), arr(weights, call.dtype)), last, axis)
     return values
 
 
-def _following_windows(size: Any, count: int) -> tuple[Any, Any, Any]:
-    """Tell which elements of an axis of symbolic size lie in each window, and where these begin and end."""
-    n, number = arr(size, "int32"), np.arange(count, dtype=np.int32)
-    starts = number * n // count
-    ends = ((number + 1) * n + (count - 1)) // count
-    place = arr(e.arange(size))[:, None]
+def _windows(size: Any, count: Any) -> tuple[Any, Any, Any]:
+    """Tell which elements of an axis are in each window, and where these begin and end; sizes may be symbolic."""
+    n, many = arr(size, "int32"), arr(count, "int32")
+    number = arr(e.arange(count), "int32")
+    starts = number * n // many
+    ends = ((number + 1) * n + (many - 1)) // many
+    place = arr(e.arange(size), "int32")[:, None]
     return (place >= starts) & (place < ends), starts, ends
-
-
-def _following_shares(call: FxCall, size: Any, want: Any) -> Any:
-    """Compute the share of every element in each window."""
-    count = call.static([want], "the number of windows of adaptive pooling")[0]
-    member, starts, ends = _following_windows(size, count)
-    return arr(member, call.dtype) / arr(ends - starts, call.dtype)
 
 
 @aten(
@@ -177,47 +171,39 @@ def _following_shares(call: FxCall, size: Any, want: Any) -> Any:
 )
 def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
     """Compute the maxima of such windows, and their positions in the flattened image."""
-    n = _dimensions(call)
     shape = call.shape_of(0)
-    outer = len(shape) - n
-    values = arr(x)
+    outer = len(shape) - _dimensions(call)
+    values, places = arr(x), arr(np.int32(0))
+    wanted = call.shape[outer:]
     indexed = _places_are_read(call)
-    sizes = call.shape[outer:]
-    if not indexed and all(isinstance(s, int) and s == 1 for s in sizes):
-        return np.max(values, axis=tuple(range(outer, len(shape))), keepdims=True), ten(np.int32(0))
-    if not indexed and not all(isinstance(n, int) for n in shape[outer:]):
-        floor = -np.inf if call.dtype.kind == "f" else np.iinfo(call.dtype).min
-        for axis, want in enumerate(sizes, outer):
-            count = call.static([want], "the number of windows of adaptive pooling")[0]
-            member, _, _ = _following_windows(values.shape[axis], count)
-            spread = np.moveaxis(values, axis, -1)[..., None]
-            best = np.max(np.where(member, spread, arr(floor, call.dtype)), axis=-2)
-            values = np.moveaxis(best, -1, axis)
-        return values, ten(np.int32(0))
-    lengths = call.static(shape[outer:], "adaptive pooling to more than one element")
-    rank = len(shape) - outer
-    if not indexed:
-        for axis, (size, want) in enumerate(zip(lengths, sizes, strict=True), outer):
+    if not indexed and all(isinstance(n, int) and n == 1 for n in wanted):
+        return np.max(values, axis=tuple(range(outer, len(shape))), keepdims=True), places
+    if not indexed and all(isinstance(n, int) for n in (*shape[outer:], *wanted)):
+        for axis, (size, want) in enumerate(zip(shape[outer:], wanted, strict=True), outer):
             before = (slice(None),) * axis
             parts = [
                 np.max(values[before + (slice(a, b),)], axis=axis, keepdims=True)
                 for a, b in _edges(size, want)
             ]
             values = np.concatenate(parts, axis=axis)
-        return values, ten(np.int32(0))
-    edges = [_edges(size, want) for size, want in zip(lengths, sizes, strict=True)]
-    numbers = np.arange(int(np.prod(lengths)), dtype=np.int32).reshape(lengths)
-    best, where = [], []
-    lead = values.shape[:outer]
-    for cell in np.ndindex(*sizes):
-        cut = tuple(slice(*edges[a][i]) for a, i in enumerate(cell))
-        part = values[(slice(None),) * outer + cut].reshape((*lead, -1))
-        places = numbers[cut].reshape(-1)
-        best.append(np.max(part, axis=-1, keepdims=True))
-        where.append(np.take(arr(places, "int32"), np.argmax(part, axis=-1, keepdims=True)))
-    joined = [np.concatenate(v, axis=outer).reshape((*lead, *sizes)) for v in (best, where)]
-    assert rank == n
-    return joined[0], arr(joined[1], "int32")
+        return values, places
+    floor = arr(-np.inf if call.dtype.kind == "f" else np.iinfo(call.dtype).min, call.dtype)
+    inner: Any = 1
+    for axis in range(len(shape) - 1, outer - 1, -1):
+        size = values.shape[axis]
+        member, starts, _ = _windows(size, as_size(out[axis - outer]))
+        spread = np.where(member, np.moveaxis(values, axis, -1)[..., None], floor)
+        if indexed:
+            # A window of nothing but the smallest value is as large as what lies before it.
+            best = np.maximum(arr(np.argmax(spread, axis=-2), "int32"), starts)
+            if axis < len(shape) - 1:
+                inside = np.take_along_axis(np.moveaxis(places, axis, -1), best, axis=-1)
+                places = np.moveaxis(best * inner + inside, -1, axis)
+            else:
+                places = best
+            inner = inner * size
+        values = np.moveaxis(np.max(spread, axis=-2), -1, axis)
+    return values, places
 
 
 @aten("aten.max_unpool2d.default", "aten.max_unpool3d.default")

@@ -102,8 +102,6 @@ def _following(
     call: FxCall, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]
 ) -> Any:
     """Resize an image of symbolic size."""
-    if "aa" in kind:
-        raise UnsupportedCallError("resizing of this kind needs fixed sizes; make height and width static")
     whole = [s is not None and float(s).is_integer() for s in scales]
     if size is None and kind == "nearest" and all(whole):
         result = arr(x)
@@ -117,8 +115,37 @@ def _following(
         return vision.interpolate(ten(x), wanted, mode="bilinear", align_corners=corners)
     result = arr(x, call.dtype)
     for axis, (old, new, scale) in enumerate(zip(sizes, wanted, scales, strict=True), 2):
-        result = _resized_axis(result, axis, old, new, kind, corners, scale)
+        if "aa" in kind:
+            share = _smooth_shares(old, new, -0.5 if "cubic" in kind else None, corners, scale)
+            result = np.moveaxis(np.matmul(np.moveaxis(result, axis, -1), arr(share, call.dtype)), -1, axis)
+        else:
+            result = _resized_axis(result, axis, old, new, kind, corners, scale)
     return result
+
+
+def _smooth_shares(old: Any, new: Any, a: float | None, corners: bool, scale: float | None) -> Any:
+    """Compute the share (old, new) that every element has in every new one, where both sizes are symbolic.
+
+    Args:
+        old, new: the sizes.
+        a: the coefficient of the cubic kernel, None for the linear one.
+        corners: whether the outermost elements stay where they are.
+        scale: by which positions are computed, None for the ratio of the sizes.
+    """
+    n, m = arr(old, "float32"), arr(new, "float32")
+    ratio = n / m if scale is None else np.float32(1 / scale)
+    if corners:
+        ratio = np.where(m > 1, (n - 1) / np.maximum(m - 1, np.float32(1)), ratio)
+    stretch = np.maximum(ratio, np.float32(1))
+    centers = ratio * (arr(e.arange(new), "float32") + np.float32(0.5)) - np.float32(0.5)
+    d = np.absolute(arr(e.arange(old), "float32")[:, None] - centers) / stretch
+    if a is None:
+        shares = np.maximum(1 - d, np.float32(0))
+    else:
+        near = ((a + 2) * d - (a + 3)) * d * d + 1
+        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+        shares = np.where(d <= 1, near, np.where(d < 2, far, np.zeros_like(d)))
+    return shares / np.sum(shares, axis=0, keepdims=True)
 
 
 _LONGEST = 8192
@@ -129,7 +156,7 @@ def _scaled(size: Any, scale: float | None) -> Any:
     """Multiply a size by a scale factor, rounded down as torch does in double precision.
 
     Raises:
-        UnsupportedCallError: no fraction of whole numbers gives the same sizes.
+        UnsupportedCallError: no fraction of integers gives the same sizes.
     """
     if scale is None:
         return size

@@ -16,16 +16,18 @@ from ...dump.options import DumpResult
 from ...graph import Graph
 from ...graph.dtypes import Array
 from ...inputs.lists import TextSource, count_cases
+from ...inputs.steps import step_text
 from ...passes.constants import bare
 from ...passes.inference import optimize_for_inference
 from ...passes.options import InferenceOptions
 from ...testcase import Testcase
-from .capture import Warn
+from .capture import MAXERR, Warn
 from .expected import expected_cases
-from .noise import Suggestion, suggest
+from .noise import Suggestion, beyond, suggest
 from .options import PackOptions
 from .packing import Packer
 from .replaying import TrialReplay
+from .scenario import Feedback
 from .unpacking import Unpacked, read_unpacked
 from .witness import Witness
 
@@ -41,7 +43,7 @@ class Packed:
     Attributes:
         written: what `loadrun.save` says of the file.
         kept: how many of its testcases the model's file had.
-        holds: whether the model as it was written gives the outputs that were computed before; True where values were
+        holds: whether the model as it was written gives the outputs that were computed before; True if values were
             given, which it need not give.
         suggestions: tolerances that were measured, by output.
     """
@@ -91,21 +93,34 @@ class FilePacker:
         alone = options.input_data is None and (options.replace or not len(self._bundle.testcases))
         if alone and bare(self._bundle).inputs:
             raise UsageError(
-                'no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"'
+                'no data to pack; pass some with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"'
             )
         options.check_data()
         InferenceOptions.of(**options.passes or {})
         self.options = options = options.without_pipes()
         self._cases: Cases = iter([{}] if alone else ())
         if options.input_data is not None:
-            total = count_cases(options.input_data)
-            cases = options.cases(self._bundle, self._warn)
+            total = count_cases(step_text(s, 0) for s in options.input_data)
+            cases = self._loaded()
             self._cases = cases if watch is None else watch(cases, total)
             if self._bundle.sized is not None and (options.replace or not len(self._bundle.testcases)):
                 first = next(self._cases)
                 self._cases, self._bundle = chain([first], self._cases), self._bundle.for_data(first)
         if options.suggest_maxerr:
             self._suggest()
+        elif (
+            options.maxerr is None and not options.no_assert and (options.replace or not self._bundle.checks)
+        ):
+            self._widen()
+
+    def _loaded(self) -> Cases:
+        """Load the data: of testcases, or of the steps of scenarios."""
+        options = self.options
+        if not options.steps:
+            return options.cases(self._bundle, self._warn)
+        names = [v.name or "" for v in self._bundle.inputs]
+        fed = Feedback.of(options.states, names, list(self._bundle.outputs))
+        return options.step_cases(self._bundle, self._warn, options.steps, {*fed.states, *fed.chosen})
 
     def _suggest(self) -> None:
         """Measure on the first testcase."""
@@ -117,6 +132,20 @@ class FilePacker:
         if options.maxerr is None and new:
             self.options = replace(options, maxerr={n: s.maxerr for n, s in self.suggestions.items()})
             self._reasons = {n: s.reason for n, s in self.suggestions.items()}
+
+    def _widen(self) -> None:
+        """Widen the usual tolerance where rounding alone, measured on the first testcase, comes near it."""
+        first = next(self._cases, None)
+        if first is None:
+            return
+        self._cases = chain([first], self._cases)
+        options = self.options
+        wider = beyond(self._bundle, first, options.engine, MAXERR, seed=options.seed)
+        for name, s in wider.items():
+            self._warn(f"the tolerance of {name!r} is {s.maxerr:g} instead of {MAXERR:g}: {s.reason}")
+        if wider:
+            self.options = replace(options, maxerr={n: s.maxerr for n, s in wider.items()})
+            self._reasons = {n: s.reason for n, s in wider.items()}
 
     def pack(
         self, target: str | os.PathLike[str], seen: Callable[[int, Testcase], None] | None = None
@@ -133,8 +162,8 @@ class FilePacker:
         options = self.options
         if os.fspath(target).lower().endswith((".onnx", ".pt2")):
             raise UsageError(
-                f"pack writes MegEngine's format, found the name {os.fspath(target)}, expected NAME.mge; `loadrun "
-                "convert NAME.mge -o NAME.onnx` writes an ONNX file with its data set then"
+                f"pack writes MegEngine's format: expected NAME.mge, found {os.fspath(target)}; `loadrun "
+                "convert NAME.mge -o NAME.onnx` then writes an ONNX file with its test data sets"
             )
         packer = Packer(
             self._bundle,
@@ -144,15 +173,15 @@ class FilePacker:
             warn=self._warn,
         )
         if options.expect and options.no_assert:
-            raise UsageError("--expect gives outputs their values, --no-assert packs none")
-        trial = TrialReplay(options.engine, options.seed)
+            raise UsageError("--expect sets expected outputs, but --no-assert packs none")
+        trial = TrialReplay(options.engine, options.seed, options.weights)
         written = packer.pack(
             self._cases,
             target,
             expected=self._expected(),
             whence=_whence(options.expect, self._unpacked),
             seen=seen,
-            where=TextSource(options.input_data) if options.input_data else None,
+            where=TextSource([step_text(s, 0) for s in options.input_data]) if options.input_data else None,
             inspect=trial.look if options.replay else None,
             witness=self._witness(),
         )
@@ -221,7 +250,7 @@ def _as_it_was(options: PackOptions, unpacked: Unpacked) -> PackOptions:
 
 
 def _whence(expect: tuple[str, ...], unpacked: Unpacked | None) -> dict[str, object]:
-    """Say where given values come from, for the record."""
+    """Describe where given values come from, for the record."""
     if not expect:
         return {}
     origin: dict[str, object] = {"given_from": [os.path.basename(text) or text for text in expect]}

@@ -18,6 +18,7 @@ from ...compare.policy import header, lines
 from ...dump import load_all, save
 from ...dump.choosing import load_dump
 from ...dump.record import graph_digest, tensor_digest
+from ...dump.scenarios import require_single_steps, steps_digest
 from ...graph.dtypes import Array, DType
 from ...inputs.feeds import ModelOptions
 from ...inputspec import InputPart, InputSpec, PathSource
@@ -76,8 +77,10 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
                 yield Mismatch(i, f"{_kind(name)} is {state}")
             elif digests[name] != tensor_digest(case.arrays[name], case.dtypes.get(name)):
                 yield Mismatch(i, f"{_kind(name)} has changed")
+        if line.get("steps") != steps_digest(case):
+            yield Mismatch(i, "its later steps have changed")
     if count != len(bundle.testcases):
-        yield Mismatch(None, f"{count} testcases were packed, {len(bundle.testcases)} are there")
+        yield Mismatch(None, f"{count} testcases were packed, the file has {len(bundle.testcases)}")
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Unpacked:
 
     Attributes:
         model: the model's file.
-        inputs: the list of the inputs; None where there are no testcases.
+        inputs: the list of the inputs; None if there are no testcases.
         index: the file that describes the testcases, which `loadrun.verify.pack.expected` takes; None without checks.
         maxerr: tolerance of every check.
         policies: texts of policies, ``NAME: TERMS``.
@@ -104,7 +107,7 @@ class Unpacked:
 
 
 def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
-    """Read what `unpack` wrote beside a model; None where a folder is another one.
+    """Read what `unpack` wrote beside a model; None if a folder is another one.
 
     Raises:
         InputError: the index is damaged, or the folder holds those of several dumps.
@@ -115,8 +118,8 @@ def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
         several = sorted(str(p.parent) for p in place.glob("[0-9]*/testcases.json"))
         if several:
             raise InputError(
-                f"{place} holds {len(several)} unpacked dumps; pack each, such as {several[0]}, the later ones with "
-                "--append"
+                f"{place} holds {len(several)} unpacked dumps; pack each separately, such as {several[0]}, and the "
+                "later ones with --append"
             )
         return None
     try:
@@ -171,7 +174,7 @@ def unpack_all(bundles: Sequence[Bundle], folder: str | os.PathLike[str]) -> Non
 
 @dataclass(frozen=True, kw_only=True)
 class UnpackOptions(ModelOptions):
-    """Say what is unpacked; the options of `ModelOptions` are among these.
+    """Describe what is unpacked; the options of `ModelOptions` are among these.
 
     Attributes:
         dump: which dump of a file that holds several, from 1; None for all.
@@ -208,6 +211,8 @@ def unpack_file(
         bundles = load_all(one_file(os.fspath(path)), **options.read)
     else:
         bundles = [load_dump(path, options.dump, **options.read)]
+    for bundle in bundles:
+        require_single_steps(bundle, "unpacking it")
     if len(bundles) == 1:
         unpack(bundles[0], folder)
     else:

@@ -1,0 +1,67 @@
+"""What a trace says of itself: where its graph is not as in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import torch
+
+from .signature import Signature
+
+__all__ = ["notes_of", "surprises"]
+
+_NARROWED = {
+    torch.bfloat16: "float32, rounded to bfloat16 after each operator",
+    torch.complex64: "two tensors of float32",
+    torch.complex128: "two tensors of float64",
+}
+
+
+def notes_of(
+    program: Any, signature: Signature, coarse: Iterable[str], fixed: Collection[tuple[int, int]]
+) -> list[str]:
+    """List what is not as in torch.
+
+    Args:
+        program, signature: what torch exported, and its arguments and results.
+        coarse: operators that give float64 and are computed in float32.
+        fixed: axes that are fixed although they were to be dynamic, each with the number of its argument.
+    """
+    notes = []
+    wide: dict[torch.dtype, list[str]] = {}
+    fakes = signature.fakes()
+    for spec in program.graph_signature.input_specs:
+        fake = fakes.get(spec.arg.name)
+        if isinstance(fake, torch.Tensor) and fake.dtype in _NARROWED:
+            wide.setdefault(fake.dtype, []).append(spec.target or spec.arg.name)
+    for dtype, names in wide.items():
+        notes.append(f"{str(dtype)[6:]} is {_NARROWED[dtype]} in the graph: {', '.join(names)}")
+    if coarse:
+        notes.append(f"computed in float32 although the result is float64: {', '.join(coarse)}")
+    if fixed:
+        names = [s.arg.name for s in signature.user_inputs()]
+        axes = ", ".join(f"{names[place]} axis {axis}" for place, axis in sorted(fixed))
+        notes.append(f"the graph is valid for one size of {axes}; calls at other sizes trace separate graphs")
+    changed = _changed(program)
+    if changed:
+        notes.append(f"the module changes its buffers {', '.join(changed)}; the graph has their first values")
+    return notes
+
+
+def surprises(program: Any, coarse: Iterable[str]) -> list[str]:
+    """List what a caller is to be warned of."""
+    found = [f"float64 is computed in float32 by {', '.join(coarse)}"] if coarse else []
+    changed = _changed(program)
+    if changed:
+        found.append(
+            f"the module changes its buffers {', '.join(changed)} in every call, which the graph does not; was "
+            ".eval() forgotten?"
+        )
+    return found
+
+
+def _changed(program: Any) -> list[str]:
+    kinds = torch.export.graph_signature.OutputKind
+    specs = program.graph_signature.output_specs
+    return [s.target for s in specs if s.kind == kinds.BUFFER_MUTATION]

@@ -1,0 +1,349 @@
+"""Scenarios: `loadrun pack --state --steps`, and what replays such files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun import trace
+from loadrun.base.errors import FormatError
+from loadrun.cli import main
+from loadrun.compare.policy import STEPS_MAGIC
+from loadrun.graph.dtypes import Array, encode
+from loadrun.runner import Runner, Verdict
+from loadrun.testcase import Bundle
+
+WORDS, WIDTH, PLACES, STEPS = 11, 6, 16, 5
+IDS = [3, 1, 4, 1, 5]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """One layer of attention over a growing cache, as numpy in float64 computes it."""
+
+    words: Array
+    places: Array
+    keys: Array
+    values: Array
+
+    @classmethod
+    def drawn(cls) -> Decoder:
+        rng = np.random.default_rng(7)
+        return cls(
+            *(
+                rng.normal(size=s).astype("f4")
+                for s in ((WORDS, WIDTH), (PLACES, WIDTH), (WIDTH,) * 2, (WIDTH,) * 2)
+            )
+        )
+
+    def __call__(self, ids: Array, position: Array, past: Array, seen: Array) -> tuple[Array, Array, Array]:
+        x = (ids[:, None] == np.arange(WORDS)).astype(self.words.dtype) @ self.words
+        x = x + (position[:, None] == np.arange(PLACES)).astype(self.words.dtype) @ self.places
+        past, seen = np.concatenate([past, x @ self.keys], 0), np.concatenate([seen, x @ self.values], 0)
+        scores = x @ past.T / WIDTH**0.5
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        found = (weights / weights.sum(-1, keepdims=True)) @ seen
+        return found @ self.words.T, past, seen
+
+    def exact(self) -> Decoder:
+        return Decoder(*(a.astype("f8") for a in (self.words, self.places, self.keys, self.values)))
+
+    def logits(self, ids: list[int]) -> list[Array]:
+        """The logits of every step, beginning with a cache of one row of zeros."""
+        past = seen = np.zeros((1, WIDTH))
+        found = []
+        for k, word in enumerate(ids):
+            logits, past, seen = self.exact()(np.array([word]), np.array([k]), past, seen)
+            found.append(logits)
+        return found
+
+
+def written(decoder: Decoder, path: Path) -> Path:
+    """Write the decoder as a dump."""
+
+    @trace(symbolic=True, capture_as_const=True)
+    def step(ids: Array, position: Array, past: Array, seen: Array) -> dict[str, Array]:
+        logits, keys, values = decoder(ids, position, past, seen)
+        return {"logits": logits, "present": keys, "now_seen": values}
+
+    cache = np.zeros((2, WIDTH), "f4")
+    step(np.array([3], "i4"), np.array([0], "i4"), cache, cache)
+    step.dump(path, arg_names=["ids", "position", "past", "seen"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(Decoder.drawn(), tmp_path_factory.mktemp("decoder") / "decoder.mge")
+
+
+CACHES = ("--state", "past=present", "--state", "seen=now_seen")
+DATA = f"ids:{IDS};position:#full(k,1);past:#zeros(1,...);seen:#zeros(1,...)"
+
+
+def pack(model: Path, out: Path, data: str = DATA, *more: str, steps: int = STEPS) -> int:
+    return main(["pack", str(model), "-d", data, "-o", str(out), *CACHES, "--steps", str(steps), "-q", *more])
+
+
+@pytest.fixture(scope="module")
+def packed(model: Path) -> Path:
+    out = model.parent / "scenario.mge"
+    assert pack(model, out) == 0
+    return out
+
+
+def test_expected_values_are_those_of_numpy(packed: Path) -> None:
+    case = loadrun.load(packed).testcases[0]
+    found = [case.arrays["logits:expect"], *(s["logits:expect"] for s in case.steps)]
+    for value, exact in zip(found, Decoder.drawn().logits(IDS), strict=True):
+        np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-5)
+    # A cache that grows is expected at both ends alone, and no step but the first holds what feeds it.
+    assert [sorted(s) for s in case.steps[:2]] == [["ids", "logits:expect", "position"]] * 2
+    assert sorted(case.steps[-1]) == ["ids", "logits:expect", "now_seen:expect", "position", "present:expect"]
+    assert case.steps[-1]["present:expect"].shape == (STEPS + 1, WIDTH)
+    assert [s["ids"].tolist() for s in case.steps] == [[i] for i in IDS[1:]]
+    assert [s["position"].tolist() for s in case.steps] == [[1], [2], [3], [4]]
+
+
+@pytest.mark.parametrize("engine", ["reference", "float64", "onnxruntime", "torch"])
+def test_every_engine_passes_every_step(packed: Path, engine: str) -> None:
+    if engine in ("onnxruntime", "torch"):
+        pytest.importorskip(engine)
+    (result,) = loadrun.run(packed, engine=engine)
+    assert result.verdict is Verdict.PASS
+    names = [f"logits@{k}" for k in range(STEPS)]
+    assert [o.name for o in result.outputs if o.name.startswith("logits")] == names
+    assert {o.step for o in result.outputs if o.verdict is Verdict.PASS} == set(range(STEPS))
+
+
+def faulty(packed: Path, name: str, change: Callable[[Array], None]) -> Bundle:
+    """The file with another stored tensor of the shape of one of the decoder's."""
+    bundle = loadrun.load(packed)
+    wanted = getattr(Decoder.drawn(), name)
+    for opr in bundle.graph.oprs:
+        for tensor in opr.tensors:
+            if (
+                tensor.data is not None
+                and tensor.shape == wanted.shape
+                and np.array_equal(tensor.value(), wanted)
+            ):
+                value = wanted.copy()
+                change(value)
+                tensor.data = encode(value, tensor.dtype)
+                return bundle
+    raise AssertionError(name)
+
+
+def test_a_fault_in_a_position_fails_from_its_step_on(packed: Path) -> None:
+    def change(places: Array) -> None:
+        places[2] += 0.5
+
+    (result,) = Runner(faulty(packed, "places", change)).replay()
+    logits = [o.verdict.value for o in result.outputs if o.output == "logits"]
+    assert result.verdict is Verdict.FAIL
+    assert logits[:3] == ["pass", "pass", "fail"]
+
+
+def test_a_fault_that_only_the_cache_carries_fails(packed: Path) -> None:
+    """The keys of the last step alone: its own logits differ, and the cache that is expected at the end."""
+    (result,) = Runner(faulty(packed, "keys", lambda keys: keys.__imul__(1.01))).replay()
+    assert {o.name for o in result.outputs if o.verdict is Verdict.FAIL} >= {f"present@{STEPS - 1}"}
+
+
+def test_recurrent_states_are_judged_after_every_step(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    w, u = rng.normal(size=(4, 4)).astype("f4"), rng.normal(size=(3, 4)).astype("f4")
+
+    @trace(symbolic=True, capture_as_const=True)
+    def cell(x: Array, h: Array) -> dict[str, Array]:
+        new = np.tanh(x @ u + h @ w)
+        return {"new": new, "y": new.sum(axis=1)}
+
+    cell(np.zeros((1, 3), "f4"), np.zeros((1, 4), "f4"))
+    cell.dump(tmp_path / "cell.mge", arg_names=["x", "h"])
+    xs = rng.normal(size=(6, 1, 3)).astype("f4")
+    np.save(tmp_path / "xs.npy", xs)
+    out = tmp_path / "rnn.mge"
+    data = f"x:{tmp_path}/xs.npy;h:#zeros"
+    argv = [
+        "pack",
+        str(tmp_path / "cell.mge"),
+        "-d",
+        data,
+        "-o",
+        str(out),
+        "--state",
+        "h=new",
+        "--steps",
+        "6",
+    ]
+    assert main([*argv, "-q"]) == 0
+    case, h = loadrun.load(out).testcases[0], np.zeros((1, 4))
+    for x, step in zip(xs, [case.arrays, *case.steps], strict=True):
+        h = np.tanh(x.astype("f8") @ u + h @ w)
+        np.testing.assert_allclose(step["new:expect"], h, atol=1e-5)
+        np.testing.assert_allclose(step["y:expect"], h.sum(1), atol=1e-5)
+    (result,) = loadrun.run(out)
+    assert [o.name for o in result.outputs] == [f"{n}@{k}" for k in range(6) for n in ("new", "y")]
+
+
+def test_the_largest_element_becomes_data_of_the_file(model: Path, tmp_path: Path) -> None:
+    data = DATA.replace(str(IDS), "[3]")
+    assert pack(model, tmp_path / "greedy.mge", data, "--state", "ids=argmax(logits)") == 0
+    decoder, ids = Decoder.drawn(), [3]
+    for _ in range(STEPS - 1):
+        ids.append(int(decoder.logits(ids)[-1].argmax()))
+    case = loadrun.load(tmp_path / "greedy.mge").testcases[0]
+    assert [int(s["ids"][0]) for s in case.steps] == ids[1:]
+    assert "ids" not in case.states
+
+
+def test_a_near_tie_is_no_flake(model: Path, tmp_path: Path) -> None:
+    """Two words with all but equal scores swap; the ids of the file are fed all the same."""
+    tie = Decoder.drawn()
+    top = int(tie.logits(IDS)[2].argmax())
+    other = (top + 1) % WORDS
+    tie.words[other] = tie.words[top] * np.float32(1 + 2e-7)
+    written(tie, tmp_path / "tie.mge")
+    terms = "logits: top1=1, near_tie<=0.001"
+    assert pack(tmp_path / "tie.mge", tmp_path / "tied.mge", DATA, "--check", terms) == 0
+    bundle = loadrun.load(tmp_path / "tied.mge")
+    for opr in bundle.graph.oprs:
+        for tensor in opr.tensors:
+            if tensor.data is not None and tensor.shape == tie.words.shape:
+                value = tensor.value().copy()
+                value[[other, top]] = value[[top, other]]
+                tensor.data = encode(value, tensor.dtype)
+    (result,) = Runner(bundle).replay()
+    assert result.verdict is Verdict.PASS, result
+
+
+def test_one_specification_for_each_step(model: Path, packed: Path, tmp_path: Path) -> None:
+    lines = [
+        f"ids:[{i}];position:[{k}]" + (";past:#zeros(1,...);seen:#zeros(1,...)" if not k else "")
+        for k, i in enumerate(IDS)
+    ]
+    (tmp_path / "steps.txt").write_text("\n".join(lines))
+    assert pack(model, tmp_path / "listed.mge", f"@{tmp_path}/steps.txt") == 0
+    a, b = (loadrun.load(p).testcases[0] for p in (packed, tmp_path / "listed.mge"))
+    for one, other in zip(a.steps, b.steps, strict=True):
+        assert one.keys() == other.keys()
+        assert all(np.array_equal(one[n], other[n]) for n in one)
+
+
+def test_a_file_that_is_written_again_keeps_its_steps(packed: Path, tmp_path: Path) -> None:
+    loadrun.save(loadrun.load(packed), tmp_path / "again.mge")
+    again = loadrun.load(tmp_path / "again.mge")
+    assert again.scenarios == {0: STEPS - 1}
+    assert [r.verdict for r in loadrun.run(again)] == [Verdict.PASS]
+    assert main(["verify", str(tmp_path / "again.mge")]) == 0
+    # Without --replace a further scenario stands beside the first.
+    assert pack(packed, tmp_path / "two.mge", DATA.replace("[3", "[9")) == 0
+    two = loadrun.load(tmp_path / "two.mge")
+    assert two.scenarios == {0: STEPS - 1, 1: STEPS - 1}
+    assert [int(c.arrays["ids"][0]) for c in two.testcases] == [3, 9]
+
+
+def test_reports_say_the_step(packed: Path, tmp_path: Path) -> None:
+    report = tmp_path / "r.json"
+    argv = [str(packed), "--json", str(report), "--junit", str(tmp_path / "r.xml"), "-j", "2"]
+    assert main(argv) == 0
+    (file,) = json.loads(report.read_text())["files"]
+    (case,) = file["testcases"]
+    assert [(o["name"], o["step"]) for o in case["outputs"]][:1] == [("logits@0", 0)]
+    assert (tmp_path / "r.xml").read_text().count("logits@") == STEPS
+
+
+def damaged(packed: Path, at: int) -> Iterator[bytes]:
+    data = bytearray(packed.read_bytes())
+    start = data.index(STEPS_MAGIC)
+    data[start + at] ^= 0xFF
+    yield bytes(data)
+    yield bytes(data[: start + at])
+
+
+@pytest.mark.parametrize("at", [9, 17, 30, 200])
+def test_damaged_steps_are_refused(packed: Path, at: int) -> None:
+    for data in damaged(packed, at):
+        with pytest.raises(FormatError):
+            loadrun.loads(data)
+
+
+def test_a_changed_step_is_seen(packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = packed.read_bytes()
+    value = loadrun.load(packed).testcases[0].steps[1]["logits:expect"].tobytes()
+    at = data.rindex(value)
+    (tmp_path / "changed.mge").write_bytes(data[:at] + b"\x00\x00\x80\x3f" + data[at + 4 :])
+    assert main(["verify", str(tmp_path / "changed.mge")]) == 1
+    assert "testcase 0: its later steps have changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--state", "pst=present"], "there is no input 'pst'; the inputs are ids, position, past, seen"),
+        (["--state", "ids=logit"], "there is no output 'logit'; the outputs are logits, present, now_seen"),
+        (["--state", "past=now_seen"], "the input 'past' is fed twice"),
+        (["--state", "ids"], "a state must be INPUT=OUTPUT"),
+        (["--no-assert"], "the expected values of a scenario's steps are always what the model computes"),
+        (["-d", DATA], "--steps 5 takes one specification or 5, found 2"),
+        (["--steps", "1"], "a scenario needs both --state and --steps, of at least 2"),
+    ],
+)
+def test_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    assert pack(model, tmp_path / "no.mge", DATA, *more) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "no.mge").exists()
+
+
+def test_commands_that_would_lose_the_steps_refuse(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for argv in (
+        ["unpack", packed, "-o", tmp_path / "folder"],
+        ["convert", packed, tmp_path / "x.onnx"],
+    ):
+        assert main([*map(str, argv)]) == 2
+        assert "testcase 0 is a scenario of 5 steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "torch"])
+def test_one_model_serves_all_sizes_of_a_cache(
+    packed: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(engine)
+    from loadrun.runtimes import translated  # optional
+
+    loaded: list[int] = []
+    kept = translated.OpenSizes.model
+
+    def counted(self: translated.OpenSizes, *given: object) -> bytes:
+        made = kept(self, *given)  # type: ignore[arg-type]
+        loaded.append(len(made))
+        return made
+
+    monkeypatch.setattr(translated.OpenSizes, "model", counted)
+    monkeypatch.setattr(translated, "_LARGE", 8)
+    runner = Runner(packed, engine)
+    exact = Decoder.drawn().exact()
+    for rows in (3, 1, 7, 2, 12, 30):
+        past = np.linspace(-1, 1, rows * WIDTH, dtype="f4").reshape(rows, WIDTH)
+        feeds = {
+            "ids": np.array([2], "i4"),
+            "position": np.array([1], "i4"),
+            "past": past,
+            "seen": past[::-1],
+        }
+        found = runner.run(feeds)
+        expected = exact(feeds["ids"], feeds["position"], past.astype("f8"), past[::-1].astype("f8"))
+        np.testing.assert_allclose(found["logits"], expected[0], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(found["present"], expected[1], rtol=1e-3, atol=1e-4)
+    assert len(loaded) == 1
