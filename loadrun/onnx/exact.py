@@ -119,7 +119,7 @@ def _compared(compare: Callable[[int, int], bool]) -> Rule:
 
 
 def _concat(call: NodeCall, operands: list[Array]) -> Array | None:
-    if any(g.ndim == 0 for g in operands):
+    if any(g.ndim == 0 for g in operands) or sum(g.size for g in operands) > 4096:
         return None
     return np.concatenate(operands, front(call.number("axis"), operands[0].ndim))
 

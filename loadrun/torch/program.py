@@ -24,6 +24,7 @@ from ..inputs.lists import items_of
 from ..testcase import EXPECT, Bundle, FileValue, Testcase
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude
+from .archive import read_program
 from .complex import parts
 from .exporting import callable_of, quiet
 from .modules import as_module, as_torch, call_of
@@ -271,7 +272,7 @@ def recorded_cases(path: Any) -> tuple[Any, list[Mapping[str, Array]] | None]:
     name = os.fspath(path)
     try:
         with quiet():
-            program = torch.export.load(name)
+            program = read_program(name)
         kept = _recorded(name)
     except LoadRunError:
         raise
@@ -296,7 +297,7 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
     file = path if os.path.isfile(path) else io.BytesIO(data)
     try:
         with quiet():
-            program = torch.export.load(file)
+            program = read_program(file)
         kept = _recorded(file)
     except LoadRunError as e:
         if isinstance(e, FormatError):

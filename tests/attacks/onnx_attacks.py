@@ -261,3 +261,19 @@ def block_of_a_million() -> bytes:
     """Blocks of 1000 x 1000, put back by as many filters."""
     sizes = ints("s", 1000, 1000), ints("k", 1000, 1000)
     return graph(node("Col2Im", ["x", "s", "k"], ["y"]), *sizes, shape=(1, 1_000_000, 1))
+
+
+@attack
+def shape_of_shapes() -> bytes:
+    """A shape joined with itself forty times."""
+    nodes = [node("Concat", [f"s{i}", f"s{i}"], [f"s{i + 1}"], attribute("axis", 0)) for i in range(40)]
+    return graph(node("Shape", ["x"], ["s0"]), *nodes, node("Cast", ["s40"], ["y"], attribute("to", 1)))
+
+
+@attack
+def text_of_a_billion_letters() -> bytes:
+    """A text joined with itself forty times."""
+    texts = field(1, 1) + field(2, 8) + field(6, "ab" * 10) + field(8, "t0")
+    nodes = [node("StringConcat", [f"t{i}", f"t{i}"], [f"t{i + 1}"]) for i in range(40)]
+    nodes += [node("Equal", ["t40", "t0"], ["q"]), node("Cast", ["q"], ["y"], attribute("to", 1))]
+    return model(*nodes, field(5, texts), field(11, value("x")), field(12, value("y")), opset=20)

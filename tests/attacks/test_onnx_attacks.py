@@ -27,6 +27,7 @@ REFUSED = {
     "region_of_a_billion_points": "more than the size of the file allows",
     "billion_points": "more than the size of the file allows",
     "many_regions": "20000 regions",
+    "text_of_a_billion_letters": "more than the size of the file allows",
     "block_of_a_million": "more than the size of the file allows",
 }
 """Attacks that no graph can stand for, and what the error says; the others are read, and compute when they run."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
 from ...graph.dtypes import Array
+from ...ops.registry import pay
 from ..call import NodeCall, lower
 from ..tensors import STRING
 from ..values import BOOL, INT64, UnsupportedNodeError, Value, objects
@@ -34,7 +36,10 @@ def equal_texts(c: NodeCall) -> Value:
 
 @lower("StringConcat")
 def _concat(c: NodeCall) -> Value:
-    return Value(STRING, array=np.asarray(text_of(c, 0) + text_of(c, 1), object))
+    a, b = text_of(c, 0), text_of(c, 1)
+    longest = sum(max(map(len, v.flat), default=0) for v in (a, b))
+    pay(4 * longest * prod(np.broadcast_shapes(a.shape, b.shape)))
+    return Value(STRING, array=np.asarray(a + b, object))
 
 
 @lower("StringSplit")

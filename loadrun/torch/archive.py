@@ -1,0 +1,187 @@
+"""Exported programs from anywhere: what torch would run as code while it reads them is refused beforehand.
+
+`torch.export.load` gives expressions of sizes to a parser that evaluates Python, unpickles example inputs and objects,
+loads compiled libraries and takes any function of torch for an operator.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+import torch
+
+from ..base.errors import FormatError
+
+__all__ = ["read_program"]
+
+_MOST, _TIMES = 64 << 20, 16
+"""Bytes that a file may unfold to, and how many times its size."""
+_LONGEST, _STEEPEST = 4096, 16
+"""Characters of an expression, and its greatest power."""
+_CALLS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        Symbol Integer Float Rational Add Mul Pow Max Min Mod PythonMod FloorDiv CeilDiv CleanDiv ModularIndexing
+        Where Piecewise Eq Ne Lt Le Gt Ge Equality Unequality StrictLessThan StrictGreaterThan LessThan GreaterThan
+        And Or Not Abs floor ceiling sqrt ToFloat TruncToInt TruncToFloat RoundToInt RoundDecimal CeilToInt
+        FloorToInt IntTrueDiv FloatTrueDiv PowByNatural FloatPow LShift RShift Identity
+        IsNonOverlappingAndDenseIndicator
+        """,
+    )
+)
+"""What torch and sympy write in expressions of sizes."""
+_STEEP = frozenset(("Pow", "PowByNatural", "FloatPow", "LShift", "RShift"))
+_PARTS = (
+    *(
+        ast.Expression,
+        ast.Call,
+        ast.keyword,
+        ast.Name,
+        ast.Load,
+        ast.Constant,
+        ast.Tuple,
+        ast.BinOp,
+        ast.UnaryOp,
+    ),
+    *(ast.Compare, ast.operator, ast.unaryop, ast.cmpop),
+)
+_OPERATOR = re.compile(
+    r"torch\.ops\.\w+\.\w+(\.\w+)?|torch\.sym_\w+|torch\._sym_\w+|math\.trunc|torch\._C\._set_grad_enabled"
+    r"|torch\.amp\.autocast_mode\._(enter|exit)_autocast"
+    r"|_operator\.(eq|ne|le|ge|lt|gt|neg|pos|mul|add|sub|floordiv|mod|pow|truediv|and_|or_|lshift|rshift|getitem)"
+)
+_ENVIRONMENT = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+_lock = Lock()
+
+
+def read_program(file: str | io.BytesIO) -> Any:
+    """Read an exported program, of which no code runs while it is read.
+
+    Raises:
+        FormatError: it holds what could run: objects, compiled code, expressions that are more than arithmetic,
+            functions that are no operators; or it unfolds to more than its size allows.
+        Exception: whatever torch raises for what it cannot read.
+    """
+    checked = io.BytesIO()
+    with zipfile.ZipFile(file) as archive:
+        size = file.getbuffer().nbytes if isinstance(file, io.BytesIO) else os.path.getsize(file)
+        infos = archive.infolist()
+        if sum(i.file_size for i in infos) > max(_MOST, _TIMES * size):
+            raise FormatError(f"the archive of {size} bytes unfolds to more than {max(_MOST, _TIMES * size)}")
+        if len({i.filename.lower() for i in infos}) != len(infos):
+            raise FormatError("two files in the archive have the same name")
+        # torch gets an archive of what was looked at: its own reader might find other files in the bytes.
+        with zipfile.ZipFile(checked, "w") as copy:
+            for info in infos:
+                content = archive.read(info)
+                _check_file(info.filename, content)
+                copy.writestr(info.filename, content)
+    checked.seek(0)
+    try:
+        with _weights_only():
+            return torch.export.load(checked)
+    except Exception as e:
+        # What `torch.load` raises is known by its name: importing it would import what unpickles.
+        if type(e).__name__ != "UnpicklingError":
+            raise
+        raise FormatError("it holds Python objects that are no tensors, which are not loaded") from e
+
+
+@contextmanager
+def _weights_only() -> Iterator[None]:
+    """Let torch unpickle tensors alone."""
+    with _lock:
+        before = os.environ.get(_ENVIRONMENT)
+        os.environ[_ENVIRONMENT] = "1"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_ENVIRONMENT]
+            else:
+                os.environ[_ENVIRONMENT] = before
+
+
+def _check_file(name: str, content: bytes) -> None:
+    if "aotinductor/" in name or name.endswith((".so", ".dll", ".dylib")):
+        raise FormatError(
+            f"it holds compiled code ({name}), which is not loaded; save the program without it"
+        )
+    if name.endswith(".json"):
+        try:
+            data = json.loads(content)
+        except RecursionError:
+            raise FormatError(f"{name} is nested too deeply") from None
+        _check_data(data)
+
+
+def _check_data(data: object) -> None:
+    waiting = [data]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            waiting += part.values()
+            if isinstance(part.get("expr_str"), str):
+                _check_expression(part["expr_str"])
+            if "inputs" in part and isinstance(part.get("target"), str):
+                _check_operator(part["target"])
+            path = part.get("path_name")
+            if isinstance(path, str) and path.startswith(("custom_obj_", "opaque_obj_")):
+                raise FormatError(f"it holds a Python object ({path}), which is not loaded")
+
+
+def _check_operator(target: str) -> None:
+    if not _OPERATOR.fullmatch(target) or target.startswith("torch.ops.aten.from_file"):
+        raise FormatError(f"it calls {target[:80]!r}, which is no operator of a program")
+
+
+def _check_expression(text: str) -> None:
+    """Refuse an expression of sizes that is more than arithmetic, or that takes long to evaluate."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval") if len(text) <= _LONGEST else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = None
+    if tree is None or not all(_allowed(node) for node in ast.walk(tree)):
+        raise FormatError(f"the size {text[:80]!r} is no arithmetic of sizes")
+
+
+def _allowed(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        return name in _CALLS and (name not in _STEEP or _flat(node.args[0], node.args[-1]))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Pow, ast.LShift, ast.RShift)):
+        return _flat(node.left, node.right)
+    if isinstance(node, ast.Constant):
+        plain = isinstance(node.value, (bool, float)) or (
+            isinstance(node.value, int) and abs(node.value) < 2**64
+        )
+        return plain or (
+            isinstance(node.value, str) and re.fullmatch(r"\w{1,64}|[\d.eE+-]{1,64}", node.value) is not None
+        )
+    return isinstance(node, _PARTS)
+
+
+def _flat(base: ast.expr, power: ast.expr) -> bool:
+    """Tell whether a power is of a size, not of a number, by a small number, not by a power."""
+    names = {n.id for n in ast.walk(base) if isinstance(n, ast.Name)}
+    return bool(names - _CALLS or "Symbol" in names) and all(_small(n) for n in ast.walk(power))
+
+
+def _small(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, (int, float)) and abs(node.value) <= _STEEPEST
+    if isinstance(node, ast.Name):
+        return node.id == "Integer"
+    return isinstance(node, (ast.UnaryOp, ast.unaryop, ast.Call, ast.Load))

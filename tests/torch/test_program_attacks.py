@@ -1,0 +1,208 @@
+"""Exported programs that would run code while torch reads them are refused, and nothing of them runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import loadrun  # noqa: E402  torch may be missing
+from loadrun.base.errors import FormatError  # noqa: E402
+from loadrun.torch.archive import _check_expression, _check_operator  # noqa: E402
+
+Edit = Callable[[str, bytes], "bytes | None"]
+
+
+class Doubled(torch.nn.Module):  # type: ignore[misc, name-defined]
+    def forward(self, x: Any) -> Any:
+        return torch.relu(x) * x.shape[0]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("program") / "a.pt2"
+    size = torch.export.Dim("n", min=2, max=16)
+    exported = torch.export.export(Doubled(), (torch.ones(3, 2),), dynamic_shapes=({0: size},))
+    torch.export.save(exported, path)
+    return path
+
+
+def rewritten(program: Path, target: Path, edit: Edit, *more: tuple[str, bytes]) -> Path:
+    """The program with other files in its archive; one for which `edit` gives None is as it was."""
+    with zipfile.ZipFile(program) as old, zipfile.ZipFile(target, "w") as new:
+        for info in old.infolist():
+            content = old.read(info)
+            new.writestr(info.filename, edit(info.filename, content) or content)
+        root = next(n for n in old.namelist() if n.endswith("archive_format"))[: -len("archive_format")]
+        for name, content in more:
+            new.writestr(root + name, content)
+    return target
+
+
+def in_model(change: Callable[[Any], None]) -> Edit:
+    def edit(name: str, content: bytes) -> bytes | None:
+        if not name.endswith("model.json"):
+            return None
+        data = json.loads(content)
+        change(data)
+        return json.dumps(data).encode()
+
+    return edit
+
+
+def parts(data: Any) -> list[dict[str, Any]]:
+    """Every object in some JSON."""
+    found: list[dict[str, Any]] = [data] if isinstance(data, dict) else []
+    inside = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    return found + [p for v in inside for p in parts(v)]
+
+
+def test_a_program_is_read_as_before(program: Path, tmp_path: Path) -> None:
+    for path in (program, rewritten(program, tmp_path / "b.pt2", lambda *_: None)):
+        bundle = loadrun.load(path)
+        assert [v.name for v in bundle.inputs] == ["x"]
+    assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
+
+
+def test_sizes_that_are_code(program: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    code = f"__import__('pathlib').Path({str(mark)!r}).touch()"
+
+    def change(data: Any) -> None:
+        (*_, last) = [p for p in parts(data) if "expr_str" in p]
+        last["expr_str"] = code
+
+    path = rewritten(program, tmp_path / "b.pt2", in_model(change))
+    with pytest.raises(FormatError, match="is no arithmetic of sizes"):
+        loadrun.load(path)
+    assert not mark.exists()
+
+
+class Touch:
+    """An object whose unpickling makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_example_inputs_that_are_objects(program: Path, tmp_path: Path) -> None:
+    mark, buffer = tmp_path / "ran", io.BytesIO()
+    torch.save(Touch(mark), buffer)
+    path = rewritten(
+        program, tmp_path / "b.pt2", lambda name, _: buffer.getvalue() if name.endswith("model.pt") else None
+    )
+    with pytest.raises(FormatError, match="Python objects that are no tensors"):
+        loadrun.load(path)
+    assert not mark.exists()
+
+
+def test_constants_that_are_objects(program: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    entry = {"path_name": "opaque_obj_0", "is_param": False, "use_pickle": True, "tensor_meta": None}
+
+    def edit(name: str, _: bytes) -> bytes | None:
+        return json.dumps({"config": {"o": entry}}).encode() if "constants_config" in name else None
+
+    kept = ("data/constants/opaque_obj_0", pickle.dumps(Touch(mark)))
+    with pytest.raises(FormatError, match=r"Python object \(opaque_obj_0\)"):
+        loadrun.load(rewritten(program, tmp_path / "b.pt2", edit, kept))
+    assert not mark.exists()
+
+
+def test_functions_that_are_no_operators(program: Path, tmp_path: Path) -> None:
+    def change(data: Any) -> None:
+        next(p for p in parts(data) if "relu" in str(p.get("target", "")))["target"] = "torch.hub.load"
+
+    with pytest.raises(FormatError, match=r"'torch\.hub\.load', which is no operator"):
+        loadrun.load(rewritten(program, tmp_path / "b.pt2", in_model(change)))
+
+
+def test_compiled_code_and_double_names(program: Path, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="compiled code"):
+        loadrun.load(
+            rewritten(
+                program, tmp_path / "b.pt2", lambda *_: None, ("data/aotinductor/model/m.so", b"\x7fELF")
+            )
+        )
+    with pytest.raises(FormatError, match="have the same name"):
+        loadrun.load(rewritten(program, tmp_path / "c.pt2", lambda *_: None, ("Models/Model.json", b"{}")))
+
+
+def test_an_archive_that_unfolds(program: Path, tmp_path: Path) -> None:
+    path = rewritten(program, tmp_path / "b.pt2", lambda *_: None)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/extra/zeros", bytes(70 << 20))
+    with pytest.raises(FormatError, match="unfolds to more than"):
+        loadrun.load(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s77",
+        "Symbol('s77', positive=True, integer=True)",
+        "2*s0 + 1",
+        "Mul(Integer(2), Symbol('s0', integer=True), Pow(Symbol('s1'), Integer(-1)))",
+        "s0**2",
+        "FloorDiv(s0, 2) - Max(1, s1)",
+        "Eq(Mod(s0, 2), 0)",
+        "-1.5*s0",
+    ],
+)
+def test_sizes_that_are_sizes(text: str) -> None:
+    _check_expression(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lambdify('x', 'y')",
+        "sympify('x')",
+        "().__class__",
+        "(lambda: 0)()",
+        "[x for x in y]",
+        "9**9**9**9",
+        "Pow(Integer(9), Integer(10000000))",
+        "LShift(1, 10**12)",
+        "s0**s1**9",
+        "Symbol('__import__(1)')",
+        "f'{x}'",
+        "x := 3",
+        "9" * 5000,
+        "(" * 3000,
+        "s0[0]",
+    ],
+)
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(FormatError, match="no arithmetic of sizes"):
+        _check_expression(text)
+
+
+def test_operators() -> None:
+    for target in (
+        "torch.ops.aten.add.Tensor",
+        "torch.ops.higher_order.cond",
+        "_operator.mul",
+        "torch.sym_max",
+    ):
+        _check_operator(target)
+    for target in (
+        "torch.ops.load_library",
+        "_operator.methodcaller",
+        "torch.ops.aten.from_file.default",
+        "torch.load",
+    ):
+        with pytest.raises(FormatError, match="no operator"):
+            _check_operator(target)
