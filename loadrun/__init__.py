@@ -104,7 +104,7 @@ __all__ = [
     "verify_files",
 ]
 
-# Where the names live; they are imported when they are first asked for, so that pytest's start, shell completion and
+# Where the names live; they are imported on first use, so that pytest's start, shell completion and
 # worker processes pay for what they use alone.
 _LATER = {
     "Bundle": "testcase",
@@ -180,5 +180,5 @@ __getattr__ = lazy(
 
 
 def __dir__() -> list[str]:
-    """List the names that are there, those included that are loaded when they are first asked for."""
+    """List the names that are there, those included that are loaded on first use."""
     return sorted({*globals(), *_PACKAGES.split(), *_LATER} - {"lazy", "TYPE_CHECKING"})

@@ -13,7 +13,7 @@ the model has a single input. Sources are
 ``@list.txt``        a file with one specification a line (the whole specification, not a part)
 ==================== =====================================================================================
 
-Blanks around names, separators and numbers do not matter. Names and paths may stand in single or double quotes,
+Blanks around names, separators and numbers do not matter. Names and paths may be in single or double quotes,
 in which a doubled quote stands for itself; outside quotes ``::`` is a literal colon, and ``C:\\x`` is a path.
 Parsing touches no file. What stands here beyond MegEngine's ``trace.dump(input_data=...)`` is an error there.
 """
@@ -71,7 +71,7 @@ class PathSource:
 
     def __post_init__(self) -> None:
         if self.member is not None and not self.path.lower().endswith(_ARCHIVES):
-            raise SpecError(f"only .npz and .json files have members to pick, not {self.path!r}")
+            raise SpecError(f"only .npz and .json files have members, not {self.path!r}")
 
     def __str__(self) -> str:
         text = _quote(self.path)
@@ -145,7 +145,7 @@ InputData = str | Mapping[str, object] | object
 
 @dataclass(frozen=True)
 class InputPart:
-    """One input's data; the name is None where it was left out.
+    """One input's data; the name is None if it was left out.
 
     Attributes:
         at: where the part starts in the text, for error messages.
@@ -318,7 +318,7 @@ class _SpecScanner:
         return self.member(self.word("a file, #rand(...), {shape} or [values]", colons=True))
 
     def still_a_path(self) -> bool:
-        """Tell whether a bracket starts a file's name, as in ``[1].npy``, which MegEngine accepts."""
+        """Return whether a bracket starts a file's name, as in ``[1].npy``, which MegEngine accepts."""
         mark = "}" if self.text[self.pos] == "{" else "]"
         at, path = self.closing.get(mark, (-1, False))
         if at < self.pos:
@@ -332,7 +332,7 @@ class _SpecScanner:
         if not self.take("!"):
             return PathSource(path)
         if not path.lower().endswith(_ARCHIVES):
-            raise self.error("only .npz and .json files have members to pick", self.pos - 1)
+            raise self.error("only .npz and .json files have members", self.pos - 1)
         return PathSource(path, self.word("an array's name after !", colons=True))
 
     def quoted(self) -> str:
@@ -342,7 +342,7 @@ class _SpecScanner:
             raise self.error("this quote is never closed", start)
         self.pos = match.end()
         if match.end() == start + 2:
-            raise self.error("there is nothing between these quotes", start)
+            raise self.error("these quotes are empty", start)
         return match.group(1).replace(mark * 2, mark)
 
     def word(self, what: str, *, colons: bool = False) -> str:
@@ -378,7 +378,7 @@ class _SpecScanner:
         if match is None or kind not in FILLS:
             hint = f"; did you mean #{kind.lower()}?" if kind.lower() in FILLS else ""
             known = ", ".join("#" + k for k in FILLS)
-            raise self.error(f"unknown generator #{kind}{hint or f'; known are {known}'}")
+            raise self.error(f"unknown generator #{kind}{hint or f'; expected one of {known}'}")
         self.pos = match.end()
         args, rest, seed = self.arguments() if self.take("(") else ([], False, None)
         least, most = FILLS[kind]
@@ -390,10 +390,10 @@ class _SpecScanner:
         if kind == "rand" and not math.isfinite(params[1] - params[0]):
             raise self.error("this range is wider than float64 can hold", at)
         if kind == "rand" and params[0] > params[1]:
-            raise self.error("#rand takes the low end first, then the high one", at)
+            raise self.error("#rand takes the lower bound first, then the upper bound", at)
         if kind == "randint" and not 0 < params[1] - params[0] <= 2**32:
             raise self.error(
-                "#randint takes a low and a greater high end (excluded), at most 2**32 apart", at
+                "#randint takes a lower and a greater upper bound (excluded), at most 2**32 apart", at
             )
         shape = tuple(self.axis(text, where) for text, where in args[count:])
         if len(shape) > _MAX_AXES:
@@ -422,7 +422,7 @@ class _SpecScanner:
         return value
 
     def arguments(self) -> tuple[list[tuple[str, int]], bool, int | None]:
-        """Read what stands in parentheses: numbers with their places, whether ``...`` follows, and the seed."""
+        """Read what is in parentheses: numbers with their places, whether ``...`` follows, and the seed."""
         args: list[tuple[str, int]] = []
         rest, seed = False, None
         while self.peek() != ")" or args:

@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 _KEPT = 16
-"""Sets of sizes whose engines are kept where each has a graph of its own, those that were needed last."""
+"""How many sets of sizes keep their engines if each has its own graph; the most recent ones."""
 
 
 @dataclass(eq=False)
@@ -87,7 +87,7 @@ class _Checked:
 
     @property
     def read(self) -> list[Var]:
-        """List what it reads of the model."""
+        """List the variables of the model that it reads."""
         return [self.get, *(self.cone.frontier.values() if self.cone else ())]
 
     @property
@@ -98,7 +98,7 @@ class _Checked:
 
 @dataclass(eq=False)
 class _OutputPlan:
-    """Which variables to compute: those of the checks, then the unchecked outputs."""
+    """The variables to compute: those of the checks, then the unchecked outputs."""
 
     checks: list[_Checked]
     plain: list[tuple[str, Var]]
@@ -111,7 +111,7 @@ class _OutputPlan:
 
 @contextmanager
 def _memory_told() -> Iterator[None]:
-    """Make an error of loadrun's of memory that runs out."""
+    """Turn MemoryError into one of loadrun's errors."""
     try:
         yield
     except OutOfMemoryError:
@@ -125,7 +125,7 @@ class Runner:
 
     Args:
         bundle: what `loadrun.load` returned, or a path.
-        engine: name of the engine, with an argument behind a colon where it takes one, or a `loadrun.engines.Choice`.
+        engine: name of the engine, with an argument after a colon where it takes one, or a `loadrun.engines.Choice`.
         seed: seed of the graph's random operators.
         policies: what outputs must fulfil besides, by name, all others under the empty name; default is what the file
             was packed with.
@@ -207,7 +207,7 @@ class Runner:
         try:
             return self.check(self.bundle.testcases[index], index)
         except UsageError:
-            # An engine that is not installed is no fault of the testcase.
+            # An engine that is not installed is not the testcase's fault.
             raise
         except LoadRunError as e:
             return Result(index, (), Verdict.ERROR, message=str(e))
@@ -304,7 +304,7 @@ class Runner:
         return _OutputPlan(checked, plain, unread)
 
     def _asked(self, check: Check, kind: Formula, origins: Origins) -> _Checked:
-        """Set the criteria of a check, and tell whether its error graph has to be run."""
+        """Set the criteria of a check, and return whether its error graph has to be run."""
         expect, get = compared(check)
         fault = origins.fault(check)
         own = None if kind is Formula.REAL else check.err
@@ -330,7 +330,7 @@ class Runner:
         return _Checked(check, criteria, expect, get, own, around)
 
     def _judged(self, c: _Checked, values: Iterator[Array]) -> OutputResult:
-        """Judge the next values; an error graph of the file's own is asked once whether it compares."""
+        """Judge the next values; the file's own error graph is tested once whether it compares."""
         expect, get = next(values), next(values)
         own = next(values) if c.own is not None else None
         operands = [next(values) for _ in range(1 + len(c.cone.frontier))] if c.cone is not None else []
@@ -405,7 +405,7 @@ class Runner:
         return runner
 
     def executed(self) -> list[Executed] | None:
-        """Return what operators took in the last `run`, by the engine's own profiler; None where it has none.
+        """Return the time of operators in the last `run` from the engine's own profiler; None if it has none.
 
         The engine must be a `loadrun.engines.Choice` with ``profile=True``.
         """
@@ -526,15 +526,15 @@ def _rounding(kind: Formula, around: Cone | None) -> float:
 
 
 def _own_formula(c: _Checked) -> str | None:
-    """Say why a check cannot be judged without its own operators."""
-    return None if c.cone is None else "its check has a formula of its own, which steps are not judged by"
+    """Explain why a check cannot be judged without its own operators."""
+    return None if c.cone is None else "its check has a formula of its own, which is not supported for steps"
 
 
-_UNREAD = "the testcases hold an expected value of it that no check reads"
+_UNREAD = "the testcases have an expected value for it, but no check uses it"
 
 
 def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
-    """Report an expected value that nothing reads, of no output: something was to be compared."""
+    """Report an expected value that no check uses."""
     value = testcase.arrays.get(name + EXPECT)
     shape = () if value is None else value.shape
     dtype = var.owner.tensors[0].dtype

@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 _SHOWN = 8
-"""Inputs and outputs that the text of a bundle shows."""
+"""Maximum inputs and outputs in the text of a bundle."""
 
 FileValue = Array | Sequence["FileValue"] | Mapping[object, object] | None
-"""A value that a model's own file may take or give: an array of any type, text included, a sequence, a map, or None."""
+"""A value that a model's own file may take or return: an array of any type, even text, a sequence, a map, or None."""
 
 EXPECT = ":expect"
 """Ending of the graph inputs that carry expected values."""
 FORWARDING = types(Trait.FORWARDS) | select(lambda op: op.family == "typecvt")
-"""Operators that hand on their input, converted at most."""
+"""Operators that forward their input, at most converted."""
 NamedRuntime = tuple[str, Callable[[Mapping[str, Array]], Mapping[str, Array]]]
 
 
@@ -58,7 +58,7 @@ class Testcase:
             stand where there is something to compare.
         states: which output of a step feeds which input of the next one, by input name.
         own: the same values as the model's own file has them (int64, text, sequences), for engines that run that file;
-            None where there are none. A testcase with other arrays made of this one has none.
+            None if there are none. A testcase with other arrays made of this one has none.
 
     >>> import numpy as np
     >>> case = Testcase({"x": np.ones(2, "f4"), "y:expect": np.zeros(2, "f4")})
@@ -79,7 +79,7 @@ class Testcase:
     _own: Mapping[str, FileValue] | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
-        """Say what is fed and expected: names, types and sizes; the values are in `arrays`.
+        """Return names, types and sizes of inputs and expected values; the values are in `arrays`.
 
         >>> import numpy as np
         >>> Testcase({"x": np.ones((2, 3), "f4"), "y:expect": np.zeros(2, "f4")})
@@ -102,7 +102,7 @@ class Testcase:
 
     @property
     def inputs(self) -> dict[str, Array]:
-        """The model inputs alone."""
+        """The model inputs without the expected values."""
         return {k: v for k, v in self.arrays.items() if not k.endswith(EXPECT)}
 
     @property
@@ -154,7 +154,7 @@ class _WatchedArrays(dict[str, Array]):
 
 
 class LazyTestcases(Sequence[Testcase]):
-    """Testcases that are decoded when they are asked for, so that memory does not grow with their number.
+    """Testcases decoded on demand, so that memory does not grow with their number.
 
     Their arrays are read-only, since what is written to them would not be there the next time. A testcase in whose
     `Testcase.arrays` another array is put is kept.
@@ -219,12 +219,12 @@ class SourceFile(Protocol):
         location: its path, or its bytes where it has none.
         graph: what was made of it; a bundle with another graph no longer stands for this file.
         inputs: the names of its inputs, without those that it has a value for.
-        outputs: the data types of its outputs by name, None where the file does not say.
+        outputs: the data types of its outputs by name, None if the file does not say.
         constants: values that stand for inputs, by name.
         scalars: the inputs without axes.
         nodes: how many operators it has.
         tensors: the names of the values that its operators make, outside of branches and loops.
-        folder: where data outside the file is, None where the location says that.
+        folder: where data outside the file is, None if the location says that.
     """
 
     format: str
@@ -261,26 +261,26 @@ class Bundle:
         path: where it was read from, or "<bytes>".
         size: bytes that this dump (with its testcases) takes in the file.
         is_container: whether the file has the testcase header (even with no testcase).
-        trailing: bytes behind this dump that belong to no dump.
+        trailing: bytes after this dump that belong to no dump.
         warnings: what MegEngine would only warn of, such as a newer format version.
         tail: what shows that the file's end is not what was written: rubbish, a broken dump, testcases that the
             header does not announce.
         missed: what the file holds to be compared that no testcase here tells of.
-        watches: tell whether the files that the weights are views of are still as they were.
-        damage: what is wrong with a record that stands, or should stand, behind the testcases.
-        record: what loadrun keeps behind the testcases, where MegEngine looks at nothing: the raw bytes as they were
+        watches: return whether the files that the weights are views of are still as they were.
+        damage: what is wrong with a record that stands, or should stand, after the testcases.
+        record: what loadrun keeps after the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
         scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
         witness: gives the name of a runtime that runs the file as it is, and a function from inputs to outputs by name;
-            None where it is not installed.
+            None if it is not installed.
         source: the file that the graph was made from, where engines can run that; a .mge file has none.
         refusal: why the graph holds only the inputs, where the file's operators cannot be expressed.
         sized: gives the bundle for the sizes of some arrays by input name, where a graph is made for each set of sizes
-            (`for_data`); None where one graph serves all, as in every .mge file.
+            (`for_data`); None if one graph serves all, as in every .mge file.
         guarded: gives the graph with operators that refuse sizes for which it does not hold, where there are such;
             see `lasting`.
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
-        expressible: gives the graph of what can be expressed of a file with a `refusal`, None where it is not known.
+        expressible: gives the graph of what can be expressed of a file with a `refusal`, None if it is not known.
         model: the bytes of the dump without its testcases; None for what is no dump.
         taken: a sentence on the sizes that the graph was made for, where neither the file nor data tell them.
         scenarios: how many further steps testcases have, by number; others have none.
@@ -311,7 +311,7 @@ class Bundle:
     scenarios: Mapping[int, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Say what the file holds in a few lines; `loadrun info` says more.
+        """Return a short summary of the file; `loadrun info` shows more.
 
         >>> import loadrun
         >>> loadrun.load("fixtures/nets/mlp.mge")
@@ -342,12 +342,12 @@ class Bundle:
 
     @property
     def defects(self) -> list[str]:
-        """List the signs that the file is not what was written."""
+        """List signs that the file is not as it was written."""
         return [*self.tail, *([self.damage] if self.damage else [])]
 
     @property
     def file(self) -> SourceFile | None:
-        """The file that the graph was made from, None where there is none or the graph is another one by now."""
+        """The file that the graph was made from, None if there is none or the graph has been replaced."""
         return self.source if self.source is not None and self.source.graph is self.graph else None
 
     def for_data(self, arrays: Mapping[str, Array]) -> Bundle:
@@ -392,7 +392,7 @@ class Bundle:
 
     @property
     def input_order(self) -> tuple[str, ...]:
-        """Names of inputs in the order of what the model was made of; empty where that is not known."""
+        """Names of inputs in the order of what the model was made of; empty if that is not known."""
         return self.graph.input_order
 
     @property
@@ -428,7 +428,7 @@ class Bundle:
 class Check:
     """One AssertEqual operator: `get` must agree with `expect` within `maxerr`.
 
-    The operator passes when its third input, `err`, lies in [0, maxerr]; dumps compute it in the graph as
+    The operator passes when its third input, `err`, is in [0, maxerr]; dumps compute it in the graph as
     ``max(|expect - get| / max(1, min(|expect|, |get|)))``.
     """
 

@@ -135,7 +135,7 @@ def missed_of(check: dict[str, Any]) -> int:
 
 
 def listed(checks: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """The checks that could not fail, by why."""
+    """The checks that cannot fail, by why."""
     silent, blind, impostors, unmoved = [], [], [], []
     for name, rows in checks.items():
         for c in rows:

@@ -1,27 +1,43 @@
 #!/usr/bin/env bash
-# loadrun installs beside numpy 1.23 and opencv-python, as MegEngine brings them, and changes neither.
+# loadrun with its extra `images` installs beside other packages and changes none of them (docs/install.md).
 #
-#     scripts/install_check.sh [PYTHON]     Python 3.10 or 3.11, for which numpy 1.23 has wheels
+#     scripts/install_check.sh [PYTHON [PACKAGE...]]
+#
+# The packages are those beside which it is installed, such as `torch`, or `megengine 'numpy<1.24'`; by default numpy 1.23 and
+# opencv-python, as MegEngine brings them, for which Python 3.10 and 3.11 have wheels, then numpy 1.23 alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-python3}
+shift || true
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"$python" -m venv "$folder/venv"
-bin=$folder/venv/bin
-"$bin/pip" install --quiet 'numpy==1.23.*' 'opencv-python<4.9'
-"$bin/pip" freeze > "$folder/before"
 cp -r loadrun pyproject.toml README.md LICENSE "$folder/" # a build leaves files behind where it runs
-"$bin/pip" install --quiet "$folder"
-"$bin/pip" freeze > "$folder/after"
 
-changed=$(grep -vxFf "$folder/after" "$folder/before" || true)
-[ -z "$changed" ] || { echo "changed or removed by the install: $changed" >&2; exit 1; }
-! grep -i 'opencv-python-headless' "$folder/after" || { echo "a second OpenCV was installed" >&2; exit 1; }
+beside() {
+  local bin=$folder/venv/bin changed
+  "$python" -m venv --clear "$folder/venv"
+  "$bin/pip" install --quiet "$@"
+  "$bin/pip" freeze > "$folder/before"
+  "$bin/pip" install --quiet "$folder[images]"
+  "$bin/pip" freeze > "$folder/after"
+  changed=$(grep -vxFf "$folder/after" "$folder/before" || true)
+  [ -z "$changed" ] || { echo "changed or removed by the install: $changed" >&2; exit 1; }
+  [ "$(grep -ci '^opencv' "$folder/after" || true)" = "$(grep -ci '^opencv' "$folder/before" || true)" ] ||
+    { echo "another OpenCV was installed" >&2; exit 1; }
 
-"$bin/python" -c 'import cv2, numpy; cv2.imwrite("'"$folder"'/x.png", numpy.zeros((8, 8, 3), "uint8")); print(numpy.__version__, cv2.__version__)'
-"$bin/loadrun" fixtures/nets/mlp.mge -q
-"$bin/loadrun" info fixtures/nets/mlp.mge --no-operators > /dev/null
-"$bin/loadrun" fixtures/nets/resnet_basic.mge --input "$folder/x.png" --resize-input --no-check -q
-size=$(du -sm "$folder/venv/lib" | cut -f1)
-echo "installed beside numpy 1.23 and opencv-python: neither was changed; the environment takes $size MB"
+  for package in megengine torch; do
+    ! grep -qi "^$package==" "$folder/after" || "$bin/python" -c "import $package; print('$package', $package.__version__)"
+  done
+  printf 'P6\n8 8\n255\n%192s' '' > "$folder/x.ppm"
+  "$bin/loadrun" fixtures/nets/mlp.mge -q
+  "$bin/loadrun" info fixtures/nets/mlp.mge --no-operators > /dev/null
+  "$bin/loadrun" fixtures/nets/resnet_basic.mge --input "$folder/x.ppm" --resize-input --no-check -q
+  echo "installed beside $*: nothing was changed; the environment takes $(du -sm "$folder/venv/lib" | cut -f1) MB"
+}
+
+if [ $# -gt 0 ]; then
+  beside "$@"
+else
+  beside 'numpy==1.23.*' 'opencv-python<4.9'
+  beside 'numpy==1.23.*'
+fi

@@ -30,8 +30,8 @@ def page() -> str:
     lines = [MARK, "## All flags", ""]
     working = sum(f.works for f in FLAGS)
     lines += [
-        f"{len(FLAGS)} flags: {working} work here, {len(FLAGS) - working} are accepted and do nothing. The third "
-        "column says what the C++ tool 1.13.0 did on a CPU with a testcase file, where it was tried.",
+        f"{len(FLAGS)} flags: {working} work here, {len(FLAGS) - working} are accepted without effect. The third "
+        "column says what the C++ tool 1.13.0 did on a CPU with a testcase file, if it was tried.",
         "",
     ]
     for group, title in GROUPS.items():

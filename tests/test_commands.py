@@ -62,7 +62,9 @@ WRITTEN = {
     "judge": {"json"},
     "diff": {"json", "extract"},
     "bench": {"json", "html", "save_baseline"},
-    "info": {"json", "strict_engine", "cache"},
+    "info": {"json", "graph", "strict_engine", "cache"},
+    "verify": {"json", "junit"},
+    "audit": {"json", "junit"},
 }
 """Files that are written from what the call gives."""
 GIVEN = {"info": {"timeout", "max_memory"}}
@@ -153,12 +155,12 @@ def test_nothing_runs_after_the_first_that_fails() -> None:
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ({"iter": 2, "jobs": 2}, "--iter times runs"),
-        ({"dask": "tcp://here:1", "jobs": 2}, "--dask takes the place of -j"),
-        ({"threads": 1, "jobs": 2}, "--threads is for this process alone"),
+        ({"iter": 2, "jobs": 2}, "-j would disturb the times of --iter"),
+        ({"dask": "tcp://here:1", "jobs": 2}, "--dask replaces -j"),
+        ({"threads": 1, "jobs": 2}, "--threads applies to this process only"),
         ({"threads": 0}, "--threads takes a number of at least 1, found 0"),
         ({"engines": ("reference", "float64"), "top": 3}, "take a single --engine, found 2"),
-        ({"repeat": 2}, "say how to load input data"),
+        ({"repeat": 2}, "apply to input data"),
     ],
 )
 def test_options_that_exclude_each_other(options: dict[str, Any], found: str) -> None:

@@ -17,6 +17,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 FILES = ("yaml", "toml", "ini")
 """Fences of what stands in files, which is neither run nor printed."""
 PAGES = ["tutorial.md", "tolerances.md", *sorted(p.name for p in DOCS.glob("howto-*.md"))]
+NEEDS = {"howto-huggingface.md": "transformers", "howto-timm.md": "timm"}
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the pages are written for a POSIX shell")
 
 
@@ -33,6 +34,9 @@ def test_page(page: str, forks: Forks, tmp_path: Path) -> None:
         pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     if page in ("howto-torch.md", "howto-onnx-export.md"):
         pytest.importorskip("torch", reason="torch is not installed")
+    if page in NEEDS:
+        pytest.importorskip("torch", reason="torch is not installed")
+        pytest.importorskip(NEEDS[page], reason=f"{NEEDS[page]} is not installed")
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     forks.programs(bin_)

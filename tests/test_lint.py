@@ -186,7 +186,6 @@ def test_reading_a_dump_knows_no_way_to_a_file() -> None:
 SAME_NAME = {
     "graph": "MegEngine's parameter records have the names of its operators, and so have modules and transforms",
     "megengine": "MegEngine gives a layer and its quantized forms one name in three namespaces",
-    "Traced": "what `loadrun.trace` and `loadrun.torch.trace` return; both are documented by this name",
 }
 """Where public classes share a name: a package, or the name, and why."""
 

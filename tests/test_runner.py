@@ -173,7 +173,7 @@ def test_run_on_given_inputs() -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({}, "no value was given for the input 'x'"),
+        ({}, "the input 'x' is missing"),
         ({"z": np.zeros(3)}, "no input 'z'; its inputs are x"),
         ({"x": np.zeros((2, 3), "f4")}, r"has shape \[3\], the given array has \[2, 3\]"),
         ({"x": np.array([1j, 2, 3])}, "holds values that do not fit"),

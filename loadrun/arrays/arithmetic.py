@@ -257,18 +257,18 @@ def clip(
     return e.cast(result, want)
 
 
-# Rounding to whole numbers
+# Rounding to integers
 
 
 @ufunc("floor")
 def floor(x: Tensor) -> Tensor:
-    """Return the next whole number below."""
+    """Return the next integer below."""
     return elem(M.FLOOR, x) if is_float(x) else x
 
 
 @ufunc("ceil")
 def ceil(x: Tensor) -> Tensor:
-    """Return the next whole number above."""
+    """Return the next integer above."""
     return elem(M.CEIL, x) if is_float(x) else x
 
 
@@ -289,7 +289,7 @@ def fix(x: Any, out: Any = None) -> Tensor:
 
 @ufunc("rint")
 def rint(x: Tensor) -> Tensor:
-    """Return the nearest whole number; halves go to the even one."""
+    """Return the nearest integer; halves go to the even one."""
     return e.rint(x)
 
 

@@ -1,4 +1,4 @@
-"""`Array`: what a traced function receives where its caller gave an ndarray."""
+"""`TracedArray`: what a traced function receives where its caller gave an ndarray."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import numpy as np
 from ..base.errors import TraceWarning
 from ..build import emit as e
 from ..graph import Var
-from ..graph.dtypes import Array as NDArray
-from ..graph.dtypes import DType
+from ..graph.dtypes import Array, DType
 from ..tensors import Tensor
 from ..tensors.naming import refused, user_line
 from ..tensors.protocols import lowering
@@ -27,12 +26,12 @@ from .axes import checked_shape, given_shape
 from .promotion import list_as_tensor, operand
 from .views import MemoryCell, ViewPart, permuted, reshaped, whole
 
-__all__ = ["Array"]
+__all__ = ["TracedArray"]
 
-T = TypeVar("T", bound="Array")
+T = TypeVar("T", bound="TracedArray")
 
 
-class Array(ArrayMethods):
+class TracedArray(ArrayMethods):
     """A traced value that behaves as an ndarray does.
 
     Operators, methods, indexing, index assignment, in-place operators and numpy's functions are recorded as
@@ -46,7 +45,7 @@ class Array(ArrayMethods):
         data: an ndarray, a nested list, a number or a Tensor.
         dtype: a numpy dtype; by default that of `data`, narrowed.
 
-    >>> x = Array([[1.0, 2.0], [3.0, 4.0]])
+    >>> x = TracedArray([[1.0, 2.0], [3.0, 4.0]])
     >>> row = x[0]
     >>> row *= 10
     >>> (np.sqrt(x * x) + x.T).numpy().tolist()
@@ -77,7 +76,7 @@ class Array(ArrayMethods):
         x._begin(cell)
         return x
 
-    def _viewed(self, part: ViewPart, *, scalar: bool = True) -> Array:
+    def _viewed(self, part: ViewPart, *, scalar: bool = True) -> TracedArray:
         """Return a view of this array; of a numpy scalar, which shares no memory, the values in memory of their own.
 
         Args:
@@ -89,41 +88,41 @@ class Array(ArrayMethods):
         # Read at once, so that views and copies are recorded in the same order.
         value = cell.read()
         cell.scalar = alone and scalar and value._scalar
-        return Array._of_cell(cell)
+        return TracedArray._of_cell(cell)
 
-    def view(self, dtype: Any = None) -> Array:
+    def view(self, dtype: Any = None) -> TracedArray:
         """Return a view of the whole array.
 
         Raises:
-            TraceError: another dtype, since bytes cannot be read anew.
+            TraceError: another dtype, since bytes cannot be read again.
         """
         if dtype is not None and np.dtype(dtype) != self.dtype:
             raise refused(f"x.view({np.dtype(dtype)}) reads the bytes as another dtype", way_out="use astype")
         return self._viewed(whole())
 
-    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> TracedArray:
         """Reshape the values; the shape is one tuple or several numbers; a view where numpy gives one."""
         want = given_shape(shape[0] if len(shape) == 1 else shape)
         x = operand(self)
         checked_shape(want, e.sizes(x))
         if order == "F":
             turned = self._viewed(permuted(range(len(e.sizes(x)))[::-1]))
-            return cast(Array, turned.reshape(want[::-1], copy=copy).T)
+            return cast(TracedArray, turned.reshape(want[::-1], copy=copy).T)
         shares = self._cell.shares_when_reshaped(want)
         if copy is False and not shares:
             raise ValueError("Unable to avoid creating a copy while reshaping.")
         return self._reshaped(want, False if copy else shares)
 
-    def _reshaped(self, shape: Sequence[int], shares: bool | None) -> Array:
+    def _reshaped(self, shape: Sequence[int], shares: bool | None) -> TracedArray:
         """Return a view in another shape, or a copy; a copy that may be a view in numpy where that is not known."""
         if shares:
             return self._viewed(reshaped(shape))
-        copy = Array._around(e.reshape(operand(self), shape))
+        made = TracedArray._around(e.reshape(operand(self), shape))
         if shares is None:
-            copy._cell.rival(self._cell)
-        return copy
+            made._cell.rival(self._cell)
+        return made
 
-    def ravel(self, order: str = "C") -> Array:
+    def ravel(self, order: str = "C") -> TracedArray:
         """Return the values as a vector: a view where the array is contiguous."""
         base = self._viewed(permuted(range(self.ndim)[::-1])) if order == "F" else self
         # A strided vector could be a view, but numpy copies: the result is contiguous.
@@ -138,7 +137,7 @@ class Array(ArrayMethods):
 
     @classmethod
     def _of(
-        cls: type[T], value: NDArray | None, dtype: DType, scalar: bool = False, *, const: bool = False
+        cls: type[T], value: Array | None, dtype: DType, scalar: bool = False, *, const: bool = False
     ) -> T:
         return cls._around(Tensor._of(value, dtype, scalar, const=const))
 
@@ -148,11 +147,11 @@ class Array(ArrayMethods):
         return cls._around(Tensor._recorded(var, dtype, scalar, session))
 
     @property
-    def _value(self) -> NDArray | None:
+    def _value(self) -> Array | None:
         return self._cell.read()._value
 
     @_value.setter
-    def _value(self, value: NDArray | None) -> None:
+    def _value(self, value: Array | None) -> None:
         self._cell.read()._value = value
 
     @property
@@ -194,10 +193,10 @@ class Array(ArrayMethods):
 
     # Writing
 
-    def _written(self, value: Tensor) -> Array:
+    def _written(self, value: Tensor) -> TracedArray:
         """Give this array another value; return a new one where it stands for a numpy scalar."""
         if self._cell.scalar:
-            return Array._around(value, scalar=True)
+            return TracedArray._around(value, scalar=True)
         self._cell.write(value)
         return self
 
@@ -209,29 +208,29 @@ class Array(ArrayMethods):
         if not result.basic:
             # numpy lays the result out by the order of the indices, so only one form of index is certain.
             certain = result.mask is not None or (len(result.entries) > 0 and result.entries[0] is not None)
-            return Array._around(numpy_index.read(x, result), ordered=certain and self._cell.ordered)
+            return TracedArray._around(numpy_index.read(x, result), ordered=certain and self._cell.ordered)
         part = numpy_index.part_of(x, result)
         if len(result.integers) == len(e.sizes(x)) and not result.dots and "new" not in result.entries:
-            return Array._around(part.get(x), scalar=True)
+            return TracedArray._around(part.get(x), scalar=True)
         return self._viewed(part, scalar=not result.dots)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self._cell.scalar:
             raise TypeError("a numpy scalar does not support item assignment")
         x = self._cell.read()
-        selection = numpy_index.select(x, index)
-        if selection.basic:
-            part = numpy_index.part_of(x, selection)
-            if isinstance(value, Array) and _same_part(value._cell, self._cell, part):
+        found = numpy_index.select(x, index)
+        if found.basic:
+            part = numpy_index.part_of(x, found)
+            if isinstance(value, TracedArray) and _same_part(value._cell, self._cell, part):
                 return
             new = numpy_index.basic_value(x, part, operand(list_as_tensor(value), x._dtype.np))
             self._cell.view(part).write(new)
             return
-        self._cell.write(numpy_index.assign(x, selection, operand(list_as_tensor(value), x._dtype.np)))
+        self._cell.write(numpy_index.assign(x, found, operand(list_as_tensor(value), x._dtype.np)))
 
     # Reading values
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if active() is not None:
             _read_by_numpy()
         value = self.numpy()
@@ -257,8 +256,8 @@ class Array(ArrayMethods):
     def __contains__(self, value: Any) -> bool:
         return bool(np.any(self == value))
 
-    def __copy__(self) -> Array:
-        return cast(Array, self.copy())
+    def __copy__(self) -> TracedArray:
+        return cast(TracedArray, self.copy())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         result = memo[id(self)] = self.copy()
@@ -266,7 +265,7 @@ class Array(ArrayMethods):
 
 
 def _same_part(value: MemoryCell, target: MemoryCell, part: ViewPart) -> bool:
-    """Tell whether a value is the very part that it is assigned to, as in ``x[i] += 1``."""
+    """Return whether a value is the very part that it is assigned to, as in ``x[i] += 1``."""
     return value.parent is target and value.part is not None and value.part.key == part.key
 
 

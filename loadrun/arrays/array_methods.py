@@ -53,7 +53,7 @@ def _method(name: str) -> Any:
 
 
 class ArrayMethods(Tensor):
-    """The methods that an `Array` shares with ndarrays."""
+    """Methods that a `TracedArray` shares with ndarrays."""
 
     numpy_sizes = True
 

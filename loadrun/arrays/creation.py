@@ -16,7 +16,7 @@ from ..build.emit import M, elem
 from ..graph import params as P
 from ..tensors import Tensor, TracedInt, TracedNumber, plain_number
 from ..tensors.naming import refused
-from .array import Array
+from .array import TracedArray
 from .axes import axis_of, given_shape
 from .manipulation import moved
 from .promotion import common, dtype_of, narrow, operand, stacked
@@ -215,7 +215,7 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None,
 @lowers("copy")
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """Return the same values in memory of their own."""
-    return a.copy(order) if isinstance(a, Array) else operand(a)
+    return a.copy(order) if isinstance(a, TracedArray) else operand(a)
 
 
 @lowers("astype")

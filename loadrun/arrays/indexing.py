@@ -176,7 +176,7 @@ def _checked(index: Tensor, size: int, axis: int) -> Tensor:
 def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | None]:
     """Return a slice as Subtensor takes it, which refuses bounds before the beginning, and what must be cut before.
 
-    Both are None where they take everything.
+    Both are None if they take everything.
     """
     step = 1 if s.step is None else operator.index(s.step)
     if step == 0:

@@ -32,7 +32,7 @@ class UnknownLayoutError(Exception):
 
 
 def is_view(array: NDArray, shape: Sequence[int]) -> bool:
-    """Tell whether ``array.reshape(shape)`` can be a view: runs of axes that lie evenly in memory cover both shapes.
+    """Return whether ``array.reshape(shape)`` can be a view: runs of axes that lie evenly in memory cover both shapes.
 
     >>> x = np.empty((3, 4))
     >>> is_view(x[:, ::2], (3, 2, 1)), is_view(x.T, (12,))
@@ -138,12 +138,12 @@ def agrees_at_other_sizes(
     layout: Callable[[OtherSizes], NDArray],
     ask: Callable[[NDArray, Callable[[int], int]], bool | None],
 ) -> bool:
-    """Tell whether a question about a layout has the same answer at other sizes.
+    """Return whether a question about a layout has the same answer at other sizes.
 
     Args:
         answer: the one at the sizes of this call.
         layout: the array at other sizes.
-        ask: the question of such an array and of the numbers that sizes are there; None where the program could not
+        ask: the question of such an array and of the numbers that sizes are there; None if the program could not
             meet such sizes. Where it could meet none of those that are tried, as with a target shape of numbers
             alone, the answer stands.
     """

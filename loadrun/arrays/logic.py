@@ -21,61 +21,61 @@ _C = P.ElemwiseMultiTypeMode
 
 @ufunc("equal", loop="common")
 def equal(x: Tensor, y: Tensor) -> Tensor:
-    """Tell whether two numbers are equal."""
+    """Return whether two numbers are equal."""
     return logical_not(elem(M.XOR, x, y)) if is_bool(x) else compare(_C.EQ, x, y)
 
 
 @ufunc("not_equal", loop="common")
 def not_equal(x: Tensor, y: Tensor) -> Tensor:
-    """Tell whether two numbers differ."""
+    """Return whether two numbers differ."""
     return elem(M.XOR, x, y) if is_bool(x) else compare(_C.NEQ, x, y)
 
 
 @ufunc("less", loop="common")
 def less(x: Tensor, y: Tensor) -> Tensor:
-    """Tell whether the first number is smaller."""
+    """Return whether the first number is smaller."""
     return elem(M.AND, logical_not(x), y) if is_bool(x) else compare(_C.LT, x, y)
 
 
 @ufunc("less_equal", loop="common")
 def less_equal(x: Tensor, y: Tensor) -> Tensor:
-    """Tell whether the first number is smaller or equal."""
+    """Return whether the first number is smaller or equal."""
     return elem(M.OR, logical_not(x), y) if is_bool(x) else compare(_C.LEQ, x, y)
 
 
 @ufunc("greater", loop="common")
 def greater(x: Tensor, y: Tensor) -> Tensor:
-    """Tell whether the first number is larger."""
+    """Return whether the first number is larger."""
     return less(y, x)
 
 
 @ufunc("greater_equal", loop="common")
 def greater_equal(x: Tensor, y: Tensor) -> Tensor:
-    """Tell whether the first number is larger or equal."""
+    """Return whether the first number is larger or equal."""
     return less_equal(y, x)
 
 
 @ufunc("logical_and", loop="bool")
 def logical_and(x: Tensor, y: Tensor) -> Tensor:
-    """Tell whether both are true."""
+    """Return whether both are true."""
     return elem(M.AND, x, y)
 
 
 @ufunc("logical_or", loop="bool")
 def logical_or(x: Tensor, y: Tensor) -> Tensor:
-    """Tell whether one of both is true."""
+    """Return whether one of both is true."""
     return elem(M.OR, x, y)
 
 
 @ufunc("logical_xor", loop="bool")
 def logical_xor(x: Tensor, y: Tensor) -> Tensor:
-    """Tell whether exactly one of both is true."""
+    """Return whether exactly one of both is true."""
     return elem(M.XOR, x, y)
 
 
 @ufunc("logical_not", loop="bool")
 def logical_not_(x: Tensor) -> Tensor:
-    """Tell whether it is false."""
+    """Return whether it is false."""
     return logical_not(x)
 
 
@@ -147,13 +147,13 @@ def _all(x: Tensor) -> bool:
 
 @lowers("allclose")
 def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Tell whether all numbers are nearly equal; reads the value."""
+    """Return whether all numbers are nearly equal; reads the value."""
     return _all(isclose(a, b, rtol, atol, equal_nan))
 
 
 @lowers("array_equal")
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
-    """Tell whether shapes and all numbers are equal; reads the value."""
+    """Return whether shapes and all numbers are equal; reads the value."""
     kind = narrow(common([a1, a2]))
     x, y = operand(a1, kind), operand(a2, kind)
     if e.sizes(x) != e.sizes(y):
@@ -230,7 +230,7 @@ def bitwise_xor(x: Tensor, y: Tensor) -> Tensor:
 
 @ufunc("left_shift")
 def left_shift(x: Tensor, y: Tensor) -> Tensor:
-    """Return bits moved up; 0 where by 32 or more."""
+    """Return bits moved up; 0 if by 32 or more."""
     shifted = elem(M.SHL, x, y)
     value, width = known(y), max(8 * dtype_of(x).np.itemsize, 32)
     if value is not None and value.max(initial=0) < width:

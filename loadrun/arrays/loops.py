@@ -42,7 +42,7 @@ def apply_ufunc(target: np.ufunc, values: Sequence[Any], kwargs: Mapping[str, An
 
 
 _Plan = tuple["np.dtype[Any] | None", tuple["np.dtype[Any]", ...]]
-"""The dtype that operands are converted to, None where they stay as they are, and those of the results."""
+"""The dtype that operands are converted to, None if they stay as they are, and those of the results."""
 _PLANS: dict[Any, _Plan] = {}
 _MOST = 4096
 """So many plans are kept."""
@@ -50,7 +50,7 @@ _NUMBERS = (bool, int, float)
 
 
 def _key(target: np.ufunc, values: Sequence[Any]) -> Any:
-    """Return what the plan of a call follows from; None where that is more than dtypes, shapes and numbers."""
+    """Return what the plan of a call follows from; None if that is more than dtypes, shapes and numbers."""
     key: list[Any] = [target, keeps_wide()]
     # Shapes only where they are checked, since reading one may mean computing it.
     shaped = target.nin > 1 and target.signature is None

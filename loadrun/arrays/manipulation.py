@@ -1,4 +1,4 @@
-"""Lowerings of the numpy functions that arrange axes; those that give views in numpy give views of an `Array`."""
+"""Lowerings of the numpy functions that arrange axes; those that give views in numpy give views of a `TracedArray`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..build import emit as e
 from ..tensors import Tensor, TracedInt
 from ..tensors.access import as_vector
 from . import indexing as numpy_index
-from .array import Array
+from .array import TracedArray
 from .axes import AxisError, axes_of, axis_of, checked_shape, given_shape
 from .promotion import operand
 from .reductions import element_count, flat_or
@@ -23,12 +23,12 @@ __all__ = ["indexed", "moved", "ravel", "reshape", "viewed"]
 
 
 def viewed(a: Any, part: ViewPart) -> Any:
-    """Return the view of an `Array`, or what it would hold of anything else."""
-    return a._viewed(part) if isinstance(a, Array) else part.get(operand(a))
+    """Return the view of a `TracedArray`, or what it would hold of anything else."""
+    return a._viewed(part) if isinstance(a, TracedArray) else part.get(operand(a))
 
 
 def indexed(a: Any, index: tuple[Any, ...]) -> Any:
-    """Index by numbers and slices as numpy does: of an `Array` a view."""
+    """Index by numbers and slices as numpy does: of a `TracedArray` a view."""
     x = operand(a)
     return viewed(a, numpy_index.part_of(x, numpy_index.select(x, index)))
 
@@ -37,7 +37,7 @@ def indexed(a: Any, index: tuple[Any, ...]) -> Any:
 def reshape(a: Any, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
     """Return the values in another shape: a view where numpy gives one, else a copy."""
     want = given_shape(newshape if shape is None else shape)
-    if isinstance(a, Array):
+    if isinstance(a, TracedArray):
         return a.reshape(want, order=order, copy=copy)
     x = operand(a)
     checked_shape(want, e.sizes(x))
@@ -50,7 +50,7 @@ def reshape(a: Any, shape: Any = None, order: str = "C", *, newshape: Any = None
 @lowers("ravel")
 def ravel(a: Any, order: str = "C") -> Any:
     """Return the values as a vector: a view where the array is contiguous."""
-    if isinstance(a, Array):
+    if isinstance(a, TracedArray):
         return a.ravel(order)
     return reshape(a, (-1,), "F" if order == "F" else "C")
 

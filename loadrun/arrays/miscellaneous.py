@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..tensors import Tensor
-from .array import Array
+from .array import TracedArray
 from .promotion import common
 from .registry import lowers
 
@@ -27,7 +27,7 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
 
 @lowers("can_cast")
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
-    """Tell whether numpy would convert."""
+    """Return whether numpy would convert."""
     kind: Any = casting
     return bool(np.can_cast(_dtype_or_value(from_), to, kind))
 
@@ -58,8 +58,8 @@ def isrealobj(x: Any) -> bool:
 
 @lowers("shares_memory", "may_share_memory")
 def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
-    """Tell whether both are views of one array; overlap of different parts counts."""
-    return isinstance(a, Array) and isinstance(b, Array) and a._cell.root is b._cell.root
+    """Return whether both are views of one array; overlap of different parts counts."""
+    return isinstance(a, TracedArray) and isinstance(b, TracedArray) and a._cell.root is b._cell.root
 
 
 @lowers("array_repr")

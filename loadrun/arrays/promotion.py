@@ -65,7 +65,7 @@ def _narrow(dtype: DT, wide: bool) -> DT:
 
 
 def weak(value: Any) -> bool:
-    """Tell whether a value is a Python number, whose dtype gives way to that of arrays."""
+    """Return whether a value is a Python number, whose dtype gives way to that of arrays."""
     return isinstance(value, _WEAK) and not (isinstance(value, np.generic) or getattr(value, "strong", False))
 
 
@@ -99,7 +99,7 @@ def common(values: Sequence[Any]) -> DT:
 
 
 def _default(value: Any) -> bool:
-    """Tell whether an array or a number of numpy has a dtype that Python's numbers have there."""
+    """Return whether an array or a number of numpy has a dtype that Python's numbers have there."""
     return not isinstance(value, Tensor) and getattr(value, "dtype", None) in _OF_NUMBERS[1:]
 
 

@@ -2,7 +2,7 @@
 
 numpy hands over the call of every ufunc (``__array_ufunc__``) and of most functions (``__array_function__``) that
 has a tensor among its arguments. Arguments that a lowering does not have are refused. What it returns as plain tensors
-becomes an `Array`, or a MegEngine-like Tensor where no `Array` was among the arguments.
+becomes a `TracedArray`, or a MegEngine-like Tensor where no `TracedArray` was among the arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..tensors import Tensor, active
 from ..tensors.access import dtype_of, is_scalar, session_of, snapshot
 from ..tensors.naming import WAY_OUT, refused
 from ..tensors.protocols import NumpyProtocols
-from .array import Array
+from .array import TracedArray
 from .loops import apply_ufunc
 from .promotion import all_tensors, operand
 from .registry import FUNCTIONS, METHODS, UFUNCS, name_of, names
@@ -100,11 +100,11 @@ def _unknown(name: str) -> TraceError:
 
 def _wrapped(result: Any, arrays: bool, inputs: Sequence[Tensor]) -> Any:
     """Return results as the caller's kind of array; what is one already stays."""
-    if isinstance(result, Array):
+    if isinstance(result, TracedArray):
         return result
     if isinstance(result, Tensor):
         if arrays:
-            return Array._around(result, ordered=_ordered(inputs), scalar=is_scalar(result))
+            return TracedArray._around(result, ordered=_ordered(inputs), scalar=is_scalar(result))
         fresh = session_of(result) is not None and not any(result is x for x in inputs)
         return result if fresh else snapshot(result)
     if isinstance(result, (list, tuple)):
@@ -114,7 +114,7 @@ def _wrapped(result: Any, arrays: bool, inputs: Sequence[Tensor]) -> Any:
 
 
 def _ordered(inputs: Sequence[Tensor]) -> bool:
-    return all(x._cell.ordered for x in inputs if isinstance(x, Array))
+    return all(x._cell.ordered for x in inputs if isinstance(x, TracedArray))
 
 
 def store(out: Any, result: Any, where: Any = None) -> Any:
@@ -145,14 +145,14 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
         value = e.broadcast(value, out.shape)
     if where is not None:
         value = e.where(where, value, operand(out))
-    if isinstance(out, Array):
+    if isinstance(out, TracedArray):
         return out._written(value)
     out.set_value(value)
     return out
 
 
 def _may_be_stored(dtype: np.dtype[Any], out: np.dtype[Any]) -> bool:
-    """Tell whether numpy stores results of a dtype in another; int32 may be what it has as uint32 or uint64."""
+    """Return whether numpy stores results of a dtype in another; int32 may be what it has as uint32 or uint64."""
     return np.can_cast(dtype, out, "same_kind") or (dtype == np.int32 and out.kind == "u")
 
 
@@ -176,18 +176,18 @@ def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         args, keywords = bound.args, bound.kwargs
     inputs = [*all_tensors((*args, *keywords.values()))]
     result = how.function(*args, **keywords)
-    arrays = not inputs or any(isinstance(x, Array) for x in inputs)
+    arrays = not inputs or any(isinstance(x, TracedArray) for x in inputs)
     if out is not None:
         return store(out, result)
     output = _wrapped(result, arrays, inputs)
-    if how.arrays and isinstance(output, Array):
+    if how.arrays and isinstance(output, TracedArray):
         output._cell.scalar = False
     return output
 
 
 @lru_cache(maxsize=1024)
 def _fits(func: Any, count: int, names: tuple[str, ...]) -> bool:
-    """Tell whether so many positional arguments and keywords of these names, none of them `out`, go with a function."""
+    """Return whether a function takes this many positional arguments and keywords of these names, except `out`."""
     try:
         bound = FUNCTIONS[func].signature.bind(*range(count), **dict.fromkeys(names))
     except TypeError:
@@ -206,7 +206,7 @@ def lower_ufunc(target: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Ma
         TypeError: numpy has no loop for these dtypes.
     """
     tensors = [*all_tensors((*inputs, *kwargs.values()))]
-    arrays = any(isinstance(x, Array) for x in tensors)
+    arrays = any(isinstance(x, TracedArray) for x in tensors)
     if method != "__call__":
         lowering = METHODS.get((target, method))
         if lowering is None:
@@ -276,9 +276,9 @@ def _function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> A
 
 
 def _holds_array(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Tell whether an `Array` is among the arguments, or a tensor to write to."""
+    """Return whether a `TracedArray` is among the arguments, or a tensor to write to."""
     return isinstance(kwargs.get("out"), Tensor) or any(
-        isinstance(x, Array) for x in all_tensors((*args, *kwargs.values()))
+        isinstance(x, TracedArray) for x in all_tensors((*args, *kwargs.values()))
     )
 
 

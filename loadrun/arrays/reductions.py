@@ -18,7 +18,7 @@ from ..tensors.naming import refused
 from . import indexing as numpy_index
 from . import logic
 from .arithmetic import maximum, minimum
-from .array import Array
+from .array import TracedArray
 from .axes import axes_of, axis_of
 from .loops import apply_ufunc
 from .promotion import dtype_of, narrow, operand
@@ -156,7 +156,7 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Ten
 
 @lowers("any")
 def any_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Tensor:
-    """Tell whether one of the values is true."""
+    """Return whether one of the values is true."""
     x = _masked(e.cast(e.cast(operand(a), "bool"), _TRUTH), where, 0)
     axes = axes_of(axis, len(e.sizes(x)))
     return e.cast(kept(e.reduce(x, _R.MAX, axes), axes, keepdims), "bool")
@@ -164,7 +164,7 @@ def any_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, wh
 
 @lowers("all")
 def all_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Tensor:
-    """Tell whether all values are true."""
+    """Return whether all values are true."""
     x = _masked(e.cast(e.cast(operand(a), "bool"), _TRUTH), where, 1)
     axes = axes_of(axis, len(e.sizes(x)))
     return e.cast(kept(e.reduce(x, _R.MIN, axes), axes, keepdims), "bool")
@@ -453,7 +453,7 @@ _register_outer()
 @ufunc("add", "subtract", method="at")
 def at(target: np.ufunc, a: Any, indices: Any, b: Any) -> None:
     """Add at places, once for each time that a place is named."""
-    if not isinstance(a, Array):
+    if not isinstance(a, TracedArray):
         raise refused(f"np.{target.__name__}.at writes into an array that is not traced")
     x = operand(a)
     value = operand(b, access.dtype_of(x).np)

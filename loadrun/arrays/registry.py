@@ -104,7 +104,7 @@ def _family(func: Callable[..., Any]) -> str:
 
 
 def _numpy_function(name: str) -> Any:
-    """Return what numpy has by a name, None where this version lacks it."""
+    """Return what numpy has by a name, None if this version lacks it."""
     target: Any = np
     for part in name.split("."):
         target = getattr(target, part, None)

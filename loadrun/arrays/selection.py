@@ -13,7 +13,7 @@ from ..tensors import Tensor, TracedInt, apply1, least
 from ..tensors.access import as_vector, dtype_of
 from ..tensors.naming import refused
 from . import indexing as numpy_index
-from .array import Array
+from .array import TracedArray
 from .axes import axis_of
 from .manipulation import moved, viewed
 from .promotion import common, narrow, operand
@@ -274,7 +274,7 @@ def _target(a: Any, name: str) -> Tensor:
 
 
 def _reset(a: Any, value: Tensor) -> None:
-    if isinstance(a, Array):
+    if isinstance(a, TracedArray):
         if a._cell.scalar:
             raise TypeError("a numpy scalar cannot be written to")
         a._cell.write(value)
@@ -286,7 +286,12 @@ def _reset(a: Any, value: Tensor) -> None:
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """Return values written into an array."""
     x = _target(dst, "copyto")
-    if isinstance(dst, Array) and isinstance(src, Array) and e.sizes(x) and dst._cell.is_same(src._cell):
+    if (
+        isinstance(dst, TracedArray)
+        and isinstance(src, TracedArray)
+        and e.sizes(x)
+        and dst._cell.is_same(src._cell)
+    ):
         # numpy copies nothing onto itself, before it asks whether it may write.
         return
     value = e.broadcast(numpy_index.fitted(operand(src, dtype_of(x).np), x.shape), x.shape)

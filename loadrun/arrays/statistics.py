@@ -69,7 +69,7 @@ def _edges(x: Tensor, bins: Any, bounds: Any) -> Tensor:
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Tensor, Tensor]:
-    """Return how many values lie between edges; numbers next to an edge are judged in float32."""
+    """Return how many values are between edges; numbers next to an edge are judged in float32."""
     x = e.flat(e.real(operand(a)))
     edges = _edges(x, bins, range)
     n = e.sizes(edges)[0] - 1

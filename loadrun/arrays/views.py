@@ -40,7 +40,7 @@ class ViewPart:
 
     Attributes:
         get: the part's value from the parent's.
-        put: the parent's new value from its old one and the part's new one; None where numpy forbids writing.
+        put: the parent's new value from its old one and the part's new one; None if numpy forbids writing.
         shadow: the same view of an ndarray, to follow the memory layout; the second argument gives the numbers for
             sizes and bounds.
         ordered: whether axes stay in the order of the memory.
@@ -96,7 +96,7 @@ class MemoryCell:
         return self if self._root is None else self._root
 
     def view(self, part: ViewPart) -> MemoryCell:
-        """Return a view of this memory; it is read when it is asked for."""
+        """Return a view of this memory; it is read on demand."""
         return MemoryCell(None, parent=self, part=part)
 
     def read(self) -> Tensor:
@@ -144,7 +144,7 @@ class MemoryCell:
         self.parent._write(self.part.put(self.parent.read(), value))
 
     def is_same(self, other: MemoryCell) -> bool:
-        """Tell whether both are the same elements of one memory in the same order."""
+        """Return whether both are the same elements of one memory in the same order."""
         a, b = _bare(self), _bare(other)
         if a is b:
             return True
@@ -159,11 +159,11 @@ class MemoryCell:
         other.root._rivals.append((weakref.ref(self.root), where))
 
     def is_dense(self) -> bool | None:
-        """Tell whether the array is contiguous; None where that is not known or depends on sizes."""
+        """Return whether the array is contiguous; None if that is not known or depends on sizes."""
         return self._certain(lambda array, number: bool(array.flags.c_contiguous))
 
     def shares_when_reshaped(self, shape: Sequence[int]) -> bool | None:
-        """Tell whether reshaping to this shape gives a view; None where that is not known or depends on sizes."""
+        """Return whether reshaping to this shape gives a view; None if that is not known or depends on sizes."""
 
         def ask(array: NDArray, number: Callable[[int], int]) -> bool | None:
             if array.flags.c_contiguous:
@@ -174,7 +174,7 @@ class MemoryCell:
         return self._certain(ask)
 
     def _certain(self, ask: Callable[[NDArray, Callable[[int], int]], bool | None]) -> bool | None:
-        """Answer a question about the layout; None where the answer is not known or depends on the sizes."""
+        """Answer a question about the layout; None if the answer is not known or depends on the sizes."""
         if not self.root.ordered:
             return None
         if self._is_steady():
@@ -191,7 +191,7 @@ class MemoryCell:
         return here if agrees_at_other_sizes(here, self._elsewhere, ask) else None
 
     def _is_steady(self) -> bool:
-        """Tell whether the array is contiguous at all sizes, as most are."""
+        """Return whether the array is contiguous at all sizes, as most are."""
         if self.parent is None or self.part is None:
             return True
         return self.part.steady and self.parent._is_steady()
@@ -224,7 +224,7 @@ class MemoryCell:
 
 
 def _complete(shape: list[int], size: int) -> list[int] | None:
-    """Return a shape without -1 for so many elements, None where there is none."""
+    """Return a shape without -1 for so many elements, None if there is none."""
     rest = prod(n for n in shape if n != -1)
     if -1 in shape:
         return [size // rest if n == -1 else n for n in shape] if rest and size % rest == 0 else None

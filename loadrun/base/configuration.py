@@ -58,8 +58,8 @@ class FileRule:
         engines: names of the engines that run it; empty for those of the command.
         check: policies, as ``--check`` takes them.
         timeout: seconds that it may take.
-        skip: why it is not run, None where it is.
-        xfail: why it is expected to fail, None where it is expected to pass.
+        skip: why it is not run, None if it is.
+        xfail: why it is expected to fail, None if it is expected to pass.
         notes: what there is to say: entries that expired.
     """
 
@@ -77,7 +77,7 @@ class Configuration:
 
     Attributes:
         path: the file that they stand in.
-        data: what stands there, checked.
+        data: what is there, checked.
         today: the day by which entries expire.
     """
 
@@ -86,13 +86,13 @@ class Configuration:
     today: date
 
     def without_engines(self) -> Configuration:
-        """Return the same rules for engines that are named elsewhere."""
+        """Return the same rules without engines, which the caller names."""
         files = [{k: v for k, v in e.items() if k != "engines"} for e in self.data.get("files", ())]
         rest = {k: v for k, v in self.data.items() if k != "engines"}
         return replace(self, data={**rest, "files": files})
 
     def of(self, file: str | os.PathLike[str]) -> FileRule:
-        """Return what is configured for a file; of several entries that match, the last word counts.
+        """Return what is configured for a file; if several entries match, the last value counts.
 
         >>> data = {"files": [{"match": ["old/*.mge"], "skip": "no GPU"}]}
         >>> found = Configuration("p/loadrun.toml", data, date.today())
@@ -123,7 +123,7 @@ def _merged(rule: FileRule, entry: Mapping[str, Any]) -> FileRule:
 
 
 def find_configuration(start: str | os.PathLike[str] = ".") -> Configuration | None:
-    """Read the nearest configuration, of this folder or of one above it; None where there is none.
+    """Read the nearest configuration, of this folder or of one above it; None if there is none.
 
     Raises:
         FormatError: it is wrong.
@@ -155,7 +155,7 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
     try:
         data: Any = loads(contents(path, "a configuration").decode())
     except (error, UnicodeDecodeError) as e:
-        raise FormatError(f"this is not TOML: {e}", path=name) from None
+        raise FormatError(f"invalid TOML: {e}", path=name) from None
     where = "the file"
     if os.path.basename(name) == _SHARED:
         data, where = data.get("tool", {}).get("loadrun", {}), "tool.loadrun"
@@ -167,7 +167,7 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
 
 
 def _known(data: Mapping[str, Any], checked: Mapping[str, Any], where: str) -> None:
-    """Refuse names that nothing reads, so that a misspelt one is not without effect."""
+    """Refuse unused names, so that a misspelt one is not without effect."""
     for entry, names, at in [
         (data, {*_RULE, "files"}, where),
         *(
@@ -177,11 +177,11 @@ def _known(data: Mapping[str, Any], checked: Mapping[str, Any], where: str) -> N
     ]:
         unknown = sorted(entry.keys() - names)
         if unknown:
-            raise FormatError(f"{at}: there is no {unknown[0]!r}; known are {', '.join(sorted(names))}")
+            raise FormatError(f"{at}: unknown key {unknown[0]!r}; expected one of {', '.join(sorted(names))}")
 
 
 def _toml(name: str) -> tuple[Callable[[str], Any], type[Exception]]:
-    """Return what reads TOML, and its error: Python's own from 3.11 on, else the package tomli."""
+    """Return the TOML parser and its error class: Python's own from 3.11 on, otherwise the package tomli."""
     for module in ("tomllib", "tomli"):
         if find_spec(module) is not None:
             parser = import_module(module)
@@ -193,7 +193,7 @@ def _toml(name: str) -> tuple[Callable[[str], Any], type[Exception]]:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Tell whether a pattern is for a file or test: for its whole name, or its end from a folder or file on.
+    """Return whether a pattern is for a file or test: for its whole name, or its end from a folder or file on.
 
     >>> name = "models/net/m077.mge::1::logits"
     >>> [matches(name, p) for p in ("m077.mge", "m0*.mge::1::*", "net/*::logits", "77.mge", "*")]

@@ -1,6 +1,6 @@
 """The errors that loadrun raises, every one a `LoadRunError`, and descriptions of exceptions and warnings.
 
-Each also subclasses the builtin that a caller would reach for by habit, so that both
+Each also subclasses the builtin exception that callers expect, so that both
 ``except LoadRunError`` and ``except ValueError`` work.
 """
 
@@ -89,21 +89,21 @@ class InputError(LoadRunError, ValueError):
 
 
 class EngineError(LoadRunError, RuntimeError):
-    """An operator failed while a graph was executed; the message names the operator and its inputs."""
-
-
-class OutOfMemoryError(EngineError, MemoryError):
-    """Running a model takes more memory than there is, or than it may take."""
-
-
-class UnsupportedError(EngineError):
-    """A graph holds an operator that no numpy kernel can stand for (a vendor runtime, a custom operator).
+    """An operator failed while a graph was executed; the message names the operator and its inputs.
 
     Attributes:
         expressible: gives the graph of what can be expressed of the file, None where nothing is known of it.
     """
 
     expressible: Callable[[], object] | None = None
+
+
+class OutOfMemoryError(EngineError, MemoryError):
+    """Running a model takes more memory than is available or allowed."""
+
+
+class UnsupportedError(EngineError):
+    """A graph has an operator without a numpy kernel (a vendor runtime, a custom operator)."""
 
 
 class TraceWarning(UserWarning):
@@ -127,11 +127,11 @@ class UsageAssertionError(UsageError, AssertionError):
 
 
 class NotDefinedError(UsageError, NotImplementedError):
-    """A method that a subclass has to define, as Python has it."""
+    """A method that a subclass has to define, like Python's NotImplementedError."""
 
 
 class TimeLimitError(LoadRunError, TimeoutError):
-    """Something took longer than it was allowed to."""
+    """Something took longer than allowed."""
 
 
 class TraceError(LoadRunError, RuntimeError):
@@ -141,11 +141,11 @@ class TraceError(LoadRunError, RuntimeError):
 EXIT_ERROR = 2
 EXIT_TIMEOUT = 4
 EXIT_FAULT = 70
-"""The exit code of what loadrun did not foresee: EX_SOFTWARE of sysexits.h."""
+"""The exit code of a bug in loadrun: EX_SOFTWARE of sysexits.h."""
 
 
 def reason(e: Exception, *, named: bool = False) -> str:
-    """Say why a file cannot be read or written, in one line; `named` for a line that does not name the file otherwise.
+    """Explain in one line why a file cannot be read or written; `named` if the line does not name the file otherwise.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "a.mge"), named=True)
     'a.mge: No such file or directory'
@@ -158,13 +158,13 @@ def reason(e: Exception, *, named: bool = False) -> str:
 
 
 def out_of_memory(e: MemoryError) -> str:
-    """Say that memory ran out.
+    """Report that memory ran out.
 
     >>> out_of_memory(MemoryError())
-    'this needs more memory than there is, or than --max-memory allows'
+    'out of memory: this needs more than is available or than --max-memory allows'
     """
     more = f": {str(e)[:300]}" if str(e) else ""
-    return f"this needs more memory than there is, or than --max-memory allows{more}"
+    return f"out of memory: this needs more than is available or than --max-memory allows{more}"
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,9 @@ class Failure:
 
 
 def failure(e: Exception, *, named: bool = False) -> Failure:
-    """Describe an exception; one that loadrun did not foresee is its own fault, not the file's.
+    """Describe an exception; an unforeseen one is a bug in loadrun, not a fault of the file.
 
-    With LOADRUN_TRACEBACK in the environment such a one is shown whole, on standard error.
+    With LOADRUN_TRACEBACK in the environment, its traceback is printed to standard error.
 
     Args:
         e: the exception.

@@ -1,4 +1,4 @@
-"""Files: what a user names, reading such as stay what they are, writing such as appear when they are complete."""
+"""Files: names and patterns, reading files that must not change, writing files that appear when they are complete."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TextIO
+from weakref import finalize, ref
 
 from .errors import UsageError, clean
 
 if TYPE_CHECKING:
+    import mmap
     from pathlib import Path
+
+    import numpy as np
 
 __all__ = [
     "MODELS",
@@ -27,7 +31,9 @@ __all__ = [
     "check_targets",
     "contents",
     "files_of",
+    "give_back_pages",
     "growing",
+    "mapped_at",
     "mapped_file",
     "new_folder",
     "nothing_there",
@@ -41,11 +47,11 @@ __all__ = [
 ]
 
 MODELS = (".mge", ".onnx", ".pt2")
-"""Endings of models, the files that a folder stands for."""
+"""File name endings of models, which a folder stands for."""
 _PART = ".part"
 _LONGEST = 100
 _STALE = 24 * 3600.0
-"""Seconds without a change after which a temporary belongs to nobody: its process was killed."""
+"""Age in seconds at which a temporary file is considered abandoned by a killed process."""
 
 
 def files_of(
@@ -77,13 +83,13 @@ def files_of(
 
 
 def nothing_there(text: str) -> str | None:
-    """Say why a folder or a pattern stands for no file; None for a name that is neither.
+    """Explain why a folder or a pattern matches no file; None for other names.
 
     >>> nothing_there("fixtures/*.nothing")
     'no file matches the pattern'
     """
     if os.path.isdir(text):
-        return f"the folder holds no model ({', '.join(MODELS)})"
+        return f"the folder has no models ({', '.join(MODELS)})"
     return "no file matches the pattern" if glob.has_magic(text) and not os.path.lexists(text) else None
 
 
@@ -106,7 +112,7 @@ def _within(folder: str, endings: tuple[str, ...], skipped: list[str] | None) ->
 
 
 def skipped_line(skipped: Iterable[str]) -> str:
-    """Say in one line how much `files_of` left out; empty for nothing.
+    """Return one line on how many files `files_of` left out; empty if none.
 
     >>> skipped_line(["models/.old.mge", "models/.new.mge"])
     'skipped in folders: 2 hidden files (name them to take them)'
@@ -137,7 +143,7 @@ def one_file(name: str, endings: tuple[str, ...] = MODELS) -> str:
 def check_targets(
     written: Mapping[str, str | os.PathLike[str] | None], read: Iterable[str | os.PathLike[str]] = ()
 ) -> None:
-    """See that no file is written twice, and none that is read, whatever names, links or capitals lead to it.
+    """Check that no file is written twice or both read and written, under whatever names, links or capitalization.
 
     Args:
         written: what will be written, by the option that says so; None and ``-`` for standard output are no files.
@@ -148,7 +154,7 @@ def check_targets(
 
     >>> check_targets({"--json": "r.json", "--html": "./r.json"})
     Traceback (most recent call last):
-    loadrun.base.errors.UsageError: --json and --html both write r.json; name two files
+    loadrun.base.errors.UsageError: --json and --html both write r.json; choose different files
     """
     known: dict[object, str] = {}
     for option, path in written.items():
@@ -157,32 +163,32 @@ def check_targets(
         other = known.setdefault(_identity(path), option)
         if other != option:
             raise UsageError(
-                f"{other} and {option} both write {clean(os.fspath(written[other] or ''))}; name two files"
+                f"{other} and {option} both write {clean(os.fspath(written[other] or ''))}; choose different files"
             )
     for path in read:
         option = known.get(_identity(path), "")
         if option:
             raise UsageError(
-                f"{option} would overwrite {clean(os.fspath(path))}, which is read; name another file"
+                f"{option} would overwrite {clean(os.fspath(path))}, an input of this command; choose another file"
             )
 
 
 def _identity(path: str | os.PathLike[str]) -> object:
-    """Identify a file, alike for all of its names."""
+    """Identify a file independently of its names."""
     try:
         status = os.stat(path)
     except OSError:
         return os.path.normcase(os.path.realpath(path))
     except ValueError:
-        # No file can have that name, as whoever opens it says.
+        # No file can have that name; opening it will report that.
         return path
-    # Several may write to a device.
+    # A device may be written to more than once.
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else object()
 
 
 @contextmanager
 def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file to write to whose contents are visible to others as they are written.
+    """Open a file for writing whose contents are visible while they are written.
 
     Raises:
         OSError: it cannot be written to.
@@ -192,7 +198,7 @@ def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def _nameable(path: str | os.PathLike[str]) -> str:
-    """Return the name of a file, which every name that Python can hold is not: half a character has no bytes.
+    """Return the name of a file as text; not every Python string is one: a lone surrogate has no bytes.
 
     Raises:
         OSError: no file can have it.
@@ -260,7 +266,7 @@ class FileWatch:
         self.status = status
 
     def changed(self) -> bool:
-        """Tell whether the size or time of the file has changed."""
+        """Return whether the file's size or modification time has changed."""
         try:
             now = os.stat(self.path)
         except OSError:
@@ -297,12 +303,44 @@ def mapped_file(
             mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             return memoryview(f.read()).toreadonly(), None
-        return memoryview(mapping), FileWatch(os.fspath(path), status)
+        data = memoryview(mapping)
+        import numpy as np  # for start-up
+
+        start = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+        _mapped[start] = len(data), os.path.abspath(path), ref(mapping)
+        finalize(mapping, _mapped.pop, start, None)
+        return data, FileWatch(os.fspath(path), status)
+
+
+_mapped: dict[int, tuple[int, str, ref[mmap.mmap]]] = {}
+"""Size, path and mapping of every file that is mapped, by its address."""
+_LARGE = 1 << 26
+"""Bytes of a file from which on its pages are worth giving back."""
+
+
+def give_back_pages() -> None:
+    """Take large mapped files out of this process's memory; they come back where they are read again."""
+    import mmap  # for start-up
+
+    advice = getattr(mmap, "MADV_DONTNEED", None)
+    for size, _, mapping in list(_mapped.values()):
+        mapped = mapping()
+        if advice is not None and mapped is not None and size >= _LARGE:
+            mapped.madvise(advice)
+
+
+def mapped_at(data: np.ndarray[Any, Any]) -> tuple[str, int] | None:
+    """Return the file that an array is a view of, and its offset there; None where it is no view of a mapped file."""
+    at = data.__array_interface__["data"][0]
+    for start, (size, path, _) in _mapped.items():
+        if start <= at and at + data.nbytes <= start + size and data.flags.c_contiguous:
+            return path, at - start
+    return None
 
 
 @contextmanager
 def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file to write to that takes the place of `target` when all is written, flushed and closed.
+    """Open a file for writing that replaces `target` when all is written, flushed and closed.
 
     An error or an interrupt leaves `target` as it was. A link is replaced, and what it leads to stays as it is,
     unless that is a device or a pipe: such is written to directly. A temporary that a killed process left for the same
@@ -323,7 +361,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
             errno.EISDIR, "expected the name of a file to write, found a folder", str(target)
         )
     if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(path.parent))
+        raise FileNotFoundError(errno.ENOENT, "the folder to write to does not exist", str(path.parent))
     if path.exists() and not path.is_file():
         with _naming_short_writes(target), io.BufferedWriter(_Raw(path, "wb", target)) as f:
             yield f
@@ -331,7 +369,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     import secrets  # for start-up
 
     _sweep(path)
-    # The name is known before the file is there, so that no signal comes between making it and removing it.
+    # The name is known before the file exists, so that a signal cannot come between creating and removing it.
     temporary = path.parent / f"{_prefix(path)}{secrets.token_hex(8)}{_PART}"
     try:
         raw = _Raw(temporary, "xb", target)
@@ -374,7 +412,7 @@ class _Raw(io.FileIO):
         self._target = os.fspath(target)
 
     def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer; its type has a name since Python 3.12
-        """Write bytes; how many were written."""
+        """Write bytes and return how many were written."""
         try:
             return super().write(data)
         except OSError as e:
@@ -389,24 +427,24 @@ class _Raw(io.FileIO):
 
 
 def _private(name: str, flags: int) -> int:
-    """Open a file that nobody else reads before it is complete."""
+    """Open a file that others cannot read before it is complete."""
     return os.open(name, flags, 0o600)
 
 
 @contextmanager
 def _naming_short_writes(target: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file where numpy only counts how many elements it wrote."""
+    """Name the file in numpy's error, which only counts the elements written."""
     try:
         yield
     except OSError as e:
         if e.errno is None and "written" in str(e):
-            raise OSError(errno.ENOSPC, f"could not be written to its end ({e})", os.fspath(target)) from None
+            raise OSError(errno.ENOSPC, f"could not be written completely ({e})", os.fspath(target)) from None
         raise
 
 
 @contextmanager
 def temporary() -> Iterator[IO[bytes]]:
-    """Open a named file to write and to read that is removed afterwards."""
+    """Open a named file for writing and reading that is removed afterwards."""
     import tempfile  # for start-up
 
     fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)
@@ -420,7 +458,7 @@ def temporary() -> Iterator[IO[bytes]]:
 
 
 def scratch() -> IO[bytes]:
-    """Open a file to write and read that is gone when closed; errors of writing name the folder of temporaries."""
+    """Open a temporary file for writing and reading; write errors name the folder of temporary files."""
     import tempfile  # for start-up
 
     fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)
@@ -447,7 +485,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     except BaseException as e:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(e, OSError) and isinstance(e.filename, str):
-            # What the folder would be called, not its temporary.
+            # The final folder's name, not the temporary one.
             e.filename = e.filename.replace(str(folder), str(target), 1)
         raise
 
@@ -458,13 +496,13 @@ def _prefix(path: Path) -> str:
 
 @lru_cache(maxsize=8)
 def _hidden_parts(folder: Path) -> tuple[str, ...]:
-    """List the temporaries in a folder: once, since a command may write thousands of files into one."""
+    """List the temporary files in a folder, only once, since a command may write thousands of files into it."""
     with os.scandir(folder) as entries:
         return tuple(e.name for e in entries if e.name.startswith(".") and e.name.endswith(_PART))
 
 
 def _sweep(path: Path) -> None:
-    """Remove what killed processes left of earlier tries to write the same file or folder."""
+    """Remove temporary files that killed processes left when writing the same file or folder."""
     random = re.compile(re.escape(_prefix(path)) + r"[a-z0-9_]{8,16}" + re.escape(_PART))
     for old in (os.path.join(path.parent, n) for n in _hidden_parts(path.parent) if random.fullmatch(n)):
         try:
@@ -517,7 +555,7 @@ class FileNames:
 
 
 def _folded_name(name: str) -> str:
-    """Return the name as file systems may fold it."""
+    """Return the name as a case-insensitive file system may fold it."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 

@@ -1,4 +1,4 @@
-"""Limits of time and memory for what this process does with somebody's file."""
+"""Limits of time and memory for processing a file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .errors import EXIT_TIMEOUT, TimeLimitError
 __all__ = ["EndedBySignal", "memory_limited", "memory_of_machine", "time_limited"]
 
 _GRACE = 5.0
-"""Seconds after which a process ends that is still in one call of a library."""
+"""Seconds after which a process that is stuck in a library call is killed."""
 
 
 class EndedBySignal(SystemExit):
-    """A signal asks the process to end, which no code that runs meanwhile may keep from it."""
+    """A signal asks the process to end; no other code may catch this exception."""
 
 
 class _TimeIsUp(BaseException):
-    """Time is up: no handler of errors takes this for a fault of what runs."""
+    """Time is up; error handlers of the running code must not catch this."""
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def time_limited(seconds: float | None) -> Iterator[None]:
     last.daemon = True
     before = signal.signal(signal.SIGALRM, up)
     last.start()
-    # Once more every second: Python drops an exception that meets a finalizer.
+    # Repeated every second: Python drops an exception raised in a finalizer.
     signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
@@ -72,7 +72,7 @@ def _end_process(text: str) -> None:
 
 
 def memory_of_machine() -> int | None:
-    """Bytes that this machine, or the container around this process, can give now; None where nobody tells."""
+    """Return the bytes available on this machine or in this container; None if unknown."""
     limits = [n for n in (_free(), _free_in_container()) if n is not None]
     return min(limits) if limits else None
 
@@ -101,7 +101,7 @@ def _free_in_container() -> int | None:
 
 @contextmanager
 def memory_limited(nbytes: int | None) -> Iterator[None]:
-    """Let this process, and each that it starts, take no more memory than so much beyond what it has.
+    """Limit the memory of this process, and of each that it starts, to this much more than it has now.
 
     Asking for more raises MemoryError. Files that are mapped to be read do not count. Linux alone keeps such a limit.
 

@@ -1,4 +1,4 @@
-"""Locks that a forked child finds open, whatever other threads of its parent were doing."""
+"""Locks that are released in a forked child, whatever other threads of its parent were doing."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def after_fork(
 
 
 def _nothing() -> None:
-    """Wait for nobody."""
+    """Acquire without waiting."""
 
 
 class ForkLock:
-    """A lock for ``with``, which its holder may take again.
+    """A reentrant lock for ``with``.
 
     A fork copies locks as they are, but not the threads that would open them. In the child a lock is open
     unless the thread that forked holds it.
@@ -66,7 +66,7 @@ class ForkLock:
         self._lock.release()
 
     def reset(self) -> None:
-        """Open the lock in a child whose only thread does not hold it."""
+        """Release the lock in a child whose only thread does not hold it."""
         if self._owner != threading.get_ident():
             self._lock, self._owner, self.depth = threading.RLock(), 0, 0
 

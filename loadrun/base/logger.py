@@ -32,7 +32,7 @@ _VARIABLE = "MEGENGINE_LOGGING_LEVEL"
 _loggers: list[logging.Logger] = []
 _level: int | str = logging.getLevelName(os.environ.get(_VARIABLE, "INFO").upper())
 _own: IO[Any] | None = None
-"""The log file that was opened here."""
+"""The log file opened by `set_log_file`."""
 _PLAIN = "[%(asctime)s %(lineno)d@%(filename)s:%(name)s] "
 _TAGS = {logging.DEBUG: ("DBG ", "36"), logging.WARNING: ("WRN ", "1;31"), logging.ERROR: ("ERR ", "1;4;31")}
 """Prefix of a message by its level, and its colour as a terminal's escape sequence has it."""
@@ -111,7 +111,7 @@ def get_logger(
 
 
 def set_log_file(fout: object, mode: str = "a") -> None:
-    """Let all messages go to a file as well.
+    """Write all messages to a file as well.
 
     Args:
         fout: the name of a file, or an object with ``write`` and ``flush``; None ends it.
@@ -127,7 +127,7 @@ def set_log_file(fout: object, mode: str = "a") -> None:
 
 
 def set_log_level(level: int | str, update_existing: bool = True) -> int | str:
-    """Set the least level that is shown.
+    """Set the lowest level that is shown.
 
     Args:
         level: a level of Python's `logging`, as a number or a name.
@@ -159,7 +159,7 @@ class Logger:
 
     @staticmethod
     def set_log_level(level: int) -> int:
-        """Set the least level that is shown.
+        """Set the lowest level that is shown.
 
         Args:
             level: a `LogLevel`, or a number of Python's `logging`.
@@ -174,7 +174,7 @@ _imperative_rt_logger = Logger()
 
 
 def set_mgb_log_level(level: int | str) -> int:
-    """Set the least level of the logger ``megbrain``, which stands for MegEngine's compiled part.
+    """Set the lowest level of the logger ``megbrain``, which stands for MegEngine's compiled part.
 
     Args:
         level: a level of Python's `logging`, as a number or a name.

@@ -1,6 +1,6 @@
 """Processes of this Python that loadrun starts for a part of its work, and the messages to and from them.
 
-Nobody else has the pipes, so that what comes from them may be unpickled.
+No other process has the pipes, so that messages may be unpickled.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from struct import pack, unpack
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-__all__ = ["receive", "send", "serve", "start"]
+from .errors import LoadRunError
 
+__all__ = ["mapped", "receive", "send", "serve", "start"]
+
+T = TypeVar("T")
+R = TypeVar("R")
 _HEAD = 8
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux."""
@@ -26,7 +30,7 @@ _BOOT = "import sys; sys.path[:] = {path!r}; from {module} import main; main({pa
 def start(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a process that calls ``main(parent)`` of a module with the id of this one, and has pipes to it.
 
-    It is started afresh: a fork would take along threads and locks, and `multiprocessing` the caller's main module.
+    It is a new process: a fork would copy threads and locks, `multiprocessing` would import the caller's main module.
     """
     boot = _BOOT.format(path=[os.path.abspath(p) for p in sys.path if p], module=module, parent=os.getpid())
     return subprocess.Popen(
@@ -37,7 +41,7 @@ def start(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes
 def serve(parent: int) -> tuple[IO[bytes], IO[bytes]]:
     """Return the pipes from and to the parent, in a process that `start` began, and end with the parent.
 
-    What a library prints goes to standard error, and not between the messages.
+    Output of libraries goes to standard error, so that it does not mix with the messages.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with(parent)
@@ -84,3 +88,28 @@ def _die_with(parent: int) -> None:
         return
     if os.getppid() != parent:
         os._exit(0)
+
+
+def mapped(function: Callable[[T], R], items: Sequence[T], jobs: int) -> Iterator[R]:
+    """Call a function of a module on items, in their order, in that many processes at once.
+
+    Raises:
+        LoadRunError: a process ended before it gave a result.
+
+    >>> list(mapped(abs, [-1, 2], 1))
+    [1, 2]
+    """
+    if jobs < 2 or len(items) < 2:
+        yield from map(function, items)
+        return
+    from concurrent.futures import ProcessPoolExecutor  # for start-up
+    from concurrent.futures.process import BrokenProcessPool  # for start-up
+    from multiprocessing import get_context  # for start-up
+
+    with ProcessPoolExecutor(min(jobs, len(items)), mp_context=get_context("spawn")) as pool:
+        try:
+            yield from pool.map(function, items)
+        except BrokenProcessPool as e:
+            raise LoadRunError(
+                "a worker process ended by itself, perhaps for lack of memory; -j 1 tells where"
+            ) from e

@@ -1,4 +1,4 @@
-"""Data that JSON can hold, without the NaN and Infinity literals that are no JSON."""
+"""Data for JSON, without the NaN and Infinity literals that are not valid JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plain(value: object) -> object: ...
 
 
 def plain(value: object) -> object:
-    """Return data that JSON can hold: non-finite floats become the strings "nan", "inf" and "-inf".
+    """Return data for JSON: non-finite floats become the strings "nan", "inf" and "-inf".
 
     >>> plain({"a": (1, float("nan"))})
     {'a': [1, 'nan']}
@@ -44,4 +44,4 @@ def plain(value: object) -> object:
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if hasattr(value, "item"):
         return plain(value.item())
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -1,6 +1,6 @@
 """Registries: what functions register beside their definitions, and objects found by their place.
 
-A registry imports its modules when a name is first asked for. `resolve` is how a low package finds a high one, as entry
+A registry imports its modules when a name is first looked up. `resolve` is how a low package finds a high one, as entry
 points do: ``"module:attribute"``.
 """
 
@@ -34,7 +34,7 @@ def resolve(path: str) -> Any:  # noqa: ANN401 - anything can be named
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's ``__getattr__``, by which its names are imported when they are first asked for.
+    """Return a package's ``__getattr__``, by which its names are imported on first use.
 
     Args:
         package: the package's ``__name__``.
@@ -56,7 +56,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 class Registry(MutableMapping[K, V]):
-    """A mapping of names to things, of which some are imported when they are first asked for.
+    """A mapping of names to things, of which some are imported on first use.
 
     Args:
         what: what one of them is, in messages.
@@ -95,7 +95,7 @@ class Registry(MutableMapping[K, V]):
         return add
 
     def add(self, name: K, thing: V) -> None:
-        """Register a thing by a name that is free; ``registry[name] = thing`` replaces what has it.
+        """Register an object under an unused name; ``registry[name] = thing`` replaces an existing one.
 
         Raises:
             ValueError: another one has the name.
@@ -110,15 +110,15 @@ class Registry(MutableMapping[K, V]):
             self._import_next()
 
     def _import_next(self) -> None:
-        """Import the next module; where that fails the next look-up tries again."""
+        """Import the next module; if that fails, the next look-up tries again."""
         module = self._modules[-1]
         resolve(module)
-        # While it was imported, it may have looked something up itself.
+        # The import itself may have looked something up.
         if module in self._modules:
             self._modules.remove(module)
 
     def _find(self, name: object) -> bool:
-        """Tell whether something has a name; modules are imported, first to last, until one registers it."""
+        """Return whether something has a name; modules are imported, first to last, until one registers it."""
         if name not in self._found and name in self._homes:
             thing = resolve(self._homes[name])
             if ":" in self._homes[name]:
@@ -146,7 +146,7 @@ class Registry(MutableMapping[K, V]):
     def get(self, name: K, /, default: V | D) -> V | D: ...
 
     def get(self, name: K, /, default: D | None = None) -> V | D | None:
-        """Return the thing of a name, or a default where nothing has it."""
+        """Return the object registered under a name, or a default."""
         return self._found[name] if name in self._found or self._find(name) else default
 
     def __setitem__(self, name: K, thing: V) -> None:

@@ -16,7 +16,7 @@ __all__ = ["Check", "anything", "either", "integer", "items", "mapping", "number
 T = TypeVar("T")
 Check = Callable[[object, str], T]
 _LARGEST = 1 << 24
-"""Entries of a list and characters of a text."""
+"""Maximum entries of a list and characters of a text."""
 
 
 def _refuse(value: object, where: str, expected: str) -> NoReturn:
@@ -32,12 +32,12 @@ def _refuse(value: object, where: str, expected: str) -> NoReturn:
 
 
 def anything(value: object, where: str) -> object:
-    """Take whatever there is."""
+    """Accept anything."""
     return value
 
 
 def text(value: object, where: str) -> str:
-    """Take a text.
+    """Accept text.
 
     >>> text("y", "name")
     'y'
@@ -48,14 +48,14 @@ def text(value: object, where: str) -> str:
 
 
 def truth(value: object, where: str) -> bool:
-    """Take true or false."""
+    """Accept true and false."""
     if not isinstance(value, bool):
         _refuse(value, where, "true or false")
     return value
 
 
 def integer(low: int, high: int) -> Check[int]:
-    """Take whole numbers of a range.
+    """Accept integers in a range.
 
     >>> integer(0, 9)(12, "testcase")
     Traceback (most recent call last):
@@ -71,10 +71,10 @@ def integer(low: int, high: int) -> Check[int]:
 
 
 def number(low: float = -math.inf, *, finite: bool = True) -> Check[float]:
-    """Take numbers that float64 can hold.
+    """Accept numbers that float64 can represent.
 
     Args:
-        low: the least.
+        low: the smallest.
         finite: whether NaN and infinity are none; else they may be the texts "nan", "inf" and "-inf" as well, which
             stand for them where JSON is strict.
 
@@ -99,7 +99,7 @@ def number(low: float = -math.inf, *, finite: bool = True) -> Check[float]:
 
 
 def either(check: Check[T], other: T | None = None) -> Check[T | None]:
-    """Take null, which stands for `other`, besides what a check takes.
+    """Accept null, which becomes `other`, besides what a check accepts.
 
     >>> either(text)(None, "reason") is None
     True
@@ -112,7 +112,7 @@ def either(check: Check[T], other: T | None = None) -> Check[T | None]:
 
 
 def items(check: Check[T], most: int = _LARGEST, least: int = 0) -> Check[list[T]]:
-    """Take lists of `least` to `most` entries, each of which a check takes.
+    """Accept lists of `least` to `most` entries, each accepted by a check.
 
     >>> items(integer(0, 9))([1, 2], "sizes")
     [1, 2]
@@ -127,7 +127,7 @@ def items(check: Check[T], most: int = _LARGEST, least: int = 0) -> Check[list[T
 
 
 def mapping(check: Check[T]) -> Check[dict[str, T]]:
-    """Take objects of any names, each of whose values a check takes.
+    """Accept objects with any names, each value accepted by a check.
 
     >>> mapping(text)({"a": "b"}, "names")
     {'a': 'b'}
@@ -144,7 +144,7 @@ def mapping(check: Check[T]) -> Check[dict[str, T]]:
 def record(
     needed: Mapping[str, Check[Any]], optional: Mapping[str, Check[Any]] | None = None
 ) -> Check[dict[str, Any]]:
-    """Take objects with these members; others stay as they are.
+    """Accept objects with these members; others stay as they are.
 
     Args:
         needed: checks of members that must be there.

@@ -38,7 +38,7 @@ def window(stride: Sizes, padding: Sizes, dilation: Sizes) -> dict[str, Any]:
 
 
 def sparse(groups: int) -> P.Sparse:
-    """Tell whether the weight has a leading axis of groups."""
+    """Return whether the weight has a leading axis of groups."""
     return P.Sparse.DENSE if groups == 1 else P.Sparse.GROUP
 
 

@@ -150,7 +150,7 @@ def diag(inp: TensorLike, k: int = 0) -> Tensor:
         k: 0 for the main diagonal, above it positive, below it negative.
 
     Raises:
-        EngineError: neither a matrix nor a vector, or the diagonal lies outside the matrix.
+        EngineError: neither a matrix nor a vector, or the diagonal is outside the matrix.
 
     >>> diag(Tensor([[1, 2], [3, 4]])).tolist(), diag(Tensor([1, 2]), 1).tolist()
     ([1, 4], [[0, 1, 0], [0, 0, 2], [0, 0, 0]])
@@ -166,7 +166,7 @@ def full(
     Args:
         shape: one size, several, or a tensor of sizes; ``()`` for a scalar.
         value: a number.
-        dtype: of the result; by default that of the value, int32 for whole numbers.
+        dtype: of the result; by default that of the value, int32 for integers.
         device: of the result; the CPU computes whatever it is.
 
     >>> full((2, 3), 6).tolist()

@@ -176,7 +176,7 @@ def square(x: TensorLike) -> Tensor:
 
 
 def round(x: TensorLike) -> Tensor:
-    """Return the nearest whole number, halves away from zero.
+    """Return the nearest integer, halves away from zero.
 
     >>> round(Tensor([1.5, 2.5, -0.5])).tolist()
     [2.0, 3.0, -1.0]
@@ -185,7 +185,7 @@ def round(x: TensorLike) -> Tensor:
 
 
 def ceil(x: TensorLike) -> Tensor:
-    """Return the least whole number that is not less.
+    """Return the smallest integer that is not less.
 
     >>> ceil(Tensor([1.5, -1.5])).tolist()
     [2.0, -1.0]
@@ -194,7 +194,7 @@ def ceil(x: TensorLike) -> Tensor:
 
 
 def floor(x: TensorLike) -> Tensor:
-    """Return the largest whole number that is not greater.
+    """Return the largest integer that is not greater.
 
     >>> floor(Tensor([1.5, -1.5])).tolist()
     [1.0, -2.0]
@@ -225,7 +225,7 @@ def clip(x: TensorLike, lower: TensorLike | None = None, upper: TensorLike | Non
 
     Args:
         x: a tensor, an array or a number.
-        lower: the least value: a number or anything that broadcasts with `x`.
+        lower: the smallest value: a number or anything that broadcasts with `x`.
         upper: the largest value; it wins where it is below `lower`.
 
     Raises:
@@ -260,7 +260,7 @@ def right_shift(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
-    """Tell whether both are true; booleans only.
+    """Return whether both are true; booleans only.
 
     >>> logical_and(Tensor([True, False]), True).tolist()
     [True, False]
@@ -269,7 +269,7 @@ def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
-    """Tell whether one is true; booleans only.
+    """Return whether one is true; booleans only.
 
     >>> logical_or(Tensor([True, False]), True).tolist()
     [True, True]
@@ -278,7 +278,7 @@ def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
-    """Tell whether exactly one is true; booleans only.
+    """Return whether exactly one is true; booleans only.
 
     >>> logical_xor(Tensor([True, False]), True).tolist()
     [False, True]
@@ -287,7 +287,7 @@ def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def logical_not(x: TensorLike) -> Tensor:
-    """Tell whether it is false; booleans only.
+    """Return whether it is false; booleans only.
 
     >>> logical_not(Tensor([True, False])).tolist()
     [False, True]
@@ -296,7 +296,7 @@ def logical_not(x: TensorLike) -> Tensor:
 
 
 def equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """Tell whether two are equal.
+    """Return whether two are equal.
 
     >>> equal(Tensor([1, 2]), 2).tolist()
     [False, True]
@@ -305,7 +305,7 @@ def equal(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def not_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """Tell whether two differ.
+    """Return whether two differ.
 
     >>> not_equal(Tensor([1, 2]), 2).tolist()
     [True, False]

@@ -90,17 +90,17 @@ M = P.ElemwiseMode
 INT_MAX = 2**31 - 1
 _BOOL, _INT = plain("Bool"), plain("Int32")
 Index = tuple[int, Any, Any, Any, Any]
-"""One indexed axis: axis, begin, end, step, index; None where absent."""
+"""One indexed axis: axis, begin, end, step, index; None if absent."""
 _SAME_MEMORY = types(Trait.CONTIGUOUS) & types(Trait.REARRANGES)
 
 
 def is_bool(x: Tensor) -> bool:
-    """Tell whether a tensor holds booleans."""
+    """Return whether a tensor holds booleans."""
     return dtype_of(x).name == "Bool"
 
 
 def is_float(x: Tensor) -> bool:
-    """Tell whether a tensor holds floating-point numbers."""
+    """Return whether a tensor holds floating-point numbers."""
     return dtype_of(x).is_float
 
 
@@ -110,7 +110,7 @@ def known(x: Tensor) -> NDArray | None:
 
 
 def fluid(x: Tensor) -> bool:
-    """Tell whether the data may decide how large a tensor is."""
+    """Return whether the data may decide how large a tensor is."""
     session = session_of(x)
     return session is not None and session.fluid(x)
 
@@ -188,7 +188,7 @@ def real(x: Tensor) -> Tensor:
 
 
 def whole(x: Tensor) -> Tensor:
-    """Return the values as whole numbers of at least 32 bits: int32, or the wider type that they have."""
+    """Return the values as integers of at least 32 bits: int32, or the wider type that they have."""
     return x if dtype_of(x).is_wide and not is_float(x) else cast(x, _INT)
 
 
@@ -250,7 +250,7 @@ def is_nan(x: Tensor) -> Tensor:
 
 
 def rint(x: Tensor) -> Tensor:
-    """Return the nearest whole number; halves go to the even one, where MegEngine's own ROUND goes away from zero."""
+    """Return the nearest integer; halves go to the even one, where MegEngine's own ROUND goes away from zero."""
     if not is_float(x):
         return x
     half = number(0.5, x)
@@ -323,7 +323,7 @@ def _same_size(a: TracedInt, b: TracedInt) -> bool:
 
 
 def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
-    """Tell whether a shape is the tensor's own, also at other sizes."""
+    """Return whether a shape is the tensor's own, also at other sizes."""
     own = x.shape
     return len(own) == len(shape) and all(
         _same_size(n, m)

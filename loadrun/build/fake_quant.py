@@ -21,7 +21,7 @@ def tqt_forward(qmin: int, qmax: int, inp: TensorLike, scale: TensorLike) -> Ten
     """Round to what a quantized dtype has, with a step of ``2 ** scale`` (trained quantization thresholds).
 
     Args:
-        qmin: the least stored integer.
+        qmin: the smallest stored integer.
         qmax: the largest stored integer.
         inp: float32.
         scale: (1,), or of a shape that broadcasts to the input's.
@@ -43,7 +43,7 @@ def lsq_forward(
     """Round to what a quantized dtype has, with a learned step size.
 
     Args:
-        qmin: the least stored integer.
+        qmin: the smallest stored integer.
         qmax: the largest stored integer.
         inp: float32.
         step_size: (1,), or of a shape that broadcasts to the input's.

@@ -126,7 +126,7 @@ def _constants(real: Array, imag: Array, x: Pair) -> Waves:
 
 def _waves(rows: int, columns: int, period: int, inverse: bool, scale: float) -> tuple[Array, Array]:
     """Compute cosines and sines of all products of a row and a column, in float64."""
-    # Whole numbers are reduced to one period first: their angles are exact.
+    # Integers are reduced to one period first: their angles are exact.
     pay(16 * rows * columns)
     place = np.outer(np.arange(rows), np.arange(columns)) % period
     angle = 2 * np.pi / period * place
@@ -161,7 +161,7 @@ def _number(size: int) -> Tensor:
 
 
 def _twice_over(place: Tensor, n: Tensor) -> Tensor:
-    """Return the remainder of twice a whole number by n: 0 where a frequency is its own mirror image."""
+    """Return the remainder of twice an integer by n: 0 if a frequency is its own mirror image."""
     twice = e.elem(_M.MUL, place, const(np.int32(2)))
     return e.cast(e.elem(_M.MOD, twice, e.cast(n, "int32")), "float32")
 
@@ -214,12 +214,12 @@ def _divisor(n: int) -> int:
 
 
 def _split(x: Pair, a: int, b: int, bins: int, inverse: bool, scale: float) -> Pair:
-    """Transform a * b columns: every b-th, a turn of each, and what lies between."""
+    """Transform a * b columns: every b-th, a turn of each, and what is between."""
     n, rows = a * b, x.real.shape[0]
     y = _turned(_each(x, (rows, a, b)))
     y = _static(_each(y, (rows * b, a)), a, a, inverse, 1.0)
     y = _times(_each(y, (rows, b, a)), _constants(*_waves(b, a, n, inverse, 1.0), x))
-    # The frequency k + a * m ends up in row k and column m, so the first ones lie in few columns.
+    # The frequency k + a * m ends up in row k and column m, so the first ones are in few columns.
     columns = min(b, -(-bins // a))
     y = _static(_each(_turned(y), (rows * a, b)), b, columns, inverse, scale)
     y = _each(_turned(_each(y, (rows, a, columns))), (rows, columns * a))

@@ -42,7 +42,7 @@ _M = P.ElemwiseMode
 
 
 def isnan(inp: TensorLike) -> Tensor:
-    """Tell whether each element is NaN; false for everything that is not a float.
+    """Return whether each element is NaN; false for everything that is not a float.
 
     >>> isnan(Tensor([1.0, float("nan"), 0.0])).tolist()
     [False, True, False]
@@ -51,7 +51,7 @@ def isnan(inp: TensorLike) -> Tensor:
 
 
 def isinf(inp: TensorLike) -> Tensor:
-    """Tell whether each element is infinite; false for everything that is not a float.
+    """Return whether each element is infinite; false for everything that is not a float.
 
     >>> isinf(Tensor([1.0, float("-inf"), 0.0])).tolist()
     [False, True, False]
@@ -119,7 +119,7 @@ def _search(type: str, inp: TensorLike, axis: Axes, keepdims: bool) -> Tensor:
 
 
 def argmin(inp: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Return the position (int32) of the least element along an axis, the first of equal ones.
+    """Return the position (int32) of the smallest element along an axis, the first of equal ones.
 
     Args:
         inp: a tensor or an array.

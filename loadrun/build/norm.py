@@ -300,7 +300,7 @@ def sync_batch_norm(
         bias: (1, C, 1, 1) or (C,), by default 0.
         training: take the statistics of the batch, and move the running ones towards them.
         momentum: how much of the running statistics stays then.
-        eps: "additive": added to the variance; "max": the least that the variance counts as.
+        eps: "additive": added to the variance; "max": the smallest that the variance counts as.
         eps_mode: "additive" or "max".
         group: accepted for MegEngine's sake; there is one device.
 

@@ -1,7 +1,7 @@
 """Random tensors: MegEngine's distributions, drawn with numpy's generator.
 
 Numbers repeat for a seed, here and in every run of a traced function; they are not MegEngine's numbers. Inside a
-traced function the random operators themselves are recorded, so that each call, and each run of a dump, draws anew.
+traced function the random operators themselves are recorded, so that each call, and each run of a dump, draws again.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class RNG:
         """Return numbers spread evenly between `low` and `high`.
 
         Args:
-            low: the least number.
+            low: the smallest number.
             high: the largest number.
             size: the shape of the result, one number by default.
 
@@ -181,7 +181,7 @@ class RNG:
         )
 
     def poisson(self, lam: float | Tensor, size: ShapeLike | None = None) -> Tensor:
-        """Draw Poisson distributed whole numbers (as floats) of the mean `lam`; the arguments are as those of `gamma`.
+        """Draw Poisson distributed integers (as floats) of the mean `lam`; the arguments are as those of `gamma`.
 
         >>> RNG(seed=1).poisson(2.0, size=(1, 3)).shape
         (1, 3)
@@ -279,7 +279,7 @@ class RNG:
 
 
 def seed(seed: int) -> None:
-    """Start the global source of random numbers anew, for this thread.
+    """Start the global source of random numbers again, for this thread.
 
     >>> seed(3); first = uniform(size=[4]); seed(3)
     >>> uniform(size=[4]).tolist() == first.tolist()

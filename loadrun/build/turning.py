@@ -1,4 +1,4 @@
-"""Mirroring, turning and resizing of pictures, as MegEngine's ``functional.vision`` has them after 1.13.0."""
+"""Mirroring, turning and resizing of images, as MegEngine's ``functional.vision`` has them after 1.13.0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["flip", "resize", "rot90", "rotate"]
 
 
 def flip(inp: TensorLike, vertical: bool = True, horizontal: bool = True) -> Tensor:
-    """Mirror pictures.
+    """Mirror images.
 
     Args:
         inp: (N, H, W, C) with 1 or 3 channels.
@@ -32,7 +32,7 @@ def flip(inp: TensorLike, vertical: bool = True, horizontal: bool = True) -> Ten
 
 
 def rot90(inp: TensorLike, clockwise: bool = True) -> Tensor:
-    """Return pictures turned by 90 degrees.
+    """Return images turned by 90 degrees.
 
     Args:
         inp: (N, H, W, C) with 1 or 3 channels.
@@ -50,7 +50,7 @@ def rot90(inp: TensorLike, clockwise: bool = True) -> Tensor:
 def rotate(
     inp: TensorLike, angle: float = 0.0, format: str = "NCHW", interp_mode: str = "bilinear"
 ) -> Tensor:
-    """Return pictures turned around their centre by any angle, 0 outside.
+    """Return images turned around their centre by any angle, 0 outside.
 
     Args:
         inp: (N, C, H, W) or (N, H, W, C).
@@ -87,7 +87,7 @@ def resize(
     imode: str = "bilinear",
     max_size: int | None = None,
 ) -> Tensor:
-    """Return pictures of another size, half-pixel centres.
+    """Return images of another size, half-pixel centres.
 
     Args:
         inp: (N, C, H, W) or (N, H, W, C).

@@ -31,7 +31,7 @@ __all__ = [
 
 
 def cvt_color(inp: TensorLike, mode: str = "") -> Tensor:
-    """Return pictures in other colors.
+    """Return images in other colors.
 
     Args:
         inp: (N, H, W, C) in float32 (gray, RGB, BGR and YUV) or uint8; (N, 3 * H / 2, W, 1) for planar YUV.

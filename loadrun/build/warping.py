@@ -27,7 +27,7 @@ def remap(
     scalar: float = 0.0,
     interp_mode: str = "linear",
 ) -> Tensor:
-    """Return pictures sampled at given positions.
+    """Return images sampled at given positions.
 
     Args:
         inp: (N, C, H, W).
@@ -69,7 +69,7 @@ def warp_affine(
     format: str = "NHWC",
     interp_mode: str = "linear",
 ) -> Tensor:
-    """Return pictures through matrices that map positions of the output to the input.
+    """Return images through matrices that map positions of the output to the input.
 
     Args:
         inp: (N, H, W, C), or (N, C, H, W) with `format`; float32 or uint8.
@@ -109,13 +109,13 @@ def warp_perspective(
     format: str = "NCHW",
     interp_mode: str = "linear",
 ) -> Tensor:
-    """Return pictures through 3x3 matrices that map positions of the output to the input.
+    """Return images through 3x3 matrices that map positions of the output to the input.
 
     Args:
         inp: (N, C, H, W), or (N, H, W, C) with `format`; float or 8-bit integers, float16 becomes float32.
         mat: (M, 3, 3) float32: the inverse of what OpenCV's warpPerspective takes.
         out_shape: (OH, OW), numbers or an int32 tensor.
-        mat_idx: (M,): which picture each matrix is for; without it M is N.
+        mat_idx: (M,): which image each matrix is for; without it M is N.
         border_mode: "replicate", "constant", "reflect", "reflect_101" or "wrap".
         border_val: the value outside for "constant".
         format: "NCHW" or "NHWC".

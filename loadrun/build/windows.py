@@ -148,7 +148,7 @@ def indexing_one_hot(src: Tensor, index: TensorLike, axis: int = 1, keepdims: bo
 
     Args:
         src: the tensor.
-        index: whole numbers, of the shape of `src` without `axis`.
+        index: integers, of the shape of `src` without `axis`.
         axis: the axis; may be negative.
         keepdims: keep it, with size 1.
 

@@ -21,33 +21,33 @@ __all__ = ["main"]
 COMMANDS = {
     "run": "replay testcases or run a model (the default)",
     "info": "describe a model",
-    "pack": "embed input data and outputs in a model",
-    "unpack": "take a packed file apart",
-    "audit": "see what the checks of a file catch",
-    "accept": "expect what a model computes now, with a reason",
+    "pack": "embed input data and expected outputs in a model",
+    "unpack": "split a packed file into model and testcases",
+    "audit": "measure which faults the checks of a file catch",
+    "accept": "make a file expect what its model computes now",
     "judge": "judge saved results with other tolerances",
-    "compare": "what changed between two reports",
-    "report": "reports of several runs side by side",
+    "compare": "show what changed between two reports",
+    "report": "show reports of several runs side by side",
     "diff": "find where two runs first diverge",
     "reduce": "find the smallest part of a model that still fails",
-    "share": "write a failing model that others may see",
+    "share": "write a failing model without its private data",
     "blame-pass": "find the optimization that makes outputs diverge",
     "verify": "check a packed file against its digests and replay it",
     "bench": "time models and compare them",
-    "load_and_run": "MegEngine's tool: its flags, its lines, its files",
+    "load_and_run": "run a model like MegEngine's load_and_run",
     "convert": "write a model in another format: .mge, .onnx",
-    "completion": "complete commands in bash, zsh or fish; the manual page",
+    "completion": "print shell completions or the manual page",
 }
 JOBS = {
     "Check models": ("run", "verify", "diff", "reduce", "blame-pass", "audit"),
     "Make files": ("pack", "accept", "unpack", "convert", "share"),
     "Time models": ("bench",),
-    "Look at files and reports": ("info", "judge", "compare", "report"),
+    "Inspect files and reports": ("info", "judge", "compare", "report"),
 }
-"""The commands by what they are for; those that are not named here come last."""
+"""The commands by purpose; those not listed here come last."""
 
 EXIT_PIPE = 141
-"""What a shell says of a program that a closed pipe ended: 128 and the number of SIGPIPE."""
+"""The exit code that shells report after SIGPIPE: 128 plus the signal's number."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -55,17 +55,17 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | Non
     """Run a command and return its exit code.
 
     Args:
-        argv: arguments without the program name, default those of the process.
-        ready: called when the command's modules are imported, before it begins.
+        argv: arguments without the program name (default: those of the process).
+        ready: called after the command's modules are imported, before it starts.
 
     Returns:
-        0 when at least one check was made and all passed, 1 when a check failed, 2 for a bad file, bad usage
-        or a model that cannot be executed, 3 when it ran but nothing was compared, 70 for a bug in loadrun; 141
-        when the reader of the output went away.
+        0 when there was at least one check and all passed, 1 when a check failed, 2 for a bad file, bad usage
+        or a model that cannot be executed, 3 when nothing was compared, 70 for a bug in loadrun; 141 when the reader
+        of the output closed the pipe.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal of another encoding shows escapes where it has no character.
+            # Characters that the terminal's encoding lacks are shown as escapes.
             stream.reconfigure(errors="backslashreplace")
     args = list(sys.argv[1:] if argv is None else argv)
     name = "run"
@@ -87,9 +87,9 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | Non
 
 
 def _run(name: str, args: list[str], ready: Callable[[], object] | None) -> int:
-    """Run one command; whatever goes wrong becomes a message and an exit code."""
+    """Run one command; any exception becomes a message and an exit code."""
     try:
-        # A literal choice of modules: no name from outside reaches the import.
+        # The name is one of COMMANDS: no outside input reaches the import.
         command = import_module(f"{__package__}.{name.replace('-', '_')}")
         if ready is not None:
             ready()
@@ -97,7 +97,7 @@ def _run(name: str, args: list[str], ready: Callable[[], object] | None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader of the output went away (as `head` does); nothing is left to tell it.
+        # The reader of the output closed the pipe, as `head` does.
         _drop_output()
         return EXIT_PIPE
     except KeyboardInterrupt:
@@ -107,7 +107,7 @@ def _run(name: str, args: list[str], ready: Callable[[], object] | None) -> int:
         error = failure(e, named=True)
         place = ""
         if isinstance(e, OSError) and e.filename is None and e.errno in _FULL:
-            # Files to write name themselves.
+            # Errors on named files say which.
             place = "standard output: "
             _drop_output()
         print(f"loadrun: {place}{indented(error.message, 9)}", file=sys.stderr)
@@ -115,7 +115,7 @@ def _run(name: str, args: list[str], ready: Callable[[], object] | None) -> int:
 
 
 def _mistyped(word: str) -> str | None:
-    """Return the command that was meant by what is neither a command nor a file."""
+    """Return the command that resembles a word which is neither a command nor a file."""
     if not word.isascii() or not word.replace("-", "").isalpha() or os.path.lexists(word):
         return None
     import difflib  # for start-up
@@ -124,15 +124,15 @@ def _mistyped(word: str) -> str | None:
 
 
 def _drop_output() -> None:
-    """Let what is still to be written to standard output go nowhere, so that leaving does not fail as well."""
+    """Discard the rest of standard output, so that exiting does not fail as well."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Leave by an exception on a signal to end, so that temporaries are removed and outputs stay whole.
+    """Turn termination signals into an exception, so that temporary files are removed and outputs stay intact.
 
-    Where Python drops an exception because a generator or a finalizer was just closing, the signal is sent again.
+    When Python drops that exception because a generator or finalizer is just closing, the signal is sent again.
     """
     ending = [getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)]
     ending = [n for n in ending if signal.getsignal(n) is signal.SIG_DFL]
@@ -177,7 +177,7 @@ def _overview(args: list[str]) -> int:
         print(f"\n{job}:")
         for name in names:
             print(f"  {name:{max(map(len, COMMANDS))}}  {COMMANDS[name]}")
-    print("\n`loadrun COMMAND --help` lists the options.")
+    print("\n`loadrun COMMAND --help` lists its options.")
     print(
         "Exit codes: 0 all checks passed, 1 a check failed, 2 bad file or usage, 3 nothing was compared, 4 timeout, "
         "5 crash, 70 a bug in loadrun."

@@ -1,4 +1,4 @@
-"""`loadrun accept FILE`: make a file expect what its model computes now, after a change that was wanted."""
+"""`loadrun accept FILE`: make a file expect what its model computes now, after an intended change."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from ..base.errors import clean
 from ..engines import Choice
 from ..report.text import error, table
 from ..verify.accepting import Acceptance, AcceptOptions, accept_files, accepted
-from .groups import Parser, model_files, seed
+from .groups import Parser, add_seed_option, model_files
 from .models import add_engine_options
 
 __all__ = ["main"]
 
 _SHOWN = 40
-"""Outputs that are shown one by one."""
+"""How many outputs are listed."""
 
 
 def parser() -> Parser:
     """Add the options of `loadrun accept`."""
     p = Parser(
         prog="loadrun accept",
-        description="After a change that was wanted: show the outputs that fail with their old and new errors, and "
-        "make the file expect what the model computes now. What passes keeps its expected value. The record says who "
-        "accepted it, when and why, with the digests of both values; `loadrun info` shows that.",
-        epilog="Exit codes: 0 all that failed was accepted, or nothing failed, 1 something was not accepted, 2 a file "
-        "cannot be read, run or written, or there is no reason, 3 there is no check.",
+        description="After an intended change: show the failing outputs with their old and new errors, and make the "
+        "file expect what the model computes now. Outputs that pass keep their expected values. The record says who "
+        "accepted what, when and why, with digests of both values; `loadrun info` shows it.",
+        epilog="Exit codes: 0 nothing failed, or all failing outputs were accepted, 1 some were not accepted, 2 a file "
+        "cannot be read, run or written, or no reason was given, 3 there are no checks.",
     )
     p.add_argument("files", nargs="+", metavar="FILE.mge")
     p.add_argument(
-        "--reason", metavar="TEXT", help="why the new values are right; accepts them without a question"
+        "--reason", metavar="TEXT", help="why the new values are right; accepts them without asking"
     )
-    p.add_argument("--by", metavar="NAME", help="who accepts them (default: user@host of the environment)")
-    p.add_argument("--seed", type=seed, default=0, help="seed of random operators (default 0)")
+    p.add_argument("--by", metavar="NAME", help="who accepts them (default: the current user@host)")
+    add_seed_option(p)
     add_engine_options(p)
     return p
 
 
 def main(argv: list[str]) -> int:
-    """Accept; 1 where something that fails was left as it is."""
+    """Accept; 1 when failing outputs were left as they are."""
     p = parser()
     args = p.parse_args(argv)
     if args.reason is None and not (sys.stdin is not None and sys.stdin.isatty()):
-        p.error("there is no terminal to ask on; give the reason with --reason TEXT")
+        p.error("cannot ask without a terminal; pass the reason with --reason TEXT")
     if args.reason is not None and not args.reason.strip():
         p.error("--reason is empty; say why the new values are right")
     options = p.record(AcceptOptions, vars(args), engine=Choice(args.engine, args.strict_engine, args.cache))
@@ -56,20 +56,20 @@ def main(argv: list[str]) -> int:
         if one.failure is not None:
             print(f"{clean(one.path, 200)}\n{error(one.failure.message)}", file=sys.stderr)
     if not any(f.values or f.failure for f in acceptances):
-        print(f"nothing fails, so there is nothing to accept ({sum(f.checks for f in acceptances)} checks)")
+        print(f"nothing fails: there is nothing to accept ({sum(f.checks for f in acceptances)} checks)")
         return accepted(acceptances)
     written = [f for f in acceptances if f.written]
     left = sum(bool(f.values) and not f.written for f in acceptances)
     count = sum(len(f.values) for f in written)
     print(
         f"{len(acceptances)} file{'s' * (len(acceptances) != 1)}: {count} new value{'s' * (count != 1)} accepted in "
-        f"{len(written)}, {left} with failing outputs left as they were"
+        f"{len(written)}, {left} left as they were with failing outputs"
     )
     return accepted(acceptances)
 
 
 def _show(acceptance: Acceptance) -> None:
-    """Print old and new error of each output."""
+    """Print the old and the new error of each output."""
     several = any(v.dump for v in acceptance.values)
     rows = [
         (

@@ -1,15 +1,17 @@
-"""`loadrun audit FILE`: what do the checks of a file catch?"""
+"""`loadrun audit FILE`: which faults do the checks of a file catch?"""
 
 from __future__ import annotations
 
 import sys
 
 from ..base.errors import clean
+from ..compare.results import FileResult
 from ..engines import Choice
 from ..report.text import error, table
-from ..verify.audit import NO_CHECK, AuditOptions, FileAudit, Score, audit_files
+from ..verify.audit import NO_CHECK, Audit, AuditOptions, FileAudit, Score, audits_of
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
-from .groups import Parser, model_files, seconds, seed
+from .fleet import FleetReports, add_fleet_options, fleet_reports
+from .groups import Parser, add_seed_option, model_files, seconds
 from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
@@ -21,24 +23,29 @@ def parser() -> Parser:
     """Add the options of `loadrun audit`."""
     p = Parser(
         prog="loadrun audit",
-        description="Replay files with single elements of weights made wrong, and with single testcases changed, and "
-        "tell how many of these mutants the checks catch. The score of a file is how likely one wrong element is "
-        "caught, times the share of testcase mutants that are.",
-        epilog="Exit codes: 0 every check caught a mutant, 1 one caught none or a score is 0, 2 a file cannot be read "
-        "or run, 3 there is no check, or one does not pass without any change.",
+        description="Replay files with single weight elements or testcases corrupted, and report how many of these "
+        "mutants the checks catch. A file's score is the probability that one wrong element is caught, times the share "
+        "of testcase mutants that are caught.",
+        epilog="Exit codes: 0 every check caught a mutant, 1 a check caught none or a score is 0, 2 a file cannot be "
+        "read or run, 3 there are no checks, or one fails on the unchanged model.",
     )
     p.add_argument("files", nargs="+", metavar="FILE.mge")
     p.add_argument(
-        "--mutants", metavar="N", type=int, default=60, help="how many weight elements are made wrong (60)"
+        "--mutants",
+        metavar="N",
+        type=int,
+        default=60,
+        help="number of weight elements to corrupt (default 60)",
     )
     p.add_argument(
         "--budget",
         metavar="SECONDS",
         type=seconds,
         default=60.0,
-        help="try no more mutants of a file after that (60)",
+        help="try no more mutants of a file after this time (default 60)",
     )
-    p.add_argument("--seed", type=seed, default=0, help="seed that draws the weights (default 0)")
+    add_seed_option(p)
+    add_fleet_options(p)
     add_engine_options(p)
     add_model_options(p)
     return p
@@ -54,34 +61,88 @@ def main(argv: list[str]) -> int:
         engine=Choice(args.engine, args.strict_engine, args.cache),
         **model_options(args.input_shape, args.constant),
     )
-    result = audit_files(model_files(args.files, sys.stderr), options)
-    for path, said in result.failures:
-        print(f"{clean(path, 200)}\n{error(said.message)}", file=sys.stderr)
+    files = model_files(args.files, sys.stderr)
+    result = Audit()
+    with fleet_reports(args.json, args.junit, files) as reports:
+        for path, found in zip(files, audits_of(files, options), strict=True):
+            for _, why in found.failures:
+                print(f"{clean(path, 200)}\n{error(why.message)}", file=sys.stderr)
+            if len(files) > 1:
+                for _, audited in found.files:
+                    print(_line(path, audited), file=reports.out, flush=True)
+            _report(path, found, reports)
+            result.files += found.files
+            result.failures += found.failures
+        scores = [s for _, s in result.scores]
+        if scores and len(files) == 1:
+            print(
+                table([_row(path, s) for path, s in result.scores], _HEADERS, right=(2, 3, 4)),
+                file=reports.out,
+            )
+            print(file=reports.out)
+            for path, audited in result.files:
+                print(*_about(path, audited), sep="\n", file=reports.out)
+        print(_total(result), file=reports.out)
+        reports.exit_code = result.exit_code
+    return reports.exit_code
+
+
+def _total(result: Audit) -> str:
     scores = [s for _, s in result.scores]
-    if scores:
-        print(table([_row(path, s) for path, s in result.scores], _HEADERS, right=(2, 3, 4)))
-        print()
-    for path, audited in result.files:
-        for line in _about(path, audited):
-            print(line)
     silent = sum(s.reason not in (None, NO_CHECK) for s in scores)
     outputs = f"{len(scores)} output{'s' * (len(scores) != 1)}"
-    without = f", {silent} that do not pass without any change" if silent else ""
+    without = f", {silent} that fail on the unchanged model" if silent else ""
     values = [a.whole.value for _, a in result.files if a.whole.value is not None]
     lowest = f"lowest score {_percent(min(values))}" if values else "no score"
-    print(f"{len(result.files)} file{'s' * (len(result.files) != 1)}, {outputs}: {lowest}{without}")
-    return result.exit_code
+    return f"{len(result.files)} file{'s' * (len(result.files) != 1)}, {outputs}: {lowest}{without}"
+
+
+def _line(path: str, audited: FileAudit) -> str:
+    """Describe the audit of a file among many in one line."""
+    lines = _about(path, audited)
+    findings = len(audited.findings)
+    missed = ", ".join(filter(None, (_row(path, s)[-1] for s in audited.scores)))
+    more = f"; not caught: {missed}" if missed else ""
+    more += f"; {findings} finding{'s' * (findings != 1)}" if findings else ""
+    return f"{lines[0]}{';' if len(lines) > 1 else ''} {lines[1].strip() if len(lines) > 1 else ''}{more}".rstrip()
+
+
+def _report(path: str, found: Audit, reports: FleetReports) -> None:
+    """Put the audit of a file into the reports."""
+    for _, audited in found.files:
+        whole = audited.whole
+        reports.files.append(
+            {
+                "file": path,
+                "score": whole.value,
+                "interval": whole.interval,
+                "testcases": audited.testcases,
+                "cut": audited.cut,
+                "findings": audited.findings,
+                "outputs": audited.scores,
+            }
+        )
+    reports.files += [{"file": path, "message": why.message} for _, why in found.failures]
+    if reports.junit is None:
+        return
+    file = FileResult(path)
+    reports.junit.begin(file)
+    for _, audited in found.files:
+        for s in audited.scores:
+            caught = sum(s.caught.values())
+            kind = "skipped" if s.reason == NO_CHECK else "failure" if s.reason or not caught else ""
+            why = s.reason or f"it caught {caught} of {s.mutants} mutants"
+            reports.junit.case(s.output, kind, why if kind else "")
+    for _, failed in found.failures:
+        reports.junit.case("audit", "error", failed.message)
+    reports.junit.end(file)
 
 
 def _about(path: str, audited: FileAudit) -> list[str]:
     """Describe the score of a file in a line, and what lowers it in one each."""
     whole = audited.whole
     if whole.value is None or whole.interval is None:
-        why = (
-            "no mutant was tried in the time there was"
-            if audited.cut
-            else "there are no checks with testcases"
-        )
+        why = "no mutant was tried within the budget" if audited.cut else "there are no checks with testcases"
         return [f"{clean(path, 200)}: no score, {why}"]
     low, high = whole.interval
     caught, count = whole.caught_of((ELEMENT,))
@@ -97,7 +158,7 @@ def _about(path: str, audited: FileAudit) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """Show a share in whole percent, 100 only where it is all."""
+    """Return a share in whole percent; 100 only for 1."""
     return f"{min(round(100 * share), 99) if share < 1 else 100} %"
 
 

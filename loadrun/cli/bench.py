@@ -12,7 +12,15 @@ from ..replay.options import ProfileOptions
 from ..replay.profiling import profile_file
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons
 from ..verify.bench.files import BenchOptions, bench_files
-from .groups import Parser, model_files, seed, whole
+from .groups import (
+    Parser,
+    add_html_option,
+    add_json_option,
+    add_seed_option,
+    add_testcase_option,
+    model_files,
+    whole,
+)
 from .models import add_model_options, add_profile_options, engine_list, model_options
 
 __all__ = ["main", "parser"]
@@ -22,40 +30,37 @@ def parser() -> Parser:
     """Add the options of `loadrun bench`."""
     p = Parser(
         prog="loadrun bench",
-        description="Time models: loading, the first run, the steady state. Several models take turns.",
-        epilog="Exit codes: 0 measured; 1 a check failed, or slower than --max-slowdown allows; 2 a bad file (the "
-        "others are measured) or bad usage; 3 the baseline lacks a model.",
+        description="Time models: loading, the first run, the steady state. Several models are timed in turns.",
+        epilog="Exit codes: 0 all was measured; 1 a check failed, or a model is slower than --max-slowdown allows; 2 a "
+        "bad file (the others are measured) or bad usage; 3 a model is missing from the baseline.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     p.add_argument(
         "--engine", type=engine_list, default=["reference"], metavar="X,Y", help="engines to compare"
     )
-    p.add_argument(
-        "--threads", type=_numbers, default=[None], metavar="1,2", help="numbers of threads to compare"
-    )
+    p.add_argument("--threads", type=_numbers, default=[None], metavar="1,2", help="thread counts to compare")
     p.add_argument(
         "--batch",
         type=_numbers,
         default=[None],
         metavar="1,8",
-        help="batches to compare: axis 0 of the inputs of one testcase",
+        help="batch sizes to compare, along axis 0 of the inputs of one testcase",
     )
     p.add_argument(
         "--streams",
         type=_counts,
         default=[1],
         metavar="1,4",
-        help="passes at once, each with an engine and its part of the threads: passes a second (default 1)",
+        help="run this many passes concurrently, each with its own engine and share of the threads, and report passes "
+        "per second (default 1)",
     )
-    p.add_argument(
-        "--testcase", type=whole, metavar="N", help="run this testcase alone (default: all in turn)"
-    )
+    add_testcase_option(p, "all in turn")
     p.add_argument(
         "--min-time",
         type=_seconds,
         default=3.0,
         metavar="S",
-        help="measure each for at least this many seconds (default 3)",
+        help="measure each model for at least this many seconds (default 3)",
     )
     p.add_argument(
         "--min-passes",
@@ -64,19 +69,17 @@ def parser() -> Parser:
         metavar="N",
         help="... and for at least this many passes (default 5)",
     )
-    p.add_argument("--seed", type=seed, default=0, help="seed of random inputs (default 0)")
-    p.add_argument("--json", metavar="FILE", help="write all samples as JSON (- for standard output)")
-    p.add_argument("--html", metavar="FILE", help="write one HTML page with the times of every pass")
-    p.add_argument(
-        "--save-baseline", metavar="FILE", help="write what was measured, to be compared with later"
-    )
-    p.add_argument("--baseline", metavar="FILE", help="compare with what --save-baseline wrote")
+    add_seed_option(p)
+    add_json_option(p)
+    add_html_option(p)
+    p.add_argument("--save-baseline", metavar="FILE", help="save the measurements as a baseline")
+    p.add_argument("--baseline", metavar="FILE", help="compare with a baseline from --save-baseline")
     p.add_argument(
         "--max-slowdown",
         type=_slowdown,
         default=0.1,
         metavar="10%",
-        help="fail when slower than the baseline by more: 10%% or 1.1x, which is the same (default 10%%)",
+        help="fail if a model is slower than the baseline by more than this: 10%% or 1.1x (default 10%%)",
     )
     add_model_options(p)
     add_profile_options(p)
@@ -163,7 +166,7 @@ def _seconds(text: str) -> float:
 
 
 def _slowdown(text: str) -> float:
-    """Read a share of time from a percentage, a factor or a fraction.
+    """Read a slowdown from a percentage, a factor or a fraction.
 
     >>> _slowdown("50%"), _slowdown("1.5x"), _slowdown("0.5")
     (0.5, 0.5, 0.5)

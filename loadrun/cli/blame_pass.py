@@ -5,7 +5,14 @@ from __future__ import annotations
 from ..base.errors import clean
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..verify.blame_pass import BlamedPass, BlamePassOptions, blame_pass
-from .groups import Parser, add_input_options, seed, tolerance, warn, whole
+from .groups import (
+    Parser,
+    add_input_options,
+    add_seed_option,
+    add_testcase_option,
+    add_tolerance_option,
+    warn,
+)
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -15,23 +22,15 @@ def parser() -> Parser:
     """Build the parser of `loadrun blame-pass`."""
     p = Parser(
         prog="loadrun blame-pass",
-        description="Run a model with and without optimizations, those of ONNX Runtime, of onnxoptimizer and onnxsim "
-        "where they are installed, and loadrun's own, and find by bisection the one that makes the outputs diverge.",
+        description="Run a model with and without optimizations (ONNX Runtime's, onnxoptimizer's and onnxsim's if "
+        "installed, and loadrun's own), and find by bisection the one that makes the outputs diverge.",
         epilog="Exit codes: 0 the outputs agree, 1 an optimization makes them diverge, 2 a bad file or bad usage.",
     )
     p.add_argument("model", metavar="MODEL")
     add_input_options(p, "--input")
-    p.add_argument(
-        "--testcase", metavar="N", type=whole, help="which testcase's inputs to take (default: all)"
-    )
-    p.add_argument(
-        "--tolerance",
-        metavar="X",
-        type=tolerance,
-        default=1e-4,
-        help="how far an output may be off, relative to its largest value (default 1e-4)",
-    )
-    p.add_argument("--seed", type=seed, default=0, help="seed of random inputs (default 0)")
+    add_testcase_option(p, "all")
+    add_tolerance_option(p)
+    add_seed_option(p)
     add_model_options(p)
     return p
 
@@ -50,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def _lines(blame: BlamedPass) -> list[str]:
-    names = " and ".join(blame.names) or "what it does cannot be told apart"
+    names = " and ".join(blame.names) or "its parts cannot be separated"
     level = f" at {blame.level}" if blame.level else ""
     d = blame.distance
     worst = "another number of elements"
@@ -59,5 +58,5 @@ def _lines(blame: BlamedPass) -> list[str]:
         worst = f"{d.found:.9g} against {d.expected:.9g} at {list(d.index)}, {off}"
     lines = [f"to blame: {blame.of}{level}: {names} ({blame.runs} runs)"]
     lines.append(f"  output {clean(blame.output, 100)!r}: {worst}")
-    commands = (("shown by", blame.command), ("gone with", blame.without))
+    commands = (("reproduce with", blame.command), ("avoid with", blame.without))
     return [*lines, *(f"  {what}: {clean(text, 500)}" for what, text in commands if text)]

@@ -14,23 +14,27 @@ def parser() -> Parser:
     """Add the options of `loadrun compare`."""
     p = Parser(
         prog="loadrun compare",
-        description="Compare two reports of `loadrun --json`, or of `loadrun bench --json`: what newly fails, is "
-        "mended, has a greater error, another tolerance or policy, was fed other inputs, is another model or is "
-        "slower.",
-        epilog="Exit codes: 0 nothing is for the worse, 1 something newly fails, is missing, has a greater "
-        "tolerance or a weaker policy, or is slower (bench), or a report is of a run that was cut, 2 bad usage, "
-        "3 the reports have no output in common.",
+        description="Compare two reports of `loadrun --json`, or of `loadrun bench --json`: new failures, fixed "
+        "failures, larger errors, changed tolerances, policies, inputs and models, and slower runs.",
+        epilog="Exit codes: 0 nothing got worse, 1 something newly fails, is missing, has a larger tolerance or a "
+        "weaker policy, or is slower (bench), or a report is of an incomplete run, 2 bad usage, 3 the reports have no "
+        "output in common.",
     )
     p.add_argument("old", metavar="OLD.json")
     p.add_argument("new", metavar="NEW.json")
     p.add_argument(
-        "--growth", metavar="X", type=float, default=2.0, help="report errors that are X times larger (2)"
+        "--growth",
+        metavar="X",
+        type=float,
+        default=2.0,
+        help="report errors that grew by a factor of X (default 2)",
     )
     p.add_argument(
         "--slower",
         metavar="X",
         type=float,
-        help="report runs that take X times longer (1.5; 1.1 for reports of bench, where that fails)",
+        help="report runs that are slower by a factor of X (default 1.5; for reports of bench, 1.1, which counts as a "
+        "failure)",
     )
     return p
 
@@ -47,5 +51,5 @@ def main(argv: list[str]) -> int:
         print(table(rows, ("change", "file", "testcase", "output", "before", "now"), right=(2,)))
         print()
     both = f"{comparison.common} {comparison.things} in both reports"
-    print(f"{both}, {len(comparison.changes)} changes, {comparison.bad} of them for the worse")
+    print(f"{both}, {len(comparison.changes)} changes, {comparison.bad} for the worse")
     return comparison.exit_code

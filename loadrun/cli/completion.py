@@ -1,4 +1,4 @@
-"""`loadrun completion bash|zsh|fish|man`: made from the parsers, so that nothing lags behind them."""
+"""`loadrun completion bash|zsh|fish|man`: generated from the parsers, so that it is always up to date."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def parser() -> Parser:
     """Add the options of `loadrun completion`."""
     p = Parser(
         prog="loadrun completion",
-        description="Print a script that completes commands and options in a shell, or the manual page.",
-        epilog='bash: eval "$(loadrun completion bash)"; zsh: loadrun completion zsh > a folder of $fpath/_loadrun; '
-        "fish: loadrun completion fish > ~/.config/fish/completions/loadrun.fish; the manual page: "
-        "loadrun completion man > loadrun.1",
+        description="Print a shell's completion script for commands and options, or the manual page.",
+        epilog='bash: eval "$(loadrun completion bash)"; zsh: loadrun completion zsh > DIR/_loadrun, where DIR is in '
+        "$fpath; fish: loadrun completion fish > ~/.config/fish/completions/loadrun.fish; manual page: loadrun "
+        "completion man > loadrun.1",
     )
-    p.add_argument("what", choices=_SHELLS, help="the shell, or man")
+    p.add_argument("what", choices=_SHELLS, help="the shell, or man for the manual page")
     return p
 
 
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
 
 
 def parsers() -> dict[str, tuple[str, argparse.ArgumentParser]]:
-    """Return what each command does and its parser, in the order of the help."""
+    """Return the summary and the parser of each command, in the order of the help."""
     from . import COMMANDS  # for start-up: that module names this one
 
     commands = {}
@@ -51,7 +51,7 @@ def parsers() -> dict[str, tuple[str, argparse.ArgumentParser]]:
 
 
 def options(p: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Return the options of a command, without those that are not shown."""
+    """Return the options of a command, without hidden ones."""
     return [a for a in p._actions if a.option_strings and a.help != argparse.SUPPRESS]
 
 
@@ -101,7 +101,7 @@ complete -o filenames -F _load_and_run load_and_run
 
 
 def _zsh(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
-    """Write a completion function for zsh, with what every option does."""
+    """Write a completion function for zsh, with descriptions of the options."""
     described = "\n".join(f"    {_quoted(f'{n}:{what}')}" for n, (what, _) in commands.items())
     cases = []
     for name, (_, p) in commands.items():
@@ -138,7 +138,7 @@ def _zsh_specs(action: argparse.Action) -> list[str]:
 
 
 def _fish(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
-    """Completions for fish, with what every option does."""
+    """Write completions for fish, with descriptions of the options."""
     names = " ".join(commands)
     lines = [f"set -l commands {names}"]
     for name, (what, p) in commands.items():
@@ -186,13 +186,13 @@ def _man(commands: dict[str, tuple[str, argparse.ArgumentParser]]) -> str:
 
 
 def help_text(action: argparse.Action) -> str:
-    """Return what an option does, in one line, its placeholders filled in."""
+    """Return an option's help as one line, with placeholders filled in."""
     text = " ".join((action.help or "").split())
     return text % {**vars(action), "prog": "loadrun"} if "%(" in text else text.replace("%%", "%")
 
 
 def metavar(action: argparse.Action) -> str:
-    """Return what stands for the value of an option."""
+    """Return the placeholder for an option's value."""
     if isinstance(action.metavar, tuple):
         return " ".join(action.metavar)
     return action.metavar or (" ".join(_choices(action)) if action.choices else action.dest.upper())
@@ -203,11 +203,11 @@ def _is_file(action: argparse.Action) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """Text in single quotes for a shell."""
+    """Put text in single quotes for a shell."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _troff(text: str) -> str:
-    """Text that troff prints as it is."""
+    """Escape text so that troff prints it literally."""
     text = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{text}" if text.startswith((".", "'")) else text

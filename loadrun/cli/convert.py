@@ -1,4 +1,4 @@
-"""`loadrun convert A B`: a model in another format, by the endings of the names."""
+"""`loadrun convert A B`: write a model in another format, chosen by the file name's ending."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..compare.results import EXIT_PASS
 from ..onnx.converting import Converted, ConvertOptions, convert_file
 from ..onnx.exported import Exported
 from ..report.text import table
-from .groups import Parser, add_dump_option, target
+from .groups import Parser, add_dump_option, add_narrow_option, add_quiet_option, target
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -20,45 +20,39 @@ def parser() -> Parser:
     """Add the options of `loadrun convert`."""
     p = Parser(
         prog="loadrun convert",
-        description="Convert the model in A and write it to B; the endings name the formats: "
-        ".mge (MegEngine) or .onnx. Testcases go "
-        "along: into a .mge file, or beside a file B.onnx as B.test_data_set_N.",
+        description="Convert the model in A and write it to B. File name endings tell the formats: .mge (MegEngine) or "
+        ".onnx. Testcases are converted too: into the .mge file, or next to B.onnx as B.test_data_set_N.",
     )
     p.add_argument("source", metavar="A", help="the file to read")
     p.add_argument("target", metavar="B", type=target, help="the file to write")
     p.add_argument(
-        "--format", choices=("FBS_V2", "FBS"), help="version of a .mge file (default that of A, or FBS_V2)"
+        "--format",
+        choices=("FBS_V2", "FBS"),
+        help="format version of a .mge file (default: that of A, or FBS_V2)",
     )
-    p.add_argument(
-        "--narrow",
-        action="store_true",
-        help="for a .mge file: "
-        "int64 and the like become int32 and float64 float32 even where that changes values; the record says so",
-    )
+    add_narrow_option(p)
     add_dump_option(p)
     add_model_options(p)
     g = p.add_argument_group("writing ONNX")
-    g.add_argument(
-        "--opset", type=int, metavar="N", help="version of the operators, 7 to 26 (default 18 or later)"
-    )
+    g.add_argument("--opset", type=int, metavar="N", help="opset version, 7 to 26 (default: 18 or later)")
     g.add_argument(
         "--dynamic",
         action="append",
         metavar="INPUT:AXIS=NAME",
-        help="a size that may change, such as data:0=batch (default: where the testcases of A differ)",
+        help="make an axis dynamic, such as data:0=batch (default: axes in which the testcases of A differ)",
     )
-    g.add_argument("--external-data", action="store_true", help="weights in a file of their own, B.data")
+    g.add_argument("--external-data", action="store_true", help="write weights to a separate file, B.data")
     g.add_argument(
         "--verify",
         action="store_true",
-        help="check B with onnx.checker and compare ONNX Runtime with loadrun",
+        help="check B with onnx.checker and compare its results in ONNX Runtime with loadrun's",
     )
-    p.add_argument("-q", "--quiet", action="store_true", help="print no table")
+    add_quiet_option(p)
     return p
 
 
 def main(argv: list[str]) -> int:
-    """Convert; 2 when something fails, and then B is as it was."""
+    """Convert; 2 when something fails, which leaves B unchanged."""
     p = parser()
     args = p.parse_args(argv)
     options = p.record(
@@ -75,7 +69,7 @@ def main(argv: list[str]) -> int:
 
 
 def _tables(exported: Exported) -> None:
-    """Print what is not exact, and what ONNX Runtime gave."""
+    """Print what was approximated, and how ONNX Runtime's results compare."""
     rows = [(clean(text, 100), clean(where)) for text, where in exported.approximated.items()]
     if rows:
         print(table(rows, ("approximated", "first at")))

@@ -12,8 +12,18 @@ from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..report import differences as report
 from ..verify.diff.files import DiffOptions, FileDifferences, diff_files
 from ..verify.diff.finding import TOLERANCE
-from .groups import Parser, add_dump_option, add_input_options, seed, target, tolerance, warn, whole
-from .models import add_model_options, model_options
+from .groups import (
+    Parser,
+    add_dump_option,
+    add_input_options,
+    add_json_option,
+    add_seed_option,
+    add_testcase_option,
+    add_tolerance_option,
+    target,
+    warn,
+)
+from .models import add_finite_options, add_model_options, model_options
 
 __all__ = ["main"]
 
@@ -23,8 +33,8 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun diff",
         description="Run a model and a reference on the same inputs, compare every intermediate value, and name "
-        "the operator that is to blame.",
-        epilog="Exit codes: 0 everything that was compared agrees; 1 something does not; 2 a bad file or bad usage; "
+        "the operator to blame.",
+        epilog="Exit codes: 0 everything that was compared agrees; 1 something differs; 2 a bad file or bad usage; "
         "70 a bug in loadrun.",
     )
     p.add_argument("model", metavar="MODEL", help="the model under suspicion")
@@ -32,41 +42,27 @@ def parser() -> Parser:
         "--against",
         metavar="OTHER",
         default="float64",
-        help="another model, a folder of load_and_run's --bin_io_dump or of .npy files, an .npz file of values by "
-        "variable name, results of --save-results, the name of an engine, or float64: the same model in double "
-        "precision (default)",
+        help="the reference: another model, a folder from load_and_run's --bin_io_dump or of .npy files, an .npz file "
+        "of values by variable name, results of --save-results, an engine, or float64 (default), the same model in "
+        "double precision",
     )
     add_dump_option(p)
     add_input_options(p, "--input")
-    p.add_argument(
-        "--testcase",
-        metavar="N",
-        type=whole,
-        help="which testcase's inputs to take (default: each, up to the first on which something differs)",
-    )
-    p.add_argument(
-        "--tolerance",
-        metavar="X",
-        type=tolerance,
-        default=TOLERANCE,
-        help=f"how far a value may be off, relative to the largest value of its tensor (default {TOLERANCE:g})",
-    )
+    add_testcase_option(p, "one after another until something differs")
+    add_tolerance_option(p, TOLERANCE)
     p.add_argument(
         "--bisect",
         action="store_true",
-        help="ask an engine for one intermediate value in each run, which leaves its fusions intact, and halve "
-        "what is left each time",
+        help="find the operator by bisection, with one intermediate value per run, so that the engine's fusions stay "
+        "intact",
     )
     p.add_argument("--all", action="store_true", help="show every compared value")
     p.add_argument(
-        "--extract", metavar="FILE", type=target, help="write the operator to blame as a testcase of its own"
+        "--extract", metavar="FILE", type=target, help="write the operator to blame as a file of its own"
     )
-    p.add_argument("--json", metavar="FILE", help="write everything as JSON (- for standard output)")
-    p.add_argument("--check-finite", action="store_true", help="name operators that make NaN or infinity")
-    p.add_argument("--range", metavar="X", type=tolerance, help="name operators that make values beyond X")
-    p.add_argument(
-        "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
-    )
+    add_json_option(p)
+    add_finite_options(p)
+    add_seed_option(p)
     add_model_options(p)
     return p
 
@@ -82,7 +78,10 @@ def main(argv: list[str]) -> int:
         shown = sys.stderr if args.json == "-" and result.differences is not None else sys.stdout
         _show(result, args.model, args.against, args.range, args.all, shown)
         if result.refusals and result.differences is not None and result.differences.agree:
-            print("to blame is what cannot be expressed: all values before it agree", file=shown)
+            print(
+                "the parts that could not be translated are to blame: all values before them agree",
+                file=shown,
+            )
         if args.json and result.differences is not None:
             about = {"model": args.model, "against": args.against}
             _write_json(args.json, json.dumps({**about, **report.as_json(result.differences)}))

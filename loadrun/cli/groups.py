@@ -1,4 +1,4 @@
-"""What the subcommands share: argument groups for inputs, tolerances and limits, exit codes, progress."""
+"""What the subcommands share: their parser, groups of options, progress."""
 
 from __future__ import annotations
 
@@ -19,9 +19,19 @@ __all__ = [
     "Parser",
     "add_copy_option",
     "add_dump_option",
+    "add_html_option",
     "add_input_options",
+    "add_json_option",
     "add_limit_options",
+    "add_maxerr_option",
+    "add_narrow_option",
+    "add_no_check_option",
     "add_policy_option",
+    "add_quiet_option",
+    "add_seed_option",
+    "add_testcase_option",
+    "add_tolerance_option",
+    "count",
     "model_files",
     "progress",
     "seconds",
@@ -39,7 +49,7 @@ _UNITS = ("", "K", "M", "G", "T")
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Help as wide as the terminal; argparse's own way to that width imports compressors, for every option."""
+    """Format help as wide as the terminal; argparse's own way of asking for the width imports compression modules."""
 
     def __init__(self, prog: str) -> None:
         columns = os.environ.get("COLUMNS", "")
@@ -72,7 +82,7 @@ class _HelpAll(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that takes options by their whole names, and whose errors end with the way to help.
+    """Parse arguments without abbreviations; error messages end by pointing to ``--help``.
 
     Args:
         common: the options that ``--help`` shows, for commands that have very many; ``--help-all`` shows all.
@@ -86,13 +96,13 @@ class Parser(argparse.ArgumentParser):
             self.add_argument("--help-all", nargs=0, action=_HelpAll, help="show all options and exit")
 
     def format_help(self) -> str:
-        """Return the help: all of it, or where there is `common`, a screen of it."""
+        """Return the help text: all of it, or only the `common` options."""
         if self.common is None:
             return super().format_help()
         shown = {*self.common, "--help", "--help-all"}
         few = [copy(a) for a in self._actions if not a.option_strings or shown & set(a.option_strings)]
         for action in few:
-            # What comes behind the first clause is for those who look for more.
+            # The first clause is enough here; --help-all shows the rest.
             action.help = re.split(r"; |, such as |, where |, which | \(", action.help or "")[0]
         names = " ".join(f"{a.metavar} [{a.metavar} ...]" for a in few if not a.option_strings)
         out = self._get_formatter()
@@ -102,11 +112,11 @@ class Parser(argparse.ArgumentParser):
         out.add_arguments(few)
         out.end_section()
         left = len(self._actions) - len(few)
-        out.add_text(f"{left} more options, and what exit codes mean: {self.prog} --help-all")
+        out.add_text(f"{self.prog} --help-all shows {left} more options and explains the exit codes.")
         return out.format_help()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # noqa: ANN401
-        """Parse as argparse does, and keep the arguments for the hints of errors."""
+        """Parse as argparse does, and keep the arguments for hints in error messages."""
         self._given = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)
 
@@ -127,8 +137,8 @@ class Parser(argparse.ArgumentParser):
 
         Args:
             kind: the record's class, a dataclass.
-            given: values by the names of arguments; those that are fields of the record go into it.
-            others: values of fields that are not arguments, or not as they stand there.
+            given: values by argument name; those that are fields of the record go into it.
+            others: values of fields that are no arguments, or that are converted first.
         """
         names = {f.name for f in fields(kind)} - set(others)  # type: ignore[arg-type]
         values = {n: tuple(v) if isinstance(v, list) else v for n, v in arguments.items() if n in names}
@@ -138,15 +148,16 @@ class Parser(argparse.ArgumentParser):
             self.error(str(e))
 
     def _meant(self) -> Iterator[tuple[str, str]]:
-        """Return the unknown options among the arguments, each with the one that it begins or resembles."""
+        """Yield each unknown option with the known one that it abbreviates or resembles."""
         import difflib  # for start-up
 
-        known = [o for o in self._option_string_actions if o.startswith("--")]
+        every = self._option_string_actions
+        known = [o for o in every if o.startswith("--") and not ("_" in o and o.replace("_", "-") in every)]
         for text in self._given:
             name = text.split("=")[0]
             if text == "--":
                 return
-            if name.startswith("--") and name not in known:
+            if name.startswith("--") and name not in every:
                 close = [o for o in known if o.startswith(name)] or difflib.get_close_matches(
                     name, known, 1, 0.75
                 )
@@ -156,7 +167,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def model_files(names: Iterable[str], out: TextIO) -> list[str]:
-    """Return the models of names, patterns and folders; a line says what was left out of folders."""
+    """Expand names, patterns and folders to model files; a line says which files in folders were skipped."""
     skipped: list[str] = []
     paths = list(files_of(names, skipped=skipped))
     if line := skipped_line(skipped):
@@ -169,8 +180,22 @@ def add_copy_option(p: argparse._ActionsContainer) -> None:
     p.add_argument(
         "--copy",
         action="store_true",
-        help="read files into memory at once, in case others write to them during the run",
+        help="read whole files into memory first, in case another program writes to them during the run",
     )
+
+
+def add_html_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--html``."""
+    p.add_argument("--html", metavar="FILE", type=target, help="write a self-contained HTML report")
+
+
+def add_json_option(p: argparse._ActionsContainer, more: str = "") -> None:
+    """Add ``--json``.
+
+    Args:
+        more: text to append to the help.
+    """
+    p.add_argument("--json", metavar="FILE", help=f"write the results as JSON (- for standard output){more}")
 
 
 def add_limit_options(p: argparse._ActionsContainer, what: str) -> None:
@@ -184,7 +209,46 @@ def add_limit_options(p: argparse._ActionsContainer, what: str) -> None:
         "--max-memory",
         metavar="BYTES",
         type=_size,
-        help="how much memory models may take, such as 4G or 500M (default: what the machine can give; Linux)",
+        help="memory limit for models, such as 4G or 500M (default: what the machine has available; Linux only)",
+    )
+
+
+def add_no_check_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--no-check``."""
+    p.add_argument(
+        "--no-check", action="store_true", help="exit with 0 instead of 3 when nothing was compared"
+    )
+
+
+def add_quiet_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--quiet``."""
+    p.add_argument("-q", "--quiet", action="store_true", help="print only problems and the summary")
+
+
+def add_seed_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--seed``."""
+    p.add_argument(
+        "--seed", type=seed, default=0, help="seed for everything that is drawn at random (default 0)"
+    )
+
+
+def add_testcase_option(p: argparse._ActionsContainer, default: str) -> None:
+    """Add ``--testcase``.
+
+    Args:
+        default: which testcases are used without it, for the help.
+    """
+    p.add_argument("--testcase", metavar="N", type=whole, help=f"use only testcase N (default: {default})")
+
+
+def add_tolerance_option(p: argparse._ActionsContainer, default: float = 1e-4) -> None:
+    """Add ``--tolerance``."""
+    p.add_argument(
+        "--tolerance",
+        metavar="X",
+        type=tolerance,
+        default=default,
+        help=f"largest error that counts as equal, relative to the largest value of the tensor (default {default:g})",
     )
 
 
@@ -200,7 +264,7 @@ def seconds(value: str) -> float:
 
 
 def _size(value: str) -> int:
-    """Read a number of bytes, with K, M, G or T behind it for powers of 1024."""
+    """Read a number of bytes, with an optional suffix K, M, G or T for powers of 1024."""
     digits, unit = (value[:-1], value[-1:].upper()) if value[-1:].upper() in _UNITS[1:] else (value, "")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 16) or not int(digits):
         raise argparse.ArgumentTypeError(f"expected a number of bytes, such as 500M or 4G, found {value!r}")
@@ -208,7 +272,7 @@ def _size(value: str) -> int:
 
 
 def whole(value: str) -> int:
-    """Read a count or a number of a testcase, for an option."""
+    """Read a count or a testcase's number, for an option."""
     if not value.isdigit():
         raise argparse.ArgumentTypeError(f"expected a whole number >= 0, found {value!r}")
     return int(value)
@@ -218,7 +282,7 @@ def target(value: str) -> str:
     """Read the name of a file to write."""
     if value == "-":
         raise argparse.ArgumentTypeError(
-            "- would be standard output, which takes no such file; name one (./- is a file of that name)"
+            "this output cannot go to standard output (-); name a file (./- for a file called -)"
         )
     return os.path.expanduser(value)
 
@@ -235,7 +299,7 @@ def tolerance(value: str) -> float:
     """Read a number that is not negative.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the value is not such a number.
     """
     try:
         number = float(value)
@@ -246,13 +310,21 @@ def tolerance(value: str) -> float:
     return number
 
 
+def count(value: str) -> int:
+    """Read a number of processes."""
+    number = whole(value)
+    if not 1 <= number <= 1024:
+        raise argparse.ArgumentTypeError(f"expected a number of processes from 1 to 1024, found {value!r}")
+    return number
+
+
 def warn(text: str) -> None:
     """Print a warning to standard error."""
     print(f"warning: {text}", file=sys.stderr)
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """Pass items on; on a terminal, work of more than a second shows how far it is."""
+    """Pass items on; on a terminal, show progress after the first second."""
     started = last = time.monotonic()
     shown = False
     for i, item in enumerate(items):
@@ -266,43 +338,75 @@ def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
 
 
 _SPEC_HELP = (
-    'data as "NAME:SOURCE;NAME:SOURCE", where SOURCE is an image, .npy, .npz or .json file, #rand(0,255), #randn(0,1), '
-    "#randint(0,10), #zeros, #ones, #full(3), {1,3,224,224} for random numbers of a shape, or [[1,2],[3,4]]; NAME: may "
-    "be left out for a single input; @FILE reads a specification a line; given more than once, each is a testcase"
+    'input data as "NAME:SOURCE;NAME:SOURCE", where SOURCE is an image, .npy, .npz or .json file, #rand(0,255), '
+    "#randn(0,1), #randint(0,10), #zeros, #ones, #full(3), {1,3,224,224} for random numbers of that shape, or "
+    "[[1,2],[3,4]]; NAME: is optional for a single input; @FILE reads one specification per line; each use of the "
+    "option is a testcase"
 )
 
 
 def add_input_options(p: argparse._ActionsContainer, *flags: str) -> None:
-    """Add the option for specifications under the given flags (``input_data``), and those that go with it."""
+    """Add the option for input specifications under these flags (``input_data``), and those that go with it."""
     p.add_argument(*flags, dest="input_data", metavar="SPEC", action="append", help=_SPEC_HELP)
     p.add_argument(
         "--repeat",
         metavar="N",
         type=int,
         default=1,
-        help="repeat axis 0 of data from files N times (default 1)",
+        help="repeat data from files N times along axis 0 (default 1)",
     )
-    p.add_argument("--resize-input", action="store_true", help="scale images to the input's height and width")
+    p.add_argument(
+        "--resize-input", action="store_true", help="resize images to the input's height and width"
+    )
     p.add_argument(
         "--input-transform",
         metavar="EXPR",
-        help="numpy expression over data (what was read) and np, such as \"data.astype('float32') / 255\"",
+        help="numpy expression in data (the array as read) and np, such as \"data.astype('float32') / 255\"",
     )
 
 
 def add_dump_option(p: argparse.ArgumentParser) -> None:
-    """Add the option that chooses one of the dumps that a file holds (``args.dump``)."""
-    p.add_argument("--dump", metavar="N", type=whole, help="which dump of a file that holds several, from 1")
+    """Add the option that selects one of several dumps in a file (``args.dump``)."""
+    p.add_argument(
+        "--dump", metavar="N", type=whole, help="use the N-th dump of a file that has several, counted from 1"
+    )
 
 
-def add_policy_option(p: argparse._ActionsContainer, what: str) -> None:
-    """Add ``--check``, whose texts `loadrun.compare.policy.parse_all` takes (``args.check``)."""
+def add_narrow_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--narrow``."""
+    p.add_argument(
+        "--narrow",
+        action="store_true",
+        help="store 64-bit numbers in 32 bits in a .mge file even where that changes values; the record says so",
+    )
+
+
+def add_maxerr_option(p: argparse._ActionsContainer, default: str) -> None:
+    """Add ``--maxerr``, whose texts `tolerances` reads (``args.maxerr``).
+
+    Args:
+        default: the tolerance without it, for the help.
+    """
+    p.add_argument(
+        "--maxerr",
+        metavar="[NAME=]X",
+        action="append",
+        help=f"tolerance for all outputs or for one; may be repeated (default: {default})",
+    )
+
+
+def add_policy_option(p: argparse._ActionsContainer, more: str = "") -> None:
+    """Add ``--check``, whose texts `loadrun.compare.policy.parse_all` takes (``args.check``).
+
+    Args:
+        more: text to append to the help.
+    """
     p.add_argument(
         "--check",
         metavar="[NAME:]TERMS",
         action="append",
-        help='what an output must fulfil besides its tolerance, such as "prob: cosine>=0.9999, top1=1", "ids: exact" '
-        f'or "x: rtol=1e-3, atol=1e-6"; {what}',
+        help='criteria for outputs besides the tolerance, such as "prob: cosine>=0.9999, top1=1", "ids: exact" '
+        f'or "x: rtol=1e-3, atol=1e-6"; may be repeated{more}',
     )
 
 
@@ -327,7 +431,7 @@ def tolerances(options: list[str] | None) -> float | dict[str, float] | None:
             raise UsageError(f"--maxerr takes a number or NAME=NUMBER, found {text!r}") from None
         if name in limits:
             raise UsageError(
-                f"--maxerr gives two tolerances for {f'the output {name!r}' if name else 'all outputs'}"
+                f"--maxerr is given twice for {f'the output {name!r}' if name else 'all outputs'}"
             )
         limits[name] = value
     return limits[""] if list(limits) == [""] else limits

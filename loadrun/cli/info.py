@@ -1,4 +1,4 @@
-"""`loadrun info model.mge`: what is in a dump."""
+"""`loadrun info model.mge`: describe a dump."""
 
 from __future__ import annotations
 
@@ -21,35 +21,39 @@ from .models import add_engine_options, add_model_options, model_options
 __all__ = ["main"]
 
 _SHOWN = 8
-"""Testcases that are shown one by one."""
+"""How many testcases are listed."""
 _WIDEST = 12
-"""Inputs or outputs of an operator whose shapes are shown."""
+"""How many inputs or outputs of an operator are shown with their shapes."""
 
 
 def parser() -> Parser:
     """Add the options of `loadrun info`."""
     p = Parser(
         prog="loadrun info",
-        description="Show a dump's inputs, outputs, operators, parameters, FLOPs, testcases and metadata.",
+        description="Show inputs, outputs, operators, parameters, FLOPs, testcases and metadata of a dump.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL.mge")
-    p.add_argument("--json", action="store_true", help="print JSON, a list with an entry for each dump")
+    p.add_argument("--json", action="store_true", help="print JSON: a list with one entry per dump")
     p.add_argument(
         "--graph",
         metavar="FILE",
-        help="draw the graph of one model, with shapes: FILE.svg is one picture, FILE.html has blocks that fold",
+        help=(
+            "draw the graph of one model with shapes, to FILE.svg (a single image) or FILE.html (with collapsible "
+            "blocks)"
+        ),
     )
-    p.add_argument("--no-operators", action="store_true", help="leave the operator table out")
+    p.add_argument("--no-operators", action="store_true", help="omit the table of operators")
     add_engine_options(p, default=None)
     add_model_options(p)
-    add_limit_options(p, "end a file that takes longer")
+    add_limit_options(p, "stop a file that takes longer")
     return p
 
 
 def main(argv: list[str]) -> int:
-    """Describe the files; 2 when one of them cannot be read, 4 when that takes too long."""
+    """Describe the files; 2 when one cannot be read, 4 when that takes too long."""
     args = parser().parse_args(argv)
-    read = ModelOptions(**model_options(args.input_shape, args.constant))
+    options = model_options(args.input_shape, args.constant)
+    read = ModelOptions(**options, weights=tuple(args.weights))
     files = model_files(args.files, sys.stderr)
     if args.graph is not None:
         return _draw(files, args.graph, read)
@@ -80,7 +84,7 @@ def main(argv: list[str]) -> int:
 def _draw(files: Sequence[str], target: str, read: ModelOptions) -> int:
     if len(files) != 1 or not target.lower().endswith((".svg", ".html")):
         raise UsageError(
-            f"--graph draws one model as NAME.svg or NAME.html, found the name "
+            f"--graph takes one model and a name NAME.svg or NAME.html, found "
             f"{clean(target)} and {len(files)} model{'s' * (len(files) != 1)}"
         )
     check_targets({"--graph": target}, files)
@@ -142,7 +146,7 @@ def text(d: Description, *, operators: bool = True) -> str:
 
 
 def _shapes(values: Sequence[VarInfo]) -> str:
-    """Return the shapes of an operator's inputs or outputs, not all of many: every row is as wide as the widest."""
+    """Return the shapes of an operator's inputs or outputs; only the first ones, to bound the table's width."""
     shown = ", ".join(shape_text(v.shape) for v in values[:_WIDEST])
     return shown if len(values) <= _WIDEST else f"{shown}, ... ({len(values)} in all)"
 

@@ -1,4 +1,4 @@
-"""`loadrun judge RESULTS --maxerr X`: other tolerances and policies for results that were saved, without running."""
+"""`loadrun judge RESULTS --maxerr X`: apply other tolerances and policies to saved results, without running."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from ..compare.policy import parse_all
 from ..compare.results import FileResult, Result, exit_code
 from ..report import text
 from ..verify.saved import JudgeOptions, judge_results
-from .groups import Parser, add_policy_option, tolerances
+from .groups import (
+    Parser,
+    add_json_option,
+    add_maxerr_option,
+    add_policy_option,
+    add_quiet_option,
+    tolerances,
+)
 from .stream import json_file, show
 
 if TYPE_CHECKING:
@@ -24,19 +31,20 @@ def parser() -> Parser:
     """Add the options of `loadrun judge`."""
     p = Parser(
         prog="loadrun judge",
-        description="Judge results that `loadrun --save-results` wrote by other tolerances, without running anything.",
-        epilog="Exit codes as those of `loadrun run`. What passes by a greater tolerance than the file's is LOOSENED.",
+        description="Judge results saved by `loadrun --save-results` with other tolerances, without running anything.",
+        epilog="Exit codes as for `loadrun run`. Outputs that pass only with a larger tolerance than the file's are "
+        "marked LOOSENED.",
     )
     p.add_argument("file", metavar="RESULTS")
-    p.add_argument("--maxerr", metavar="[NAME=]X", action="append", help="tolerance of all outputs or of one")
-    add_policy_option(p, "may be repeated")
-    p.add_argument("--json", metavar="FILE", help="write the verdicts as JSON (- for standard output)")
-    p.add_argument("-q", "--quiet", action="store_true", help="print the summary line only")
+    add_maxerr_option(p, "the file's")
+    add_policy_option(p)
+    add_json_option(p)
+    add_quiet_option(p)
     return p
 
 
 def main(argv: list[str]) -> int:
-    """Judge; the exit code tells the verdict."""
+    """Judge and return the exit code of the verdict."""
     args = parser().parse_args(argv)
     options = JudgeOptions(maxerr=tolerances(args.maxerr), policies=parse_all(args.check or ()))
     check_targets({"--json": args.json}, [args.file])

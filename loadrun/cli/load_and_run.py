@@ -1,4 +1,4 @@
-"""`load_and_run model.mge`: the flags, the lines and the files of MegEngine's C++ tool."""
+"""`load_and_run model.mge`: flags, output and files as with MegEngine's C++ tool."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _HELP = ("help", "helpfull", "helpshort")
 
 
 def parser() -> Parser:
-    """Add the flags, for completion and the manual page; `main` reads them as gflags does."""
+    """Add the flags for completion and the manual page; `main` parses them as gflags does."""
     p = Parser(
         prog="loadrun load_and_run",
-        description="Run a model with the flags of MegEngine's C++ tool; testcase 0, with its lines and its files.",
+        description="Run testcase 0 of a model with the flags, output and files of MegEngine's C++ tool.",
     )
     p.add_argument("model", metavar="MODEL")
     for f in FLAGS:
         if f.name == "help":
             continue
-        what = (f.what if f.works else f"does nothing here: {f.what}").replace("%", "%%")
+        what = (f.what if f.works else f"has no effect: {f.what}").replace("%", "%%")
         if f.kind is bool:
             p.add_argument(f"--{f.name}", action="store_true", help=what)
         else:
@@ -43,8 +43,8 @@ def main(argv: list[str]) -> int:
     """Run one model as load_and_run does.
 
     Returns:
-        0 when testcase 0 passed, or when the file has none; 1 when a check failed; 2 for bad usage or a model that
-        cannot be executed; 3 when the checks of the file compare nothing.
+        0 when testcase 0 passed or the file has no testcases; 1 when a check failed; 2 for bad usage or a model that
+        cannot be executed; 3 when the file's checks compare nothing.
     """
     flags = parse(argv)
     if any(flags.on(n) for n in _HELP):
@@ -68,7 +68,7 @@ def _run(flags: ParsedFlags) -> int:
     path = flags.files[0]
     if len(flags.files) > 1:
         others = clean(", ".join(flags.files[1:]), 200)
-        log.say(f"load_and_run: one model is run, the first; left out: {others}")
+        log.say(f"load_and_run: only the first model is run; ignored: {others}")
     if not os.path.exists(path):
         raise UsageError(f"failed to open {path}: No such file or directory")
     session = LoadAndRunSession(flags, path, log)
@@ -95,5 +95,5 @@ def _line(flag: Flag) -> str:
         if flag.kind is int and flag.works and flag.default not in (-1, 0)
         else ""
     )
-    what = flag.what if flag.works else f"does nothing here: {flag.what}"
+    what = flag.what if flag.works else f"has no effect: {flag.what}"
     return f"    --{flag.name}{value:8} {what}{default}"

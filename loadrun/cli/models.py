@@ -1,4 +1,4 @@
-"""Options of the commands that read models: engines, open sizes and constants of ONNX models, what is observed."""
+"""Options of the commands that read models: engines, open sizes and constants of ONNX models, profiles."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ..engines import Choice, check_engine, split_engines
 from ..engines.registry import NAMES
 from ..graph.dtypes import Array
 from ..passes.options import LAYOUTS, OPTIMIZATIONS
-from .groups import Parser, whole
+from .groups import Parser, tolerance, whole
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
     "add_engine_options",
+    "add_finite_options",
     "add_model_options",
     "add_observing_options",
     "add_profile_options",
@@ -32,26 +33,43 @@ __all__ = [
 ]
 
 
-def add_model_options(p: argparse.ArgumentParser) -> None:
-    """Add the options that say how an ONNX model is read."""
+def add_model_options(p: argparse.ArgumentParser, *, writes: bool = False) -> None:
+    """Add the options that say how an ONNX model is read, and where weights are.
+
+    Args:
+        p: the parser.
+        writes: whether the command writes a file that may have its weights outside.
+    """
+    folders = (
+        "a folder of the weights of a file that was packed with --weights beside, besides its own folder"
+    )
+    p.add_argument(
+        "--weights",
+        metavar="beside|DIR" if writes else "DIR",
+        action="append",
+        default=[],
+        help=f"beside: leave the weights outside of the file, which names them by digest; DIR: {folders}"
+        if writes
+        else folders,
+    )
     g = p.add_argument_group("ONNX models")
     g.add_argument(
         "--input-shape",
         metavar="NAME:N,N,...",
         action="append",
-        help="the shape of an input where the file leaves sizes open and no data tell it, such as x:1,3,224,224; "
-        "NAME: alone is a scalar",
+        help="shape of an input whose size neither the file nor the data determines, such as x:1,3,224,224; "
+        "NAME: alone means a scalar",
     )
     g.add_argument(
         "--constant",
         metavar="NAME:VALUE",
         action="append",
-        help="make an input a constant, such as axes:[0,2], rate:16000 or axes:axes.npy",
+        help="turn an input into a constant, such as axes:[0,2], rate:16000 or axes:axes.npy",
     )
 
 
 def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | None) -> dict[str, Any]:
-    """Return what the options say, as fields of `loadrun.inputs.feeds.ModelOptions`.
+    """Return the options as fields of `loadrun.inputs.feeds.ModelOptions`.
 
     Raises:
         UsageError: one is malformed, or a name comes twice.
@@ -69,13 +87,13 @@ def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | N
                 f"--input-shape takes NAME:N,N,..., such as x:1,3,224,224, found {clean(text)!r}"
             )
         if name in shapes:
-            raise UsageError(f"--input-shape gives {clean(name)!r} two shapes")
+            raise UsageError(f"--input-shape is given twice for {clean(name)!r}")
         shapes[name] = tuple(map(int, parts))
     constants: dict[str, Array] = {}
     for text in constant or ():
         name, value = _constant(text)
         if name in constants:
-            raise UsageError(f"--constant gives {clean(name)!r} two values")
+            raise UsageError(f"--constant is given twice for {clean(name)!r}")
         constants[name] = value
     return {"input_shapes": shapes, "constants": constants}
 
@@ -92,7 +110,8 @@ def _constant(text: str) -> tuple[str, Array]:
     part = parts[0] if len(parts) == 1 else None
     if part is None or part.name is None or isinstance(part.source, (ArraySource, Generated)):
         raise UsageError(
-            f"--constant takes NAME:VALUE with numbers or a .npy file, such as axes:[0,2], found {clean(text)!r}"
+            f"--constant takes NAME:VALUE, the value as numbers or a .npy file, such as axes:[0,2]; "
+            f"found {clean(text)!r}"
         )
     if isinstance(part.source, Values):
         return part.name, np.array(json.loads(part.source.text))
@@ -105,7 +124,7 @@ def _constant(text: str) -> tuple[str, Array]:
         arrays = members(path)
         key = part.source.member or part.name
         if key not in arrays:
-            raise InputError(f"{path} has no array {key!r}; it holds {', '.join(map(repr, arrays))}")
+            raise InputError(f"{path} has no array {key!r}, only {', '.join(map(repr, arrays))}")
         return part.name, arrays[key]()
     return part.name, read_array(path, partial(_no_image, path=path))
 
@@ -122,7 +141,7 @@ def _number(text: str) -> int | float | bool | None:
 
 
 def _no_image(pixels: Array, path: str) -> NoReturn:
-    raise InputError(f"{path} is an image; a constant is a .npy array or numbers")
+    raise InputError(f"{path} is an image; a constant must be a .npy array or numbers")
 
 
 def add_engine_options(
@@ -134,24 +153,25 @@ def add_engine_options(
         several: the option takes several names, see `all_chosen`.
         default: the engine where none is named.
     """
-    g = p.add_argument_group("what executes the model")
-    what = f"{', '.join(NAMES)}, or one that an installed package brings"
+    g = p.add_argument_group("engine")
+    what = f"{', '.join(NAMES)}, or an engine from an installed package"
     if several:
         g.add_argument(
             "--engine",
             metavar="NAME[,NAME...]",
             type=engine_list,
             action="append",
-            help=f"{what}; several, with commas or repeated, are compared",
+            help=f"{what}; several (separated by commas, or the option repeated) are compared",
         )
     else:
         g.add_argument("--engine", metavar="NAME", type=_engine, default=default, help=what)
     g.add_argument(
         "--strict-engine",
         action="store_true",
-        help="refuse a model with operators that the engine cannot run; the reference engine runs them otherwise",
+        help="reject models with operators that the engine does not support, which otherwise run on the reference "
+        "engine",
     )
-    g.add_argument("--cache", metavar="DIR", type=_folder, help="keep converted models in this folder")
+    g.add_argument("--cache", metavar="DIR", type=_folder, help="cache converted models in this folder")
 
 
 def _folder(name: str) -> Path:
@@ -163,19 +183,19 @@ def _folder(name: str) -> Path:
 def all_chosen(
     options: Sequence[Sequence[str]] | None, strict: bool, cache: Path | None
 ) -> tuple[Choice, ...]:
-    """Return the engines that were named, in order.
+    """Return the selected engines, in order.
 
     Args:
-        options: the names, as often as ``--engine`` was given.
+        given: the names, one sequence for each ``--engine``.
         strict, cache: the other two options.
 
     Raises:
-        UsageError: one of them is named twice.
+        UsageError: an engine is named twice.
     """
     specs = [name for names in options or [["reference"]] for name in names]
     doubled = sorted({n for n in specs if specs.count(n) > 1})
     if doubled:
-        raise UsageError(f"the engine {doubled[0]} is named twice; a comparison needs different ones")
+        raise UsageError(f"the engine {doubled[0]} is named twice; a comparison needs different engines")
     return tuple(Choice(name, strict, cache) for name in specs)
 
 
@@ -187,7 +207,7 @@ def _engine(text: str) -> str:
 
 
 def engine_list(text: str) -> list[str]:
-    """Read names of engines with commas between them."""
+    """Read engine names separated by commas."""
     try:
         return split_engines(text)
     except UsageError as e:
@@ -198,72 +218,79 @@ _SWITCHES = LAYOUTS | OPTIMIZATIONS
 
 
 def add_observing_options(p: Parser) -> None:
-    """Add the options, those with underscores in MegEngine's tool with dashes as well."""
-    changed = p.add_argument_group("the model, changed before it is run")
+    """Add the options; those spelled with underscores in MegEngine's tool take dashes as well."""
+    changed = p.add_argument_group("changes to the model before it runs")
     for name, what in _SWITCHES.items():
         _add(changed, name, action="store_true", help=what)
-    _add(changed, "batch_size", metavar="N", type=whole, help="repeat or cut testcases along axis 0")
-    _add(changed, "threads", metavar="N", type=whole, help="use this many threads (default: all processors)")
-    seen = p.add_argument_group(
-        "what operators do (the first file, run once more; values on the reference engine)"
+    _add(
+        changed, "batch_size", metavar="N", type=whole, help="repeat or cut testcases along axis 0 to N items"
     )
-    _add(seen, "io_dump", metavar="FILE", help="print every variable of every testcase")
+    _add(changed, "threads", metavar="N", type=whole, help="number of threads (default: all processors)")
+    seen = p.add_argument_group(
+        "operators (an extra run of the first file; values come from the reference engine)"
+    )
+    _add(seen, "io_dump", metavar="FILE", help="write every variable of every testcase as text")
     _add(
         seen,
         "bin_io_dump",
         metavar="DIR",
-        help="write every variable of the first testcase to a file of its own",
+        help="write each variable of the first testcase to its own file",
     )
-    _add(seen, "bin_out_dump", metavar="DIR", help="write the outputs of every testcase, run0 the first")
-    _add(
-        seen,
-        "check_finite",
-        action="store_true",
-        help="fail for NaN and infinity; name the operators they begin at",
-    )
-    _add(
-        seen,
-        "range",
-        metavar="LIMIT",
-        type=float,
-        help="fail for absolute values greater than this; name the operators they begin at",
-    )
+    _add(seen, "bin_out_dump", metavar="DIR", help="write the outputs of every testcase, the first as run0")
+    add_finite_options(seen)
     _add(seen, "model_info", action="store_true", help="print inputs and outputs as a table")
     add_profile_options(seen)
 
 
-def _add(group: argparse._ArgumentGroup, name: str, **how: object) -> None:
+def add_finite_options(p: argparse._ActionsContainer) -> None:
+    """Add ``--check-finite`` and ``--range``."""
+    _add(
+        p,
+        "check_finite",
+        action="store_true",
+        help="fail on NaN and infinity, and name the operators where they first appear",
+    )
+    _add(
+        p,
+        "range",
+        metavar="LIMIT",
+        type=tolerance,
+        help="fail on absolute values above LIMIT, and name the operators where they first appear",
+    )
+
+
+def _add(group: argparse._ActionsContainer, name: str, **how: object) -> None:
     spellings = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
     group.add_argument(*spellings, dest=name, **how)  # type: ignore[arg-type]
 
 
 def optimizations(arguments: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the optimizations that were asked for, as `loadrun.replay.parts` takes them.
+    """Return the requested optimizations, as `loadrun.replay.parts` takes them.
 
     Args:
-        arguments: values by the names of arguments.
+        given: values by argument name.
     """
     return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if arguments[n])
 
 
 def add_profile_options(p: argparse._ActionsContainer) -> None:
-    """Add what looks at operators one by one."""
+    """Add the options that profile single operators."""
     p.add_argument(
         "--profile",
         metavar="FILE",
-        help="write what each operator took, in the layout of MegEngine's profiler",
+        help="write the time of each operator, in the format of MegEngine's profiler",
     )
-    p.add_argument("--perfetto", metavar="FILE", help="write a trace that Perfetto's viewer opens")
+    p.add_argument("--perfetto", metavar="FILE", help="write a trace for the Perfetto viewer")
     p.add_argument("--top", type=whole, metavar="N", help="show the N most expensive groups of operators")
     p.add_argument(
         "--by",
         type=_grouping,
         default="type",
         metavar="WHAT",
-        help="group them by type, name or prefix:DEPTH (default type)",
+        help="group them by type, name or prefix:DEPTH (default: type)",
     )
     p.add_argument(
-        "--memory", action="store_true", help="show the peak of memory and which values were alive at it"
+        "--memory", action="store_true", help="show peak memory and the values that were alive at the peak"
     )
 
 

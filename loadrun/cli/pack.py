@@ -1,4 +1,4 @@
-"""`loadrun pack model.mge -d SPEC -o out.mge`: embed input data and the outputs that the model gives."""
+"""`loadrun pack model.mge -d SPEC -o out.mge`: embed input data and the outputs that the model computes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import Warnings, clean
+from ..base.stages import counted
 from ..compare.policy import parse_all
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..dump.options import DumpOptions
@@ -28,9 +29,11 @@ from .groups import (
     add_dump_option,
     add_input_options,
     add_limit_options,
+    add_maxerr_option,
+    add_narrow_option,
     add_policy_option,
-    progress,
-    seed,
+    add_quiet_option,
+    add_seed_option,
     target,
     tolerances,
     whole,
@@ -39,23 +42,24 @@ from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
 
+_BESIDE = "beside"
 _SHOWN = 8
-"""Testcases that the table shows one by one."""
+"""How many testcases the table lists."""
 _FLAG_HELP = {
-    "enable_io16xc32": "float16 between operators, sums in float32",
-    "enable_ioc16": "float16 everywhere",
-    "enable_fuse_conv_bias_nonlinearity": "convolution, bias and activation in one operator",
-    "enable_fuse_conv_bias_with_z": "and the residual sum behind them",
-    "enable_weight_preprocess": "a hint to the runtime to transform weights beforehand",
-    "enable_fuse_preprocess": "conversions of 8-bit images in one operator",
-    "enable_fuse_grain": "means and global pooling in one operator (on unless --no-enable-fuse-grain)",
-    "enable_nchw4": "layout of 8-bit convolutions on graphics processors",
+    "enable_io16xc32": "float16 between operators, accumulation in float32",
+    "enable_ioc16": "float16 throughout",
+    "enable_fuse_conv_bias_nonlinearity": "fuse convolution, bias and activation",
+    "enable_fuse_conv_bias_with_z": "fuse convolution, bias, activation and residual sum",
+    "enable_weight_preprocess": "tell the runtime to transform weights in advance",
+    "enable_fuse_preprocess": "fuse the conversion of 8-bit images",
+    "enable_fuse_grain": "fuse means and global pooling (the default; --no-enable-fuse-grain turns it off)",
+    "enable_nchw4": "layout for 8-bit convolutions on GPUs",
     "enable_hwcd4": "layout for OpenCL images",
     "enable_nchw88": "layout for x86 with AVX",
     "enable_nchw44": "layout for ARM",
     "enable_nchw44_dot": "layout for ARM with dot products",
     "enable_nchw32": "layout for tensor cores",
-    "enable_chwn4": "layout for tensor cores, batches inside",
+    "enable_chwn4": "layout for tensor cores, batch innermost",
     "enable_nchw64": "layout for 4-bit tensor cores",
 }
 
@@ -64,26 +68,25 @@ def parser() -> Parser:
     """Add the options of `loadrun pack`."""
     p = Parser(
         prog="loadrun pack",
-        description="Run a model on input data and write a file that carries the model, the data and the outputs "
-        "that it must give. Testcases that the model's file has are kept.",
+        description="Run a model on input data and write a file that carries the model, the data and the expected "
+        "outputs. Testcases already in the model's file are kept.",
     )
-    p.add_argument("model", metavar="MODEL.mge", help="the model, or a folder that `loadrun unpack` made")
+    p.add_argument("model", metavar="MODEL.mge", help="the model, or a folder written by `loadrun unpack`")
     add_input_options(p, "-d", "--data")
     p.add_argument(
         "--test-data",
         metavar="DIR",
-        help="the test data of an ONNX model: DIR holds folders test_data_set_N, or input_0.pb and output_0.pb",
+        help="test data of an ONNX model: a folder of test_data_set_N folders, or of input_0.pb and output_0.pb",
     )
     p.add_argument("-o", "--output", metavar="OUT.mge", type=target, required=True, help="the file to write")
     add_dump_option(p)
-    add_model_options(p)
+    add_model_options(p, writes=True)
     p.add_argument(
         "--expect",
         metavar="SPEC",
         action="append",
-        help='what the outputs must be, as "NAME:golden.npy", once for each testcase, @FILE or testcases.json of an '
-        "unpacked file; what the model computes "
-        "is expected of outputs that are not named",
+        help='expected outputs, as "NAME:golden.npy", once for each testcase, @FILE, or the testcases.json of an '
+        "unpacked file; for outputs that are not named, what the model computes",
     )
     p.add_argument(
         "--state",
@@ -91,58 +94,54 @@ def parser() -> Parser:
         dest="states",
         action="append",
         default=[],
-        help="the output OUT of a step feeds the input IN of the next one, as a cache does; past_*=present_* stands "
-        "for all such pairs, ids=argmax(logits) feeds the index of the largest element, which the file then holds",
+        help=(
+            "feed the output OUT of a step to the input IN of the next one, as for a cache; past_*=present_* matches "
+            "all such pairs, ids=argmax(logits) feeds the index of the largest element, which is stored in the file"
+        ),
     )
     p.add_argument(
         "--steps",
         metavar="N",
         type=whole,
         default=0,
-        help="how many steps a testcase with states has; -d is given once, with an axis of steps or k for the number "
-        "of the step, as in #ones(1,k+1), or N times",
+        help=(
+            "number of steps of a testcase with states; -d is used once, with an axis of steps or with k for the "
+            "number of the step, as in #ones(1,k+1), or N times"
+        ),
     )
-    p.add_argument("--replace", action="store_true", help="drop the testcases that MODEL.mge has")
-    p.add_argument(
-        "--maxerr",
-        metavar="[NAME=]X",
-        action="append",
-        help="tolerance of the checks, of all outputs or of one; may be repeated (default 1e-4, for integers that are "
-        "not named 0; of existing checks: theirs)",
-    )
-    add_policy_option(p, "goes into the file's record")
-    p.add_argument("--loosen", action="store_true", help="let existing checks be loosened")
+    p.add_argument("--replace", action="store_true", help="drop the testcases in MODEL.mge")
+    add_maxerr_option(p, "1e-4, 0 for integers; existing checks keep theirs")
+    add_policy_option(p, "; stored in the file's record")
+    p.add_argument("--loosen", action="store_true", help="allow existing checks to be loosened")
     p.add_argument(
         "--suggest-maxerr",
         action="store_true",
-        help="measure on the first testcase what rounding does to the outputs and suggest tolerances; new checks get "
-        "them unless --maxerr is given",
+        help="suggest tolerances from the rounding error of the first testcase, and use them for new checks unless "
+        "--maxerr is given",
     )
     p.add_argument(
         "--silent",
         action="store_true",
         default=None,
-        help="MegEngine does not print the errors that it finds",
+        help="keep MegEngine from printing the errors of failed checks",
     )
     p.add_argument(
-        "--no-assert", action="store_true", help="embed the inputs alone, without outputs and checks"
+        "--no-assert", action="store_true", help="embed only the inputs, without outputs and checks"
     )
     p.add_argument(
-        "--no-record", action="store_true", help="leave out provenance, digests and the order of the inputs"
+        "--no-record", action="store_true", help="omit provenance, digests and the order of the inputs"
     )
     p.add_argument(
         "--intermediates",
         action="store_true",
-        help="keep statistics of every intermediate value in the record, so that `loadrun --explain` can tell "
-        "on another machine which operator went wrong",
+        help="record statistics of every intermediate value, so that `loadrun --explain` on another machine can name "
+        "the operator that went wrong",
     )
-    p.add_argument("--no-replay", action="store_true", help="do not replay what was written")
-    p.add_argument(
-        "--seed", type=seed, default=0, help="seed of random data and random operators (default 0)"
-    )
+    p.add_argument("--no-replay", action="store_true", help="do not replay the file after writing it")
+    add_seed_option(p)
     add_engine_options(p)
-    add_limit_options(p, "give up when it takes longer; the output is as it was then")
-    p.add_argument("-q", "--quiet", action="store_true", help="print no table")
+    add_limit_options(p, "give up after this time and leave the output file unchanged")
+    add_quiet_option(p)
     _optimization_options(p)
     _file_options(p)
     return p
@@ -151,27 +150,25 @@ def parser() -> Parser:
 def _optimization_options(p: Parser) -> None:
     g = p.add_argument_group(
         "optimization",
-        "as in MegEngine's trace.dump; the outputs the file must give are those of the model before",
+        "as in MegEngine's trace.dump; expected outputs are those of the model before optimization",
     )
     g.add_argument(
         "--optimize-for-inference",
         action="store_true",
-        help="fold constants, fuse and simplify; the options below imply it",
+        help="fold constants, fuse and simplify; implied by the options below",
     )
     for name in FLAGS:
         option = "--" + name.replace("_", "-")
         if name == "enable_fuse_grain":
             g.add_argument(option, action=argparse.BooleanOptionalAction, help=_FLAG_HELP[name])
-            # Given here, older Pythons do not add it to a help that says so already.
+            # A default in add_argument would be appended to the help by older Pythons.
             g.set_defaults(**{name: True})
         else:
             g.add_argument(option, action="store_true", help=_FLAG_HELP[name])
 
 
 def _file_options(p: Parser) -> None:
-    g = p.add_argument_group(
-        "the file", "named as in MegEngine's trace.dump; by default all is kept as it is"
-    )
+    g = p.add_argument_group("file format", "named as in MegEngine's trace.dump; by default nothing changes")
     g.add_argument("--format", "--dump-format", choices=("FBS_V2", "FBS"), help="format version")
     g.add_argument(
         "--model-version", metavar="N", type=int, help="version number of FBS_V2 files, at least 2"
@@ -181,21 +178,24 @@ def _file_options(p: Parser) -> None:
         "--no-change-graph",
         action="store_true",
         default=None,
-        help="operators stay as they are; so they do by default, other than in MegEngine",
+        help="keep operators as they are: the default here, but not in MegEngine",
     )
     change.add_argument(
         "--change-graph",
         dest="no_change_graph",
         action="store_false",
-        help="newer operators are rewritten for older runtimes, as MegEngine does by default",
+        help="rewrite newer operators for older runtimes, as MegEngine does by default",
     )
     g.add_argument(
         "--compat-older-version",
         choices=("8.14",),
-        help="FBS with that release's header and ids, newer operators rewritten",
+        help="write FBS with this release's header and ids, and rewrite newer operators",
     )
     g.add_argument(
-        "--keep-var-name", type=int, choices=(0, 1, 2), help="names of variables: none, the outputs' or all"
+        "--keep-var-name",
+        type=int,
+        choices=(0, 1, 2),
+        help="keep variable names: of none, of the outputs, or of all",
     )
     g.add_argument(
         "--discard-var-name",
@@ -203,27 +203,29 @@ def _file_options(p: Parser) -> None:
         help="the same as --keep-var-name 0 --no-keep-param-name",
     )
     for what, names in (("opr", "operators"), ("param", "weights")):
-        g.add_argument(f"--keep-{what}-name", action=argparse.BooleanOptionalAction, help=f"names of {names}")
+        g.add_argument(
+            f"--keep-{what}-name", action=argparse.BooleanOptionalAction, help=f"keep the names of {names}"
+        )
     g.add_argument(
-        "--keep-opr-priority", action=argparse.BooleanOptionalAction, help="priorities of operators"
+        "--keep-opr-priority",
+        action=argparse.BooleanOptionalAction,
+        help="keep the priorities of operators",
     )
     g.add_argument("--user-info", metavar="TEXT", help="text to store as metadata")
-    g.add_argument("--no-metadata", action="store_true", help="leave the metadata out")
+    g.add_argument("--no-metadata", action="store_true", help="omit the metadata")
+    add_narrow_option(g)
+    g.add_argument("--append", action="store_true", help="append the dump to OUT.mge")
     g.add_argument(
-        "--narrow",
-        action="store_true",
-        help="int64 and the like become int32 and float64 float32 even where that changes values; the record says so",
+        "--strip-info-file", metavar="FILE", help="write the operators and dtypes in use to a JSON file"
     )
-    g.add_argument("--append", action="store_true", help="put the dump behind what OUT.mge holds")
-    g.add_argument("--strip-info-file", metavar="FILE", help="JSON file for the operators and dtypes in use")
     g.add_argument(
         "--output-strip-info", action="store_true", help="the same as --strip-info-file OUT.mge.json"
     )
-    g.add_argument("--append-json", action="store_true", help="extend that file's lists")
+    g.add_argument("--append-json", action="store_true", help="add to that JSON file instead of replacing it")
 
 
 def main(argv: list[str]) -> int:
-    """Pack; 2 when something fails, and then the output is as it was; 1 when what was written does not hold."""
+    """Pack; 2 when something fails, which leaves the output unchanged; 1 when the written file fails its checks."""
     p = parser()
     args = p.parse_args(argv)
     options = p.record(
@@ -232,6 +234,7 @@ def main(argv: list[str]) -> int:
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
         states=tuple(args.states),
+        weights=tuple(w for w in args.weights if w != _BESIDE),
         maxerr=tolerances(args.maxerr),
         policies=parse_all(args.check or ()),
         record=not args.no_record,
@@ -242,7 +245,7 @@ def main(argv: list[str]) -> int:
     )
     warned, shown = Warnings(), PackedTable()
     with options.limited():
-        packer = FilePacker(args.model, options, warn=warned.add, watch=partial(progress, what="testcase"))
+        packer = FilePacker(args.model, options, warn=warned.add, watch=partial(counted, what="testcase"))
         for name, s in packer.suggestions.items():
             print(f"suggested: --maxerr {clean(name)}={s.maxerr:g} ({s.reason})")
         packed = packer.pack(args.output, shown.add)
@@ -261,12 +264,14 @@ def main(argv: list[str]) -> int:
 
 
 def _dump_options(arguments: Mapping[str, Any]) -> DumpOptions:
-    """Return what the arguments say about the file."""
+    """Return the options of the file format."""
     strip = arguments["strip_info_file"]
     if strip is None and arguments["output_strip_info"]:
         strip = f"{arguments['output']}.json"
     names = {f.name for f in fields(DumpOptions)} & set(arguments)
     options = {name: arguments[name] for name in names}
+    if _BESIDE in arguments["weights"]:
+        options["beside"] = [w for w in arguments["weights"] if w != _BESIDE]
     options.update(dump_format=arguments["format"], strip_info_file=strip)
     if arguments["no_metadata"]:
         options["enable_metadata"] = False
@@ -276,21 +281,21 @@ def _dump_options(arguments: Mapping[str, Any]) -> DumpOptions:
 
 
 def _passes(arguments: Mapping[str, Any]) -> dict[str, object] | None:
-    """Return what the arguments ask to be done to the graph."""
+    """Return the requested optimizations, or None."""
     flags = {name: arguments[name] for name in FLAGS}
     chosen = any(value != (name == "enable_fuse_grain") for name, value in flags.items())
     return flags if chosen or arguments["optimize_for_inference"] else None
 
 
 class PackedTable:
-    """What was packed: the first testcases one by one."""
+    """A table of the packed testcases, of which the first are listed one by one."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, ...]] = []
         self.count = 0
 
     def add(self, index: int, case: Testcase) -> None:
-        """Note a testcase."""
+        """Add a testcase."""
         self.count = index + 1
         if index < _SHOWN:
             for name, array in case.arrays.items():
@@ -308,7 +313,7 @@ class PackedTable:
 
 
 def figures(array: Array, dtype: DType) -> tuple[str, str, str, str]:
-    """Smallest and largest value, mean and standard deviation, of what quantized values stand for."""
+    """Return minimum, maximum, mean and standard deviation as text, of dequantized values."""
     if not array.size:
         return "-", "-", "-", "-"
     real = array.astype(np.float64)

@@ -8,7 +8,17 @@ from ..base.errors import clean
 from ..base.files import check_targets
 from ..compare.results import EXIT_PASS
 from ..verify.reduce import ReduceOptions, reduce_file
-from .groups import Parser, add_dump_option, add_input_options, seed, target, tolerance, warn, whole
+from .groups import (
+    Parser,
+    add_dump_option,
+    add_input_options,
+    add_seed_option,
+    add_testcase_option,
+    target,
+    tolerance,
+    warn,
+    whole,
+)
 from .models import add_model_options, model_options
 
 __all__ = ["add_failure_options", "main"]
@@ -18,40 +28,36 @@ def parser() -> Parser:
     """Build the parser of `loadrun reduce`."""
     p = Parser(
         prog="loadrun reduce",
-        description="Cut a failing model down to the fewest operators that still fail for the same reason, with inner "
-        "values frozen from the good run, and write them as a testcase of their own.",
-        epilog="Exit codes: 0 the file is written, also after an interrupt, which keeps the best so far; 2 the model "
-        "does not fail, a bad file or bad usage.",
-    )
-    p.add_argument("model", metavar="MODEL", help="the model that fails")
-    p.add_argument(
-        "-o", "--output", metavar="FILE", type=target, required=True, help="the file to write, .mge or .onnx"
+        description="Cut a failing model down to the fewest operators that still fail for the same reason, with "
+        "intermediate values frozen from the good run, and write them as a file of their own.",
+        epilog="Exit codes: 0 the file was written (an interrupt keeps the best candidate so far); 2 the model does "
+        "not fail, a bad file or bad usage.",
     )
     add_failure_options(p)
     p.add_argument(
-        "--runs", metavar="N", type=whole, default=60, help="candidates to try at most (default 60)"
+        "--runs", metavar="N", type=whole, default=60, help="try at most N candidates (default 60)"
     )
     return p
 
 
 def add_failure_options(p: Parser) -> None:
-    """Add what says what failing means."""
+    """Add the model, the file to write, and the options that define the failure."""
+    p.add_argument("model", metavar="MODEL", help="the model that fails")
+    p.add_argument(
+        "-o", "--output", metavar="FILE", type=target, required=True, help="the file to write, .mge or .onnx"
+    )
     how = p.add_mutually_exclusive_group(required=True)
     how.add_argument(
         "--fails",
         metavar="CMD",
-        help="a command that gets a candidate's path, in place of {} or at its end, and ends with another exit code "
-        "than 0 where it fails",
+        help="a command that exits with a code other than 0 when a candidate fails; the candidate's path replaces {} "
+        "or is appended",
     )
-    how.add_argument(
-        "--against",
-        metavar="OTHER",
-        help="what the model is compared with: another model, the name of an engine, or float64",
-    )
+    how.add_argument("--against", metavar="OTHER", help="compare with another model, an engine, or float64")
     p.add_argument(
         "--message",
         metavar="REGEX",
-        help="what the output of CMD must match, so that another failure does not count",
+        help="count a failure only if the output of CMD matches this",
     )
     p.add_argument(
         "--maxerr",
@@ -65,24 +71,17 @@ def add_failure_options(p: Parser) -> None:
         metavar="S",
         type=float,
         default=60.0,
-        help="seconds that a run of CMD may take (default 60)",
+        help="time limit for a run of CMD in seconds (default 60)",
     )
     add_dump_option(p)
     add_input_options(p, "--input")
-    p.add_argument(
-        "--testcase",
-        metavar="N",
-        type=whole,
-        help="which testcase's inputs to take (default: the first that fails)",
-    )
-    p.add_argument(
-        "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
-    )
+    add_testcase_option(p, "the first that fails")
+    add_seed_option(p)
     add_model_options(p)
 
 
 def main(argv: list[str]) -> int:
-    """Reduce; 0 when something smaller, or the model itself, is written."""
+    """Reduce; 0 when a smaller model, or the model itself, was written."""
     p = parser()
     args = p.parse_args(argv)
     options = p.record(ReduceOptions, vars(args), **model_options(args.input_shape, args.constant))

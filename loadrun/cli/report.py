@@ -1,11 +1,11 @@
-"""`loadrun report a.jsonl b.jsonl ...`: the reports of several runs side by side."""
+"""`loadrun report a.jsonl b.jsonl ...`: reports of several runs, side by side."""
 
 from __future__ import annotations
 
 from ..base.files import check_targets, text_file
 from ..compare.results import EXIT_PASS
 from ..report.history import history_html, history_table, report_history
-from .groups import Parser, target
+from .groups import Parser, add_html_option
 
 __all__ = ["main", "parser"]
 
@@ -14,17 +14,12 @@ def parser() -> Parser:
     """Add the options of `loadrun report`."""
     p = Parser(
         prog="loadrun report",
-        description="Put the reports of several runs side by side, in the order in which the runs began: how many "
-        "files passed, and which files changed.",
-        epilog="Exit codes: 0 the reports were read, 2 one is none, or bad usage.",
+        description="Show reports of several runs side by side, ordered by start time: how many files passed, and "
+        "which ones changed.",
+        epilog="Exit codes: 0 the reports were read, 2 a file is not a report, or bad usage.",
     )
     p.add_argument("reports", nargs="+", metavar="REPORT", help="reports of --json or --json-lines")
-    p.add_argument(
-        "--html",
-        metavar="FILE",
-        type=target,
-        help="write one page with errors and times of every file over the runs",
-    )
+    add_html_option(p)
     return p
 
 

@@ -1,4 +1,4 @@
-"""`loadrun model.mge`: replay embedded testcases, or run a plain model on given or random inputs."""
+"""`loadrun model.mge`: replay embedded testcases, or run a plain model on input data or random numbers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ from ..runner import FileResult, Result, Verdict
 from .groups import (
     Parser,
     add_copy_option,
+    add_html_option,
     add_input_options,
+    add_json_option,
     add_limit_options,
+    add_no_check_option,
     add_policy_option,
+    add_quiet_option,
+    add_seed_option,
+    count,
     model_files,
-    seed,
     target,
     whole,
 )
@@ -41,9 +46,9 @@ from .stream import FileProgress, clear_progress, show, show_line
 __all__ = ["main"]
 
 _MANY = 5
-"""From that many files on each has one line."""
+"""From this number of files on, each gets a single line."""
 _LISTED = 3
-"""Failing outputs of a file that the list at the end names."""
+"""How many failing outputs of a file the list at the end names."""
 
 
 _COMMON = (
@@ -59,42 +64,38 @@ def parser() -> Parser:
         common=_COMMON,
         prog="loadrun",
         description="Replay the testcases embedded in models and check their outputs.",
-        epilog="Exit codes, of which the first that applies counts: 70 a bug in loadrun; 5 the process of a file "
+        epilog="Exit codes (the first that applies): 70 a bug in loadrun; 5 the process running a file "
         "died; 4 a file took longer than --timeout; 2 a bad file, bad usage or a model that cannot be executed; "
-        "1 a check failed; 3 it ran but nothing was compared; 0 at least one check was made and all passed.",
+        "1 a check failed; 3 the models ran but nothing was compared; 0 there was at least one check and all passed.",
     )
     p.add_argument(
         "files",
         nargs="+",
         metavar="MODEL",
-        help="files, patterns, and folders, which stand for their .mge, .onnx and .pt2",
+        help="files, patterns, and folders, of which all .mge, .onnx and .pt2 files are run",
     )
     data = p.add_argument_group("data")
     add_input_options(data, "--input")
-    data.add_argument(
-        "--seed", type=seed, default=0, help="seed of random inputs and random operators (default 0)"
-    )
+    add_seed_option(data)
     data.add_argument(
         "--output", metavar="DIR", type=target, help="save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy"
     )
     checks = p.add_argument_group("checks")
-    add_policy_option(checks, "in addition to what the file itself asks")
+    add_policy_option(checks, "; added to the policies that the file records")
     checks.add_argument(
-        "--strict", action="store_true", help="a file with a damaged end is an error, not only a warning"
+        "--strict", action="store_true", help="treat a damaged end of a file as an error instead of a warning"
     )
-    checks.add_argument(
-        "--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3"
-    )
+    add_no_check_option(checks)
     checks.add_argument(
         "--fail-on-weak",
         action="store_true",
-        help="a check that could not fail on the testcases (zeros would pass as well) is not compared: exit with 3",
+        help="exit with 3 if a check cannot fail on the testcases, because zeros would pass as well",
     )
     checks.add_argument(
         "--explain",
         action="store_true",
-        help="run the first failing testcase beside float64, or an engine that fails beside the reference engine, and "
-        "say where they part",
+        help="find the operator where the first failing testcase diverges from float64, or a failing engine from the "
+        "reference engine",
     )
     _add_choosing_options(p)
     _add_running_options(p)
@@ -102,95 +103,99 @@ def parser() -> Parser:
     add_model_options(p)
     _add_report_options(p)
     add_observing_options(p)
-    shown = p.add_argument_group("what is shown")
-    shown.add_argument("-q", "--quiet", action="store_true", help="print what fails and the summary only")
+    shown = p.add_argument_group("output")
+    add_quiet_option(shown)
     shown.add_argument(
         "-v",
         "--verbose",
         action="count",
         default=0,
-        help="a table for every file, however many there are; -vv: all metrics of every output",
+        help="print a table for each file, however many there are; -vv: all metrics of every output",
     )
     shown.add_argument(
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        help="colours; auto (the default): on a terminal or with FORCE_COLOR, unless NO_COLOR is set",
+        help="use colours; auto (the default): on a terminal or with FORCE_COLOR, unless NO_COLOR is set",
     )
     return p
 
 
 def _add_running_options(p: Parser) -> None:
-    """Add what says how files are executed."""
-    running = p.add_argument_group("running")
+    """Add the options for processes, limits and repetitions."""
+    running = p.add_argument_group("execution")
     running.add_argument(
         "-j",
         "--jobs",
         metavar="N",
-        type=_count,
-        help="share files and testcases among N processes (default: all in this one)",
+        type=count,
+        help="distribute files and testcases over N processes (default: run all in this one)",
     )
     running.add_argument(
         "--dask",
         metavar="ADDRESS",
-        help="share them among the workers of a Dask cluster: tcp://HOST:PORT or a file",
+        help="distribute them over the workers of a Dask cluster: tcp://HOST:PORT or a scheduler file",
     )
     running.add_argument(
         "--dask-files",
         choices=("auto", "path", "send"),
         default="auto",
-        help="workers open files by name, or files are sent along; auto (the default): by name where they are there",
+        help="path: workers open files by name; send: files are sent to them; auto (the default): by name where "
+        "workers see the file",
     )
-    add_limit_options(running, "end a file that takes longer, all its testcases together")
+    add_limit_options(running, "stop a file whose testcases take longer in total")
     running.add_argument(
-        "--fail-fast", action="store_true", help="run no further file after the first that does not pass"
-    )
-    running.add_argument(
-        "--iter", metavar="N", type=whole, default=0, help="time N further runs of the first testcase"
+        "--fail-fast", action="store_true", help="stop after the first file that does not pass"
     )
     running.add_argument(
-        "--warmup-iter", metavar="N", type=whole, default=1, help="untimed runs before them (default 1)"
+        "--iter", metavar="N", type=whole, default=0, help="time N more runs of the first testcase"
+    )
+    running.add_argument(
+        "--warmup-iter", metavar="N", type=whole, default=1, help="untimed runs before those (default 1)"
     )
     add_copy_option(running)
 
 
 def _add_choosing_options(p: Parser) -> None:
-    """Add what says which files and testcases are run."""
-    group = p.add_argument_group("which files are run")
+    """Add the options that select files and testcases."""
+    group = p.add_argument_group("selection of files")
     group.add_argument(
-        "-k", dest="keyword", metavar="WORDS", help='files with words in their names: "resnet and not quant"'
+        "-k", dest="keyword", metavar="WORDS", help='only files whose names match: "resnet and not quant"'
     )
     group.add_argument(
-        "--testcase", dest="testcases", metavar="0,3-5", type=_numbers, help="replay these testcases alone"
+        "--testcase", dest="testcases", metavar="0,3-5", type=_numbers, help="use only these testcases"
     )
     group.add_argument(
         "--last-failed",
         metavar="REPORT",
-        help="files that did not pass in a report of --json or --json-lines",
+        help="only files that did not pass according to a report of --json or --json-lines",
     )
     group.add_argument(
         "--resume",
         action="store_true",
-        help="leave out files that the report of --json-lines tells of already, and go on with it",
+        help="skip files that are already in the --json-lines report, and append to it",
     )
-    group.add_argument("--shard", metavar="I/N", type=_shard, help="every N-th file, beginning with the I-th")
+    group.add_argument(
+        "--shard", metavar="I/N", type=_shard, help="only every N-th file, starting with the I-th"
+    )
     group.add_argument(
         "--retries",
         metavar="N",
         type=whole,
         default=0,
-        help="run a file that does not pass up to N times again; one that passes then is told as flaky",
+        help="rerun a file that does not pass up to N times; if it passes then, it is reported as flaky",
     )
     group.add_argument(
         "--config",
         metavar="FILE",
-        help="what a project says of its files (default: loadrun.toml or tool.loadrun in pyproject.toml, from here up)",
+        help="project configuration (default: loadrun.toml, or tool.loadrun in pyproject.toml, in this folder or the "
+        "nearest parent that has one)",
     )
-    group.add_argument("--no-config", action="store_true", help="look at no such file")
+    group.add_argument("--no-config", action="store_true", help="ignore project configuration")
 
 
 def _configuration(file: str | None, none: bool, engines: bool) -> Configuration | None:
-    """Read the configuration; engines that the command names take the place of configured ones."""
+    """Read the configuration; engines on the command line override configured ones."""
     if none:
         return None
     configuration = find_configuration() if file is None else read_configuration(file)
@@ -215,7 +220,7 @@ def _numbers(text: str) -> tuple[int, ...]:
         first, dash, last = part.partition("-")
         ends = first, last if dash else first
         if not all(n.isascii() and n.isdigit() and len(n) < 9 for n in ends):
-            raise argparse.ArgumentTypeError(f"expected numbers of testcases such as 0,3-5, found {text!r}")
+            raise argparse.ArgumentTypeError(f"expected testcase numbers such as 0,3-5, found {text!r}")
         numbers += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(dict.fromkeys(numbers))
 
@@ -223,42 +228,21 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _add_report_options(p: Parser) -> None:
     """Add the options for reports."""
     group = p.add_argument_group("reports")
-    group.add_argument(
-        "--json",
-        metavar="FILE",
-        help="write all results as JSON (- for standard output); as lines for a .jsonl",
-    )
+    add_json_option(group, "; JSON lines if FILE ends in .jsonl")
     group.add_argument(
         "--json-lines",
         metavar="FILE",
-        help="write results as JSON lines as they come; an interrupted run leaves them",
+        help="write each result as a line of JSON as soon as it is known, so that an interrupted run keeps them",
     )
-    group.add_argument(
-        "--junit",
-        metavar="FILE",
-        type=target,
-        help="write a JUnit report, as CI servers read it",
-    )
-    group.add_argument(
-        "--html",
-        metavar="FILE",
-        type=target,
-        help="write one HTML page with plots, to be opened in any browser",
-    )
+    group.add_argument("--junit", metavar="FILE", type=target, help="write a JUnit report for CI servers")
+    add_html_option(group)
     group.add_argument(
         "--save-results", metavar="FILE", type=target, help="save values and verdicts for `loadrun judge`"
     )
 
 
-def _count(value: str) -> int:
-    number = whole(value)
-    if not 1 <= number <= 1024:
-        raise argparse.ArgumentTypeError(f"expected a number of processes from 1 to 1024, found {value!r}")
-    return number
-
-
 def main(argv: list[str]) -> int:
-    """Replay the files; the exit code tells the verdict."""
+    """Replay the files and return the exit code of the verdict."""
     p = parser()
     args = p.parse_args(argv)
     options = p.record(
@@ -284,7 +268,7 @@ def main(argv: list[str]) -> int:
 
 
 class _RunDisplay:
-    """What is shown of a run as it goes on."""
+    """Print the results of a run as they come."""
 
     def __init__(self, run: Replay, out: TextIO, style: Style, quiet: bool, verbose: int) -> None:
         self.run = run
@@ -320,14 +304,14 @@ class _RunDisplay:
         self._judge(file, spots)
 
     def _watched(self, dump: ReplayedDump, spots: list[str]) -> Iterator[Result]:
-        """Yield the results; where they fail is noted, and how far the run is shown."""
+        """Yield the results; note failures and show progress."""
         for result in dump:
             _note(result, spots)
             yield result
             self._progress.testcase(dump.file.testcases, dump.total)
 
     def _judge(self, file: FileResult, spots: list[str]) -> None:
-        """Note what is told of a file at the end."""
+        """Note what the end of the output says about a file."""
         told = [*file.damage, *(w for w in file.weak if w not in file.missed)]
         if self.quiet and told:
             print(clean(file.path, 200), *map(text.warning, told), sep="\n", file=self.out)
@@ -336,7 +320,7 @@ class _RunDisplay:
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
         if file.message:
             said.append(clean(" ".join(line.strip() for line in file.message.splitlines()), 500))
-        said += file.missed
+        said += [*file.missed, *file.unrun]
         if file.verdict is Verdict.NOT_COMPARED and not file.passed:
             said.append("nothing was compared")
         word = self.style.verdict(file.verdict, file.verdict.value)
@@ -344,7 +328,7 @@ class _RunDisplay:
         _annotate(file, f"{file.verdict.value}: {'; '.join(said)}", self.out)
 
     def end(self) -> None:
-        """Print what failed and the summary."""
+        """Print failures and the summary."""
         clear_progress()
         run = self.run
         alone = len(run.files) == 1 and not self.quiet
@@ -359,7 +343,7 @@ class _RunDisplay:
 
 
 def _note(result: Result, spots: list[str]) -> None:
-    """Say in few words where a result fails or was not compared."""
+    """Note briefly where a result fails or was not compared."""
     case = "" if result.index is None else f"testcase {result.index}"
     if result.choice is not None:
         case = f"{case} {clean(result.choice, 60)}".lstrip()
@@ -376,14 +360,14 @@ def _note(result: Result, spots: list[str]) -> None:
 
 
 def _annotate(file: FileResult, message: str, out: TextIO) -> None:
-    """Tell GitHub of a file that does not pass, when this runs there."""
+    """Annotate a file that does not pass, in a GitHub workflow."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
     print(f"::error file={_escaped(file.path, properties=True)}::{_escaped(message)}", file=out)
 
 
 def _escaped(text: str, properties: bool = False) -> str:
-    """Text as a workflow command takes it."""
+    """Escape text for a workflow command."""
     for char, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         text = text.replace(char, code)
     return text.replace(":", "%3A").replace(",", "%2C") if properties else text

@@ -1,4 +1,4 @@
-"""`loadrun share MODEL --anonymize -o FILE`: a failing model that others may see."""
+"""`loadrun share MODEL --anonymize -o FILE`: a failing model without its private data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..base.errors import clean
 from ..base.files import check_targets
 from ..compare.results import EXIT_PASS
 from ..verify.share import ShareOptions, share_file
-from .groups import Parser, target, warn
+from .groups import Parser, warn
 from .models import model_options
 from .reduce import add_failure_options
 
@@ -17,26 +17,22 @@ def parser() -> Parser:
     """Build the parser of `loadrun share`."""
     p = Parser(
         prog="loadrun share",
-        description="Write a failing model as a testcase that others may see: with --anonymize weights and inputs are "
-        "random numbers and names are numbers, and it fails for the same reason.",
-        epilog="Exit codes: 0 the file is written; 2 the model does not fail, or not with other tensors, a bad file or "
-        "bad usage.",
+        description="Write a failing model as a file that can be shown to others: with --anonymize, weights and inputs "
+        "become random numbers and names become numbers, and the model still fails for the same reason.",
+        epilog="Exit codes: 0 the file was written; 2 the model does not fail (or not with other tensors), a bad file "
+        "or bad usage.",
     )
-    p.add_argument("model", metavar="MODEL", help="the model that fails")
-    p.add_argument(
-        "-o", "--output", metavar="FILE", type=target, required=True, help="the file to write, .mge or .onnx"
-    )
+    add_failure_options(p)
     p.add_argument(
         "--anonymize",
         action="store_true",
-        help="replace weights, inputs and names; shapes and operators stay",
+        help="replace weights, inputs and names; keep shapes and operators",
     )
-    add_failure_options(p)
     return p
 
 
 def main(argv: list[str]) -> int:
-    """Share; 0 when the file is written."""
+    """Share; 0 when the file was written."""
     p = parser()
     args = p.parse_args(argv)
     options = p.record(ShareOptions, vars(args), **model_options(args.input_shape, args.constant))

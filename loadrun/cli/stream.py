@@ -1,4 +1,4 @@
-"""Results printed as they come, none of them kept."""
+"""Print results as they come, without keeping them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["FileProgress", "clear_progress", "json_file", "show", "show_line"]
 
 _ROWS = 200
 _SECONDS = 1.0
-"""Rows are printed when there are that many of them, or after that time."""
+"""Rows are printed when this many have gathered, or after this many seconds."""
 _FAILING = 20
-"""Failing testcases of one file among many whose rows are printed."""
+"""How many failing testcases of a file are printed when there are many files."""
 
 
 def show(
@@ -39,11 +39,11 @@ def show(
     """Print results as they come.
 
     Args:
-        file: what is known of the file; warnings that are added to it meanwhile are printed where they come up.
-        results: one after another, counted into the file.
-        out: where to print; None for errors alone, on standard error.
+        file: what is known about the file; warnings added during the run are printed when they appear.
+        results: the results, one after another, counted into the file.
+        out: where to print; None for errors only, on standard error.
         style: colours.
-        metrics: whether outputs that pass are explained as well.
+        metrics: show metrics for passing outputs as well.
         engines: names of the engines that run side by side.
     """
     rows = text.Rows(style, metrics=metrics, engines=engines)
@@ -77,7 +77,7 @@ def show(
 
 
 def _engines(file: FileResult) -> list[str]:
-    """Return what executed a file, where that is not the reference engine alone."""
+    """Return lines about the engines of a file, unless it was the reference engine alone."""
     if not file.entrants:
         return [text.engine(file)]
     from ..report.engines import entrants_lines  # for start-up
@@ -92,7 +92,7 @@ def show_line(
     *,
     style: Style = PLAIN,
 ) -> None:
-    """Print one line about a file, with the rows of what fails below; as `show` otherwise."""
+    """Print one line about a file, followed by the rows of failing testcases; otherwise as `show`."""
     failing: list[Result] = []
     more = 0
     spent = 0.0
@@ -132,13 +132,13 @@ def _blocks(results: Iterable[Result]) -> Iterator[list[Result]]:
 
 
 def clear_progress() -> None:
-    """Remove the line that tells the progress, so that nothing is printed behind it."""
+    """Erase the progress line before other output."""
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 class FileProgress:
-    """On a terminal, work of more than a second shows how far it is: files, testcases of the present one, time left.
+    """Show progress on a terminal after the first second: files, testcases of the current file, time left.
 
     Args:
         files: how many there are.
@@ -151,12 +151,12 @@ class FileProgress:
         self._started = self._last = time.monotonic()
 
     def file(self, done: int, bad: int) -> None:
-        """So many files were done, so many of them did not pass."""
+        """Note how many files are done and how many of them did not pass."""
         self.done, self.bad = done, bad
         self.testcase(0, 0)
 
     def testcase(self, done: int, total: int) -> None:
-        """Count a testcase of the present file."""
+        """Show how many testcases of the current file are done."""
         now = time.monotonic()
         if not sys.stderr.isatty() or now - self._started < 1 or now - self._last < 0.2:
             return
@@ -164,7 +164,7 @@ class FileProgress:
         print(f"\r\x1b[K{self.line(now - self._started, done, total)}", end="", file=sys.stderr, flush=True)
 
     def line(self, seconds: float, done: int, total: int) -> str:
-        """Return how far it is.
+        """Return the progress line.
 
         >>> progress = FileProgress(10)
         >>> progress.done, progress.bad = 4, 1
@@ -184,7 +184,7 @@ class FileProgress:
 
 @contextmanager
 def json_file(target: str | None) -> Iterator[JsonWriter | None]:
-    """Open a report to write: standard output for ``-``, else a file that appears when it is complete."""
+    """Open a JSON report: standard output for ``-``, otherwise a file that appears when it is complete."""
     if target is None:
         yield None
         return

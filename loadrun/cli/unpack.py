@@ -15,9 +15,9 @@ def parser() -> Parser:
     """Add the options of `loadrun unpack`."""
     p = Parser(
         prog="loadrun unpack",
-        description="Write the model without its checks as DIR/model.mge, every testcase as .npy files, "
-        "DIR/testcases.json that describes them, and DIR/inputs.txt, a list of the inputs. `loadrun pack DIR` makes "
-        "the file again. The dumps of a file that holds several get a folder each, DIR/1, DIR/2 and so on.",
+        description="Write the model without checks as DIR/model.mge, the testcases as .npy files, described in "
+        "DIR/testcases.json, and a list of the inputs as DIR/inputs.txt. `loadrun pack DIR` restores the file. If a "
+        "file has several dumps, each gets its own folder: DIR/1, DIR/2, ...",
     )
     p.add_argument("file", metavar="FILE.mge")
     p.add_argument("-o", "--output", metavar="DIR", type=target, required=True, help="a new or empty folder")
@@ -27,7 +27,7 @@ def parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    """Unpack; 2 when something fails, and then there is no folder."""
+    """Unpack; 2 when something fails, which leaves no folder behind."""
     p = parser()
     args = p.parse_args(argv)
     options = p.record(UnpackOptions, vars(args), **model_options(args.input_shape, args.constant))

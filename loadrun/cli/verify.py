@@ -1,19 +1,22 @@
-"""`loadrun verify FILE`: is the file what was packed, and do its checks hold?"""
+"""`loadrun verify FILE`: is the file as it was packed, and do its checks pass?"""
 
 from __future__ import annotations
 
 import sys
+from typing import TextIO
 
 from ..base.errors import clean
 from ..engines import Choice
-from ..report.text import summary
-from ..verify.pack.verifying import VerifiedDump, VerifyOptions, verified, verify_files
+from ..report.text import file_line, summary
+from ..verify.pack.verifying import VerifiedSummary, VerifyOptions, verified, verify_summaries
+from .fleet import FleetReports, add_fleet_options, fleet_reports
 from .groups import (
     Parser,
     add_copy_option,
+    add_no_check_option,
+    add_quiet_option,
+    add_seed_option,
     model_files,
-    progress,
-    seed,
 )
 from .models import add_engine_options, add_model_options, model_options
 from .stream import show
@@ -21,7 +24,7 @@ from .stream import show
 __all__ = ["main"]
 
 _SHOWN = 20
-"""Differences that are shown one by one."""
+"""How many differences are listed."""
 
 
 def parser() -> Parser:
@@ -29,16 +32,17 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun verify",
         description="Compare model and testcases with the digests that `loadrun pack` recorded, then replay them.",
-        epilog="Exit codes as those of `loadrun run`; 1 also where something differs from its digest, or the "
-        "digests or what stands behind them are damaged, 3 where none were recorded.",
+        epilog="Exit codes as for `loadrun run`; also 1 if something differs from its digest, or the digests or the "
+        "data after them are damaged, and 3 if no digests were recorded.",
     )
     p.add_argument("files", nargs="+", metavar="FILE.mge")
-    p.add_argument("--seed", type=seed, default=0, help="seed of random operators (default 0)")
+    add_seed_option(p)
     add_engine_options(p)
     add_model_options(p)
     add_copy_option(p)
-    p.add_argument("-q", "--quiet", action="store_true", help="print no table")
-    p.add_argument("--no-check", action="store_true", help="nothing to compare is wanted: exit with 0, not 3")
+    add_fleet_options(p)
+    add_quiet_option(p)
+    add_no_check_option(p)
     return p
 
 
@@ -52,19 +56,77 @@ def main(argv: list[str]) -> int:
         engine=Choice(args.engine, args.strict_engine, args.cache),
         **model_options(args.input_shape, args.constant),
     )
-    dumps: list[VerifiedDump] = []
-    for dump in verify_files(model_files(args.files, sys.stderr), options):
-        dumps.append(dump)
-        name = clean(dump.file.path, 200)
-        shown = _SHOWN if dump.differences else len(dump.said)
-        for text in dump.said[:shown]:
-            print(f"{name}: {clean(text, 300)}")
-        if dump.differences > _SHOWN:
-            print(f"{name}: {dump.differences} differences in all")
-        for text in dump.file.missed:
-            print(f"{name}: {clean(text, 300)}")
-        show(dump.file, progress(dump, dump.total, "testcase"), None if args.quiet else sys.stdout)
-        if not args.quiet and dump.opened:
-            print()
-    print(summary([d.file for d in dumps]))
-    return verified(dumps, no_check=args.no_check)
+    files = model_files(args.files, sys.stderr)
+    many = len(files) > 1
+    dumps: list[VerifiedSummary] = []
+    with fleet_reports(args.json, args.junit, files) as reports:
+        for dump in verify_summaries(files, options):
+            dumps.append(dump)
+            if many:
+                _line(dump, reports.out, quiet=args.quiet)
+            else:
+                _table(dump, reports.out, quiet=args.quiet)
+            _report(dump, reports)
+        print(summary([d.file for d in dumps]), file=reports.out)
+        reports.exit_code = verified(dumps, no_check=args.no_check)
+    return reports.exit_code
+
+
+def _digests(dump: VerifiedSummary) -> str:
+    return {True: "digests agree", False: "differs from its digests", None: "no digests"}[dump.agrees]
+
+
+def _line(dump: VerifiedSummary, out: TextIO, *, quiet: bool) -> None:
+    """Print a line about a file among many, with what is wrong with it."""
+    good = dump.agrees is not False and dump.file.good
+    if quiet and good:
+        return
+    seconds = dump.file.load_seconds + sum(r.seconds for r in dump.results)
+    print(f"{file_line(dump.file, seconds)}, {_digests(dump)}", file=out, flush=True)
+    if good:
+        return
+    for said in [*(dump.said[:_SHOWN] if dump.agrees is False else ()), *dump.file.missed, dump.file.message]:
+        if said:
+            print(f"  {clean(said, 300)}", file=out)
+
+
+def _table(dump: VerifiedSummary, out: TextIO, *, quiet: bool) -> None:
+    """Print all that is known of the only file."""
+    name = clean(dump.file.path, 200)
+    shown = _SHOWN if dump.differences else len(dump.said)
+    for said in dump.said[:shown]:
+        print(f"{name}: {clean(said, 300)}", file=out)
+    if dump.differences > _SHOWN:
+        print(f"{name}: {dump.differences} differences in all", file=out)
+    for said in dump.file.missed:
+        print(f"{name}: {clean(said, 300)}", file=out)
+    show(dump.file, dump.results, None if quiet else out)
+    if not quiet and dump.opened:
+        print(file=out)
+
+
+def _report(dump: VerifiedSummary, reports: FleetReports) -> None:
+    """Put a dump into the reports."""
+    file = dump.file
+    reports.files.append(
+        {
+            "file": file.path,
+            "verdict": file.verdict.value,
+            "agrees": dump.agrees,
+            "differences": dump.differences,
+            "said": dump.said,
+            "message": file.message,
+            "missed": list(file.missed),
+            "testcases": file.testcases,
+            "passed": file.passed,
+            "failed": file.failed,
+        }
+    )
+    if reports.junit is not None:
+        reports.junit.begin(file)
+        for result in dump.results:
+            reports.junit.add(result)
+        if dump.opened:
+            kind = {True: "", False: "failure", None: "skipped"}[dump.agrees]
+            reports.junit.case("digests", kind, "\n".join(dump.said) if kind else "")
+        reports.junit.end(file)

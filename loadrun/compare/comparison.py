@@ -1,4 +1,4 @@
-"""`compare`: everything that is known about the difference of two arrays, as a `Comparison`."""
+"""`compare`: all differences of two arrays, as a `Comparison`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Number = bool | int | float | complex
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that is known about the difference of an expected and a computed array.
+    """All differences of an expected and a computed array.
 
     Elements where either value is NaN or infinite count in `mismatches`, in `max_error` and in the counts of
     non-finite values; all other metrics look at the remaining elements only. Metrics that do not apply are None.
@@ -42,14 +42,14 @@ class Comparison:
         ulp: largest distance in units of the last place, for two float16 or two float32 arrays.
         cosine: cosine of the angle between the arrays as vectors; 1 for two zero vectors, 0 for one.
         snr_db: signal to noise ratio ``10 log10(sum expected^2 / sum (expected - got)^2)``; inf without noise.
-        top1: share of rows (along the last axis, of 2 or more real elements) whose largest element stands at the
+        top1: share of rows (along the last axis, of 2 or more real elements) whose largest element is at the
             same place.
         off_by: largest difference of integer (or bool) arrays, exact.
         expected_nan: number of NaN among the expected values.
         got_nan: number of NaN among the computed values.
         expected_inf: number of infinities among the expected values.
         got_inf: number of infinities among the computed values.
-        nonfinite_agree: whether NaN and infinities stand at the same places, infinities with the same sign.
+        nonfinite_agree: whether NaN and infinities are at the same places, infinities with the same sign.
     """
 
     expected_shape: tuple[int, ...]
@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def same_shape(self) -> bool:
-        """True if the arrays could be compared at all."""
+        """True if the arrays have the same shape."""
         return self.expected_shape == self.got_shape
 
     @property
@@ -120,7 +120,11 @@ class Comparison:
             lines.append(
                 f"NaN: expected {self.expected_nan}, got {self.got_nan}; "
                 f"infinite: expected {self.expected_inf}, got {self.got_inf}; "
-                + ("at the same places" if self.nonfinite_agree else "at different places or of other sign")
+                + (
+                    "at the same places"
+                    if self.nonfinite_agree
+                    else "at different places or with different signs"
+                )
             )
         return "\n".join(line for line in lines if line)
 
@@ -153,7 +157,7 @@ def compare(expect: Array, get: Array) -> Comparison:
     (247, 1, (0,))
     """
     expect, get = as_numbers(expect, "c"), as_numbers(get, "c")
-    # Results are kept for a while, so they share names and shapes, which numpy would create anew.
+    # Results are kept for a while, so they share names and shapes, which numpy would create again.
     e_name, g_name = intern(expect.dtype.name), intern(get.dtype.name)
     shape = _shared(expect.shape)
     if get.shape != shape:

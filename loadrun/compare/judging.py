@@ -1,4 +1,4 @@
-"""From two arrays to a verdict: the one place where an output passes, fails, or was not compared."""
+"""From two arrays to a verdict: the only place that decides whether an output passes, fails, or was not compared."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .results import OutputResult, Result, Verdict
 __all__ = ["ABSURD", "NARROW", "Criteria", "ImpostorWatch", "blind", "judge", "policy_for"]
 
 ABSURD = "its tolerance"
-"""Prefix of the reasons that are about a tolerance, not about the file's check itself."""
+"""Prefix of reasons about a tolerance rather than the file's check itself."""
 NARROW = {"Float16": 2.0**-10, "BFloat16": 2.0**-7}
 """Floats narrower than float32, and the machine epsilon of each."""
 _LOOSER = 4
-"""An error graph may measure that much less than MegEngine's formula; one that measures less does not compare."""
+"""How much less than MegEngine's formula an error graph may measure and still count as comparing."""
 _PLACES = 8
-"""Elements whose change an error graph must see, besides the first and the last."""
+"""Number of elements, besides the first and the last, whose change an error graph must detect."""
 
 
 class Criteria(NamedTuple):
@@ -55,7 +55,7 @@ class Criteria(NamedTuple):
 
     @property
     def tolerance(self) -> float:
-        """The tolerance that counts."""
+        """The effective tolerance."""
         asked = self.policy.maxerr
         if asked is None:
             return self.maxerr
@@ -84,11 +84,11 @@ def judge(
     >>> q = Criteria("ids", DType("Int32"), 1e-4)
     >>> found = judge(q, np.array([50000], "i4"), np.array([50004], "i4"))
     >>> found.verdict.value, found.notes
-    ('pass', ("off by 4: the check's tolerance is relative and lets integers drift",))
+    ('pass', ("off by 4: the check's tolerance is relative, which lets integers drift",))
     """
     if "c" in (expect.dtype.kind, get.dtype.kind):
         raise EngineError(
-            f"the check of {criteria.name!r} compares complex values, which MegEngine's formula does not know"
+            f"the check of {criteria.name!r} compares complex values, for which MegEngine has no formula"
         )
     comparison = compare(expect, get)
     tolerance = criteria.tolerance
@@ -110,9 +110,7 @@ def judge(
     )
     if own is not None and own.size != 1:
         shape = "x".join(map(str, own.shape))
-        return replace(
-            shown, reason=f"its error is not one number but {shape} of them, which MegEngine refuses"
-        )
+        return replace(shown, reason=f"its error has shape {shape}, but MegEngine requires a single number")
     related = criteria.formula is Formula.OTHER and own is not None and expect.size == get.size
     if expect.shape != get.shape and not related:
         return replace(shown, verdict=Verdict.FAIL, error=math.nan)
@@ -136,7 +134,7 @@ def judge(
         return replace(shown, error=error, reason=reason)
     around = criteria.policy.nan_equal and (comparison.expected_nan or comparison.expected_inf)
     if around or (shared and not passes(error, criteria.maxerr)):
-        # MegEngine's check does not pass there.
+        # MegEngine's check would fail there.
         shown = replace(shown, loosened=criteria.maxerr if looser is None else looser)
     return replace(
         shown, verdict=Verdict.PASS, error=error, notes=_remarks(criteria, beyond, comparison, expect, get)
@@ -146,19 +144,21 @@ def judge(
 def _remarks(
     criteria: Criteria, beyond: str, comparison: Comparison, expect: Array, get: Array
 ) -> tuple[str, ...]:
-    """Note what deserves a look although it passes."""
+    """Add notes on passing outputs."""
     notes = [beyond] if beyond else []
     if comparison.off_by and not beyond:
-        notes.append(f"off by {comparison.off_by}: the check's tolerance is relative and lets integers drift")
+        notes.append(
+            f"off by {comparison.off_by}: the check's tolerance is relative, which lets integers drift"
+        )
     return (*notes, *(criteria.policy.notes(expect, get) if comparison.same_shape else ()))
 
 
 def _shared(criteria: Criteria, shown: OutputResult, expect: Array, get: Array) -> tuple[bool | None, str]:
-    """Tell whether few enough elements are beyond the tolerances, and how many; None where all must be within."""
+    """Return whether few enough elements exceed the tolerances, and how many; None if none may."""
     share = criteria.policy.fraction
     if share is None or expect.shape != get.shape:
         return None, ""
-    # An error graph of the file's own gives one number for all elements.
+    # The file's own error graph computes one number for all elements.
     beyond = criteria.policy.beyond(expect, get, math.inf if shown.by_file else criteria.tolerance)
     said = f"{beyond} of {get.size} values are beyond the tolerance; fraction<={share:g} is {beyond / get.size:.3g}"
     return beyond <= share * get.size, said if beyond else ""
@@ -182,7 +182,7 @@ def _judged_error(
 def _contradicted(
     criteria: Criteria, error: float, comparison: Comparison, expect: Array, get: Array
 ) -> str | None:
-    """Say why a pass by the file's own error graph is none: MegEngine's formula fails at the same tolerance.
+    """Explain why a pass of the file's own error graph does not count: MegEngine's formula fails at the same tolerance.
 
     What rounding does where the graph computes in a narrow dtype is allowed for.
     """
@@ -195,7 +195,7 @@ def _contradicted(
     if passes(measured, allowed):
         return None
     formula = f"MegEngine's formula gives {measured:g} for the same values"
-    return f"its error graph gives {error:g} and lets it pass, {formula}"
+    return f"its error graph gives {error:g} and lets it pass, but {formula}"
 
 
 def _measured(dtype: DType, expect: Array, get: Array) -> float:
@@ -213,7 +213,7 @@ def _measured(dtype: DType, expect: Array, get: Array) -> float:
 
 
 def _wrapped(criteria: Criteria, own: Array | None, tolerance: float) -> tuple[str, ...]:
-    """Note where MegEngine itself would let a wrong integer pass."""
+    """Note an integer error that MegEngine itself would accept."""
     if (
         criteria.formula is not Formula.INTEGER
         or own is None
@@ -227,7 +227,7 @@ def _wrapped(criteria: Criteria, own: Array | None, tolerance: float) -> tuple[s
 
 
 def _absurd(tolerance: float, comparison: Comparison, expect: Array) -> str | None:
-    """Say why a tolerance lets everything pass: the negated value has an error of 2 at most."""
+    """Explain why a tolerance accepts everything: the negated value has an error of at most 2."""
     if not math.isfinite(tolerance):
         return f"{ABSURD} is {tolerance:g}"
     if tolerance < 2:
@@ -240,7 +240,7 @@ def _absurd(tolerance: float, comparison: Comparison, expect: Array) -> str | No
 
 
 def blind(errors: Callable[[Array], Array], expect: Array, dtype: DType, maxerr: float) -> str | None:
-    """Ask an error graph whether it sees a change of the expected value.
+    """Test whether an error graph detects changes of the expected value.
 
     Args:
         errors: gives the error for an expected value.
@@ -249,7 +249,7 @@ def blind(errors: Callable[[Array], Array], expect: Array, dtype: DType, maxerr:
         maxerr: the check's tolerance.
 
     Returns:
-        why the graph does not compare, None where it saw every change.
+        why the graph does not compare, None if it saw every change.
     """
     for place, value in _changed(expect, dtype, maxerr):
         try:
@@ -285,7 +285,7 @@ def _changed(expect: Array, dtype: DType, maxerr: float) -> Iterator[tuple[int, 
 
 
 def _shifted_value(old: float, sign: int, maxerr: float, dtype: DType, kind: np.dtype[Any]) -> float | None:
-    """Return a number whose error against `old` is several times the tolerance; None where the dtype has none."""
+    """Return a number whose error against `old` is several times the tolerance; None if the dtype has none."""
     scale = dtype.scale if dtype.is_quantized else 1.0
     real = (old - (dtype.zero_point if dtype.is_quantized else 0)) * scale
     # A smaller change would vanish where the error is computed in float16.
@@ -314,7 +314,7 @@ _ZEROS, _MEAN, _OTHER = "zeros", "the mean everywhere", "another testcase's outp
 
 
 class ImpostorWatch:
-    """Looks at expected values as they come, and tells which checks could not have failed on them.
+    """Watches expected values and reports which checks could not have failed on them.
 
     An impostor counts when every testcase would let it pass; an output is no longer looked at once there is none.
 
@@ -328,7 +328,7 @@ class ImpostorWatch:
     >>> for values in ([0.01, 0.02], [0.03, -0.04]):
     ...     watch.add("y", np.array(values, "f4"))
     >>> print(*watch.warnings())  # doctest: +ELLIPSIS
-    the check of 'y' could not fail on these testcases: zeros, the mean everywhere and another testcase's output ...
+    the check of 'y' cannot fail on these testcases: zeros, the mean everywhere and another testcase's output ...
     """
 
     def __init__(
@@ -346,7 +346,7 @@ class ImpostorWatch:
         self._seen: set[str] = set()
 
     def results(self, result: Result) -> None:
-        """Look at what a replay compared."""
+        """Add the values that a replay compared."""
         for out in result.outputs:
             name = out.output
             if out.verdict is Verdict.PASS and out.expect is not None and self._left.get(name) != set():
@@ -354,7 +354,7 @@ class ImpostorWatch:
                 self.add(name, out.expect)
 
     def add(self, name: str, expect: Array) -> None:
-        """Look at the expected value of an output in another testcase."""
+        """Add the expected value of an output in another testcase."""
         left = self._left.setdefault(name, {_ZEROS, _MEAN, _OTHER})
         asked = self.errors.get(name, assert_equal_error)
         if (
@@ -368,7 +368,7 @@ class ImpostorWatch:
         self._seen.add(name)
         if _ZEROS in left and not self._lets(name, expect, np.zeros((), expect.dtype)):
             left.discard(_ZEROS)
-        # The mean of equal numbers is the number itself, which no impostor knows.
+        # The mean of equal numbers is the number itself, so it is not an impostor.
         if _MEAN in left and (expect.min() == expect.max() or not self._lets(name, expect, _mean(expect))):
             left.discard(_MEAN)
         before = self._last.get(name)
@@ -382,7 +382,7 @@ class ImpostorWatch:
             self._last.pop(name, None)
 
     def _lets(self, name: str, expect: Array, impostor: Array) -> bool:
-        """Tell whether the check of an output would let another value pass; for most a few elements show that not."""
+        """Return whether an output's check would accept another value; usually a few elements suffice to reject it."""
         whole = np.broadcast_to(impostor, expect.shape)
         own = self.errors.get(name)
         if own is not None:
@@ -421,12 +421,12 @@ class ImpostorWatch:
         return watch
 
     def warnings(self) -> list[str]:
-        """Write a sentence for every check that an impostor passes in all testcases."""
+        """Return a sentence for every check that an impostor passes in all testcases."""
         said = []
         for name, impostors in self.impostors().items():
             text = impostors[0] if len(impostors) == 1 else f"{', '.join(impostors[:-1])} and {impostors[-1]}"
             said.append(
-                f"the check of {name!r} could not fail on these testcases: {text} would pass as well "
+                f"the check of {name!r} cannot fail on these testcases: {text} would pass as well "
                 f"(tolerance {self.maxerr[name]:g})"
             )
         return said

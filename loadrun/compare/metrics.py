@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 CHUNK = 1 << 15
-"""Elements looked at in one go: the float64 temporaries of a chunk stay in the processor's cache."""
+"""Elements per chunk, whose float64 temporaries stay in the processor's cache."""
 
 
 def as_numbers(x: Array, also: str = "") -> Array:
@@ -39,7 +39,7 @@ def as_numbers(x: Array, also: str = "") -> Array:
 
 
 def chunks(expect: Array, get: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield pieces of both arrays in C order, as native 1-d arrays; copies only what is not laid out so."""
+    """Yield chunks of both arrays in C order as native 1-d arrays, copied only if necessary."""
     if not expect.size:
         return
     if expect.flags.c_contiguous and get.flags.c_contiguous and expect.dtype.isnative and get.dtype.isnative:
@@ -58,7 +58,7 @@ def chunks(expect: Array, get: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def passes(error: float, maxerr: float) -> bool:
-    """Tell whether an error is within a tolerance; NaN on either side never is.
+    """Return whether an error is within a tolerance; NaN on either side never is.
 
     >>> passes(1e-5, 1e-4), passes(float("nan"), 1e-4), passes(float("inf"), float("inf"))
     (True, False, True)
@@ -213,7 +213,7 @@ class Totals:
             self.off_by = max(self.off_by, _off_by(e, g))
 
     def _error(self, errors: Array, places: Array | None) -> None:
-        """Keep the worst error: NaN over everything, then the largest; the first of equals."""
+        """Keep the worst error: NaN first, then the largest; of equal ones the first."""
         first = int(np.argmax(errors))
         error = float(errors[first])
         if error > self.error or (math.isnan(error) and not math.isnan(self.error)):
@@ -255,7 +255,7 @@ def _off_by(e: Array, g: Array) -> int:
         return int(np.abs(np.subtract(e, g, dtype=np.int64)).max())
     kind = np.result_type(e, g)
     if kind.kind == "f":
-        # int64 with uint64: no integer type holds both.
+        # int64 and uint64 have no common integer type.
         i = int(np.argmax(np.abs(np.subtract(e, g, dtype=np.float64))))
         return abs(int(e[i]) - int(g[i]))
     e, g = e.astype(kind, copy=False), g.astype(kind, copy=False)
@@ -264,7 +264,7 @@ def _off_by(e: Array, g: Array) -> int:
 
 
 def top1_share(expect: Array, get: Array, equal: bool) -> float | None:
-    """Share of rows along the last axis whose largest element stands at the same place."""
+    """Share of rows along the last axis whose largest element is at the same place."""
     if not expect.size or expect.shape[-1:] in ((), (1,)):
         return None
     if equal:

@@ -1,4 +1,4 @@
-"""Policies: what an output must meet beyond the check that its file carries.
+"""Policies: criteria for outputs beyond the check in the file.
 
 A policy is written as ``prob: cosine>=0.9999, top1=1``: the name of an output, a colon, and terms that all must hold.
 Without a name it is for every output that has none of its own. Two terms let more through, within what they say, and
@@ -26,6 +26,7 @@ __all__ = [
     "HEAD",
     "MAGIC",
     "STEPS_MAGIC",
+    "WEIGHTS_MAGIC",
     "Policy",
     "TopAgreement",
     "divergence",
@@ -41,11 +42,11 @@ __all__ = [
 ]
 
 _SUM = 1e-2
-"""How far the sum of probabilities may be from 1; float16 rounds thousands of them."""
+"""Tolerance for a sum of probabilities; float16 rounds thousands of them."""
 
 
 class TopAgreement(NamedTuple):
-    """How two arrays agree on the largest elements of their rows.
+    """Agreement of two arrays on the largest elements of their rows.
 
     Attributes:
         share: share of rows that agree.
@@ -103,7 +104,7 @@ def top_agreement(expect: Array, get: Array, k: int, margin: float | None = None
         expect, get: real arrays of one shape.
         k: how many.
         margin: rows agree as well where every element that is among the k largest of `get` is expected to be at most
-            this much below the k-th largest one; None where the elements must be the same.
+            this much below the k-th largest one; None if the elements must be the same.
 
     Returns:
         the agreement, None for arrays whose rows have fewer than k + 1 elements.
@@ -149,7 +150,7 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Policy:
-    """The conditions that one output must meet.
+    """The criteria for one output.
 
     Attributes:
         text: the terms as they were written.
@@ -177,9 +178,9 @@ class Policy:
 
     @property
     def covering(self) -> float | None:
-        """The least tolerance of MegEngine's measure that lets everything through that the policy does.
+        """The smallest tolerance of MegEngine's measure that lets everything through that the policy does.
 
-        None where the policy bounds no single element, so that nothing follows from it.
+        None if the policy bounds no single element, so that nothing follows from it.
 
         >>> round(parse("rtol=1e-3, atol=1e-6").covering, 6)
         0.001002
@@ -195,7 +196,7 @@ class Policy:
         return both / (1 - both) * (1 + 1e-6) if both < 1 else math.inf
 
     def is_weaker(self, other: Policy) -> bool:
-        """Tell whether this policy may let through what another one does not.
+        """Return whether this policy may accept values that another one rejects.
 
         >>> parse("rtol=1e-2, top1=1").is_weaker(parse("rtol=1e-3")), parse("exact, ulp<=1").is_weaker(parse("exact"))
         (True, False)
@@ -214,7 +215,7 @@ class Policy:
         )
 
     def violations(self, comparison: Comparison, expect: Array, get: Array) -> list[str]:
-        """List what does not hold, a sentence each; `maxerr` is left to the check.
+        """List violated criteria, one sentence each; `maxerr` is left to the check.
 
         Args:
             found: the comparison of the two.
@@ -229,14 +230,14 @@ class Policy:
         if self.fraction is None:
             if self.exact and not (comparison.equal if self.nan_equal else comparison.mismatches == 0):
                 broken.append(
-                    f"exact does not hold: {comparison.mismatches} of {comparison.size} values differ"
+                    f"exact is violated: {comparison.mismatches} of {comparison.size} values differ"
                 )
             outside = comparison.size - int(np.count_nonzero(self._within(expect, get)))
             if outside:
                 limits = ", ".join(
                     f"{n}={getattr(self, n):g}" for n in ("rtol", "atol") if getattr(self, n) is not None
                 )
-                broken.append(f"{limits} does not hold for {outside} of {comparison.size} values")
+                broken.append(f"{limits} is violated by {outside} of {comparison.size} values")
         for name, limit in self.most.items():
             value = divergence(expect, get) if name == "kl" else getattr(comparison, name)
             broken += _bound(name, "<=", limit, value)
@@ -247,7 +248,7 @@ class Policy:
         return broken
 
     def beyond(self, expect: Array, get: Array, tolerance: float) -> int:
-        """Count the elements that a tolerance of MegEngine's measure, or one of the policy for elements, refuses.
+        """Count the elements that exceed a tolerance by MegEngine's measure, or one of the policy's for elements.
 
         >>> e, g = np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 3.5, 4])
         >>> parse("fraction<=0.25").beyond(e, g, 1e-4)
@@ -278,7 +279,7 @@ class Policy:
         return None if k is None else top_agreement(expect, get, int(k[1]), self.near_tie)
 
     def _within(self, expect: Array, get: Array) -> Array:
-        """Tell of every element whether it is within `rtol` and `atol`; all are where neither is given."""
+        """Return for every element whether it is within `rtol` and `atol`; True if neither is set."""
         if self.rtol is None and self.atol is None:
             return np.ones(expect.shape, bool)
         with np.errstate(all="ignore"):
@@ -292,7 +293,7 @@ def _or_infinite(limit: float | None) -> float:
 
 
 def _alike(expect: Array, get: Array) -> Array:
-    """Tell which elements are the same, NaN and infinities among them."""
+    """Return which elements are equal, including NaN and infinities."""
     with np.errstate(all="ignore"):
         same: Array = (expect == get) | ((expect != expect) & (get != get))
     return same
@@ -300,7 +301,7 @@ def _alike(expect: Array, get: Array) -> Array:
 
 def _bound(name: str, sign: str, limit: float, value: float | None) -> list[str]:
     if value is None:
-        return [f"{name}{sign}{limit:g} does not hold: values of this dtype and shape have no {name}"]
+        return [f"{name}{sign}{limit:g} cannot be evaluated: values of this dtype and shape have no {name}"]
     holds = value <= limit if sign == "<=" else value >= limit
     return [] if holds else [f"{name}{sign}{limit:g} does not hold: {name} is {value:.6g}"]
 
@@ -336,12 +337,14 @@ def parse(text: str) -> Policy:
         else:
             raise UsageError(f"a policy consists of {_KNOWN}; found {term.strip()!r}")
     if "near_tie" in single and not any(map(_TOP.fullmatch, least)):
-        raise UsageError(f"near_tie is about the largest elements; add top1=1 or top5=1 to {text.strip()!r}")
+        raise UsageError(
+            f"near_tie applies to the largest elements; add top1=1 or top5=1 to {text.strip()!r}"
+        )
     return Policy(text.strip(), exact, nan_equal=nan_equal, most=most, least=least, **single)
 
 
 def _share(term: str, value: str, whole: float) -> float:
-    """Read a share of the elements, given as so many of a whole."""
+    """Read a share of the elements, given as a number out of a total."""
     share = _bound_of(term, value) / whole
     if share >= 1:
         raise UsageError(f"{term.strip()!r} lets every value pass; a share of elements is below 1")
@@ -354,7 +357,7 @@ def _bound_of(term: str, value: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or (number < 0 and not term.strip().startswith(("snr", "cosine"))):
-        raise UsageError(f"a policy's limit is a finite number, at least 0; found {term.strip()!r}")
+        raise UsageError(f"a policy's limit must be a finite number of at least 0, found {term.strip()!r}")
     return number
 
 
@@ -372,9 +375,7 @@ def parse_all(texts: Iterable[str]) -> dict[str, Policy]:
         name, _, terms = text.rpartition(":")
         name = name.strip()
         if name in policies:
-            raise UsageError(
-                f"there are two policies for {f'the output {name!r}' if name else 'all outputs'}"
-            )
+            raise UsageError(f"two policies name {f'the output {name!r}' if name else 'all outputs'}")
         policies[name] = parse(terms)
     return policies
 
@@ -394,7 +395,7 @@ def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: 
     shown = ", ".join(map(repr, known)) or "none"
     for name in sorted(set(policies) - {""}):
         if name not in known:
-            raise UsageError(f"a policy is for the output {name!r}; the outputs are {shown}")
+            raise UsageError(f"a policy names the output {name!r}; the outputs are {shown}")
         if name not in compared:
             raise UsageError(
                 f"a policy is for the output {name!r}, but there is no expected value of it that a check reads; "
@@ -404,7 +405,9 @@ def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: 
 
 MAGIC = b"loadrun\x01"
 STEPS_MAGIC = b"loadrun\x02"
-"""What steps of scenarios begin with, which stand between the testcases and the record."""
+"""What steps of scenarios begin with, which are between the testcases and the record."""
+WEIGHTS_MAGIC = b"loadrun\x03"
+"""What a file with its weights outside begins with."""
 HEAD = 16
 _LONGEST = 1 << 24
 
@@ -418,7 +421,7 @@ def record_at(data: memoryview) -> memoryview | None:
 
 
 def record_damage(data: memoryview) -> str | None:
-    """Say what is wrong with bytes that begin like a record but that `record_at` refuses; None for other bytes."""
+    """Describe what is wrong with bytes that start like a record but are rejected by `record_at`; None for others."""
     head = bytes(data[:8])
     if not head or not MAGIC.startswith(head):
         return None
@@ -427,7 +430,7 @@ def record_damage(data: memoryview) -> str | None:
     (length,) = unpack_from("<Q", data, 8)
     if length <= len(data) - HEAD:
         return None
-    return f"the record after the testcases claims {length} bytes, the file ends after {len(data) - HEAD}"
+    return f"the record after the testcases claims {length} bytes, but the file ends after {len(data) - HEAD}"
 
 
 def lines(record: memoryview) -> Iterator[dict[str, Any]]:
@@ -464,7 +467,7 @@ def header(record: memoryview) -> dict[str, Any]:
 
 
 def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]]:
-    """Return what a record says of the outputs: their policies, and the tolerances of checks that were loosened.
+    """Return the policies of outputs in a record, and the original tolerances of loosened checks.
 
     A record that is damaged or says nothing of the kind gives none; `verify` is what looks at records.
     """

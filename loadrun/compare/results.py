@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _SHOWN = 8
-"""Outputs that the text of a result shows."""
+"""Maximum outputs in the text of a result."""
 
 
 class Verdict(str, Enum):
@@ -64,7 +64,7 @@ class Verdict(str, Enum):
 
     @staticmethod
     def of_outputs(outputs: Iterable[OutputResult]) -> Verdict:
-        """Return the verdict of a testcase: the worst of its outputs', without those of which nothing is expected.
+        """Return the verdict of a testcase: the worst of its outputs', ignoring those without an expected value.
 
         >>> from dataclasses import replace
         >>> y, z = (OutputResult(n, (1,), DType("Float32"), Verdict.NOT_COMPARED) for n in "yz")
@@ -93,8 +93,8 @@ class OutputResult:
         expect: the expected value that it was compared with, None without a check.
         reason: why a check compared nothing, where there is one that did not.
         notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
-        policy: the terms that had to hold besides, empty where there were none.
-        step: number of the step of a scenario, which ends the name; None where there are no steps.
+        policy: the terms that had to hold besides, empty if there were none.
+        step: number of the step of a scenario, which ends the name; None if there are no steps.
         loosened: the file's own tolerance where a greater one was asked for.
         by_file: whether `error` is what the file's own operators measured.
         file_maxerr: the tolerance of the file's check where the error was compared with another one.
@@ -118,7 +118,7 @@ class OutputResult:
     step: int | None = None
 
     def __repr__(self) -> str:
-        """Say what it is in one line; the values are in `value` and `expect`.
+        """Return a one-line summary; the values are in `value` and `expect`.
 
         >>> import loadrun
         >>> loadrun.run("fixtures/nets/mlp.mge")[0].outputs[0]
@@ -140,7 +140,7 @@ class OutputResult:
 
     @property
     def is_free(self) -> bool:
-        """True if nothing was expected of it, so that nothing could be compared."""
+        """True if it has no expected value, so that nothing could be compared."""
         return self.verdict is Verdict.NOT_COMPARED and self.reason is None
 
     @property
@@ -163,8 +163,8 @@ class Result:
         verdict: the testcase's verdict.
         seconds: wall time of the execution alone, without loading and comparing.
         message: why it could not run, for the verdict error.
-        engine: what executed it, None where nothing ran.
-        choice: name of the engine where several run side by side, None where there is one.
+        engine: what executed it, None if nothing ran.
+        choice: name of the engine where several run side by side, None if there is one.
         apart: by output how far it is from what the first of several engines gives.
     """
 
@@ -178,7 +178,7 @@ class Result:
     apart: Mapping[str, Comparison] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Say what came of the run in a line, and one more for each output.
+        """Return a line about the run and one for each output.
 
         >>> import loadrun
         >>> print(loadrun.run("fixtures/nets/mlp.mge")[0].__repr__().split("\\n")[0].split(",")[0])
@@ -198,11 +198,11 @@ class Result:
 
     @property
     def is_left_out(self) -> bool:
-        """Tell whether one of several engines cannot run the model, so that the others are judged alone."""
+        """Return whether one of several engines cannot run the model, so that the others are judged alone."""
         return self.choice is not None and not self.outputs and self.verdict is Verdict.NOT_COMPARED
 
     def standing(self, out: OutputResult) -> Verdict | None:
-        """Return an output's standing in a test report; None where something is expected of other outputs only.
+        """Return an output's standing in a test report; None if something is expected of other outputs only.
 
         A testcase of which nothing is expected at all is no pass, so its outputs are not compared, one by one.
         """
@@ -213,7 +213,9 @@ class Result:
         for out in self.outputs:
             if out.name == name and out.value is not None:
                 return out.value
-        raise KeyError(f"no output {name!r}; there are {', '.join(o.name for o in self.outputs) or 'none'}")
+        raise KeyError(
+            f"no output {name!r}; the outputs are {', '.join(o.name for o in self.outputs) or 'none'}"
+        )
 
 
 class Results(list[Result]):
@@ -225,7 +227,7 @@ class Results(list[Result]):
 
 @dataclass(eq=False)
 class EngineResults:
-    """One of several engines that run side by side, and what its results come to.
+    """One of several engines that run side by side, with the summary of its results.
 
     Attributes:
         choice: its name.
@@ -243,8 +245,13 @@ class EngineResults:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of its results'."""
+        """The worst verdict of its results."""
         return Verdict.worst(self.verdicts)
+
+    @property
+    def unrun(self) -> bool:
+        """True if it ran nothing, without an error: what only another engine can run is no fault of it."""
+        return self.about is None and self.verdicts == {Verdict.NOT_COMPARED}
 
     def add(self, result: Result) -> None:
         """Count one of its results."""
@@ -282,7 +289,7 @@ class FileResult:
         first_choice: which of several engines failed it.
         engine: what executed the last result.
         entrants: the engines by name, where several run side by side.
-        expected: why it is expected to fail, None where it is expected to pass.
+        expected: why it is expected to fail, None if it is expected to pass.
         flaky: how many times it did not pass before it did.
         weak: of which checks nothing follows: they could not fail on the testcases.
 
@@ -327,7 +334,7 @@ class FileResult:
         self.errors += result.verdict is Verdict.ERROR
         self.passed += sum(o.verdict is Verdict.PASS for o in result.outputs)
         self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
-        # The first of several engines is what the others are compared with where no check is.
+        # Without a check, the first engine is the baseline for the others.
         measure = entrant is not None and entrant is next(iter(self.entrants.values()))
         free = measure and result.outputs and all(o.is_free for o in result.outputs)
         if not free and not result.is_left_out:
@@ -343,15 +350,20 @@ class FileResult:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the results' verdicts; not compared where something of the file was not."""
+        """The worst verdict of the results; not compared if something in the file was not."""
         if self.ended or self.message:
             return self.ended or Verdict.ERROR
         worst = Verdict.worst(self.verdicts)
-        return Verdict.worst([worst, Verdict.NOT_COMPARED]) if self.missed else worst
+        return Verdict.worst([worst, Verdict.NOT_COMPARED]) if self.missed or self.unrun else worst
+
+    @property
+    def unrun(self) -> list[str]:
+        """Sentences, one for each of several engines that ran nothing of the file."""
+        return [f"not run by {e.choice}" for e in self.entrants.values() if e.unrun]
 
     @property
     def good(self) -> bool:
-        """True if all is as wanted, so that a pipeline goes on."""
+        """True if the file does not make the run fail."""
         return self.outcome is Verdict.PASS or (self.free and self.verdict is Verdict.NOT_COMPARED)
 
     @property
@@ -370,7 +382,7 @@ _CODES = {
     Verdict.ERROR: EXIT_ERROR,
     Verdict.FAIL: EXIT_FAIL,
 }
-"""Exit codes of verdicts; the first that is there counts."""
+"""Exit codes of verdicts; the first one that occurs counts."""
 
 
 def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: bool = False) -> int:
@@ -428,7 +440,7 @@ def counted(
 
 
 class CountedResults:
-    """One file and its results, which are counted into it as they are read.
+    """A file and its results, which are counted into it as they are read.
 
     Args:
         file: what is known of the file.
@@ -450,5 +462,5 @@ class CountedResults:
         self._results = counted(file, results, seen)
 
     def __iter__(self) -> Iterator[Result]:
-        """Give the results, without the values of their outputs."""
+        """Yield the results, without the values of their outputs."""
         return self._results

@@ -1,4 +1,4 @@
-"""Putting a dump behind those that a file holds: loadrun's records stand behind the last of them all.
+"""Putting a dump behind those that a file holds: loadrun's records stand after the last of them all.
 
 Readers that go by lengths, from one dump to the next, meet nothing else in between.
 """
@@ -21,7 +21,7 @@ class ExistingFile:
     Attributes:
         dumps: the bytes of its dumps.
         records: the bytes of their records, each with the number of its dump.
-        damaged: whether something else stands in it.
+        damaged: whether something else is in it.
     """
 
     def __init__(self, path: str) -> None:
@@ -41,7 +41,7 @@ class ExistingFile:
 
     @classmethod
     def of(cls, target: object) -> ExistingFile | None:
-        """Read what a file holds; None where there is none, or where something but dumps and records stands in it."""
+        """Read what a file holds; None if there is none, or where something but dumps and records is in it."""
         if not isinstance(target, (str, os.PathLike)) or not os.path.isfile(target):
             return None
         try:

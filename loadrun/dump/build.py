@@ -33,7 +33,7 @@ class GraphAssembler:
         for number in inputs:
             if number >= len(self.vars):
                 raise t.buf.error(
-                    f"operator {op.name} reads variable {number}, but {len(self.vars)} exist before it",
+                    f"operator {op.name} reads variable {number}, but only {len(self.vars)} exist before it",
                     t.pos,
                 )
         _check_arity(t, op, len(inputs))
@@ -44,7 +44,7 @@ class GraphAssembler:
         # A parameter may give the number, so it is paid for like anything that is read.
         if 8 * n_outputs > t.buf.budget:
             raise t.buf.error(
-                f"operator {opr.type} announces {n_outputs} outputs, more than the file can name", t.pos
+                f"operator {opr.type} claims {n_outputs} outputs, more than the file can name", t.pos
             )
         t.buf.spend(8 * n_outputs, t.pos)
         opr.id = len(self.graph.oprs)
@@ -87,7 +87,7 @@ def _check_arity(t: Table, op: Op, count: int) -> None:
 
 @cache
 def _arity(inputs: str) -> tuple[int, int | None]:
-    """Return the least and the greatest number of inputs by their roles, None where any number goes."""
+    """Return the smallest and the greatest number of inputs by their roles, None if any number goes."""
     roles = inputs.split()
     least = sum(not r.endswith(("?", "...")) for r in roles)
     return least, None if any(r.endswith("...") for r in roles) else len(roles)
@@ -98,9 +98,9 @@ def check_shape(t: Table, shape: tuple[int, ...] | None, what: str) -> tuple[int
     if not shape:
         return None
     if len(shape) > MAX_NDIM:
-        raise t.buf.error(f"{what} has {len(shape)} axes, the most are {MAX_NDIM}", t.pos)
+        raise t.buf.error(f"{what} has {len(shape)} axes, at most {MAX_NDIM} are possible", t.pos)
     if prod(shape if 0 not in shape else [n or 1 for n in shape]) > _MAX_ELEMENTS:
-        raise t.buf.error(f"{what} has the shape {list(shape)}, which is too large for any memory", t.pos)
+        raise t.buf.error(f"{what} has the shape {list(shape)}, which is too large for memory", t.pos)
     return shape
 
 
@@ -108,7 +108,7 @@ def comp_node(t: Table) -> str:
     """Return the text of a computing node table."""
     text = t.text(0)
     if text is None:
-        raise t.buf.error("a computing node lacks its name", t.pos)
+        raise t.buf.error("a computing node has no name", t.pos)
     return text
 
 
@@ -118,7 +118,7 @@ def take_blobs(t: Table, blobs: list[Table], *, required: bool) -> list[bytes]:
     for blob in blobs:
         view = blob.bytes_view(0)
         if view is None and required:
-            raise t.buf.error("a blob lacks its data", blob.pos)
+            raise t.buf.error("a blob has no data", blob.pos)
         found.append(b"" if view is None else view.tobytes())
     return found
 

@@ -41,7 +41,7 @@ def load_dump(name: str | os.PathLike[str], number: int | None = None, **read: A
     path = one_file(os.fspath(name))
     dumps = load_all(path, **read)
     if number is None and len(dumps) > 1:
-        raise UsageError(f"{path} holds {len(dumps)} dumps; --dump N says which one is meant, from 1")
+        raise UsageError(f"{path} holds {len(dumps)} dumps; choose one with --dump N, counted from 1")
     if number is not None and not 1 <= number <= len(dumps):
         raise UsageError(f"{path} holds dumps 1 to {len(dumps)}, found --dump {number}")
     return dumps[(number or 1) - 1]

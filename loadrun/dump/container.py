@@ -15,7 +15,7 @@ import numpy as np
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, mapped_file
 from ..base.registry import resolve
-from ..compare.policy import STEPS_MAGIC, header, record_at, record_damage
+from ..compare.policy import STEPS_MAGIC, WEIGHTS_MAGIC, header, record_at, record_damage
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 
@@ -57,13 +57,14 @@ def load(
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
     native: bool = False,
+    weights: Sequence[str | os.PathLike[str]] = (),
 ) -> Bundle:
     """Read the first dump of a .mge file, or an ONNX model.
 
     The file is mapped, not read: weights stay views of it until they are used. A file system that cannot map is
-    read into memory instead. Loading runs no code. A dump leads to no other file; an ONNX model may hold its weights
-    in files inside its folder, and folders ``NAME.test_data_set_N`` beside it, or else ``test_data_set_N``, are its
-    testcases.
+    read into memory instead. Loading runs no code. A dump leads to no other file, unless it was packed beside its
+    weights; an ONNX model may hold its weights in files inside its folder, and folders ``NAME.test_data_set_N`` beside
+    it, or else ``test_data_set_N``, are its testcases.
 
     Whoever cuts a mapped file short while it is read kills the process. A change is noticed before each run and each
     testcase, but not within them: where others write to the file, take a copy.
@@ -79,10 +80,11 @@ def load(
         test_data: a folder of an ONNX model's test data, instead of the folders beside it.
         native: read an ONNX model for an engine that runs the file as it is: where nodes cannot be expressed, the
             bundle has the inputs, the testcases and the reason (`Bundle.refusal`).
+        weights: folders of the weights of a file that was packed beside them, looked into before its own folder.
 
     Raises:
         FormatError: the bytes are neither a MegEngine dump nor an ONNX model; the message names the offset and the
-            broken rule. Testcases are read when they are asked for and raise it then.
+            broken rule. Testcases are read on demand and raise it then.
         UnsupportedError: an ONNX model holds nodes that cannot be expressed; the text lists all of them.
         UsageError: one of the last three arguments is given for a dump, or names what the model lacks.
         OSError: the file cannot be opened or read.
@@ -93,7 +95,7 @@ def load(
     (['data'], ['out'], 3)
     """
     read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
-    return load_all(source, copy=copy, native=native, **read)[0]
+    return load_all(source, copy=copy, native=native, weights=weights, **read)[0]
 
 
 def loads(data: bytes) -> Bundle:
@@ -116,6 +118,7 @@ def load_all(
     test_data: str | os.PathLike[str] | None = None,
     native: bool = False,
     like: Bundle | None = None,
+    weights: Sequence[str | os.PathLike[str]] = (),
 ) -> list[Bundle]:
     """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`.
 
@@ -138,14 +141,27 @@ def load_all(
         program.watches = () if watch is None else (watch,)
         return [program]
     if input_shapes or constants or test_data is not None:
-        raise UsageError(f"{path}: input_shapes, constants and test_data are for ONNX models, this is none")
+        raise UsageError(f"{path}: input_shapes, constants and test_data apply to ONNX models only")
+    if bytes(data[:8]) == WEIGHTS_MAGIC:
+        from .beside import Weights  # for start-up
+
+        outside = Weights(data, path, weights)
+        bundles = _load_all(data[outside.start :], path, watch, None)
+        outside.fill(bundles[0], copy=copy)
+        # Its bytes alone do not say what it computes.
+        bundles[0].model = None
+        return bundles
     return _load_all(data, path, watch, like)
 
 
 def _is_onnx(data: memoryview, path: str) -> bool:
-    """Tell whether a file is an ONNX model: by its content, or by its name where that is nothing known."""
+    """Return whether a file is an ONNX model: by its content, or by its name where that is nothing known."""
     head = bytes(data[:32])
-    if _kind(data) is not None or any(head.startswith(magic) for magic, _ in _FOREIGN):
+    if (
+        head[:8] == WEIGHTS_MAGIC
+        or _kind(data) is not None
+        or any(head.startswith(magic) for magic, _ in _FOREIGN)
+    ):
         return False
     return (path.lower().endswith(".onnx") and len(data) > 0) or _looks_like_onnx(data)
 
@@ -183,7 +199,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
                 behind = _read_version(data, end, path)
             except FormatError as e:
                 # MegEngine ignores whatever follows a graph, so a broken tail is no error.
-                bundles[0].tail.append(f"what stands behind the last dump cannot be read: {e.message}")
+                bundles[0].tail.append(f"the data after the last dump cannot be read: {e.message}")
                 break
             end += behind.size
             if _is_testcase_of(bundles[-1], behind.graph):
@@ -192,8 +208,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
                 bundles.append(behind)
         if surplus:
             said = (
-                f"the header announces {len(bundles[0].testcases)} testcase(s), {surplus} more stand behind them and "
-                "are not replayed"
+                f"the header claims {len(bundles[0].testcases)} testcase(s), {surplus} more are not replayed"
             )
             bundles[0].tail.append(said)
             bundles[0].missed.append(said)
@@ -215,7 +230,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
 
 
 def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
-    """Give a dump the record that some bytes begin with; return how many bytes it takes, 0 where there is none."""
+    """Give a dump the record that some bytes begin with; return how many bytes it takes, 0 if there is none."""
     found = record_at(data)
     if found is None or (owner := _owner(found, bundles)) is None:
         return 0
@@ -239,7 +254,7 @@ def _take_steps(data: memoryview, bundle: Bundle) -> int:
 
 
 def _owner(record: memoryview, bundles: list[Bundle]) -> Bundle | None:
-    """Find the dump that a record is about: the one it names, else the last so far; None where that has one."""
+    """Find the dump that a record is about: the one it names, else the last so far; None if that has one."""
     try:
         number = header(record).get("dump", len(bundles) - 1)
     except FormatError:
@@ -259,7 +274,7 @@ def _damage_in(record: memoryview) -> str | None:
 
 
 def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
-    """Tell whether a graph is one more testcase of what precedes it: stored tensors alone, one per input."""
+    """Return whether a graph is one more testcase of what precedes it: stored tensors alone, one per input."""
     if not bundle.is_container or bundle.record is not None or len(graph.outputs) != len(bundle.graph.inputs):
         return False
     return bool(graph.outputs) and all(o.tensors and o.type != "Host2DeviceCopy" for o in graph.oprs)
@@ -310,7 +325,7 @@ def _read_version(data: memoryview, base: int, path: str, like: Bundle | None = 
     for i in range(count):
         if pos >= len(here):
             raise FormatError(
-                f"the header announces {count} testcases, the file ends after {i}", offset=base + pos
+                f"the header claims {count} testcases, but the file ends after {i}", offset=base + pos
             )
         pos += _size(here[pos:], base + pos)
         edges.append(pos)
@@ -373,7 +388,7 @@ def _graph(data: memoryview, base: int, like: Bundle | None = None) -> Graph:
 
 
 def _shares(like: Bundle, data: memoryview) -> bool:
-    """Tell whether the bytes of a dump are those of another's model, whose file is still as it was."""
+    """Return whether the bytes of a dump are those of another's model, whose file is still as it was."""
     if like.model is None or len(like.model) != len(data) or any(w.changed() for w in like.watches):
         return False
     a, b = np.frombuffer(like.model, np.uint8), np.frombuffer(data, np.uint8)
@@ -420,7 +435,7 @@ def _tensors(data: memoryview, base: int, index: int, names: list[str], path: st
         graph = _graph(data, base)
         if len(graph.outputs) != len(names):
             raise FormatError(
-                f"testcase {index} holds {len(graph.outputs)} tensors, the model has {len(names)} as inputs: "
+                f"testcase {index} holds {len(graph.outputs)} tensors, expected {len(names)}, one for each input: "
                 + ", ".join(names),
                 offset=base,
             )

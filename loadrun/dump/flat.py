@@ -19,7 +19,7 @@ from ..base.errors import FormatError
 from ..graph.dtypes import Array
 from ..graph.params import Record
 
-__all__ = ["MAX_DEPTH", "MAX_SIZE", "MAX_TABLES", "Buffer", "Layout", "Table"]
+__all__ = ["MAX_DEPTH", "MAX_SIZE", "MAX_TABLES", "Buffer", "Table", "TableFields"]
 
 MAX_DEPTH: Final = 64
 """Deepest nesting of tables, as in the FlatBuffers verifier that MegEngine runs."""
@@ -49,7 +49,7 @@ _PLANS: Final = 4096
 """For how many forms of tables it is kept how their fields are read; MegEngine's files have dozens."""
 
 
-class Layout:
+class TableFields:
     """The fields of one kind of table, for `Table.fields`.
 
     Args:
@@ -77,8 +77,8 @@ class _Plan(NamedTuple):
 
 
 @lru_cache(_PLANS)
-def _plan(layout: Layout, offsets: tuple[int, ...], pos: int) -> _Plan | None:
-    """Plan how to read tables with such field offsets; None where a field is not aligned, or two fields overlap."""
+def _plan(layout: TableFields, offsets: tuple[int, ...], pos: int) -> _Plan | None:
+    """Plan how to read tables with such field offsets; None if a field is not aligned, or two fields overlap."""
     spots = sorted((off, slot) for slot, off in enumerate(offsets[: len(layout.wires)]) if off)
     text, end = "<", 0
     for off, slot in spots:
@@ -111,7 +111,7 @@ class Buffer:
         self.budget = 8 * self.size + 65536
         self.tables = 0
         self.vtables: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self.plans: dict[tuple[int, int, Layout], _Plan | None] = {}
+        self.plans: dict[tuple[int, int, TableFields], _Plan | None] = {}
         self.records: dict[tuple[int, int], tuple[int, dict[bytes, Record]]] = {}
         self._texts: dict[int, str] = {}
         if self.size < 8:
@@ -135,7 +135,7 @@ class Buffer:
         self.budget -= units
         if self.budget < 0:
             raise self.error(
-                "tables or vectors are shared so often that the file unfolds beyond its size", pos
+                "tables or vectors are shared so often that the file expands beyond its size", pos
             )
 
     def root(self) -> Table:
@@ -192,7 +192,7 @@ class Buffer:
         start, count = self.vector(pos, 1)
         self.spend(count, start)
         if start + count >= self.size or self.data[start + count] != 0:
-            raise self.broken("a string lacks its closing zero byte", start + count)
+            raise self.broken("a string has no terminating zero byte", start + count)
         return self.data[start : start + count]
 
     def text(self, pos: int) -> str:
@@ -281,7 +281,7 @@ class Table:
         form = SCALARS[wire]
         return int(form.unpack_from(self.buf.data, self.at(slot, form.size))[0])
 
-    def fields(self, layout: Layout) -> tuple[Any, ...]:
+    def fields(self, layout: TableFields) -> tuple[Any, ...]:
         """Read all fields at once, by slot: numbers, and the positions that offsets lead to; 0 for what is absent."""
         buf, pos = self.buf, self.pos
         key = self.vt, pos & 4, layout
@@ -363,7 +363,5 @@ class Table:
         tags = self.numbers(tag_slot, "ubyte") or ()
         members = self.tables(slot)
         if len(tags) != len(members):
-            raise self.buf.broken(
-                f"{len(tags)} union tags stand beside {len(members)} union tables", self.pos
-            )
+            raise self.buf.broken(f"{len(tags)} union tags for {len(members)} union tables", self.pos)
         return list(zip(tags, members, strict=True))

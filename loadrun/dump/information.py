@@ -20,7 +20,7 @@ _log = get_logger(__name__)
 
 
 _MODULES = "loadrun.megengine.module"
-"""Where the classes of modules are, which may stand in a dump's ``user_info``."""
+"""Where the classes of modules are, which may be in a dump's ``user_info``."""
 
 
 def _class_named(module: str, name: str) -> type | None:
@@ -59,7 +59,7 @@ def metadata_of(metadata: Metadata | None) -> dict[str, Any] | None:
 
 
 def _chose(options: InferenceOptions, flag: str) -> bool:
-    """Tell whether a keyword is needed for these options."""
+    """Return whether a keyword is needed for these options."""
     plain = InferenceOptions(fuse_grain=False)
     with_it = InferenceOptions.of(**{"enable_fuse_grain": False, flag: True})
     name = next(n for n in vars(plain) if getattr(with_it, n) != getattr(plain, n))
@@ -72,7 +72,5 @@ def _user_info(raw: bytes | None) -> object:
     try:
         return read_pickle(raw, _class_named)
     except FormatError:
-        _log.warning(
-            "user_info holds more than plain values, arrays and tensors, so it stays the bytes that it is"
-        )
+        _log.warning("user_info has more than plain values, arrays and tensors, so it is returned as bytes")
         return raw

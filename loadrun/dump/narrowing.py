@@ -53,7 +53,7 @@ class Narrowing:
 
     @classmethod
     def of(cls, graph: Graph, asked: bool = False) -> Narrowing | None:
-        """Narrow a graph; None where it is MegEngine's already.
+        """Narrow a graph; None if it is MegEngine's already.
 
         Raises:
             UsageError: a constant does not fit, and narrowing is not asked for.
@@ -70,7 +70,7 @@ class Narrowing:
 
     @property
     def record(self) -> dict[str, object]:
-        """Describe it for the record behind the testcases."""
+        """Describe it for the record after the testcases."""
         if not self.dtypes:
             return {}
         pairs = {DType(n).spelling: narrow_dtype(DType(n)).spelling for n in self.dtypes}
@@ -111,7 +111,7 @@ class Narrowing:
         return {n + EXPECT: v for n, v in zip(names, values, strict=True)}
 
     def sized(self, cases: Iterable[Testcase]) -> Sequence[Testcase]:
-        """Give testcases whose number is known in the dtypes of the file, each when it is asked for; see `cases`."""
+        """Give testcases whose number is known in the dtypes of the file, each on demand; see `cases`."""
         return _Cases(self, cast("Sequence[Testcase]", cases))
 
     def _check_constants(self) -> None:
@@ -188,8 +188,8 @@ class Narrowing:
         before, after = values
         raise UsageError(
             f"{where}{var.label!r} holds {before} in {var.dtype.spelling} and {after} in "
-            f"{narrow_dtype(var.dtype).spelling}, the dtype that a .mge file has for it; write an .onnx file, or give "
-            "--narrow (narrow=True) to write what MegEngine can hold"
+            f"{narrow_dtype(var.dtype).spelling}, the dtype that a .mge file stores; write an .onnx file, or pass "
+            "--narrow (narrow=True) to store what MegEngine can represent"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -52,6 +52,8 @@ class DumpOptions:
         append: whether the dump is put behind what the file holds.
         narrow: whether int64 and the like become int32, and float64 float32, even where that changes values; the
             record says so. Without it writing is refused there.
+        beside: not None leaves the weights outside of the file, which names them by digest: in files of its own folder,
+            or of these folders, that they are mapped from, else in ``<sha256>.weights`` in its own.
 
     >>> DumpOptions(dump_format="FBS", keep_var_name=0).keep_opr_name is None
     True
@@ -71,24 +73,25 @@ class DumpOptions:
     append_json: bool = False
     append: bool = False
     narrow: bool = False
+    beside: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if self.dump_format not in (None, *FORMATS):
-            raise UsageError(f"format {self.dump_format!r} is unknown; known are {' and '.join(FORMATS)}")
+            raise UsageError(f"format {self.dump_format!r} is unknown; expected {' or '.join(FORMATS)}")
         if self.keep_var_name not in (None, 0, 1, 2):
-            raise UsageError(f"keep_var_name is 0, 1 or 2, found {self.keep_var_name!r}")
+            raise UsageError(f"keep_var_name must be 0, 1 or 2, found {self.keep_var_name!r}")
         if self.model_version is not None and not 2 <= self.model_version < 2**32:
             raise UsageError(
                 f"model_version must be at least 2, found {self.model_version}: MegEngine 1.13 cannot read version 1"
             )
         if self.compat_older_version not in (None, "8.14"):
-            raise UsageError(f"compat_older_version can only be 8.14, found {self.compat_older_version!r}")
+            raise UsageError(f"compat_older_version must be 8.14, found {self.compat_older_version!r}")
         if self.compat_older_version and self.dump_format == "FBS_V2":
             raise UsageError("compat_older_version needs the format FBS")
         if self.compat_older_version and self.no_change_graph:
             raise UsageError("compat_older_version rewrites newer operators, which no_change_graph forbids")
         if self.append_json and self.strip_info_file is None:
-            raise UsageError("append_json says how to write strip_info_file; name that file")
+            raise UsageError("append_json needs strip_info_file; name that file")
 
     def format_of(self, graph: Graph) -> str:
         """Return the format in which a graph is written."""
@@ -262,7 +265,7 @@ def update_strip_info(
                 info[key] = list(lists)
         except (ValueError, TypeError, AttributeError, RecursionError) as e:
             raise UsageError(
-                f"{path or 'the open file'} is not a strip info file that could be extended: {e}"
+                f"{path or 'the open file'} is not a strip info file, so it cannot be extended: {e}"
             ) from None
     info["hash"] = content_hash
     if isinstance(target, (str, os.PathLike)):

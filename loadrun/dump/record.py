@@ -1,6 +1,6 @@
 """The record that loadrun keeps behind a file's testcases: where they come from, and digests of every tensor.
 
-MegEngine reads a graph and as many testcases as the header says and looks at nothing behind them. There stand the
+MegEngine reads a graph and as many testcases as the header says and looks at nothing after them. There stand the
 8 bytes of `MAGIC`, the length of the rest as u64, and one JSON object a line: the first about the file, then one for
 every testcase in order.
 """
@@ -57,11 +57,11 @@ def narrowings(record: memoryview) -> list[str]:
     ):
         return []
     pairs = ", ".join(f"{wide} as {narrow}" for wide, narrow in entry["dtypes"].items())
-    return [f"narrowed when it was written, as --narrow asks: {pairs}; values may not be those of the model"]
+    return [f"narrowed on writing, as --narrow requests: {pairs}; values may differ from those of the model"]
 
 
 def intermediates_at(record: object, testcase: int) -> list[list[float | None]] | None:
-    """Statistics of the intermediate values that a record holds for a testcase; None where it holds none."""
+    """Statistics of the intermediate values that a record holds for a testcase; None if it holds none."""
     if not isinstance(record, memoryview):
         return None
     line = next(islice(lines(record), testcase + 1, None), {})
@@ -70,7 +70,7 @@ def intermediates_at(record: object, testcase: int) -> list[list[float | None]] 
         return None
     figures = either(number(finite=False))
     return items(items(figures))(
-        rows, f"the record behind the testcases: intermediates of testcase {testcase}"
+        rows, f"the record after the testcases: intermediates of testcase {testcase}"
     )
 
 

@@ -27,13 +27,13 @@ def read_dtype(t: Table) -> DType:
     code = t.integer(0, "byte")
     dtype = _DTYPES.get(code)
     if dtype is None:
-        raise t.buf.error(f"dtype {code} is unknown; the known ones are 0 to {max(DTypeEnum)}", t.pos)
+        raise t.buf.error(f"dtype {code} is unknown; expected 0 to {max(DTypeEnum)}", t.pos)
     if not dtype.is_quantized:
         return dtype
     name = dtype.name
     param = t.table(2) if t.integer(1, "ubyte") == 1 else None
     if param is None:
-        raise t.buf.error(f"dtype {name} lacks its scale", t.pos)
+        raise t.buf.error(f"dtype {name} has no scale", t.pos)
     scale = float(param.scalar(0, "float"))
     if not isfinite(scale):
         raise t.buf.error(f"dtype {name} has the scale {scale}, expected a finite number", param.pos)
@@ -90,7 +90,7 @@ def _width(f: RecordField) -> int:
 
 @cache
 def _is_flat(code: int) -> bool:
-    """Tell whether tables of that record hold all their values inline."""
+    """Return whether tables of that record hold all their values inline."""
     return not any(f.wire.startswith("[") for f in Record.by_code[code].fields())
 
 
@@ -120,7 +120,7 @@ def read_params(
     if not code:
         return tuple(read_param(m, c, mge_version) for c, m in more)
     if first is None:
-        raise t.buf.error(f"parameter record {code} is announced but absent", t.pos)
+        raise t.buf.error(f"parameter record {code} is announced but missing", t.pos)
     return read_param(first, code, mge_version), *(read_param(m, c, mge_version) for c, m in more)
 
 

@@ -25,11 +25,11 @@ Parse = Callable[[memoryview], Sequence[StoredTensor]]
 
 
 class _Layout(NamedTuple):
-    """Where the tensors of a testcase lie in its bytes.
+    """Where the tensors of a testcase are in its bytes.
 
     Attributes:
-        spans: first byte and the one behind the last of every tensor.
-        between: the bytes before, between and behind them.
+        spans: first byte and the one after the last of every tensor.
+        between: the bytes before, between and after them.
         tensors: dtype and shape of each.
     """
 
@@ -38,12 +38,12 @@ class _Layout(NamedTuple):
     tensors: tuple[tuple[DType, tuple[int, ...]], ...]
 
     def fits(self, data: memoryview) -> bool:
-        """Tell whether bytes of the same length are alike outside the tensors."""
+        """Return whether bytes of the same length are alike outside the tensors."""
         return all(data[at : at + len(piece)] == piece for at, piece in self.between)
 
 
 def _layout(data: memoryview, tensors: Sequence[StoredTensor]) -> _Layout | None:
-    """Return the layout of a testcase whose tensors are views of `data`; None where one is not."""
+    """Return the layout of a testcase whose tensors are views of `data`; None if one is not."""
     first = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
     spans = []
     for t in tensors:

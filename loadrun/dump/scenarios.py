@@ -1,4 +1,4 @@
-"""Further steps of testcases, which stand behind the testcases of a dump, where MegEngine looks at nothing.
+"""Further steps of testcases, which stand after the testcases of a dump, where MegEngine looks at nothing.
 
 There stand the 8 bytes of `STEPS_MAGIC`, the length of the rest as u64, the length of an index as u64, the index, and
 one FlatBuffer a step, of the form that testcases have. The index is a JSON object: for every testcase with further
@@ -41,7 +41,7 @@ class ScenarioWriter:
         self.file = scratch()
 
     def add(self, number: int, case: Testcase) -> str | None:
-        """Note the further steps of a testcase; return their digest, None where there are none."""
+        """Note the further steps of a testcase; return their digest, None if there are none."""
         if not case.steps:
             return None
         from hashlib import blake2b  # for start-up
@@ -57,7 +57,7 @@ class ScenarioWriter:
         return digest.hexdigest()
 
     def parts(self) -> Iterator[bytes]:
-        """Yield what stands behind the testcases, piece by piece; nothing where no testcase has further steps."""
+        """Yield what stands after the testcases, piece by piece; nothing where no testcase has further steps."""
         if not self._index:
             return
         import json  # for start-up
@@ -86,7 +86,7 @@ def require_single_steps(bundle: Bundle, what: str) -> None:
     for number, more in bundle.scenarios.items():
         raise UsageError(
             f"{bundle.path}: testcase {number} is a scenario of {more + 1} steps, which {what} would lose; pack the "
-            "model with single testcases for that"
+            "model with single testcases instead"
         )
 
 
@@ -98,12 +98,12 @@ def scenarios_at(data: memoryview) -> memoryview:
     """
     length = unpack_from("<Q", data, 8)[0] if len(data) >= _HEAD else _MOST**2
     if not 8 <= length <= len(data) - 16:
-        raise FormatError("the steps behind the testcases are cut off")
+        raise FormatError("the steps after the testcases are cut off")
     return data[: 16 + length]
 
 
 def attach(bundle: Bundle, block: memoryview, parse: Parse) -> None:
-    """Give the testcases of a dump their further steps, which are decoded when they are asked for.
+    """Give the testcases of a dump their further steps, which are decoded on demand.
 
     Args:
         bundle: what was read of the dump.
@@ -117,7 +117,7 @@ def attach(bundle: Bundle, block: memoryview, parse: Parse) -> None:
     names = {v.name for v in bundle.inputs}
     for states, _, _ in found.values():
         for name in states.keys() - names:
-            raise FormatError(f"{_WHERE}: a state feeds {name!r}, which is no input of the model")
+            raise FormatError(f"{_WHERE}: a state feeds {name!r}, which is not an input of the model")
     plain = bundle.testcases
 
     def read(number: int) -> Testcase:
@@ -131,11 +131,11 @@ def attach(bundle: Bundle, block: memoryview, parse: Parse) -> None:
 
 
 def steps_digest(case: Testcase) -> str | None:
-    """Return the digest of the further steps of a testcase that was read; None where it has none."""
+    """Return the digest of the further steps of a testcase that was read; None if it has none."""
     return case.steps.digest() if isinstance(case.steps, _Steps) else None
 
 
-_WHERE = "the steps behind the testcases"
+_WHERE = "the steps after the testcases"
 _ENTRY = record({"states": mapping(text), "steps": items(items(anything, 2, 2))})
 
 
@@ -145,7 +145,7 @@ def _index(block: memoryview, total: int) -> dict[int, tuple[dict[str, str], lis
 
     (size,) = unpack_from("<Q", block, 16)
     if size > len(block) - _HEAD:
-        raise FormatError(f"{_WHERE} claim an index of {size} bytes, there are {len(block) - _HEAD}")
+        raise FormatError(f"{_WHERE} claim an index of {size} bytes, but there are {len(block) - _HEAD}")
     try:
         data: Any = json.loads(bytes(block[_HEAD : _HEAD + size]))
     except (ValueError, RecursionError):
@@ -162,12 +162,12 @@ def _index(block: memoryview, total: int) -> dict[int, tuple[dict[str, str], lis
             at += steps[-1][0]
         found[number] = states, steps, start
     if at != len(block):
-        raise FormatError(f"{_WHERE}: the index tells of {at} bytes, there are {len(block)}")
+        raise FormatError(f"{_WHERE}: the index claims {at} bytes, but there are {len(block)}")
     return found
 
 
 class _Steps(Sequence[Mapping[str, Array]]):
-    """Steps that are decoded when they are asked for."""
+    """Steps that are decoded on demand."""
 
     def __init__(self, block: memoryview, start: int, steps: Sequence[_Step], parse: Parse) -> None:
         self._block, self._parse = block, parse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from struct import pack
 from typing import IO, BinaryIO
@@ -63,7 +63,7 @@ def save(
     options = options or DumpOptions()
     if format is not None:
         if format not in ("FBS_V2", "FBS"):
-            raise FormatError(f"format {format!r} is unknown; known are 'FBS_V2' and 'FBS'")
+            raise FormatError(f"format {format!r} is unknown; expected 'FBS_V2' or 'FBS'")
         options = DumpOptions(**{**vars(options), "dump_format": format})
     bundle = source.lasting() if isinstance(source, Bundle) else Bundle(source)
     narrowing = Narrowing.of(bundle.graph, options.narrow)
@@ -78,13 +78,14 @@ def save(
             testcases = converted
         extra = narrowing.record
     graph = options.apply(bundle.graph)
+    if options.beside is not None and (options.append or not isinstance(target, (str, os.PathLike))):
+        raise UsageError("weights are left beside a file of one dump, which has a name")
     before = ExistingFile.of(target) if options.append else None
     with _opened(target, options.append and before is None, beside=inspect is not None) as file:
         for dump in before.dumps if before is not None else ():
             file.file.write(dump)
-        content_hash, count = _write(
-            file, bundle, graph, options.format_of(bundle.graph), testcases, before, extra
-        )
+        whole = _Dump(file, bundle, graph, options.format_of(bundle.graph), target, options.beside)
+        content_hash, count = _write(whole, testcases, before, extra)
         if inspect is not None and os.path.isfile(file.file.name):
             file.file.flush()
             inspect(file.file.name)
@@ -115,30 +116,53 @@ class _Counted:
         self.file.seek(end)
 
 
+@dataclass(frozen=True, eq=False)
+class _Dump:
+    """What is written, and where to."""
+
+    file: _Counted
+    bundle: Bundle
+    graph: Graph
+    kind: str
+    target: str | os.PathLike[str] | BinaryIO
+    beside: Sequence[str] | None
+
+    def write_graph(self, head: bytes) -> tuple[int, int]:
+        """Write the graph behind what its container begins with; return its hash, and how many bytes stand before."""
+        if self.beside is None:
+            return self._pieces(head), 0
+        from .beside import WeightsBeside  # for start-up
+
+        assert isinstance(self.target, (str, os.PathLike))
+        with WeightsBeside(self.graph, self.target, self.beside) as outside:
+            table = outside.head()
+            return self._pieces(table + head), len(table)
+
+    def _pieces(self, head: bytes) -> int:
+        pieces, content_hash = dump_pieces(self.graph, format=self.kind)
+        self.file.write(head)
+        for piece in pieces:
+            self.file.write(piece)
+        return content_hash
+
+
 def _write(
-    file: _Counted,
-    bundle: Bundle,
-    graph: Graph,
-    kind: str,
+    dump: _Dump,
     testcases: Iterable[Testcase] | None,
     before: ExistingFile | None,
     extra: Mapping[str, object],
 ) -> tuple[int, int]:
     """Write container, testcases and records; return the graph's hash and the number of testcases."""
+    file, bundle, graph, kind = dump.file, dump.bundle, dump.graph, dump.kind
     cases: Iterable[Testcase] = bundle.testcases if testcases is None else testcases
     announced = len(cases) if isinstance(cases, Sized) else None
     container = bundle.is_container or testcases is not None or bool(announced)
-    count_at = file.tell() + len(MAGIC) if announced is None else 0
-    if container:
-        if announced is None and not file.seekable():
-            raise UsageError(
-                "the number of testcases must be known to write to a file that cannot be rewound"
-            )
-        file.write(MAGIC + pack("<I", announced or 0))
-    pieces, content_hash = dump_pieces(graph, format=kind)
-    for piece in pieces:
-        file.write(piece)
-    del pieces
+    if container and announced is None and not file.seekable():
+        raise UsageError("the number of testcases must be known to write to a file that cannot be rewound")
+    head = MAGIC + pack("<I", announced or 0) if container else b""
+    start = file.tell() if announced is None else 0
+    content_hash, before_head = dump.write_graph(head)
+    count_at = start + before_head + len(MAGIC)
     with _record(bundle, graph, before, extra, kept=testcases is None) as record:
         steps = ScenarioWriter(partial(_step_bytes, kind))
         try:
@@ -146,12 +170,10 @@ def _write(
             if container and announced is None:
                 file.patch(count_at, pack("<I", count))
             elif count != announced:
-                raise FormatError(f"{announced} testcases were announced, {count} came")
+                raise FormatError(f"{announced} testcases were announced, but {count} were written")
             for part in steps.parts():
                 if before is not None:
-                    raise UsageError(
-                        "a scenario cannot be appended to a file; pack it into a file of its own"
-                    )
+                    raise UsageError("a scenario cannot be appended to a file; pack it into a separate file")
                 file.write(part)
         finally:
             steps.close()
@@ -170,7 +192,7 @@ def _write(
 def _record(
     bundle: Bundle, graph: Graph, before: ExistingFile | None, extra: Mapping[str, object], *, kept: bool
 ) -> Iterator[RecordWriter | None]:
-    """Return what writes a new record, None where there is nothing to say or the bundle has one that is kept."""
+    """Return what writes a new record, None if there is nothing to say or the bundle has one that is kept."""
     number = {} if before is None else {"dump": len(before.dumps)}
     order = {**_order(graph), **extra}
     about = bundle.record

@@ -29,13 +29,14 @@ def _layout(data: memoryview, base: int) -> tuple[int, int, int]:
     (area,) = unpack_from("<Q", data, header - 8)
     if header + area + 4 > len(data):
         raise FormatError(
-            f"the tensor area claims {area} bytes, {len(data) - header} are left; the file is truncated, copy it again",
+            f"the tensor area claims {area} bytes, but {len(data) - header} are left; the file is truncated, copy it "
+            "again",
             offset=base + header - 8,
         )
     (fbs,) = unpack_from("<I", data, header + area)
     if header + area + 4 + fbs > len(data):
         raise FormatError(
-            f"the graph claims {fbs} bytes but {len(data) - header - area - 4} are left; "
+            f"the graph claims {fbs} bytes, but {len(data) - header - area - 4} are left; "
             "the file is truncated, copy it again",
             offset=base + header + area,
         )
@@ -60,7 +61,7 @@ def read(data: memoryview, base: int) -> Graph:
     graph.content_hash = root.integer(1, "ulong")
     graph.nr_shared_tensor = root.integer(2, "uint")
     if graph.content_hash == 0:
-        raise buf.error("the content hash is 0: the dump was not finished", root.pos)
+        raise buf.error("the content hash is 0: the dump was never completed", root.pos)
     reader = _Reader(GraphAssembler(graph), np.frombuffer(data, np.uint8, area, header), base + header, magic)
     seen: set[int] = set()
     for t in root.tables(3):
@@ -113,7 +114,7 @@ class _Reader:
         what = f"tensor {name!r}" if name else "a tensor"
         node, dtype_table = t.table(2), t.table(3)
         if node is None or dtype_table is None:
-            raise t.buf.error(f"{what} lacks its {'computing node' if node is None else 'dtype'}", t.pos)
+            raise t.buf.error(f"{what} has no {'computing node' if node is None else 'dtype'}", t.pos)
         dtype = read_dtype(dtype_table)
         shape = check_shape(t, t.numbers(1, "uint"), what)
         length, skip = t.integer(4, "uint"), t.integer(5, "uint")
@@ -123,7 +124,7 @@ class _Reader:
                 raise t.buf.error(f"{what} has a value but no shape", t.pos)
             if self.used + length > self.area.size:
                 raise t.buf.error(
-                    f"{what} owns {length} bytes but {self.area.size - self.used} are left",
+                    f"{what} owns {length} bytes, but {self.area.size - self.used} are left",
                     t.pos,
                 )
             want = nbytes(shape, dtype)
@@ -153,4 +154,4 @@ def _formats(t: Table, opr: Opr) -> None:
         elif kind == 2:
             tensor.format = TensorFormat(3, size_nbits=rest[0], align_size_in_bits=rest[1])
         else:
-            raise t.buf.error(f"tensor format {kind} is unknown; known are 0 to 2", t.pos)
+            raise t.buf.error(f"tensor format {kind} is unknown; expected 0 to 2", t.pos)

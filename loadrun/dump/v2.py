@@ -8,7 +8,7 @@ from ..base.errors import FormatError
 from ..graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import nbytes
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
-from .flat import Buffer, Layout, Table
+from .flat import Buffer, Table, TableFields
 from .records import check_params, find_op, read_dtype, read_params
 
 __all__ = ["IDENTIFIER", "read"]
@@ -16,9 +16,9 @@ __all__ = ["IDENTIFIER", "read"]
 IDENTIFIER = b"mgv2"
 # Type's name and id, name, four fields of parameters, inputs, outputs, computing nodes, dtype, tensors, version,
 # priority, blobs.
-_OPERATOR = Layout("offset", "ulong", "offset", "ubyte", *("offset",) * 8, "uint", "int", "offset")
+_OPERATOR = TableFields("offset", "ulong", "offset", "ubyte", *("offset",) * 8, "uint", "int", "offset")
 # Name, shape, computing node, dtype, format's tag, format, data.
-_TENSOR = Layout("offset", "offset", "offset", "offset", "ubyte", "offset", "offset")
+_TENSOR = TableFields("offset", "offset", "offset", "offset", "ubyte", "offset", "offset")
 _DEFAULT_FORMAT = TensorFormat(1)
 
 
@@ -27,7 +27,7 @@ def size(data: memoryview, base: int) -> int:
     (length,) = unpack_from("<I", data, 0)
     if length + 4 > len(data):
         raise FormatError(
-            f"the model claims {length + 4} bytes but {len(data)} are left; the file is truncated, copy it again",
+            f"the model claims {length + 4} bytes, but {len(data)} are left; the file is truncated, copy it again",
             offset=base,
         )
     return int(length) + 4
@@ -64,8 +64,8 @@ def _operator(t: Table, builder: GraphAssembler) -> None:
     name = buf.text(name_at) if name_at else None
     if version not in (1, 2):
         raise buf.error(
-            f"operator {name or '(unnamed)'} has opr_version {version}, known are 1 and 2; "
-            "the file was written by a newer MegEngine",
+            f"operator {name or '(unnamed)'} has opr_version {version}, expected 1 or 2; the file was written by a "
+            "newer MegEngine",
             t.pos,
         )
     op = find_op(t, "id_v2" if version == 2 else "id_mgbs", type_id, name)
@@ -113,7 +113,7 @@ def _tensor(t: Table) -> StoredTensor:
     what = f"tensor {name!r}" if name else "a tensor"
     node, dtype_table = t.child(node_at), t.child(dtype_at)
     if node is None or dtype_table is None:
-        raise buf.error(f"{what} lacks its {'computing node' if node is None else 'dtype'}", t.pos)
+        raise buf.error(f"{what} has no {'computing node' if node is None else 'dtype'}", t.pos)
     dtype = read_dtype(dtype_table)
     shape = check_shape(t, buf.sizes(shape_at), what) if shape_at else None
     data = buf.bytes_view(data_at) if data_at else None
@@ -125,7 +125,7 @@ def _tensor(t: Table) -> StoredTensor:
         want = nbytes(shape, dtype)
         if data.size != want:
             raise buf.error(
-                f"{what}: {dtype.name} {list(shape)} takes {want} bytes, the file holds {data.size}", t.pos
+                f"{what}: {dtype.name} {list(shape)} takes {want} bytes, but the file has {data.size}", t.pos
             )
     return StoredTensor(dtype, shape, name, data, comp_node(node), _format(t, kind, format_at))
 
@@ -142,7 +142,7 @@ def _format(t: Table, kind: int, at: int) -> TensorFormat | None:
         return TensorFormat(
             3, size_nbits=table.integer(0, "ubyte"), align_size_in_bits=table.integer(1, "ubyte")
         )
-    raise t.buf.error(f"tensor format {kind} is unknown; known are 1 to 3", t.pos)
+    raise t.buf.error(f"tensor format {kind} is unknown; expected 1 to 3", t.pos)
 
 
 def _middle_tensors(model: Table, variables: list[Var]) -> bool:
@@ -151,13 +151,13 @@ def _middle_tensors(model: Table, variables: list[Var]) -> bool:
         return False
     if len(tables) < len(variables):
         raise model.buf.error(
-            f"{len(tables)} middle tensors are described but there are {len(variables)} variables", model.pos
+            f"{len(tables)} middle tensors are described, but there are {len(variables)} variables", model.pos
         )
     buf = model.buf
     for var, t in zip(variables, tables, strict=False):
         name_at, shape_at, node_at, dtype_at, kind, format_at, _ = t.fields(_TENSOR)
         if not name_at:
-            raise buf.error(f"the middle tensor of variable {var.id} lacks its name", t.pos)
+            raise buf.error(f"the middle tensor of variable {var.id} has no name", t.pos)
         var.name = name = buf.text(name_at)
         if shape_at:
             shape = check_shape(t, buf.sizes(shape_at), f"variable {name!r}")

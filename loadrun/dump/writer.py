@@ -47,7 +47,7 @@ def dump_pieces(graph: Graph, *, format: str | None = None) -> tuple[list[bytes 
     """
     kind = format or graph.format
     if kind not in ("FBS_V2", "FBS"):
-        raise FormatError(f"format {kind!r} is unknown; known are 'FBS_V2' and 'FBS'")
+        raise FormatError(f"format {kind!r} is unknown; expected 'FBS_V2' or 'FBS'")
     try:
         if kind == "FBS_V2":
             return _V2(graph).pieces(), 0
@@ -107,13 +107,13 @@ def _numbering(graph: Graph) -> dict[int, int]:
         if op is None:
             raise FormatError(f"{where}: no such operator is known")
         if any(id(v) not in numbers for v in opr.inputs):
-            raise FormatError(f"{where} reads a variable that no earlier operator makes")
+            raise FormatError(f"{where} reads a variable that no earlier operator produces")
         for kind, record in zip(op.params, opr.params, strict=False):
             if type(record) is not kind:
                 raise FormatError(f"{where} needs the record {kind.__name__}, found {type(record).__name__}")
         count = op.n_outputs(opr)
         if count != len(opr.outputs) and op.category != "vendor":
-            raise FormatError(f"{where} has {len(opr.outputs)} outputs, a file counts {count}")
+            raise FormatError(f"{where} has {len(opr.outputs)} outputs, but a file needs {count}")
         for tensor in opr.tensors:
             _check_tensor(where, tensor)
         for var in opr.outputs:
@@ -122,7 +122,7 @@ def _numbering(graph: Graph) -> dict[int, int]:
         raise FormatError("the graph has no outputs, so there is nothing to compute")
     for var in graph.outputs:
         if id(var) not in numbers:
-            raise FormatError(f"the output {var.label!r} is made by no operator of the graph")
+            raise FormatError(f"the output {var.label!r} is not produced by any operator of the graph")
     return numbers
 
 

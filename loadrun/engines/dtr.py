@@ -177,7 +177,7 @@ class _Execution:
         self.counts.peak = max(self.counts.peak, self.live)
 
     def _alone(self, v: int) -> bool:
-        """Tell whether a value owns its memory and a kernel may write into it."""
+        """Return whether a value owns its memory and a kernel may write into it."""
         place = self.place.get(v)
         return place is not None and len(place.vars) == 1 and donatable(self.values[v])
 
@@ -250,7 +250,7 @@ class _Execution:
         return {v for j in self.chain(self.evicted, gone) for v in self.p.steps[j].reads}
 
     def _irreplaceable(self, group: Iterable[int], gone: Collection[int] = ()) -> bool:
-        """Tell whether values could not be computed again from those that are there and not in `gone`."""
+        """Return whether values could not be computed again from those that are there and not in `gone`."""
         own = {self.producer[v] for v in group}
         reads = {v for j in own for v in self.p.steps[j].reads if v not in self.values or v in gone}
         return any(self.p.fixed[j] for j in own.union(self.chain(reads, gone)))
@@ -328,7 +328,7 @@ class _Execution:
             self.evicted.add(v)
 
     def _over(self, v: int, wanted: Collection[int]) -> bool:
-        """Tell whether a value has no reader outside the plan that brings values back."""
+        """Return whether a value has no reader outside the plan that brings values back."""
         if v in wanted or v in self.deferred or v not in self.producer:
             return False
         return self.next_use(v) is None
@@ -374,7 +374,7 @@ class _Execution:
     # Evicting
 
     def evictable(self, m: _Memory, targets: bool = False) -> bool:
-        """Tell whether all that lives in a piece of memory may go and could come back.
+        """Return whether all that lives in a piece of memory may go and could come back.
 
         Args:
             targets: whether what the caller wants may go for a while.

@@ -18,8 +18,8 @@ class Executed(NamedTuple):
         start, seconds: when it began, in seconds since the run began, and how long it took.
         lane: the thread, or what else tells that executions overlap.
         inputs, outputs: shapes, where the runtime tells them.
-        nbytes: bytes read and written, 0 where it does not tell.
-        flops: operations, None where they are unknown.
+        nbytes: bytes read and written, 0 if it does not tell.
+        flops: operations, None if they are unknown.
     """
 
     name: str

@@ -19,7 +19,7 @@ from .protocol import FileEngine
 
 __all__ = ["FileReplay", "file_errors", "own_inputs"]
 
-_ABSENT = "the runtime gives no such value"
+_ABSENT = "the runtime returns no such value"
 
 
 class FileReplay:
@@ -98,7 +98,7 @@ class FileReplay:
             else:
                 plain = self._plain(output, name, value)
                 yield replace(
-                    plain, verdict=Verdict.FAIL, error=math.nan, notes=("no such value is expected",)
+                    plain, verdict=Verdict.FAIL, error=math.nan, notes=("there is no expected value",)
                 )
         for name in expected.keys() - computed.keys():
             dtype = self._dtype(output, expected[name])
@@ -120,7 +120,7 @@ class FileReplay:
             return replace(judge(asked, *_numbered(expect, get), own), value=get, expect=None)
         result = judge(asked, expect, get, own)
         if expect.dtype != get.dtype:
-            note = f"expected {expect.dtype} values, the runtime gives {get.dtype}"
+            note = f"expected {expect.dtype} values, but the runtime returns {get.dtype}"
             result = replace(result, notes=(*result.notes, note))
         return result
 

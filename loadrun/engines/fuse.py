@@ -318,7 +318,7 @@ def _relu_keeping_nan(out: Array, x: Array) -> None:
 def _relu_with_nan(
     steps: Sequence[Step], current: int, readers: dict[int, list[int]], keep: Collection[int]
 ) -> list[int]:
-    """Return the three steps of RELU(x) / (x == x), in order, where nothing else reads what lies between; else none.
+    """Return the three steps of RELU(x) / (x == x), in order, where nothing else reads what is between; else none.
 
     So an activation is written that makes NaN of NaN, as ONNX's does.
     """
@@ -342,7 +342,7 @@ def _relu_with_nan(
 
 
 def _is_mode(s: Step, mode: ElemwiseMode) -> bool:
-    """Tell whether a step is that elementwise mode on float32, outside of branches."""
+    """Return whether a step is that elementwise mode on float32, outside of branches."""
     if s.guard is not None or s.call.opr.type != "Elemwise" or s.call.opr.get(Elemwise).mode != mode:
         return False
     return all(d.name == "Float32" for d in (*s.call.inputs, *s.call.outputs))

@@ -38,7 +38,7 @@ class Share:
 
 
 def stored_bytes(step: Step, shapes: Mapping[int, Shape]) -> list[int]:
-    """Return the bytes in memory of every output; 0 where the shape is unknown."""
+    """Return the bytes in memory of every output; 0 if the shape is unknown."""
     return [
         prod(shapes[v]) * d.np.itemsize if v in shapes else 0
         for v, d in zip(step.writes, step.call.outputs, strict=True)
@@ -91,7 +91,7 @@ def _views(
 
 
 def _passes_on(step: Step, shapes: Mapping[int, Shape], strided: Collection[int]) -> bool:
-    """Tell whether a reduction has nothing to reduce, so that its input is passed on."""
+    """Return whether a reduction has nothing to reduce, so that its input is passed on."""
     first = step.reads[0]
     if first not in shapes or shapes.get(step.writes[0]) != shapes[first] or first in strided:
         return False

@@ -78,7 +78,7 @@ class Profile:
         ``graph_exec`` holds the operators (``operator``), the variables (``var``) and the operators' ids in the
         order of execution (``comp_seq``). ``profiler`` holds seconds by operator id: ``device`` by computing node
         and ``host`` by thread, each with ``start``, ``kern`` and ``end``, and in ``opr_footprint`` the operations,
-        the bytes read and written, and the shapes. An operator that is executed again stands there with an id of
+        the bytes read and written, and the shapes. An operator that is executed again is there with an id of
         its own and a name that ends in ``:dup0``. ``extra`` of an operator names the operators fused into it.
 
         Raises:

@@ -59,9 +59,9 @@ class Step:
         reads: variable ids of its inputs.
         writes: variable ids of its outputs.
         dying: variables that nobody reads afterwards.
-        guard: variable that must be 1 for the operator to be executed, if it lies in a branch.
+        guard: variable that must be 1 for the operator to be executed, if it is in a branch.
         merges: whether it joins branches, so that inputs of those not taken are absent.
-        again: whether it computes anew what an earlier step computed.
+        again: whether it computes again what an earlier step computed.
         binder: makes `bound` for a kernel that is not the operator's own.
         bound: the kernel for the shapes of the program, where there is one, see `bind`.
         into: inputs that die here and whose memory a bound kernel may write into.
@@ -317,7 +317,7 @@ def run_step(
         raise _failure(call, args, e) from e
     outs = result if isinstance(result, tuple) else (result,)
     if len(outs) != len(step.dtypes):
-        raise EngineError(f"{describe(call.opr)} gave {len(outs)} outputs, it has {len(step.dtypes)}")
+        raise EngineError(f"{describe(call.opr)} returned {len(outs)} outputs, but has {len(step.dtypes)}")
     for i, out in enumerate(outs):
         if out.dtype is not step.dtypes[i] and out.dtype != step.dtypes[i]:
             raise _other_dtype(call, i, out)
@@ -337,7 +337,9 @@ def _failure(call: Call, args: Sequence[Array], e: Exception) -> LoadRunError:
 
 
 def _other_dtype(call: Call, index: int, out: Array) -> EngineError:
-    return EngineError(f"{describe(call.opr)} gave {out.dtype}, its dtype rule says {call.outputs[index]}")
+    return EngineError(
+        f"{describe(call.opr)} returned {out.dtype}, but its dtype rule says {call.outputs[index]}"
+    )
 
 
 def _own(out: Array, args: Sequence[Array], owners: dict[int, int]) -> None:
@@ -363,7 +365,7 @@ def root(array: Array) -> object:
 
 
 def donatable(array: Array) -> bool:
-    """Tell whether a kernel could write a result into the array's memory."""
+    """Return whether a kernel could write a result into the array's memory."""
     flags = array.flags
     return bool(flags.writeable and flags.c_contiguous)
 

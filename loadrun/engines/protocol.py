@@ -203,7 +203,7 @@ def fed_value(name: str, var: Var, feeds: Mapping[str, Array]) -> Array:
     if name not in feeds and tensor.data is None:
         shape = "of any shape" if tensor.shape is None else str(list(tensor.shape))
         names = ", ".join(feeds) or "none"
-        raise InputError(f"input {name!r} ({tensor.dtype} {shape}) was not given; given: {names}")
+        raise InputError(f"input {name!r} ({tensor.dtype} {shape}) is missing; found {names}")
     array = feeds[name] if name in feeds else tensor.value()
     want = tensor.dtype.np
     if array.dtype != want:
@@ -299,12 +299,12 @@ class ForeignEngine:
             values = list(self._engine.run(feeds))
         if len(values) != len(self._targets):
             raise EngineError(
-                f"the engine {self._name!r} gave {len(values)} values, expected {len(self._targets)}"
+                f"the engine {self._name!r} returned {len(values)} values, expected {len(self._targets)}"
             )
         for var, value in zip(self._targets, values, strict=True):
             if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
                 what = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
                 raise EngineError(
-                    f"the engine {self._name!r} gave {what} for {var.label!r}, expected an array of numbers"
+                    f"the engine {self._name!r} returned {what} for {var.label!r}, expected an array of numbers"
                 )
         return values

@@ -61,7 +61,7 @@ class ReferenceEngine:
         targets: the variables to compute, default the graph's outputs.
         seed: seed of the random operators; every run starts from it, so runs repeat.
         dtr: evict values above a threshold and compute them again on need (`loadrun.engines.dtr`).
-        sublinear: compute values again by a plan found beforehand (`loadrun.engines.sublinear`); the environment
+        sublinear: compute values again by a plan found in advance (`loadrun.engines.sublinear`); the environment
             can ask for it, too (`sublinear_from_environment`).
         profile: measure every operator, see `get_profile`.
 
@@ -84,7 +84,7 @@ class ReferenceEngine:
         profile: bool = False,
     ) -> None:
         if dtr is not None and sublinear is not None:
-            raise UsageError("dtr and sublinear exclude each other: give one of them")
+            raise UsageError("dtr and sublinear exclude each other: use one of them")
         self.graph = graph
         self.targets = list(graph.outputs if targets is None else targets)
         self.seed = seed
@@ -160,7 +160,7 @@ class ReferenceEngine:
             program.execute(values, rng or self._rng(), observe, memory)
         for v in self.targets:
             if v.id not in values:
-                raise EngineError(f"{v.label!r} has no value: it lies in a branch that was not taken")
+                raise EngineError(f"{v.label!r} has no value: it is in a branch that was not taken")
         return [values[v.id] for v in self.targets]
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
@@ -205,11 +205,11 @@ class ReferenceEngine:
             UsageError: the engine was made without ``profile=True``, or has not run yet.
         """
         if self._profile is None:
-            raise UsageError("there is no profile: the engine was made without profile=True")
+            raise UsageError("there is no profile: create the engine with profile=True")
         return self._profile.to_json()
 
     def _rng(self) -> np.random.Generator | None:
-        """Return the generator of a run's random operators; None where there are none, since making one takes time."""
+        """Return the generator of a run's random operators; None if there are none, since making one takes time."""
         return np.random.default_rng(self.seed) if self._random else None
 
     def _fold(self) -> dict[int, Array]:

@@ -47,11 +47,13 @@ GROUP = "loadrun.engines"
 NAMES = {
     "reference": "numpy, every operator (the default)",
     "float64": "the same operators in double precision",
-    "onnxruntime": "ONNX Runtime, which gets an .onnx file as it is; onnxruntime:PROVIDER:KEY=VALUE chooses execution "
-    "provider and options, onnxruntime:translated gives it loadrun's graph",
-    "openvino": "OpenVINO on the processor, in float32, files as above; openvino:bf16 and openvino:f16 in less",
-    "torch": "PyTorch's kernels; of a .pt2 file the program itself",
-    "megengine": "MegEngine itself, in the Python that megengine:PYTHON names",
+    "onnxruntime": (
+        "ONNX Runtime, which runs .onnx files unchanged; onnxruntime:PROVIDER:KEY=VALUE sets execution provider and "
+        "options, onnxruntime:translated runs loadrun's graph"
+    ),
+    "openvino": "OpenVINO on the CPU in float32, .onnx files unchanged; also openvino:bf16 and openvino:f16",
+    "torch": "PyTorch's kernels, and .pt2 files as PyTorch programs",
+    "megengine": "MegEngine itself, in the Python of megengine:PYTHON",
     "load_and_run": "MegEngine's C++ tool: load_and_run:PATH",
 }
 """The names that loadrun itself knows, and what they are."""
@@ -95,9 +97,9 @@ def register_engine(name: str, factory: Factory) -> None:
     True
     """
     if not name.isidentifier():
-        raise UsageError(f"the name of an engine is letters, digits and underscores, found {name!r}")
+        raise UsageError(f"an engine's name consists of letters, digits and underscores, found {name!r}")
     if name in NAMES:
-        raise UsageError(f"{name!r} is an engine of loadrun; register another name")
+        raise UsageError(f"{name!r} is one of loadrun's engines; choose another name")
     _registered[name] = factory
 
 
@@ -112,7 +114,7 @@ def engine_names() -> list[str]:
 
 
 def known_elsewhere(engine: str) -> bool:
-    """Tell whether another process knows an engine: one that only this program registered is not known there.
+    """Return whether another process knows an engine: one that only this program registered is not known there.
 
     >>> known_elsewhere("onnxruntime:CPU"), known_elsewhere("nobody")
     (True, False)
@@ -136,7 +138,7 @@ def check_engine(engine: str | Choice) -> Choice:
     choice = Choice(engine) if isinstance(engine, str) else engine
     name = choice.spec.partition(":")[0]
     if name not in NAMES and name not in _registered and name not in engine_names():
-        raise UsageError(f"engine {choice.spec!r} is unknown; known are {', '.join(engine_names())}")
+        raise UsageError(f"engine {choice.spec!r} is unknown; expected one of {', '.join(engine_names())}")
     return choice
 
 
@@ -194,7 +196,7 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
 
 
 def runs_file(engine: str | Choice, format: str | None = None) -> bool:
-    """Tell whether an engine runs files of a format, or of any, as they are, instead of the graph that is made of them.
+    """Return whether an engine runs files of a format (default: any) unchanged, instead of the graph built from them.
 
     >>> runs_file("onnxruntime"), runs_file("onnxruntime:translated"), runs_file("reference")
     (True, False, False)
@@ -204,7 +206,7 @@ def runs_file(engine: str | Choice, format: str | None = None) -> bool:
 
 
 def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:
-    """Return the file that an engine runs in place of a bundle's graph, None where it runs the graph."""
+    """Return the file that an engine runs in place of a bundle's graph, None if it runs the graph."""
     source = bundle.file
     return source if source is not None and runs_file(engine, source.format) else None
 

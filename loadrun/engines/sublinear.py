@@ -222,14 +222,14 @@ class _Writer:
             self._duplicate(i, now)
 
     def _to_compute(self, v: int, block: int, now: int) -> bool:
-        """Tell whether a value must be computed a second time, too."""
+        """Return whether a value must be computed a second time, too."""
         if v in self.version or v not in self.p.producer or self._is_alive(v, now):
             return False
         producer = self.p.producer[v]
         return not self.p.fixed[producer] and bisect_left(self.division, producer) == block
 
     def _is_alive(self, v: int, now: int) -> bool:
-        """Tell whether a value is alive at step `now` anyway."""
+        """Return whether a value is alive at step `now` anyway."""
         if v in self.p.stays:
             return True
         before, after = self.gone.get(v, (now, now))

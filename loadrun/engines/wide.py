@@ -95,7 +95,7 @@ class WideEngine:
             pass
         for var in self.targets:
             if var.id not in values:
-                raise EngineError(f"{var.label!r} has no value: it lies in a branch that was not taken")
+                raise EngineError(f"{var.label!r} has no value: it is in a branch that was not taken")
         return [values[var.id] for var in self.targets]
 
     def walk(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Opr, list[Array]]]:
@@ -115,7 +115,7 @@ class WideEngine:
         for name, var in self._inputs.items():
             tensor = var.owner.tensors[0]
             if name not in feeds and tensor.data is None:
-                raise InputError(f"input {name!r} was not given")
+                raise InputError(f"input {name!r} is missing")
             value = feeds[name] if name in feeds else tensor.value()
             values[var.id] = value.reshape(1) if value.ndim == 0 else value
         rng = np.random.default_rng(self.seed)
@@ -144,7 +144,7 @@ class WideEngine:
         values.update(zip(step.writes, outs, strict=True))
 
     def _widely(self, step: Step, args: list[Array | None]) -> Sequence[Array] | None:
-        """Compute an operator in float64; None where it is no operator on plain numbers or has no formula."""
+        """Compute an operator in float64; None if it is no operator on plain numbers or has no formula."""
         call = step.call
         dtypes = (*call.inputs, *call.outputs)
         kind = call.opr.type
@@ -168,7 +168,7 @@ class WideEngine:
         for out, shape in zip(outs, shapes, strict=True):
             if shape is not None and out.shape != shape:
                 raise EngineError(
-                    f"{describe(call.opr)} gave shape {list(out.shape)}, its shape rule says {list(shape)}"
+                    f"{describe(call.opr)} returned shape {list(out.shape)}, but its shape rule says {list(shape)}"
                 )
         return outs
 

@@ -75,7 +75,7 @@ _OTHERS = {
     "Int2": ("i1", 2, None),
     "Uint2": ("u1", 2, None),
 }
-"""Types of values that other runtimes give for files of their own; no graph and no dump has them."""
+"""Types of values that other runtimes return for their own files; graphs and dumps do not have them."""
 _STORAGE |= _WIDE | _OTHERS
 
 
@@ -235,7 +235,7 @@ def dtype_of(array: Array) -> DType:
 
 
 def is_dtype_name(name: str) -> bool:
-    """Tell whether a name is that of a data type, of MegEngine or of files of others.
+    """Return whether a name is that of a data type, of MegEngine or of files of others.
 
     >>> is_dtype_name("Float32"), is_dtype_name("Int64"), is_dtype_name("Float3")
     (True, True, False)
@@ -329,7 +329,7 @@ def round_bfloat16(x: Array) -> Array:
 
 
 def odd(array: Array, dtype: DType) -> Array:
-    """Return numbers as those of a type that holds odd ones alone; fractions are cut off.
+    """Return numbers for a type that has only odd ones; fractions are cut off.
 
     Raises:
         InputError: a number that the type does not have.
@@ -383,5 +383,5 @@ def _pack(value: Array, dtype: DType) -> Array:
 
 @cache
 def plain(name: str) -> DType:
-    """Return the unquantized dtype of that name, one object each."""
+    """Return the unquantized dtype of this name, always the same object."""
     return DType(name)

@@ -35,7 +35,7 @@ class StoredTensor:
     """A tensor stored in an operator: an input's description, or a constant with its bytes.
 
     Attributes:
-        shape: the shape, or None where the file leaves it open (graph inputs only).
+        shape: the shape, or None if the file leaves it open (graph inputs only).
         data: the raw bytes as 1-d uint8, usually a view of the mapped file; None when there is no value.
     """
 
@@ -49,7 +49,7 @@ class StoredTensor:
     def value(self) -> Array:
         """Return the tensor as an array of its storage dtype (a view where the file layout allows)."""
         if self.data is None or self.shape is None:
-            raise ValueError(f"tensor {self.name or '(unnamed)'} carries no value")
+            raise ValueError(f"tensor {self.name or '(unnamed)'} has no value")
         return decode(self.data, self.shape, self.dtype)
 
     def copied(self) -> StoredTensor:
@@ -107,7 +107,7 @@ class Opr:
     """An operator: its registered type name, parameter records, inputs, outputs and stored tensors.
 
     Attributes:
-        number: its place in the file that the graph was made of, None where that is its `id`.
+        number: its place in the file that the graph was made of, None if that is its `id`.
         exact: whether it is computed as its definition says, see `Graph.exact`.
     """
 
@@ -277,7 +277,7 @@ class Graph:
         """Return the operators that the targets (default: the outputs) depend on, in execution order."""
         oprs = list({id(v.owner): v.owner for v in (self.outputs if targets is None else targets)}.values())
         seen = set(map(id, oprs))
-        # The list grows while it is read.
+        # The list grows during iteration.
         for opr in oprs:
             for var in opr.inputs:
                 source = var.owner

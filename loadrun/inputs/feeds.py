@@ -1,4 +1,4 @@
-"""Arrays for the inputs of a model: given ones brought to its dtypes, random ones where there are none."""
+"""Arrays for the inputs of a model: converted to its dtypes, or random."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ __all__ = ["DataOptions", "ModelOptions", "fit_inputs", "random_inputs"]
 
 Data = TypeVar("Data", bound="DataOptions")
 MOST_RANDOM = 2**27
-"""Elements that random inputs have together: some bytes of a file can ask for any number."""
+"""Maximum elements of all random inputs: a few bytes of a file can request any number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Fill in what an ONNX model leaves open; a dump needs none of it.
+    """Fill in what an ONNX model leaves open, and say where weights are that a dump has outside.
 
     Attributes:
         input_shapes: shapes of inputs by name.
         constants: values of inputs that become constants, by name.
+        weights: folders of the weights of files that were packed beside them.
     """
 
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constants: Mapping[str, Array] = field(default_factory=dict, compare=False)
+    weights: tuple[str, ...] = ()
 
     @property
     def read(self) -> dict[str, Any]:
@@ -43,7 +45,7 @@ class ModelOptions:
         >>> ModelOptions(input_shapes={"x": (1, 3)}).read
         {'input_shapes': {'x': (1, 3)}}
         """
-        options = {"input_shapes": self.input_shapes, "constants": self.constants}
+        options = {"input_shapes": self.input_shapes, "constants": self.constants, "weights": self.weights}
         return {k: v for k, v in options.items() if v}
 
 
@@ -75,12 +77,10 @@ class DataOptions:
             UsageError: there is no data that `repeat`, `resize_input` or `input_transform` could be for.
         """
         if self.input_data is None and (self.repeat != 1 or self.resize_input or self.input_transform):
-            raise UsageError(
-                "--repeat, --resize-input and --input-transform say how to load input data; give it"
-            )
+            raise UsageError("--repeat, --resize-input and --input-transform apply to input data; give some")
 
     def without_pipes(self: Data) -> Data:
-        """Return options whose lists from pipes were read: that can be done only once.
+        """Return options with lists from pipes already read, since that can be done only once.
 
         Raises:
             SpecError: a pipe cannot be read.
@@ -130,7 +130,7 @@ class DataOptions:
 
 
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
-    """Draw seeded inputs for a model that brings none: the same bytes on every platform and numpy version.
+    """Draw seeded random inputs for a model: the same bytes on every platform and numpy version.
 
     Floating-point inputs are uniform in [0, 1), 8-bit ones cover their whole range, other integers (often
     indices) are 0 or 1, booleans are coin flips.
@@ -150,9 +150,7 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
         if tensor.data is not None:
             continue
         if tensor.shape is None:
-            raise InputError(
-                f"the file gives no shape for the input {var.name!r}; give its value with --input"
-            )
+            raise InputError(f"the file has no shape for the input {var.name!r}; give its value with --input")
         left -= prod(tensor.shape)
         if left < 0:
             raise InputError(
@@ -198,7 +196,7 @@ def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
 
 
 def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Bring given arrays to the inputs' dtypes; refuse what would change values."""
+    """Convert arrays to the inputs' dtypes; refuse conversions that would change values."""
     known = {v.name or "": v for v in bundle.fed}
     unknown = [n for n in inputs if n not in known]
     if unknown:
@@ -209,7 +207,7 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         fed[name] = _fitted(name, numpy_array(array), known[name].owner.tensors[0])
     missing = [v.name for v in bundle.inputs if v.name not in fed and v.owner.tensors[0].data is None]
     if missing and bundle.refusal is None and len(missing) <= len(bundle.fed) - len(fed):
-        # What nothing reads may be fed, and need not.
+        # Unused inputs may be fed, but need not be.
         read = {id(o) for o in bundle.graph.needed()}
         missing = [v.name for v in bundle.inputs if v.name in missing and id(v.owner) in read]
     if missing:
@@ -220,5 +218,5 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _castable(array: Array, want: np.dtype[Any]) -> bool:
-    """Tell whether values survive: any real number as a float (rounded), else only the same number."""
+    """Return whether a conversion keeps the values: any real number as a float (rounded), otherwise exactly."""
     return want.kind == "f" or bool(np.array_equal(array.astype(want), array))

@@ -20,7 +20,7 @@ from ..inputspec import Generated
 __all__ = ["MAX_BYTES", "fill_shape", "fill_values", "normal_quantile", "stream"]
 
 MAX_BYTES = 2**33
-"""No array of a specification takes more."""
+"""Maximum bytes of an array of a specification."""
 
 
 def stream(seed: int, case: int = 0, index: int = 0) -> np.random.PCG64:
@@ -44,14 +44,14 @@ def fill_shape(fill: Generated, tensor: StoredTensor) -> tuple[int, ...]:
     own = tensor.shape
     if fill.shape is None or fill.rest:
         if own is None:
-            raise SpecError(f"{fill}: the file gives no shape for this input, so all axes must be given")
+            raise SpecError(f"{fill}: the file has no shape for this input, so all axes must be given")
         shape = fill.shape or ()
         if len(shape) > len(own):
-            raise SpecError(f"{fill} gives more axes than the input has: {list(own)}")
+            raise SpecError(f"{fill} has more axes than the input: {list(own)}")
         return (*shape, *own[len(shape) :])
     if own is not None and len(own) != len(fill.shape):
         raise SpecError(
-            f"{fill} gives the shape {list(fill.shape)}, the input has {list(own)}: the number of axes must agree"
+            f"{fill} has shape {list(fill.shape)}, the input {list(own)}: the number of axes must agree"
         )
     return fill.shape
 
@@ -77,7 +77,7 @@ def fill_values(fill: Generated, shape: Sequence[int], bits: np.random.PCG64 | N
 
 
 def _drawn_by_numpy(fill: Generated, shape: Sequence[int]) -> Array:
-    # The generator whose numbers MegEngine's `trace.dump` takes is the global one.
+    # MegEngine's `trace.dump` uses the global generator.
     low, high = fill.args or (0.0, 1.0)
     if fill.kind == "randint":
         return np.asarray(np.random.randint(int(low), int(high), shape, np.int64))

@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterable
 __all__ = ["MAX_PIXELS", "check_image", "image_kind", "tiff_fields"]
 
 MAX_PIXELS = 2**27
-"""No image has more: 400 MB when decoded."""
+"""Maximum pixels of an image: 400 MB when decoded."""
 _SMALL = 2**24
-"""Pixels that an image of any size in bytes may have."""
+"""Pixels that even the smallest file may claim."""
 _PIXELS_A_BYTE = 512
-"""More than that and a file is made to unfold; an empty white photograph comes to 350."""
+"""Pixels per byte beyond which a file is a decompression bomb; an empty white photograph has 350."""
 _DEFLATE = 1032
-"""Deflate makes at most that many bytes of one."""
+"""Maximum expansion factor of deflate."""
 _MOST_SCANS = 200
-"""Parts that a progressive JPEG may come in; encoders make about ten."""
+"""Maximum scans of a progressive JPEG; encoders use about ten."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
 Size = tuple[int, int]
 
 
 def _png(raw: bytes) -> Size:
-    """Check that chunks lie within the file and that the packed data can hold the rows."""
+    """Check that chunks are within the file and that the packed data can hold the rows."""
     at, packed = 8, 0
     width, height, depth, color = struct.unpack_from(">IIBB", raw, 16)
     if raw[12:16] != b"IHDR":

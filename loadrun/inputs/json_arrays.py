@@ -22,13 +22,13 @@ _FORM = 'expected {"name": {"shape": [...], "type": "float32", "raw": [...]}} wi
 _BLANK = re.compile(r"[ \t\n\r]*")
 _PIECE = 1 << 18
 _OTHER = 1 << 16
-"""Characters that anything but a list of numbers may have."""
+"""Maximum characters of everything except lists of numbers."""
 
 
 def json_arrays(text: str) -> dict[str, Array]:
     """Return the arrays of a JSON text by name.
 
-    Whole-number types are rounded to nearest, halves away from zero, as load_and_run does.
+    Integer types are rounded to nearest, halves away from zero, as load_and_run does.
 
     Raises:
         InputError: the text has another form, a raw list of the wrong length, or numbers beyond the type.
@@ -104,7 +104,7 @@ class _JsonScanner:
             self.fail(f"expected the end, found {self.peek()!r}")
 
     def members(self) -> Iterator[str]:
-        """Yield the keys of an object; whoever asks for the next one has read the value."""
+        """Yield the keys of an object; the caller must read the value before asking for the next one."""
         self.expect("{")
         if self.peek() == "}":
             self.at += 1

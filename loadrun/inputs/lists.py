@@ -46,7 +46,7 @@ _MAX_LINE = 2**20
 _MAX_PIPE = 2**24
 _MOST_TIMES = 8
 _MIN_UNFOLDED = 2**18
-"""Bytes that small list files may come to, however they take in one another."""
+"""Maximum total bytes of small list files that include one another."""
 _PATIENCE = 10
 
 
@@ -106,7 +106,7 @@ def expand(specs: InputData | Iterable[InputData]) -> Iterator[LocatedSpec]:
 
 
 def files_named(specs: Iterable[InputData]) -> list[str]:
-    """List the files that specifications name themselves; malformed ones are left to whoever loads them.
+    """List the files named directly in specifications; malformed ones are reported when loaded.
 
     >>> files_named(["a:x.npy; b:y.npz!k", "@list.txt", "#rand(0,1)", "a:[1"])
     ['x.npy', 'y.npz', 'list.txt']
@@ -127,7 +127,7 @@ def files_named(specs: Iterable[InputData]) -> list[str]:
 def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
     """Return the specification itself, or one for each file that a pattern or a folder in it stands for."""
     paths = {i: p.source.path for i, p in enumerate(case.spec.parts) if isinstance(p.source, PathSource)}
-    # A long specification may name one path many times.
+    # A long specification may contain a path many times.
     standing = {path: _several(case.path(path)) for path in set(paths.values())}
     matches = [(i, standing[path]) for i, path in paths.items() if standing[path]]
     if not matches:
@@ -166,7 +166,7 @@ class _Unfolded:
         self.read = 0
 
     def add(self, real: str, size: int) -> bool:
-        """Count a list file that is about to be read; whether that is still in proportion."""
+        """Count a list file that is about to be read; return whether the total is still in proportion."""
         self.sizes[real] = size
         self.read += size
         return self.read <= _MIN_UNFOLDED + _MOST_TIMES * sum(self.sizes.values())
@@ -194,16 +194,16 @@ def read_pipes(specs: Sequence[InputData]) -> list[InputData]:
 
 
 def _pipe(path: str) -> BinaryIO:
-    """Open what is not a regular file; a pipe without a writer would block without an end."""
+    """Open something other than a regular file; a pipe without a writer would block forever."""
     if not hasattr(select, "poll"):
-        # Windows waits for nothing but sockets.
+        # Windows can wait only for sockets.
         return os.fdopen(os.open(path, os.O_RDONLY), "rb")
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     waiting = select.poll()
     waiting.register(fd, select.POLLIN)
     if not waiting.poll(_PATIENCE * 1000):
         os.close(fd)
-        raise SpecError(f"nothing was written to the pipe {path} for {_PATIENCE} seconds")
+        raise SpecError(f"no data came through the pipe {path} for {_PATIENCE} seconds")
     os.set_blocking(fd, True)
     return os.fdopen(fd, "rb")
 
@@ -281,7 +281,7 @@ def _given(data: InputData) -> InputSpec:
     if not isinstance(data, Mapping):
         if not (hasattr(data, "__array__") or hasattr(data, "detach")):
             raise SpecError(
-                "a specification is a string such as 'data:cat.jpg', an array, or a dict of arrays by input name, "
+                "a specification must be a string such as 'data:cat.jpg', an array, or a dict of arrays by input name, "
                 f"found {type(data).__name__} {data!r:.60}"
             )
         return InputSpec((InputPart(None, ArraySource(_array(data))),))
@@ -292,7 +292,7 @@ def _given(data: InputData) -> InputSpec:
             text = parse(value)
             if len(text.parts) != 1 or text.parts[0].name is not None:
                 raise SpecError(
-                    f"the data of {name!r} is one source such as '#rand(0,1)', found {value!r:.80}"
+                    f"the data of {name!r} must be one source such as '#rand(0,1)', found {value!r:.80}"
                 )
             source = text.parts[0].source
         else:
@@ -312,9 +312,9 @@ def _array(value: object) -> Array:
     try:
         array = numpy_array(value)
     except (ValueError, TypeError, RuntimeError) as e:
-        raise SpecError(f"{type(value).__name__} cannot be taken as an array: {e}") from None
+        raise SpecError(f"{type(value).__name__} cannot be converted to an array: {e}") from None
     if array.dtype.kind not in "fiubc":
-        raise SpecError(f"input data is numbers, found {type(value).__name__} {value!r:.60}")
+        raise SpecError(f"input data must be numbers, found {type(value).__name__} {value!r:.60}")
     return array
 
 
@@ -381,7 +381,7 @@ def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
     """Yield lines that end with LF, CRLF or CR, cut off after `_MAX_LINE` bytes."""
     rest = b""
     while more := file.read(_MAX_LINE + 1):
-        # After a final CR the LF that belongs to it may follow.
+        # An LF may follow that belongs to a final CR.
         more = rest + more + (file.read(1) if more.endswith(b"\r") else b"")
         lines = more.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         rest = lines.pop()

@@ -1,4 +1,4 @@
-"""Loading what input specifications name: arrays, images, generated numbers, in the form that a model's inputs take.
+"""Loading of input specifications: arrays, images and generated numbers, converted for a model's inputs.
 
 The meaning of every form that MegEngine's ``trace.dump(input_data=...)`` accepts is MegEngine's; docs/howto-inputs.md
 lists what differs.
@@ -35,9 +35,10 @@ from ..inputspec import (
     Values,
     point,
 )
-from .files import image_array, image_loss, members, read_array
+from .files import image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
 from .lists import LocatedSpec, count_cases, expand
+from .pictures import image_array
 from .transform import TransformExpression
 
 __all__ = ["Loader", "count_cases", "load_cases", "load_spec", "of_step"]
@@ -175,7 +176,7 @@ class Loader:
         """Refuse options that had no effect on any data so far."""
         what = ""
         if self.resize and not self.images:
-            what = "resize_input: no image stands here to be resized"
+            what = "resize_input: there is no image to resize"
         elif self.transform is not None and not self.read:
             what = "input_transform: generated data is not transformed"
         if what:
@@ -191,7 +192,7 @@ class Loader:
                 raise
             raise type(e)(f"{case.where}: {e}") from None
         except MemoryError:
-            shown = point("this needs more memory than there is", case.spec.text or str(case.spec), 0)
+            shown = point("this needs more memory than is available", case.spec.text or str(case.spec), 0)
             raise InputError(f"{case.where}: {shown}" if case.where else shown) from None
         finally:
             self.archives.clear()
@@ -244,7 +245,7 @@ class Loader:
         for name in wanted:
             if name not in found:
                 self._fail(f"no data for the input {_name(name)}", text, len(text))
-        # A seed of its own gives the same data wherever its input stands; the run's seed varies by input.
+        # With its own seed, data is the same for any input; the run's seed varies by input.
         return [
             (n, p, 0 if isinstance(p.source, Generated) and p.source.seed is not None else numbers[n])
             for n, p in found.items()
@@ -266,7 +267,9 @@ class Loader:
         for name in wanted:
             if name not in held:
                 self._fail(
-                    f"{part.source.path} has no array {_name(name)}; it holds {_names(held)}", text, part.at
+                    f"{part.source.path} has no array {_name(name)}; its arrays are {_names(held)}",
+                    text,
+                    part.at,
                 )
         return [n for n in self.known if n in held]
 
@@ -276,7 +279,7 @@ class Loader:
         return self.archives[path]
 
     def _drive(self, part: InputPart) -> InputPart:
-        """Take ``C:/x.npy`` for a Windows path, unless the model has an input of that letter."""
+        """Treat ``C:/x.npy`` as a Windows path, unless the model has an input of that letter."""
         source, name = part.source, part.name
         if name is None or name in self.known or len(name) > 1 or not isinstance(source, PathSource):
             return part
@@ -321,7 +324,7 @@ class Loader:
                 raise SpecError("these numbers are too large")
             if (part := self._of_step(array, tensor)) is not array:
                 return _Given(part)
-            # load_and_run adds one axis to those in brackets, the batch.
+            # load_and_run adds a batch axis to the values in brackets.
             batch = tensor.shape is not None and array.ndim + 1 == len(tensor.shape)
             return _Given(array[None] if batch else array)
         path = case.path(source.path)
@@ -333,12 +336,14 @@ class Loader:
             if key not in arrays and source.member is None and len(arrays) == 1:
                 key = next(iter(arrays))
             if key not in arrays:
-                raise InputError(f"{path} has no array {_name(key)}; it holds {_names(arrays)}")
+                raise InputError(f"{path} has no array {_name(key)}; its arrays are {_names(arrays)}")
             return _Given(arrays[key]())
         before = self.images
         found = read_array(path, partial(self._image, tensor=tensor))
         if self.images > before and (lost := image_loss(path)):
-            self.warn(f"input {_name(name)}: the picture {os.path.basename(path)} loses something: {lost}")
+            self.warn(
+                f"input {_name(name)}: information in the image {os.path.basename(path)} is lost: {lost}"
+            )
         return _Given(found)
 
     def _of_step(self, array: Array, tensor: StoredTensor) -> Array:
@@ -366,7 +371,7 @@ class Loader:
         found = cast(array, tensor.dtype)
         if self.exact and found.dtype.kind in "iub":
             _require_exact(array, found, tensor.dtype)
-        # #rand(0,255) for signed bytes is expected to wrap.
+        # #rand(0,255) for signed bytes wraps, as in MegEngine.
         if (said := _lost(array, found, tensor.dtype)) and not (given.generated and "wrap" in said):
             self.warn(f"input {_name(name)}: {said}")
         return found
@@ -396,7 +401,7 @@ def of_step(array: Array, tensor: StoredTensor, step: int, steps: int) -> Array:
 
 
 def _require_exact(array: Array, converted: Array, dtype: DType) -> None:
-    """Check that a cast to whole numbers or booleans kept every number.
+    """Check that a cast to integers or booleans kept every number.
 
     Raises:
         InputError: it did not.
@@ -409,7 +414,7 @@ def _require_exact(array: Array, converted: Array, dtype: DType) -> None:
 
 
 def _lost(array: Array, converted: Array, dtype: DType) -> str:
-    """Say what a cast loses beyond the last digits of fractions and the fractions themselves; empty for nothing."""
+    """Describe what a cast loses besides fractions and their last digits; empty for nothing."""
     if array.dtype.kind not in "iuf":
         return ""
     if converted.dtype.kind in "iu":
@@ -425,7 +430,7 @@ def _lost(array: Array, converted: Array, dtype: DType) -> str:
 
 
 def _wrapped(array: Array, converted: Array, dtype: DType) -> str:
-    """Mark the numbers that an integer type does not hold, so that they change."""
+    """Mark the numbers that are out of an integer type's range."""
     low, high = 0, 2 ** min(dtype.bits, 8 * converted.itemsize) - 1
     if converted.dtype.kind == "i":
         low, high = -(high + 1) // 2, high // 2
@@ -477,7 +482,7 @@ def cast(array: Array, dtype: DType) -> Array:
 
 
 def _narrow(array: Array, dtype: DType) -> Array:
-    """Wrap types of less than 8 bits at their own width."""
+    """Wrap types with fewer than 8 bits at their own width."""
     kept = array.view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
     if dtype.np.kind == "u":
         return kept
@@ -486,19 +491,19 @@ def _narrow(array: Array, dtype: DType) -> Array:
 
 
 def _constant(fill: Generated, dtype: DType) -> str:
-    """Say that a random range gives one number when it is cast to whole numbers; empty where it gives more."""
+    """Report that a random range gives one number when it is cast to integers; empty if it gives more."""
     if fill.kind != "rand" or dtype.np.kind not in "iu":
         return ""
     first, last = int(fill.args[0]), int(np.nextafter(fill.args[1], fill.args[0]))
     return (
-        f"all numbers of {fill} are {first} as {dtype}; give a wider range, or #randint"
+        f"all numbers of {fill} are {first} as {dtype}; use a wider range, or #randint"
         if first == last
         else ""
     )
 
 
 def _feeds_all(source: Source) -> bool:
-    """Tell whether one unnamed source can hold data for several inputs."""
+    """Return whether one unnamed source can hold data for several inputs."""
     return (
         isinstance(source, PathSource)
         and source.member is None
@@ -519,7 +524,7 @@ def _check_rank(array: Array, tensor: StoredTensor) -> None:
 
 
 def _name(name: str) -> str:
-    """Return a name from a file, fit to be shown."""
+    """Return a name from a file for messages."""
     shown = repr(name)
     return shown if len(shown) <= 60 else f"{shown[:40]}...{shown[-12:]}"
 

@@ -50,7 +50,7 @@ def load_steps(
     """
     total = count_cases(step_text(s, 0) for s in specs)
     if total != 1 and total % steps:
-        raise UsageError(f"--steps {steps} takes one specification, or {steps}, found {total}")
+        raise UsageError(f"--steps {steps} takes one specification or {steps}, found {total}")
     texts = [step_text(specs[0], k) for k in range(steps)] if total == 1 else specs
     last = None
     for i, last in enumerate(expand(texts)):

@@ -32,7 +32,7 @@ _MAX_LIST = 1000
 _CONSTANTS = {"pi": np.pi, "e": np.e, "inf": np.inf, "nan": np.nan, "newaxis": None}
 _DTYPES = frozenset(NUMBERS)
 _BUILTINS: dict[str, Callable[[Any], Any]] = {"abs": abs, "float": float, "int": int, "len": len}
-"""Python's own functions of one value that an expression may call."""
+"""Python functions of one value that an expression may call."""
 _ATTRIBUTES = ("shape", "ndim", "size", "dtype", "T")
 _KEYWORDS = frozenset(
     [
@@ -171,8 +171,8 @@ class TransformExpression:
             warnings.simplefilter("ignore")
             result = _Evaluation(self, data).value(self._tree)
         if not isinstance(result, np.ndarray):
-            shown = "nothing" if result is None else f"a {type(result).__name__}"
-            raise InputError(str(self.error(f"the expression gives {shown}, not an array")))
+            shown = "None" if result is None else f"a {type(result).__name__}"
+            raise InputError(str(self.error(f"the expression results in {shown}, not an array")))
         return np.ascontiguousarray(result)
 
     def __repr__(self) -> str:
@@ -183,7 +183,7 @@ class TransformExpression:
         return SpecError(point(f"input_transform: {message}", self.text, at))
 
     def at(self, node: ast.AST) -> int:
-        """Return where a node stands in the text."""
+        """Return the position of a node in the text."""
         offset = getattr(node, "col_offset", 0)
         return len(self.text.encode()[:offset].decode(errors="ignore"))
 
@@ -246,7 +246,7 @@ class TransformExpression:
         if isinstance(value, str) and not (
             value in _STRINGS or _ORDERED.match(value) or node in self._subscripts
         ):
-            self._refuse(node, f"the text {value!r:.40} is neither a number type nor a way of padding")
+            self._refuse(node, f"the text {value!r:.40} is neither a dtype nor a padding mode")
         if isinstance(value, int) and value.bit_length() > _MAX_BITS:
             self._refuse(node, "this number is too large")
         if isinstance(value, (bytes, complex)):
@@ -417,7 +417,7 @@ def _children(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _is_subscripts(node: ast.AST) -> bool:
-    """Tell whether a node is a text such as ``'ij,jk->ik'``."""
+    """Return whether a node is a text such as ``'ij,jk->ik'``."""
     return (
         isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_SUBSCRIPTS.match(node.value))
     )

@@ -12,11 +12,11 @@ import numpy as np
 __all__ = ["FUNCTIONS", "MAX_ELEMENTS", "METHODS", "NUMBERS", "Budget", "bound", "index_bound", "total"]
 
 MAX_ELEMENTS = 2**26
-"""No array of an expression is larger."""
+"""Maximum elements of an array in an expression."""
 _MAX_ALIVE = 2**30
-"""Bytes of all values that are alive at once, beyond eight times the data."""
+"""Maximum bytes of live values, in addition to eight times the data."""
 _MAX_WORK = 2**31
-"""Work of all operations together, in about nanoseconds, beyond `_WORK_A_NUMBER` for each number of the data."""
+"""Maximum work of all operations in rough nanoseconds, in addition to `_WORK_A_NUMBER` per number of the data."""
 _WORK_A_NUMBER = 512
 _ELEMENT = 8
 """Work for an element that is computed or moved."""
@@ -74,7 +74,7 @@ class Budget:
         self.work = _MAX_WORK + _WORK_A_NUMBER * data.size
 
     def spend(self, work: int) -> None:
-        """Pay for an operation before it is done.
+        """Charge an operation to the budget before it is done.
 
         Raises:
             ValueError: nothing is left.
@@ -116,12 +116,12 @@ def bound(name: str, args: Sequence[Any], named: dict[str, Any], budget: Budget)
 
     Raises:
         ValueError: it would be, or the budget does not suffice, or a size is negative.
-        TypeError: a size is not a whole number, or arrays stand in a list where one array is expected.
+        TypeError: a size is not an integer, or arrays are in a list where one array is expected.
     """
     if name not in _JOINED and any(
         isinstance(v, (tuple, list)) and total(v) > 1000 for v in (*args, *named.values())
     ):
-        raise TypeError("give an array here, such as np.array([...]) or np.stack([...])")
+        raise TypeError("expected an array, such as np.array([...]) or np.stack([...])")
     if name in _LOOSE:
         size = math.prod(np.broadcast_shapes(*(np.shape(a) for a in (*args, *named.values()) if _sized(a))))
     else:
@@ -257,7 +257,7 @@ def _contracted(args: Sequence[Any]) -> tuple[int, int]:
     sizes = {c: n for p, a in zip(parts, args[1:], strict=True) for c, n in zip(p, np.shape(a), strict=True)}
     kept = out if arrow else "".join(c for c in sizes if terms.count(c) == 1)
     if any(c not in sizes for c in kept):
-        raise TypeError(f"np.einsum: {kept!r} holds a subscript that no array has")
+        raise TypeError(f"np.einsum: {kept!r} has a subscript that no array has")
     return math.prod(sizes[c] for c in kept), math.prod(sizes.values())
 
 
@@ -317,4 +317,4 @@ _SIZES: dict[str, Callable[[_Arguments], int]] = {
     "take": lambda g: _taken(g.args, g.get(1, "indices"), g.get(2, "axis")),
     "pad": lambda g: _padded(g.args, g.get(1, "pad_width", default=0)),
 }
-"""How many elements a function makes, where that is not what it is given."""
+"""Return how many elements a function produces, if that differs from its input."""

@@ -189,7 +189,7 @@ def _statistics(array: Array) -> str:
 def _existing(folder: str | os.PathLike[str], flag: str) -> Path:
     path = Path(folder)
     if not path.is_dir():
-        raise UsageError(f"{flag} {path}: there is no such folder; load_and_run makes none, so make it first")
+        raise UsageError(f"{flag} {path}: there is no such folder; create it first, as load_and_run requires")
     return path
 
 

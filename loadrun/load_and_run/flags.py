@@ -1,7 +1,7 @@
-"""The flags of load_and_run 1.13.0, what becomes of each here, and how a command line is read.
+"""The flags of load_and_run 1.13.0, what each does here, and the parser of its command line.
 
-A command line is read as there (gflags): one dash or two, dashes or underscores inside a name, ``--name=value`` or
-``--name value``, ``--name`` and ``--noname`` for switches, the last one counts.
+Parsing follows gflags: one dash or two, dashes or underscores inside a name, ``--name=value`` or ``--name value``,
+``--name`` and ``--noname`` for switches; the last occurrence counts.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Flag(NamedTuple):
     Attributes:
         name: its name, with underscores.
         kind: bool, int, float or str.
-        default: its value when it is not given.
-        group: a heading of `GROUPS`.
-        what: what it does here; for a flag that does nothing, why.
-        works: whether it does something here.
-        says: what load_and_run prints when it is given, "" where it prints nothing.
+        default: its default value.
+        group: a key of `GROUPS`.
+        what: what it does here; for a flag without effect, why.
+        works: whether it has an effect here.
+        says: what load_and_run prints when the flag is used, "" if nothing.
     """
 
     name: str
@@ -52,17 +52,17 @@ _OPTIMIZATION = {
     "enable_ioc16": "ioc16",
 }
 GROUPS = {
-    "run": "What runs, and how often",
+    "run": "Runs",
     "data": "Data",
     "device": "Device and threads",
     "dump": "Values of variables",
     "watch": "Checks, profiles, information",
     "layout": "Layouts: the graph is optimized, then run and checked",
     "optimize": "Other optimizations: the graph is optimized, then run and checked",
-    "runtime": "Switches of MegEngine's runtime",
-    "algorithm": "Choice of algorithms",
+    "runtime": "MegEngine runtime settings",
+    "algorithm": "Algorithm selection",
     "model": "Model files",
-    "other": "Operators of others",
+    "other": "Custom operators",
     "flags": "Flags about flags",
 }
 
@@ -78,17 +78,17 @@ def _off(name: str, group: str, why: str, says: str = "", kind: type = bool) -> 
     return Flag(name, kind, _NOT_GIVEN[kind], group, why, False, says)
 
 
-_NO_DEVICE = "the one engine here is numpy on the CPU"
-_ONE_ALGORITHM = "there is one algorithm for each operator and shape, so there is nothing to try out"
+_NO_DEVICE = "models run in numpy on the CPU"
+_ONE_ALGORITHM = "each operator has a single algorithm per shape, so there is nothing to tune"
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("iter", int, 10, "run", "run the testcase that often after the warm-up"),
-    Flag("warmup_iter", int, 1, "run", "run it that often before"),
-    Flag("thread", int, 1, "run", "run that many copies of the model side by side"),
-    _off("mdl", "run", "dumps of MegEngine are what is run in any case"),
-    _off("lite", "run", "a plain dump runs the same way; MegEngine Lite's own packed models cannot be read"),
-    _off("fitting", "run", "there are no device options among which the best could be sought"),
-    _off("dump_fitting_model", "run", "nothing is sought, so there is nothing to keep", kind=str),
+    Flag("iter", int, 10, "run", "number of timed runs after the warm-up"),
+    Flag("warmup_iter", int, 1, "run", "number of warm-up runs"),
+    Flag("thread", int, 1, "run", "run this many copies of the model in parallel"),
+    _off("mdl", "run", "MegEngine dumps are always run this way"),
+    _off("lite", "run", "plain dumps run the same way; MegEngine Lite's packed models cannot be read"),
+    _off("fitting", "run", "there are no device options to tune"),
+    _off("dump_fitting_model", "run", "there is no tuning, so there is no result to save", kind=str),
     _on(
         "input",
         "data",
@@ -98,7 +98,7 @@ FLAGS: tuple[Flag, ...] = (
     _on(
         "batch_size",
         "data",
-        "repeat or cut the data along axis 0 to that many",
+        "repeat or cut the data along axis 0 to this size",
         "force set batch size to {}",
         int,
     ),
@@ -108,21 +108,21 @@ FLAGS: tuple[Flag, ...] = (
     _on(
         "multithread",
         "device",
-        "use that many threads (0: one)",
+        "use this many threads (0: one)",
         "using multithread(threads number:{}) device",
         int,
     ),
     _on(
         "multithread_default",
         "device",
-        "use that many threads (0: one)",
+        "use this many threads (0: one)",
         "using multithread default device",
         int,
     ),
     _on(
         "multi_thread_core_ids",
         "device",
-        "keep the process on these processors, one for each thread",
+        "pin the process to these cores, one for each thread",
         kind=str,
     ),
     _on("io_dump", "dump", "print every variable of every run to a file", "enable text io dump", str),
@@ -131,14 +131,14 @@ FLAGS: tuple[Flag, ...] = (
     _on(
         "bin_io_dump",
         "dump",
-        "write every variable to a file of its own in a folder",
+        "write each variable to its own file in a folder",
         "enable binary io dump",
         str,
     ),
     _on(
         "bin_out_dump", "dump", "write the outputs of every run to a folder", "enable binary output dump", str
     ),
-    _off("copy_to_host", "dump", "outputs are in the host's memory already"),
+    _off("copy_to_host", "dump", "outputs are already in host memory"),
     _on(
         "profile",
         "watch",
@@ -146,40 +146,38 @@ FLAGS: tuple[Flag, ...] = (
         "enable profiling",
         str,
     ),
-    _on("profile_host", "watch", "the same: host and device are one", "enable profiling for host", str),
+    _on("profile_host", "watch", "the same, as host and device are one", "enable profiling for host", str),
     _on("model_info", "watch", "print inputs and outputs as a table", "enable display model information"),
     _on(
         "check_var_value",
         "watch",
-        "compare a variable with its value in the first run, another one every INTERVAL runs",
+        "compare a variable with its value in the first run, moving to another one every INTERVAL runs",
         "enable variable value check",
         str,
     ),
     _on(
         "range",
         "watch",
-        "fail when the absolute value of a number is not smaller",
+        "fail if an absolute value is not below this",
         "enable number range check",
         float,
     ),
     _on(
         "get_static_mem_info",
         "watch",
-        "write when which memory is needed to a folder",
+        "write memory use over time to a folder",
         "enable get static memeory information",
         str,
     ),
     _on(
         "disable_assert_throw",
         "watch",
-        "a failed check is told, and the run goes on and ends with 0",
+        "report a failed check, but go on and exit with 0",
         "disable assert throw",
     ),
-    _on("verbose", "watch", "tell every operator that is executed", "enable verbose"),
-    _off(
-        "check_dispatch", "watch", "there is no dispatcher of kernels to check", "enable cpu dispatch check"
-    ),
-    _off("wait_gdb", "watch", "nothing waits: there is no C++ code of a model's to step through"),
+    _on("verbose", "watch", "print every operator that is executed", "enable verbose"),
+    _off("check_dispatch", "watch", "there is no kernel dispatcher to check", "enable cpu dispatch check"),
+    _off("wait_gdb", "watch", "there is no C++ code to debug"),
     *(
         _on(name, "layout", what, f"enable {name.removeprefix('enable_')} optimization")
         for name, what in LAYOUTS.items()
@@ -187,14 +185,14 @@ FLAGS: tuple[Flag, ...] = (
     _off(
         "layout_transform",
         "layout",
-        "no device whose layouts could be timed; the graph stays as it is",
+        "there is no device to time layouts on; the graph stays as it is",
         "using global layout transform optimization",
         str,
     ),
     _on(
         "layout_transform_dump",
         "layout",
-        "with --layout_transform: write the graph, which is unchanged",
+        "with --layout_transform: write the (unchanged) graph",
         kind=str,
     ),
     *(
@@ -202,52 +200,52 @@ FLAGS: tuple[Flag, ...] = (
         for name, what in OPTIMIZATIONS.items()
     ),
     _off(
-        "enable_jit", "optimize", "nothing is compiled; results are the same without", "enable JIT (level 1)"
+        "enable_jit", "optimize", "there is no compiler; results are the same without", "enable JIT (level 1)"
     ),
     _off("tensorrt", "optimize", _NO_DEVICE, "using tensorRT"),
     _off("tensorrt_cache", "optimize", _NO_DEVICE, "use tensorrt cache: {}", str),
     _off(
         "weight_preprocess",
         "runtime",
-        "weights are transformed once in any case",
+        "weights are always transformed only once",
         "enable weight-preprocess optimization",
     ),
     _off(
         "share_param_mem",
         "runtime",
-        "weights are read where they lie in the file in any case",
+        "weights are always read in place from the file",
         "enable share model memory",
     ),
     _off(
         "const_shape",
         "runtime",
-        "shape arithmetic is done once for each set of input shapes in any case",
+        "shape arithmetic always runs once per set of input shapes",
         "enable const var shape",
     ),
     _off(
         "fake_first",
         "runtime",
-        "the first run computes: nothing has to be set up by a run without",
+        "no set-up run is needed before the first one",
         "enable fake-first optimization",
     ),
     _off(
         "no_sanity_check",
         "runtime",
-        "operators cannot change values that others read",
+        "operators cannot overwrite values that others read",
         "disable var sanity check optimization",
     ),
-    _off("record_comp_seq", "runtime", "nothing is recorded for a device", "set record_comp_seq_level to 1"),
+    _off("record_comp_seq", "runtime", "there is no device to record for", "set record_comp_seq_level to 1"),
     _off(
         "record_comp_seq2",
         "runtime",
-        "nothing is recorded for a device; checks are made, where load_and_run leaves them out",
+        "there is no device to record for; checks are made, although load_and_run omits them",
         "set record_comp_seq_level to 2",
     ),
-    _off("disable_mem_opt", "runtime", "memory is not planned beforehand", "disable memory optimization"),
+    _off("disable_mem_opt", "runtime", "memory is not planned in advance", "disable memory optimization"),
     _off(
         "workspace_limit",
         "runtime",
-        "kernels choose small scratch memory by themselves",
+        "kernels choose their workspace themselves",
         "set workspace limit to {}",
         int,
     ),
@@ -256,19 +254,22 @@ FLAGS: tuple[Flag, ...] = (
     _on(
         "reproducible",
         "algorithm",
-        "each run must give the same bits as the first",
+        "fail unless every run gives the same bits as the first",
         "enable reproducible strategy for algo profile",
     ),
     _on(
         "binary_equal_between_batch",
         "algorithm",
-        "the same as --reproducible; tells besides whether the batch's items, run one by one, give the same bits",
+        "the same as --reproducible; also says whether the items of the batch, run one by one, give the same bits",
         "enable reproducible strategy for algo profile",
     ),
     _off("fast_run_shared_batch_size", "algorithm", _ONE_ALGORITHM, "set shared shared batch", int),
     _off("fast_run_algo_policy", "algorithm", f"{_ONE_ALGORITHM}; no cache is written", kind=str),
     _on(
-        "model_dump", "model", "write the graph that was run, optimized if asked, without testcases", kind=str
+        "model_dump",
+        "model",
+        "write the graph that was run (with optimizations, without testcases)",
+        kind=str,
     ),
     _off("packed_model_dump", "model", "MegEngine Lite's packed models are not written", kind=str),
     _off("pack_info_json", "model", "MegEngine Lite's packed models are not written", kind=str),
@@ -278,19 +279,19 @@ FLAGS: tuple[Flag, ...] = (
     _off(
         "c_opr_lib",
         "other",
-        "operators of C libraries are not run, so a library that is there is not loaded",
+        "operators from C libraries are not supported, so the library is not loaded",
         kind=str,
     ),
-    _off("c_opr_lib_with_param", "other", "operators of C libraries are not run"),
-    _off("c_opr_init_interface", "other", "operators of C libraries are not run", kind=str),
-    _on("flagfile", "flags", "read flags from files, one a line", kind=str),
-    _on("fromenv", "flags", "take these flags from the environment (FLAGS_name)", kind=str),
-    _on("tryfromenv", "flags", "... those that are there", kind=str),
-    _on("undefok", "flags", "these flags may be unknown", kind=str),
-    _on("help", "flags", "print all flags and leave"),
-    _on("helpfull", "flags", "the same"),
-    _on("helpshort", "flags", "the same"),
-    _on("version", "flags", "print the version and leave"),
+    _off("c_opr_lib_with_param", "other", "operators from C libraries are not supported"),
+    _off("c_opr_init_interface", "other", "operators from C libraries are not supported", kind=str),
+    _on("flagfile", "flags", "read flags from files, one per line", kind=str),
+    _on("fromenv", "flags", "read these flags from the environment (FLAGS_name)", kind=str),
+    _on("tryfromenv", "flags", "the same, for those that are set", kind=str),
+    _on("undefok", "flags", "ignore these flags if they are unknown", kind=str),
+    _on("help", "flags", "print all flags and exit"),
+    _on("helpfull", "flags", "the same as --help"),
+    _on("helpshort", "flags", "the same as --help"),
+    _on("version", "flags", "print the version and exit"),
 )
 
 _BY_NAME = {f.name: f for f in FLAGS}
@@ -298,34 +299,34 @@ _BY_NAME = {f.name: f for f in FLAGS}
 
 @dataclass
 class ParsedFlags:
-    """A command line that was read.
+    """A parsed command line.
 
     Attributes:
-        files: what is not a flag.
-        values: values of flags that were given, by name, in the order in which they were given.
+        files: the arguments that are not flags.
+        values: values of the flags on the command line by name, in the order of their last occurrence.
     """
 
     files: list[str] = field(default_factory=list)
     values: dict[str, bool | int | float | str] = field(default_factory=dict)
 
     def on(self, name: str) -> bool:
-        """Tell whether a switch is on."""
+        """Return whether a switch is on."""
         return bool(self.values.get(name, False))
 
     def text(self, name: str) -> str:
-        """Return the value of a flag that takes text, "" by default."""
+        """Return the value of a string flag, "" by default."""
         return str(self.values.get(name, ""))
 
     def number(self, name: str) -> int:
-        """Return the value of a flag that takes a whole number, or its default."""
+        """Return the value of an integer flag, or its default."""
         return int(self.values.get(name, _BY_NAME[name].default))
 
 
 def parse(args: Sequence[str]) -> ParsedFlags:
-    """Read a command line.
+    """Parse a command line.
 
     Raises:
-        UsageError: an unknown flag, or a value that is none.
+        UsageError: a flag is unknown, or its value is not of the flag's kind.
 
     >>> found = parse(["model.mge", "-iter", "3", "--warmup-iter=0", "--fast_run"])
     >>> found.files, found.values
@@ -338,7 +339,7 @@ def parse(args: Sequence[str]) -> ParsedFlags:
 
 def _read_arguments(args: list[str], parsed: ParsedFlags, depth: int) -> None:
     if depth > _DEPTH:
-        raise UsageError(f"files of flags name each other more than {_DEPTH} times")
+        raise UsageError(f"flag files include each other more than {_DEPTH} levels deep")
     unknown: list[str] = []
     at = 0
     while at < len(args):
@@ -361,7 +362,7 @@ def _read_arguments(args: list[str], parsed: ParsedFlags, depth: int) -> None:
             value = args[at]
             at += 1
         known = value if equals or flag.kind is not bool else "false" if negated else "true"
-        # Given again, a flag counts from there.
+        # The last occurrence determines the order as well.
         parsed.values.pop(flag.name, None)
         parsed.values[flag.name] = _value(flag, known)
         _follow(flag, known, parsed, depth)
@@ -385,7 +386,7 @@ def _value(flag: Flag, text: str) -> bool | int | float | str:
     if flag.kind is bool:
         if text.lower() in (*_TRUE, *_FALSE):
             return text.lower() in _TRUE
-        raise UsageError(f"--{flag.name} is a switch: true or false, found {text!r}")
+        raise UsageError(f"--{flag.name} takes true or false, found {text!r}")
     convert: Callable[[str], int | float | str] = flag.kind
     try:
         return convert(text)
@@ -395,7 +396,7 @@ def _value(flag: Flag, text: str) -> bool | int | float | str:
 
 
 def _follow(flag: Flag, value: str, parsed: ParsedFlags, depth: int) -> None:
-    """Read the flags that a flag stands for."""
+    """Parse the flags that a flag refers to."""
     if flag.name == "flagfile":
         for name in value.split(","):
             try:

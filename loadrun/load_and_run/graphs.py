@@ -237,7 +237,7 @@ def write_memory(folder: str | os.PathLike[str], plan: ExecutionPlan) -> None:
     """
     path = Path(folder)
     if not path.is_dir():
-        raise UsageError(f"--get_static_mem_info {path}: there is no such folder; make it first")
+        raise UsageError(f"--get_static_mem_info {path}: there is no such folder; create it first")
     for name, content in (("graph.json", graph_json(plan)), ("StaticMemoryInfo.json", memory_json(plan))):
         with replacing(path / name) as f:
             f.write(json.dumps(content).encode())

@@ -1,8 +1,8 @@
 """The numbers, names and order of what load_and_run executes.
 
 load_and_run compiles a copy of the loaded graph (`ops.numbering` has its names): operators that depend on an input are
-numbered anew, from the outputs' dependencies upward; the others keep their numbers. A graph that MegEngine rewrites
-while it compiles (one that was dumped without optimization) gets other numbers there; names that stand in the file are
+numbered again, from the outputs' dependencies upward; the others keep their numbers. A graph that MegEngine rewrites
+while it compiles (one that was dumped without optimization) gets other numbers there; names that are in the file are
 the same.
 """
 
@@ -49,7 +49,7 @@ _HOST = {
     "UniformRNG": 0,
     "WarpAffineForward": 2,
 }
-"""From which input on values are wanted on the host: where possible, they are computed beforehand."""
+"""From which input on values are wanted on the host: where possible, they are computed in advance."""
 _LAST_HOST = {"WarpPerspectiveForward"}
 """Here it is the last input alone."""
 _INPUTS_FIRST = -(2**31)
@@ -89,14 +89,14 @@ def host_inputs(opr: Opr) -> frozenset[int]:
 
 
 def _waited_for(opr: Opr, known: Inference) -> list[Var]:
-    """List the inputs that must be computed before an operator: all but those known on the host beforehand."""
+    """List the inputs that must be computed before an operator: all but those known on the host in advance."""
     host = host_inputs(opr)
     there = known.shapes if Trait.SHAPE_ONLY in CATALOG[opr.type].traits else known.values
     return [v for i, v in enumerate(opr.inputs) if i not in host or v.id not in there]
 
 
 def executed(graph: Graph, known: Inference) -> list[Opr]:
-    """List the operators that MegEngine executes: those whose values are wanted and not known beforehand."""
+    """List the operators that MegEngine executes: those whose values are wanted and not known in advance."""
     todo = [v.owner for v in graph.outputs]
     wanted: dict[int, Opr] = {}
     while todo:
@@ -115,7 +115,7 @@ def sequence(
     Args:
         oprs: what is executed.
         numbers: their numbers.
-        known: what is known beforehand, so that nobody waits for it.
+        known: what is known in advance, so that nobody waits for it.
         inputs_first: whether the graph's inputs come first, as in load_and_run.
     """
     there = {o.id: o for o in oprs}

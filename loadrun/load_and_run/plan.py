@@ -61,15 +61,15 @@ class ExecutionPlan:
         self._layouts: dict[int, str] = {}
 
     def note(self, var: Var, array: Array) -> None:
-        """Remember how a value lies in memory."""
+        """Remember how a value is in memory."""
         self._layouts[var.id] = self._layout(var, array)
 
     def infer_type(self, var: Var) -> tuple[int, int]:
-        """Tell what is known beforehand of a variable's shape and of its value."""
+        """Tell what is known in advance of a variable's shape and of its value."""
         return self._shape[var.id], self._value[var.id]
 
     def storage(self, var: Var) -> str:
-        """``s`` where memory can be planned beforehand, else ``d``."""
+        """``s`` where memory can be planned in advance, else ``d``."""
         return "s" if self._shape[var.id] in (CONST, RUNTIME) else "d"
 
     def layout(self, var: Var) -> str:

@@ -35,10 +35,10 @@ def check_together(flags: ParsedFlags) -> None:
     dumps = [n for n in _DUMPS if flags.values.get(n)]
     if len(dumps) > 1:
         raise UsageError(
-            f"give one of {', '.join(f'--{n}' for n in dumps)}: load_and_run keeps only one of them"
+            f"give one of {', '.join(f'--{n}' for n in dumps)}: load_and_run honours only one of them"
         )
     if flags.on("record_comp_seq2") and (flags.on("fake_first") or not flags.on("no_sanity_check")):
-        raise UsageError("--record_comp_seq2 needs --no_sanity_check, and goes without --fake_first")
+        raise UsageError("--record_comp_seq2 needs --no_sanity_check and excludes --fake_first")
     target = flags.text("layout_transform")
     if target not in ("", "cpu", "cuda"):
         raise UsageError(f"--layout_transform takes cpu or cuda, found {target!r}")
@@ -50,7 +50,7 @@ def check_together(flags: ParsedFlags) -> None:
     if flags.on("lite"):
         wrong = next((n for n in _NOT_LITE if flags.values.get(n)), None)
         if wrong is not None:
-            raise UsageError(f"--lite goes without {_NOT_LITE[wrong]}, as there")
+            raise UsageError(f"--lite excludes {_NOT_LITE[wrong]}, as in the C++ tool")
 
 
 def _counts(flags: ParsedFlags) -> None:
@@ -74,10 +74,10 @@ def _threads(flags: ParsedFlags) -> None:
         raise UsageError("--multi_thread_core_ids needs --multithread or --multithread_default")
     names = cores.split(",")
     if not all(n.strip().isdigit() for n in names):
-        raise UsageError(f"--multi_thread_core_ids takes numbers of processors such as 0,1, found {cores!r}")
+        raise UsageError(f"--multi_thread_core_ids takes core numbers such as 0,1, found {cores!r}")
     if len(names) != max(many, plain):
         raise UsageError(
-            f"--multi_thread_core_ids names {len(names)} processors for {max(many, plain)} threads; "
+            f"--multi_thread_core_ids names {len(names)} cores for {max(many, plain)} threads; "
             "the numbers must agree"
         )
 
@@ -93,5 +93,5 @@ def _algorithms(flags: ParsedFlags) -> None:
         )
     if cache and not os.path.exists(cache) and not trying:
         raise UsageError(
-            f"--fast_run_algo_policy {cache}: there is no such file; --fast_run or --full_run would fill it"
+            f"--fast_run_algo_policy {cache}: there is no such file; create it with --fast_run or --full_run"
         )

@@ -127,17 +127,17 @@ class LoadAndRunSession:
             if flag.says:
                 self.log.log(flag.group, flag.says.format(value))
             if not flag.works:
-                self.log.say(f"load_and_run: --{flag.name} does nothing here: {flag.what}")
+                self.log.say(f"load_and_run: --{flag.name} has no effect: {flag.what}")
         chosen = [n for n in LAYOUTS if self.flags.on(n)]
         if len(chosen) > 1:
             self.log.say(
-                f"load_and_run: of {', '.join(f'--{n}' for n in chosen)} the last one counts, as there"
+                f"load_and_run: of {', '.join(f'--{n}' for n in chosen)} the last one counts, as in the C++ tool"
             )
 
     def _load(self) -> Bundle:
         bundle = load(self.path)
         if self.flags.on("lite") and bundle.is_container:
-            raise UsageError("--lite takes plain models, this file has testcases")
+            raise UsageError("--lite takes plain models, but this file has testcases")
         options = optimization(self.flags)
         if options is not None:
             graph, _ = optimize_for_inference(bundle.graph, **options)
@@ -172,9 +172,7 @@ class LoadAndRunSession:
         """Return what every copy is fed: the file's first testcase, else the data from the command line."""
         if len(bundle.testcases):
             if self.flags.text("input"):
-                self.log.say(
-                    "load_and_run: --input does nothing here: the testcases of the file are what is fed"
-                )
+                self.log.say("load_and_run: --input has no effect: the file's testcases supply the data")
             case = bundle.testcases[0]
         else:
             case = Testcase(self._data(bundle))
@@ -209,7 +207,7 @@ class LoadAndRunSession:
                 continue
             if tensor.shape is None:
                 raise UsageError(
-                    f"the file gives no shape for the input {var.name!r}; give its value with --input"
+                    f"the file has no shape for the input {var.name!r}; give its value with --input"
                 )
             arrays[var.name or ""] = np.zeros(tensor.shape, tensor.dtype.np)
         return arrays
@@ -308,7 +306,7 @@ class LoadAndRunSession:
         self.vacuous |= result.verdict is Verdict.NOT_COMPARED
 
     def _ended(self, copy: _Copy) -> bool:
-        """Tell whether a failed check ends the run."""
+        """Return whether a failed check ends the run."""
         lenient = self.flags.on("disable_assert_throw") or self.flags.text("check_var_value")
         if copy.failed is not None and lenient:
             copy.failed, copy.verdict = None, Verdict.PASS
@@ -323,14 +321,14 @@ class LoadAndRunSession:
             if (out.value is None) != (was is None) or (
                 out.value is not None and was is not None and out.value.tobytes() != was.tobytes()
             ):
-                raise WrongValueError(f"the output {out.name!r} has other bits than in the first run")
+                raise WrongValueError(f"the output {out.name!r} differs from the first run")
 
     def _afterwards(self, bundle: Bundle, copy: _Copy, plan: ExecutionPlan) -> None:
         flags = self.flags
         path = self._profile()
         if path and copy.runner.reference is not None:
             if flags.number("iter") + flags.number("warmup_iter") == 0:
-                raise UsageError("there is no profile without a run: give --iter or --warmup_iter")
+                raise UsageError("there was no run to profile; set --iter or --warmup_iter")
             with replacing(path) as f:
                 f.write(json.dumps(profile_json(copy.runner.reference.get_profile(), plan)).encode())
             self.log.log("watch", f"profiling result written to {path}")
@@ -345,13 +343,11 @@ class LoadAndRunSession:
             self.log.log("format_and_print<lar::ModelMdl>@plugin_options.cpp:246", f"\n{model_table(plan)}\n")
 
     def _between_batch(self, copy: _Copy) -> None:
-        """Tell whether the items of the batch give the same bits when each is run by itself."""
+        """Return whether the items of the batch give the same bits when each is run by itself."""
         feeds = {n: a for n, a in copy.testcase.arrays.items() if not n.endswith(EXPECT)}
         sizes = {a.shape[0] for a in feeds.values() if a.ndim}
         if len(sizes) != 1 or (size := sizes.pop()) < 2:
-            self.log.say(
-                "load_and_run: --binary_equal_between_batch: there is no batch of several items to compare"
-            )
+            self.log.say("load_and_run: --binary_equal_between_batch: no input has a batch of several items")
             return
         whole = copy.runner.run(feeds).outputs
         different = 0

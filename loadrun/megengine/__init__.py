@@ -17,7 +17,7 @@ __all__ = ["Parameter", "Tensor", "load", "save", "tensor"]
 __version__ = "1.13.0"
 """The MegEngine whose API this is."""
 
-# Where the names live; they are imported when they are first asked for.
+# Where the names live; they are imported on first use.
 _LATER = {
     "Parameter": ".tensor",
     "Tensor": ".tensor",
@@ -67,5 +67,5 @@ _full_sync = _sync
 
 
 def __dir__() -> list[str]:
-    """List the names that are there, those included that are loaded when they are first asked for."""
+    """List the names that are there, those included that are loaded on first use."""
     return sorted({*globals(), *_MODULES.split(), *_LATER} - {"lazy", "TYPE_CHECKING"})

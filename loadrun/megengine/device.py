@@ -28,17 +28,17 @@ __all__ = [
 
 
 def is_rocm_available() -> bool:
-    """Tell whether AMD's GPUs compute: never."""
+    """Return whether AMD's GPUs compute: never."""
     return False
 
 
 def is_cambricon_available() -> bool:
-    """Tell whether Cambricon's chips compute: never."""
+    """Return whether Cambricon's chips compute: never."""
     return False
 
 
 def is_atlas_available() -> bool:
-    """Tell whether Huawei's chips compute: never."""
+    """Return whether Huawei's chips compute: never."""
     return False
 
 

@@ -296,7 +296,7 @@ def subgraph_fn(
         jit_fusion: accepted for MegEngine's sake.
         custom_grad: whether the function is a generator, which gives its outputs first and gradients when it is
             sent those of the outputs. It is not asked for them.
-        interpret: call the function anew in each call, with tensors.
+        interpret: call the function again in each call, with tensors.
 
     Returns:
         a decorator of ``func(inputs, f, c)``, where ``f(operator, *inputs, nr_out=None)`` applies an operator or one

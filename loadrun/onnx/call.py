@@ -153,7 +153,7 @@ class NodeCall:
     # Inputs
 
     def has(self, i: int) -> bool:
-        """Tell whether an input is present."""
+        """Return whether an input is present."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
     def value(self, i: int) -> Value:

@@ -55,7 +55,7 @@ class Verification:
 
 
 def available() -> bool:
-    """Tell whether onnx and onnxruntime are installed."""
+    """Return whether onnx and onnxruntime are installed."""
     return not _missing()
 
 
@@ -86,14 +86,15 @@ def check_model(data: bytes, path: str | None = None) -> None:
     try:
         onnx.checker.check_model(path or onnx.load_from_string(data), full_check=True)
     except Exception as e:
-        raise EngineError(f"onnx.checker refuses the model: {e}") from e
+        raise EngineError(f"onnx.checker rejects the model: {e}") from e
 
 
-def new_session(data: bytes | str, *, as_written: bool = False) -> OnnxSession:
+def new_session(data: bytes | str, *, as_written: bool = False, mapped: bool = False) -> OnnxSession:
     """Open an ONNX Runtime session on the CPU.
 
     Args:
         data: the model, or the path of one whose weights are in another file.
+        mapped: leave weights in other files where they are mapped, instead of packing them anew for speed.
         as_written: without optimizations. Those of quantized graphs use instructions that saturate on some processors.
 
     Raises:
@@ -103,16 +104,18 @@ def new_session(data: bytes | str, *, as_written: bool = False) -> OnnxSession:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    if mapped:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     if as_written:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as e:
-        raise EngineError(f"ONNX Runtime does not take the model: {e}") from e
+        raise EngineError(f"ONNX Runtime rejects the model: {e}") from e
 
 
 def is_quantized(written: WrittenModel) -> bool:
-    """Tell whether the model has quantized parts."""
+    """Return whether the model has quantized parts."""
     return any(n.op_type == "QuantizeLinear" for n in written.model.graph.nodes)
 
 
@@ -175,7 +178,7 @@ def _by_position(
     else:
         expected = engine.run({n: source.examples[n] for n in engine.inputs})
     if len(got) != len(expected):
-        raise EngineError(f"ONNX Runtime gives {len(got)} outputs, the source {len(expected)}")
+        raise EngineError(f"ONNX Runtime returns {len(got)} outputs, the source {len(expected)}")
     results = {n: v for n, v in source.outputs.items() if n not in source.reads}
     for (name, var), want, value in zip(results.items(), expected, got, strict=True):
         if name in random or (var.dtype is not None and var.dtype.is_quantized):

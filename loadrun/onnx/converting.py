@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from ..base.errors import UsageError, clean
 from ..base.files import one_file
+from ..base.stages import stage
 from ..dump import save
 from ..dump.choosing import load_dump
 from ..dump.options import DumpOptions, DumpResult
 from ..dump.scenarios import require_single_steps
 from ..inputs.feeds import ModelOptions
+from ..testcase import Bundle
 from .exported import Exported
 from .exporting import export
 
@@ -23,7 +25,7 @@ _ENDINGS = (".mge", ".onnx")
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions(ModelOptions):
-    """Say how a model is converted; the options of `ModelOptions` are among these.
+    """Describe how a model is converted; the options of `ModelOptions` are among these.
 
     Attributes:
         dump: which dump of a file that holds several, from 1.
@@ -86,12 +88,20 @@ def convert_file(
     was, ending = _ending(path), _ending(os.fspath(target))
     onnx_options = [n for n in ("opset", "dynamic", "external_data", "verify") if getattr(options, n)]
     if ending == ".mge" and onnx_options:
-        raise UsageError(f"--{onnx_options[0].replace('_', '-')} is for writing .onnx files")
+        raise UsageError(f"--{onnx_options[0].replace('_', '-')} applies to .onnx files only")
     if ending == ".onnx" and was == ".onnx":
         raise UsageError("A is an ONNX model already; B must end in .mge")
     if ending == ".onnx" and (options.format or options.narrow):
-        raise UsageError(f"--{'format' if options.format else 'narrow'} is for writing .mge files")
-    bundle = load_dump(path, options.dump, **options.read)
+        raise UsageError(f"--{'format' if options.format else 'narrow'} applies to .mge files only")
+    with stage(f"reading {path}"):
+        bundle = load_dump(path, options.dump, **options.read)
+    with stage(f"writing {os.fspath(target)}"):
+        return _written(bundle, target, ending, options)
+
+
+def _written(
+    bundle: Bundle, target: str | os.PathLike[str], ending: str, options: ConvertOptions
+) -> Converted:
     require_single_steps(bundle, "converting it")
     if ending == ".mge":
         return Converted(dump=save(bundle, target, DumpOptions(narrow=options.narrow), format=options.format))
@@ -115,6 +125,6 @@ def _ending(path: str) -> str:
     extension = os.path.splitext(path)[1].lower()
     if extension not in _ENDINGS:
         raise UsageError(
-            f"{clean(path, 200)}: the name must end in {' or '.join(_ENDINGS)} to say the format"
+            f"{clean(path, 200)}: the name must end in {' or '.join(_ENDINGS)} to tell the format"
         )
     return extension

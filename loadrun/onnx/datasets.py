@@ -16,15 +16,18 @@ from .testdata import set_name, sets_in
 
 __all__ = ["write_data_sets"]
 
+_PACKED = 5
+"""Axes of an image whose channels are in packs, which ONNX does not have."""
+
 
 def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) -> int:
     """Write every testcase as ``input_K.pb`` and ``output_K.pb`` beside a model; returns how many there are.
 
-    The folders are called after the model, ``NAME.test_data_set_N``, so that several models may lie in one folder.
+    The folders are called after the model, ``NAME.test_data_set_N``, so that several models may be in one folder.
     What the file's checks ask of the outputs goes along, as ``checks.json``.
 
-    Outputs are what the testcases expect; where they expect nothing of an output, or expect it in another layout, what
-    the reference engine gives.
+    Outputs are what the testcases expect; where they expect nothing of an output, or expect it with channels in packs,
+    what the reference engine gives.
     A testcase of a shape that the model does not take is left out. Folders of higher numbers, and files of inputs and
     outputs that the model does not have, are what an earlier export left there: they go.
     """
@@ -38,7 +41,7 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
         expects = {
             n: e
             for n, e in case.expects.items()
-            if n in written.outputs and (n in source.scalars or ranks[written.outputs[n]] in (None, e.ndim))
+            if n in written.outputs and not (e.ndim == _PACKED and ranks[written.outputs[n]] == _PACKED - 1)
         }
         missing = [n for n in written.outputs if n not in expects]
         if missing:
@@ -56,7 +59,8 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
             value = expects[name]
             if dtype is not None and not dtype.is_quantized and value.dtype != dtype.np:
                 value = value.astype(dtype.np)
-            _write(target / f"output_{k}.pb", new, value.reshape(()) if name in source.scalars else value)
+            scalar = name in source.scalars and value.size == 1
+            _write(target / f"output_{k}.pb", new, value.reshape(()) if scalar else value)
         if source.limits:
             with replacing(target / FILE) as file:
                 file.write(written.model.metadata[KEY].encode())
@@ -88,7 +92,7 @@ def _remove_older(model: Path, count: int) -> None:
 
 
 def _fits(source: ExportSource, written: WrittenModel, inputs: dict[str, Array]) -> bool:
-    """Tell whether the model takes values of these shapes."""
+    """Return whether the model takes values of these shapes."""
     declared = {v.name: v.shape for v in written.model.graph.inputs}
     for name, value in inputs.items():
         shape = declared[written.inputs[name]]

@@ -79,12 +79,12 @@ class Exported:
         return b"".join(self._pieces())
 
     def _pieces(self) -> list[bytes | memoryview]:
-        """Encode the model in pieces, with weights left where they lie in memory."""
+        """Encode the model in pieces, with weights left where they are in memory."""
         pieces = encode(self.written.model)
         size = sum(map(len, pieces))
         if size > _LIMIT:
             raise UsageError(
-                f"the model takes {size} bytes, a protobuf message at most {_LIMIT}: use external_data=True"
+                f"the model takes {size} bytes, but a protobuf message at most {_LIMIT}: use external_data=True"
             )
         return pieces
 
@@ -105,7 +105,7 @@ class Exported:
         """
         if not isinstance(f, (str, os.PathLike)):
             if external_data:
-                raise UsageError("external_data=True needs a path: the weights are written beside it")
+                raise UsageError("external_data=True needs a path: the weights are written next to it")
             f.writelines(self._pieces())
             return
         path = Path(f)

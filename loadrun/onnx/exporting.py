@@ -142,9 +142,9 @@ def export(
     (['x'], 18, True)
     """
     if export_modules_as_functions:
-        raise UsageError("export_modules_as_functions is False: graphs hold no modules")
+        raise UsageError("export_modules_as_functions must be False: graphs have no modules")
     if opset_version is not None and (not isinstance(opset_version, int) or isinstance(opset_version, bool)):
-        raise UsageError(f"opset_version is a number, found {opset_version!r}")
+        raise UsageError(f"opset_version must be a number, found {opset_version!r}")
     kind = OperatorExportTypes.ONNX_FALLTHROUGH if export_raw_ir else OperatorExportTypes.ONNX
     kind = OperatorExportTypes.ONNX_ATEN if aten else kind
     if operator_export_type is not None:
@@ -256,15 +256,15 @@ def _name_weights(source: ExportSource, written: WrittenModel, names: Sequence[s
     graph.inputs = own + sorted((v for v in graph.inputs if v.name in listed), key=lambda v: ranked[v.name])
     if len(names) > len(written.weights):
         raise UsageError(
-            f"input_names has {len(names)} names more than the model has inputs "
-            f"({', '.join(written.inputs.values())}), for {len(written.weights)} weights "
-            f"({', '.join(t.name for t in written.weights[:8])}); there is nothing else to name"
+            f"input_names has {len(names)} names more than the model's inputs ({', '.join(written.inputs.values())}), "
+            f"for {len(written.weights)} weights ({', '.join(t.name for t in written.weights[:8])}); there is nothing "
+            "else to name"
         )
     new = {t.name: n for t, n in zip(written.weights, names, strict=False) if n}
     taken = {v.name for v in [*own, *graph.outputs]} | (listed - set(new))
     doubled = [n for i, n in enumerate(new.values()) if n in taken or n in [*new.values()][:i]]
     if doubled:
-        raise UsageError(f"input_names has {doubled[0]!r} for a weight, which is the name of another value")
+        raise UsageError(f"input_names has {doubled[0]!r} for a weight, which another value has already")
     rename(graph, new)
     for tensor in written.weights:
         tensor.name = new.get(tensor.name, tensor.name)
@@ -302,7 +302,7 @@ def _write_artifacts(
     if not (report or watch is not None or program) or not isinstance(f, (str, os.PathLike)):
         return
     if folder is not None and not folder.is_dir():
-        raise UsageError(f"artifacts_dir is the folder {folder}, which does not exist")
+        raise UsageError(f"artifacts_dir {folder} does not exist")
     path = Path(f) if folder is None else folder / Path(f).name
     if report:
         with replacing(path.with_suffix(".md")) as text:
@@ -314,7 +314,7 @@ def _write_artifacts(
             text.write(lines.getvalue().encode())
     if program:
         if exported.source.save_program is None:
-            raise UsageError("dump_exported_program=True is for torch modules")
+            raise UsageError("dump_exported_program=True applies to torch modules only")
         with replacing(path.with_suffix(".pt2")) as file:
             exported.source.save_program(file)
 

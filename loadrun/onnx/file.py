@@ -349,7 +349,7 @@ def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
     """Collect the checks of a file beyond ONNX's rule, by output name.
 
     Each is a mapping of ``maxerr``, the tolerance of MegEngine's formula, ``check``, the text of its policy, and
-    ``loosened``, the tolerance that it had before. Quantized values are compared as whole numbers, and a rule of ONNX's
+    ``loosened``, the tolerance that it had before. Quantized values are compared as integers, and a rule of ONNX's
     that was read is written again by itself: they have no ``maxerr``.
 
     >>> import loadrun
@@ -409,7 +409,7 @@ def _parsed(where: str, text: str) -> dict[str, dict[str, Any]]:
         data = None
     good = isinstance(data, dict) and all(isinstance(said, dict) and _fits(said) for said in data.values())
     if not good:
-        raise FormatError(f"{where} is no record of checks as loadrun writes it")
+        raise FormatError(f"{where} is not a record of checks written by loadrun")
     return dict(data or {})
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import FormatError, LoadRunError, UnsupportedError, UsageError
+from ..base.errors import EngineError, FormatError, LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Var
 from ..graph.dtypes import Array, numpy_array
 from ..ops.registry import BudgetError, FoldingBudget, limited
 from ..passes.constants import subgraph
 from ..passes.loadable import make_loadable
-from ..tensors import Tensor
+from ..tensors import Tensor, access
 from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
 from ..tensors.apply import type_cvt
 from ..tensors.naming import scope as named_part
@@ -65,7 +65,7 @@ _BEYOND = (
 _BLOCKED = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 """Domains of layouts that ONNX Runtime chooses for one processor."""
 _WHY = {
-    ("", "ImageDecoder"): "decodes images, which no operator of MegEngine does; feed them as arrays",
+    ("", "ImageDecoder"): "decodes images, which MegEngine has no operator for; feed them as arrays",
     ("", "RegexFullMatch"): "matches a regular expression on text, which MegEngine does not support",
     ("ai.onnx.preview.training", "Gradient"): "trains the model, which dumps cannot do",
 }
@@ -125,6 +125,7 @@ class Importer:
         self.session.recording.graph.exact = True
         self.open_sizes = False
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        self._sizes: dict[int, int] = {}
         self._unheld: dict[str, str] = {}
         self._count = 0
         self._depth = 0
@@ -165,8 +166,12 @@ class Importer:
             UnsupportedError: nodes or inputs cannot be expressed; the text lists all of them.
             FormatError: the graph contradicts itself.
         """
-        with limited(self.budget), exact_arithmetic():
-            return self._graph()
+        try:
+            with limited(self.budget), exact_arithmetic():
+                return self._graph()
+        except EngineError as e:
+            e.expressible = self._expressible
+            raise
 
     def _graph(self) -> Graph:
         proto = self.model.graph
@@ -181,16 +186,21 @@ class Importer:
             lines = "\n".join(f"  {p}" for p in self.problems)
             count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"
             sizes = f"\n{self.about_sizes()}" if self.assumed else ""
-            error = UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
-            error.expressible = self._expressible
-            raise error
+            raise UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
         return self._finish(results)
 
     def _expressible(self) -> Graph:
         """Make a graph of what can be expressed: the last values with a name are its outputs."""
         whole = self.session.recording.graph
-        read = {v.id for o in whole.oprs for v in o.inputs}
-        ends = [v for o in whole.oprs if o.inputs for v in o.outputs if v.name and v.id not in read]
+        # Half of a node that could not be lowered may read the last value before it.
+        read: set[int] = set()
+        ends: list[Var] = []
+        for opr in reversed(whole.oprs):
+            named = [v for v in opr.outputs if v.name and opr.inputs and v.id not in read]
+            ends += named
+            if named or any(v.id in read for v in opr.outputs):
+                read.update(v.id for v in opr.inputs)
+        ends.reverse()
         with limited(self.budget):
             return make_loadable(subgraph(whole, ends)[0])
 
@@ -200,7 +210,7 @@ class Importer:
         more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
         return (
             f"the file leaves sizes open, and these were assumed: {', '.join(taken[:5])}{more}; data or input_shapes "
-            "(--input-shape) give others"
+            "(--input-shape) set others"
         )
 
     def _begin(self, proto: GraphProto, scope: Scope) -> None:
@@ -278,7 +288,7 @@ class Importer:
         if len(text) == len(proto.outputs):
             return set()
         for name in sorted(text):
-            self.note(f"output {name!r} holds text, which MegEngine does not support, so it is left out")
+            self.note(f"output {name!r} holds text, which MegEngine does not support, so it is omitted")
         return text
 
     def _end(self, proto: GraphProto, scope: Scope, left: set[str]) -> list[tuple[str, Value]]:
@@ -421,7 +431,7 @@ class Importer:
         for name in node.inputs:
             known, value = scope.find(name) if name else (True, None)
             if not known:
-                raise FormatError(f"node {title_of(node)} reads {name!r}, which no node before it computes")
+                raise FormatError(f"node {title_of(node)} reads {name!r}, which no earlier node computes")
             if name and value is None:
                 if name in self._unheld:
                     self._refuse(node, f"reads {name!r}, which {self._unheld[name]}")
@@ -449,15 +459,21 @@ class Importer:
         except RecursionError:
             raise FormatError("the graph is nested too deeply") from None
         except MemoryError as e:
-            self._refuse(node, f"its inputs {_shown(inputs)} need more memory than there is ({e})")
+            self._refuse(node, f"its inputs {_shown(inputs)} need more memory than is available ({e})")
         except Exception as e:
             self._refuse(node, f"its inputs {_shown(inputs)} do not fit ({type(e).__name__}: {e})")
         return None
 
     def _name(self, name: str, value: Bound) -> None:
-        if isinstance(value, Value) and value.lowered is not None:
+        if not isinstance(value, Value):
+            return
+        # A constant that was computed beforehand is called like what the node gives.
+        value.name = value.name or name
+        if value.lowered is not None:
             var = variable_of(value.lowered)
-            if var is not None and var.name is None and var.owner.type != "Host2DeviceCopy":
+            if var is None and not access.tensor_name(value.lowered):
+                access.set_name(value.lowered, name)
+            elif var is not None and var.name is None and var.owner.type != "Host2DeviceCopy":
                 var.name = name
 
     def _refuse(self, node: NodeProto, why: str) -> None:
@@ -536,6 +552,8 @@ class Importer:
         for i, name in enumerate(function.inputs):
             value = inputs[i] if i < len(inputs) else None
             inner.names[name] = ABSENT if value is None else value
+        if self._count + self._unrolled(function) > _MOST_NODES:
+            raise FormatError(f"the model unrolls to more than {_MOST_NODES} nodes")
         call_attributes = {a.name: a for a in function.defaults}
         call_attributes.update(attributes)
         self._enter(function.name)
@@ -545,6 +563,17 @@ class Importer:
         finally:
             self._depth -= 1
         return [self._out(inner, name) for name in function.outputs]
+
+    def _unrolled(self, function: FunctionProto) -> int:
+        """Count the nodes that a function stands for with those that it calls."""
+        count = self._sizes.get(id(function))
+        if count is None:
+            # One that calls itself is refused where that is done.
+            self._sizes[id(function)] = 0
+            called = (self.functions.get((n.domain, n.op, n.overload)) for n in function.nodes)
+            count = sum(1 + (0 if f is None else self._unrolled(f)) for f in called)
+            self._sizes[id(function)] = count
+        return count
 
     def _enter(self, what: str) -> None:
         self._depth += 1
@@ -572,7 +601,7 @@ class Importer:
         for value in self._run(graph, [], Scope(call.scope, mark), call):
             if not isinstance(value, Value):
                 raise UnsupportedNodeError(
-                    "a branch that depends on data gives a sequence or an optional value"
+                    "a branch that depends on data returns a sequence or an optional value"
                 )
             values.append(mark(value) if value.constant() is not None else value)
         return values
@@ -583,7 +612,7 @@ class Importer:
         self._initialize(graph, inner)
         if len(inputs) > len(graph.inputs):
             raise FormatError(
-                f"a subgraph of {call.op} takes {len(graph.inputs)} inputs, given {len(inputs)}"
+                f"a subgraph of {call.op} takes {len(graph.inputs)} inputs, found {len(inputs)}"
             )
         for info, value in zip(graph.inputs, inputs, strict=False):
             inner.names[info.name] = ABSENT if value is None else value

@@ -1,4 +1,4 @@
-"""Nodes that stand in a model beside the operators of its graph: what ONNX has and MegEngine has not, or neither."""
+"""Nodes that are in a model beside the operators of its graph: what ONNX has and MegEngine has not, or neither."""
 
 from __future__ import annotations
 

@@ -412,11 +412,11 @@ def _numbers(rows: list[Array], kind: str, wire: int, value: int | memoryview, w
 
 
 def _wrong(name: str, where: int) -> FormatError:
-    return FormatError(f"the field {name!r} has another type than ONNX gives it", offset=where)
+    return FormatError(f"the field {name!r} has another type than in ONNX", offset=where)
 
 
 def looks_like(data: memoryview) -> bool:
-    """Tell whether some bytes are an ONNX model by their outermost fields; nothing inside is read.
+    """Return whether some bytes are an ONNX model by their outermost fields; nothing inside is read.
 
     >>> looks_like(memoryview(b"mgbtest0"))
     False
@@ -442,5 +442,5 @@ def read_model(data: memoryview) -> ModelProto:
     """
     model = parse(ModelProto, data)
     if model.graph is None:
-        raise FormatError("the file holds no graph, so it is no ONNX model", offset=0)
+        raise FormatError("the file has no graph, so it is not an ONNX model", offset=0)
     return model

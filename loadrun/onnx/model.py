@@ -127,8 +127,8 @@ def write(request: Request) -> WrittenModel:
     opset = request.opset
     if opset is not None and not OLDEST_OPSET <= opset <= NEWEST_OPSET:
         raise UsageError(
-            f"opset_version is {OLDEST_OPSET} to {NEWEST_OPSET}, found {opset}; older runtimes take 7 to 9, "
-            "today's take all"
+            f"opset_version must be from {OLDEST_OPSET} to {NEWEST_OPSET}, found {opset}; older runtimes support 7 to "
+            "9, current ones all"
         )
     oprs = request.graph.needed([*request.outputs.values(), *request.reads.values()])
     infer_dtypes(oprs)
@@ -246,7 +246,7 @@ class _KnownShapes:
             for axis, symbol in axes.items():
                 if len({s[name][axis] for s in self.sizes}) < 2:
                     raise UsageError(
-                        f"axis {axis} of {name!r} ({symbol}) cannot be dynamic: the model takes no other size. {why}"
+                        f"axis {axis} of {name!r} ({symbol}) cannot be dynamic: the model accepts no other size. {why}"
                     )
 
     def _observe(self) -> dict[int, Shape]:

@@ -55,7 +55,7 @@ def option(name: str, kind: type[E], choice: object) -> E:
     value = getattr(choice, "value", choice)
     if isinstance(value, bool) or not isinstance(value, int) or value not in {int(k) for k in kind}:
         names = ", ".join(k.name for k in kind)
-        raise UsageError(f"{name} is one of {kind.__name__}: {names}; found {choice!r}")
+        raise UsageError(f"{name} must be one of {kind.__name__}: {names}; found {choice!r}")
     return kind(value)
 
 
@@ -72,7 +72,7 @@ class ExportOptions:
         axes, shapes: sizes that may differ, as `dynamic_axes` and `dynamic_shapes` say it.
         table: functions that write operators of torch, by operator.
         weights: whether a torch module's parameters stay as they are, under their names: nothing is computed from them
-            beforehand.
+            in advance.
     """
 
     training: TrainingMode = TrainingMode.EVAL
@@ -100,10 +100,10 @@ def check_names(kind: str, value: object) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
-        raise UsageError(f"{kind}_names is a list of names, found {type(value).__name__} {value!r:.60}")
+        raise UsageError(f"{kind}_names must be a list of names, found {type(value).__name__} {value!r:.60}")
     names = tuple(value)
     if odd := [n for n in names if n is not None and not isinstance(n, str)]:
-        raise UsageError(f"{kind}_names is a list of names, found {odd[0]!r:.60} in it")
+        raise UsageError(f"{kind}_names must be a list of names, found {odd[0]!r:.60} in it")
     return tuple(n or "" for n in names)
 
 
@@ -115,11 +115,11 @@ def check_target(f: object, external: bool, report: bool) -> None:
     """
     path = isinstance(f, (str, os.PathLike))
     if f is not None and not path and not hasattr(f, "write"):
-        raise UsageError(f"f is a path or an open binary file, found {type(f).__name__}")
+        raise UsageError(f"f must be a path or an open binary file, found {type(f).__name__}")
     if external and not path:
-        raise UsageError("external_data=True needs a path: the weights are written beside it")
+        raise UsageError("external_data=True needs a path: the weights are written next to it")
     if report and not path:
-        raise UsageError("report=True needs a path to write beside; Exported.report has the text")
+        raise UsageError("report=True needs a path to write next to; Exported.report has the text")
     if isinstance(f, (str, os.PathLike)) and not Path(f).parent.is_dir():
         raise UsageError(f"the folder of {os.fspath(f)} does not exist")
 
@@ -131,10 +131,14 @@ def check_opsets(opsets: object) -> dict[str, int]:
         UsageError: they are no versions.
     """
     if opsets is not None and not isinstance(opsets, Mapping):
-        raise UsageError(f"custom_opsets is a dict from domains to versions, found {type(opsets).__name__}")
+        raise UsageError(
+            f"custom_opsets must be a dict from domains to versions, found {type(opsets).__name__}"
+        )
     for domain, version in (opsets or {}).items():
         if domain in ("", "ai.onnx"):
-            raise UsageError("custom_opsets is for other domains; give ONNX's own version as opset_version")
+            raise UsageError(
+                "custom_opsets applies to other domains; pass ONNX's own version as opset_version"
+            )
         if not isinstance(version, int) or version < 1:
-            raise UsageError(f"the version of domain {domain!r} is a positive number, found {version!r}")
+            raise UsageError(f"the version of domain {domain!r} must be a positive number, found {version!r}")
     return dict(opsets or {})

@@ -34,7 +34,7 @@ class Dim:
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
         if not name.isidentifier():
-            raise UsageError(f"the name of a size is an identifier, found {name!r}")
+            raise UsageError(f"the name of a size must be an identifier, found {name!r}")
         self.__name__ = name
         self.min, self.max = min, max
 
@@ -55,7 +55,7 @@ def dynamic_sizes(
         UsageError: unknown names, axes that do not exist, both given, or one name for different sizes.
     """
     if axes is not None and shapes is not None:
-        raise UsageError("give dynamic_axes or dynamic_shapes, not both")
+        raise UsageError("pass dynamic_axes or dynamic_shapes, not both")
     if axes is None and shapes is None:
         return {}, {}
     if shapes is not None:
@@ -72,7 +72,7 @@ def _of_axes(
 ) -> tuple[Dynamic, Dynamic]:
     if not isinstance(axes, Mapping):
         raise UsageError(
-            f"dynamic_axes is a dict from names of inputs and outputs to axes, found {type(axes).__name__}"
+            f"dynamic_axes must be a dict from names of inputs and outputs to axes, found {type(axes).__name__}"
         )
     ranks = {i.name: len(i.shape) for i in source.inputs}
     known = {new: old for old, new in renamed.items()} | {i.name: i.name for i in source.inputs}
@@ -100,12 +100,12 @@ def _named_axes(name: str, spec: object, rank: int | None) -> dict[int, str]:
         pairs = [(axis, f"{name}_dynamic_axes_{i + 1}") for i, axis in enumerate(spec)]
     else:
         raise UsageError(
-            f"the dynamic axes of {name!r} are a list of numbers or a dict to names, found {spec!r}"
+            f"the dynamic axes of {name!r} must be a list of numbers or a dict to names, found {spec!r}"
         )
     symbols: dict[int, str] = {}
     for axis, symbol in pairs:
         if not isinstance(axis, int) or isinstance(axis, bool):
-            raise UsageError(f"an axis of {name!r} is a number, found {axis!r}")
+            raise UsageError(f"an axis of {name!r} must be a number, found {axis!r}")
         if rank is not None and not -rank <= axis < rank:
             raise UsageError(f"{name!r} has {rank} axes, dynamic_axes names axis {axis}")
         if not isinstance(symbol, str) or not symbol:
@@ -160,7 +160,7 @@ def _symbol(name: str, axis: int, dim: object) -> str | None:
         return f"{name}_dim_{axis}"
     symbol = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
     if not isinstance(symbol, str):
-        raise UsageError(f"the size of axis {axis} of {name!r} is a name, a Dim or None, found {dim!r}")
+        raise UsageError(f"the size of axis {axis} of {name!r} must be a name, a Dim or None, found {dim!r}")
     return symbol
 
 

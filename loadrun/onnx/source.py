@@ -133,7 +133,7 @@ def read_source(
         return read(model, positional, named, options)
     if options.training == TrainingMode.TRAINING or options.fallback or options.table:
         raise UsageError(
-            "training=TRAINING, operator_export_type and custom_translation_table are for torch modules, found "
+            "training=TRAINING, operator_export_type and custom_translation_table apply to torch modules only, found "
             f"{type(model).__name__}"
         )
     if isinstance(model, (str, os.PathLike)):
@@ -153,7 +153,7 @@ def _arguments(args: object, kwargs: object) -> tuple[tuple[Any, ...], dict[str,
     if not isinstance(args, tuple):
         args = tuple(args) if isinstance(args, list) else (args,)
     if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise UsageError(f"kwargs is a dict of keyword arguments, found {type(kwargs).__name__}")
+        raise UsageError(f"kwargs must be a dict of keyword arguments, found {type(kwargs).__name__}")
     named = dict(kwargs or {})
     if args and isinstance(args[-1], dict):
         extra = args[-1]
@@ -262,8 +262,7 @@ def _of_callable(
         return _of_trace(model, positional, named)
     if not callable(model):
         raise UsageError(
-            "what can be exported is a path, a Bundle, a trace, a module or a function, "
-            f"found {type(model).__name__}"
+            f"expected a path, a Bundle, a trace, a module or a function, found {type(model).__name__}"
         )
     if not positional and not named:
         raise UsageError("args is empty: a function or module is traced with example values")
@@ -386,7 +385,7 @@ def _of_trace(
 
         examples = random_inputs(Bundle(graph))
     if any(v.owner.tensors[0].data is not None for v in graph.inputs):
-        raise UnsupportedError("an input of the trace carries a value")
+        raise UnsupportedError("an input of the trace has a value")
     outputs = dict(zip(_unique([v.label for v in graph.outputs]), graph.outputs, strict=True))
     export_source = ExportSource(graph, inputs, outputs, examples, (), chosen)
     if positional or named:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,8 @@ from .values import StandIn, axis_of, declared_shape, graph_type
 
 __all__ = ["OnnxModel", "UnsizedBundle", "load_model"]
 
+_LARGE = 1 << 28
+"""Bytes of a model from which on ONNX Runtime has it in a process of its own."""
 _KEPT = 16
 """The number of graphs that are kept, the most recently used ones."""
 _STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
@@ -80,12 +82,14 @@ class UnsizedBundle(Bundle):
         return self._declared.input_order
 
 
-def _witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
+def _witness(path: str, constants: Mapping[str, Any], size: Callable[[], int]) -> NamedRuntime | None:
     """Return ONNX Runtime's name and a function that runs the file in it, or None if not installed."""
-    from .truth import runtime, runtime_name  # for start-up
+    from .truth import runtime, runtime_apart, runtime_name  # for start-up
 
     name = runtime_name()
-    return None if name is None else (name, runtime(path, constants))
+    if name is None:
+        return None
+    return name, (runtime_apart if size() > _LARGE else runtime)(path, constants)
 
 
 def _is_number(value: FileValue) -> TypeGuard[Array]:
@@ -209,7 +213,9 @@ class OnnxModel:
                 graph = importer.graph()
             except UnsupportedError as e:
                 sizes = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
-                raise UnsupportedError(f"{e}\nat the sizes {sizes}") from e
+                error = UnsupportedError(f"{e}\nat the sizes {sizes}")
+                error.expressible = e.expressible
+                raise error from e
             bundle = self._bundles[key] = self._bundle(importer, graph, expected)
         self._bundles.move_to_end(key)
         while len(self._bundles) > _KEPT:
@@ -254,7 +260,7 @@ class OnnxModel:
     def _same_at(
         self, graph: Graph, shapes: Mapping[str, tuple[int, ...]], places: Sequence[tuple[str, int]]
     ) -> bool:
-        """Tell whether the graph stays the same when some axes have another size: one more, or twice as much."""
+        """Return whether the graph stays the same when some axes have another size: one more, or twice as much."""
         for factor, more in ((1, 1), (2, 0)):
             changed = {n: list(s) for n, s in shapes.items()}
             for name, axis in places:
@@ -287,6 +293,10 @@ class OnnxModel:
         ends = ((n + EXPECT, (a.ndim,)) for n, a in expected.items())
         return tuple(sorted((*shapes.items(), *ends)))
 
+    def _bytes(self) -> int:
+        """Return the bytes of the model with its weights."""
+        return self._size + self._external.size
+
     def _bundle(self, importer: Importer, graph: Graph, expected: Mapping[str, Array]) -> Bundle:
         opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
         graph.magic = f"ONNX opset {opset}"
@@ -294,7 +304,7 @@ class OnnxModel:
         bundle = Bundle(graph, path=self._path, size=self._size, sized=self.sized)
         bundle.watches = tuple(self._external.watches)
         bundle.source = replace(self._source, graph=graph)
-        bundle.witness = partial(_witness, self._path, self._constants)
+        bundle.witness = partial(_witness, self._path, self._constants, self._bytes)
         shapes = {n: d.shape for n, d in importer.inputs.items()}
         bundle.record = record_of(self._limits)
         bundle.guarded = partial(self._guarded, graph, importer.recorded, shapes, expected)
@@ -327,7 +337,7 @@ class OnnxModel:
             )
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
         text = (
-            "no graph can be built before the sizes that the file leaves open are known:  feed the model, or give "
+            "no graph can be built before the sizes that the file leaves open are known: feed the model, or set "
             f"input_shapes (--input-shape); at sizes of 1, {why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
@@ -335,7 +345,7 @@ class OnnxModel:
         bundle.sized = self.sized
         bundle.source = replace(self._source, graph=graph)
         bundle.watches = tuple(self._external.watches)
-        bundle.witness = partial(_witness, self._path, self._constants)
+        bundle.witness = partial(_witness, self._path, self._constants, self._bytes)
         bundle.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
         return bundle
 
@@ -365,7 +375,7 @@ class OnnxModel:
 
 
 def same(a: Graph, b: Graph) -> bool:
-    """Tell whether two graphs compute the same: operators, parameters and constants, whatever the input sizes."""
+    """Return whether two graphs compute the same: operators, parameters and constants, whatever the input sizes."""
     if len(a.oprs) != len(b.oprs):
         return False
     numbers = {id(v): i for i, v in enumerate(a.vars())}

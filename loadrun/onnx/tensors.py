@@ -156,6 +156,8 @@ _SIGNED = (22, 26)
 _BYTES, _BYTES_EACH = 64 << 20, 64
 """Bytes of results that any file may ask for while it is read, and for each of its bytes."""
 _OPERATIONS, _OPERATIONS_EACH = 10**9, 2000
+_RECORDED, _RECORDED_EACH = 35_000, 0.25
+"""Operators that any model may be made of, however few nodes stand in the file, and for each of the file's bytes."""
 _INT32S = frozenset((2, 3, 4, 5, 6, 9, 10, 16, 21, 22, 25, 26)) | _CODES
 
 
@@ -176,7 +178,7 @@ class ExternalData:
         copy: read the files into memory, instead of mapping them.
 
     Attributes:
-        watches: tell whether the files that are mapped are still as they were.
+        watches: return whether the files that are mapped are still as they were.
     """
 
     def __init__(self, folder: Path | None, *, copy: bool = False) -> None:
@@ -192,12 +194,20 @@ class ExternalData:
         Args:
             size: bytes of the model's own file.
         """
-        size += sum(map(len, self._open.values()))
-        self._budget = FoldingBudget(_BYTES + _BYTES_EACH * size, _OPERATIONS + _OPERATIONS_EACH * size)
+        size += self.size
+        recorded = _RECORDED + int(_RECORDED_EACH * size)
+        self._budget = FoldingBudget(
+            _BYTES + _BYTES_EACH * size, _OPERATIONS + _OPERATIONS_EACH * size, recorded
+        )
         return self._budget
 
+    @property
+    def size(self) -> int:
+        """Bytes of the files that were opened."""
+        return sum(map(len, self._open.values()))
+
     def bytes(self, tensor: TensorProto) -> memoryview:
-        """Return the bytes of a tensor that lies outside.
+        """Return the bytes of a tensor that is outside.
 
         Raises:
             FormatError: the path is not inside the folder, or the file is too short.
@@ -211,7 +221,7 @@ class ExternalData:
             raise FormatError(f"tensor {tensor.name!r}: offset and length must be numbers") from None
         if offset < 0 or length < 0 or offset + length > len(data):
             raise FormatError(
-                f"tensor {tensor.name!r} lies at byte {offset} for {length} bytes, the file "
+                f"tensor {tensor.name!r} is at byte {offset} for {length} bytes, but the file "
                 f"{said.get('location')!r} has {len(data)}"
             )
         return data[offset : offset + length]
@@ -221,7 +231,7 @@ class ExternalData:
             return self._open[name]
         if self.folder is None:
             raise FormatError(
-                f"tensor {tensor!r} lies in the file {name!r}; load the model by its path, so that its folder is known"
+                f"tensor {tensor!r} is in the file {name!r}; load the model by its path, so that its folder is known"
             )
         parts = name.replace("\\", "/").split("/")
         inside = name and "\0" not in name and ".." not in parts and not os.path.isabs(name)
@@ -243,7 +253,7 @@ class ExternalData:
             if isinstance(e, FormatError):
                 raise
             raise FormatError(
-                f"tensor {tensor!r} lies in the file {name!r}, which cannot be read: {e}"
+                f"tensor {tensor!r} is in the file {name!r}, which cannot be read: {e}"
             ) from None
         self._open[name] = data
         if watch is not None:
@@ -290,7 +300,7 @@ def _shaped(values: Array, name: str, dims: Sequence[int]) -> Array:
     try:
         return values.reshape(dims)
     except (ValueError, OverflowError):
-        raise FormatError(f"tensor {name!r} has the shape {list(dims)}, which no array can have") from None
+        raise FormatError(f"tensor {name!r} has the impossible shape {list(dims)}") from None
 
 
 def texts(tensor: TensorProto) -> Array:
@@ -371,7 +381,7 @@ def dense(sparse: SparseTensorProto, external: ExternalData | None = None) -> Ar
     """Return the value of a sparse tensor with its zeros.
 
     Raises:
-        FormatError: an index lies outside, or the parts do not fit each other.
+        FormatError: an index is outside, or the parts do not fit each other.
     """
     if sparse.values is None or sparse.indices is None:
         raise FormatError("a sparse tensor has no values or no indices")

@@ -87,12 +87,12 @@ class DataSet:
 
 
 def _misshapen(value: Array, kind: TypeProto | None) -> str:
-    """Say how an expected value differs from an output of no axes, or of one, which a graph holds alike."""
+    """Describe how an expected value differs from an output of no axes, or of one, which a graph holds alike."""
     shape = kind.tensor.shape if kind is not None and kind.tensor is not None else None
     rank = None if shape is None else len(shape.dims)
     if rank is None or value.size != 1 or value.ndim == rank or max(value.ndim, rank) > 1:
         return ""
-    return f"its expected value has shape {list(value.shape)}, where the model has {rank} axes"
+    return f"its expected value has shape {list(value.shape)}, but the model has {rank} axes"
 
 
 def _bytes(path: Path) -> memoryview:
@@ -117,7 +117,7 @@ def find_sets(
     folders = ([] if model is None else sets_in(root, model.stem)) or sets_in(root)
     if folder is not None and not folders:
         if not (root / "output_0.pb").is_file() and not (root / "input_0.pb").is_file():
-            raise UsageError(f"{root} holds neither test_data_set_N folders nor input_0.pb")
+            raise UsageError(f"{root} has neither test_data_set_N folders nor input_0.pb")
         folders = [root]
     return [DataSet(f, names, outputs) for f in folders]
 
@@ -172,7 +172,7 @@ def testcases(
             if not isinstance(value, np.ndarray) or value.dtype == object:
                 raise InputError(f"{one.folder} holds no value for {name!r}")
             if one.kinds.get(name, kind) != kind:
-                said = f"holds {kind_name(one.kinds[name])}, where the model has {kind_name(kind)}"
+                said = f"holds {kind_name(one.kinds[name])}, but the model has {kind_name(kind)}"
                 if not name.endswith(EXPECT):
                     raise InputError(f"the data of the input {name!r} in {one.folder} {said}")
                 faults[name[: -len(EXPECT)]] = f"its expected value {said}"

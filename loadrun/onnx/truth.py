@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
 from ..base.errors import EngineError
+from ..base.pipes import receive, send, serve, start
 from ..graph.dtypes import Array
-from .check import new_session
+from .check import OnnxSession, new_session
 
-__all__ = ["runtime", "runtime_name"]
+__all__ = ["main", "runtime", "runtime_apart", "runtime_name"]
+
+Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 _TYPES = {
     "tensor(float)": "float32",
@@ -40,8 +47,72 @@ def runtime_name() -> str | None:
     return f"ONNX Runtime {onnxruntime.__version__}"
 
 
+def runtime_apart(path: str, constants: Mapping[str, Any] | None = None) -> Run:
+    """Return the same function as `runtime`, whose session lives in a process of its own.
+
+    A large model would otherwise lie in this process twice. The process ends with the function.
+
+    Args:
+        path: the file.
+        constants: as in `runtime`.
+    """
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if not processes:
+            processes.append(started := start(__name__, os.environ))
+            finalize(run, _end, started)
+            assert started.stdin is not None
+            send(started.stdin, (path, dict(constants or {})))
+        process = processes[0]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            send(process.stdin, dict(feeds))
+            answer, _ = receive(process.stdout)
+        except (EOFError, BrokenPipeError):
+            raise EngineError("ONNX Runtime's process ended before it answered") from None
+        if isinstance(answer, str):
+            raise EngineError(answer)
+        found: dict[str, Array] = answer
+        return found
+
+    return run
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and give back its pipes."""
+    process.kill()
+    with process:
+        process.wait()
+
+
+def main(parent: int) -> None:
+    """Answer feeds with outputs, or with the text of an error, until the parent closes the pipe.
+
+    Args:
+        parent: its process id.
+    """
+    source, answers = serve(parent)
+    try:
+        (path, constants), _ = receive(source)
+        # Weights that are packed anew would lie beside those that are mapped.
+        run = runtime(path, constants, session=partial(new_session, path, mapped=True))
+        while True:
+            feeds, _ = receive(source)
+            try:
+                send(answers, run(feeds))
+            except EngineError as e:
+                send(answers, str(e))
+    except EOFError:
+        return
+
+
 def runtime(
-    path: str, constants: Mapping[str, Any] | None = None
+    path: str,
+    constants: Mapping[str, Any] | None = None,
+    *,
+    session: Callable[[], OnnxSession] | None = None,
 ) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
     """Return a function that runs an ONNX file in ONNX Runtime: outputs by name for inputs by name.
 
@@ -50,6 +121,7 @@ def runtime(
     Args:
         path: the file.
         constants: values of inputs that `loadrun.load` took as constants.
+        session: opens the session, default `loadrun.onnx.check.new_session`.
 
     The function raises an EngineError where the runtime does not take the model or the data.
     """
@@ -57,22 +129,22 @@ def runtime(
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         if not sessions:
-            sessions.append(new_session(path))
-        (session,) = sessions
+            sessions.append(new_session(path) if session is None else session())
+        (opened,) = sessions
         inputs = {}
-        for one in session.get_inputs():
+        for one in opened.get_inputs():
             value = (constants or {}).get(one.name, feeds.get(one.name))
             if value is None:
                 # No output depends on it, or it has a default.
                 if all(isinstance(n, int) for n in one.shape) and one.type in _TYPES:
                     value = np.zeros(one.shape, _TYPES[one.type])
                 else:
-                    raise EngineError(f"it wants the input {one.name!r}, which the testcase does not have")
+                    raise EngineError(f"it needs the input {one.name!r}, which the testcase does not have")
             value = np.asarray(value).astype(_TYPES.get(one.type, "float32"), copy=False)
             inputs[one.name] = value.reshape(()) if not one.shape and value.size == 1 else value
-        names = [o.name for o in session.get_outputs()]
+        names = [o.name for o in opened.get_outputs()]
         try:
-            values = session.run(names, inputs)
+            values = opened.run(names, inputs)
         except Exception as e:
             raise EngineError(f"ONNX Runtime fails: {str(e).splitlines()[0] if str(e) else e}") from e
         return {n: v for n, v in zip(names, values, strict=True) if isinstance(v, np.ndarray)}

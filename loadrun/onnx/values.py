@@ -315,7 +315,7 @@ class Scope:
         self.mark = mark
 
     def find(self, name: str) -> tuple[bool, Bound]:
-        """Tell whether a name is known, and return its value, or None if it could not be lowered."""
+        """Return whether a name is known, and return its value, or None if it could not be lowered."""
         if name in self.names:
             return True, self.names[name]
         if name in self.missing:
@@ -410,7 +410,7 @@ class DeclaredInput:
         self.assumed = shape is None and (self.declared is None or None in self.declared)
         if shape is not None:
             if dims is not None and len(dims) != len(shape):
-                raise UnsupportedNodeError(f"has {len(dims)} axes, input_shapes gives it {list(shape)}")
+                raise UnsupportedNodeError(f"has {len(dims)} axes, but input_shapes has {list(shape)}")
             self.shape = tuple(int(n) for n in shape)
         elif dims is None:
             raise UnsupportedNodeError("has no declared shape; give it as input_shapes")

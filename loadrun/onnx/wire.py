@@ -60,7 +60,7 @@ def fields(data: memoryview, base: int = 0) -> Iterator[tuple[int, int, int | me
             size, at = _varint(data, at, base)
             if size > end - at:
                 raise FormatError(
-                    f"a protobuf field of {size} bytes does not fit the {end - at} that are left",
+                    f"a protobuf field of {size} bytes does not fit in the {end - at} that are left",
                     offset=where,
                 )
             where = base + at
@@ -87,7 +87,7 @@ def _varint(data: memoryview, at: int, base: int) -> tuple[int, int]:
         if byte < 128:
             return value & (1 << 64) - 1, i + 1
         shift += 7
-    raise FormatError("a protobuf number does not end", offset=base + at)
+    raise FormatError("a protobuf number has no end", offset=base + at)
 
 
 def signed(value: int) -> int:

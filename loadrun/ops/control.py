@@ -137,7 +137,7 @@ class _Finder:
         return at is outer
 
     def _implies(self, marked: Var, inside: Var) -> bool:
-        """Tell whether a taken branch `marked` means that `inside` is taken too, as far as MegEngine proves it."""
+        """Return whether a taken branch `marked` means that `inside` is taken too, as far as MegEngine proves it."""
         either = inside.owner
         mode = P.CondExecPredLogicalMode
         if (
@@ -264,7 +264,7 @@ def _second_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("CondExecMarkIfNeed", dtype=_second_dtype, shape=_second_shape)
 def cond_exec_mark_if_need(c: Call, like: Array, x: Array) -> Array:
-    """Return the second input, in the branch of the first one if that lies in any."""
+    """Return the second input, in the branch of the first one if that is in any."""
     return x
 
 

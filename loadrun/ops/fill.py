@@ -108,7 +108,7 @@ def diag(c: Call, x: Array) -> Array:
     """Return diagonal `k` of a matrix, or the matrix that has a vector as its diagonal `k` and zeros elsewhere.
 
     Raises:
-        ValueError: neither vector nor matrix, or the diagonal lies outside the matrix.
+        ValueError: neither vector nor matrix, or the diagonal is outside the matrix.
     """
     k = c.get(P.Diag).k
     want = _diag(k, x.shape)

@@ -213,7 +213,7 @@ def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: b
 
     Args:
         inputs: shapes of graph inputs by name; the others have the shapes that the file gives.
-        sometimes: whether the operator lies in a branch, which need not fit the shapes.
+        sometimes: whether the operator is in a branch, which need not fit the shapes.
 
     Raises:
         EngineError: shapes that cannot go together.
@@ -263,7 +263,7 @@ class _Rule:
 
 
 def _output_shapes(impl: OpImpl, call: ShapeCall, inputs: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
-    """Return the shapes of the outputs, None where they are not known beforehand."""
+    """Return the shapes of the outputs, None if they are not known in advance."""
     opr = call.opr
     if opr.type == "Host2DeviceCopy":
         return (inputs.get(opr.outputs[0].name or "", opr.tensors[0].shape),)

@@ -115,7 +115,7 @@ _SHOWN = {
     "WarpAffineForward": 1,
     "WarpPerspectiveForward": 2,
 }
-"""How many inputs stand in a name, where that is not all of them."""
+"""How many inputs are in a name, where that is not all of them."""
 
 _BATCH_NORM = (0, 1, 4, 5)
 """The outputs that a file names when it names four."""
@@ -178,7 +178,7 @@ class Numbering:
 
 
 def short(name: str) -> str:
-    """Shorten a variable's name for use in another name: what stands in brackets is left out.
+    """Shorten a variable's name for use in another name: what is in brackets is left out.
 
     >>> short("conv(data,const{6,3,7,7}[2682])[2684]")
     'conv[2684]'

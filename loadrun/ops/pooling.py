@@ -46,7 +46,7 @@ _BFLOAT16_LOWEST = -3.3895313892515355e38
 
 @dataclass(frozen=True)
 class Window:
-    """One axis of a pooling: how windows lie on an input of `size` elements.
+    """One axis of a pooling: how windows are on an input of `size` elements.
 
     >>> w = Window(size=5, window=3, stride=2, pad=1)
     >>> w.out
@@ -77,7 +77,7 @@ class Window:
         return self.window <= self.pad or (self.out - 1) * self.stride - self.pad >= self.size
 
     def taps(self) -> Iterator[tuple[int, slice, slice]]:
-        """List each tap that meets data: the windows that have it, and where it lies in the input."""
+        """List each tap that meets data: the windows that have it, and where it is in the input."""
         return iter(Taps(self.size, self.out, self.window, self.stride, self.pad))
 
     def counts(self) -> Array:

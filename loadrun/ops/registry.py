@@ -51,6 +51,7 @@ __all__ = [
     "no_flops",
     "pay",
     "pay_operator",
+    "pay_recorded",
     "same",
     "same_shape",
     "unlimited",
@@ -133,7 +134,7 @@ class ShapeCall:
     """The information for a shape rule: shapes, and the values of inputs that are known before any data is fed.
 
     Attributes:
-        shapes: shape of every input, None where unknown.
+        shapes: shape of every input, None if unknown.
         values: value of every input that is constant or follows from shapes, else None.
     """
 
@@ -167,7 +168,7 @@ class UnknownShape(Exception):
 
 ShapeRule = Callable[[ShapeCall], Sequence["Shape | None"]]
 Binder = Callable[[Call, ShapeCall], "Bound | None"]
-"""Makes a `Bound`; None where the general kernel is as good. All shapes are known, values as far as shape rules see
+"""Makes a `Bound`; None if the general kernel is as good. All shapes are known, values as far as shape rules see
 them."""
 
 
@@ -271,13 +272,15 @@ class FoldingBudget:
     Args:
         nbytes: bytes that may be made, all together.
         operations: operations, a multiply-add counts two.
+        recorded: operators that may be recorded, None for any number.
 
     >>> with limited(FoldingBudget(1000, 1000)):
     ...     affordable(600), affordable(600), affordable(400)
     (True, False, True)
     """
 
-    def __init__(self, nbytes: int, operations: int) -> None:
+    def __init__(self, nbytes: int, operations: int, recorded: int | None = None) -> None:
+        self.recorded = recorded
         self._left = [nbytes, operations]
         self._for_large = [nbytes // 2, operations // 2]
 
@@ -315,7 +318,7 @@ def limited(budget: FoldingBudget | None) -> Iterator[None]:
 
 
 def unlimited() -> bool:
-    """Tell whether nothing is counted."""
+    """Return whether nothing is counted."""
     return _local.budget is None
 
 
@@ -335,6 +338,19 @@ def pay(nbytes: int, operations: int = 0) -> None:
             f"it would take {nbytes} bytes and {operations} operations while the model is loaded, more than the "
             "size of the file allows"
         )
+
+
+def pay_recorded() -> None:
+    """Take one of the operators that may be recorded.
+
+    Raises:
+        BudgetError: there is none left.
+    """
+    budget = _local.budget
+    if budget is not None and budget.recorded is not None:
+        budget.recorded -= 1
+        if budget.recorded < 0:
+            raise BudgetError("the model takes more operators than the size of its file allows")
 
 
 def pay_operator(

@@ -1,7 +1,7 @@
 """Random operators: the distributions of MegEngine's naive rng and dropout kernels, not their bit streams.
 
 The numbers come from the engine's generator, so that a run repeats for a seed; the seeds in a file are not used.
-Uniform numbers lie in (0, 1], as MegEngine's do.
+Uniform numbers are in (0, 1], as MegEngine's do.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _paired_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 @kernel("GammaRNG", dtype=_all_float, shape=_paired_shape)
 def gamma(c: Call, shape: Array, scale: Array) -> Array:
-    """Draw one gamma distributed number per element, 0 where the shape parameter is not positive.
+    """Draw one gamma distributed number per element, 0 if the shape parameter is not positive.
 
     Raises:
         ValueError: the inputs have different numbers of elements.
@@ -166,7 +166,7 @@ def beta(c: Call, alpha: Array, beta: Array) -> Array:
 
 @kernel("PoissonRNG", dtype=_all_float, shape=same_shape)
 def poisson(c: Call, mean: Array) -> Array:
-    """Draw one Poisson distributed number per element, 0 where the mean is not positive."""
+    """Draw one Poisson distributed number per element, 0 if the mean is not positive."""
     m = mean.astype(np.float64)
     return _sample(c, _generator(c).poisson(np.where(m > 0, np.minimum(m, _MOST), 0)), mean.shape)
 

@@ -1,6 +1,6 @@
-"""Recurrent nets: RNN and LSTM cells, and whole stacks of layers (MegEngine dnn naive rnn, lstm and their cells).
+"""Recurrent networks: RNN and LSTM cells, and whole stacks of layers (MegEngine dnn naive rnn, lstm and their cells).
 
-The four gates of an LSTM stand in the order input, forget, cell, output along the 4 * hidden axis. float16 is
+The four gates of an LSTM are in the order input, forget, cell, output along the 4 * hidden axis. float16 is
 computed in float32 and rounded after each operation; matrix products are summed in float32.
 """
 

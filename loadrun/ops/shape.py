@@ -372,7 +372,7 @@ def _split(axis: int, shape: Shape, sizes: Sequence[int]) -> tuple[int, list[Sha
 
 
 def scalar(value: Array, what: str) -> int:
-    """Return the whole number in a tensor of shape ``[1]``.
+    """Return the integer in a tensor of shape ``[1]``.
 
     Raises:
         ValueError: another shape, or a fraction.

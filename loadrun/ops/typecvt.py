@@ -23,7 +23,7 @@ _SHORT = 8
 def convert(x: Array, source: DType, target: DType) -> Array:
     """Convert the values of `x` to another data type as MegEngine's x86 TypeCvt kernels do.
 
-    Floats become integers by truncation to int32 and wrap from there, NaN and what lies outside int32 becomes
+    Floats become integers by truncation to int32 and wrap from there, NaN and what is outside int32 becomes
     -2^31; anything but zero becomes True; integers wrap; float16 ties round away from zero; quantized types go
     by their real value, rounded half away from zero and saturated (float32 and quantized values that are too
     large for QuantizedS32 become -2^31). The result is `x` itself where nothing changes.
@@ -61,7 +61,7 @@ def convert(x: Array, source: DType, target: DType) -> Array:
 def exactly(x: Array, want: np.dtype[np.generic]) -> Array:
     """Convert numbers as ONNX Runtime and PyTorch do on x86.
 
-    Integers wrap. Floats are cut to whole numbers; NaN and what lies outside of int64 (of int32 for int32) becomes the
+    Integers wrap. Floats are cut to integers; NaN and what is outside of int64 (of int32 for int32) becomes the
     least number of the type, and of narrower types the low bits of that of int32. float16 rounds ties to even.
 
     >>> exactly(np.array([3e9, -1.5, np.nan]), np.dtype("i8")).tolist()
@@ -112,7 +112,7 @@ def _target(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
-    """Bind the conversions of quantized nets for known shapes."""
+    """Bind the conversions of quantized networks for known shapes."""
     conversion = _quantized(s.shape(0), c.inputs[0], c.outputs[0])
     return None if conversion is None else lambda out, x: conversion(x)
 

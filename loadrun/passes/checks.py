@@ -40,7 +40,7 @@ _LAYOUT = types(Trait.REARRANGES) | select(lambda op: op.family in ("typecvt", "
 _QUOTIENTS = [mode for mode, row in ROWS.items() if row.of_same == 1]
 _LARGEST_CONE = 256
 _CONES = 20_000
-"""Operators between expected value and error; MegEngine's have at most 40, in layout-optimized nets."""
+"""Operators between expected value and error; MegEngine's have at most 40, in layout-optimized networks."""
 
 
 def add_check(
@@ -242,12 +242,12 @@ class Origins:
                 self.varies.update(id(v) for v in opr.outputs)
 
     def fault(self, check: Check) -> str | None:
-        """Say why a check could not fail whatever the model computes, as far as the graph's structure tells."""
+        """Explain why a check could not fail whatever the model computes, as far as the graph's structure tells."""
         one, other = id(check.expect), id(check.get)
         if self._root.get(one, one) == self._root.get(other, other):
             return "it compares a value with itself"
         if other in self.expected:
-            return "the value that it looks at is computed from an expected one"
+            return "the value that it checks is computed from an expected one"
         if one not in self.varies and other not in self.varies:
             return "both values are constants of the file"
         return None
@@ -291,7 +291,7 @@ def cone(check: Check, origins: Origins) -> Cone | str:
         stack += var.owner.inputs
     origins.budget -= len(inside)
     if origins.budget < 0:
-        return "the error graphs of this file overlap too much to be asked"
+        return "the error graphs of this file overlap too much to be evaluated"
     sources = [o for o in inside.values() if o.type == "Host2DeviceCopy"]
     if len(sources) > 1:
         return "its error is computed from several expected values"
@@ -350,7 +350,7 @@ def two_sided(graph: Graph, check: Check) -> Graph | None:
     """Return the error of a check as a graph of its two values: the expected one under its own name, the other
     as `GET`.
 
-    None where the error is computed from more than these.
+    None if the error is computed from more than these.
     """
     if check.get.dtype is None or len(check.get.owner.outputs) != 1 or check.get.owner.tensors:
         return None
@@ -369,7 +369,7 @@ def two_sided(graph: Graph, check: Check) -> Graph | None:
 
 
 def _reaches(check: Check, origins: Origins, inside: Mapping[int, Opr], met: set[int]) -> bool:
-    """Tell whether the error depends on the computed value too, or on the value that it is a relayout of."""
+    """Return whether the error depends on the computed value too, or on the value that it is a relayout of."""
     if id(check.get) in met:
         return True
     wanted, opr = {id(check.get.owner)}, check.get.owner

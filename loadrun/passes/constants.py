@@ -37,7 +37,7 @@ _CONSTANTS = types(Trait.CONSTANT)
 
 
 def is_pure(opr: Opr) -> bool:
-    """Tell whether an operator gives the same for the same inputs and does nothing else.
+    """Return whether an operator gives the same for the same inputs and does nothing else.
 
     >>> is_pure(Opr("Dimshuffle")), is_pure(Opr("UniformRNGV1")), is_pure(Opr("AssertEqual"))
     (True, False, False)
@@ -47,7 +47,7 @@ def is_pure(opr: Opr) -> bool:
 
 
 def is_stored(var: Var) -> bool:
-    """Tell whether a variable is a constant that is stored, not computed."""
+    """Return whether a variable is a constant that is stored, not computed."""
     return var.owner.type in _CONSTANTS
 
 
@@ -82,7 +82,7 @@ class Constants:
         self._values: dict[int, Array] = {}
 
     def clear(self) -> None:
-        """Forget everything, since variables are numbered anew."""
+        """Forget everything, since variables are numbered again."""
         self._constant.clear()
         self._values.clear()
 
@@ -91,7 +91,7 @@ class Constants:
         self._values[var.id] = value
 
     def holds(self, var: Var) -> bool:
-        """Tell whether a variable is the same in every run."""
+        """Return whether a variable is the same in every run."""
         stack = [var]
         while stack:
             at = stack[-1]
@@ -110,7 +110,7 @@ class Constants:
         return self._constant[var.id]
 
     def value(self, var: Var) -> Array | None:
-        """Return the value of a constant, None where it is none or cannot be computed."""
+        """Return the value of a constant, None if it is none or cannot be computed."""
         if not self.holds(var):
             return None
         stack = [var]
@@ -127,7 +127,7 @@ class Constants:
         return self._values[var.id]
 
     def scalar(self, var: Var) -> float | None:
-        """Return the number that all elements of a constant hold, None where they differ or it is not a constant."""
+        """Return the number that all elements of a constant hold, None if they differ or it is not a constant."""
         value = self.value(var)
         if value is None or not value.size or var.dtype is None or var.dtype.is_quantized:
             return None
@@ -174,7 +174,7 @@ def renumber(graph: Graph, known: Inference, named: Mapping[int, str]) -> None:
     """Set the numbers of a new graph's operators and variables by their places, and remember what is known of them.
 
     Args:
-        graph: the graph; operators that nothing reads are dropped.
+        graph: the graph; unused operators are dropped.
         known: shapes and values by the ids that its variables have so far.
         named: the names of outputs by their `id()`; no inner variable goes by one of them afterwards.
     """
@@ -211,12 +211,12 @@ def remembered(graph: Graph) -> Inference | None:
 
 
 def has_same_ends(graph: Graph) -> bool:
-    """Tell whether a graph has the outputs that it had when a pass made it."""
+    """Return whether a graph has the outputs that it had when a pass made it."""
     return _ENDS.get(graph) == [(v, v.name) for v in graph.outputs]
 
 
 def is_settled(graph: Graph, rule: object, *types: str) -> bool:
-    """Tell whether a pass with that rule would give back an equal graph.
+    """Return whether a pass with that rule would give back an equal graph.
 
     That is so for a graph that a pass made, so that equal operators are one already, where the rule found nothing to do
     before or no operator is of the types that it is for.
@@ -231,7 +231,7 @@ def is_settled(graph: Graph, rule: object, *types: str) -> bool:
 
 
 def settle(graph: Graph, rule: object) -> bool:
-    """Note that a rule finds nothing to do in a graph; tell whether a pass made it, so that it may stand as it is."""
+    """Note that a rule finds nothing to do in a graph; return whether a pass made it, so that it may stand as it is."""
     if remembered(graph) is None:
         return False
     _SETTLED.setdefault(graph, set()).add(rule)

@@ -152,7 +152,7 @@ class _GuardPlan:
                 change.between[i] = _dense
 
     def _may_be_row(self, var: Var, other: Var) -> bool:
-        """Tell whether a variable may be repeated along the first axes of another."""
+        """Return whether a variable may be repeated along the first axes of another."""
         if id(var.owner) in self.loose:
             return True
         own, wide = self.shapes.get(var.id), self.shapes.get(other.id)
@@ -196,7 +196,7 @@ def _mode(opr: Opr) -> M | None:
 
 
 def _loose(oprs: Sequence[Opr]) -> set[int]:
-    """Return the operators whose values may lie in memory with gaps between their rows, or have one row for all."""
+    """Return the operators whose values may be in memory with gaps between their rows, or have one row for all."""
     loose: set[int] = set()
     # MegEngine swaps a Broadcast with the arithmetic of one variable after it.
     wide: set[int] = set()
@@ -219,7 +219,7 @@ def _loose(oprs: Sequence[Opr]) -> set[int]:
 
 
 def _source(opr: Opr) -> int | None:
-    """Return the operator of the one operand that is not a stored scalar, None where there are several."""
+    """Return the operator of the one operand that is not a stored scalar, None if there are several."""
     operands = [v for v in opr.inputs if _scalar_value(v) is None]
     if len(operands) > 1 and opr.type == "Elemwise":
         return None
@@ -273,7 +273,7 @@ def _watch_power(opr: Opr, change: _Change) -> None:
 
 
 def _is_merged(exponent: float, inner: Opr) -> bool:
-    """Tell whether a power of an operator's result changes when their exponents are joined."""
+    """Return whether a power of an operator's result changes when their exponents are joined."""
     inner_exponent = _exponent(inner)
     if inner_exponent is None:
         return _mode(inner) == M.POW or (_mode(inner) in _PRODUCTS and not _is_whole(exponent))
@@ -382,7 +382,7 @@ def _has_better_log(inner: Opr) -> bool:
 
 
 def _before_steps(oprs: Sequence[Opr]) -> set[int]:
-    """Find the products and quotients of data whose rounding shows in a whole number or a truth value."""
+    """Find the products and quotients of data whose rounding shows in an integer or a truth value."""
     sizes: set[int] = set()
     for o in oprs:
         follows = o.type in _ONE_BY_ONE or o.type in _MOVES

@@ -126,7 +126,7 @@ def optimize_for_inference(graph: Graph, **flags: object) -> tuple[Graph, int]:
 
     Returns:
         the optimized graph, whose inputs and outputs have the names that they had, and the number that says in a dump
-        what was done to it; it stands in the graph's metadata, too, if there are any.
+        what was done to it; it is in the graph's metadata, too, if there are any.
 
     Raises:
         UsageError: an unknown keyword, or two layouts.

@@ -48,7 +48,7 @@ _INT = DType("Int32")
 
 
 def without_elements(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
-    """Replace an operator whose value has no elements; None where it may stay.
+    """Replace an operator whose value has no elements; None if it may stay.
 
     Args:
         r: what rewrites the graph.
@@ -177,7 +177,7 @@ def _broadcast(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def is_shape_of(target: Var, source: Var) -> bool:
-    """Tell whether a target shape is the shape of `source`."""
+    """Return whether a target shape is the shape of `source`."""
     opr = target.owner
     return opr.type == "GetVarShapeV1" and opr.inputs == [source] and opr.get(OptionalAxisV1).axis == _NO_AXIS
 
@@ -266,7 +266,7 @@ def _visit(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
 
 
 def _is_own_shape(source: Var, target: Var) -> bool:
-    """Tell whether a target shape is asked of the value itself."""
+    """Return whether a target shape is asked of the value itself."""
     while target.owner.type == "GetVarShapeV1":
         if is_shape_of(target, source):
             return True

@@ -115,7 +115,7 @@ def _without_products(graph: Graph, known: dict[int, Var]) -> tuple[Graph, dict[
         infer_dtypes(graph.oprs)
         return graph, known
     for opr in graph.oprs:
-        # Their dtype rules refuse int32, and all behind them would have no dtype.
+        # Their dtype rules refuse int32, and all after them would have no dtype.
         if opr.type in _PRODUCTS and opr.inputs[0].dtype == opr.inputs[1].dtype == _INT:
             opr.outputs[0].dtype = _INT
             kinds[opr.id] = _INT

@@ -188,7 +188,7 @@ def _clip(e: _Maker, x: Var, low: Var, high: Var) -> Var:
 
 
 def _in_order(low: Var, high: Var) -> bool:
-    """Tell whether both bounds are stored numbers, the lower one not above the other."""
+    """Return whether both bounds are stored numbers, the lower one not above the other."""
     constants = [v.owner.tensors[0] for v in (low, high) if v.owner.type == "ImmutableTensor"]
     return len(constants) == 2 and bool(np.all(constants[0].value() <= constants[1].value()))
 

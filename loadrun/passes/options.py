@@ -47,25 +47,25 @@ _SWITCHES = {
     "enable_fuse_grain": "fuse_grain",
 }
 LAYOUTS = {
-    "enable_nchw4": "convolutions in NCHW4",
-    "enable_chwn4": "convolutions in CHWN4",
-    "enable_nchw44": "convolutions in NCHW44",
-    "enable_nchw88": "convolutions in NCHW88",
-    "enable_nchw32": "convolutions in NCHW32",
-    "enable_nchw64": "convolutions in NCHW64",
-    "enable_nhwcd4": "convolutions in NHWCD4",
-    "enable_nchw44_dot": "convolutions in NCHW44 for dot products",
+    "enable_nchw4": "run convolutions in NCHW4",
+    "enable_chwn4": "run convolutions in CHWN4",
+    "enable_nchw44": "run convolutions in NCHW44",
+    "enable_nchw88": "run convolutions in NCHW88",
+    "enable_nchw32": "run convolutions in NCHW32",
+    "enable_nchw64": "run convolutions in NCHW64",
+    "enable_nhwcd4": "run convolutions in NHWCD4",
+    "enable_nchw44_dot": "run convolutions in NCHW44 for dot products",
 }
-"""The layouts by load_and_run's flags, in the order in which it applies them: the last one given counts."""
+"""The layouts by load_and_run's flags, in the order in which it applies them: the last one wins."""
 OPTIMIZATIONS = {
-    "optimize_for_inference": "fuse what `optimize_for_inference` fuses",
-    "enable_fuse_preprocess": "one operator for the conversion of images",
-    "fuse_grain": "means and global pooling become one operator each",
-    "enable_fuse_conv_bias_nonlinearity": "convolution, bias and activation become one operator",
-    "enable_fuse_conv_bias_with_z": "... with a residual sum",
-    "enable_ioc16": "everything in float16",
+    "optimize_for_inference": "apply `optimize_for_inference`",
+    "enable_fuse_preprocess": "fuse the conversion of images",
+    "fuse_grain": "fuse means and global pooling",
+    "enable_fuse_conv_bias_nonlinearity": "fuse convolution, bias and activation",
+    "enable_fuse_conv_bias_with_z": "fuse convolution, bias, activation and residual sum",
+    "enable_ioc16": "compute in float16 throughout",
 }
-"""What else load_and_run optimizes, by its flags."""
+"""Other optimizations of load_and_run, by its flags."""
 FLAGS = (*_SWITCHES, *_LAYOUTS)
 """The keywords of `InferenceOptions.of`."""
 _BITS = tuple(_SWITCHES.values())
@@ -115,18 +115,18 @@ class InferenceOptions:
             key = "enable_" + {"nhwcd4": "hwcd4", "weight_winograd": "weight_preprocess"}.get(plain, plain)
             if key in _LAYOUTS:
                 if value and layout not in (Layout.DEFAULT, _LAYOUTS[key]):
-                    raise UsageError(f"{chosen} and {name} both choose a layout; a dump has one")
+                    raise UsageError(f"{chosen} and {name} both choose a layout; a dump has only one")
                 if value:
                     layout, chosen = _LAYOUTS[key], name
             elif key in _SWITCHES or plain in _BITS:
                 switches[_SWITCHES.get(key, plain)] = bool(value)
             else:
-                raise UsageError(f"unknown options: {name}; known are {', '.join(FLAGS)}")
+                raise UsageError(f"unknown options: {name}; expected some of {', '.join(FLAGS)}")
         return cls(**switches, layout=layout)
 
     @property
     def bits(self) -> int:
-        """The number that stands in the metadata of a dump (`Metadata.optimize_options`)."""
+        """The number that is in the metadata of a dump (`Metadata.optimize_options`)."""
         low = sum(getattr(self, name) << i for i, name in enumerate(_BITS))
         return low | int(self.layout) << 32
 

@@ -119,22 +119,22 @@ class Rewriter:
         return readers
 
     def frozen(self, opr: Opr) -> bool:
-        """Tell whether an operator must stay as it is: it opens, closes or lies in a branch, or is part of a check."""
+        """Return whether an operator must stay as it is: it opens, closes or is in a branch, or is part of a check."""
         return self.checking(opr) or self._sometimes(opr)
 
     def checking(self, opr: Opr) -> bool:
-        """Tell whether an operator of the old graph computes the error of a check."""
+        """Return whether an operator of the old graph computes the error of a check."""
         return opr.id in self._checking
 
     def _sometimes(self, opr: Opr) -> bool:
         return opr.id in self._guarded or opr.type in CONDITIONAL
 
     def is_output(self, var: Var) -> bool:
-        """Tell whether a variable of the old graph is one of its outputs."""
+        """Return whether a variable of the old graph is one of its outputs."""
         return id(var) in self._ends
 
     def single(self, var: Var) -> bool:
-        """Tell whether the value of a variable of the old graph is read once and is not an output.
+        """Return whether the value of a variable of the old graph is read once and is not an output.
 
         Operators that look at the shape alone read no value.
         """
@@ -173,19 +173,19 @@ class Rewriter:
         return dtype_of(var)
 
     def constant(self, var: Var) -> bool:
-        """Tell whether a new variable is the same in every run."""
+        """Return whether a new variable is the same in every run."""
         return self._constants.holds(var)
 
     def stored(self, var: Var) -> bool:
-        """Tell whether a new variable is a constant that is stored, not computed."""
+        """Return whether a new variable is a constant that is stored, not computed."""
         return is_stored(var)
 
     def value(self, var: Var) -> Array | None:
-        """Return the value of a constant, None where it is none or cannot be computed."""
+        """Return the value of a constant, None if it is none or cannot be computed."""
         return self._constants.value(var)
 
     def immutable(self, var: Var) -> bool:
-        """Tell whether a variable follows from immutable constants alone."""
+        """Return whether a variable follows from immutable constants alone."""
         if not self.constant(var):
             return False
         stack, seen = [var.owner], set()
@@ -199,7 +199,7 @@ class Rewriter:
         return True
 
     def scalar(self, var: Var) -> float | None:
-        """Return the number that all elements of a constant hold, None where they differ or it is not a constant."""
+        """Return the number that all elements of a constant hold, None if they differ or it is not a constant."""
         return self._constants.scalar(var)
 
     # Growing
@@ -219,7 +219,7 @@ class Rewriter:
 
         Args:
             like: an operator whose computing node and priority the new one takes.
-            sometimes: whether it lies in a branch.
+            sometimes: whether it is in a branch.
         """
         if self._stands:
             raise _Grows
@@ -355,7 +355,7 @@ class Rewriter:
         return changed
 
     def stands(self, visit: Callable[[Opr], Var | None]) -> bool:
-        """Tell whether the graph came from a pass and `visit` puts nothing into it, in branches neither."""
+        """Return whether the graph came from a pass and `visit` puts nothing into it, in branches neither."""
         return self._may_stand and self._first_change(visit, frozen=True) is None
 
     def _first_change(self, visit: Callable[[Opr], Var | None], frozen: bool = False) -> int | None:
@@ -372,13 +372,13 @@ class Rewriter:
                 continue
             self._stands = self._may_stand = False
             self.known, self._at = grown
-            # Variables are numbered anew.
+            # Variables are numbered again.
             self._constants.clear()
             return i
         return None
 
     def finish(self) -> Graph:
-        """Finish the new graph: the old outputs' names, nothing unread, numbered anew."""
+        """Finish the new graph: the old outputs' names, nothing unread, numbered again."""
         if self._stands:
             return self.old
         ends = [self.var(v) for v in self.old.outputs]

@@ -78,7 +78,7 @@ def simplify(
     [67, 67, 64, 53]
     """
     if level < 0:
-        raise UsageError(f"the level of simplification is 0 to 3, found {level}")
+        raise UsageError(f"the level of simplification must be from 0 to 3, found {level}")
     if level == 0:
         return graph
     graph = fold_constants(graph)

@@ -39,15 +39,15 @@ __all__ = ["Cluster"]
 _CONNECT = 20.0
 """Seconds to wait for a scheduler."""
 _KEPT = 8
-"""Files sent along that a worker keeps."""
+"""Maximum sent files that a worker keeps."""
 _SAMPLE = 1 << 16
-"""Bytes at either end by which a file is recognized."""
+"""Bytes at both ends by which a file is identified."""
 _TICK = 0.1
 
 
 @dataclass(frozen=True)
 class _Missing:
-    """The file is not where the worker looked, or is another one."""
+    """The worker does not see the file, or sees a different one."""
 
 
 class Cluster:
@@ -98,7 +98,7 @@ class Cluster:
             ) from None
         if versions != {__version__}:
             raise UsageError(
-                f"the workers at {address} have loadrun {', '.join(sorted(versions))}, this is {__version__}"
+                f"the workers at {address} have loadrun {', '.join(sorted(versions))}, but this is {__version__}"
             )
         return sum(self._client.nthreads().values())
 
@@ -137,7 +137,7 @@ class Cluster:
             self._take(self._ended.get())
 
     def _submit(self, window: int) -> None:
-        """Hand the next parts to the scheduler."""
+        """Submit the next parts to the scheduler."""
         for state in self._states:
             while state.next_part() is not None:
                 if len(self._runs) >= window and state is not self._states[0]:
@@ -156,7 +156,7 @@ class Cluster:
         future.add_done_callback(self._ended.put)
 
     def _send(self, run: Run) -> bool:
-        """Put a file where workers get it from; False when it cannot be."""
+        """Make a file available to the workers; False if that fails."""
         task = run.part.task
         try:
             with opened(task.path, "a model") as f:
@@ -165,15 +165,17 @@ class Cluster:
             self._end(run, Closed(e.strerror or str(e)))
             return False
         if task.path.endswith(".onnx"):
-            said = "an ONNX model has its testcases in folders beside it; put it where the workers see it"
+            said = (
+                "an ONNX model's testcases are in folders next to it; put the model where workers can see it"
+            )
             self._end(run, Closed(said))
             return False
-        # Dask keeps it on the worker that had it first and copies it to others that need it.
+        # Dask keeps it on the first worker and copies it to others that need it.
         self._sent[task.path] = self._client.scatter(_Sent(os.path.basename(task.path), data), hash=False)
         return True
 
     def _take(self, future: Future) -> None:
-        """Return what came of a part."""
+        """Return the outcome of a part."""
         run = self._runs.pop(future)
         if future.status != "finished":
             self._end(run, self._failed(future))
@@ -198,7 +200,7 @@ class Cluster:
 
         error = future.exception()
         if isinstance(error, KilledWorker):
-            return Closed("every worker that ran it died", ended=Verdict.CRASH)
+            return Closed("all workers that ran it died", ended=Verdict.CRASH)
         return Closed(f"the cluster failed: {type(error).__name__}: {error}", ended=Verdict.CRASH)
 
     def _end(self, run: Run, closed: Closed) -> None:
@@ -220,7 +222,7 @@ class _Sent:
 
 
 def _mark(path: str) -> tuple[int, str] | None:
-    """By what a file is recognized elsewhere: its size and both of its ends."""
+    """Return what identifies a file on another machine: its size and both ends."""
     try:
         with opened(path, "a model") as f:
             size = os.fstat(f.fileno()).st_size
@@ -328,7 +330,7 @@ def _replayed(
 
 
 def _renamed(event: Event, here: str, path: str) -> Event:
-    """Return an event of a file that was sent along, under the name that it has at home."""
+    """Return an event of a sent file under its original name."""
     if isinstance(event, Opened):
         return replace(event, name=event.name.replace(here, path))
     if isinstance(event, Closed) and event.message:

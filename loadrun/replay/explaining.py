@@ -28,7 +28,7 @@ def explained(
     engine: str | Choice = "reference",
     seed: int = 0,
 ) -> Explained:
-    """Say line by line where a failing testcase begins to differ, and draw the operators to blame.
+    """Return lines on where a failing testcase diverges, and a drawing of the operators to blame.
 
     Args:
         bundle: the file.
@@ -64,7 +64,7 @@ def _explained(
     blamed: set[int] = set()
     if kept is not None:
         found = changed_values(model, kept, given, tolerance=TOLERANCE, seed=seed)
-        said.append(f"{case} beside the intermediate values that were recorded when it was packed:")
+        said.append(f"{case} compared with the intermediate values recorded when it was packed:")
         said += changes(found)
         blamed = {f.var.owner.id for f in found if f.root}
     other = baseline_for(engine)
@@ -75,15 +75,15 @@ def _explained(
     said += (line for part in differences(between_both) for line in part.splitlines())
     if between_both.agree:
         said.append(
-            "so the arithmetic holds: the model or the expected values are not those that were packed together; "
-            "compare with the model that it was packed from (loadrun diff --against)"
+            "so the arithmetic is right, and the model and the expected values were not packed together; compare with "
+            "the original model (loadrun diff --against)"
         )
     blamed |= {r.opr.id for r in between_both.roots} | {s.opr.id for s in between_both.stops[0][:1]}
     return Explained(tuple(said), _drawing(model, between_both, blamed))
 
 
 def _drawing(model: Graph, found: Differences, blamed: Collection[int]) -> str:
-    """Draw the operators to blame with those around them; empty where none is."""
+    """Draw the operators to blame with their neighbours; empty if there are none."""
     if not blamed:
         return ""
     shapes = {r.var.id: r.shapes[0] for r in found.rows if r.shapes}

@@ -1,4 +1,4 @@
-"""Words that choose names: ``resnet and not (quant or v1)``."""
+"""Words that select names: ``resnet and not (quant or v1)``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def keyword(text: str) -> Test:
             raise _Wrong
     except _Wrong:
         raise UsageError(
-            f"-k takes words with and, or, not and parentheses between them, found {text!r}"
+            f"-k takes words combined with and, or, not and parentheses, found {text!r}"
         ) from None
     return test
 
@@ -40,7 +40,7 @@ class _Wrong(Exception):
 
 
 class _Words:
-    """A text that is read word by word."""
+    """A cursor over text, word by word."""
 
     def __init__(self, text: str) -> None:
         self.left = _WORD.findall(text)

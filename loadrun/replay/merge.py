@@ -1,4 +1,4 @@
-"""The parts of a file, replayed anywhere in any order, put together as if one process had replayed them all."""
+"""The parts of a file, replayed anywhere in any order, merged as if one process had replayed them all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .reporting import Closed, Event, Opened, Task, TaskPart, Warned
 __all__ = ["FileState", "Run"]
 
 _LARGEST = 64
-"""Testcases in a part at most."""
+"""Maximum testcases in a part."""
 
 
 class Run:
@@ -40,7 +40,7 @@ class Run:
         self._room = threading.Condition()
 
     def hold(self, size: int, most: int) -> None:
-        """Count an event that waits, after waiting until there is room for it."""
+        """Count a queued event, after waiting until there is room for it."""
         with self._room:
             start = self._since = time.monotonic()
             while self._held > most:
@@ -56,12 +56,12 @@ class Run:
             self._room.notify_all()
 
     def finish(self, seconds: float | None = None) -> None:
-        """Nothing more comes; it took the seconds that are given, else the time since it began."""
+        """Note that it is finished; it took `seconds`, or else the time since it began."""
         self._took = self.seconds() if seconds is None else seconds
         self.finished = True
 
     def seconds(self) -> float:
-        """Return how long the worker has been at it, without the time that it had to wait."""
+        """Return how long the worker has been busy, without the time spent waiting."""
         if self.finished or self.begun is None:
             return self._took
         now = time.monotonic()
@@ -70,7 +70,7 @@ class Run:
 
 
 class FileState:
-    """A file, divided into parts once it is known what it holds.
+    """A file, divided into parts once its contents are known.
 
     Args:
         task: the file.
@@ -87,7 +87,7 @@ class FileState:
         self.runs: deque[Run] = deque()
         self.done = False
         self._workers = workers
-        # Timing and data that is given are matters of one process.
+        # Timing and input data are handled in one process.
         whole = task.input_data is not None or bool(task.iter)
         self._waiting: deque[TaskPart] = deque([TaskPart(task, 0, None if whole else first)])
         self._shown = False
@@ -97,7 +97,7 @@ class FileState:
         self._divided = False
 
     def next_part(self) -> TaskPart | None:
-        """Return the next part that waits for a worker."""
+        """Return the next part without a worker."""
         return self._waiting[0] if self._waiting else None
 
     def begin(self) -> Run:
@@ -107,7 +107,7 @@ class FileState:
         return run
 
     def opened(self, event: Opened) -> None:
-        """Divide what the first part leaves to others."""
+        """Divide the testcases after the first part."""
         if self._divided or event.rest is None:
             return
         self._divided = True
@@ -117,11 +117,11 @@ class FileState:
             self._waiting.append(TaskPart(self.task, start, min(size, event.total - start)))
 
     def stop(self) -> None:
-        """Begin no further part."""
+        """Start no more parts."""
         self._waiting.clear()
 
     def seconds(self) -> float:
-        """Return how long workers have been at it, all parts together."""
+        """Return how long workers have been busy with all parts together."""
         return self._spent + sum(r.seconds() for r in self.runs)
 
     def ready(self) -> Iterator[Event]:
@@ -139,7 +139,7 @@ class FileState:
         self.done = not self._waiting
 
     def _passed(self, event: Event, run: Run) -> Iterator[Event]:
-        """Return what the file as a whole shows of an event of one of its parts."""
+        """Return the event of the whole file for an event of one of its parts."""
         if self._stopped:
             return
         if isinstance(event, Opened):

@@ -1,4 +1,4 @@
-"""What is looked at besides a replay: values, ranges and times of every operator of the first file."""
+"""Observations besides a replay: values, ranges and times of every operator of the first file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["observe"]
 def observe(
     path: str, options: RunOptions, out: TextIO, fed: Sequence[Mapping[str, Array]] = ()
 ) -> str | None:
-    """Run a file once more and look at what its operators do: times on the engine, values on the reference engine.
+    """Run a file once more and observe its operators: times on the engine, values on the reference engine.
 
     Args:
         path: the file.
@@ -67,7 +67,7 @@ def _cases(bundle: Bundle, seed: int) -> list[Testcase]:
 
 
 def _wrong(path: str, options: RunOptions, bundle: Bundle, cases: list[Testcase]) -> Iterator[str]:
-    """Find where values that are not finite or out of range begin, testcase by testcase."""
+    """Find where non-finite or out-of-range values first appear, testcase by testcase."""
     for i, case in enumerate(cases):
         model = bare(bundle.for_data(case.arrays))
         defects = watch(model, case.inputs, limit=options.range, seed=options.seed)

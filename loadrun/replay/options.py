@@ -1,4 +1,4 @@
-"""Options of a replay as records, and the choice of files that they make: names, earlier reports, shards."""
+"""Options of a replay as records, and the files that they select: names, earlier reports, shards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PathName = str | os.PathLike[str]
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(ModelOptions, DataOptions):
-    """Say how a file is replayed; the options of `ModelOptions` and `DataOptions` are among these.
+    """Describe how a file is replayed; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
         engines: what executes the model; several run side by side and are compared with the first.
@@ -55,7 +55,7 @@ class ReplayOptions(ModelOptions, DataOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
-    """Look at operators one by one on the reference engine.
+    """Profile single operators.
 
     Attributes:
         profile: a file for what each operator took, in the layout of MegEngine's profiler.
@@ -73,13 +73,13 @@ class ProfileOptions:
 
     @property
     def profiled(self) -> bool:
-        """Tell whether anything of this was asked for."""
+        """Return whether any of these options is set."""
         return bool(self.profile or self.perfetto or self.top or self.memory)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ReplayOptions, ProfileOptions):
-    """Say how `loadrun.replay_files` replays files, and where its results go.
+    """Describe how `loadrun.replay_files` replays files, and where its results go.
 
     The options of `ReplayOptions` and `ProfileOptions` are among these.
 
@@ -118,7 +118,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
     >>> RunOptions(iter=5, jobs=2)
     Traceback (most recent call last):
     ...
-    loadrun.base.errors.UsageError: --iter times runs, which other processes would disturb; leave out -j
+    loadrun.base.errors.UsageError: -j would disturb the times of --iter; leave one of them out
     """
 
     output: PathName | None = None
@@ -155,39 +155,39 @@ class RunOptions(ReplayOptions, ProfileOptions):
         if self.shard is not None and not 1 <= self.shard[0] <= self.shard[1]:
             raise UsageError(f"--shard takes I/N, from 1/N to N/N; found {self.shard[0]}/{self.shard[1]}")
         if self.resume and (self.json_lines is None or self.json_lines == "-"):
-            raise UsageError("--resume goes on with the report that --json-lines FILE names; name it")
+            raise UsageError("--resume continues the report of --json-lines FILE; add that option")
         if self.resume and any(x is not None for x in (self.json, self.junit, self.html, self.save_results)):
-            raise UsageError("--resume goes on with JSON lines alone; leave out the other reports")
+            raise UsageError("--resume works only with --json-lines; leave out the other reports")
         if self.threads == 0:
             raise UsageError("--threads takes a number of at least 1, found 0")
         if self.iter and (self.jobs or 1) > 1:
-            raise UsageError("--iter times runs, which other processes would disturb; leave out -j")
+            raise UsageError("-j would disturb the times of --iter; leave one of them out")
         if self.dask is not None and (self.jobs is not None or self.iter):
-            raise UsageError(
-                "--dask takes the place of -j, and other work would disturb --iter; leave them out"
-            )
+            raise UsageError("--dask replaces -j and would disturb the times of --iter; leave those out")
         if self.threads is not None and (self.jobs is not None or self.dask is not None):
-            raise UsageError("--threads is for this process alone; with -j and --dask threads are divided")
+            raise UsageError(
+                "--threads applies to this process only; -j and --dask divide the threads themselves"
+            )
         if len(self.engines) > 1 and (self.save_results is not None or self.observed):
             raise UsageError(
-                "--save-results and what looks at values and operators take a single --engine, found "
+                "--save-results and the options for values and operators take a single --engine, found "
                 f"{len(self.engines)}"
             )
 
     @property
     def watched(self) -> bool:
-        """Tell whether operators are watched while they run."""
+        """Return whether operators are watched while they run."""
         looks = (self.io_dump, self.bin_io_dump, self.bin_out_dump, self.range)
         return any(x is not None for x in looks) or self.check_finite or self.model_info
 
     @property
     def observed(self) -> bool:
-        """Tell whether anything was asked for besides the replay."""
+        """Return whether any option requires more than the replay."""
         return self.watched or self.profiled
 
     @property
     def reported(self) -> bool:
-        """Tell whether a report is written."""
+        """Return whether a report is written."""
         return any(x is not None for x in (self.json, self.json_lines, self.junit, self.html))
 
 
@@ -217,7 +217,7 @@ class ChosenFiles:
 
     @property
     def done(self) -> list[FileResult]:
-        """Return what the report that is resumed says of the files that are done."""
+        """Return the resumed report's entries for files that are done."""
         return [_file_result(entry) for entry in self.recorded]
 
 
@@ -245,7 +245,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         failed = {_DUMP.sub("", name) for name in failed}
         files = [p for p in files if p in failed]
         if not files and not failed:
-            raise InputError(f"{os.fspath(options.last_failed)} tells of no file that did not pass")
+            raise InputError(f"{os.fspath(options.last_failed)} has no file that did not pass")
     if options.shard is not None:
         number, count = options.shard
         files = files[number - 1 :: count]
@@ -264,7 +264,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
             chosen.paths.append(path)
             chosen.rules[path] = rule
     if named and not (chosen.paths or chosen.skipped or chosen.recorded or options.shard):
-        raise InputError(f"none of the {named} files is chosen by {_choices(options)}")
+        raise InputError(f"none of the {named} files is selected by {_choices(options)}")
     return chosen
 
 

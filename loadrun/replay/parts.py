@@ -21,7 +21,7 @@ from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase
-from .reporting import Closed, Event, Explained, Opened, Replayed, Task, TaskPart, Warned
+from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["PartReplayer", "prepared", "serial"]
 
 _KEPT = 16
-"""Optimized graphs that are kept where a model has one for each set of sizes."""
+"""Maximum optimized graphs kept for a model with one graph per set of sizes."""
 
 
 def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None) -> Bundle:
@@ -56,7 +56,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
         bundle = _Optimized(flags)(bundle)
     if batch is not None:
         if batch < 1:
-            raise UsageError(f"a batch has at least one item, found {batch}")
+            raise UsageError(f"a batch must have at least one item, found {batch}")
         cases, size = bundle.testcases, batch
 
         def read(number: int) -> Testcase:
@@ -65,7 +65,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
                 n: a[np.arange(size) % len(a)] if a.ndim and len(a) else a for n, a in case.arrays.items()
             }
             rows = max((len(a) for n, a in case.arrays.items() if n.endswith(EXPECT) and a.ndim), default=0)
-            cut = f"the first {size} of {rows} expected rows alone were run (--batch-size {size})"
+            cut = f"the first {size} of {rows} expected rows were run (--batch-size {size})"
             return replace(case, arrays=arrays, left_out=cut if rows > size else "")
 
         bundle = replace(bundle, testcases=LazyTestcases(read, range(len(cases))))
@@ -94,7 +94,7 @@ class _Optimized:
 
 
 _PICTURES = 20
-"""Failing outputs of one part that are drawn."""
+"""Maximum failing outputs of a part that are plotted."""
 
 _FAILING = (Verdict.FAIL, Verdict.ERROR)
 
@@ -121,7 +121,7 @@ class PartReplayer:
         self._first: dict[str, Array] = {}
 
     def events(self, part: TaskPart) -> Iterator[Event]:
-        """Yield what happens; the last event of every dump is `Closed`."""
+        """Yield events; the last event of every dump is `Closed`."""
         task = part.task
         self._drawn = 0
         try:
@@ -149,7 +149,7 @@ class PartReplayer:
         bundles = load_all(task.path, copy=task.copy, native=native, like=like, **task.read)
         if like is not None and bundles[0].graph is not like.graph:
             self._like = None
-        # Where the data that are given say which graph it is, that is not known yet.
+        # If the input data determine the graph, it is not known yet.
         later = task.input_data is not None
         self._bundles = [
             b if b.sized and later else prepared(b, task.optimize, task.batch_size) for b in bundles
@@ -218,8 +218,8 @@ class PartReplayer:
             return
         yield replace(closed, watch=watch.sent() if watch is not None else None)
 
-    def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Explained:
-        """Say where a failing testcase begins to differ; of a scenario, where the first step that fails does."""
+    def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Event:
+        """Describe where a failing testcase begins to differ; of a scenario, where the first step that fails does."""
         from .explaining import explained  # for start-up
 
         said: tuple[str, ...] = ()
@@ -241,18 +241,18 @@ class PartReplayer:
         return prepared(bundle if first is None else bundle.for_data(first), task.optimize, task.batch_size)
 
     def _made(self, bundle: Bundle, task: Task) -> Runner:
-        """Return a runner of the dump, the last one again for a further part."""
+        """Return a runner of the dump, reusing the last one for a further part."""
         if self._runner is not None and self._runner.bundle is bundle:
             return self._runner
         unread = bundle.source if bundle.refusal is not None else None
         outputs = list(bundle.outputs if unread is None else unread.outputs)
         compared = _compared(bundle) if task.input_data is None and len(bundle.testcases) else []
-        # Beside another engine outputs without a check are compared with the first one's.
+        # With several engines, outputs without a check are compared with the first engine's.
         several = len(task.engines) > 1
         require_compared(task.policies, outputs, outputs if several else compared)
         self._runner = Runner(bundle, task.engines[0], seed=task.seed, policies=task.policies)
         if self._like is not None:
-            # Files often hold the same model with other testcases.
+            # Files often have the same model with other testcases.
             self._runner.take_engines(self._like[1])
         elif bundle.model is not None:
             self._like = bundle, self._runner
@@ -294,14 +294,14 @@ class PartReplayer:
                     arrays = _arrays(case, bundle)
                     results = (runner.check(case, i),) if beside is None else beside.check(case, i)
                 except UsageError:
-                    # An engine that is not installed is no fault of the testcase.
+                    # An engine that is not installed is not the testcase's fault.
                     raise
                 except LoadRunError as e:
                     results = (Result(i, (), Verdict.ERROR, message=str(e)),)
                 yield results, arrays
 
     def _timed(self, bundle: Bundle, task: Task) -> Testcase:
-        """Return what further runs are timed on: the first testcase, or the first data passed, as loaded."""
+        """Return the inputs for timed runs: the first testcase, or the first input data."""
         if task.input_data is not None:
             return Testcase(self._first)
         return bundle.testcases[0] if len(bundle.testcases) else Testcase(random_inputs(bundle, task.seed))
@@ -360,9 +360,9 @@ def _timing(runner: Runner, case: Testcase, task: Task) -> Timing:
 def _warnings(bundle: Bundle, task: Task) -> list[str]:
     warnings = [*bundle.warnings, *bundle.defects]
     if bundle.is_container and not len(bundle.testcases):
-        warnings.append("the file is a testcase file without testcases")
+        warnings.append("the file is of the testcase format, but has no testcases")
     if len(bundle.testcases) and not bundle.checks and bundle.refusal is None:
-        warnings.append("the testcases hold no expected outputs (packed with no_assert)")
+        warnings.append("the testcases have no expected outputs (packed with --no-assert)")
     if not len(bundle.testcases) and task.input_data is None:
         warnings.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
         if bundle.taken is not None:
@@ -400,7 +400,7 @@ def _model_digest(bundle: Bundle) -> str:
 
 
 def _digest(feeds: dict[str, Array]) -> str:
-    """Return a digest of all that was fed, expected values included."""
+    """Return a digest of everything that was fed, including expected values."""
     from hashlib import blake2b  # for start-up
 
     digest = blake2b(digest_size=16)

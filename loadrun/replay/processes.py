@@ -1,4 +1,4 @@
-"""Worker processes: files and parts of files shared among them, events in order, a dead worker harms its file alone."""
+"""Worker processes: files and their parts are distributed, events stay in order, a dead worker harms only its file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .worker import READY
 __all__ = ["Pool", "Worker"]
 
 _HELD = 4 << 20
-"""Bytes of events that wait for their turn, a part; a worker that has more waits."""
+"""Maximum bytes of queued events per part; a worker with more waits."""
 _TICK = 0.1
 _MODULE = "loadrun.replay.worker"
 
@@ -39,7 +39,7 @@ class Worker:
         threading.Thread(target=self._read, daemon=True).start()
 
     def give(self, run: Run) -> None:
-        """Hand over a part."""
+        """Assign a part."""
         assert self.process.stdin is not None
         self.run = run
         if self.ready:
@@ -47,11 +47,11 @@ class Worker:
         try:
             send(self.process.stdin, run.part)
         except OSError:
-            # It is dead already; its reader tells.
+            # It is dead already; its reader will report that.
             return
 
     def started(self) -> None:
-        """Note that it is ready: from here on time counts."""
+        """Note that it is ready; from now on time counts."""
         self.ready = True
         if self.run is not None:
             self.run.begun = time.monotonic()
@@ -68,7 +68,7 @@ class Worker:
             self._inbox.put((self, EOFError, 0))
 
     def kill(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         self.dead = True
         if self.run is not None:
             self.run.release(None)
@@ -79,11 +79,11 @@ class Worker:
                 try:
                     pipe.close()
                 except OSError:
-                    # What was not yet sent to a dead process.
+                    # Data that was not yet sent to a dead process.
                     continue
 
     def died_of(self) -> str:
-        """Say how the process ended."""
+        """Describe how the process ended."""
         code = self.process.wait()
         if code >= 0:
             return f"the process that ran it ended with exit code {code}"
@@ -161,7 +161,7 @@ class Pool:
             self._take()
 
     def _assign(self) -> None:
-        """Give the next parts to workers that have none."""
+        """Assign the next parts to idle workers."""
         open_runs = sum(len(f.runs) for f in self._files)
         for state in self._files:
             while (part := state.next_part()) is not None:
@@ -175,7 +175,7 @@ class Pool:
                 worker.give(run)
 
     def _idle(self, task: Task) -> Worker | None:
-        """Return a worker without work, rather one that has the file open; a new one where there may be more."""
+        """Return an idle worker, preferably one that has the file open, or a new one if allowed."""
         free = [w for w in self._workers if (w.run is None or w.run.finished) and w.process.poll() is None]
         for worker in free:
             if worker.run is not None and worker.run.part.task is task:
@@ -188,7 +188,7 @@ class Pool:
         return None
 
     def _take(self) -> None:
-        """Wait for one event, or for a moment, and see that nobody takes longer than allowed."""
+        """Wait briefly for an event, and enforce the time limit."""
         try:
             worker, event, size = self._inbox.get(timeout=_TICK)
         except queue.Empty:
@@ -220,7 +220,7 @@ class Pool:
         run.state.stop()
 
     def _late(self) -> None:
-        """End workers whose file takes too long."""
+        """Kill workers whose file takes too long."""
         for worker in list(self._workers):
             run = worker.run
             if run is None or run.finished:

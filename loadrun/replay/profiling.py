@@ -1,4 +1,4 @@
-"""Operators looked at one by one: what each took, the most expensive ones, the peak of memory."""
+"""Profiles of single operators: time, the most expensive ones, peak memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replaying many files: in this process, in several, or on a cluster; results come as they are made."""
+"""Replaying many files: in this process, in several, or on a cluster, with results as they come."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ReplayedDump(CountedResults):
         self._last: Replayed | None = None
 
     def __iter__(self) -> Iterator[Result]:
-        """Give the results, without values unless `RunOptions.values` asks for them."""
+        """Yield the results, with values only if `RunOptions.values` is set."""
         keep = self._run.options.values
         for bare in self._results:
             yield self._last.result if keep and self._last is not None else bare
@@ -86,28 +86,27 @@ class ReplayedDump(CountedResults):
 
     @property
     def reason(self) -> tuple[str, ...]:
-        """What a report says of the first testcase that fails: why it does so, or how to find that out."""
+        """The report's lines on the first failing testcase: why it fails, or how to find out."""
         if self.file.first is None:
             return self.explanation
-        return self.explanation or (f"where it began: {self.command}",)
+        return self.explanation or (f"where it diverged: {self.command}",)
 
     def _report(self, bare: Result) -> None:
         assert self._last is not None
         self._run.reports.add(self.path, self._last, bare)
 
     def _expect(self) -> None:
-        """Say where the file did not do what was expected of it, or only at last."""
+        """Warn if the file did not do what was expected of it, or only after retries."""
         assert isinstance(self.file.warnings, Warnings)
         if self.file.flaky:
-            times = "once" if self.file.flaky == 1 else f"{self.file.flaky} times"
-            self.file.warnings.add(f"flaky: it did not pass {times} before it did")
+            self.file.warnings.add(f"flaky: it passed on attempt {self.file.flaky + 1}")
         if self.file.expected is not None:
             said = f"expected to fail: {self.file.expected}"
             passes = self.file.verdict is Verdict.PASS
-            self.file.warnings.add(f"it passes, but was {said}; take out its entry" if passes else said)
+            self.file.warnings.add(f"it passes, but was {said}; remove its entry" if passes else said)
 
     def _raw(self) -> Iterator[Result]:
-        """Its results; what else comes up is noted."""
+        """Yield its results, and note everything else."""
         for event in self._events:
             if isinstance(event, Warned):
                 assert isinstance(self.file.warnings, Warnings)
@@ -123,7 +122,7 @@ class ReplayedDump(CountedResults):
                 self._last = event
                 yield event.result
             elif isinstance(event, Explained):
-                # Every part of a file explains its own.
+                # Every part of a file explains its own failures.
                 self.explanation, self.drawing = (
                     self.explanation or event.lines,
                     self.drawing or event.drawing,
@@ -201,7 +200,7 @@ class Replay:
             self.reports.close(self.exit_code)
 
     def __iter__(self) -> Iterator[ReplayedDump]:
-        """Give the dumps; results of one that were not read are read when the next is asked for."""
+        """Yield the dumps; unread results of one are read when the next is requested."""
         for (_, task), group in groupby(self._events, key=lambda pair: (id(pair[0]), pair[0])):
             passed = True
             events = (event for _, event in group)
@@ -225,7 +224,7 @@ class Replay:
 
     @property
     def exit_code(self) -> int:
-        """What `loadrun` exits with: 0 when at least one check was made and all passed."""
+        """The exit code of `loadrun`: 0 if there was at least one check and all passed."""
         if not self.files:
             return EXIT_PASS if self.skipped or self.options.shard else EXIT_ERROR
         fault = any(f.fault for f in self.files)
@@ -233,7 +232,7 @@ class Replay:
         return code or (EXIT_FAIL if self.wrong is not None else code)
 
     def observe(self, out: TextIO) -> str | None:
-        """Look at what operators of the first file do, where that was asked for and the file ran.
+        """Observe the operators of the first file, if requested and the file ran.
 
         Args:
             out: where tables go.
@@ -248,7 +247,7 @@ class Replay:
         return self.wrong
 
     def _source(self) -> AbstractContextManager[Events]:
-        """Open what replays the files."""
+        """Open the replayer of the files."""
         options = self.options
         tasks = list(self._tasks())
         if not options.retries:
@@ -276,11 +275,11 @@ class Replay:
         return Pool(options.jobs or 1, options.timeout, len(tasks)).replaying(tasks)
 
     def _tasks(self) -> Iterator[Task]:
-        """Return what is asked for each file."""
+        """Return the task of each file."""
         options = self.options
         common = {f.name: getattr(options, f.name) for f in fields(ReplayOptions)}
         common["values"] |= options.output is not None or options.save_results is not None
-        # Operators are looked at in the first file alone, on what it was fed, so that data is loaded once.
+        # Operators are observed only in the first file, on the data it was fed, so that data is loaded once.
         looked = options.input_data is not None and options.observed
         for i, path in enumerate(self.paths):
             rule = self._selection.rules[path]

@@ -51,7 +51,7 @@ class Task(ReplayOptions):
     Attributes:
         path: the file.
         facts: whether digests and environment of the file are asked for.
-        pictures: whether failing outputs are drawn.
+        images: whether failing outputs are drawn.
         feeds: whether results come with what was fed.
         timeout: seconds that the file may take, None for those of the run.
     """
@@ -113,7 +113,7 @@ class Replayed:
         result: it, with the values of its outputs only if the task keeps them.
         inputs: shapes of what was fed, by input name.
         digest: digest of what was fed, where facts are asked for.
-        pictures: of its failing outputs, by name.
+        images: of its failing outputs, by name.
         feeds: what was fed, only if the task asks for it.
     """
 
@@ -143,7 +143,7 @@ class Explained:
 
     Attributes:
         lines: what is said of it.
-        drawing: the operators around those to blame, as a picture; empty where there are none.
+        drawing: the operators around those to blame, as an image; empty if there are none.
     """
 
     lines: tuple[str, ...]
@@ -197,7 +197,7 @@ class Sinks:
 
     Args:
         writers: the reports.
-        drawing: the one that draws pictures.
+        drawing: the one that draws images.
         saved: where values go for `loadrun judge`.
         folder: where outputs are saved.
         several: whether there is more than one file, so that names of outputs begin with the file's.
@@ -369,8 +369,7 @@ def _results_file(target: PathName | None) -> Iterator[ResultWriter | None]:
 
     if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
         raise UsageError(
-            f"--save-results {os.fspath(target)}: results are an archive, expected a regular file to write, "
-            "found a device or a pipe"
+            f"--save-results {os.fspath(target)}: expected a regular file for the archive, found a device or a pipe"
         )
     with replacing(target) as raw:
         writer = ResultWriter(raw)

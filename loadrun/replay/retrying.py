@@ -1,4 +1,4 @@
-"""Files that do not pass, replayed again: a pass after a failure is told as flaky."""
+"""Files that do not pass, replayed again: a pass after a failure is reported as flaky."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def main(parent: int) -> None:
             raise
         except BaseException as e:
             # Signals raise nothing here, so this is what the code of an engine or of a library raised.
-            send(events, Closed(f"what ran it raised {type(e).__name__}", ended=Verdict.CRASH))
+            send(events, Closed(f"its worker raised {type(e).__name__}", ended=Verdict.CRASH))
         send(events, None)
 
 

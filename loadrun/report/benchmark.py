@@ -68,9 +68,7 @@ def _refused(measurements: Sequence[Measurement]) -> list[str]:
     """Why percentiles are left out."""
     least = min((len(m.wall) for m in measurements), default=_NEVER)
     missing = [p for p in _PERCENTILES if least < needed(p)]
-    return [
-        f"p{p} takes {needed(p)} passes, there are {least}: a longer --min-time gives them" for p in missing
-    ]
+    return [f"p{p} takes {needed(p)} passes, there were {least}: increase --min-time" for p in missing]
 
 
 def comparisons(measurements: Sequence[Measurement]) -> list[str]:

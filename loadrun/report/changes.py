@@ -67,7 +67,7 @@ class Change:
     """One difference.
 
     Attributes:
-        kind: newly failing, missing, greater tolerance, weaker policy, mended, new, greater error, smaller tolerance,
+        kind: newly failing, missing, greater tolerance, weaker policy, fixed, new, greater error, smaller tolerance,
             other policy, other inputs (or expected values), other model, slower; cut for a report whose
             run did not come to its end.
         file, testcase, output: where; no output for what concerns the whole testcase.
@@ -128,7 +128,7 @@ def same_checks(old: object, new: object) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """Say what of two reports is told.
+    """Describe what of two reports is told.
 
     Attributes:
         growth: how many times an error must be greater.
@@ -291,7 +291,7 @@ def _asked(before: _Report, now: _Report) -> Iterator[Change]:
 
 
 def _policy_change(before: str, now: str) -> str | None:
-    """Name the change of a policy; None where only its spelling is another."""
+    """Name the change of a policy; None if only its spelling is another."""
     try:
         old, new = (parse(text) if text else Policy() for text in (before, now))
     except UsageError:

@@ -14,7 +14,7 @@ __all__ = ["as_json", "bisected", "changes", "differences", "findings"]
 
 
 def differences(comparison: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
-    """Say what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
+    """Describe what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
     yield from _compared(comparison, everything, rows)
     for side, stops in zip(("the model", "the reference"), comparison.stops, strict=True):
         yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
@@ -60,7 +60,7 @@ def _blamed(comparison: Differences, rows: int) -> Iterator[str]:
         if root.between:
             names = ", ".join(clean(describe(o), 80) for o in root.between[:5])
             more = f" and {len(root.between) - 5} more" if len(root.between) > 5 else ""
-            yield f"  or what is before it and has no counterpart: {names}{more}"
+            yield f"  or operators before it without a counterpart: {names}{more}"
     if len(comparison.roots) > rows:
         yield f"... and {len(comparison.roots) - rows} more operators whose inputs agree"
     blamed = {c.var.id for r in comparison.roots for c in comparison.causes(r)}
@@ -74,10 +74,10 @@ def _without_effect(comparison: Differences, rows: int) -> Iterator[str]:
     folded = sum(c.is_scaled for c in comparison.constants)
     if folded:
         # A bias beside them takes in what batch norm adds.
-        yield f"{folded} weight{'s' * (folded > 1)} times a factor for each channel: batch norm is folded"
+        yield f"{folded} weight{'s' * (folded > 1)} multiplied by a factor per channel: batch norm is folded"
     others = [c for c in comparison.constants if not c.is_scaled and (c.is_weight or not folded)]
     if others:
-        yield "what differs has no effect on these inputs:"
+        yield "these differences have no effect on the inputs used:"
     yield from (_constant(c) for c in others[:rows])
 
 
@@ -93,12 +93,12 @@ def _why(root: SuspectVar, reads: bool) -> str:
     if root.changes:
         return clean("; ".join(root.changes), 500)
     if reads:
-        return "it reads what differs"
+        return "its inputs differ"
     if root.is_stop:
-        return "its inputs agree, and it can run on one side only"
-    if root.distance is None:
-        return f"its inputs agree, its shape is {list(root.shapes[0])} against {list(root.shapes[1])}"
-    return "its inputs agree, its output does not"
+        return "its inputs agree, but only one side can run it"
+    if root.distance is None or (root.agrees and len(set(root.shapes)) > 1):
+        return f"its inputs agree, but its shape is {list(root.shapes[0])} against {list(root.shapes[1])}"
+    return "its inputs agree, but its output does not"
 
 
 def _chosen(comparison: Differences, rows: int) -> list[SuspectVar]:
@@ -136,7 +136,7 @@ def _cells(row: SuspectVar, comparison: Differences) -> list[str]:
 def _worst(row: SuspectVar) -> str:
     d = row.distance
     if row.is_stop:
-        return ", which can run on one side only"
+        return ", which only one side can run"
     if d is None:
         return f": shape {list(row.shapes[0])} against {list(row.shapes[1])}"
     worst = f", worst at {list(d.index)}: {d.found:.9g} against {d.expected:.9g}"
@@ -156,7 +156,7 @@ def _constant(c: ChangedConstant) -> str:
 
 
 def bisected(result: Bisected) -> str:
-    """Say what `--bisect` gave."""
+    """Describe what `--bisect` gave."""
     if result.var is None:
         return "the outputs agree"
     d = result.distance
@@ -169,7 +169,7 @@ def bisected(result: Bisected) -> str:
 
 
 def changes(values: list[ChangedValue], rows: int = 8) -> Iterator[str]:
-    """Say how a run differs from the statistics that a file's record holds."""
+    """Describe how a run differs from the statistics that a file's record holds."""
     if not values:
         yield "all of them are as they were"
         return
@@ -182,7 +182,7 @@ def changes(values: list[ChangedValue], rows: int = 8) -> Iterator[str]:
 
 
 def findings(defects: list[Finding], limit: float | None) -> Iterator[str]:
-    """Say what `--check-finite` and `--range` gave: where it began, and where it went unseen."""
+    """Describe what `--check-finite` and `--range` gave: where it began, and where it went unseen."""
     if not defects:
         yield "all values are finite" + (f" and at most {limit:g} in size" if limit is not None else "")
         return

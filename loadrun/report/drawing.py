@@ -1,4 +1,4 @@
-"""A graph as a picture: operators in blocks, shapes on edges, blamed operators in red."""
+"""A graph as an image: operators in blocks, shapes on edges, blamed operators in red."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..graph import Opr, Var
 from ..ops.catalog import CATALOG
 from ..testcase import Bundle
 from ..verify.describe import inferred
-from .layered import Layout, Point, layered
+from .layered import GraphLayout, Point, layered
 from .page import FOOT, HEAD
 from .text import shape_text
 
@@ -20,7 +20,7 @@ __all__ = ["blocks_html", "flat_svg", "graph_file", "neighbourhood"]
 _MOST = 40
 """Boxes of one block; more are split into blocks of their own."""
 _FLAT = 400
-"""Operators that one picture without blocks shows."""
+"""Operators that one image without blocks shows."""
 _LABEL, _CHAR, _ROW = 26, 6.6, 34
 _AROUND = 60
 """Operators around a blamed one that are drawn."""
@@ -71,7 +71,7 @@ def flat_svg(
     *,
     alone: bool = True,
 ) -> str:
-    """Draw a graph as one picture; of more than 400 operators, the outermost blocks.
+    """Draw a graph as one image; of more than 400 operators, the outermost blocks.
 
     Args:
         oprs: the operators, in execution order.
@@ -104,7 +104,7 @@ def graph_file(bundle: Bundle, *, page: bool) -> str:
 def blocks_html(
     oprs: Sequence[Opr], shapes: Shapes, outputs: Iterable[Var], blamed: Collection[int] = ()
 ) -> str:
-    """Draw a graph as blocks that fold, each with a picture of what is in it; see `flat_svg`."""
+    """Draw a graph as blocks that fold, each with an image of what is in it; see `flat_svg`."""
     return _folded(_blocks(_drawn(oprs)), shapes, {v.id: v for v in outputs}, blamed, first=True)
 
 
@@ -195,7 +195,7 @@ def _folded(
     )
 
 
-# Pictures
+# Images
 
 
 def _svg(
@@ -232,7 +232,7 @@ def _svg(
 def _rendered(
     boxes: Sequence[_Box],
     widths: Sequence[float],
-    layout: Layout,
+    layout: GraphLayout,
     carried: Sequence[Sequence[Var]],
     shapes: Shapes,
     style: str,
@@ -296,7 +296,7 @@ def _box(member: Opr | _Block, shapes: Shapes, blamed: Collection[int]) -> _Box:
 
 
 def _from_outside(members: Iterable[Opr | _Block], inside: Collection[int]) -> list[Var]:
-    """List the variables that members read from elsewhere; constants are no part of the picture."""
+    """List the variables that members read from elsewhere; constants are no part of the image."""
     found = {
         v.id: v
         for o in _oprs(members)

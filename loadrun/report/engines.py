@@ -18,7 +18,7 @@ def islands(about: About) -> Iterator[str]:
     """Return the operators that an engine leaves to the reference engine."""
     yield f"engine: {clean(about.text, 300)}"
     if about.way == NATIVE:
-        yield f"{about.engine} gets the file itself, with its {about.operators} operators"
+        yield f"{about.engine} runs the file itself, with its {about.operators} operators"
         return
     if not about.islands:
         yield f"all {about.operators} operators run on {about.engine}"

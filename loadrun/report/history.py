@@ -46,7 +46,7 @@ class FileRun:
 
     Attributes:
         verdict: its verdict; "cut" where the run did not come to its end.
-        error: the largest error, as a part of its tolerance; None where nothing was compared.
+        error: the largest error, as a part of its tolerance; None if nothing was compared.
         seconds: how long its testcases took, with loading.
     """
 
@@ -98,7 +98,7 @@ class History:
         return sorted({name for run in self.runs for name in run.files})
 
     def of(self, name: str) -> list[FileRun | None]:
-        """Return a file run by run, None where the run did not have it."""
+        """Return a file run by run, None if the run did not have it."""
         return [run.files.get(name) for run in self.runs]
 
 

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: no fonts, pictures or scripts from elsewhere."""
+"""A report as one HTML page that needs nothing else: no fonts, images or scripts from elsewhere."""
 
 from __future__ import annotations
 
@@ -63,6 +63,8 @@ class HtmlWriter:
     def _start(self) -> None:
         self._rows: list[str] = []
         self._figures: list[str] = []
+        self._beside: dict[tuple[str, str], dict[str, str]] = {}
+        self._engines: dict[str, None] = {}
         self._left: dict[Verdict, int] = {}
         self._times = Series()
         self._facts: dict[str, Any] = {}
@@ -81,6 +83,7 @@ class HtmlWriter:
         self._case = "-" if result.index is None else str(result.index)
         if result.choice is not None:
             self._case += f" {clean(result.choice, 60)}"
+            self._compare(result)
         self._times.add(result.seconds)
         self._seconds += result.seconds
         self._limits = {o.name: o.maxerr for o in result.outputs}
@@ -111,6 +114,41 @@ class HtmlWriter:
         """Show the operators to blame, with those around them, as SVG."""
         if drawing:
             self._figures.append(f"<h4>the operators to blame</h4><div class=scroll>{drawing}</div>\n")
+
+    def _compare(self, result: Result) -> None:
+        """Note a result of one of several engines for the table in which they stand side by side."""
+        assert result.choice is not None
+        self._engines[result.choice] = None
+        case = "-" if result.index is None else str(result.index)
+        if result.message is not None:
+            said = escape(clean(result.message, 80))
+            self._beside.setdefault((case, ""), {})[result.choice] = (
+                f"<td class={_class(result.verdict)}>{said}</td>"
+            )
+        for out in result.outputs:
+            if len(self._beside) >= _ROWS and (case, out.name) not in self._beside:
+                return
+            apart = result.apart.get(out.name)
+            errors = ["" if out.error is None else f"{out.error:.3g}"]
+            errors += [] if apart is None else [f"{apart.max_error:.3g} from the first"]
+            said = "; ".join(x for x in errors if x) or out.verdict.value
+            cell = f"<td class={_class(out.verdict)}>{escape(said)}</td>"
+            self._beside.setdefault((case, out.name), {})[result.choice] = cell
+
+    def _side_by_side(self) -> str:
+        """Return the table of the engines: a row for each testcase and output, a column for each engine."""
+        if len(self._engines) < 2:
+            return ""
+        heads = "".join(f"<th>{escape(clean(name, 60))}</th>" for name in self._engines)
+        rows = (
+            f"<tr><td>{case}</td><td>{escape(clean(name))}</td>"
+            + "".join(cells.get(engine, "<td></td>") for engine in self._engines)
+            + "</tr>"
+            for (case, name), cells in self._beside.items()
+        )
+        head = f"<tr><th>testcase</th><th>output</th>{heads}</tr>"
+        table = f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody>"
+        return f"<h4>engines, by their errors</h4><table class=engines>{table}</table>"
 
     def _row(self, verdict: Verdict, cells: Sequence[str], said: str) -> None:
         most = _ROWS if verdict is Verdict.PASS else 10 * _ROWS
@@ -143,6 +181,7 @@ class HtmlWriter:
             if line:
                 out.write(f"<p class=engine>{escape(line.strip())}</p>\n")
         out.write(pairs(self._facts))
+        out.write(self._side_by_side())
         if self._rows:
             heads = ("testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms")
             out.write(
@@ -154,7 +193,7 @@ class HtmlWriter:
             out.write(f"<p class=more>... and {n} more rows: {kind.value}</p>\n")
         if explanation:
             lines = "\n".join(clean(line, 500) for line in explanation)
-            out.write(f"<h4>where it began</h4><pre>{escape(lines)}</pre>\n")
+            out.write(f"<h4>where it diverged</h4><pre>{escape(lines)}</pre>\n")
         out.write("".join(self._figures))
         if self._times.count > 1:
             out.write(f"<div class=plots>{times(self._times)}</div>\n")

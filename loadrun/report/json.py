@@ -17,7 +17,7 @@ from ..verify.bench import Timing
 __all__ = ["VERSION", "JsonWriter", "LineWriter", "about_data", "dumps", "file_end", "result_data"]
 
 VERSION = 2
-"""Version of the layout; it grows when a field changes its meaning or goes away."""
+"""Version of the layout; it increases when a field changes its meaning or is removed."""
 
 
 _ENDS = (
@@ -37,7 +37,7 @@ def _line(data: object) -> str:
 
 
 class JsonWriter:
-    """Writes a report result by result: nothing that was written is kept.
+    """Writes a report result by result, without keeping them.
 
     Args:
         file: where the text goes.
@@ -75,7 +75,7 @@ class JsonWriter:
         self._next, self._comma = ",\n", "\n"
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """Take a result of the file; values of outputs are left out."""
+        """Add a result of the file, without values of outputs."""
         self.file.write(self._comma + "    " + _line({**result_data(result), **(extra or {})}))
         self._comma = ",\n"
 
@@ -84,7 +84,7 @@ class JsonWriter:
         rest = file_end(file, timing, explanation)
         fields = ",\n".join(f"   {json.dumps(k)}: {_line(v)}" for k, v in rest.items())
         self.file.write(f"\n   ],\n{fields}\n  }}")
-        # A text file keeps pieces of what it was given until they are many.
+        # A text file buffers small writes.
         self.file.flush()
 
     def close(self, exit_code: int) -> None:
@@ -117,7 +117,7 @@ class LineWriter:
         self._write("file", {"file": file.path, **(facts or {})})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """Take a result of the file."""
+        """Add a result of the file."""
         self._write("result", {**result_data(result), **(extra or {})})
 
     def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
@@ -125,7 +125,7 @@ class LineWriter:
         self._write("file_end", {"file": file.path, **file_end(file, timing, explanation)})
 
     def copy(self, files: Sequence[Mapping[str, Any]]) -> None:
-        """Write files again that another report of lines told of, as `loadrun.report.reading` gives them."""
+        """Write files from another report, as returned by `loadrun.report.reading`."""
         for entry in files:
             facts = {k: v for k, v in entry.items() if k not in (*_ENDS, "testcases")}
             self._write("file", facts)
@@ -138,7 +138,7 @@ class LineWriter:
         self._write("end", {"exit_code": exit_code})
 
     def interrupted(self, why: str) -> None:
-        """Say that the run did not come to its end."""
+        """Note that the run was interrupted."""
         self._write("interrupted", {"message": why})
 
 
@@ -152,7 +152,7 @@ def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]
         "engine": None if file.engine is None else about_data(file.engine),
     }
     if file.entrants:
-        # Which of them ran is said one by one.
+        # Each engine is described separately.
         rest["engine"] = None
         rest["engines"] = [_entrant(e) for e in file.entrants.values()]
     if file.expected is not None:
@@ -174,7 +174,7 @@ def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]
 
 
 def about_data(about: About) -> dict[str, Any]:
-    """Say which engine ran, how it computes, and what the reference engine did in its place."""
+    """Describe the engine, its arithmetic, and what ran on the reference engine instead."""
     return {
         "engine": about.engine,
         "version": about.version,

@@ -44,7 +44,7 @@ class _Counts:
 
 
 class JUnitWriter:
-    """Writes a JUnit report; results wait in a temporary file, because their numbers stand before them.
+    """Writes a JUnit report; results wait in a temporary file, because their totals come first.
 
     Args:
         file: where the text goes.
@@ -80,21 +80,20 @@ class JUnitWriter:
         self._cases.close()
         self._cases = _spool()
         self._path = clean(file.path, 500)
-        # What CI servers count as a failure is what exit codes count as one.
+        # CI servers must count the same failures as exit codes.
         self._silent = "skipped" if file.free else "failure"
         self._expected = file.expected
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """Take a result of the file."""
+        """Add a result of the file."""
         case = "run" if result.index is None else str(result.index)
         if result.choice is not None:
             case += f"::{clean(result.choice, 60)}"
         seconds = result.seconds
         if result.verdict is Verdict.ERROR or not result.outputs:
             said = result.message or "the model has no outputs"
-            silent = "skipped" if result.is_left_out else self._silent
-            kind = "error" if result.verdict is Verdict.ERROR else silent
+            kind = "error" if result.verdict is Verdict.ERROR else self._silent
             self._case(case, seconds, kind, said, said)
             return
         for out in result.outputs:
@@ -113,7 +112,7 @@ class JUnitWriter:
             seconds = 0.0
 
     def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
-        """End a file with what its results come to."""
+        """End a file with the summary of its results."""
         if file.message:
             self._case(file.verdict.value, 0.0, "error", file.message.splitlines()[0], file.message)
         for number, missed in enumerate(file.missed):
@@ -155,6 +154,16 @@ class JUnitWriter:
         self._suites.close()
         self._cases.close()
 
+    def case(self, name: str, kind: str = "", message: str = "") -> None:
+        """Add a test of the file besides its results.
+
+        Args:
+            name: its name.
+            kind: ``failure``, ``error`` or ``skipped``, empty for one that passes.
+            message: why.
+        """
+        self._case(name, 0.0, kind, message.partition("\n")[0], message)
+
     def _case(self, name: str, seconds: float, kind: str = "", message: str = "", text: str = "") -> None:
         counts = self._counts
         if kind in ("failure", "error") and self._expected is not None:
@@ -186,7 +195,7 @@ def _class(path: str) -> str:
 
 
 def _spool() -> IO[str]:
-    """Open a temporary without a name, in memory as long as it is small."""
+    """Open an unnamed temporary file, in memory as long as it is small."""
     return tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="backslashreplace")
 
 

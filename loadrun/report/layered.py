@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Layout", "Point", "layered"]
+__all__ = ["GraphLayout", "Point", "layered"]
 
 Point = tuple[float, float]
 _GAP_X, _GAP_Y, _ROW = 18.0, 30.0, 34.0
@@ -18,7 +18,7 @@ _BEND = 4.0
 
 
 @dataclass(frozen=True)
-class Layout:
+class GraphLayout:
     """Places of boxes and edges.
 
     Attributes:
@@ -33,7 +33,7 @@ class Layout:
     height: float
 
 
-def layered(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> Layout:
+def layered(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> GraphLayout:
     """Lay out boxes of these widths; the time grows with boxes plus edges.
 
     Args:
@@ -76,7 +76,7 @@ def layered(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> Layout
         points.append(line)
     height = (max(rows, default=0) + 1) * (_ROW + _GAP_Y) - _GAP_Y
     boxes = [(x[i], rows[i] * (_ROW + _GAP_Y)) for i in range(len(widths))]
-    return Layout(boxes, points, far + (_GAP_X + 72 if beside else 0), height)
+    return GraphLayout(boxes, points, far + (_GAP_X + 72 if beside else 0), height)
 
 
 def _rows(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -93,7 +93,7 @@ def _rows(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _chain(a: int, b: int, rows: Sequence[int]) -> Sequence[int] | None:
-    """Return the rows that an edge passes, None where it runs beside the boxes."""
+    """Return the rows that an edge passes, None if it runs beside the boxes."""
     if not 0 < rows[b] - rows[a] <= _SPAN:
         return None
     return range(rows[a] + 1, rows[b])

@@ -1,4 +1,4 @@
-"""What stands around every HTML report."""
+"""The frame of every HTML report."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ for (const table of document.querySelectorAll("table.overview")) {
 }
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));
 """
-"""Search, filter and sort the overview; a page is whole without it. The policy below lets no other script run."""
+"""Search, filter and sort the overview; the page works without it. The policy below allows no other script."""
 _HASH = b64encode(sha256(_SCRIPT.encode()).digest()).decode()
 
 HEAD = """<!doctype html>
@@ -89,6 +89,7 @@ tr.fail td:nth-child(7), .overview tr.fail td:first-child { color: var(--fail); 
 tr.not-compared td:nth-child(7), .overview tr.not-compared td:first-child { color: var(--odd); }
 tr.error td:nth-child(7), .overview tr.error td:first-child, .overview tr.timeout td:first-child,
   .overview tr.crash td:first-child { color: var(--broken); font-weight: 600; }
+.engines td.pass { color: var(--pass); } .engines td.fail, .engines td.error { color: var(--fail); }
 tr.said td { border-bottom: 1px solid var(--line); padding-top: 0; }
 pre { margin: .2rem 0; white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.4 ui-monospace, monospace;
   color: var(--soft); }
@@ -115,7 +116,8 @@ svg .limit { stroke: var(--fail); stroke-width: 1.5; stroke-dasharray: 4 3; }
   dl { grid-template-columns: 1fr; }
   .overview th:nth-child(3), .overview td:nth-child(3), .overview th:nth-child(5), .overview td:nth-child(5)
   { display: none; } }
-@media print { .bar { display: none; } details { border: 0; padding: 0; break-inside: auto; } a { color: inherit; }
+@media print { .bar { display: none; } .scroll { max-height: none; overflow: visible; }
+  details { border: 0; padding: 0; break-inside: auto; } a { color: inherit; }
   tr, figure { break-inside: avoid; } body { max-width: none; font-size: 11px; } }
 svg.graph { max-width: none; } .graph text { fill: var(--front); } .graph path { fill: none; stroke: var(--soft); }
 .graph .size { fill: var(--soft); font-size: 9px; stroke: var(--back); stroke-width: 3px; paint-order: stroke; }

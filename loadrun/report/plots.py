@@ -1,4 +1,4 @@
-"""Plots as inline SVG, made without a plotting library; colours are variables of the page."""
+"""Plots as inline SVG, without a plotting library; colours are variables of the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEFT, _BOTTOM, _TOP = 44, 18, 8
 
 
 class Series:
-    """Numbers in order, with a bound on how many are kept: of neighbours that share a place the largest.
+    """Numbers in order, of which a bounded number is kept: the largest of neighbours that share a position.
 
     >>> series = Series(4)
     >>> for i in range(9):
@@ -35,7 +35,7 @@ class Series:
         self._filled = 0
 
     def add(self, value: float) -> None:
-        """Take the next number."""
+        """Add the next number."""
         self.count += 1
         if self._filled and self._filled < self.stride:
             self.values[-1] = max(self.values[-1], value)
@@ -130,7 +130,7 @@ def error_map(picture: Picture) -> str:
     wide, high_px = columns * cell, rows * cell
     r, c = picture.worst
     shape = "x".join(map(str, picture.shape)) or "scalar"
-    caption = f"where the errors are: {shape} seen as {rows} rows of {columns} cells, the worst framed"
+    caption = f"where the errors are: {shape} shown as {rows} rows of {columns} cells, the worst one framed"
     data = base64.b64encode(_png(pixels)).decode()
     return (
         f'<figure><svg viewBox="-1 -1 {wide + 2} {high_px + 2}" width="{wide + 2}" height="{high_px + 2}" role="img" '
@@ -177,7 +177,7 @@ def _shade(depth: float | None, low: float, span: float) -> tuple[int, int, int,
 
 
 def _png(pixels: Sequence[Sequence[tuple[int, int, int, int]]]) -> bytes:
-    """Encode a picture of RGBA pixels.
+    """Encode an image of RGBA pixels.
 
     >>> _png([[(1, 2, 3, 4)]])[:8]
     b'\\x89PNG\\r\\n\\x1a\\n'

@@ -1,4 +1,4 @@
-"""What operators took: a table of the most expensive, and a trace for Perfetto's viewer."""
+"""Time of operators: a table of the most expensive ones, and a trace for the Perfetto viewer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Cost:
-    """What a group of operators took in one run.
+    """The cost of a group of operators in one run.
 
     Attributes:
         name: what they have in common.
@@ -39,7 +39,7 @@ def costs(profile: Mapping[str, Any], by: str = "type") -> list[Cost]:
 
     Args:
         profile: what an engine's ``get_profile`` gave.
-        by: ``type``, ``name``, or ``prefix`` with a depth behind a colon: the first parts of names, which are those of
+        by: ``type``, ``name``, or ``prefix`` with a depth after a colon: the first parts of names, which are those of
             modules; what is fused into an operator names it.
 
     >>> times = {"x": {"start": 0.0, "kern": 0.0, "end": 0.25}}
@@ -106,7 +106,7 @@ def cost_table(profile: Mapping[str, Any], by: str = "type", most: int = _SHOWN)
 
 
 def bytes_text(count: int) -> str:
-    """Bytes in a unit that suits them.
+    """Return bytes in a suitable unit.
 
     >>> bytes_text(100), bytes_text(5 << 20)
     ('100 B', '5.0 MiB')
@@ -120,7 +120,7 @@ def bytes_text(count: int) -> str:
 
 
 def memory_table(meter: PeakMeter, most: int = _SHOWN) -> str:
-    """Return the peak of intermediate values, and who was alive at it."""
+    """Return peak memory of intermediate values, and which were alive then."""
     if meter.at is None:
         return "no operator was executed"
     at = meter.at.outputs[0].label if meter.at.outputs else meter.at.title

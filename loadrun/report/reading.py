@@ -54,7 +54,7 @@ def read_report(data: bytes, name: str) -> dict[str, Any]:
     try:
         report = json.loads(data)
     except (ValueError, RecursionError):
-        raise FormatError(f"{name} is no JSON text") from None
+        raise FormatError(f"{name} is not JSON text") from None
     if not isinstance(report, dict):
         raise FormatError(
             f"{name} holds a JSON {type(report).__name__}, expected the object that `loadrun --json` writes"
@@ -81,5 +81,5 @@ def _together(data: bytes, begin: dict[str, Any]) -> dict[str, Any]:
         elif kind in ("end", "interrupted"):
             report.update(entry)
     if "exit_code" not in report:
-        report["cut"] = f"the run did not come to its end: {report.get('message', 'its lines break off')}"
+        report["cut"] = f"the run is incomplete: {report.get('message', 'its last line is missing')}"
     return report

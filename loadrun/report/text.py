@@ -112,12 +112,12 @@ def engine(file: FileResult) -> str:
 
 
 def warning(text: str) -> str:
-    """Return a line for something that deserves a look."""
+    """Return a warning line."""
     return f"  warning: {clean(text, 300)}"
 
 
 def error(message: str) -> str:
-    """Return the lines for why a file could not be read or executed."""
+    """Return lines on why a file could not be read or executed."""
     return "  error: " + indented(message, 9)
 
 
@@ -213,7 +213,7 @@ class Rows:
 
 
 def _cells(case: str, out: OutputResult, result: Result, ms: str) -> dict[str, str]:
-    """Return what stands in the row of an output, by column."""
+    """Return what is in the row of an output, by column."""
     verdict = {Verdict.PASS: "pass", Verdict.FAIL: "FAIL"}.get(out.verdict, out.verdict.value)
     if out.loosened is not None:
         verdict += " LOOSENED"
@@ -245,7 +245,7 @@ def _failure(where: str, out: OutputResult) -> list[str]:
 
 
 def _notes(where: str, out: OutputResult) -> list[str]:
-    """Lines for why nothing was compared, and for what deserves a look beside a verdict."""
+    """Return lines on why nothing was compared, and notes on a verdict."""
     said = [*([f"not compared: {out.reason}"] if out.reason else []), *out.notes]
     if out.loosened is not None:
         said.append(f"LOOSENED: the tolerance was {out.loosened:g}")
@@ -286,7 +286,7 @@ def timing_line(timing: Timing) -> str:
 
 
 def summary(files: Sequence[FileResult]) -> str:
-    """Return the line over all files."""
+    """Return the summary line of all files."""
     passed, failed = sum(f.passed for f in files), sum(f.failed for f in files)
     errors = sum(f.errors + bool(f.message and f.ended is None) for f in files)
     silent = [f for f in files if f.verdict is Verdict.NOT_COMPARED]

@@ -1,7 +1,7 @@
 """Converted models kept in a folder that processes may share.
 
 An entry is a file that is called like its key and begins with the key and a digest of what follows; one whose digest
-does not agree is as good as absent, and is written anew. Files appear when they are complete. A digest tells damage,
+does not agree is as good as absent, and is written again. Files appear when they are complete. A digest tells damage,
 not malice: who may write to the folder decides what is executed, as with any program's files.
 """
 
@@ -46,7 +46,7 @@ class Cache:
         return digest.hexdigest()
 
     def get(self, key: str) -> bytes | None:
-        """Return the bytes of a key, None where there are none, or damaged ones."""
+        """Return the bytes of a key, None if there are none, or damaged ones."""
         try:
             with opened(self.folder / key, "an entry of the cache") as file:
                 head, data = file.readline(200), file.read()

@@ -37,7 +37,7 @@ def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
 def _tool(named: str) -> str:
     if not named:
         raise UsageError(
-            "load_and_run is MegEngine's own program: say where it is, as load_and_run:/path/to/load_and_run"
+            "load_and_run is MegEngine's own program: give its path, as in load_and_run:/path/to/load_and_run"
         )
     path = shutil.which(os.path.expanduser(named))
     if path is None:

@@ -40,7 +40,7 @@ def _python(named: str) -> str:
     spec = find_spec("megengine")
     if spec is None or spec.origin is None:
         raise UsageError(
-            "MegEngine is not installed here; name a Python that has it, as megengine:/path/to/python "
+            "MegEngine is not installed here; name a Python that has it, as in megengine:/path/to/python "
             "(pip install megengine in Python 3.8, 3.9 or 3.10)"
         )
     return sys.executable

@@ -60,9 +60,9 @@ def fitted(source: SourceFile, ports: Ports, feeds: Mapping[str, FileValue]) -> 
 
 
 def refused(engine: str, source: SourceFile, why: Exception) -> str:
-    """Say that a runtime does not take a file, with the other way where there is one."""
-    other = f"; {engine}:{TRANSLATED} gives it loadrun's graph instead" if source.graph.outputs else ""
-    return f"{engine} does not take the file: {why}{other}"
+    """Report that a runtime does not take a file, with the other way where there is one."""
+    other = f"; {engine}:{TRANSLATED} runs loadrun's graph instead" if source.graph.outputs else ""
+    return f"{engine} rejects the file: {why}{other}"
 
 
 def _as_type(name: str, value: FileValue, ports: Ports, source: SourceFile) -> FileValue:
@@ -94,5 +94,5 @@ def _zeros(name: str, source: SourceFile, ports: Ports, feeds: Mapping[str, File
     read = {id(o) for o in source.graph.needed()} if source.graph.outputs else None
     needed = any(v.name == name and (read is None or id(v.owner) in read) for v in source.graph.inputs)
     if needed or name not in ports.dtypes or len(shape) != len(ports.shapes[name]):
-        raise InputError(f"no value was given for the input {name!r}; given: {', '.join(feeds) or 'none'}")
+        raise InputError(f"the input {name!r} is missing; found {', '.join(feeds) or 'none'}")
     return np.zeros(shape, ports.dtypes[name])

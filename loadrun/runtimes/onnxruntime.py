@@ -45,7 +45,7 @@ _SWITCHES = {"mem_pattern": "enable_mem_pattern", "arena": "enable_cpu_mem_arena
 _KNOWN = (
     "opt=disable|basic|extended|all, disable=NAME+NAME of optimizers, "
     "intra_op=N, inter_op=N, mode=sequential|parallel, mem_pattern=0|1, arena=0|1, "
-    "library=PATH of custom operators, ep.KEY=VALUE for the provider, and the runtime's own keys, which have a dot"
+    "library=PATH of custom operators, ep.KEY=VALUE for the provider, and the runtime's own keys (those with a dot)"
 )
 _KINDS = {f"tensor({name})": kind for kind, name in NAMES.items()}
 

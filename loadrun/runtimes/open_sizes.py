@@ -50,7 +50,7 @@ class OpenSizes:
         self.values = {i: v for i, v in first.values.items() if all(_same(k.values.get(i), v) for k in known)}
 
     def fits(self, known: Inference) -> bool:
-        """Tell whether nothing of what is common is otherwise at further sizes."""
+        """Return whether nothing of what is common is otherwise at further sizes."""
         return all(known.shapes.get(i) == s for i, s in self._shapes.items()) and all(
             _same(known.values.get(i), v) for i, v in self.values.items()
         )

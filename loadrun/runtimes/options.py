@@ -50,10 +50,10 @@ class EngineOptions(NamedTuple):
 
 
 def number(key: str, value: str, least: int = 0) -> int:
-    """Parse the whole number of an option.
+    """Parse the integer of an option.
 
     Raises:
-        UsageError: it is none, or less than the least.
+        UsageError: it is none, or less than the smallest.
     """
     if not (value.isascii() and value.isdigit() and int(value) >= least):
         raise UsageError(

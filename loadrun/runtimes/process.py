@@ -60,7 +60,7 @@ class MessageProcess:
 
     @property
     def alive(self) -> bool:
-        """Tell whether it still runs, and belongs to this process, not to the one that this was forked from."""
+        """Return whether it still runs, and belongs to this process, not to the one that this was forked from."""
         return self.owner == os.getpid() and self._process.poll() is None
 
     def ask(
@@ -94,7 +94,7 @@ class MessageProcess:
         except (ValueError, KeyError, TypeError) as e:
             self.close()
             said = clipped(line.decode(errors="replace"))
-            raise EngineError(f"{self.what} answers {said!r}, which is not an answer") from e
+            raise EngineError(f"{self.what} sent {said!r}, which is not a valid answer") from e
         raise EngineError(f"{self.what}: {clipped(why)}")
 
     def _ended(self) -> str:

@@ -57,7 +57,7 @@ class TorchProgram:
         return {"args": args, "kwargs": kwargs}
 
     def run(self, inputs: Mapping[str, Any]) -> Mapping[str, FileValue]:
-        """See `FileEngine.run`; a program that changes its buffers begins anew each time."""
+        """See `FileEngine.run`; a program that changes its buffers begins again each time."""
         module = callable_of(self._source.program) if self._changes else self._module
         with torch_threads(), self._profile:
             return run_program(module, self._signature, inputs["args"], inputs["kwargs"])

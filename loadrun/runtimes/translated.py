@@ -1,6 +1,6 @@
 """An engine that gives a graph to a runtime of ONNX models, piece by piece.
 
-For every set of input shapes the graph is divided anew: shape arithmetic is done beforehand, so that the runtime gets
+For every set of input shapes the graph is divided again: shape arithmetic is done in advance, so that the runtime gets
 fixed sizes, and what it cannot run is left to the reference engine as islands. Random numbers are drawn there, too:
 so they are the same whatever executes the rest.
 """
@@ -46,7 +46,7 @@ _MET = 2
 """Sets of shapes that are made each by itself, before one model is to run at all that are like them."""
 _LARGE = 64
 """Operators of a graph from which on that is worth it."""
-_RANDOM = "random numbers are drawn by the reference engine, so that they are the same everywhere"
+_RANDOM = "the reference engine draws random numbers, so that they are the same everywhere"
 
 
 @dataclass(eq=False)
@@ -134,7 +134,7 @@ class Translated:
         return self._with(self._fed(feeds), self._execute)
 
     def _with(self, values: dict[int, Array], act: Callable[[_Program, dict[int, Array]], T]) -> T:
-        """Do something with the program for these values; anew whenever the runtime refuses operators of it."""
+        """Do something with the program for these values; again whenever the runtime refuses operators of it."""
         key = self._key(values)
         program = self._programs.get(key)
         refused: dict[int, str] = {}
@@ -293,7 +293,11 @@ class Translated:
         if not reasons or not any(o.type in CONDITIONAL for o in self._oprs):
             return
         first = next((o for o in self._oprs if o.id in reasons), None)
-        why = "" if first is None else f"branches are not divided; {describe(first)}: {reasons[first.id]}"
+        why = (
+            ""
+            if first is None
+            else f"branches are not split between engines; {describe(first)}: {reasons[first.id]}"
+        )
         for opr in todo:
             reasons.setdefault(opr.id, why)
 
@@ -343,7 +347,7 @@ class Translated:
             return program.known.values[var.id]
         if var.owner.tensors:
             return var.owner.tensors[var.index].value()
-        raise EngineError(f"{var.label!r} has no value: it lies in a branch that was not taken")
+        raise EngineError(f"{var.label!r} has no value: it is in a branch that was not taken")
 
     def _part_graph(self, piece: Piece, program: _Program) -> Graph:
         names = {v.id: _in(v) for v in piece.inputs}
@@ -464,4 +468,6 @@ class _Refusal(Exception):
 def _listed(name: str, islands: Sequence[Island]) -> str:
     count = f"{len(islands)} operator{'s' * (len(islands) > 1)}"
     lines = "\n".join(f"  {i.operator}: {i.reason}" for i in islands)
-    return f"{count} cannot be executed by {name} (without --strict-engine the reference engine does it):\n{lines}"
+    return (
+        f"{count} cannot be executed by {name} (the reference engine does, without --strict-engine):\n{lines}"
+    )

@@ -86,7 +86,7 @@ class WholeDump:
         for var, array in zip(self.computed, outputs, strict=True):
             want = array.dtype if var.dtype is None else var.dtype.np
             if array.dtype != want:
-                raise EngineError(f"{what} gives {array.dtype} for {var.label!r}, which is {var.dtype}")
+                raise EngineError(f"{what} returned {array.dtype} for {var.label!r}, which is {var.dtype}")
             values[var.id] = array
         outs = [values[v.id] if v.id in values else self._kept(v, feeds) for v in self.targets]
         return [

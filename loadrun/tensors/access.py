@@ -59,17 +59,17 @@ def dtype_of(x: Tensor) -> DType:
 
 
 def is_scalar(x: Tensor) -> bool:
-    """Tell whether the shape is ``()``; a graph stores such a value as ``[1]``."""
+    """Return whether the shape is ``()``; a graph stores such a value as ``[1]``."""
     return x._scalar
 
 
 def is_constant(x: Tensor) -> bool:
-    """Tell whether the value is a constant of the graph, whatever a trace does with captured values."""
+    """Return whether the value is a constant of the graph, whatever a trace does with captured values."""
     return x._const
 
 
 def value_of(x: Tensor) -> Array | None:
-    """Return the value in storage form (at least one axis), None where it is not known yet."""
+    """Return the value in storage form (at least one axis), None if it is not known yet."""
     return x._value
 
 

@@ -46,7 +46,7 @@ def generator() -> np.random.Generator:
 
 
 def seed(value: int | None) -> None:
-    """Start the random generator of this thread anew."""
+    """Start the random generator of this thread again."""
     _local.rng = np.random.default_rng(value)
 
 

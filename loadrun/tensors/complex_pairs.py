@@ -54,6 +54,6 @@ def paired(real: Tensor, imag: Tensor, dtype: DType) -> Tensor:
 def unrecordable(what: str) -> TraceError:
     """Return the error for complex numbers where a graph cannot hold them."""
     return TraceError(
-        f"complex numbers cannot be recorded, found {what}; a graph holds real ones: take them apart with F.real and "
-        "F.imag, and put them together with F.complex"
+        f"complex numbers cannot be recorded, found {what}; a graph has only real ones: take them apart with F.real "
+        "and F.imag, and put them together with F.complex"
     )

@@ -64,12 +64,12 @@ def check_kept(data: Tensor, dtype: Any, place: Device | None) -> None:
     """
     if dtype is not None and graph_dtype(dtype) != data._dtype:
         raise UsageRuntimeError(
-            f"a tensor made of another keeps its dtype, found dtype={dtype!s:.60} for one of {data._dtype}; "
+            f"a tensor created from another keeps its dtype, found dtype={dtype!s:.60} for one of {data._dtype}; "
             "convert it with x.astype(dtype)"
         )
     if place is not None and place != data.device:
         raise UsageRuntimeError(
-            f"a tensor made of another keeps its device, found device={place!s} for one on {data.device!s}; "
+            f"a tensor created from another keeps its device, found device={place!s} for one on {data.device!s}; "
             "move it with x.to(device)"
         )
 

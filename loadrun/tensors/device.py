@@ -166,7 +166,7 @@ _OF_THE_FIRST = types(Trait.FIRST_DEVICE)
 
 
 def in_use() -> bool:
-    """Tell whether any device but the default one was ever named."""
+    """Return whether any device but the default one was ever named."""
     return _used
 
 
@@ -217,7 +217,7 @@ def device_of(type: str, places: Iterable[Device | None]) -> Device | None:
 
 
 def is_cuda_available() -> bool:
-    """Tell whether GPUs compute: never.
+    """Return whether GPUs compute: never.
 
     >>> is_cuda_available()
     False

@@ -112,7 +112,7 @@ def narrowed(array: Array) -> tuple[Array, DType]:
 
 
 def _is_lossy(array: Array, result: Array) -> bool:
-    """Tell whether whole numbers wrapped or finite numbers became infinite."""
+    """Return whether integers wrapped or finite numbers became infinite."""
     if not array.size:
         return False
     if result.dtype.kind in "iu":

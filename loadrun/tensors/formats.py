@@ -22,12 +22,12 @@ _JOINS = select(lambda op: op.family == "elemwise.modes") | {"Concat"}
 _PICTURES = select(lambda op: op.inputs == "src target_shape")
 """The same as `_KEEPS`, for results of 4 dimensions alone."""
 _KEEPS = types(Trait.KEEPS_FORMAT)
-"""The result is in the format of the first input, as long as it has the axes of a picture or a weight."""
+"""The result is in the format of the first input, as long as it has the axes of an image or a weight."""
 _used = False
 
 
 def in_use() -> bool:
-    """Tell whether any tensor was ever in another format than the default one."""
+    """Return whether any tensor was ever in another format than the default one."""
     return _used
 
 
@@ -35,17 +35,17 @@ def checked(format: Any, ndim: int, current: str | None = None) -> str:
     """Return the format of a tensor that is to be made with so many axes, of one that has the format `current`.
 
     Raises:
-        UsageError: there is no such format, the given tensor has another, or only pictures and their weights can be
+        UsageError: there is no such format, the given tensor has another, or only images and their weights can be
             in it.
     """
     if format not in FORMATS:
         raise UsageRuntimeError(
-            f"the format of a tensor is one of {', '.join(map(repr, FORMATS))}, found {format!r}"
+            f"the format of a tensor must be one of {', '.join(map(repr, FORMATS))}, found {format!r}"
         )
     if current is not None and current != format:
         raise UsageRuntimeError(
             f"a tensor in the format {current!r} keeps it, found format={format!r}; assign to its attribute .format, "
-            "or make the tensor of x.numpy()"
+            "or create the tensor from x.numpy()"
         )
     if format == "nhwc" and ndim not in (4, 5):
         raise UsageRuntimeError(
@@ -62,7 +62,7 @@ def used(format: str) -> str:
 
 
 def fits(type: str, format: str, ndim: int) -> bool:
-    """Tell whether a result of an operator has the axes for a format."""
+    """Return whether a result of an operator has the axes for a format."""
     return format == "nchw" or ndim == 4 or (ndim == 5 and type not in _PICTURES)
 
 
@@ -83,12 +83,12 @@ def format_of(type: str, inputs: Sequence[str]) -> str:
         if len(result) > 1:
             raise EngineError(
                 f"{type} takes inputs of one format, found 'nchw' and 'nhwc'; convert with "
-                "amp.convert_tensor_format, or make the tensors without a format"
+                "amp.convert_tensor_format, or create the tensors without a format"
             )
         return result.pop()
     if type == "ConvolutionV2" and (inputs[0] == "nhwc") != (inputs[1] == "nhwc"):
         raise EngineError(
-            f"a convolution takes a picture and a weight of one format, found {inputs[0]!r} and "
+            f"a convolution takes an image and a weight of one format, found {inputs[0]!r} and "
             f"{inputs[1]!r}; amp.convert_module_format and amp.convert_tensor_format convert them"
         )
     return inputs[0] if type in _KEEPS else DEFAULT

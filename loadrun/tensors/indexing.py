@@ -252,10 +252,10 @@ def _bounds(entry: slice, source: Tensor, axis: int) -> list[Any]:
 
 
 def _at_least(bound: Any, size: int) -> Any:
-    """Return a bound that lies in front of all elements as the position of the first."""
+    """Return a bound that is in front of all elements as the position of the first."""
     if type(bound) is not int or bound >= -size:
         return bound
-    # In a trace the size may differ in a later call, and the bound lie within.
+    # In a trace the size may differ in a later call, and the bound are within.
     return largest(bound, -size) if isinstance(size, TracedInt) else 0
 
 

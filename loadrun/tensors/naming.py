@@ -88,7 +88,7 @@ def untitled() -> AbstractContextManager[None]:
 
 
 def title(constant: object = None) -> str | None:
-    """Return what operators, or one constant, are called; None where they are called after their types.
+    """Return what operators, or one constant, are called; None if they are called after their types.
 
     An empty name is none at all.
     """
@@ -134,7 +134,7 @@ def user_line() -> str:
 
 
 def refused(what: str, why: str = "", way_out: str = "") -> TraceError:
-    """Make the error for code that cannot be recorded: what it is, where it stands in the user's code, what to do.
+    """Make the error for code that cannot be recorded: what it is, where it is in the user's code, what to do.
 
     Args:
         what: what was found.

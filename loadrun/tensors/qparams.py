@@ -21,7 +21,7 @@ class QParams:
     """The quantization of a value, present or planned.
 
     Attributes:
-        mode: symmetric or not, None where nothing is known.
+        mode: symmetric or not, None if nothing is known.
         dtype_meta: the kind of dtype.
         scale: the step, a tensor or number.
         zero_point: the stored integer that stands for 0, for asymmetric kinds.

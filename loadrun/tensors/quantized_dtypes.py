@@ -83,7 +83,7 @@ class QuantDtypeMeta(_Meta):
         name: a name of its own.
         cname: the name of the type in dumps, None for one that dumps do not have.
         np_dtype_str: the numpy dtype of the stored integers.
-        qmin: the least stored integer.
+        qmin: the smallest stored integer.
         qmax: the largest stored integer.
         is_unsigned: whether it has a zero point; by default when `np_dtype_str` is unsigned.
     """
@@ -126,7 +126,7 @@ KINDS = {
 
 
 def _details(dtype: Any) -> dict[str, Any]:
-    """Return the quantization that a numpy dtype carries, empty where there is none."""
+    """Return the quantization that a numpy dtype carries, empty if there is none."""
     result = (getattr(dtype, "metadata", None) or {}).get("mgb_dtype", {})
     return result if "scale" in result else {}
 
@@ -137,7 +137,7 @@ def _name(dtype: Any) -> str:
 
 
 def is_quantize(dtype: Any) -> bool:
-    """Tell whether a dtype is a quantized one.
+    """Return whether a dtype is a quantized one.
 
     >>> is_quantize(qint8(0.5)), is_quantize(np.dtype("int8"))
     (True, False)
@@ -169,7 +169,7 @@ def get_zero_point(dtype: Any) -> int:
 
 
 def is_dtype_equal(a: Any, b: Any) -> bool:
-    """Tell whether two dtypes are the same, quantization included.
+    """Return whether two dtypes are the same, quantization included.
 
     >>> is_dtype_equal(qint8(0.5), qint8(0.25))
     False
@@ -178,12 +178,12 @@ def is_dtype_equal(a: Any, b: Any) -> bool:
 
 
 def is_bfloat16(dtype: Any) -> bool:
-    """Tell whether a dtype is `bfloat16`."""
+    """Return whether a dtype is `bfloat16`."""
     return _name(dtype) == "BFloat16"
 
 
 def is_lowbit(dtype: Any) -> bool:
-    """Tell whether a dtype is one of MegEngine's plain integers of less than 8 bits.
+    """Return whether a dtype is one of MegEngine's plain integers of less than 8 bits.
 
     >>> is_lowbit(intb2), is_lowbit(np.dtype("int8"))
     (True, False)
@@ -192,7 +192,7 @@ def is_lowbit(dtype: Any) -> bool:
 
 
 def is_differentible_dtype(dtype: Any) -> bool:
-    """Tell whether MegEngine has gradients for a dtype."""
+    """Return whether MegEngine has gradients for a dtype."""
     return dtype in (np.float32, np.float16)
 
 

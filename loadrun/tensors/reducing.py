@@ -142,7 +142,7 @@ def mean(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def min(inp: Any, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Return the least element, NaN where there is one; arguments and errors as for `sum`.
+    """Return the smallest element, NaN where there is one; arguments and errors as for `sum`.
 
     >>> from loadrun import Tensor
     >>> min(Tensor([[1, 2], [3, 0]]), axis=1).tolist()

@@ -69,7 +69,7 @@ class Switches:
     disable_memory_forwarding: bool = False
 
     def change_operators(self) -> bool:
-        """Tell whether any operator might be changed before it is applied."""
+        """Return whether any operator might be changed before it is applied."""
         return self.autocast or self.compute_mode != "default"
 
     def replaced(self, **values: Any) -> dict[str, Any]:
@@ -201,7 +201,7 @@ _symbolic = False
 
 
 def symbolic_shape() -> bool:
-    """Tell whether ``VarNode.shape`` is a node."""
+    """Return whether ``VarNode.shape`` is a node."""
     return _symbolic
 
 
@@ -254,10 +254,10 @@ class SessionOf(Protocol[T]):
         """Return the shape of a tensor of the session, in storage form."""
 
     def detached(self, tensor: T) -> bool:
-        """Tell whether a tensor is a constant, so that its sizes are numbers."""
+        """Return whether a tensor is a constant, so that its sizes are numbers."""
 
     def fluid(self, tensor: T) -> bool:
-        """Tell whether the data may decide how large a tensor is."""
+        """Return whether the data may decide how large a tensor is."""
 
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
         """Return what was chosen in the recorded call, whatever the sizes of this one suggest."""
@@ -301,12 +301,12 @@ def use(session: SessionOf[Any] | None) -> Iterator[None]:
 
 
 def is_exact() -> bool:
-    """Tell whether operators of this thread that run at once are computed as definitions say (`Graph.exact`)."""
+    """Return whether operators of this thread that run at once are computed as definitions say (`Graph.exact`)."""
     return _local.exact
 
 
 def keeps_wide() -> bool:
-    """Tell whether float64, int64 and unsigned integers that are asked for by name stay what they are."""
+    """Return whether float64, int64 and unsigned integers that are asked for by name stay what they are."""
     return _local.wide
 
 

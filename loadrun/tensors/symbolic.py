@@ -2,7 +2,7 @@
 
 A `TracedInt` stands for an ``int``, a `TracedFloat` (``n / 2``, ``n ** -0.5``, ``np.sqrt(n)``) for a ``float``, and a
 `TracedBool` (``n > 4``) for a ``bool``. Each also remembers how it was computed, so that a graph can compute it
-anew at other sizes: integers in int32, the rest in float32, as MegEngine does with its symbolic shapes. Where Python
+again at other sizes: integers in int32, the rest in float32, as MegEngine does with its symbolic shapes. Where Python
 itself asks for the number (``range``, ``if``, ``int()``), it is that of the traced call.
 
 They are not subclasses of ``int`` and ``float``, which Python's own floats would take for plain numbers (``0.5 * n``),
@@ -236,7 +236,7 @@ def _remainder(dtype: DType, a: Any, b: Any) -> Tensor:
 
 
 def _is_natural(value: Any) -> bool:
-    """Tell whether a number cannot be negative, whatever the sizes are."""
+    """Return whether a number cannot be negative, whatever the sizes are."""
     if not isinstance(value, TracedNumber):
         return bool(value >= 0)
     how, *operands = value._source
@@ -265,7 +265,7 @@ def _logic(mode: P.ElemwiseMode) -> Callable[..., Tensor]:
 
 
 def _to_even(x: Any) -> Tensor:
-    """Round to a whole number, halves to even ones, as Python does."""
+    """Round to an integer, halves to even ones, as Python does."""
     above = _elem(_M.ADD, _FLOAT, x, 0.5)
     up = _elem(_M.FLOOR, _FLOAT, above)
     odd = _remainder(_FLOAT, up, 2.0)
@@ -312,7 +312,7 @@ def _pair(method: Callable[..., Any], *whole: Any) -> tuple[Any, Any]:
 
 
 def _part(fraction: Callable[[float], int], how: Any) -> Any:
-    """Make a method that gives a whole number of a `TracedFloat`, and of a `TracedInt` itself."""
+    """Make a method that gives an integer of a `TracedFloat`, and of a `TracedInt` itself."""
 
     def method(self: Any) -> Any:
         if not isinstance(self, TracedFloat):
@@ -377,7 +377,7 @@ class _Number(TracedNumber):
 
 
 class TracedInt(_Number, _Int):
-    """One size of a traced tensor, or a whole number computed from sizes."""
+    """One size of a traced tensor, or an integer computed from sizes."""
 
     _stands_for: type[Any] = int
     _stored = _INT
@@ -418,13 +418,13 @@ def size_of(value: int, x: Tensor, axis: int, session: Session) -> TracedInt:
 
 
 def place_of(value: Any) -> tuple[Tensor, int] | None:
-    """Return the tensor and the axis that a size is of, None where it is computed from sizes."""
+    """Return the tensor and the axis that a size is of, None if it is computed from sizes."""
     how, *operands = value._source
     return (operands[0], operands[1]) if how is _size else None
 
 
 def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int | None:
-    """Return what a whole number would be at other sizes; None where that is not known.
+    """Return what an integer would be at other sizes; None if that is not known.
 
     Args:
         value: the number, symbolic or not.

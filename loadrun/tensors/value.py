@@ -48,7 +48,7 @@ class Bound:
 
     def __getattr__(self, name: str) -> Any:
         if name not in _BEHIND:
-            raise AttributeError(f"nothing behind a tensor's methods is called {name!r}")
+            raise AttributeError(f"no method of a tensor is called {name!r}")
         function = resolve(f"{__package__}.{_BEHIND[name]}")
         setattr(self, name, function)
         return function
@@ -78,7 +78,7 @@ _OPERATORS: dict[np.ufunc, str] = {
     np.equal: "eq",
     np.not_equal: "ne",
 }
-"""The operators that numpy hands over when an ndarray stands in front of a tensor."""
+"""The operators that numpy hands over when an ndarray is in front of a tensor."""
 _REFLECTED = {"lt": "__gt__", "le": "__ge__", "gt": "__lt__", "ge": "__le__", "eq": "__eq__", "ne": "__ne__"}
 
 
@@ -117,7 +117,7 @@ def _in_place(name: str) -> Any:
 
 
 def _operand(value: Any) -> bool:
-    """Tell whether a value is for the operators of tensors to take or to refuse."""
+    """Return whether a value is for the operators of tensors to take or to refuse."""
     return value is None or isinstance(value, (Tensor, int, float, np.ndarray, np.generic, list, tuple))
 
 
@@ -264,8 +264,8 @@ class Tensor:
                 return real + np.complex64(1j) * imag
             if self._session is None:
                 raise RuntimeError(
-                    "this tensor was made inside a traced function and its value was not kept: it is neither an "
-                    "output nor was it read there; return it from the function, or call .numpy() inside it"
+                    "this tensor was created inside a traced function and its value was not kept, as it is not an "
+                    "output and was not read there; return it from the function, or call .numpy() inside it"
                 )
             return self._session.value(self)
         return self._value
@@ -611,7 +611,7 @@ class Tensor:
         value = self.numpy()
         if value.size != 1:
             raise AssertionError(
-                f"only a tensor of one element has a number, found shape {list(value.shape)}"
+                f"only a tensor of one element can be converted to a number, found shape {list(value.shape)}"
             )
         number = value.item()
         if self._session is not None:
@@ -652,7 +652,7 @@ class Tensor:
         return _bound.reducing.prod(self, axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """Return the least value over axes."""
+        """Return the smallest value over axes."""
         return _bound.reducing.min(self, axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:

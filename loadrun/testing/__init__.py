@@ -1,4 +1,4 @@
-"""Tools for tests of models and of loadrun itself: graphs by hand, one operator on arrays, closeness with reasons.
+"""Tools for tests of models and of loadrun itself: hand-built graphs, single operators on arrays, `assert_close`.
 
 `loadrun.testing.strategies` has Hypothesis strategies for dtypes, parameter records, tensors and whole graphs; it is
 a module of its own because it needs the package hypothesis. `loadrun.testing.plugin` is the plugin for pytest.

@@ -1,4 +1,4 @@
-"""Making graphs by hand."""
+"""Building graphs by hand."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class GraphBuilder:
     def add(
         self, type: str, *params: Record, inputs: Sequence[Var], name: str | None = None, **how: Any
     ) -> Var:
-        """Any operator; its first output."""
+        """Add any operator and return its first output."""
         return self.graph.add(type, *params, inputs=inputs, names=[name], **how)[0]
 
     def done(self, *outputs: Var) -> Graph:

@@ -1,4 +1,4 @@
-"""Asserting that two arrays are close, with a message that says how far and where they are not."""
+"""Assertions that two arrays are close, with a message on how far and where they differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def assert_close(
     check_dtype: bool = True,
     msg: str | Callable[[str], str] = "",
 ) -> None:
-    """Assert that every element lies within ``atol + rtol * |expected|`` of the expected one.
+    """Assert that every element is within ``atol + rtol * |expected|`` of the expected one.
 
     Args:
         actual, expected: arrays, what numpy makes arrays of, or lists, tuples and mappings of arrays, which are
@@ -53,9 +53,7 @@ def assert_close(
     """
     __tracebackhide__ = True
     if (rtol is None) != (atol is None):
-        raise ValueError(
-            "give rtol and atol together: one alone would mix with a default that you do not see"
-        )
+        raise ValueError("pass both rtol and atol: one alone would be combined with a hidden default")
     if min(rtol or 0.0, atol or 0.0) < 0:
         raise ValueError(f"tolerances must not be negative, found rtol={rtol}, atol={atol}")
     head = msg if isinstance(msg, str) and msg else "arrays are not close"
@@ -86,7 +84,7 @@ def _pairs(actual: object, expected: object, place: str) -> Iterator[tuple[str, 
 
 
 def _holds_arrays(value: object) -> TypeGuard[Sequence[object]]:
-    """Tell whether a list or tuple holds arrays; one of numbers is an array itself."""
+    """Return whether a list or tuple holds arrays; one of numbers is an array itself."""
     return isinstance(value, (list, tuple)) and any(
         hasattr(v, "shape") or isinstance(v, Mapping) for v in value
     )
@@ -95,7 +93,7 @@ def _holds_arrays(value: object) -> TypeGuard[Sequence[object]]:
 def _difference(
     x: Array, y: Array, rtol: float | None, atol: float | None, equal_nan: bool, check_dtype: bool
 ) -> str:
-    """Say how two arrays differ, nothing when they are close."""
+    """Describe how two arrays differ, nothing when they are close."""
     if x.shape != y.shape:
         return f"Shapes differ: {x.shape}, expected {y.shape}"
     if check_dtype and x.dtype != y.dtype:
@@ -106,7 +104,7 @@ def _difference(
 
 
 def _nonfinite(x: Array, y: Array) -> Iterator[str]:
-    """Say how many values are NaN or infinite, where any is."""
+    """Describe how many values are NaN or infinite, where any is."""
     if "f" not in x.dtype.kind + y.dtype.kind:
         return
     counts = [(int(np.isnan(a).sum()), int(np.isinf(a).sum())) for a in (x, y)]
@@ -122,7 +120,7 @@ def _tolerances(x: Array, y: Array) -> tuple[float, float]:
 
 
 def _mismatch(x: Array, y: Array, rtol: float, atol: float, equal_nan: bool) -> str:
-    """Say how two arrays of one shape differ, nothing when they are close."""
+    """Describe how two arrays of one shape differ, nothing when they are close."""
     wide = _wide(x, y)
     a, b = x.astype(wide), y.astype(wide)
     with np.errstate(all="ignore"):
@@ -139,7 +137,7 @@ def _mismatch(x: Array, y: Array, rtol: float, atol: float, equal_nan: bool) -> 
     count = int(close.size - np.count_nonzero(close))
     lines = [f"Mismatched elements: {count} / {close.size} ({100 * count / close.size:.1f}%)"]
     for name, values, allowed in (("absolute", difference, atol), ("relative", relative, rtol)):
-        # NaN is the worst of all, and argmax finds the first one.
+        # NaN is the worst, and argmax finds the first one.
         at = np.unravel_index(int(np.argmax(np.where(close, -1.0, values))), x.shape)
         index = tuple(int(i) for i in at)
         lines.append(
@@ -150,7 +148,7 @@ def _mismatch(x: Array, y: Array, rtol: float, atol: float, equal_nan: bool) -> 
 
 
 def _wide(x: Array, y: Array) -> np.dtype[Any]:
-    """Return a dtype in which the values of both arrays and their differences are exact, or as good as."""
+    """Return a dtype in which the values of both arrays and their differences are (almost) exact."""
     kinds = x.dtype.kind + y.dtype.kind
     if "c" in kinds:
         return np.dtype("c16")

@@ -72,7 +72,7 @@ def run_operator(
     static: bool = True,
     seed: int = 0,
 ) -> list[Array]:
-    """Run one operator on arrays and check that it keeps its own rules.
+    """Run one operator on arrays and check that its outputs obey its dtype and shape rules.
 
     Args:
         name, params, known, dtypes, output_dtype: see `operator_graph`.
@@ -99,7 +99,7 @@ def run_operator(
     before = {k: x.copy() for k, x in feeds.items()}
     outputs = ReferenceEngine(graph, seed=seed).run(feeds)
     for k, x in feeds.items():
-        np.testing.assert_array_equal(x, before[k], err_msg=f"{name} wrote into its input")
+        np.testing.assert_array_equal(x, before[k], err_msg=f"{name} modified its input")
     for var, array in zip(graph.outputs, outputs, strict=True):
         assert var.dtype is not None
         assert array.dtype == var.dtype.np

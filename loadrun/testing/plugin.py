@@ -1,16 +1,17 @@
-"""The plugin for pytest: `pytest models/` checks every output of every testcase of .mge files and ONNX models.
+"""The plugin for pytest: `pytest models/` checks every output of every testcase of .mge files and other models.
 
-It is active wherever loadrun is installed and costs nothing until a model is collected. A model is a ``.mge`` file, or
-an ``.onnx`` file beside folders ``test_data_set_N``. Models are collected where the command line names them, or a
-folder with them; `pytest` alone takes those that the configuration lists, since models may lie in a project as data.
-Tests are called ``model.mge::1::logits``: file, testcase, output; further dumps of one file have testcases
-``dump2-0``. A test fails where `loadrun` on the same file does not exit with 0: a check that compares nothing fails,
-and so do the outputs of a file without any check and testcases that the header of a file does not announce. An output
-of which nothing is expected is skipped where another one of its testcase is compared.
+It is active wherever loadrun is installed and costs nothing until a model is collected. A model is a ``.mge`` file,
+an ``.onnx`` file beside folders ``test_data_set_N``, or a ``.pt2`` file that `loadrun.torch.save` wrote. Models are
+collected where the command line names them, or a folder with them; `pytest` alone takes those that the configuration
+lists, since models may lie in a project as data. Tests are called ``model.mge::1::logits``: file, testcase, output;
+further dumps of one file have testcases ``dump2-0``. A test fails where `loadrun` on the same file does not exit with
+0: a check that compares nothing fails, and so do the outputs of a file without any check and testcases that the
+header of a file does not announce. An output of which nothing is expected is skipped where another one of its
+testcase is compared.
 
 Options of pytest's configuration: ``loadrun_engine`` (or ``--loadrun-engine``), ``loadrun_seed``, the list
 ``loadrun_models`` of patterns for the files that are collected, whatever the command line says, and the lists
-``loadrun_skip`` and ``loadrun_xfail`` of patterns for names of tests, each with a reason behind ``#``. What
+``loadrun_skip`` and ``loadrun_xfail`` of patterns for names of tests, each with a reason after ``#``. What
 `loadrun.toml` or ``tool.loadrun`` in `pyproject.toml` says of files (docs/howto-ci.md) holds here as for `loadrun run`;
 ``--loadrun-timeout`` and time limits there take a POSIX system.
 """
@@ -37,28 +38,26 @@ __all__ = ["CheckFailed", "ModelFile"]
 
 _CONFIGURATION: pytest.StashKey[Configuration | None] = pytest.StashKey()
 _NAMED = "loadrun_named"
-"""Key under which a worker is told whether the command line names files or folders."""
+"""Key that tells a worker whether the command line names files or folders."""
 
 
 class CheckFailed(AssertionError):
-    """An output is not what its check expects."""
+    """An output fails its check."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("loadrun", "models with testcases")
-    group.addoption("--loadrun-engine", metavar="NAME", help="what executes models (default: reference)")
+    group.addoption("--loadrun-engine", metavar="NAME", help="engine that runs models (default: reference)")
     group.addoption(
         "--loadrun-timeout",
         metavar="SECONDS",
         type=float,
-        help="fail a testcase of a model that takes longer",
+        help="time limit for a testcase of a model, in seconds",
     )
-    parser.addini("loadrun_engine", "what executes models", default="reference")
-    parser.addini("loadrun_seed", "seed of random operators", default="0")
-    parser.addini(
-        "loadrun_models", "patterns of the models that are tests, with and without arguments", "linelist"
-    )
+    parser.addini("loadrun_engine", "engine that runs models", default="reference")
+    parser.addini("loadrun_seed", "seed for random operators", default="0")
+    parser.addini("loadrun_models", "patterns of model files to collect as tests", "linelist")
     for name, what in (("skip", "are not run"), ("xfail", "are expected to fail")):
         parser.addini(
             f"loadrun_{name}",
@@ -68,18 +67,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Take files that are models."""
+    """Collect model files."""
     suffix = file_path.suffix
-    if suffix not in (".mge", ".onnx") or not _wanted(file_path, parent):
+    if suffix not in (".mge", ".onnx", ".pt2") or not _wanted(file_path, parent):
         return None
-    if suffix == ".mge" or any("test_data_set_" in p.name for p in file_path.parent.iterdir()):
+    if suffix == ".mge" or (_has_testcases(file_path) if suffix == ".pt2" else _has_data_sets(file_path)):
         collector: pytest.Collector = ModelFile.from_parent(parent, path=file_path)
         return collector
     return None
 
 
+def _has_data_sets(path: Path) -> bool:
+    """Tell whether folders of test data stand beside an ONNX model."""
+    return any("test_data_set_" in p.name for p in path.parent.iterdir())
+
+
+def _has_testcases(path: Path) -> bool:
+    """Tell whether loadrun wrote testcases into an exported program."""
+    import zipfile  # for start-up
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(n.endswith("loadrun/testcases.json") for n in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
 def _wanted(path: Path, parent: pytest.Collector) -> bool:
-    """Tell whether a model is to be tested: named itself, listed, or, without a list, in a folder that is named."""
+    """Return whether a model is to be tested: named itself, listed, or, without a list, in a folder that is named."""
     patterns = [
         p for p in (line.partition("#")[0].strip() for line in parent.config.getini("loadrun_models")) if p
     ]
@@ -95,7 +110,7 @@ def _wanted(path: Path, parent: pytest.Collector) -> bool:
 
 
 def _has_arguments(config: pytest.Config) -> bool:
-    """Tell whether the command line names files or folders; pytest before 7.2 does not say, and counts as if it did."""
+    """Return whether the command line names files or folders; True for pytest before 7.2, which does not say."""
     named = getattr(config, "workerinput", {}).get(_NAMED)
     if named is not None:
         return bool(named)
@@ -110,7 +125,7 @@ def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - of pytest-xdist,
 
 
 class _OpenModel:
-    """The runners of the model that is in use; the one before is let go."""
+    """The runners of the current model; the previous one is released."""
 
     def __init__(self) -> None:
         self.key: Any = None
@@ -177,7 +192,7 @@ class ModelFile(pytest.File):
     """A file with a model and its testcases."""
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
-        """Yield a collector for each testcase, and a test that fails for what no testcase tells of."""
+        """Yield a collector for each testcase, and a test that fails for expected values outside the testcases."""
         from ..base.errors import LoadRunError, clean  # for start-up
         from ..dump import load_all  # for start-up
         from ..engines import runs_file  # for start-up
@@ -306,7 +321,7 @@ class ModelOutput(ModelTest):
     output: str
 
     def runtest(self) -> None:
-        """Run the testcase, once for all its outputs, and look at this one."""
+        """Run the testcase, once for all its outputs, and check this one."""
         from ..base.errors import clean  # for start-up
         from ..runner import Verdict  # for start-up
 
@@ -338,7 +353,9 @@ class ModelOutput(ModelTest):
         lines += [clean(note, 400) for note in out.notes]
         words = ["loadrun", "diff", str(self.path), "--testcase", str(self.parent.index)]
         words += ["--dump", str(self.parent.dump + 1)] if self.parent.dump else []
-        lines.append(f"where it began: {shlex.join(words)} --against GOOD (another model, or float64)")
+        lines.append(
+            f"to find the operator where it diverged: {shlex.join(words)} --against GOOD (another model, or float64)"
+        )
         return "\n".join(lines)
 
     def reportinfo(self) -> tuple[Path, int, str]:
@@ -348,7 +365,7 @@ class ModelOutput(ModelTest):
 
 
 def _mark(item: pytest.Item) -> None:
-    """Mark what the configuration lists."""
+    """Mark tests listed in the configuration."""
     from ..base.configuration import matches  # for start-up
 
     expected = _rule(item.config, item.path).xfail

@@ -99,7 +99,7 @@ _FORMATS = [
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Draw a graph of any operators of the catalog: right in form, whatever it may compute."""
+    """Draw a graph of any operators of the catalog: well-formed, but possibly meaningless."""
     graph = Graph()
     (x,) = graph.add(
         "Host2DeviceCopy",

@@ -12,7 +12,7 @@ from .extra import need_torch
 from .registry import aten
 
 if TYPE_CHECKING:
-    from .traced import Traced
+    from .traced import TorchTrace
 
 __all__ = ["aten", "save", "trace", "trace_module"]
 
@@ -25,11 +25,11 @@ def trace(
     *,
     opt_level: int = 2,
     check: bool = True,
-) -> Traced:
+) -> TorchTrace:
     """Record a torch module as a graph of MegEngine's operators.
 
     The module is exported by `torch.export.export(strict=False)` as it is: call ``.eval()`` first. What the recorded
-    graph computes is compared with what torch computes (`Traced.differences`): for the example, and where sizes are
+    graph computes is compared with what torch computes (`TorchTrace.differences`): for the example, and where sizes are
     dynamic, at others as well. Sizes for which the graph does not hold, such as a 1 that torch treats differently,
     get a graph of their own when they are called, and are refused in dumps. Dumps hold torch's results.
 
@@ -57,9 +57,9 @@ def trace(
     (torch.Size([5, 3]), True)
     """
     torch = need_torch()
-    from .traced import Traced  # for start-up
+    from .traced import TorchTrace  # for start-up
 
-    traced = Traced(module, dynamic_shapes, opt_level, check=check)
+    traced = TorchTrace(module, dynamic_shapes, opt_level, check=check)
     if isinstance(module, torch.export.ExportedProgram) and args is None and kwargs is None:
         args, kwargs = module.example_inputs or (None, None)
     if args is not None or kwargs is not None:

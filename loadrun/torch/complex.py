@@ -20,7 +20,7 @@ class Complex:
 
     Attributes:
         real: the real part, an array of float32 or float16.
-        imaginary: the imaginary part, which has the same shape; None where it is zero because a real value was
+        imaginary: the imaginary part, which has the same shape; None if it is zero because a real value was
             converted.
     """
 
@@ -43,12 +43,12 @@ class Complex:
 
 
 def is_complex(value: Any) -> bool:
-    """Tell whether a torch tensor or a Python number is complex."""
+    """Return whether a torch tensor or a Python number is complex."""
     return isinstance(value, complex) or (isinstance(value, torch.Tensor) and value.is_complex())
 
 
 def touches_complex(node: Any) -> bool:
-    """Tell whether a node of an exported graph takes or returns complex numbers."""
+    """Return whether a node of an exported graph takes or returns complex numbers."""
     values = [node.meta.get("val"), *node.args, *node.kwargs.values()]
     leaves = torch.utils._pytree.tree_leaves(values)
     return any(is_complex(v.meta.get("val") if isinstance(v, torch.fx.Node) else v) for v in leaves)

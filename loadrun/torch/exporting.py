@@ -6,6 +6,7 @@ import copy
 import logging
 import os
 import re
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ import torch
 import torch.fx.experimental._config
 
 from ..base.errors import TraceError, UnsupportedError
+from ..base.registry import resolve
 from .complex import is_complex, touches_complex
 from .packed import PaddedSequences
 from .registry import lowering_of
@@ -57,7 +59,7 @@ class LoweringProblem:
 
     Attributes:
         target: torch's name of it.
-        why: the unsupported aspect, empty where there is no lowering at all.
+        why: the unsupported aspect, empty if there is no lowering at all.
         place: module path and source line.
     """
 
@@ -85,6 +87,7 @@ def export(
     Raises:
         TraceError: torch cannot export it; the text is torch's own.
     """
+    _register_caches()
     with quiet():
         if follow_one:
             program = _following_one(module, args, kwargs, dynamic_shapes, selection)
@@ -98,8 +101,26 @@ def export(
             raise TraceError(
                 f"torch cannot export {_module_title(module)}: {_first_lines(error)}\n"
                 + (f"  in {where}\n" if where else "")
-                + "  a branch on a value needs torch.cond, a call that cannot be traced has to move out of the module"
+                + f"  {_way_out(error)}"
             ) from error
+
+
+def _way_out(error: Exception) -> str:
+    """Say what may help."""
+    if "which is not a known type" in str(error):
+        return (
+            "torch knows tensors, lists, tuples and dicts in results; return those, register the class with "
+            "torch.utils._pytree.register_pytree_node or, where it is a cache of transformers, pass use_cache=False"
+        )
+    return "a branch on a value needs torch.cond, a call that cannot be traced has to move out of the module"
+
+
+def _register_caches() -> None:
+    """Let torch find the tensors in the caches that models of transformers return."""
+    if "transformers.cache_utils" in sys.modules:
+        with suppress(ImportError, AttributeError, ValueError):
+            # Optional; releases before 4.50 do not have it.
+            resolve("transformers.integrations.executorch:register_dynamic_cache_export_support")()
 
 
 def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
@@ -115,7 +136,7 @@ class Selecting(Protocol):
         """Whether those are that no decomposition makes of others that are lowered."""
 
     def whole(self, node: Any) -> bool:
-        """Tell whether a node's operator does in any case."""
+        """Return whether a node's operator does in any case."""
 
 
 def functional(program: Any, selection: Selecting | None = None) -> Any:
@@ -145,13 +166,13 @@ def _functional(program: Any, selection: Selecting | None) -> Any:
 
 
 def writes(program: Any) -> bool:
-    """Tell whether operators of a program write to tensors, such as its buffers."""
+    """Return whether operators of a program write to tensors, such as its buffers."""
     return any(_writes(n) for n in _nodes(program))
 
 
 def _writes(node: Any) -> bool:
-    """Tell whether a call writes to a tensor, so that the graph has to be made functional first."""
-    if not isinstance(node.target, torch._ops.OpOverload):
+    """Return whether a call writes to a tensor, so that the graph has to be made functional first."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target is torch.ops.aten.detach_.default:
         return False
     training = node.args[5:6] if "batch_norm.default" in str(node.target) else ()
     return node.target._schema.is_mutable or any(training) or "instance_norm" in str(node.target)
@@ -170,7 +191,7 @@ def _following_one(
     if not ones:
         return None
     config = torch.fx.experimental._config
-    # A batch of one stands in front; or after the steps, as in states that have the layers in front.
+    # A batch of one is in front; or after the steps, as in states that have the layers in front.
     more = _many(args, kwargs, min(ones))
     states = any(x.shape[:2] == (1, 1) for x in leaves[1:])
     if states and not _runs(module, *more):
@@ -338,7 +359,7 @@ def _complex_decomposed(program: Any) -> Any:
 
 
 def _lowered(target: Any) -> tuple[bool, bool]:
-    """Tell whether an operator is lowered for real, and whether for complex numbers."""
+    """Return whether an operator is lowered for real, and whether for complex numbers."""
     name = name_of_target(target)
     return lowering_of(name) is not None, lowering_of(name, complex=True) is not None
 
@@ -412,7 +433,7 @@ _CHECKS = {"aten._linalg_check_errors.default", "aten._assert_async.msg", "aten.
 
 
 def is_control(node: Any) -> bool:
-    """Tell whether a node calls a higher-order operator that is followed here."""
+    """Return whether a node calls a higher-order operator that is followed here."""
     target = node.target
     if not isinstance(target, torch._ops.HigherOrderOperator):
         return False
@@ -483,5 +504,5 @@ def refusal(module: Any, problems: list[LoweringProblem]) -> UnsupportedError:
         lines += [f"    in {place}" for place in dict.fromkeys(places)]
     return UnsupportedError(
         f"{_module_title(module)} uses {len(counts)} operator{'s' * (len(counts) > 1)} that cannot be lowered to "
-        "MegEngine's:\n  " + "\n  ".join(lines) + f"\n  way out: {_WAY_OUT}"
+        "MegEngine's:\n  " + "\n  ".join(lines) + f"\n  what to do: {_WAY_OUT}"
     )

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..arrays.array import Array
+from ..arrays.array import TracedArray
 from ..base.errors import LoadRunError, UnsupportedError
 from ..build import emit as e
 from ..graph import Var
-from ..graph.dtypes import Array as NDArray
-from ..graph.dtypes import array_dtype, plain
+from ..graph.dtypes import Array, array_dtype, plain
 from ..tensors import Tensor, TracedNumber, active
 from ..tensors.access import (
     dtype_of,
@@ -51,7 +50,7 @@ class Port:
 class Constant:
     """A constant among the arguments of a node that is not recorded: its value, and the parameter's name."""
 
-    value: NDArray
+    value: Array
     name: str
 
 
@@ -349,7 +348,7 @@ def _settled(value: Any, fake: Any, rounds: bool) -> Any:
         fake: what torch knows of them.
         rounds: whether bfloat16 is rounded.
     """
-    if isinstance(value, Array):
+    if isinstance(value, TracedArray):
         value = snapshot(value)
     if isinstance(value, Complex):
         value = value.settled()

@@ -26,7 +26,7 @@ __all__ = [
 
 
 _CONSTANT_WEIGHTS = {f"aten.{kind}.input" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
-"""Operators whose weights are put together beforehand, in ONNX's order."""
+"""Operators whose weights are put together in advance, in ONNX's order."""
 
 
 class Selection(Protocol):
@@ -38,16 +38,16 @@ class Selection(Protocol):
 
     @property
     def weights(self) -> bool:
-        """Whether parameters are inputs of the graph, so that nothing is computed from them beforehand."""
+        """Whether parameters are inputs of the graph, so that nothing is computed from them in advance."""
 
     def whole(self, node: Any) -> bool:
-        """Tell whether a node is, so that its operator is not decomposed."""
+        """Return whether a node is, so that its operator is not decomposed."""
 
     def chosen(self, node: Any) -> bool:
-        """Tell whether a node of the program that is recorded is."""
+        """Return whether a node of the program that is recorded is."""
 
     def refused(self, types: Collection[str]) -> bool:
-        """Tell whether a node is that was lowered to operators of these types."""
+        """Return whether a node is that was lowered to operators of these types."""
 
 
 def result_names(node: Any) -> list[str]:

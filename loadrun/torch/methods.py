@@ -15,7 +15,7 @@ from .complex import parts
 from .exporting import name_of_target, place_of
 from .left_out import node_values
 from .modules import ModuleAttributes, as_module, as_torch, is_torch_program, owner_of
-from .traced import Traced
+from .traced import TorchTrace
 from .values import ndarray
 
 __all__ = ["traced_method", "traced_methods"]
@@ -67,7 +67,7 @@ def traced_method(
     if unknown:
         raise UsageTypeError(f"trace of a torch module takes no {', '.join(sorted(unknown))}")
     if example is None:
-        traced = Traced(module, True if symbolic else None, opt_level)
+        traced = TorchTrace(module, True if symbolic else None, opt_level)
         program = isinstance(module, torch.export.ExportedProgram) and module.example_inputs
         if program:
             traced.record(*program)
@@ -112,7 +112,7 @@ def traced_methods(
             raise UsageError(f"{type(mod).__name__} has no method {name!r}")
         args, kwargs = _arguments(name, example, by_keyword)
         # `_check` compares, where that is asked for.
-        method = Traced(function, True if symbolic else None, opt_level, check=None)
+        method = TorchTrace(function, True if symbolic else None, opt_level, check=None)
         outputs = method.record(args, kwargs)
         if strict and isinstance(outputs, (list, dict)):
             raise TraceError(
@@ -128,14 +128,14 @@ def traced_methods(
     return TracedTorchModule(mod, methods)
 
 
-def _holding(method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced:
+def _holding(method: TorchTrace, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TorchTrace:
     """Find a trace that holds for these arguments: this one, or a new one with these as its example.
 
     Torch takes some sizes of an example for fixed, such as an output of one element.
     """
     if method._dynamic is not True or method.holds(method.signature.leaves(args, kwargs)):
         return method
-    traced = Traced(method.module, True, method.options.opt_level, check=None)
+    traced = TorchTrace(method.module, True, method.options.opt_level, check=None)
     try:
         traced.record(args, kwargs)
     except LoadRunError:
@@ -151,7 +151,12 @@ def _arguments(name: str, example: Any, by_keyword: bool) -> tuple[tuple[Any, ..
 
 
 def _check(
-    mod: Any, name: str, method: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerance: float
+    mod: Any,
+    name: str,
+    method: TorchTrace,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    tolerance: float,
 ) -> None:
     """Compare a method's graph with torch.
 
@@ -181,7 +186,7 @@ def _check(
         )
 
 
-def _first_difference(method: Traced, flat: list[Any], tolerance: float) -> str:
+def _first_difference(method: TorchTrace, flat: list[Any], tolerance: float) -> str:
     """Find the first node of the exported graph whose value differs."""
     program, seen = method.program, node_values(method.program, flat)
     values = method.values_of(flat)

@@ -77,7 +77,7 @@ class ModuleAttributes:
         away = any(isinstance(v, (str, torch.device)) and torch.device(v).type != "cpu" for v in wanted)
         if name in _FIXED or other or away or (name == "float" and kinds - {torch.float32}):
             raise UsageError(
-                f"{name}() does not change a trace, whose weights are constants: change the module and trace it anew"
+                f"{name}() does not change a trace, whose weights are constants: change the module and trace it again"
             )
         getattr(owner, name)(*args, **kwargs)
         return self
@@ -131,7 +131,7 @@ def as_module(function: Any) -> Any:
         return function
     if not callable(function):
         raise UsageError(
-            "what torch traces is a module, a method of one, a script, an exported program or a function, found "
+            "expected a module, a method of one, a script, an exported program or a function, found "
             f"{type(function).__name__} {function!r:.60}"
         )
     if getattr(function, "__name__", "") == "forward" and isinstance(owner_of(function), torch.nn.Module):

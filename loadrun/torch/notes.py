@@ -38,13 +38,11 @@ def notes_of(
     for dtype, names in wide.items():
         notes.append(f"{str(dtype)[6:]} is {_NARROWED[dtype]} in the graph: {', '.join(names)}")
     if coarse:
-        notes.append(f"computed in float32 although it gives float64: {', '.join(coarse)}")
+        notes.append(f"computed in float32 although the result is float64: {', '.join(coarse)}")
     if fixed:
         names = [s.arg.name for s in signature.user_inputs()]
         axes = ", ".join(f"{names[place]} axis {axis}" for place, axis in sorted(fixed))
-        notes.append(
-            f"the graph holds for one size of {axes}; calls at other sizes trace a graph of their own"
-        )
+        notes.append(f"the graph is valid for one size of {axes}; calls at other sizes trace separate graphs")
     changed = _changed(program)
     if changed:
         notes.append(f"the module changes its buffers {', '.join(changed)}; the graph has their first values")

@@ -27,7 +27,7 @@ from ..tensors.access import dtype_of, stored, stored_shape, variable_of
 from ..tensors.apply import apply1
 from ..tensors.switches import exact_arithmetic
 from ..tracing.recording import TraceOptions
-from ..tracing.traced import Traced as Recording
+from ..tracing.traced import Traced
 from .exporting import name_of_target, place_of
 from .interpret import Constant, Interpreter, Port
 from .left_out import Selection, given_results, graph_values, named_tensors, result_names, results_of
@@ -111,7 +111,7 @@ class InnerGraph:
             k for n in left_out.values() for k in result_names(n)
         ]
         options = TraceOptions(symbolic=True, capture_as_const=True, without_host=True, exact=True)
-        recording = Recording(function, options)
+        recording = Traced(function, options)
         recording(*tensors, *results)
         self.graph = recording.graph(names)
         self.outputs = dict(zip([*self.ends, *_reads(inner, left_out)], self.graph.outputs, strict=True))
@@ -420,7 +420,7 @@ class _Call:
             raise UsageError(f"the function for {what} in custom_translation_table fails: {e}") from e
         if len(results) != len(self.outputs):
             raise UnsupportedError(
-                f"the function for {name_of_target(self.node.target)} gives {len(results)} values, expected "
+                f"the function for {name_of_target(self.node.target)} returns {len(results)} values, expected "
                 f"{len(self.outputs)}"
             )
         return self.graph_results(w, results)

@@ -26,7 +26,7 @@ from .modules import as_torch, owner_of
 from .onnx_nodes import inserted_nodes
 from .other_sizes import differing_outputs, draws_numbers, open_sizes, runs_at
 from .program import recorded_cases
-from .traced import Traced
+from .traced import TorchTrace
 
 __all__ = ["read"]
 
@@ -47,7 +47,7 @@ class Chosen:
 
     @property
     def weights(self) -> bool:
-        """Whether parameters are inputs of the graph, so that nothing is computed from them beforehand."""
+        """Whether parameters are inputs of the graph, so that nothing is computed from them in advance."""
         return self.options.weights
 
     @property
@@ -56,7 +56,7 @@ class Chosen:
         return self.options.fallback
 
     def in_training(self, node: Any) -> bool:
-        """Tell whether a node is dropout or batch normalization in training, which ONNX has."""
+        """Return whether a node is dropout or batch normalization in training, which ONNX has."""
         if not self.trained or not isinstance(node.target, torch._ops.OpOverload):
             return False
         name = node.target._schema.name
@@ -67,7 +67,7 @@ class Chosen:
         )
 
     def whole(self, node: Any) -> bool:
-        """Tell whether a node is, so that its operator is not decomposed."""
+        """Return whether a node is, so that its operator is not decomposed."""
         target = node.target
         if isinstance(target, torch._ops.HigherOrderOperator):
             return name_of_target(target) in _CONTROL
@@ -77,13 +77,13 @@ class Chosen:
         return every or target in self.options.table or self.in_training(node)
 
     def chosen(self, node: Any) -> bool:
-        """Tell whether a node of the program that is recorded is."""
+        """Return whether a node of the program that is recorded is."""
         if self.whole(node):
             return True
         return self.fallback and isinstance(node.target, torch._ops.OpOverload) and is_missing(node)
 
     def refused(self, types: Collection[str]) -> bool:
-        """Tell whether a node is that was lowered to operators of these types."""
+        """Return whether a node is that was lowered to operators of these types."""
         return self.fallback and any(TRANSLATIONS.get(t) is None for t in types)
 
 
@@ -114,7 +114,7 @@ def read(
         model, cases = recorded_cases(model)
     if isinstance(model, torch.export.ExportedProgram) and not args and not kwargs:
         args, kwargs = model.example_inputs or ((), {})
-    owner = owner_of(model.module if isinstance(model, Traced) else model)
+    owner = owner_of(model.module if isinstance(model, TorchTrace) else model)
     trained = options.training is TrainingMode.TRAINING or (
         options.training is TrainingMode.PRESERVE and bool(getattr(owner, "training", False))
     )
@@ -152,15 +152,15 @@ class _Reader:
         self.wanted_shapes: dict[str, Any] | None = None
         level = 2 if self.options.optimize and self.options.folding else 0
         own = chosen.fallback or chosen.trained or chosen.weights or self.options.table
-        if isinstance(model, Traced) and not own:
+        if isinstance(model, TorchTrace) and not own:
             self.traced = model
             return
-        if isinstance(model, Traced):
+        if isinstance(model, TorchTrace):
             model = model.module
         program = isinstance(model, torch.export.ExportedProgram)
         dynamic = self.options.axes is not None or self.options.shapes is not None
         shapes = self._shapes if dynamic and not program else None
-        self.traced = Traced(model, shapes, level, selection=chosen)
+        self.traced = TorchTrace(model, shapes, level, selection=chosen)
 
     def trace(self) -> None:
         """Record the model on the example, if it is not yet.
@@ -193,7 +193,7 @@ class _Reader:
         """Trace larger values, of which torch takes no size for fixed because a result has one element."""
         larger = [self._enlarged(*leaf) for leaf in zip(self._labels(), self.flat, strict=True)]
         args, kwargs = pytree.tree_unflatten(larger, self.traced.program.call_spec.in_spec)
-        retraced = Traced(
+        retraced = TorchTrace(
             self.traced.module, self._shapes, self.traced.options.opt_level, selection=self.chosen
         )
         try:
@@ -235,7 +235,7 @@ class _Reader:
             renamed = dict(zip(tensors, self.options.input_names, strict=False))
             if not isinstance(self.options.axes, Mapping):
                 raise UsageError(
-                    f"dynamic_axes is a dict from names of inputs and outputs to axes, found "
+                    f"dynamic_axes must be a dict from names of inputs and outputs to axes, found "
                     f"{type(self.options.axes).__name__}"
                 )
             for label in tensors:
@@ -286,7 +286,7 @@ class _Reader:
                 walk(value, spec, name)
         else:
             raise UsageError(
-                f"dynamic_shapes is a dict by input or a list of at most {len(bound)} entries, found {shapes!r:.80}"
+                f"dynamic_shapes must be a dict by input or a list of at most {len(bound)}, found {shapes!r:.80}"
             )
         return {name: spec for name, spec in specs.items() if spec is not None}
 
@@ -343,7 +343,7 @@ class _Reader:
         if others:
             said = ", ".join(dict.fromkeys(f"{name_of_target(n.target)} ({place_of(n)})" for n in others))
             warnings.warn(
-                f"ONNX has no operators for {said}: they are written in torch's own domain, which few runtimes have",
+                f"ONNX has no operators for {said}: they are written in torch's own domain, which few runtimes support",
                 TraceWarning,
                 stacklevel=8,
             )
@@ -416,12 +416,14 @@ def _axes(wanted: Mapping[str, Any], label: str, leaf: Any) -> list[int]:
     if odd := [
         a for a in axes if not isinstance(a, int) or isinstance(a, bool) or not -leaf.ndim <= a < leaf.ndim
     ]:
-        raise UsageError(f"{label!r} has {leaf.ndim} axes, dynamic sizes are asked for axis {odd[0]!r}")
+        raise UsageError(
+            f"{label!r} has {leaf.ndim} axes, but a dynamic size is requested for axis {odd[0]!r}"
+        )
     return [a % leaf.ndim for a in axes]
 
 
 def _differs(size: Any) -> bool:
-    """Tell whether torch left a size open; one that it found to be fixed may still be a symbol."""
+    """Return whether torch left a size open; one that it found to be fixed may still be a symbol."""
     return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 

@@ -186,8 +186,8 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
         for axis in _axes(fake, symbols):
             if value.shape[axis] == 1:
                 raise SizeOneError(
-                    f"axis {axis} of argument {name!r} has size 1, for which the trace does not hold: torch computes "
-                    "something else there than for larger ones (a squeeze, a branch on the size); trace the module "
+                    f"axis {axis} of argument {name!r} has size 1, for which the trace is not valid: torch computes "
+                    "something else there than for larger sizes (a squeeze, a branch on the size); trace the module "
                     "with an example of that size"
                 )
 
@@ -247,7 +247,7 @@ def needed_axes(traced: Trace, args: tuple[Any, ...], kwargs: Mapping[str, Any],
 
 
 def is_dynamic(node: Any) -> bool:
-    """Tell whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
+    """Return whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
 
     def symbolic(leaf: Any) -> bool:
         if isinstance(leaf, torch.Tensor):

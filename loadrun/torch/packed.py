@@ -1,6 +1,6 @@
 """Packed sequences while torch exports a module: padded ones and their lengths, for which every step has one size.
 
-`pack_padded_sequence` leaves out what is behind the end of a sequence, so its sizes are those of the data. Here a
+`pack_padded_sequence` leaves out what is after the end of a sequence, so its sizes are those of the data. Here a
 packed sequence holds all steps, flattened to (steps * N, features), and recurrent layers keep their states behind the
 end: steps are marked by a feature more, whose weights close the gates. The results are torch's.
 """
@@ -23,7 +23,7 @@ _MARKS = {
     "rnn_tanh": None,
     "rnn_relu": None,
 }
-"""By operator the weights of the mark for each gate; None where no gate keeps a state."""
+"""By operator the weights of the mark for each gate; None if no gate keeps a state."""
 
 
 class _Longest(int):

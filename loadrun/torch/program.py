@@ -23,12 +23,12 @@ from ..graph.params import Host2DeviceCopy
 from ..inputs.lists import items_of
 from ..testcase import EXPECT, Bundle, FileValue, Testcase
 from ..tracing.dumping import EXAMPLE
-from ..verify.pack.capture import MAXERR, embed
+from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude
 from .complex import parts
 from .exporting import callable_of, quiet
 from .modules import as_module, as_torch, call_of
 from .signature import Signature
-from .traced import Traced
+from .traced import TorchTrace
 from .values import of_numpy
 
 __all__ = [
@@ -81,7 +81,7 @@ def save(
     kwargs: Mapping[str, Any] | None = None,
     *,
     cases: Sequence[tuple[Any, ...]] = (),
-    maxerr: float | Mapping[str, float] = MAXERR,
+    maxerr: float | Mapping[str, float] | None = None,
     dynamic_shapes: Any = None,
     input_data: Any = None,
 ) -> None:
@@ -95,7 +95,8 @@ def save(
         path: the file, ``NAME.pt2`` or ``NAME.mge``.
         args, kwargs: the example that the module is exported with; an exported program brings its own.
         cases: further arguments, a tuple for each testcase.
-        maxerr: tolerance of the outputs by MegEngine's measure, one or by name; integers must be equal.
+        maxerr: tolerance of the outputs by MegEngine's measure, one or by name, by default 1e-4 of the output's scale;
+            integers must be equal.
         dynamic_shapes: as `torch.export.export` takes it.
         input_data: the arguments of each testcase: a tensor or array, a tuple of positional ones, a dict of those by
             keyword, or ``"example"``; a .mge file also takes texts such as ``#rand(0,1)``. None: the example, `cases`.
@@ -115,7 +116,7 @@ def save(
     """
     given = [EXAMPLE, *cases] if input_data is None else items_of(input_data)
     if str(path).lower().endswith(".mge"):
-        traced = Traced(module, dynamic_shapes)
+        traced = TorchTrace(module, dynamic_shapes)
         if isinstance(module, torch.export.ExportedProgram):
             args, kwargs = module.example_inputs or ((), {})
         traced.record(*pytree.tree_map(as_torch, (tuple(args), dict(kwargs or {}))))
@@ -132,15 +133,15 @@ def save(
                 raise TraceError(f"torch cannot export it: {type(e).__name__}: {str(e)[:600]}") from e
     elif args or kwargs or dynamic_shapes is not None:
         raise UsageError(
-            "an exported program brings its example; args, kwargs and dynamic_shapes are for modules"
+            "an exported program has its own example; args, kwargs and dynamic_shapes apply to modules"
         )
     signature = Signature(program)
     if texts := [x for x in given if isinstance(x, str) and x != EXAMPLE]:
-        raise UsageError(f"the data of a .pt2 file is tensors or {EXAMPLE!r}, found {texts[0]!r:.80}")
+        raise UsageError(f"the data of a .pt2 file must be tensors or {EXAMPLE!r}, found {texts[0]!r:.80}")
     calls = [program.example_inputs if isinstance(x, str) else call_of(x) for x in given]
     values = [own_values(signature, a, k) for a, k in calls]
     names = signature.output_names()
-    limits = dict(maxerr) if isinstance(maxerr, Mapping) else {"": maxerr}
+    limits = dict(maxerr) if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
     if unknown := sorted(set(limits) - {"", *names}):
         raise UsageError(f"maxerr is for the output {unknown[0]!r}; the outputs are {', '.join(names)}")
     with temporary() as file:
@@ -354,8 +355,8 @@ def _limits(
     for name, value in (cases[0] if cases else {}).items():
         if name.endswith(EXPECT):
             output = name.removesuffix(EXPECT)
-            plain = 0.0 if value.dtype.kind in "iub" else tolerances.get("", MAXERR)
-            limits[output] = tolerances.get(output, plain)
+            plain = 0.0 if value.dtype.kind in "iub" else default_maxerr(magnitude(value))
+            limits[output] = tolerances.get(output, tolerances.get("", plain) if plain else plain)
     return {**limits, **{c.name: c.maxerr for c in bundle.checks}}
 
 
@@ -367,7 +368,7 @@ def _read(
     limits: Mapping[str, float],
 ) -> Bundle:
     """Build the graph of a program, with checks if there are expected values."""
-    traced = Traced(callable_of(program), program=program, check=None)
+    traced = TorchTrace(callable_of(program), program=program, check=None)
     traced.record(args, kwargs)
     signature = traced.signature
     graph = traced.graph(signature.input_names())
@@ -378,7 +379,7 @@ def _read(
     testcases = [_narrowed(case, dtypes) for case in cases]
     if testcases and all(n + EXPECT in testcases[0].arrays for n in bundle.outputs):
         warnings = bundle.warnings
-        bundle = embed(bundle, testcases, dict(limits) if limits else MAXERR, warn=warnings.append)
+        bundle = embed(bundle, testcases, dict(limits), warn=warnings.append)
         bundle.warnings, bundle.is_container = warnings, False
     else:
         bundle.testcases = testcases

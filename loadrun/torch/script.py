@@ -217,7 +217,7 @@ class _Run:
             if not any(isinstance(leaf, torch.Tensor) for leaf in torch.utils._pytree.tree_leaves(numbers)):
                 return plain(*numbers)
         if kind.startswith("prim::"):
-            raise TraceError(f"{kind} is not followed in scripts; write it otherwise")
+            raise TraceError(f"{kind} is not supported in scripts; rewrite it")
         return _operator(node, kind, args)
 
     def _numbers(self, node: Any, args: list[Any]) -> list[Any]:
@@ -262,7 +262,9 @@ class _Run:
         names, values = self._tensors(node)
         state = [torch.as_tensor(v) if isinstance(v, (bool, int, float)) else v for v in carried]
         if not all(isinstance(v, torch.Tensor) for v in state):
-            raise TraceError("the loop ends by a value of a tensor, and what it changes is not all tensors")
+            raise TraceError(
+                "the loop ends depending on a tensor's value, and not all that it changes are tensors"
+            )
         first = (torch.zeros((), dtype=torch.int64), torch.as_tensor(go).reshape(()).bool(), *state)
         count = len(first)
 
@@ -289,7 +291,7 @@ class _Run:
             go, *carried[:] = self.values(body, (step, *carried))
             step += 1
             if isinstance(go, torch.Tensor):
-                raise TraceError("the loop goes on by a value of a tensor after a step that did not")
+                raise TraceError("the loop goes on depending on a tensor's value after a step that did not")
         return True
 
     def _tensors(self, node: Any) -> tuple[list[str], list[torch.Tensor]]:
@@ -372,7 +374,7 @@ class _Outer(list[Any]):
 
 def _appended(items: list[Any], value: Any) -> list[Any]:
     if isinstance(items, _Outer):
-        raise TraceError("a list grows where a value of a tensor decides how often")
+        raise TraceError("a list grows a number of times that depends on a tensor's value")
     items.append(value)
     return items
 

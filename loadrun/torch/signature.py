@@ -142,8 +142,9 @@ class Signature:
     def output_names(self) -> list[str]:
         """Name the results that are values of the graph: their path in what the module returns."""
         leaves = self.user_outputs()
-        marks = self.nested(range(len(leaves)))
-        paths = {i: path for path, i in pytree.tree_flatten_with_path(marks)[0]}
+        # Caches of transformers are put together from tensors alone.
+        marks = [torch.empty([1] * getattr(fake, "ndim", 0)) for fake in self.output_fakes()]
+        paths = [path for path, _ in pytree.tree_flatten_with_path(self.nested(marks))[0]]
         kept = [i for i, s in enumerate(leaves) if not _is_constant(s)]
         names = [_label(paths[i]) for i in kept]
         names = names if len(kept) != 1 or names[0] != "" else ["output"]
@@ -192,7 +193,7 @@ class Signature:
         return self.nested(leaves)
 
     def same_kinds(self, flat: Sequence[Any]) -> bool:
-        """Tell whether the tensors of a call's arguments have the dtypes and numbers of axes of the traced ones."""
+        """Return whether the tensors of a call's arguments have the dtypes and numbers of axes of the traced ones."""
         return all(
             isinstance(x, torch.Tensor) and x.dtype == fake.dtype and x.ndim == fake.ndim
             for _, x, fake in self.inputs(flat)
@@ -219,7 +220,7 @@ def _flattened(value: Any, spec: Any) -> list[Any] | None:
     """Flatten nested arguments as others were; a list stands for a tuple, names may have another order.
 
     Returns:
-        the leaves, or None where the structure is another one.
+        the leaves, or None if the structure is another one.
     """
     children = _children(spec)
     if spec.is_leaf():

@@ -182,7 +182,7 @@ def _short_name(target: Any) -> str:
 
 
 def is_size_operator(target: Any) -> bool:
-    """Tell whether a call is Python's arithmetic on sizes, picks one of several results, or only asserts."""
+    """Return whether a call is Python's arithmetic on sizes, picks one of several results, or only asserts."""
     if target is operator.getitem or _short_name(target) in _BY_NAME:
         return True
     try:

@@ -1,4 +1,4 @@
-"""`Traced`: a torch module or function as a recorded graph, called with torch tensors or ndarrays."""
+"""`TorchTrace`: a torch module or function as a recorded graph, called with torch tensors or ndarrays."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, LoadRunError, TraceError, TraceWarning, UnsupportedError
+from ..base.stages import stage
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
@@ -22,7 +23,7 @@ from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
 from ..tracing.naming import input_names
 from ..tracing.recording import Evaluator, TraceOptions
-from ..tracing.traced import Traced as Recording
+from ..tracing.traced import Traced
 from ..verify.pack.capture import Recorder
 from .complex import of_parts
 from .exporting import (
@@ -54,7 +55,7 @@ from .registry import UnsupportedCallError
 from .signature import Signature
 from .truth import TorchRecorder, outputs_of
 
-__all__ = ["Traced"]
+__all__ = ["TorchTrace"]
 
 _KEPT = 16
 """The number of traces for other sizes that are kept."""
@@ -64,7 +65,7 @@ class _DifferenceError(TraceError):
     """A graph that differs from torch, which may be wrong for all sizes."""
 
 
-class Traced(ModuleAttributes, Dumps):
+class TorchTrace(ModuleAttributes, Dumps):
     """A traced torch module: calls run its graph, `dump` writes it.
 
     Args:
@@ -108,7 +109,7 @@ class Traced(ModuleAttributes, Dumps):
         self.signature: Any = None
         self.notes: list[str] = []
         self.differences: dict[str, float] = {}
-        self.others: list[Traced] = []
+        self.others: list[TorchTrace] = []
         self.selection = selection
         self.left_out: dict[str, Any] = {}
         self.weights: dict[str, tuple[str, Any]] = {}
@@ -216,7 +217,7 @@ class Traced(ModuleAttributes, Dumps):
                 found = traced._run(flat)
             return traced.signature.rebuilt(found)
 
-    def holding(self, flat: Sequence[Any]) -> Traced:
+    def holding(self, flat: Sequence[Any]) -> TorchTrace:
         """Return the trace that takes these arguments: this one, or one of `others`, which may be a new one.
 
         Raises:
@@ -231,7 +232,7 @@ class Traced(ModuleAttributes, Dumps):
             return self._at_sizes(flat, error)
         return self
 
-    def _at_sizes(self, flat: Sequence[Any], error: LoadRunError) -> Traced:
+    def _at_sizes(self, flat: Sequence[Any], error: LoadRunError) -> TorchTrace:
         """Trace the module for sizes for which this trace does not hold.
 
         Raises:
@@ -242,7 +243,7 @@ class Traced(ModuleAttributes, Dumps):
         if same or not (self._respecializes or self._is_one(error)) or not self.signature.same_kinds(flat):
             raise error
         dynamic = True if self._respecializes else None
-        found = Traced(self.module, dynamic, self.options.opt_level, check=self._checks)
+        found = TorchTrace(self.module, dynamic, self.options.opt_level, check=self._checks)
         try:
             found.record(*pytree.tree_unflatten(list(flat), self.program.call_spec.in_spec))
         except (UnsupportedError, TraceError, EngineError):
@@ -251,7 +252,7 @@ class Traced(ModuleAttributes, Dumps):
         return found
 
     def holds(self, flat: Sequence[Any]) -> bool:
-        """Whether the trace takes these arguments."""
+        """Return whether the trace takes these arguments."""
         try:
             self.check(flat)
         except InputError:
@@ -302,7 +303,7 @@ class Traced(ModuleAttributes, Dumps):
 
     def _record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         module = as_module(self.module)
-        with torch.no_grad():
+        with torch.no_grad(), stage("torch exports the module"):
             if self._exported is not None:
                 with quiet():
                     program = functional(self._exported, self.selection)
@@ -354,6 +355,7 @@ class Traced(ModuleAttributes, Dumps):
         self.left_out |= more
         return bool(more)
 
+    @stage("comparing the graph with torch")
     def _hold(
         self,
         outputs: Sequence[Array],
@@ -408,14 +410,14 @@ class Traced(ModuleAttributes, Dumps):
             self._guards(*flat)
         except AssertionError as error:
             raise InputError(
-                f"the traced module does not hold for these sizes: {str(error).strip()[:300]}\n  when torch exported "
+                f"the traced module is not valid for these sizes: {str(error).strip()[:300]}\n  when torch exported "
                 "it, the code assumed fixed sizes (a size as a number in Python, or a dynamic axis of size 1)"
             ) from error
         refuse_one(self, flat, self._never_one)
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
-        outputs = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
-        values = [x.numpy() for x in (outputs.values() if self._by_key else outputs)]
+        found = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
+        values = [x.numpy() for x in (found.values() if self._by_key else found)]
         return values[: len(self._keys)]
 
     def _results(self, flat: Sequence[Any]) -> list[Tensor]:
@@ -440,29 +442,30 @@ class Traced(ModuleAttributes, Dumps):
             for name, (var, scalar) in self._interpreter.variables.items()
         }
 
+    @stage("recording operators")
     def _recorded(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         interpreter = self._interpreter = Interpreter(self.program, module, self.left_out)
         self._keys = self.signature.output_names()
 
-        several = isinstance(self.signature.nested(range(len(self.signature.user_outputs()))), dict)
+        several = issubclass(self.program.call_spec.out_spec.type or object, dict)
         self._by_key = several or bool(self.left_out)
 
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
             with exact_arithmetic(wide=True):
-                values = {
+                given = {
                     name: guarded(of_parts(fake, waiting), fake, self._never_one)
                     for name, fake in self.signature.graph_inputs()
                 }
-                values |= given_results(self.left_out, waiting)
-                values |= {name: next(waiting) for name in self.weights}
-                results = self.signature.kept(interpreter.run({**self.signature.numbers(), **values}))
-            named = dict(zip(self._keys, results, strict=True))
+                given |= given_results(self.left_out, waiting)
+                given |= {name: next(waiting) for name in self.weights}
+                found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
+            named = dict(zip(self._keys, found, strict=True))
             named |= {key: v for n in self.left_out for key, v in zip(*interpreter.read_by(n), strict=True)}
-            return named if self._by_key else tuple(results)
+            return named if self._by_key else tuple(found)
 
         self._symbolic = any(is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
-        self._inner = Recording(function, replace(self.options, symbolic_shape=self._symbolic))
+        self._inner = Traced(function, replace(self.options, symbolic_shape=self._symbolic))
         try:
             return self._run(self.signature.leaves(args, kwargs))
         except UnsupportedError:
@@ -482,12 +485,13 @@ class Traced(ModuleAttributes, Dumps):
 
     # Results of torch
 
+    @stage("running torch")
     def truth(self, flat: Sequence[Any]) -> list[Array]:
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
         return outputs_of(self, flat)
 
-    def compare(self, outputs: Sequence[Array], truth: Sequence[Array]) -> None:
+    def compare(self, found: Sequence[Array], truth: Sequence[Array]) -> None:
         """Keep the largest error of every output."""
-        for name, a, b in zip(self._keys, outputs, truth, strict=True):
+        for name, a, b in zip(self._keys, found, truth, strict=True):
             error = error_between(b, a)
             self.differences[name] = max(error, self.differences.get(name, 0.0))

@@ -31,7 +31,7 @@ def outputs_of(traced: Any, flat: Sequence[Any]) -> list[Array]:
         EngineError: the module failed, or returned another structure than when it was traced.
     """
     function = traced.module
-    copies = [copy.deepcopy(v) for v in flat]
+    copies = [v.detach().clone() if isinstance(v, torch.Tensor) else copy.deepcopy(v) for v in flat]
     if any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs):
         # A call that changes buffers must not show in the next one.
         with quiet():
@@ -92,7 +92,7 @@ class TorchRecorder(Recorder):
         return list(zip(self.traced._keys, self.bundle.outputs, strict=True))
 
     def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:
-        """Build the leaves of the module's arguments for a testcase; inputs that nothing reads are the example's."""
+        """Build the leaves of the module's arguments for a testcase; unused inputs are the example's."""
         places = {key: f"arg_{i}" for i, key in enumerate(self.traced.signature.input_names())}
         flat = []
         for name, example, fake in self.traced.signature.inputs(self.traced._example):

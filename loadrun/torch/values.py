@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arrays.array import Array
+from ..arrays.array import TracedArray
 from ..build import emit as e
-from ..graph.dtypes import Array as NDArray
-from ..graph.dtypes import array_dtype, plain
+from ..graph.dtypes import Array, array_dtype, plain
 from ..tensors import Tensor, TracedNumber, const
 from ..tensors.access import dtype_of, from_stored, recorded, set_name, snapshot
 from ..tensors.dtypes import graph_dtype
@@ -61,7 +60,7 @@ def narrow(dtype: torch.dtype) -> np.dtype[Any]:
     return np.dtype(kind)
 
 
-def ndarray(x: torch.Tensor) -> NDArray:
+def ndarray(x: torch.Tensor) -> Array:
     """Copy the values of a torch tensor to an ndarray of the graph's dtype."""
     want = narrow(x.dtype)
     x = x.detach().cpu().resolve_conj().resolve_neg()
@@ -69,7 +68,7 @@ def ndarray(x: torch.Tensor) -> NDArray:
         raise UnsupportedCallError(f"a tensor of layout {x.layout}; make it dense with .to_dense()")
     if x.dtype is torch.bfloat16:
         x = x.float()
-    values: NDArray = x.contiguous().numpy()
+    values: Array = x.contiguous().numpy()
     with np.errstate(all="ignore"):
         return np.array(values, want, order="C")
 
@@ -83,7 +82,7 @@ def constant(x: torch.Tensor, name: str = "") -> Tensor:
     return tensor
 
 
-def of_numpy(value: NDArray, dtype: torch.dtype) -> torch.Tensor:
+def of_numpy(value: Array, dtype: torch.dtype) -> torch.Tensor:
     """Convert an ndarray of the graph to a torch tensor of the dtype that the torch program has there."""
     return torch.from_numpy(np.array(value, order="C")).to(dtype)
 
@@ -103,7 +102,7 @@ def plain_number(value: Any) -> Any:
 
 def ten(value: Any, dtype: Any = None) -> Tensor:
     """Convert an operator's argument to a plain tensor, of a dtype if one is named."""
-    if isinstance(value, Array):
+    if isinstance(value, TracedArray):
         value = snapshot(value)
     if isinstance(value, Tensor):
         return value if dtype is None else _cast(value, dtype)
@@ -124,7 +123,7 @@ def _cast(x: Tensor, dtype: Any) -> Tensor:
     want = graph_dtype(dtype)
     if want.name == "Bool" and dtype_of(x).name != "Bool":
         # Conversion to bool is a comparison in torch, so that 0.5 and NaN are true.
-        return snapshot(Array._around(x) != 0)
+        return snapshot(TracedArray._around(x) != 0)
     if dtype_of(x).is_float and want.name in ("Int8", "Int16", "Uint8"):
         x = e.cast(x, plain("Int32"))
     return e.cast(x, want)
@@ -132,4 +131,4 @@ def _cast(x: Tensor, dtype: Any) -> Tensor:
 
 def arr(value: Any, dtype: Any = None) -> Any:
     """Convert as `ten` does, to an array that computes as ndarrays do."""
-    return Array._around(ten(value, dtype))
+    return TracedArray._around(ten(value, dtype))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.array import Array as Traced
+from ..arrays.array import TracedArray
 from ..base.errors import TraceError, UsageAssertionError
 from ..graph.dtypes import Array, DType
 from ..tensors.access import (
@@ -50,7 +50,7 @@ class Argument:
         self.tensor: Tensor = original if isinstance(original, Tensor) else _stand_in(original)
 
     def shares(self, other: Argument) -> bool:
-        """Tell whether assigning to one argument would show in the other."""
+        """Return whether assigning to one argument would show in the other."""
         if isinstance(self.original, Tensor) or isinstance(other.original, Tensor):
             return self.original is other.original
         return np.shares_memory(self.original, other.original)
@@ -66,7 +66,9 @@ class Argument:
 def _stand_in(array: Array) -> Tensor:
     """Return a tensor around a caller's ndarray, which is not copied."""
     value, dtype = narrowed(array)
-    return from_stored(value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0, kind=Traced)
+    return from_stored(
+        value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0, kind=TracedArray
+    )
 
 
 def settle(
@@ -82,7 +84,7 @@ def settle(
             if other is not argument and argument.shares(other):
                 raise TraceError(
                     f"the function assigns to {argument.name}, which shares its memory with {other.name}; a trace "
-                    "cannot follow that, pass a copy"
+                    "cannot follow that; pass a copy"
                 )
     arrays = [a.original for a in arguments if not isinstance(a.original, Tensor)]
     if arrays:

@@ -38,7 +38,7 @@ class PerInstance(Generic[S]):
                 life = weakref.ref(instance, lambda _: kept.pop(key, None))
             except TypeError:
                 raise TypeError(
-                    f"a traced method keeps a recording for every instance, but {type(instance).__name__} has "
+                    f"a traced method keeps one recording per instance, but {type(instance).__name__} has "
                     "__slots__ without '__weakref__'; add it, or trace a function that takes the object by keyword"
                 ) from None
             entry = kept[key] = life, make()

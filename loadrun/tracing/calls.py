@@ -74,10 +74,10 @@ def called(function: Callable[..., Any], arguments: CallArguments, inside: Mappi
     except Exception as e:
         if type(e).__module__.partition(".")[0] == "cv2" and "not a numpy array" in str(e):
             raise TraceError(
-                f"OpenCV is called on a traced value, in {shown(_raised(e))}: it computes outside of the graph. Use "
-                "loadrun.build.vision (interpolate, remap, warp_affine, warp_perspective, cvt_color), or call it "
-                "before the traced function and pass the result in; as an input_transform or with --resize-input it "
-                "is done when a file is packed"
+                f"OpenCV is called on a traced value, in {shown(_raised(e))}: its result is computed outside the "
+                "graph. Use loadrun.build.vision (interpolate, remap, warp_affine, warp_perspective, cvt_color), or "
+                "call it before the traced function and pass in the result; input_transform and --resize-input do it "
+                "when a file is packed"
             ) from e
         raise
     return rebuilt(outputs, _settled, whole=(Shape, as_tensor))
@@ -95,8 +95,8 @@ def _settled(leaf: Any) -> Any:
         if isinstance(leaf, CoroutineType):
             leaf.close()
         raise TraceError(
-            f"the function returns the {type(leaf).__name__} {leaf.__qualname__!r}, whose code runs when nothing is "
-            "traced any more; return a list, or await the result outside"
+            f"the function returns the {type(leaf).__name__} {leaf.__qualname__!r}, whose code runs after the trace "
+            "has ended; return a list, or await the result outside"
         )
     if isinstance(leaf, TracedNumber):
         return as_tensor(leaf)
@@ -212,7 +212,7 @@ def _check_alone(recording: Recording, options: TraceOptions, kwargs: Mapping[st
         )
     if recording.counted is not None:
         raise TraceError(
-            "a size that depends on the data is used as a number, as symbolic_shape=False asks, in "
+            "a size that depends on the data is used as a number (symbolic_shape=False) in "
             f"{shown(recording.counted)}; later calls with without_host=True could not follow it"
         )
     if options.fixed or options.live:
@@ -270,8 +270,8 @@ def _check_arguments(recording: Recording, arguments: list[Argument], *, alone: 
     names = [a.name for a in arguments]
     if names != list(recording.args):
         raise TraceError(
-            f"the function was traced with the tensors {', '.join(recording.args) or 'none'} as arguments, now "
-            f"it is called with {', '.join(names) or 'none'}; call .reset() to trace it again"
+            f"the function was traced with the tensors {', '.join(recording.args) or 'none'} as arguments, but is now "
+            f"called with {', '.join(names) or 'none'}; call .reset() to trace it again"
         )
     for a in arguments:
         var, shape = recording.args[a.name], static_shape(a.tensor)
@@ -279,14 +279,14 @@ def _check_arguments(recording: Recording, arguments: list[Argument], *, alone: 
         # Where the Python code runs again it tells itself what other sizes change.
         if dtype_of(a.tensor) != var.dtype or (alone and len(shape) != len(traced)):
             raise TraceError(
-                f"{a.name} was traced as {var.dtype} with {len(traced)} axes, now it is {dtype_of(a.tensor)} of "
+                f"{a.name} was traced as {var.dtype} with {len(traced)} axes, but now is {dtype_of(a.tensor)} of "
                 f"shape {list(shape)}; call .reset() to trace the function again"
             )
         if alone and recording.measured is not None and shape != traced:
             raise TraceError(
                 f"{a.name} was traced with shape {list(traced)}, now it has {list(shape)}, but with "
                 f"symbolic_shape=False sizes are numbers, first in {shown(recording.measured)}; call .reset() to "
-                "trace the function anew"
+                "trace the function again"
             )
 
 
@@ -315,7 +315,7 @@ def execute(compiled: Compiled, call: CallArguments) -> Any:
     feeds = {a.name: stored(a.tensor) for a in call.tensors}
     feeds.update((c.var.name or "", stored(c.tensor)) for c in recording.captures if not c.fixed)
     if compiled.engine is None:
-        raise TraceError("a record_only trace computes nothing; dump it and run the dump")
+        raise TraceError("a record_only trace computes nothing; dump it, then run the dump")
     values = run(compiled.engine, recording, feeds, compiled.targets)
     judge(compiled.checks, values)
     for tensor, var in compiled.updates:

@@ -81,7 +81,7 @@ def check_method(
         computed = arrays_of(_call(method, args, kwargs))
     except (EngineError, TraceError) as e:
         raise TraceError(
-            f"{name}: the traced graph does not run on these inputs, which the Python code takes: {e}\n"
+            f"{name}: the traced graph fails on inputs that the Python code accepts: {e}\n"
             f"{_cause(mod, name, method, args, kwargs, truth, again, tolerance)}"
         ) from e
     if len(computed) != len(truth):
@@ -154,7 +154,7 @@ def _cause(
             lines.append(
                 f"first difference: a value from outside the graph is different, in {_line(now or before)}"
             )
-            reason = "a number or array that was computed outside of the trace, or from a value that was read"
+            reason = "a number or array computed outside the trace, or from a value that was read"
             if _resized(method, args, kwargs):
                 reason = f"a size that was used as a number (int(), len(), range()), or {reason}"
     else:
@@ -169,7 +169,7 @@ def _cause(
             reason += "; the module is in training mode: call .eval() first"
     elif not stable:
         reason = (
-            "two runs of the Python code differ themselves: it draws random numbers outside of the trace or changes "
+            "two runs of the Python code differ from each other: it draws random numbers outside the trace or changes "
             "the object's state"
         )
     elif getattr(mod, "training", False):
@@ -193,7 +193,7 @@ def _recorded(
 
 
 def _resized(method: TracedCode, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Tell whether an argument has another shape than when the method was traced."""
+    """Return whether an argument has another shape than when the method was traced."""
     assert method.recording is not None
     arguments = marked(args, kwargs, tensors_only=method.options.fixed).tensors
     return any(stored_shape(a.tensor) != method.recording.args[a.name].shape for a in arguments)

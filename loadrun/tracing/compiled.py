@@ -111,7 +111,7 @@ class Compiled:
 
     Attributes:
         recording: what it did.
-        engine: the compiled graph, None where nothing is ever computed.
+        engine: the compiled graph, None if nothing is ever computed.
         targets: the variables that the compiled graph computes, in the order of its results.
         outputs: what the function returned.
         assigned: what it assigned to its arguments.
@@ -135,7 +135,7 @@ class Compiled:
 def compiled_engine(
     recording: Recording, targets: Sequence[Var], options: TraceOptions
 ) -> ReferenceEngine | None:
-    """Return the engine of the recorded graph, simplified; None where the options ask for no values."""
+    """Return the engine of the recorded graph, simplified; None if the options ask for no values."""
     if options.mode == "never":
         return None
     graph, _ = subgraph(recording.graph, targets)

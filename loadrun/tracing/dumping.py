@@ -63,7 +63,7 @@ class Dumps(ABC):
         return Recorder(model)
 
     def _checked(
-        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float] | None
     ) -> Recorder:
         """Capture testcases as `_truth` does and, where there is a Python function, run it beside the graph.
 
@@ -104,7 +104,7 @@ class Dumps(ABC):
             )
         if recording.excluded is not None:
             raise TraceError(
-                f"the function leaves a region out of the trace in {shown(recording.excluded)}; a dump cannot compute "
+                f"the function leaves a region out of the trace in {shown(recording.excluded)}; a dump cannot include "
                 "what is computed there"
             )
         structure, variables, paths = self.outputs
@@ -169,7 +169,7 @@ class Dumps(ABC):
         graph = self.graph(arguments.arg_names, arguments.output_names)
         if arguments.input_data is None:
             _log.info(
-                "no input_data, so the file holds no testcase; input_data='example' packs what was traced"
+                "no input_data, so the file has no testcases; input_data='example' packs what was traced"
             )
         else:
             held = {v.name or "" for v in Bundle(graph).inputs}
@@ -188,7 +188,7 @@ class Dumps(ABC):
         except SpecError as e:
             unused = self._unused(graph, arguments.arg_names)
             if unused:
-                hint = f"no output depends on {', '.join(unused)}, so that the dump has no such input"
+                hint = f"no output depends on {', '.join(unused)}, so the dump has no such input"
                 raise SpecError(f"{e}\n{hint}") from e
             raise
 
@@ -225,9 +225,9 @@ class Dumps(ABC):
         where = next((e for e in entries if e.opr.type == first.type), None)
         place = f" in {shown(where.place)}" if where else ""
         way_out = (
-            "it runs the dump neither on such inputs nor on a batch 16 times as large; leave out what is empty"
+            "it cannot run the dump on such inputs or on a batch 16 times as large; leave out empty values"
             if first.id in at_larger
-            else "it runs the dump on larger inputs only"
+            else "it can run the dump only on larger inputs"
         )
         warnings.warn(
             f"{plain_title(first)}{place} gives no elements at the traced sizes; MegEngine asserts on that, so that "
@@ -278,6 +278,6 @@ def _check_inference(graph: Graph) -> None:
 
 
 def _never_drops(opr: Opr) -> bool:
-    """Tell whether an operator that drops values at random has the probability 0."""
+    """Return whether an operator that drops values at random has the probability 0."""
     probabilities = [v for p in opr.params for n, v in p.pairs() if n.endswith("_prob")]
     return bool(probabilities) and not any(probabilities)

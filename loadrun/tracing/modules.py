@@ -57,7 +57,7 @@ def partial_trace(
     (6.0, 8.0)
     """
     if backend != "default":
-        raise UsageError(f"the backend is 'default', found {backend!r}")
+        raise UsageError(f"the backend must be 'default', found {backend!r}")
     if not without_host:
         raise UsageError("partial_trace only supports without_host=True; use trace")
     alone = partial(Traced, options=TraceOptions(**options, without_host=True, live=True))
@@ -193,7 +193,7 @@ def trace_module(
         optimize: ignored, as in torch.
         check_trace: run the original and the graph on the example and on `check_inputs`, and compare.
         check_inputs: further inputs of the same form, for instance of other batch sizes; a torch module is traced
-            anew for sizes for which the first trace does not hold.
+            again for sizes for which the first trace does not hold.
         check_tolerance: the largest error ``|a - b| / max(1, min(|a|, |b|))`` that counts as equal.
         strict: refuse lists and dicts as outputs, which callers may change; tuples and tensors pass.
         example_inputs_is_kwarg: the inputs of a method are a dict of keyword arguments.
@@ -271,11 +271,11 @@ def checked_inputs(cases: Any, inputs: Mapping[str, Any], tolerance: float) -> I
         UsageError: it is something else, or the tolerance is no number from 0 on.
     """
     if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < float("inf"):
-        raise UsageError(f"check_tolerance is a number from 0 on, found {tolerance!r}")
+        raise UsageError(f"check_tolerance must be a number of at least 0, found {tolerance!r}")
     if isinstance(cases, Mapping):
         cases = [cases]
     if cases is not None and not isinstance(cases, Iterable):
-        raise UsageError(f"check_inputs is a list of dicts as inputs is one, found {type(cases).__name__}")
+        raise UsageError(f"check_inputs must be a list of dicts like inputs, found {type(cases).__name__}")
     return _cases(cases or (), inputs)
 
 
@@ -283,7 +283,7 @@ def _cases(cases: Iterable[Any], inputs: Mapping[str, Any]) -> Iterator[Mapping[
     for case in cases:
         if not isinstance(case, Mapping):
             raise UsageError(
-                f"check_inputs is a list of dicts as inputs is one, found {type(case).__name__} in it"
+                f"check_inputs must be a list of dicts like inputs, found {type(case).__name__} in it"
             )
         for name in case:
             if name not in inputs:
@@ -363,7 +363,7 @@ class _LoadedMethod:
         feeds: dict[str, Array] = {}
         for name, var in self._engine.inputs.items():
             if name not in arguments:
-                raise InputError(f"{self.name} needs {name!r}; given: {', '.join(arguments) or 'none'}")
+                raise InputError(f"{self.name} needs {name!r}; found {', '.join(arguments) or 'none'}")
             feeds[name] = np.asarray(arguments[name], var.owner.tensors[0].dtype.np)
         values = iter(self._engine.run(feeds))
         return _filled(self.structure, values)
@@ -394,7 +394,7 @@ def load_module(folder: str | os.PathLike[str]) -> LoadedModule:
             raise FormatError(f"{path / _INDEX} is of version {index['version']}, expected 1")
         for name, about in methods.items():
             if Path(about["file"]).name != about["file"] or not isinstance(about["inputs"], list):
-                raise FormatError(f"{path / _INDEX}: the file of {name!r} is not beside the index")
+                raise FormatError(f"{path / _INDEX}: the file of {name!r} is not next to the index")
             _ = about["outputs"], [(i["name"], i["keyword"]) for i in about["inputs"]]
     except FileNotFoundError:
         raise FormatError(f"{path} has no {_INDEX}; it is written by TracedModule.save") from None

@@ -105,7 +105,7 @@ def rename_outputs(before: Graph, graph: Graph) -> None:
 
 
 def _keeps_name(opr: Opr) -> bool:
-    """Tell whether MegEngine keeps the operator, or its name: one that undoes or repeats another, or has no number."""
+    """Return whether MegEngine keeps the operator or its name, unless it undoes or repeats another or has no number."""
     if opr.type != "Elemwise":
         return False
     shapes = [t.shape for v in opr.inputs for t in v.owner.tensors if v.owner.type == "ImmutableTensor"]

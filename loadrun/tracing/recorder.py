@@ -10,7 +10,7 @@ from ..graph import Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, plain
 from ..graph.params import Host2DeviceCopy, Record
 from ..ops.infer import follow, infer_dtypes
-from ..ops.registry import Shape, implementation
+from ..ops.registry import Shape, implementation, pay_recorded
 from ..tensors.access import (
     dtype_of,
     from_variable,
@@ -45,7 +45,7 @@ __all__ = ["TraceRecorder", "loses_float64"]
 
 
 def loses_float64(oprs: Iterable[Opr]) -> bool:
-    """Tell whether some of the operators round float64 numbers to float32."""
+    """Return whether some of the operators round float64 numbers to float32."""
     wide, narrow = plain("Float64"), plain("Float32")
     return any(
         o.type == "TypeCvtV2" and o.inputs[0].dtype == wide and o.outputs[0].dtype == narrow for o in oprs
@@ -147,6 +147,7 @@ class TraceRecorder(RunningTrace):
         recording = self.recording
         place = here()
         self.freezing.operator()
+        pay_recorded()
         sources = tuple(self.source(x) for x in inputs)
         outs = recording.graph.add(
             type, *params, inputs=[s.var for s in sources], n_outputs=n, output_dtype=output_dtype

@@ -169,11 +169,11 @@ class RunningTrace(Session):
         return [t for t in tensors if t is not None and session_of(t) is self]
 
     def detached(self, tensor: Tensor) -> bool:
-        """Tell whether a tensor is a constant, so that its sizes are numbers."""
+        """Return whether a tensor is a constant, so that its sizes are numbers."""
         return recorded_variable(tensor) is None or recorded_variable(tensor).id in self.recording.static
 
     def fluid(self, tensor: Tensor) -> bool:
-        """Tell whether the data may decide how large a tensor is."""
+        """Return whether the data may decide how large a tensor is."""
         return recorded_variable(tensor) is not None and recorded_variable(tensor).id in self.recording.fluid
 
     def became(self, tensor: Tensor, kind: str) -> None:
@@ -193,7 +193,7 @@ class RunningTrace(Session):
 
 
 _WORDS = 624
-"""Words of the state of MT19937; behind them stands the number of the next one."""
+"""Words of the state of MT19937; after them stands the number of the next one."""
 
 
 class GlobalDraws:
@@ -214,7 +214,7 @@ class GlobalDraws:
             self._last = 0
 
     def again(self) -> bool:
-        """Tell whether they were drawn since the last call; False where that cannot be told."""
+        """Return whether they were drawn since the last call; False if that cannot be told."""
         if self._position is None:
             return False
         before, self._last = self._last, self._position.value
@@ -244,9 +244,9 @@ class FreezeWarnings:
         if self._wanted:
             self._warn(
                 f"a Python {kind}",
-                f"a traced value becomes a Python {kind} in {{}}; what follows from it is kept as it is in this call, "
-                "whatever later inputs are: a branch that is not taken now is not in the graph. Compute with the "
-                "tensor (where, maximum, cond_take), or take the decision outside of the traced function",
+                f"a traced value becomes a Python {kind} in {{}}; what depends on it stays as in this call, whatever "
+                "later inputs are: a branch that is not taken now is not in the graph. Compute with the tensor "
+                "(where, maximum, cond_take), or decide outside the traced function",
             )
 
     def operator(self) -> None:
@@ -342,7 +342,7 @@ class TraceOptions:
 
     def __post_init__(self) -> None:
         if self.opt_level not in (0, 1, 2, 3):
-            raise ValueError(f"opt_level is 0, 1, 2 or 3, found {self.opt_level!r}")
+            raise ValueError(f"opt_level must be 0, 1, 2 or 3, found {self.opt_level!r}")
 
     @property
     def fixed(self) -> bool:

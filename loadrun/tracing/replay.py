@@ -100,7 +100,7 @@ class ReplaySession(RunningTrace):
         """Compare an operator with the recorded one and stand in for its results."""
         if self._position >= self._count:
             raise TraceError("trace error because too many instructions").explained(
-                f"{type} in {shown(here())} comes after all that was recorded"
+                f"{type} in {shown(here())} comes after the end of the recording"
             )
         entry = self._entries[self._position]
         opr = entry.opr
@@ -148,7 +148,7 @@ class ReplaySession(RunningTrace):
                 self._differs(
                     entry,
                     "expect external node, got internal",
-                    f"input {index} of {entry.opr.title} was a value from outside the function, now it is computed "
+                    f"input {index} of {entry.opr.title} was a value from outside the function, but is now computed "
                     "inside",
                 )
             self._check_source(entry, index, recorded_variable(tensor))
@@ -157,14 +157,14 @@ class ReplaySession(RunningTrace):
             self._differs(
                 entry,
                 "expect internal node, got external",
-                f"input {index} of {entry.opr.title} was computed inside the function, now it comes from outside",
+                f"input {index} of {entry.opr.title} was computed inside the function, but now comes from outside",
             )
         value = stored(tensor)
         if source.fixed:
             if value is source.value:
                 return
             if not _same(value, source.value):
-                sizes = "; sizes that Python turns into numbers, as int(x.shape[0]) does, must stay what they were"
+                sizes = "; sizes that Python turns into numbers, as int(x.shape[0]) does, must stay the same"
                 self._differs(
                     entry,
                     "tensors not equals",
@@ -244,7 +244,7 @@ def _called(type: str, params: tuple[Record, ...]) -> str:
 
 
 def _same(a: Array, b: Array) -> bool:
-    """Tell whether two arrays hold the same, NaN where NaN is."""
+    """Return whether two arrays hold the same, NaN where NaN is."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     # The same bytes are the same numbers, which is found in a fraction of the time.

@@ -16,7 +16,7 @@ __all__ = ["is_torch_call", "is_torch_callable", "is_torch_source", "traced_torc
 def is_torch_callable(value: Any) -> bool:
     """Whether a value is a torch module, a method of one, a script or an exported program.
 
-    False where nothing has imported torch.
+    False if nothing has imported torch.
 
     >>> is_torch_callable(print)
     False
@@ -33,7 +33,7 @@ def is_torch_callable(value: Any) -> bool:
 
 
 def is_torch_call(args: tuple[Any, ...]) -> bool:
-    """Tell whether arguments of `trace` are a torch module, or a function and torch tensors as its example."""
+    """Return whether arguments of `trace` are a torch module, or a function and torch tensors as its example."""
     if len(args) == 1:
         return is_torch_callable(args[0])
     kind = getattr(sys.modules.get("torch"), "Tensor", None)

@@ -104,11 +104,11 @@ class Traced(Dumps):
         """
         compiled = self._state.compiled
         if compiled is None or compiled.call is None:
-            raise TraceError("this trace keeps no example; make it with capture_as_const=True and call it")
+            raise TraceError("this trace has no example; create it with capture_as_const=True and call it")
         return {x.name: x.example for _, x in leaves(compiled.call) if isinstance(x, Slot)}
 
     def reset(self) -> None:
-        """Forget the recording: the next call records anew."""
+        """Forget the recording: the next call records again."""
         with self._state.lock:
             self._state.compiled = None
 
@@ -140,7 +140,7 @@ class Traced(Dumps):
         return traced
 
     def __reduce__(self) -> Any:
-        """Reduce to what copies are made of, which are traced anew."""
+        """Reduce to what copies are made of, which are traced again."""
         return reduced(self, self._function, self.options, self._owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -164,7 +164,7 @@ class Traced(Dumps):
         return outputs
 
     def _checked(
-        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+        self, model: Bundle, names: Mapping[str, str], maxerr: float | Mapping[str, float] | None
     ) -> Recorder:
         """Capture testcases of a model and run the Python function beside it."""
         return CheckedRecorder(model, self, names, maxerr)
@@ -176,7 +176,7 @@ class Traced(Dumps):
             TraceError: `profiling` was not asked for, or no compiled call has run.
         """
         if not self.options.profiling:
-            raise TraceError("the trace does not measure; make it with profiling=True")
+            raise TraceError("the trace has no profile; create it with profiling=True")
         if self.engine is None:
             raise TraceError("no compiled call has run yet; the first call records, call the function again")
         return self.engine.get_profile()

@@ -17,7 +17,7 @@ __all__ = ["exclude_from_trace", "is_tracing", "set_symbolic_shape", "trace"]
 
 
 def is_tracing() -> bool:
-    """Tell whether the code that runs is being recorded or compared with a recording.
+    """Return whether the code that runs is being recorded or compared with a recording.
 
     >>> from loadrun import tensor, trace
     >>> from loadrun.tracing import is_tracing
@@ -82,7 +82,7 @@ class trace(Traced, Generic[P, R]):
         symbolic: record first and execute the whole graph then, instead of operator by operator.
         capture_as_const: tensors from outside (parameters, closures) are constants of the graph; needed to dump.
         record_only: never execute; implies `symbolic` and `capture_as_const`.
-        sublinear_memory_config: plan recomputation beforehand to save memory, see `SublinearMemoryConfig`.
+        sublinear_memory_config: plan recomputation in advance to save memory, see `SublinearMemoryConfig`.
         dtr_config: evict and recompute tensors while executing, see `DTRConfig`.
         profiling: measure operators; see `get_profile`.
         opt_level: 0 the graph as recorded, 1 constants folded, common parts joined and arithmetic simplified,
@@ -141,7 +141,7 @@ class trace(Traced, Generic[P, R]):
 
 
 def _options(examples: tuple[Any, ...], options: dict[str, Any]) -> TraceOptions:
-    """Return the options of a call, given by place and by name."""
+    """Return the options of a call, passed by position and by name."""
     names = [f.name for f in fields(TraceOptions) if f.name != "live"]
     unknown = sorted(set(options) - set(names))
     if unknown or (examples and not isinstance(examples[0], bool)) or len(examples) > len(names):
@@ -151,7 +151,7 @@ def _options(examples: tuple[Any, ...], options: dict[str, Any]) -> TraceOptions
         )
     unnamed = dict(zip(names, examples, strict=False))
     if twice := sorted(set(unnamed) & set(options)):
-        raise TypeError(f"trace got {', '.join(twice)} both by place and by name")
+        raise TypeError(f"trace got {', '.join(twice)} both by position and by name")
     return TraceOptions(**unnamed, **options)
 
 

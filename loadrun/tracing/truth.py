@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.array import Array as NumpyLike
+from ..arrays.array import TracedArray
 from ..base.errors import TraceError, TraceWarning
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
@@ -16,7 +16,7 @@ from ..tensors.access import from_stored
 from ..tensors.dtypes import narrowed
 from ..tensors.naming import here
 from ..testcase import Bundle, Testcase
-from ..verify.pack.capture import Recorder
+from ..verify.pack.capture import MAXERR, Recorder, default_maxerr, magnitude
 from .arguments import Slot
 from .checking import TracedCode, arrays_of, check_method, error_between, fresh
 from .structure import rebuilt
@@ -36,16 +36,20 @@ class CheckedRecorder(Recorder):
         model: the model.
         traced: the function.
         names: the dump's name of every argument of the recording.
-        maxerr: tolerance of the checks, one or by output name.
+        maxerr: tolerance of the checks, one or by output name; None for the default.
     """
 
     def __init__(
-        self, model: Bundle, traced: TracedCode, names: Mapping[str, str], maxerr: float | Mapping[str, float]
+        self,
+        model: Bundle,
+        traced: TracedCode,
+        names: Mapping[str, str],
+        maxerr: float | Mapping[str, float] | None,
     ) -> None:
         super().__init__(model)
         self.traced = traced
         self.names = dict(names)
-        self.maxerr = maxerr if isinstance(maxerr, Mapping) else {"": maxerr}
+        self.maxerr = maxerr if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
         entries = traced.recording.entries if traced.recording is not None else ()
         # What is drawn at random is another value each time, as the dump says already.
         self._random = any(implementation(entry.opr.type).random for entry in entries)
@@ -58,12 +62,12 @@ class CheckedRecorder(Recorder):
         self._count += 1
         if not self._random and self._told < _MOST and (said := self._difference(case)) is not None:
             self._told += 1
-            text = f"testcase {self._count}: {said}\nThe file holds what the graph gives; check=False leaves this out"
+            text = f"testcase {self._count}: {said}\nThe file has the graph's values; check=False turns this check off"
             warnings.warn_explicit(text, TraceWarning, *here())
         return case
 
     def _difference(self, case: Testcase) -> str | None:
-        """Say where the function's results differ from the graph's; None where they do not."""
+        """Describe where the function's results differ from the graph's; None if they do not."""
         compiled = self.traced.compiled
         assert compiled is not None
         if compiled.call is None:
@@ -72,7 +76,7 @@ class CheckedRecorder(Recorder):
         try:
             truth = self._called(args, kwargs)
         except Exception as e:
-            return f"the Python function fails on this input, which the graph takes: {type(e).__name__}: {e}"
+            return f"the Python function fails on an input that the graph accepts: {type(e).__name__}: {e}"
         expects = case.expects
         if len(truth) != len(expects):
             return f"the Python function returns {len(truth)} tensors, the graph {len(expects)}"
@@ -96,10 +100,13 @@ class CheckedRecorder(Recorder):
     def _limit(self, name: str, got: Array) -> float:
         """Return the tolerance of an output, no less than the rounding error of its dtype."""
         least = 16 * float(np.finfo(got.dtype).eps) if got.dtype.kind == "f" else 0.0
-        return max(float(self.maxerr.get(name, self.maxerr.get("", 1e-4))), least)
+        asked = self.maxerr.get(name, self.maxerr.get(""))
+        if asked is not None:
+            return max(float(asked), least)
+        return default_maxerr(magnitude(got), max(MAXERR, least))
 
     def _explained(self, name: str, error: float, limit: float, wide: bool, args: Any, kwargs: Any) -> str:
-        """Say how much an output differs and the likely reason; `wide`: the function gives it in 64 bits."""
+        """Describe how much an output differs and the likely reason; `wide`: the function gives it in 64 bits."""
         said = (
             f"{name!r} differs by {error:.3g} (tolerance {limit:g}) between the Python function and the graph"
         )
@@ -112,7 +119,7 @@ class CheckedRecorder(Recorder):
                 return "\n".join((said, *causes))
         if wide:
             return f"{said}\nlikely cause: the function computes in 64 bits, the graph in 32"
-        return f"{said}\nlikely cause: the function changes state that a later call sees"
+        return f"{said}\nlikely cause: the function changes state that affects later calls"
 
     def _filler(self, case: Testcase) -> Callable[[Any], Any]:
         def fill(leaf: Any) -> Any:
@@ -136,4 +143,4 @@ def _as_tensor(leaf: Any) -> Any:
     if not isinstance(leaf, np.ndarray):
         return leaf
     value, dtype = narrowed(leaf)
-    return from_stored(value.reshape(1) if not value.ndim else value, dtype, not value.ndim, kind=NumpyLike)
+    return from_stored(value.reshape(1) if not value.ndim else value, dtype, not value.ndim, kind=TracedArray)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, BinaryIO, TextIO, TypeVar
 
 from ..base.errors import UsageAssertionError
+from ..base.stages import counted, stage
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
 from ..graph import Graph
@@ -88,11 +89,12 @@ class DumpArguments(FileArguments):
         repeat: repeat data from files along axis 0.
         silent: MegEngine does not print the errors that it finds.
         no_assert: embed inputs alone.
-        maxerr: tolerance of the checks, one or by output name.
+        maxerr: tolerance of the checks, one or by output name; by default 1e-4, as in MegEngine, of the output's
+            scale where all its numbers are smaller than 0.1.
         resize_input: scale images to the input's height and width.
         input_transform: numpy expression over ``data``.
         seed: seed of random input data and of random operators; by default data comes from numpy's global generator,
-            which ``np.random.seed`` starts, as in MegEngine, so that each dump draws anew.
+            which ``np.random.seed`` starts, as in MegEngine, so that each dump draws again.
         replay: replay the testcases of what was written, before it takes the file's place: a warning tells of checks
             that do not hold. False saves that time.
         check: run the Python function on every packed input as well; where the graph gives something else, a
@@ -113,7 +115,7 @@ class DumpArguments(FileArguments):
     repeat: int = 1
     silent: bool = False
     no_assert: bool = False
-    maxerr: float | Mapping[str, float] = 1e-4
+    maxerr: float | Mapping[str, float] | None = None
     resize_input: bool = False
     input_transform: str | None = None
     seed: int | None = None
@@ -197,17 +199,21 @@ def dump_graph(
         cases = options.cases(Bundle(graph), warn)
     else:
         # As MegEngine has it: testcases of expected values alone.
-        warn("no output depends on an input: input_data says only how many testcases there are")
+        warn("no output depends on an input: input_data only determines the number of testcases")
         cases = iter([{}] * count_cases(options.input_data))
     written = TrialReplay() if options.replay else None
     result = packer.pack(
-        cases, file, where=TextSource(options.input_data), inspect=written.look if written else None
+        counted(cases, count_cases(options.input_data), "testcase"),
+        file,
+        where=TextSource(options.input_data),
+        inspect=written.look if written else None,
     )
     if written is not None and (text := written.warning()) is not None:
         warn(text)
     return result
 
 
+@stage("optimizing the graph")
 def _optimized(graph: Graph, passes: Mapping[str, object] | None) -> Graph:
     if passes is None:
         return graph

@@ -35,7 +35,7 @@ class AcceptOptions:
     """Say who accepts new values, and why.
 
     Attributes:
-        reason: why they are right; None where a function is asked for it.
+        reason: why they are right; None if a function is asked for it.
         by: who accepts them, default `author`.
         seed: seed of random operators.
         engine: what executes the models.
@@ -123,7 +123,7 @@ def accept_files(
     """
     options = options or AcceptOptions()
     if confirm is None and not (options.reason or "").strip():
-        raise UsageError("new values are accepted for a reason; give it with --reason TEXT")
+        raise UsageError("accepting new values requires a reason; pass --reason TEXT")
     acceptances = []
     for path in files_of([os.fspath(f) for f in files]):
         one = Acceptance(path)
@@ -152,13 +152,13 @@ def _accept(
     for i, bundle in enumerate(bundles):
         if bundle.source is not None or not one.path.endswith(".mge"):
             raise FormatError(
-                "accept writes .mge files; `loadrun pack` makes one of a model in another format",
+                "accept writes .mge files; `loadrun pack` converts a model from another format",
                 path=one.path,
             )
         require_single_steps(bundle, "accepting new values")
         if bundle.defects:
             raise FormatError(
-                f"the file is damaged and is not written anew: {bundle.defects[0]}", path=one.path
+                f"the file is damaged and was left as it is: {bundle.defects[0]}", path=one.path
             )
         for value in _values(i, bundle, options):
             one.checks += 1
@@ -170,13 +170,13 @@ def _accept(
     if reason is None:
         return
     if not reason.strip():
-        raise UsageError(f"{one.path}: new values are accepted for a reason, which is empty")
+        raise UsageError(f"{one.path}: accepting new values requires a reason, but it is empty")
     _write(one, bundles, reason.strip(), options)
     one.written = True
 
 
 def _values(number: int, bundle: Bundle, options: AcceptOptions) -> Iterator[NewValue | None]:
-    """Yield for every output that is compared its new value, None where it passes.
+    """Yield for every output that is compared its new value, None if it passes.
 
     Raises:
         EngineError: a new value does not pass its check either.
@@ -205,9 +205,9 @@ def _new_value(
     after: Testcase,
 ) -> NewValue:
     if new.verdict is not Verdict.PASS:
-        why = new.reason or "; ".join(new.notes) or "it is not finite, random, or in another layout"
+        why = new.reason or "; ".join(new.notes) or "it is not finite, is random, or has another layout"
         raise EngineError(
-            f"testcase {index}: what the model computes for {old.name!r} does not pass its own check either: {why}"
+            f"testcase {index}: not even the value that the model computes for {old.name!r} passes the check: {why}"
         )
     place = _inputs_of(bundle)[old.name]
     digests = [tensor_digest(c.arrays[place], c.dtypes.get(place)) for c in (before, after)]
@@ -231,14 +231,14 @@ def _renewed(bundle: Bundle, case: Testcase, names: Iterable[str], options: Acce
         value, dtype = now.expects[name], now.dtypes[f"{name}:expect"]
         if dtype != want and not (dtype.is_float and want.is_float):
             raise EngineError(
-                f"the check of {name!r} expects {want}, the model computes {dtype}; pack it anew"
+                f"the check of {name!r} expects {want}, but the model computes {dtype}; pack it again"
             )
         arrays[var.name or ""], dtypes[var.name or ""] = value.astype(want.np, copy=False), want
     return Testcase(arrays, dtypes, now.provenance)
 
 
 def _write(one: Acceptance, bundles: Sequence[Bundle], reason: str, options: AcceptOptions) -> None:
-    """Write the file anew; it takes the old one's place when it is complete."""
+    """Write the file again; it takes the old one's place when it is complete."""
     if len(bundles) == 1:
         _save(one, 0, bundles[0], one.path, reason, options)
         return

@@ -62,7 +62,7 @@ def check(
     """
     bundle = bundle if isinstance(bundle, Bundle) else load(bundle)
     if not len(bundle.testcases):
-        raise InputError("the file holds no testcases to run the function on")
+        raise InputError("the file has no testcases to run the function on")
     packed, loosened = packed_policies(bundle.record)
     limits = maxerr if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
     every = {**packed, **(policies or {})}
@@ -114,7 +114,7 @@ def _result(
             what = (
                 "the function returned no such output"
                 if stored is not None
-                else "the testcase expects no value of it"
+                else "the testcase has no expected value for it"
             )
             verdict = Verdict.FAIL if stored is not None else Verdict.NOT_COMPARED
             empty = Comparison((), (), "none", "none")
@@ -174,7 +174,7 @@ def _applied(function: Callable[..., object], names: list[str], values: list[Any
 
 
 def _keywords(function: Callable[..., object], names: list[str]) -> bool:
-    """Tell whether every input is the name of a parameter."""
+    """Return whether every input is the name of a parameter."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):

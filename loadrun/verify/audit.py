@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
 from ..base.errors import Failure, LoadRunError, failure
 from ..base.files import files_of
+from ..base.pipes import mapped
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Result, Verdict
 from ..dump import load_all
 from ..dump.scenarios import require_single_steps
@@ -27,7 +29,7 @@ from ..testcase import Bundle, Testcase
 from .audit_findings import Walk, equal_testcases, lifeless_inputs, saturated_outputs
 from .audit_mutants import CASE_KINDS, ELEMENT, EXPECTED, Weight, case_mutants, drawn, mutant, weights
 
-__all__ = ["NO_CHECK", "Audit", "AuditOptions", "FileAudit", "Score", "audit", "audit_files"]
+__all__ = ["NO_CHECK", "Audit", "AuditOptions", "FileAudit", "Score", "audit", "audit_files", "audits_of"]
 
 NO_CHECK = "no check"
 """The reason of an output of which nothing is expected."""
@@ -95,7 +97,7 @@ class Score:
         return caught, caught + sum(counts.get(k, 0) for counts in (self.passed, self.unmoved) for k in kinds)
 
     def add(self, kind: str, outcome: bool | None) -> None:
-        """Count a mutant: caught or not, None where it changed nothing."""
+        """Count a mutant: caught or not, None if it changed nothing."""
         counts = self.unmoved if outcome is None else self.caught if outcome else self.passed
         counts[kind] = counts.get(kind, 0) + 1
 
@@ -262,7 +264,7 @@ class _Trial:
         return bool(known)
 
     def _findings(self, tried: list[tuple[Weight, int, bool]]) -> None:
-        """Say what lowers the scores, given the elements that were tried and whether they changed an output."""
+        """Describe what lowers the scores, given the elements that were tried and whether they changed an output."""
         notes = self.result.findings
         drawn_of = Counter(w.label for w, _, _ in tried)
         silent = Counter(w.label for w, _, moved in tried if not moved)
@@ -288,8 +290,8 @@ class _Trial:
         if outside:
             caught, count = self.result.whole.caught_of((ELEMENT,))
             notes.append(
-                f"{outside} of {count} elements drawn meet padding alone, which larger inputs would not leave so; of "
-                f"the others {caught} of {count - outside} are caught"
+                f"{outside} of {count} elements drawn only meet padding, unlike with larger inputs; of the others "
+                f"{caught} of {count - outside} are caught"
             )
 
 
@@ -318,19 +320,21 @@ def _same(old: Array | None, new: Array | None) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions(ModelOptions):
-    """Say how files are audited; the options of `ModelOptions` are among these.
+    """Describe how files are audited; the options of `ModelOptions` are among these.
 
     Attributes:
         mutants: how many weight elements of a file are made wrong.
         budget: seconds after which no further mutant of a file is tried.
         seed: seed of the draw and of random operators.
         engine: what executes the models.
+        jobs: how many processes share the files.
     """
 
     mutants: int = 60
     budget: float = 60.0
     seed: int = 0
     engine: str | Choice = "reference"
+    jobs: int = 1
 
 
 @dataclass
@@ -377,19 +381,36 @@ def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions |
     >>> [(path, s.output, s.value) for path, s in found.scores], found.exit_code
     ([('fixtures/nets/mlp.mge', 'out', 1.0)], 0)
     """
-    options, audits = options or AuditOptions(), Audit()
-    for path in files_of([os.fspath(f) for f in files]):
-        try:
-            for bundle in load_all(path, **options.read):
-                require_single_steps(bundle, "auditing it")
-                done = audit(
-                    bundle,
-                    mutants=max(1, options.mutants),
-                    seed=options.seed,
-                    engine=options.engine,
-                    budget=options.budget,
-                )
-                audits.files.append((path, done))
-        except Exception as e:
-            audits.failures.append((path, failure(e)))
+    audits = Audit()
+    for part in audits_of([*files_of([os.fspath(f) for f in files])], options):
+        audits.files += part.files
+        audits.failures += part.failures
+    return audits
+
+
+def audits_of(files: Sequence[str], options: AuditOptions | None = None) -> Iterator[Audit]:
+    """Audit files in as many processes as the options ask for, and give what was found of each in their order.
+
+    >>> [a.exit_code for a in audits_of(["fixtures/nets/mlp.mge"], AuditOptions(mutants=9))]
+    [0]
+    """
+    options = options or AuditOptions()
+    yield from mapped(partial(_audit_of, options=options), files, options.jobs)
+
+
+def _audit_of(path: str, options: AuditOptions) -> Audit:
+    audits = Audit()
+    try:
+        for bundle in load_all(path, **options.read):
+            require_single_steps(bundle, "auditing it")
+            done = audit(
+                bundle,
+                mutants=max(1, options.mutants),
+                seed=options.seed,
+                engine=options.engine,
+                budget=options.budget,
+            )
+            audits.files.append((path, done))
+    except Exception as e:
+        audits.failures.append((path, failure(e)))
     return audits

@@ -48,7 +48,7 @@ def lifeless_inputs(cases: Sequence[Testcase]) -> Iterator[str]:
 
 
 def saturated_outputs(values: Mapping[str, Sequence[Array]]) -> Iterator[str]:
-    """Name the outputs that hold one number in all testcases, or whose elements stand at their bounds.
+    """Name the outputs that hold one number in all testcases, or whose elements are at their bounds.
 
     Args:
         values: by output name what it is in each testcase.
@@ -67,7 +67,7 @@ def saturated_outputs(values: Mapping[str, Sequence[Array]]) -> Iterator[str]:
                 bounds = " and ".join(
                     f"{b.item():g}" for b, share in zip((low, high), at, strict=True) if share > 0.05
                 )
-                yield f"{100 * sum(at):.0f} % of output {name!r} stand at {bounds}"
+                yield f"{100 * sum(at):.0f} % of output {name!r} are at {bounds}"
 
 
 class Walk:
@@ -116,7 +116,7 @@ class Walk:
                 yield f"{said} are 0 in every testcase"
 
     def only_padding(self, weight: Weight, element: int) -> bool:
-        """Tell whether an element of a kernel meets nothing but padding, since the inputs are as small as they are."""
+        """Return whether an element of a kernel meets only padding, because the inputs are so small."""
         tensor, reader = weight.opr.tensors[weight.place], weight.reader
         param = next((p for p in reader.params if isinstance(p, (Convolution, ConvBias))), None)
         shape = tensor.shape or ()

@@ -80,7 +80,7 @@ def weights(bundle: Bundle) -> list[Weight]:
 
 
 def _is_weight(tensor: StoredTensor) -> bool:
-    """Tell whether a stored tensor is numbers that a model multiplies with, not a shape, an index or one constant."""
+    """Return whether a stored tensor is numbers that a model multiplies with, not a shape, an index or one constant."""
     numbers = tensor.dtype.is_float or tensor.dtype.is_quantized
     return tensor.data is not None and numbers and prod(tensor.shape or ()) > 1
 
@@ -93,7 +93,7 @@ def _label(tensor: StoredTensor, reader: Opr) -> str:
 def drawn(tensors: Sequence[Weight], most: int, rng: np.random.Generator) -> list[tuple[Weight, int]]:
     """Draw elements of weights, each as likely as any other, in random order.
 
-    They stand at equal distances in the row of all elements, so that no large tensor is left out.
+    They are at equal distances in the row of all elements, so that no large tensor is left out.
 
     Args:
         tensors: the weights.
@@ -114,7 +114,7 @@ def drawn(tensors: Sequence[Weight], most: int, rng: np.random.Generator) -> lis
 
 
 def mutant(graph: Graph, weight: Weight, element: int) -> Graph | None:
-    """Copy a graph with one element of a weight wrong; None where its dtype holds no such value.
+    """Copy a graph with one element of a weight wrong; None if its dtype holds no such value.
 
     The element moves by twice the root mean square of its tensor towards the other sign, which turns the sign of one of
     typical size.
@@ -131,7 +131,7 @@ def mutant(graph: Graph, weight: Weight, element: int) -> Graph | None:
 
 
 def _moved(value: Array, element: int, dtype: DType | None) -> bool:
-    """Move one element in place by twice the root mean square of all; tell whether it is another one now."""
+    """Move one element in place by twice the root mean square of all; return whether it is another one now."""
     flat = value.reshape(-1)
     old = flat[element]
     if value.dtype.kind == "b":
@@ -161,7 +161,7 @@ class CaseMutant:
     Attributes:
         kind: what was done to it.
         index: which testcase it was.
-        case: the testcase as it is fed; None where it says nothing that another one does not say.
+        case: the testcase as it is fed; None if it says nothing that another one does not say.
     """
 
     kind: str
@@ -203,6 +203,6 @@ def _same(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
 
 
 def _fits(case: Testcase, other: Testcase) -> bool:
-    """Tell whether another testcase's inputs have the same shapes and are other ones."""
+    """Return whether another testcase's inputs have the same shapes and are other ones."""
     one, two = case.inputs, other.inputs
     return all(one[n].shape == two[n].shape for n in one) and not _same(one, two)

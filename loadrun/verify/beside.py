@@ -1,4 +1,4 @@
-"""Engines side by side: the same data through each, each judged alike, and what lies between them."""
+"""Engines side by side: the same data through each, each judged alike, and what is between them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from ..engines import Choice, runs_file
 from ..graph.dtypes import Array, DType
 from ..runner import Runner, random_inputs
 from ..testcase import Bundle, Testcase
+from .pack.capture import default_maxerr, magnitude
 
 __all__ = ["EngineComparison"]
-
-MAXERR = 1e-4
-"""The tolerance between engines where no check gives one; integers must be equal."""
 
 
 class EngineComparison:
     """Replays a file on several engines.
 
-    Where no check compares, the first engine is the baseline: MegEngine's measure at most 1e-4, integers equal, or
-    what a policy says.
+    Where no check compares, the first engine is the baseline: MegEngine's measure at most 1e-4, of their
+    scale where outputs are small, integers equal, or what a policy says.
 
     Args:
         bundle: the file.
@@ -128,8 +126,10 @@ class EngineComparison:
             return out
         exact = not out.dtype.is_quantized and out.dtype.np.kind in "iub"
         policy = policy_for(self.policies, out.name)
-        criteria = Criteria(out.name, out.dtype, 0.0 if exact else MAXERR, policy=policy, loosen=True)
-        return judge(criteria, _numbers(first.value, out.dtype), _numbers(out.value, out.dtype))
+        expected = _numbers(first.value, out.dtype)
+        limit = 0.0 if exact else default_maxerr(magnitude(expected))
+        criteria = Criteria(out.name, out.dtype, limit, policy=policy, loosen=True)
+        return judge(criteria, expected, _numbers(out.value, out.dtype))
 
 
 def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Comparison]:

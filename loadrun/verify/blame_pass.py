@@ -91,13 +91,13 @@ class BlamedPass:
 
     Attributes:
         of: whose it is: ``onnxruntime``, ``onnxoptimizer``, ``onnxsim`` or ``loadrun``.
-        level: the level or flag that it runs at, empty where there is none.
-        names: the optimizers that make the difference together, mostly one; none where they could not be told apart.
+        level: the level or flag that it runs at, empty if there is none.
+        names: the optimizers that make the difference together, mostly one; none if they could not be told apart.
         output: the output that is furthest off.
-        distance: how far it is off; None where it has another number of elements.
+        distance: how far it is off; None if it has another number of elements.
         runs: how many optimized models ran.
-        command: the command line that shows the difference, empty where there is none.
-        without: the command line in which it is gone, empty where there is none.
+        command: the command line that shows the difference, empty if there is none.
+        without: the command line in which it is gone, empty if there is none.
     """
 
     of: str
@@ -131,7 +131,7 @@ def blame_pass(
         warn: called with what deserves a look.
 
     Returns:
-        the optimizations that are to blame, at most one of each origin; empty where all outputs agree.
+        the optimizations that are to blame, at most one of each origin; empty if all outputs agree.
 
     Raises:
         LoadRunError: the file cannot be read or run.
@@ -172,7 +172,7 @@ class _Search:
         self._plain = run("opt=disable")
 
     def worst(self, how: str) -> _Worst:
-        """Run it so; the output that is furthest off, None where all are within the tolerance."""
+        """Run it so; the output that is furthest off, None if all are within the tolerance."""
         return self.compared(partial(self._run, how))
 
     def compared(self, run: Callable[[], _Outputs]) -> _Worst:
@@ -258,7 +258,7 @@ def _tool(search: _Search, package: str, path: str, feeds: Mapping[str, Array]) 
             onnx.save(changed, file)
             source = load(file, native=True).source
             if source is None:
-                raise EngineError(f"{package} made something else than an ONNX model")
+                raise EngineError(f"{package} did not write an ONNX model")
             return _runtime_outputs(source, feeds, "opt=disable")
 
     if package == "onnxsim":

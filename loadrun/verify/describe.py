@@ -240,7 +240,7 @@ def _header(bundle: Bundle) -> Mapping[str, object]:
 
 
 def _provenance(bundle: Bundle) -> Mapping[str, object] | None:
-    """Say where the testcases come from, as far as the file's record tells."""
+    """Describe where the testcases come from, as far as the file's record tells."""
     provenance = _header(bundle).get("provenance")
     return provenance if isinstance(provenance, dict) else None
 

@@ -1,4 +1,4 @@
-"""Pictures of a failing output: how its errors are distributed, and where they are."""
+"""Images of a failing output: how its errors are distributed, and where they are."""
 
 from __future__ import annotations
 

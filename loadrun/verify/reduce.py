@@ -9,12 +9,12 @@ import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..base.errors import UsageError
+from ..base.errors import EngineError, UsageError
 from ..base.files import one_file
 from ..compare.results import Result, Verdict
 from ..dump import load
@@ -24,10 +24,12 @@ from ..engines import engine_names
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
+from ..ops.infer import infer_dtypes
 from ..passes.constants import bare
 from ..runner import Runner
 from ..testcase import Bundle
-from .diff.extracting import own_values, reference_values
+from .diff.extracting import own_values, reference_dtypes, reference_values
+from .diff.files import expressible, inputs_of, sized
 from .diff.matching import match
 from .diff.reducing import Judge, Reduced, reduce_graph
 
@@ -36,11 +38,11 @@ __all__ = ["FailureOptions", "ReduceOptions", "feeds_to_try", "reduce_file"]
 
 @dataclass(frozen=True, kw_only=True)
 class FailureOptions(ModelOptions, DataOptions):
-    """Say what failing means; the options of `ModelOptions` and `DataOptions` are among these.
+    """Describe what failing means; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
         fails: a command, run without a shell, that gets the path of a candidate, in place of ``{}`` or at its end, and
-            ends with another exit code than 0 where it fails. The reason is the exit code.
+            ends with another exit code than 0 if it fails. The reason is the exit code.
         against: what the model is compared with instead: another model, the name of an engine, or ``float64``.
         message: a regular expression that the output of `fails` must match, so that another failure does not count.
         dump: which dump of a file that holds several, from 1.
@@ -64,11 +66,11 @@ class FailureOptions(ModelOptions, DataOptions):
             UsageError: nothing does, or two do.
         """
         if (self.fails is None) == (self.against is None):
-            raise UsageError("say what failing means: --fails CMD or --against OTHER, one of them")
+            raise UsageError("define the failure with either --fails CMD or --against OTHER")
 
     @property
     def engine(self) -> str | None:
-        """The engine that the model is compared with, None where it is something else."""
+        """The engine that the model is compared with, None if it is something else."""
         name = self.against
         if name is None or name == "float64" or os.path.exists(name):
             return None
@@ -87,7 +89,7 @@ class FailureOptions(ModelOptions, DataOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceOptions(FailureOptions):
-    """Say what failing means and how long to search; the options of `FailureOptions` are among these.
+    """Describe what failing means and how long to search; the options of `FailureOptions` are among these.
 
     Attributes:
         runs: how many candidates are tried at most.
@@ -128,12 +130,14 @@ def reduce_file(
     (19, True, 'values differ')
     """
     options.check()
-    bundle = load_dump(model, options.dump, **options.read)
+    # What cannot be expressed to its end is compared with another model as far as it goes.
+    native = {"native": True} if options.against is not None and options.engine is None else {}
+    bundle = load_dump(model, options.dump, **native, **options.read)
     require_single_steps(bundle, "reducing it")
     last: UsageError | None = None
     for feeds in feeds_to_try(options, options.testcase, bundle, warn):
         try:
-            reduction = _reduced(bundle.for_data(feeds), feeds, target, options, done)
+            reduction = _reduced(sized(bundle, feeds), feeds, target, options, done, warn)
         except UsageError as e:
             last = e
             continue
@@ -152,10 +156,10 @@ def feeds_to_try(
     if not count:
         return [random_inputs(bundle, options.seed)]
     if testcase is None:
-        return [case.inputs for case in bundle.testcases]
+        return [inputs_of(bundle, number) for number in range(count)]
     if testcase >= count:
         raise UsageError(f"the file has testcases 0 to {count - 1}, found --testcase {testcase}")
-    return [bundle.testcases[testcase].inputs]
+    return [inputs_of(bundle, testcase)]
 
 
 def _reduced(
@@ -164,17 +168,26 @@ def _reduced(
     target: str | os.PathLike[str],
     options: ReduceOptions,
     done: Callable[[int, int], None],
+    warn: Callable[[str], None],
 ) -> Reduced:
-    graph = bare(bundle)
+    graph = expressible(bundle, [], warn)
     search = partial(reduce_graph, graph, maxerr=options.maxerr, runs=options.runs, done=done)
     known = {v.id for v in graph.vars()}
     good = partial(own_values, graph, feeds=feeds, seed=options.seed)
     if options.against is not None and options.engine is None:
         reference: Graph | str = options.against
+        matching = None
         if options.against != "float64":
             reference = bare(load(one_file(options.against)).for_data(feeds))
-            known = set(match(graph, reference).pairs)
-        good = partial(reference_values, graph, against=reference, feeds=feeds, seed=options.seed)
+            matching = match(graph, reference)
+            known = set(matching.pairs)
+            for opr in (*graph.needed(), *reference.needed()):
+                with suppress(EngineError):
+                    infer_dtypes([opr])
+            search = partial(search, dtypes=reference_dtypes(graph.vars(), matching))
+        good = partial(
+            reference_values, graph, against=reference, feeds=feeds, seed=options.seed, matching=matching
+        )
     with options.judge(target) as judge:
         return search(good, known, judge)
 

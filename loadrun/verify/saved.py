@@ -139,7 +139,7 @@ class SavedFile:
             yield about, expect, got
 
     def _value(self, place: str, about: Mapping[str, Any]) -> Array | None:
-        """Return a value, of the type that the output has; None where it was not kept."""
+        """Return a value, of the type that the output has; None if it was not kept."""
         read = self._values.get(place)
         if read is None:
             return None
@@ -147,7 +147,7 @@ class SavedFile:
         dtype = DType(about["dtype"]).np
         # A runtime of others may be asked for another type than the one that it gives.
         if value.dtype.kind not in {"O": "U", "c": "biufc"}.get(dtype.kind, "biuf"):
-            raise FormatError(f"{place}.npy holds {value.dtype}, expected what {about['dtype']} stands for")
+            raise FormatError(f"{place}.npy is {value.dtype}, expected the stored form of {about['dtype']}")
         return value
 
     def about(self, i: int) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class SavedFile:
 
 
 def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
-    """Open an archive of results; values are read when they are asked for.
+    """Open an archive of results; values are read on demand.
 
     Raises:
         FormatError: it is none.
@@ -191,7 +191,7 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
     except (KeyError, ValueError, OSError, *_DAMAGE) as e:
         if isinstance(e, (FormatError, InputError)):
             raise
-        raise FormatError(f"{name} holds no results that `loadrun --save-results` wrote") from None
+        raise FormatError(f"{name} is not a file of `loadrun --save-results`") from None
     return files
 
 
@@ -245,7 +245,7 @@ _ENTRY = schema.record(
 def judge_saved(
     saved: SavedFile, maxerr: Mapping[str, float] | None = None, policies: Mapping[str, Policy] | None = None
 ) -> Iterator[Result]:
-    """Judge results anew.
+    """Judge results again.
 
     Args:
         saved: the results.

@@ -30,7 +30,7 @@ _KEPT = ("nothing", "zeros and what is not finite", "zeros, signs and what is no
 
 @dataclass(frozen=True, kw_only=True)
 class ShareOptions(FailureOptions):
-    """Say what failing means and what is replaced; the options of `FailureOptions` are among these.
+    """Describe what failing means and what is replaced; the options of `FailureOptions` are among these.
 
     Attributes:
         anonymize: whether weights and inputs are replaced by random numbers and names by numbers; without it the file
@@ -88,7 +88,7 @@ def share_file(
     options.check()
     if options.against is not None and options.engine is None and options.against != "float64":
         raise UsageError(
-            "the other model's tensors would have to go along: --against takes an engine or float64 here"
+            "the other model would have to be shared too: here --against takes an engine or float64"
         )
     bundle = load_dump(model, options.dump, **options.read)
     require_single_steps(bundle, "sharing it")
@@ -106,7 +106,7 @@ def share_file(
                 if again == reason:
                     save_as(candidate, target)
                     return Shared(reason, count, kept)
-            raise UsageError(f"with other tensors it does not fail for the same reason ({reason})")
+            raise UsageError(f"with other tensors the model does not fail for the same reason ({reason})")
     raise UsageError("the model does not fail, so there is nothing to share")
 
 
@@ -170,7 +170,7 @@ def _neutral(var: Var, inputs: Mapping[str, str], outputs: Mapping[int, str]) ->
 
 
 def _is_structure(value: Array, dtype: DType) -> bool:
-    """Tell whether a constant is a shape, an axis or an epsilon rather than a weight."""
+    """Return whether a constant is a shape, an axis or an epsilon rather than a weight."""
     return value.size < 2 or (value.dtype.kind in "iub" and not dtype.is_quantized and value.size <= 64)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.arrays.array import Array
+from loadrun.arrays.array import TracedArray
 from loadrun.base.errors import EngineError, TraceError
 from loadrun.tracing import trace
 from tests.support.numpy_cases import (
@@ -249,7 +249,7 @@ def _part(data: st.DataObject, n: int) -> Any:
 def test_any_program_of_views_and_writes(data: st.DataObject) -> None:
     """Views of views, written to in any order: every array that is alive holds what numpy's holds."""
     start = np.arange(24, dtype="f4").reshape(2, 3, 4)
-    real, traced = [start.copy()], [Array(start.copy())]
+    real, traced = [start.copy()], [TracedArray(start.copy())]
     for step in range(data.draw(st.integers(1, 8))):
         at = data.draw(st.integers(0, len(real) - 1))
         x, y = real[at], traced[at]
@@ -343,7 +343,7 @@ def test_an_uncertain_copy_is_not_written_through() -> None:
 
 
 def test_read_only_views() -> None:
-    x = Array(np.zeros((3, 3), "f4"))
+    x = TracedArray(np.zeros((3, 3), "f4"))
     for view in (np.broadcast_to(x, (2, 3, 3)), np.diagonal(x)):
         with pytest.raises(ValueError, match="read-only"):
             view[0] = 1
@@ -369,7 +369,7 @@ def test_copying_onto_itself_asks_for_no_write_access() -> None:
         lambda a: np.copyto(a, np.zeros((2, 3), "f4")),
         lambda a: np.copyto(a[0, 0, 0, ...], a[0, 0, 0, ...]),
     ):
-        for array in (x, Array(x)):
+        for array in (x, TracedArray(x)):
             with pytest.raises(ValueError, match="read-only"):
                 func(np.broadcast_to(array, (2, 2, 3)))
 
@@ -391,7 +391,7 @@ def test_arrays_made_of_a_scalar_are_copies() -> None:
 
 
 def test_indices_out_of_bounds() -> None:
-    x = Array(np.zeros((3, 4), "f4"))
+    x = TracedArray(np.zeros((3, 4), "f4"))
     for index in ((3,), (0, 4), (-4,), ([3],), (0, [1, 4]), (0, 0, 0), ("a",), (1.0,), (..., ...)):
         with pytest.raises(IndexError):
             np.zeros((3, 4), "f4")[index]
@@ -400,7 +400,7 @@ def test_indices_out_of_bounds() -> None:
     with pytest.raises(IndexError, match="boolean"):
         _ = x[np.array([True, False])]
     with pytest.raises(EngineError, match="bounds"):
-        _ = x[Array(np.array([3], "i4"))]
+        _ = x[TracedArray(np.array([3], "i4"))]
     with pytest.raises(ValueError, match="broadcast"):
         x[[0, 1]] = np.zeros((3, 4))
     with pytest.raises(ValueError, match="broadcast"):

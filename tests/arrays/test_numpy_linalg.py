@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.arrays.array import Array
+from loadrun.arrays.array import TracedArray
 from loadrun.base.errors import EngineError, TraceError
 from loadrun.tracing import trace
 from tests.support.numpy_cases import (
@@ -217,7 +217,7 @@ def test_any_einsum(data: st.DataObject) -> None:
     rng = np.random.default_rng(0)
     xs = [rng.normal(size=[size[c] for c in t]).astype("f4") for t in terms]
     text = ",".join(terms) + "->" + out
-    agree(np.einsum(text, *map(Array, xs)), np.einsum(text, *xs), 1e-4, 1e-4)
+    agree(np.einsum(text, *map(TracedArray, xs)), np.einsum(text, *xs), 1e-4, 1e-4)
 
 
 @settings(max_examples=40, deadline=None)
@@ -229,19 +229,19 @@ def test_any_stacks(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["f4", "i4", "u1", "i2"]))
     x = (np.random.default_rng(1).normal(size=[*lead[0], m, k]) * 90).astype("i4").astype(kind)
     y = (np.random.default_rng(2).normal(size=[*lead[1], k, n]) * 90).astype("i4").astype(kind)
-    agree(Array(x) @ Array(y), x @ y, 1e-4, 1e-2)
+    agree(TracedArray(x) @ TracedArray(y), x @ y, 1e-4, 1e-2)
 
 
 def test_singular_values_compose() -> None:
     x = np.random.default_rng(3).normal(size=(2, 4, 3)).astype("f4")
-    u, s, vt = np.linalg.svd(Array(x), full_matrices=True)
+    u, s, vt = np.linalg.svd(TracedArray(x), full_matrices=True)
     assert (u.shape, s.shape, vt.shape) == ((2, 4, 4), (2, 3), (2, 3, 3))
-    u, s, vt = np.linalg.svd(Array(x), full_matrices=False)
+    u, s, vt = np.linalg.svd(TracedArray(x), full_matrices=False)
     np.testing.assert_allclose((u * s[:, None] @ vt).numpy(), x, atol=1e-5)
 
 
 def test_errors() -> None:
-    x = Array(np.zeros((2, 3), "f4"))
+    x = TracedArray(np.zeros((2, 3), "f4"))
     with pytest.raises(np.linalg.LinAlgError):
         np.linalg.inv(x)
     with pytest.raises(EngineError, match="singular"):

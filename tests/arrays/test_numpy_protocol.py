@@ -14,7 +14,7 @@ import pytest
 
 import loadrun
 import loadrun.megengine.functional as F
-from loadrun.arrays.array import Array
+from loadrun.arrays.array import TracedArray
 from loadrun.arrays.promotion import narrow
 from loadrun.arrays.registry import registered
 from loadrun.base.errors import TraceError, TraceWarning
@@ -121,7 +121,7 @@ def test_writing_into_an_ndarray_is_refused() -> None:
 
 
 def test_values_are_read() -> None:
-    x = Array(X)
+    x = TracedArray(X)
     assert bool(x[1, 2] > 3)
     assert (int(x[0, 1]), float(x[1, 0]), x[1, 1].item(), x.item(2)) == (1, 3.0, 4.0, 2.0)
     assert x.tolist() == X.tolist()
@@ -131,8 +131,8 @@ def test_values_are_read() -> None:
     assert [row.tolist() for row in x] == X.tolist()
     assert 5 in x
     assert x.tobytes() == X.tobytes()
-    assert [10, 20, 30][Array(np.array(1))] == 20
-    assert list(range(Array(np.array(3)))) == [0, 1, 2]
+    assert [10, 20, 30][TracedArray(np.array(1))] == 20
+    assert list(range(TracedArray(np.array(3)))) == [0, 1, 2]
     assert f"{float(x.sum()):.1f}" == "15.0"
     assert np.array2string(x) == np.array2string(X)
     assert max(x[0]).item() == 2
@@ -155,7 +155,7 @@ def test_constants_by_mistake_are_warned_of(func: Any) -> None:
 
 def test_record_only_reads_no_values() -> None:
     traced = trace(lambda x: x * 2, record_only=True)
-    assert isinstance(traced(X.copy()), Array)
+    assert isinstance(traced(X.copy()), TracedArray)
     with pytest.raises(TraceError, match="value is read"):
         trace(lambda x: x if (x + 1).sum() > 0 else -x, record_only=True)(X.copy())
 
@@ -173,9 +173,9 @@ def test_a_branch_on_a_value_works_and_a_changed_one_is_an_error() -> None:
 
 
 def test_describing_functions() -> None:
-    x = Array(X)
+    x = TracedArray(X)
     assert np.result_type(x, np.float64) == np.float64
-    assert np.result_type(x, Array(np.zeros(1, "i1"))) == np.float32
+    assert np.result_type(x, TracedArray(np.zeros(1, "i1"))) == np.float32
     assert np.can_cast(x, "f8")
     assert not np.can_cast(x, "i4")
     assert np.isrealobj(x)
@@ -184,7 +184,7 @@ def test_describing_functions() -> None:
 
 
 def test_copies() -> None:
-    x = Array(X)
+    x = TracedArray(X)
     for other in (copy.copy(x), copy.deepcopy(x), x.copy(), np.copy(x)):
         other += 1
         np.testing.assert_array_equal(x.numpy(), X)
@@ -192,8 +192,8 @@ def test_copies() -> None:
 
 def test_dtypes_are_narrowed() -> None:
     for wide, found in (("f8", "f4"), ("i8", "i4"), ("u4", "i4"), ("u8", "i4"), ("u2", "u2"), ("?", "?")):
-        assert Array(np.zeros(2, wide)).dtype == np.dtype(found) == narrow(wide)
-        assert Array(X).astype(wide).dtype == np.dtype(found)
+        assert TracedArray(np.zeros(2, wide)).dtype == np.dtype(found) == narrow(wide)
+        assert TracedArray(X).astype(wide).dtype == np.dtype(found)
 
 
 def test_tensors_know_the_protocols() -> None:
@@ -207,8 +207,8 @@ def test_tensors_know_the_protocols() -> None:
     ):
         assert type(found) is type(t)
         np.testing.assert_allclose(found.numpy(), want, rtol=1e-5)
-    mixed = np.add(Array(X), t)
-    assert type(mixed) is Array
+    mixed = np.add(TracedArray(X), t)
+    assert type(mixed) is TracedArray
 
 
 def test_a_tensor_result_is_not_its_argument() -> None:
@@ -219,7 +219,7 @@ def test_a_tensor_result_is_not_its_argument() -> None:
 
 
 def test_numpy_takes_over_outside_a_trace() -> None:
-    np.testing.assert_array_equal(np.unique(Array(X)), np.unique(X))
+    np.testing.assert_array_equal(np.unique(TracedArray(X)), np.unique(X))
 
 
 def test_random_numbers_are_constants() -> None:
@@ -240,14 +240,18 @@ def test_no_warnings_of_numpy() -> None:
         warnings.simplefilter("error")
         with np.errstate(divide="ignore"):
             expected = np.log(X)
-        agree(np.log(Array(X)), expected)
+        agree(np.log(TracedArray(X)), expected)
 
 
 def test_registry_names_what_numpy_has() -> None:
     families = registered()
-    assert sum(map(len, families.values())) > 300
     for family, found in families.items():
         assert found, family
+        for name in found:
+            place: Any = np
+            for part in name.removeprefix("np.").split("."):
+                place = getattr(place, part)
+            assert callable(place), name
         for name in found:
             target: Any = np
             for part in name.split(".")[1:]:

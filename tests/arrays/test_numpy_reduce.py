@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.arrays.array import Array
+from loadrun.arrays.array import TracedArray
 from loadrun.tracing import trace
 from tests.support.numpy_cases import (
     Case,
@@ -215,7 +215,7 @@ def test_any_axes(drawn: tuple[np.ndarray[Any, Any], Any, bool], name: str) -> N
     func = getattr(np, name)
     tolerance = 5e-3 if x.dtype == np.float16 else 1e-4
     agree(
-        func(Array(x), axis=axis, keepdims=keepdims),
+        func(TracedArray(x), axis=axis, keepdims=keepdims),
         func(x, axis=axis, keepdims=keepdims),
         tolerance,
         tolerance,
@@ -223,18 +223,18 @@ def test_any_axes(drawn: tuple[np.ndarray[Any, Any], Any, bool], name: str) -> N
 
 
 def test_errors_are_numpys() -> None:
-    x = Array(np.zeros((2, 3), "f4"))
+    x = TracedArray(np.zeros((2, 3), "f4"))
     for call in (lambda a: np.sum(a, 2), lambda a: np.argmax(a, -3), lambda a: np.sum(a, (0, 0))):
         with pytest.raises(Exception) as expected:  # noqa: PT011
             call(np.zeros((2, 3), "f4"))
         with pytest.raises(type(expected.value)):
             call(x)
     with pytest.raises(ValueError, match="zero-size"):
-        np.max(Array(np.zeros((0, 3), "f4")), 0)
+        np.max(TracedArray(np.zeros((0, 3), "f4")), 0)
     with pytest.raises(ValueError, match="empty"):
-        np.argmax(Array(np.zeros((0, 3), "f4")))
+        np.argmax(TracedArray(np.zeros((0, 3), "f4")))
     with pytest.raises(TypeError, match="same_kind"):
-        np.add(x, 0.5, out=Array(np.zeros((2, 3), "i4")))
+        np.add(x, 0.5, out=TracedArray(np.zeros((2, 3), "i4")))
 
 
 def test_sums_of_unsigned_integers_are_stored_in_such() -> None:

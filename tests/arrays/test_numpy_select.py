@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.arrays.array import Array
+from loadrun.arrays.array import TracedArray
 from loadrun.tracing import trace
 from tests.support.numpy_cases import (
     Case,
@@ -216,7 +216,7 @@ def test_traced(case: Case, symbolic: bool) -> None:
 @given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=12), st.floats(0, 1, width=16))
 def test_any_quantile(values: list[float], share: float) -> None:
     x = np.array(values, "f4")
-    agree(np.quantile(Array(x), share), np.quantile(x.astype("f8"), share).astype("f4"), 1e-4, 1e-4)
+    agree(np.quantile(TracedArray(x), share), np.quantile(x.astype("f8"), share).astype("f4"), 1e-4, 1e-4)
 
 
 @settings(max_examples=40, deadline=None)
@@ -227,8 +227,8 @@ def test_any_quantile(values: list[float], share: float) -> None:
 )
 def test_any_convolution(left: list[int], right: list[int], mode: Any) -> None:
     x, y = np.array(left, "i4"), np.array(right, "i4")
-    agree(np.convolve(Array(x), Array(y), mode), np.convolve(x, y, mode))
-    agree(np.correlate(Array(x), y, mode), np.correlate(x, y, mode))
+    agree(np.convolve(TracedArray(x), TracedArray(y), mode), np.convolve(x, y, mode))
+    agree(np.correlate(TracedArray(x), y, mode), np.correlate(x, y, mode))
 
 
 @pytest.mark.parametrize(

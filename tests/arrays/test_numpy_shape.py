@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadrun.arrays.array import Array
+from loadrun.arrays.array import TracedArray
 from loadrun.base.errors import TraceError
 from loadrun.tracing import trace
 from tests.support.numpy_cases import (
@@ -244,7 +244,7 @@ def test_as_numpy(case: Case) -> None:
 
 
 def test_uninitialized_is_not_compared() -> None:
-    assert np.empty_like(Array(np.ones((2, 3)))).shape == (2, 3)
+    assert np.empty_like(TracedArray(np.ones((2, 3)))).shape == (2, 3)
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -260,7 +260,7 @@ def test_any_pad(data: st.DataObject) -> None:
     mode = data.draw(st.sampled_from(["constant", "edge", "reflect", "symmetric", "wrap"]))
     widths = [tuple(data.draw(st.integers(0, n - 1)) for _ in range(2)) for n in shape]
     x = np.random.default_rng(0).normal(size=shape).astype("f4")
-    agree(np.pad(Array(x), widths, mode), np.pad(x, widths, mode))
+    agree(np.pad(TracedArray(x), widths, mode), np.pad(x, widths, mode))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_errors_are_numpys(call: Any) -> None:
     with pytest.raises(Exception) as expected:  # noqa: PT011
         call(x)
     with pytest.raises(type(expected.value)):
-        call(Array(x))
+        call(TracedArray(x))
 
 
 def test_wide_reflections_are_refused() -> None:

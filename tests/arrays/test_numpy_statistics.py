@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadrun.arrays.array import Array
+from loadrun.arrays.array import TracedArray
 from loadrun.base.errors import TraceError
 from loadrun.tracing import trace
 from tests.support.numpy_cases import (
@@ -90,9 +90,9 @@ def test_refused() -> None:
 
 def test_histogram_of_all_bytes() -> None:
     x = np.random.default_rng(0).integers(0, 256, (40, 50)).astype("u1")
-    agree(np.bincount(Array(x).ravel(), minlength=256), np.bincount(x.ravel(), minlength=256))
-    cdf = np.cumsum(np.bincount(Array(x).ravel(), minlength=256)) / x.size
-    agree(np.take(cdf, Array(x)), (np.cumsum(np.bincount(x.ravel(), minlength=256)) / x.size)[x])
+    agree(np.bincount(TracedArray(x).ravel(), minlength=256), np.bincount(x.ravel(), minlength=256))
+    cdf = np.cumsum(np.bincount(TracedArray(x).ravel(), minlength=256)) / x.size
+    agree(np.take(cdf, TracedArray(x)), (np.cumsum(np.bincount(x.ravel(), minlength=256)) / x.size)[x])
 
 
 @pytest.mark.filterwarnings("ignore")

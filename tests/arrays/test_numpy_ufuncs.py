@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadrun.arrays.array import Array
+from loadrun.arrays.array import TracedArray
 from tests.support.cases import check_all
 from tests.support.numpy_cases import (
     Case,
@@ -383,9 +383,9 @@ def check_promotion(name: str, dtypes: tuple[str, str]) -> None:
         # numpy has no loop either.
         return
     if name == "power" and want.dtype.kind in "iub":
-        found = ufunc(Array(x), y)
+        found = ufunc(TracedArray(x), y)
     else:
-        found = ufunc(Array(x), Array(y))
+        found = ufunc(TracedArray(x), TracedArray(y))
     agree(found, want)
 
 
@@ -404,9 +404,9 @@ def check_promotion_of_number(name: str, given: tuple[str, float]) -> None:
             want = expected(lambda a, order=order: ufunc(*order(a)), [x])
         except (OverflowError, TypeError) as error:
             with pytest.raises(type(error)):
-                ufunc(*order(Array(x)))
+                ufunc(*order(TracedArray(x)))
         else:
-            agree(ufunc(*order(Array(x))), want)
+            agree(ufunc(*order(TracedArray(x))), want)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -64,13 +64,13 @@ def a03_model_larger_than_the_file() -> bytes:
     return b"\xff\xff\xff\xff" + good()[4:]
 
 
-@attack("refused", "announces 4294967295 testcases, the file ends after 0")
+@attack("refused", "claims 4294967295 testcases, but the file ends after 0")
 def a04_testcases_that_are_not_there() -> bytes:
     """A container header with the largest count."""
     return container(good(), count=2**32 - 1)
 
 
-@attack("refused", "unfolds beyond its size")
+@attack("refused", "expands beyond its size")
 def a05_aliased_tensors() -> bytes:
     """One 4 MB vector is the value of 20,000 tensors."""
     f = V2()
@@ -79,7 +79,7 @@ def a05_aliased_tensors() -> bytes:
     return f.finish(shared)
 
 
-@attack("refused", "unfolds beyond its size")
+@attack("refused", "expands beyond its size")
 def a06_one_operator_a_million_times() -> bytes:
     """A vector of offsets that all lead to the same operator."""
     f = V2()
@@ -87,7 +87,7 @@ def a06_one_operator_a_million_times() -> bytes:
     return f.finish([one] * 1_000_000)
 
 
-@attack("refused", "unfolds beyond its size", factor=80)
+@attack("refused", "expands beyond its size", factor=80)
 def a07_shared_inputs() -> bytes:
     """10,000 operators read the same list of 500,000 variables."""
     f = V2()
@@ -112,14 +112,14 @@ def a08_one_long_name_for_all() -> bytes:
     return f.finish(shared, (4, "offset", f.outputs([0]), 0))
 
 
-@attack("refused", "which is too large for any memory")
+@attack("refused", "which is too large for memory")
 def a09_shape_that_wraps() -> bytes:
     """65536^4 elements are 0 in 64-bit arithmetic, as many as the tensor has bytes."""
     f = V2()
     return f.finish([f.held(f.tensor([65536] * 4, data=f.e.bytes_vector(b"")))])
 
 
-@attack("refused", "which is too large for any memory")
+@attack("refused", "which is too large for memory")
 def a10_input_of_all_axes() -> bytes:
     """A graph input of the largest shape that the format can say."""
     f = V2()
@@ -127,21 +127,21 @@ def a10_input_of_all_axes() -> bytes:
     return f.finish([f.held(tensor, "Host2DeviceCopy", Host2DeviceCopy())])
 
 
-@attack("refused", "which is too large for any memory")
+@attack("refused", "which is too large for memory")
 def a11_empty_tensor_of_all_axes() -> bytes:
     """No elements, yet numpy cannot make an array of that shape."""
     f = V2()
     return f.finish([f.held(f.tensor([0] + [2**32 - 1] * 6, data=f.e.bytes_vector(b"")))])
 
 
-@attack("refused", "has 8 axes, the most are 7")
+@attack("refused", "has 8 axes, at most 7 are possible")
 def a12_too_many_axes() -> bytes:
     """A shape of eight axes, one more than MegEngine's fixed array holds."""
     f = V2()
     return f.finish([f.held(f.tensor([1] * 8, data=f.e.bytes_vector(bytes(4))))])
 
 
-@attack("refused", "operator CondExecMerge announces 4294967295 outputs, more than the file can name")
+@attack("refused", "operator CondExecMerge claims 4294967295 outputs, more than the file can name")
 def a13_four_billion_outputs() -> bytes:
     """A parameter gives the number of an operator's outputs."""
     f = V2()
@@ -207,7 +207,7 @@ def a18_unknown_operator() -> bytes:
     return f.finish([f.e.table(15, fields)])
 
 
-@attack("refused", "has opr_version 3, known are 1 and 2")
+@attack("refused", "has opr_version 3, expected 1 or 2")
 def a19_newer_operator_version() -> bytes:
     """An operator version that no release has."""
     f = V2()
@@ -282,7 +282,7 @@ def a28_onnx_by_another_name() -> bytes:
     return b"\x08\x07\x12\x07pytorch\x1a\x031.9:" + bytes(200)
 
 
-@attack("refused", "unfolds beyond its size", factor=80)
+@attack("refused", "expands beyond its size", factor=80)
 def a29_shared_records() -> bytes:
     """20,000 operators share one list of 20,000 additional records."""
     f = V2()
@@ -303,7 +303,7 @@ def a29_shared_records() -> bytes:
     return f.finish([x, *more])
 
 
-@attack("refused", "unfolds beyond its size")
+@attack("refused", "expands beyond its size")
 def a30_shared_blobs() -> bytes:
     """10,000 operators carry the same blob of 1 MB."""
     f = V2()

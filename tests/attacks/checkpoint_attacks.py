@@ -157,7 +157,7 @@ def c15_dtype_of_4_gigabytes() -> bytes:
     return b"cnumpy\ndtype\n(VV4294967295\ntR."
 
 
-@attack("refused", "unfolds beyond four times its size")
+@attack("refused", "expands to more than four times its size")
 def c16_one_blob_a_thousand_arrays() -> bytes:
     """4 MB remembered and made the contents of 2000 arrays."""
     return (
@@ -169,7 +169,7 @@ def c16_one_blob_a_thousand_arrays() -> bytes:
     )
 
 
-@attack("refused", "unfolds beyond four times its size")
+@attack("refused", "expands to more than four times its size")
 def c17_one_string_encoded_again_and_again() -> bytes:
     """_codecs.encode of the same 4 MB string, 2000 times."""
     text = (
@@ -237,19 +237,19 @@ def c25_keys_of_one_hash() -> bytes:
     return b"}(" + keys + b"u."
 
 
-@attack("refused", "a line does not end within")
+@attack("refused", "a line has no end within")
 def c26_long_number() -> bytes:
     """A decimal number of two million digits, whose conversion is quadratic."""
     return b"I" + b"9" * 2_000_000 + b"\n."
 
 
-@attack("refused", "a whole number takes 2000000 bytes")
+@attack("refused", "an integer takes 2000000 bytes")
 def c27_long_long() -> bytes:
     """The same in binary."""
     return b"\x8b" + struct.pack("<i", 2_000_000) + b"\x7f" * 2_000_000 + b"."
 
 
-@attack("refused", "18446744073709551615 bytes are announced")
+@attack("refused", "18446744073709551615 bytes are claimed")
 def c28_string_of_all_bytes() -> bytes:
     """BINUNICODE8 with the largest length."""
     return b"\x8d" + b"\xff" * 8 + b"abc."
@@ -267,14 +267,14 @@ def c30_memo_far_out() -> bytes:
     return b"Nr\xff\xff\xff\xffj\xff\xff\xff\xff0."
 
 
-@attack("refused", "unfolds beyond four times its size", factor=60)
+@attack("refused", "expands to more than four times its size", factor=60)
 def c31_pairs_again_and_again() -> bytes:
     """An OrderedDict of the same 30,000 pairs, 20,000 times."""
     pairs = b"](" + b"".join(b"M" + struct.pack("<H", i) + b"N\x86" for i in range(30_000)) + b"e\x85q\x01"
     return b"(" + pairs + b"ccollections\nOrderedDict\nq\x02" + b"h\x02h\x01R" * 20_000 + b"t."
 
 
-@attack("refused", "persistent id is refused")
+@attack("refused", "persistent ids are refused")
 def c32_persistent_id() -> bytes:
     """As PyTorch writes storages."""
     return b"\x80\x02(X\x07\0\0\0storageNtQ."

@@ -164,7 +164,7 @@ def i13_long_sum(folder: Path) -> list[str]:
     return ["--input", "x:[1,2]", "--input-transform", " + ".join(["np.sin(np.ones(2**22)).sum()"] * 30)]
 
 
-@attack("this needs more memory than there is")
+@attack("this needs more memory than is available")
 def i14_random_numbers_without_end(folder: Path) -> list[str]:
     """8 GB of random numbers where there are 64 MB."""
     return ["--input", "x:#rand(0,1,1000000000)"]

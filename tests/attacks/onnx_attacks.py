@@ -207,3 +207,57 @@ def doubling() -> bytes:
     nodes = [node("Concat", [f"z{i}", f"z{i}"], [f"z{i + 1}"], attribute("axis", 0)) for i in range(40)]
     nodes += [node("ReduceSum", ["z40"], ["r"], attribute("keepdims", 0)), node("Add", ["x", "r"], ["y"])]
     return graph(*nodes, held("z0", np.zeros(2, np.float32)))
+
+
+IMAGE = (1, 1, 4, 4)
+
+
+@attack
+def functions_of_functions() -> bytes:
+    """Nine functions, each of which calls the next ten times."""
+    functions = b""
+    for i in range(9):
+        domain, op = ("f", f"F{i + 1}") if i < 8 else ("", "Relu")
+        names = ["a", *(f"t{j}" for j in range(9)), "b"]
+        called = (node(op, [names[j]], [names[j + 1]], domain=domain) for j in range(10))
+        # In a function nodes are field 7, in a graph field 1.
+        body = b"".join(bytes([7 << 3 | 2]) + n[1:] for n in called)
+        parts = field(1, f"F{i}") + field(4, "a") + field(5, "b") + body + field(10, "f")
+        functions += field(25, parts + field(9, field(2, 17)) + field(9, field(1, "f") + field(2, 1)))
+    inside = node("F0", ["x"], ["y"], domain="f") + field(11, value("x")) + field(12, value("y"))
+    return model(inside, functions=functions + field(8, field(1, "f") + field(2, 1)))
+
+
+@attack
+def window_of_ten_billion() -> bytes:
+    """A pooling window whose rows and columns are added up one after another."""
+    window = attribute("kernel_shape", [100_000, 100_000]), attribute("pads", [100_000] * 4)
+    return graph(node("LpPool", ["x"], ["y"], *window), shape=IMAGE)
+
+
+@attack
+def region_of_a_billion_points() -> bytes:
+    """As many points in a bin as it has cells."""
+    rois = held("r", np.array([[0, 0, 1e9, 1e9]], np.float32))
+    return graph(node("RoiAlign", ["x", "r", "b"], ["y"]), rois, ints("b", 0), shape=IMAGE)
+
+
+@attack
+def billion_points() -> bytes:
+    """As many points in every bin as an attribute says."""
+    aligned = node("RoiAlign", ["x", "r", "b"], ["y"], attribute("sampling_ratio", 10**9))
+    return graph(aligned, held("r", np.ones((1, 4), np.float32)), ints("b", 0), shape=IMAGE)
+
+
+@attack
+def many_regions() -> bytes:
+    """20,000 regions, each with points by its size."""
+    rois = held("r", np.ones((20_000, 4), np.float32))
+    return graph(node("RoiAlign", ["x", "r", "b"], ["y"]), rois, ints("b", *[0] * 20_000), shape=IMAGE)
+
+
+@attack
+def block_of_a_million() -> bytes:
+    """Blocks of 1000 x 1000, put back by as many filters."""
+    sizes = ints("s", 1000, 1000), ints("k", 1000, 1000)
+    return graph(node("Col2Im", ["x", "s", "k"], ["y"]), *sizes, shape=(1, 1_000_000, 1))

@@ -72,13 +72,13 @@ ERRORS = {
     "exit": "the engine 'bad' failed to run: SystemExit: 0",
     "exit_at_once": "the engine 'bad' failed to take the model: SystemExit: 0",
     "raise": "the engine 'bad' failed to run: ZeroDivisionError: no reason",
-    "memory": "this needs more memory than there is",
+    "memory": "out of memory: this needs more than is available",
     "recursion": "the engine 'bad' failed to run: RecursionError",
     "none": "the engine 'bad' failed to run: TypeError",
-    "texts": "the engine 'bad' gave str for 'out', expected an array of numbers",
-    "objects": "the engine 'bad' gave an array of object for 'out'",
-    "complex": "the engine 'bad' gave an array of complex",
-    "few": "the engine 'bad' gave 0 values, expected 1",
+    "texts": "the engine 'bad' returned str for 'out', expected an array of numbers",
+    "objects": "the engine 'bad' returned an array of object for 'out'",
+    "complex": "the engine 'bad' returned an array of complex",
+    "few": "the engine 'bad' returned 0 values, expected 1",
 }
 CRASHES = {
     "killed": "was killed by SIGKILL, as happens when memory runs out",

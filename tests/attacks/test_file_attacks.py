@@ -101,7 +101,7 @@ def packed(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("cut", "said"),
-    [(1, "claims"), (20, "claims"), (-3, "3 bytes behind it are not part of it")],
+    [(1, "claims"), (20, "claims"), (-3, "3 bytes after the end belong to no part of the file")],
 )
 def test_verify_finds_what_was_cut_or_added(
     cut: int, said: str, packed: Path, capsys: pytest.CaptureFixture[str]

@@ -464,7 +464,7 @@ def message(data: bytes) -> str:
 def normal(text: str) -> str:
     """Without places and sizes that depend on the flatbuffers package."""
     text = re.sub(r" \(at byte \d+\)$", "", text.removeprefix("<bytes>: "))
-    return re.sub(r"claims \d+ bytes but \d+ are left", "claims N bytes but M are left", text)
+    return re.sub(r"claims \d+ bytes, but \d+ are left", "claims N bytes, but M are left", text)
 
 
 def golden() -> dict[str, str]:

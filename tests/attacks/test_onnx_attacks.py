@@ -22,6 +22,12 @@ REFUSED = {
     "one_hot_of_an_input": "its depth is 1000000000000",
     "sparse_zeros": "the sparse tensor 'w'",
     "shape_by_data": "'n' (NonZero)",
+    "functions_of_functions": "unrolls to more than 100000 nodes",
+    "window_of_ten_billion": "more operators than the size of its file allows",
+    "region_of_a_billion_points": "more than the size of the file allows",
+    "billion_points": "more than the size of the file allows",
+    "many_regions": "20000 regions",
+    "block_of_a_million": "more than the size of the file allows",
 }
 """Attacks that no graph can stand for, and what the error says; the others are read, and compute when they run."""
 

@@ -29,13 +29,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["v.mge", "--json", "v.mge"], "--json would overwrite v.mge, which is read; name another file"),
+        (
+            ["v.mge", "--json", "v.mge"],
+            "--json would overwrite v.mge, an input of this command; choose another file",
+        ),
         (["v.mge", "--json-lines", "./sub/../v.mge"], "--json-lines would overwrite v.mge"),
         (["v.mge", "--html", "link.json"], "--html would overwrite v.mge"),
         (["v.mge", "--json-lines", "hard.json"], "--json-lines would overwrite v.mge"),
         ([".", "--junit", "v.mge"], "--junit would overwrite "),
         (["v.mge", "--input", "@list.txt", "--json", "list.txt"], "--json would overwrite list.txt"),
-        (["v.mge", "--json", "a", "--html", "a"], "--json and --html both write a; name two files"),
+        (["v.mge", "--json", "a", "--html", "a"], "--json and --html both write a; choose different files"),
         (["v.mge", "--junit", "a", "--save-results", "sub/../a"], "--junit and --save-results both write "),
         (
             ["v.mge", "--json", "a", "--html", "b", "--junit", "a"],

@@ -63,12 +63,12 @@ def test_entries_expire(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("engines = 1", "engines: expected"),
-        ("engnies = []", "there is no 'engnies'; known are check, engines, files, timeout"),
+        ("engnies = []", "unknown key 'engnies'; expected one of check, engines, files, timeout"),
         ("[[files]]\nskip = 'x'", "the member 'match' is missing"),
-        ("[[files]]\nmatch = ['a']\nxfial = 'x'", "files[0]: there is no 'xfial'"),
+        ("[[files]]\nmatch = ['a']\nxfial = 'x'", "files[0]: unknown key 'xfial'"),
         ("[[files]]\nmatch = ['a']\nexpires = '2027'", "expected a date"),
         ("timeout = 0", "timeout"),
-        ("a = ", "this is not TOML"),
+        ("a = ", "invalid TOML"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, said: str, tmp_path: Path) -> None:

@@ -222,24 +222,25 @@ def test_a_failure_says_where_to_look(tmp_path: Path, capsys: pytest.CaptureFixt
     weight.data = encode(value, weight.dtype)
     loadrun.save(bundle, path)
     assert main([str(path)]) == 1
-    assert f"where it began: loadrun diff {path} --testcase 0 --against" in capsys.readouterr().out
+    assert f"where it diverged: loadrun diff {path} --testcase 0 --against" in capsys.readouterr().out
     assert main([str(path), "--explain"]) == 1
     out = capsys.readouterr().out
     assert "testcase 0 beside the same model in float64" in out
     # The weight is wrong on both sides, so both agree and the file itself is to blame.
-    assert "so the arithmetic holds" in out
+    assert "so the arithmetic is right" in out
     # In processes the explanation counts for the time that a file may take.
     assert main([str(path), "--explain", "-j", "2", "--timeout", "120"]) == 1
     there = capsys.readouterr().out
     assert there[there.index("  testcase 0 beside") :] == out[out.index("  testcase 0 beside") :]
 
 
-def test_without_opencv_an_image_says_what_to_install(
+def test_without_opencv_and_pillow_an_image_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = tmp_path / "cat.png"
     picture.write_bytes(cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes())
     monkeypatch.setitem(sys.modules, "cv2", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
     code = main(["fixtures/nets/resnet_basic.mge", "--input", str(picture)])
     assert code == 2
     printed = capsys.readouterr()

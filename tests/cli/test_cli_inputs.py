@@ -56,7 +56,7 @@ def test_options(negate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "2 runs after 1 warm-up" in capsys.readouterr().out
     for option in (["--repeat", "2"], ["--resize-input"], ["--input-transform", "data"]):
         assert main([negate, *option]) == 2
-        assert "say how to load input data" in capsys.readouterr().err
+        assert "apply to input data" in capsys.readouterr().err
 
 
 def test_seeds(negate: str, tmp_path: Path) -> None:

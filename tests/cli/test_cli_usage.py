@@ -103,7 +103,7 @@ def test_models_do_not_go_to_standard_output(
     typed = [os.path.abspath(t) if t == MLP else t for t in typed]
     monkeypatch.chdir(tmp_path)
     assert main(typed) == 2
-    assert "- would be standard output" in capsys.readouterr().err
+    assert "cannot go to standard output (-)" in capsys.readouterr().err
     assert not os.listdir(tmp_path)
 
 
@@ -123,7 +123,7 @@ def test_appended_dumps_are_not_dropped(
 ) -> None:
     out = str(tmp_path / "out.mge")
     assert main(["pack", str(two), "-d", "#ones", "-o", out]) == 2
-    assert "holds 2 dumps; --dump N says which one is meant" in capsys.readouterr().err
+    assert "holds 2 dumps; choose one with --dump N" in capsys.readouterr().err
     assert main(["pack", str(two), "--dump", "2", "-d", "#ones", "-o", out, "-q"]) == 0
     assert len(loadrun.load(out).testcases) == 3
     assert main(["pack", str(two), "--dump", "3", "-d", "#ones", "-o", out, "-q"]) == 2
@@ -158,7 +158,7 @@ def test_options_for_pictures_may_meet_other_data(tmp_path: Path, capsys: pytest
     assert main(["pack", model, "--replace", *data, "--resize-input", "-o", out, "-q"]) == 0
     assert len(loadrun.load(out).testcases) == 3
     assert main(["pack", model, "--replace", "-d", f"{tmp_path}/b.npy", "--resize-input", "-o", out]) == 2
-    assert "no image stands here to be resized" in capsys.readouterr().err
+    assert "there is no image to resize" in capsys.readouterr().err
 
 
 def test_patterns_of_data(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_patterns_of_data(tmp_path: Path) -> None:
 
 def test_a_range_that_is_turned_round(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([MLP, "--input", "#rand(1,0)"]) == 2
-    assert "#rand takes the low end first, then the high one" in capsys.readouterr().out
+    assert "#rand takes the lower bound first, then the upper bound" in capsys.readouterr().out
 
 
 def test_a_run_on_random_data_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Checks that could not fail are not passes: hand-made error graphs, tolerances and files that hide a difference."""
+"""Checks that cannot fail are not passes: hand-made error graphs, tolerances and files that hide a difference."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_error_that_is_an_array_is_refused_by_megengine() -> None:
     """One number is looked at, so an array would hide all others."""
     found = judged(bundle_of(lambda g, e, y: ratio(g, e, y)), [RIGHT[0], *[9] * (N - 1)])
     assert found.verdict is Verdict.NOT_COMPARED
-    assert found.reason == "its error is not one number but 6 of them, which MegEngine refuses"
+    assert found.reason == "its error has shape 6, but MegEngine requires a single number"
 
 
 def test_expected_value_that_broadcasts_is_another_shape() -> None:
@@ -165,7 +165,7 @@ def test_expected_value_that_no_check_reads() -> None:
         ("y", Verdict.PASS),
         ("z", Verdict.NOT_COMPARED),
     ]
-    assert result.outputs[1].reason == "the testcases hold an expected value of it that no check reads"
+    assert result.outputs[1].reason == "the testcases have an expected value for it, but no check uses it"
 
 
 def integer_check(dtype: DType, maxerr: float = 1e-4) -> Bundle:
@@ -243,7 +243,7 @@ def test_drift_of_integers_is_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
     case = Testcase({"x": np.array([50004, 3], "i4"), "ids:expect": np.array([50000, 3], "i4")})
     loadrun.save(converted_check(), tmp_path / "ids.mge", testcases=[case])
     assert main([str(tmp_path / "ids.mge")]) == 0
-    assert "off by 4: the check's tolerance is relative and lets integers drift" in capsys.readouterr().out
+    assert "off by 4: the check's tolerance is relative, which lets integers drift" in capsys.readouterr().out
 
 
 def test_exit_code_of_a_file_whose_only_check_is_blind(
@@ -299,9 +299,9 @@ def test_converted_expected_value_is_still_one() -> None:
 def test_damaged_end(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = bytearray(Path("fixtures/nets/mlp.mge").read_bytes())
     said = {
-        "fewer": "the header announces 1 testcase(s), 2 more stand behind them and are not replayed",
+        "fewer": "the header claims 1 testcase(s), 2 more are not replayed",
         "rubbish": "7 bytes at the end belong to no dump and are ignored",
-        "broken dump": "what stands behind the last dump cannot be read: ",
+        "broken dump": "the data after the last dump cannot be read: ",
     }[what]
     if what == "fewer":
         data[8:12] = (1).to_bytes(4, "little")

@@ -280,7 +280,7 @@ def test_explanations() -> None:
         "2 of 2 values differ; error nan at [1]: expected nan, got nan",
         "expected values are float32, computed ones float64",
         "top-1 agrees in 100 %",
-        "NaN: expected 1, got 1; infinite: expected 0, got 1; at different places or of other sign",
+        "NaN: expected 1, got 1; infinite: expected 0, got 1; at different places or with different signs",
     ]
 
 

@@ -39,14 +39,14 @@ def model(path: Path, dtype: DType = F32) -> Path:
     ("terms", "expect", "got", "broken"),
     [
         ("exact", [1, 2], [1, 2], []),
-        ("exact", [1, 2], [1, 2.5], ["exact does not hold: 1 of 2 values differ"]),
+        ("exact", [1, 2], [1, 2.5], ["exact is violated: 1 of 2 values differ"]),
         ("exact, nan=equal", [1, np.nan], [1, np.nan], []),
         ("rtol=1e-3", [1000, 1], [1001, 1], []),
-        ("rtol=1e-3", [1000, 1], [1001.5, 1], ["rtol=0.001 does not hold for 1 of 2 values"]),
+        ("rtol=1e-3", [1000, 1], [1001.5, 1], ["rtol=0.001 is violated by 1 of 2 values"]),
         ("rtol=1e-3, atol=1e-2", [1000, 0], [1001, 0.01], []),
-        ("atol=1e-2", [1000, 0], [1000.5, 0], ["atol=0.01 does not hold for 1 of 2 values"]),
+        ("atol=1e-2", [1000, 0], [1000.5, 0], ["atol=0.01 is violated by 1 of 2 values"]),
         ("rtol=0.1, nan=equal", [np.nan, 1], [np.nan, 1.05], []),
-        ("rtol=0.1", [np.nan, 1], [np.nan, 1], ["rtol=0.1 does not hold for 1 of 2 values"]),
+        ("rtol=0.1", [np.nan, 1], [np.nan, 1], ["rtol=0.1 is violated by 1 of 2 values"]),
         # cos of (1, 0) and (1, 1) is 1/sqrt(2)
         ("cosine>=0.8", [1, 0], [1, 1], ["cosine>=0.8 does not hold: cosine is 0.707107"]),
         ("cosine>=0.7", [1, 0], [1, 1], []),
@@ -64,7 +64,7 @@ def model(path: Path, dtype: DType = F32) -> Path:
         # the same two distributions as logits: ln(1/4) = -1.386, ln(3/4) = -0.288
         ("kl<=0.1438", [5, 5], [-1.3862944, -0.2876821], ["kl<=0.1438 does not hold: kl is 0.143841"]),
         ("kl<=9", [0.5, 0.5], [0, 1], ["kl<=9 does not hold: kl is inf"]),
-        ("kl<=1", [5], [5], ["kl<=1 does not hold: values of this dtype and shape have no kl"]),
+        ("kl<=1", [5], [5], ["kl<=1 cannot be evaluated: values of this dtype and shape have no kl"]),
         ("top2=1", [3, 2, 1], [2, 3, 1], []),
         ("top2=1", [3, 2, 1], [3, 1, 2], ["top2>=1 does not hold: top2 is 0"]),
         ("top2=1, near_tie<=1", [3, 2, 1], [3, 1, 2], []),
@@ -74,7 +74,7 @@ def model(path: Path, dtype: DType = F32) -> Path:
             "off_by<=1",
             [1, 2],
             [1, 2],
-            ["off_by<=1 does not hold: values of this dtype and shape have no off_by"],
+            ["off_by<=1 cannot be evaluated: values of this dtype and shape have no off_by"],
         ),
     ],
 )
@@ -176,7 +176,7 @@ def test_zeros_that_a_share_lets_through_are_told() -> None:
 def test_names_of_policies() -> None:
     found = parse_all(["b:0: exact", "rtol=1"])
     assert (found["b:0"].exact, found[""].rtol) == (True, 1.0)
-    with pytest.raises(UsageError, match="two policies for the output 'a'"):
+    with pytest.raises(UsageError, match="two policies name the output 'a'"):
         parse_all(["a: exact", "a: rtol=1"])
 
 
@@ -220,7 +220,7 @@ def test_packed_policies_are_kept_and_judged(tmp_path: Path, capsys: pytest.Capt
     assert main(["pack", str(out), "-d", "[[3,2,1]]", "-o", str(again), "-q"]) == 0
     assert loadrun.Runner(again).policies["y"].text == "rtol=1e-3, top1=1"
     assert main(["pack", str(source), "-d", "#ones", "--check", "z: exact", "-o", str(out)]) == 2
-    assert "a policy is for the output 'z'; the outputs are 'y'" in capsys.readouterr().err
+    assert "a policy names the output 'z'; the outputs are 'y'" in capsys.readouterr().err
 
 
 def test_default_and_exceptions(tmp_path: Path) -> None:
@@ -307,9 +307,9 @@ def test_impostors() -> None:
         watch.add("large", np.array(values, "f4") * 100)
         watch.add("ids", np.array([7, 7, 7], "i4"))
     assert watch.warnings() == [
-        "the check of 'ids' could not fail on these testcases: another testcase's output would pass as well "
+        "the check of 'ids' cannot fail on these testcases: another testcase's output would pass as well "
         "(tolerance 0)",
-        "the check of 'small' could not fail on these testcases: zeros, the mean everywhere and another testcase's "
+        "the check of 'small' cannot fail on these testcases: zeros, the mean everywhere and another testcase's "
         "output would pass as well (tolerance 0.1)",
     ]
 
@@ -325,10 +325,15 @@ def test_softmax_over_many_classes(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ABS), inputs=[x], names=["prob"])
     bundle = Bundle(g)
-    made = embed(bundle, [capture(bundle, {"x": row[None]}) for row in probabilities], warn=print)
+    made = embed(bundle, [capture(bundle, {"x": row[None]}) for row in probabilities], 1e-4, warn=print)
     loadrun.save(made, tmp_path / "p.mge")
     assert main([str(tmp_path / "p.mge")]) == 0
-    assert "the check of 'prob' could not fail on these testcases: zeros, the mean" in capsys.readouterr().out
+    assert "the check of 'prob' cannot fail on these testcases: zeros, the mean" in capsys.readouterr().out
+    # The default follows their scale: the largest is 1e-4, and rounding at that scale 1e-11.
+    made = embed(bundle, [capture(bundle, {"x": row[None]}) for row in probabilities], warn=print)
+    assert made.checks[0].maxerr == pytest.approx(1e-8)
+    loadrun.save(made, tmp_path / "scaled.mge")
+    assert main([str(tmp_path / "scaled.mge"), "--fail-on-weak"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -389,7 +394,7 @@ def test_impostors_are_measured_by_the_files_own_rule(
     """ONNX's rule has the limit 1, which is no tolerance of 1."""
     model, out = "fixtures/onnx/convnet/model.onnx", tmp_path / "packed.mge"
     assert main(["pack", model, "-d", "#randn(0,1)", "-o", str(out), "-q"]) == 0
-    assert "could not fail" not in capsys.readouterr().err
+    assert "cannot fail" not in capsys.readouterr().err
     measure = own_errors(loadrun.load(out))["y"]
     assert measure is not None
     truth = np.array([[1.0, -2.0, 3.0, 4.0]], "f4")
@@ -421,10 +426,10 @@ def test_weak_checks_are_told_and_may_fail(
     path = tmp_path / "tiny.mge"
     cases = [{"x": np.array([[1e-6, 2e-6, 3e-6]], "f4") * k} for k in (1, 2, 3)]
     bundle = Bundle(unary())
-    loadrun.save(embed(bundle, [capture(bundle, case) for case in cases], warn=lambda _: None), path)
+    loadrun.save(embed(bundle, [capture(bundle, case) for case in cases], 1e-4, warn=lambda _: None), path)
     assert main([str(path), "-q", *jobs]) == 0
-    assert "could not fail on these testcases: zeros" in capsys.readouterr().out
+    assert "cannot fail on these testcases: zeros" in capsys.readouterr().out
     report = tmp_path / "r.json"
     assert main([str(path), "-q", "--fail-on-weak", "--json", str(report), *jobs]) == 3
-    assert "could not fail on these testcases: zeros" in capsys.readouterr().out
+    assert "cannot fail on these testcases: zeros" in capsys.readouterr().out
     assert json.loads(report.read_text())["files"][0]["verdict"] == "not compared"

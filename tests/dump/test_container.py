@@ -321,7 +321,7 @@ def test_low_bit_packing(fmt: str, dtype: DType, values: list[Any], raw: bytes) 
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_testcase_of_another_model(fmt: str) -> None:
     bundle = loads(container([dump_bytes(model(), format=fmt), case(X, fmt, z=X)]))
-    with pytest.raises(FormatError, match="testcase 0 holds 2 tensors, the model has 1 as inputs: x"):
+    with pytest.raises(FormatError, match="testcase 0 holds 2 tensors, expected 1, one for each input: x"):
         bundle.testcases[0]
 
 

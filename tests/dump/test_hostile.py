@@ -103,7 +103,7 @@ def test_count_that_lies() -> None:
     assert data[:8] == b"mgbtest0"
     (n,) = struct.unpack_from("<I", data, 8)
     struct.pack_into("<I", data, 8, 0xFFFFFFFF)
-    with pytest.raises(FormatError, match=f"announces 4294967295 testcases, the file ends after {n}"):
+    with pytest.raises(FormatError, match=f"claims 4294967295 testcases, but the file ends after {n}"):
         loadrun.loads(bytes(data))
 
 

@@ -137,10 +137,10 @@ def test_dtype_codes() -> None:
 @pytest.mark.parametrize(
     ("code", "tag", "scale", "what"),
     [
-        (22, 1, 0.5, "dtype 22 is unknown; the known ones are 0 to 21"),
+        (22, 1, 0.5, "dtype 22 is unknown; expected 0 to 21"),
         (-1, 1, 0.5, "dtype -1 is unknown"),
-        (13, 1, None, "dtype QuantizedS8 lacks its scale"),
-        (13, 0, 0.5, "dtype QuantizedS8 lacks its scale"),
+        (13, 1, None, "dtype QuantizedS8 has no scale"),
+        (13, 0, 0.5, "dtype QuantizedS8 has no scale"),
         (13, 1, float("nan"), "dtype QuantizedS8 has the scale nan, expected a finite number"),
         (13, 1, float("inf"), "has the scale inf"),
     ],
@@ -173,7 +173,7 @@ def test_params_in_order() -> None:
 
 
 def test_announced_record_is_absent() -> None:
-    with pytest.raises(FormatError, match="parameter record 3 is announced but absent"):
+    with pytest.raises(FormatError, match="parameter record 3 is announced but missing"):
         read_all(params_table(3, None, [], b""))
 
 

@@ -67,13 +67,11 @@ def test_damage_outside_the_numbers_is_found_again() -> None:
     for i, d in enumerate(data):
         (tensor,) = reader.read(memoryview(d), stored_tensors)
         assert tensor.value().tolist() == [i] * 4
-    at = data[0].index(b"SharedDeviceTensor")
     damaged = bytearray(data[0])
     # The offset to the root table.
     damaged[4:8] = pack("<I", 2**30)
     with pytest.raises(FormatError):
         reader.read(memoryview(bytes(damaged)), stored_tensors)
-    assert at > 8
 
 
 def test_a_table_among_the_numbers_is_read_each_time() -> None:

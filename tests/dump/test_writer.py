@@ -101,10 +101,10 @@ def old_release_without_the_field() -> Graph:
     [
         (unknown_operator, r"operator 2 \(Nothing\): no such operator is known"),
         (wrong_record, r"operator 2 \(Elemwise\) needs the record Elemwise, found Convolution"),
-        (later_variable, r"operator 2 \(Elemwise\) reads a variable that no earlier operator makes"),
-        (foreign_output, "the output 'strange' is made by no operator of the graph"),
+        (later_variable, r"operator 2 \(Elemwise\) reads a variable that no earlier operator produces"),
+        (foreign_output, "the output 'strange' is not produced by any operator of the graph"),
         (no_outputs, "the graph has no outputs, so there is nothing to compute"),
-        (wrong_output_count, r"operator 3 \(Elemwise\) has 2 outputs, a file counts 1"),
+        (wrong_output_count, r"operator 3 \(Elemwise\) has 2 outputs, but a file needs 1"),
         (too_large_number, "the graph holds a value that FBS(_V2)? cannot store"),
         (negative_axis, "the graph holds a value that FBS(_V2)? cannot store"),
         (too_large_parameter, "the graph holds a value that FBS(_V2)? cannot store"),
@@ -131,7 +131,7 @@ def test_what_cannot_be_written(make: Callable[[], Graph], what: str, fmt: str) 
 
 
 def test_unknown_format() -> None:
-    with pytest.raises(FormatError, match="format 'ONNX' is unknown; known are 'FBS_V2' and 'FBS'"):
+    with pytest.raises(FormatError, match="format 'ONNX' is unknown; expected 'FBS_V2' or 'FBS'"):
         dump_bytes(model(), format="ONNX")
 
 

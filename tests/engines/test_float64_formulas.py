@@ -208,7 +208,9 @@ def test_windows_back_on_the_image(torch: Any) -> None:
 
 def test_a_bias_that_does_not_fit_is_no_larger_result() -> None:
     x, w, bias = normal(1, 1, 3, 3), normal(1, 1, 3, 3), normal(1, 1, 2, 2)
-    with pytest.raises(EngineError, match=r"gave shape \[1, 1, 2, 2\], its shape rule says \[1, 1, 1, 1\]"):
+    with pytest.raises(
+        EngineError, match=r"returned shape \[1, 1, 2, 2\], but its shape rule says \[1, 1, 1, 1\]"
+    ):
         run("ConvBiasForwardV4", P.ConvBias(), x, w, bias)
 
 

@@ -93,7 +93,7 @@ def test_fused_operators_are_named() -> None:
 def test_there_is_no_profile_without_asking_or_running() -> None:
     b = Builder()
     b.graph.outputs = [b.elemwise(ElemwiseMode.EXP, b.input((4, 6)))]
-    with pytest.raises(UsageError, match="made without profile=True"):
+    with pytest.raises(UsageError, match="create the engine with profile=True"):
         ReferenceEngine(b.graph).get_profile()
     with pytest.raises(UsageError, match="run first"):
         ReferenceEngine(b.graph, profile=True).get_profile()

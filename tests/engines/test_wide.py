@@ -96,7 +96,7 @@ def test_what_stays_in_float32() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(loadrun.InputError, match="input 'b' was not given"):
+    with pytest.raises(loadrun.InputError, match="input 'b' is missing"):
         WideEngine(product()).run({"a": np.zeros((3, 4), "f4")})
     with pytest.raises(loadrun.EngineError, match=r"MatrixMulV2.*failed"):
         WideEngine(product()).run({"a": np.zeros((3, 4), "f4"), "b": np.zeros((5, 2), "f4")})

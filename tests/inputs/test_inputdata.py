@@ -161,8 +161,8 @@ def test_arrays_are_data() -> None:
     ("data", "message"),
     [
         ({"c": np.ones(1)}, "the model has no input 'c'"),
-        ({"a": object()}, "input data is numbers, found object"),
-        ({"a": "b:#ones"}, "the data of 'a' is one source"),
+        ({"a": object()}, "input data must be numbers, found object"),
+        ({"a": "b:#ones"}, "the data of 'a' must be one source"),
         (np.ones(2), "the axes must agree"),
         (b"#ones", "or a dict of arrays by input name, found bytes"),
     ],
@@ -211,7 +211,7 @@ def test_other_types() -> None:
     ("text", "message"),
     [
         ("a:#rand(0,1,7);b:#ones", "the number of axes must agree"),
-        ("a:#rand(0,1,7,7,7,...);b:#ones", "more axes than the input has"),
+        ("a:#rand(0,1,7,7,7,...);b:#ones", "more axes than the input"),
         ("a:[1,[2]];b:#ones", "have different lengths"),
         ("a:[[[1]]];b:#ones", "the axes must agree"),
         ("a=#ones;b:#ones", "followed by ':', not '='"),
@@ -225,9 +225,9 @@ def test_misfits(text: str, message: str) -> None:
 def test_inputs_without_a_shape(tmp_path: Path) -> None:
     inputs = model(a=("Float32", None))
     assert load("#ones(2,5)", inputs)["a"].shape == (2, 5)
-    with pytest.raises(SpecError, match="the file gives no shape"):
+    with pytest.raises(SpecError, match="the file has no shape"):
         load("#ones", inputs)
-    with pytest.raises(SpecError, match="the file gives no shape"):
+    with pytest.raises(SpecError, match="the file has no shape"):
         load("#ones(2,...)", inputs)
     with pytest.raises(SpecError, match="the model has no inputs"):
         load("#ones", [])
@@ -259,9 +259,9 @@ def test_archives_feed_inputs_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {n: a.tolist() for n, a in load("both.json", inputs).items()} == {"a": [1, 2], "b": [3]}
     assert load("a:one.npz;b:both.npz!label", inputs)["b"].tolist() == [9]
     assert load("one.npz", model(a=("Float32", (2,))))["a"].tolist() == [5, 6]
-    with pytest.raises(SpecError, match=r"one\.npz has no array 'a'; it holds 'x'; its inputs are"):
+    with pytest.raises(SpecError, match=r"one\.npz has no array 'a'; its arrays are 'x'; its inputs are"):
         load("one.npz", inputs)
-    with pytest.raises(InputError, match="has no array 'c'; it holds 'a', 'b', 'label'"):
+    with pytest.raises(InputError, match="has no array 'c'; its arrays are 'a', 'b', 'label'"):
         load("a:both.npz!c;b:#ones", inputs)
 
 
@@ -362,7 +362,7 @@ def test_options_must_have_an_effect(tmp_path: Path) -> None:
     assert found["image"].shape == (1, 3, 4, 5)
     assert (found["image"] == 50).all()
     assert found["mask"].tolist() == [7, 7]
-    with pytest.raises(SpecError, match="resize_input: no image"):
+    with pytest.raises(SpecError, match="resize_input: there is no image"):
         list(load_cases("#ones", inputs, resize_input=True))
     with pytest.raises(SpecError, match="input_transform: generated data"):
         list(load_cases("#ones", inputs, input_transform="data * 2"))
@@ -375,7 +375,7 @@ def test_transform_results_are_checked(tmp_path: Path) -> None:
     assert found["a"].tolist() == [[3, 3, 3]] * 2
     with pytest.raises(InputError, match=r"input 'a': the data has shape \[3\], the input \[2, 3\]"):
         list(load_cases(spec, X, input_transform="data[0]"))
-    with pytest.raises(InputError, match="gives a float32, not an array"):
+    with pytest.raises(InputError, match="results in a float32, not an array"):
         list(load_cases(spec, X, input_transform="data.max()"))
     with pytest.raises(SpecError, match="unknown name 'open'"):
         load_cases(spec, X, input_transform="open('x')")

@@ -66,7 +66,7 @@ HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2)}"
         (npy("(" * 20000), "in its header"),
         (npy(HEADER[:20]), "in its header"),
         (npy("[]"), "TypeError in its header"),
-        (npy(HEADER.replace("<f4", "|O"), b"x" * 16), "never unpickled"),
+        (npy(HEADER.replace("<f4", "|O"), b"x" * 16), "never unpickles"),
         (npy(HEADER.replace("<f4", "|S4"), b"x" * 16), r"holds '\|S4'; expected plain numbers"),
         (npy(HEADER.replace("<f4", "<f3"), b"x" * 64), "expected plain numbers"),
         (npy(HEADER.replace("'<f4'", "[('a', '<f4')]"), b"x" * 16), "expected plain numbers"),
@@ -101,7 +101,7 @@ def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "o.npz", a=np.array([Marker()], object))
     (tmp_path / "p.npy").write_bytes(np.array([Marker()], object).dumps())
     for name in ("o.npy", "o.npz", "p.npy"):
-        with pytest.raises(InputError, match=r"never unpickled; convert it once .*numpy\.save"):
+        with pytest.raises(InputError, match=r"never unpickles; convert it once .*numpy\.save"):
             load(tmp_path / name)
     assert not (tmp_path / "executed").exists()
 
@@ -275,7 +275,7 @@ def test_what_a_picture_loses_is_said(
     warned: list[str] = []
     inputs = model(data=("Uint8", (1, 3, 8, 8)))
     list(load_cases(f"data:{tmp_path}/a.{suffix}", inputs, warn=warned.append))
-    assert warned == ([f"input 'data': the picture a.{suffix} loses something: {said}"] if said else [])
+    assert warned == ([f"input 'data': information in the image a.{suffix} is lost: {said}"] if said else [])
 
 
 @pytest.mark.parametrize(

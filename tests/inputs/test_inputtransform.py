@@ -157,10 +157,10 @@ def test_refused_before_anything_runs(text: str, caret: int | None, message: str
 @pytest.mark.parametrize(
     ("text", "caret", "message"),
     [
-        ("None", 0, "gives nothing, not an array"),
-        ("[[1]]", 0, "gives a list, not an array"),
-        ("data.sum()", 0, "gives a uint64, not an array"),
-        ("data.shape", 0, "gives a tuple, not an array"),
+        ("None", 0, "results in None, not an array"),
+        ("[[1]]", 0, "results in a list, not an array"),
+        ("data.sum()", 0, "results in a uint64, not an array"),
+        ("data.shape", 0, "results in a tuple, not an array"),
         ("1 + data[7]", 4, "index 7 is out of bounds"),
         ("data + np.zeros((7, 7))", 0, "shape mismatch"),
         ("data.reshape(7, 7)", 0, "cannot reshape array"),

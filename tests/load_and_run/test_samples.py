@@ -187,7 +187,7 @@ def test_model_dump(tmp_path: Path) -> None:
     bundle = loadrun.load(path)
     assert not bundle.is_container
     assert [o.owner.type for o in bundle.graph.outputs] == ["AssertEqual"]
-    assert sum(o.type == "Dimshuffle" for o in bundle.graph.oprs) > 0
+    assert sum(o.type == "Dimshuffle" for o in bundle.graph.oprs) == 5
 
 
 def test_a_profile_beside_a_text_of_all_values(samples: Path, tmp_path: Path) -> None:
@@ -197,4 +197,4 @@ def test_a_profile_beside_a_text_of_all_values(samples: Path, tmp_path: Path) ->
     assert main(["load_and_run", MODEL, *flags]) == 0
     wanted, found = (json.loads(p.read_text())["graph_exec"] for p in (alone, both))
     assert found["operator"].keys() == wanted["operator"].keys()
-    assert text.read_text().count("\nvar") > 10
+    assert text.read_text().count("\nvar") == 201

@@ -163,7 +163,7 @@ def test_surplus_names_name_the_weights() -> None:
     made = export(Net(), IMAGES, input_names=["x", "kernel"])
     assert made.input_names == ["x"]
     assert "kernel" in {t.name for t in model_of(made).graph.initializer}
-    with pytest.raises(UsageError, match=r"input_names has \d+ names more than the model has inputs \(x\)"):
+    with pytest.raises(UsageError, match=r"input_names has \d+ names more than the model's inputs \(x\)"):
         export(Net(), IMAGES, input_names=["x", *"abcdefghijkl"])
     with pytest.raises(UsageError, match="output_names has 2 names for 1 outputs"):
         export(Net(), IMAGES, output_names=["a", "b"])
@@ -223,10 +223,10 @@ def test_arithmetic_on_sizes_follows_the_sizes() -> None:
         ({"data": {0: "n"}}, "names 'data', which is neither an input"),
         ({"x": {4: "n"}}, "'x' has 4 axes, dynamic_axes names axis 4"),
         ({"x": {0: 3}}, "needs a name, found 3"),
-        ({"x": "batch"}, "are a list of numbers or a dict"),
+        ({"x": "batch"}, "must be a list of numbers or a dict"),
         ({"x": {1: "channels"}}, "axis 1 of 'x'.*cannot be dynamic"),
         ({"x": {0: "n"}, "y": {1: "classes"}}, "axis 1 of output 'y' does not change"),
-        ([0], "dynamic_axes is a dict"),
+        ([0], "dynamic_axes must be a dict"),
         ({"x": {0: "n", 2: "n"}}, "'n' names sizes that differ: 2 .* and 8"),
     ],
 )
@@ -285,7 +285,7 @@ def test_the_opset_is_the_one_asked_for(opset: int) -> None:
 
 @pytest.mark.parametrize("opset", [0, 6, 27, 99])
 def test_opsets_that_are_not_written(opset: int) -> None:
-    with pytest.raises(UsageError, match=f"opset_version is 7 to 26, found {opset}"):
+    with pytest.raises(UsageError, match=f"opset_version must be from 7 to 26, found {opset}"):
         export(minus, np.ones(2, "f4"), opset_version=opset)
 
 
@@ -391,16 +391,16 @@ def test_training_modes() -> None:
         run(made, x=IMAGES)[0], net(loadrun.tensor(IMAGES)).numpy(), rtol=1e-4, atol=1e-5
     )
     assert export(net, IMAGES, training=TrainingMode.PRESERVE).input_names == ["x"]
-    with pytest.raises(UsageError, match="are for torch modules"):
+    with pytest.raises(UsageError, match="apply to torch modules"):
         export(net, IMAGES, training=TrainingMode.TRAINING)
 
 
 def test_options_that_mean_nothing_here() -> None:
     x = np.ones(2, "f4")
     export(minus, x, operator_export_type=OperatorExportTypes.ONNX, export_modules_as_functions=False)
-    with pytest.raises(UsageError, match="are for torch modules"):
+    with pytest.raises(UsageError, match="apply to torch modules"):
         export(minus, x, operator_export_type=OperatorExportTypes.ONNX_FALLTHROUGH)
-    with pytest.raises(UsageError, match="graphs hold no modules"):
+    with pytest.raises(UsageError, match="graphs have no modules"):
         export(minus, x, export_modules_as_functions=True)
     with pytest.raises(UsageError, match="opset_version"):
         export(minus, x, custom_opsets={"": 3})

@@ -32,7 +32,7 @@ def test_what_was_approximated_is_a_table(tmp_path: Path, capsys: pytest.Capture
     assert main(["convert", path, str(tmp_path / "m.onnx")]) == 0
     out = capsys.readouterr().out
     assert "first at" in out
-    assert "TopK: elements come sorted" in out
+    assert "TopK: elements are sorted" in out
     assert main(["convert", path, str(tmp_path / "m.onnx"), "-q"]) == 0
     assert "first at" not in capsys.readouterr().out
 
@@ -51,10 +51,10 @@ def test_between_the_versions_of_mge(tmp_path: Path, capsys: pytest.CaptureFixtu
     [
         ([MLP, "b.pt"], "b.pt: the name must end in .mge or .onnx"),
         (["a.txt", "b.onnx"], "a.txt: the name must end in .mge or .onnx"),
-        ([MLP, "b.mge", "--opset", "17"], "--opset is for writing .onnx files"),
+        ([MLP, "b.mge", "--opset", "17"], "--opset applies to .onnx files only"),
         (["a.onnx", "b.onnx"], "A is an ONNX model already"),
-        ([MLP, "b.onnx", "--format", "FBS"], "--format is for writing .mge files"),
-        ([MLP, "b.onnx", "--opset", "5"], "opset_version is 7 to 26, found 5"),
+        ([MLP, "b.onnx", "--format", "FBS"], "--format applies to .mge files only"),
+        ([MLP, "b.onnx", "--opset", "5"], "opset_version must be from 7 to 26, found 5"),
         ([MLP, "b.onnx", "--dynamic", "data"], "--dynamic takes INPUT:AXIS=NAME"),
         ([MLP, "b.onnx", "--dynamic", "x:0=n"], "names 'x', which is neither an input"),
         (["fixtures/ops/linalg/matinv_1x1.mge", "b.onnx"], "ONNX has no inverse of a matrix"),

@@ -27,7 +27,7 @@ def test_the_builder_makes_a_model() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (graph(node("Neg", ["z"], ["y"])), "reads 'z', which no node before it computes"),
+        (graph(node("Neg", ["z"], ["y"])), "reads 'z', which no earlier node computes"),
         (graph(node("Neg", ["b"], ["a"]), node("Neg", ["a"], ["b"]), node("Neg", ["b"], ["y"])), "reads 'b'"),
         (graph(node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["y"])), "two nodes compute 'y'"),
         (graph(node("Neg", ["x"], ["w"])), "no node computes the graph's output 'y'"),
@@ -35,7 +35,7 @@ def test_the_builder_makes_a_model() -> None:
         (field(1, 8) + field(7, b"\x0a\xff\x01"), "does not fit"),
         (field(1, 8) + field(7, field(1, field(1, b"\xff\xfe"))), "not UTF-8"),
         (field(1, 8) + field(8, field(2, 17)) + number(7 << 3 | 3), "a group"),
-        (field(1, 8) + number(7 << 3 | 2) + b"\xff" * 11, "does not end"),
+        (field(1, 8) + number(7 << 3 | 2) + b"\xff" * 11, "has no end"),
     ],
 )
 def test_contradictions(data: bytes, text: str, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_integers_beyond_32_bits_are_kept() -> None:
 def test_pictures_of_sizes_that_no_memory_holds(size: int, mode: str) -> None:
     sizes = field(5, tensor(np.array([1, 1, size, 2]), "s"))
     resize = node("Resize", ["x", "", "", "s"], ["y"], attribute("mode", mode))
-    with pytest.raises(UnsupportedError, match=rf"axis 2 gets the size {size}, \d+ at most"):
+    with pytest.raises(UnsupportedError, match=rf"axis 2 gets the size {size}, at most \d+"):
         loadrun.loads(graph(resize, sizes, shape=(1, 1, 2, 2)))
 
 
@@ -161,8 +161,8 @@ def test_inputs_that_an_operator_cannot_take_are_shown() -> None:
         loadrun.loads(graph(node("EyeLike", ["x"], ["y"])))
 
 
-@pytest.mark.parametrize("name", ["control", "quantized", "dynamic"])
-def test_mutated_files(name: str) -> None:
+@pytest.mark.parametrize(("name", "broken"), [("control", 116), ("quantized", 116), ("dynamic", 105)])
+def test_mutated_files(name: str, broken: int) -> None:
     whole = (MODELS / name / "model.onnx").read_bytes()
     random = Random(7)
     refused = 0
@@ -178,7 +178,7 @@ def test_mutated_files(name: str) -> None:
             loadrun.loads(bytes(data))
         except LoadRunError:
             refused += 1
-    assert refused > 20
+    assert refused == broken
 
 
 def test_varints_of_several_bytes() -> None:

@@ -86,5 +86,5 @@ def test_a_damaged_text_is_refused(text: str, tmp_path: Path) -> None:
     path, model = shifted(tmp_path, 0.0), tmp_path / "m.onnx"
     assert main(["convert", path, str(model), "-q"]) == 0
     (tmp_path / "m.test_data_set_1" / "checks.json").write_text(text)
-    with pytest.raises(FormatError, match="is no record of checks"):
+    with pytest.raises(FormatError, match="is not a record of checks"):
         loadrun.load(model)

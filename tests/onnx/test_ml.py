@@ -439,7 +439,7 @@ def test_labels_of_text_are_left_out() -> None:
     data = forest_of_labels({"classlabels_strings": ["a", "b", "c"]})
     bundle = loadrun.load(data)
     assert bundle.warnings == [
-        "output 'label' holds text, which MegEngine does not support, so it is left out"
+        "output 'label' holds text, which MegEngine does not support, so it is omitted"
     ]
     x = samples(np.random.default_rng(2), False)
     (result,) = loadrun.run(bundle, {"x": x})

@@ -135,7 +135,7 @@ def test_an_input_as_a_constant() -> None:
 
 def test_arguments_for_dumps_are_refused() -> None:
     dump = MODELS.parent / "nets" / "mlp.mge"
-    with pytest.raises(UsageError, match="are for ONNX models"):
+    with pytest.raises(UsageError, match="apply to ONNX models only"):
         loadrun.load(dump, input_shapes={"data": (1,)})
 
 
@@ -171,15 +171,15 @@ def test_sizes_and_constants_on_the_command_line(tmp_path: Path, capsys: pytest.
     ("given", "said"),
     [
         (["--constant", "cond"], "--constant takes NAME:VALUE"),
-        (["--constant", "cond:#zeros"], "with numbers or a .npy file"),
+        (["--constant", "cond:#zeros"], "as numbers or a .npy file"),
         (["--constant", "cond:absent.npy"], "cannot read absent.npy"),
-        (["--constant", "cond:1", "--constant", "cond:0"], "gives 'cond' two values"),
+        (["--constant", "cond:1", "--constant", "cond:0"], "--constant is given twice for 'cond'"),
         (["--constant", "cond:[1,0]"], "input 'cond' has 0 axes, the constant for it 1"),
         (["--constant", "none:1"], "the model has no input 'none'; its inputs are x, cond"),
         (["--input-shape", "x:1,-2"], "--input-shape takes NAME:N,N"),
         (["--input-shape", "x"], "--input-shape takes NAME:N,N"),
-        (["--input-shape", "x:1", "--input-shape", "x:2"], "gives 'x' two shapes"),
-        (["--input-shape", "x:1,2,3"], "has 1 axes, input_shapes gives it [1, 2, 3]"),
+        (["--input-shape", "x:1", "--input-shape", "x:2"], "--input-shape is given twice for 'x'"),
+        (["--input-shape", "x:1,2,3"], "has 1 axes, but input_shapes has [1, 2, 3]"),
     ],
 )
 def test_options_that_do_not_fit(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,9 +192,9 @@ def test_options_for_onnx_models_are_not_for_others(
 ) -> None:
     dump = str(MODELS.parent / "nets" / "mlp.mge")
     assert main(["info", dump, "--constant", "a:1"]) == 2
-    assert "are for ONNX models" in capsys.readouterr().err
+    assert "apply to ONNX models only" in capsys.readouterr().err
     assert main(["convert", dump, str(tmp_path / "a.onnx"), "--constant", "a:1"]) == 2
-    assert "are for ONNX models" in capsys.readouterr().err
+    assert "apply to ONNX models only" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("other", ["f8", "f2", "i8"])
@@ -213,7 +213,7 @@ def test_data_of_another_type_fail(other: str, tmp_path: Path, capsys: pytest.Ca
     given = stored(data / "input_0.pb").astype(other)
     (data / "input_0.pb").write_bytes(b"".join(encode_tensor(TensorMessage.of("x", given))))
     assert main([path, "-q"]) == 2
-    assert "where the model has float" in capsys.readouterr().out
+    assert "but the model has float" in capsys.readouterr().out
 
 
 def test_an_expected_value_of_no_output_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -201,11 +201,11 @@ LISTED = [
     ({"nodes_truenodeids": [1, 0, 0, 0, 0]}, "node 0 of tree 0 leads back to itself"),
     (
         {"nodes_falsenodeids": [9, 0, 4, 0, 0]},
-        "nodes_falsenodeids leads to node 9 of tree 0, which is not there",
+        "nodes_falsenodeids leads to node 9 of tree 0, which does not exist",
     ),
     ({"nodes_truenodeids": [-1, 0, 3, 0, 0]}, "leads to node -1 of tree 0"),
-    ({"nodes_truenodeids": [2**62, 0, 3, 0, 0]}, "which is not there"),
-    ({"nodes_nodeids": [0, 1, 2, 3, 3]}, "node 3 of tree 0 is there twice"),
+    ({"nodes_truenodeids": [2**62, 0, 3, 0, 0]}, "which does not exist"),
+    ({"nodes_nodeids": [0, 1, 2, 3, 3]}, "node 3 of tree 0 occurs twice"),
     ({"nodes_treeids": [0, 0, 0, 0]}, "nodes_nodeids has 5 entries, nodes_treeids 4"),
     ({"nodes_modes": ["LEAF"]}, "nodes_modes has 1 entries"),
     ({"nodes_values": [0.5]}, "nodes_values has 1 entries"),
@@ -296,4 +296,4 @@ def test_what_the_model_says_about_mutated_trees() -> None:
         # So begins what is said of errors that nothing foresaw.
         assert "do not fit (" not in said
         refused += bool(said)
-    assert refused > 60
+    assert refused == 279

@@ -136,3 +136,30 @@ def test_digests_agree_where_axes_are_added(tmp_path: Path) -> None:
     graph = twice.graph(["x"])
     loadrun.save(loadrun.Bundle(graph), tmp_path / "a.mge")
     assert graph_digest(loadrun.load(tmp_path / "a.mge").graph) == graph_digest(graph)
+
+
+@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+def test_a_process_of_its_own_computes_the_same() -> None:
+    path = str(MODELS / "dynamic" / "model.onnx")
+    here, apart = truth.runtime(path), truth.runtime_apart(path)
+    for rows in (2, 5):
+        feeds = {"x": np.linspace(-1, 1, rows * 12, dtype="f4").reshape(rows, 3, 4)}
+        np.testing.assert_array_equal(apart(feeds)["y"], here(feeds)["y"])
+    with pytest.raises(EngineError, match="it wants the input 'x'"):
+        apart({})
+    # An error is an answer: the process goes on.
+    assert apart({"x": np.ones((1, 3, 4), "f4")})["y"].shape == (1, 5)
+    with pytest.raises(EngineError, match="ONNX Runtime"):
+        truth.runtime_apart("not/there.onnx")({})
+
+
+@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+def test_a_large_model_is_witnessed_in_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadrun.onnx.specialized._LARGE", 1)
+    monkeypatch.setattr("loadrun.base.files._LARGE", 1)
+    monkeypatch.setattr(truth, "runtime", lambda path, constants: pytest.fail("in this process"))
+    out = packed(tmp_path)
+    assert main(["verify", out]) == 0
+    assert [r.verdict.value for r in loadrun.run(out)] == ["pass"]

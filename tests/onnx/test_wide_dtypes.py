@@ -242,7 +242,7 @@ def test_what_they_do_not_hold_is_refused(data: bytes, x: Array, text: str, tmp_
 def test_narrow_writes_it_and_says_so(tmp_path: Path) -> None:
     bundle = packed(LARGE, MANY, tmp_path / "a.mge", narrow=True)
     assert bundle.warnings == [
-        "narrowed when it was written, as --narrow asks: int64 as int32; values may not be those of the model"
+        "narrowed on writing, as --narrow requests: int64 as int32; values may differ from those of the model"
     ]
     assert [r.verdict.value for r in loadrun.run(bundle)] == ["pass"]
 
@@ -292,8 +292,8 @@ def test_other_dtypes_and_shapes_of_expected_values_fail(tmp_path: Path) -> None
     x = np.array([1], "f4")
     (result,) = loadrun.run(set_of(tmp_path, value("y", 1, (1,)), x, y=-x[0], z=np.abs(x).astype("f8")))
     assert {o.name: o.notes for o in result.outputs} == {
-        "y": ("its expected value has shape [], where the model has 1 axes",),
-        "z": ("its expected value holds double, where the model has float",),
+        "y": ("its expected value has shape [], but the model has 1 axes",),
+        "z": ("its expected value holds double, but the model has float",),
     }
 
 

@@ -141,7 +141,7 @@ def test_a_branch_that_is_not_taken_is_not_executed() -> None:
 def test_values_of_a_branch_that_is_not_taken_do_not_exist() -> None:
     b, branches, out = choice(1)
     assert b.run(out, branches[1]) == [Y.tolist()] * 2
-    with pytest.raises(EngineError, match="lies in a branch that was not taken"):
+    with pytest.raises(EngineError, match="is in a branch that was not taken"):
         b.run(branches[0])
 
 

@@ -191,7 +191,7 @@ def test_options_have_several_names() -> None:
 
 
 def test_unknown_options_and_two_layouts_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"unknown options: enable_nchw16; known are enable_io16xc32"):
+    with pytest.raises(UsageError, match=r"unknown options: enable_nchw16; expected some of enable_io16xc32"):
         InferenceOptions.of(enable_nchw16=True)
     with pytest.raises(UsageError, match="enable_nchw4 and enable_nchw88 both choose a layout"):
         optimize_for_inference(Graph(), enable_nchw4=True, enable_nchw88=True)

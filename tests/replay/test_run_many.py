@@ -116,7 +116,7 @@ def test_what_stands_for_nothing_says_so(folder: Path, capsys: pytest.CaptureFix
     (folder / "empty").mkdir()
     assert main(["empty", "no*.mge", "a.mge"]) == 2
     out = capsys.readouterr().out
-    assert "empty: error: the folder holds no model (.mge, .onnx, .pt2)" in out
+    assert "empty: error: the folder has no models (.mge, .onnx, .pt2)" in out
     assert "no*.mge: error: no file matches the pattern" in out
 
 

@@ -121,13 +121,12 @@ def test_configuration(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [f.get("expected_failure") for f in report["files"]] == [None, "min and max differ", None]
     suites = ET.parse("r.xml").getroot()
     assert suites.attrib["failures"] == "0"
-    assert sum(int(suite.attrib["skipped"]) for suite in suites) > 0
+    assert sum(int(suite.attrib["skipped"]) for suite in suites) == 4
     assert main([".", "--no-config"]) == 2
     shutil.copy("a.mge", "b.mge")
     assert main(["."]) == 0
     assert (
-        "it passes, but was expected to fail: min and max differ; take out its entry"
-        in capsys.readouterr().out
+        "it passes, but was expected to fail: min and max differ; remove its entry" in capsys.readouterr().out
     )
     (folder / "loadrun.toml").write_text('[[files]]\nmatch = ["b.mge"]\nchek = ["exact"]\n')
     assert main(["."]) == 2
@@ -171,7 +170,7 @@ def test_retries_tell_what_is_flaky(
     assert main(["a.mge", *flags]) == 1
     runs.clear()
     assert main(["a.mge", *flags, "--retries", "2"]) == 0
-    assert "flaky: it did not pass 2 times before it did" in capsys.readouterr().out
+    assert "flaky: it passed on attempt 3" in capsys.readouterr().out
     (file,) = json.loads(Path("r.json").read_text())["files"]
     assert (file["verdict"], file["flaky"], len(file["testcases"])) == ("pass", 2, 3)
     runs.clear()

@@ -123,6 +123,6 @@ def test_report_of_a_failure_shows_what_is_to_blame(tmp_path: Path) -> None:
 
 def test_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "fixtures/nets/mlp.mge", "--graph", "m.png"]) == 2
-    assert "NAME.svg or NAME.html, found the name m.png and 1 model" in capsys.readouterr().err
+    assert "NAME.svg or NAME.html, found m.png and 1 model" in capsys.readouterr().err
     assert main(["info", "fixtures/nets/mlp.mge", "fixtures/nets/gpt.mge", "--graph", "m.svg"]) == 2
-    assert "found the name m.svg and 2 models" in capsys.readouterr().err
+    assert "found m.svg and 2 models" in capsys.readouterr().err

@@ -65,6 +65,30 @@ def test_json_is_as_published(reports: Path) -> None:
     assert data["files"][1]["explanation"]
 
 
+def test_engines_stand_side_by_side_in_html(tmp_path: Path) -> None:
+    page = tmp_path / "r.html"
+    argv = [str(ROOT / "fixtures/nets/mlp.mge"), "--engine", "reference,float64", "-q"]
+    assert main([*argv, "--html", str(page)]) == 0
+    table = page.read_text().split("<table class=engines>")[1].split("</table>")[0]
+    heads, *rows = [re.findall(r"<t[hd][^>]*>([^<]*)", row) for row in table.split("<tr>")[1:]]
+    assert heads == ["testcase", "output", "reference", "float64"]
+    assert [r[:2] for r in rows] == [[str(i), "out"] for i in range(3)]
+    for row in rows:
+        assert float(row[2]) <= 1e-5
+        assert float(row[3].partition("; ")[2].partition(" from")[0]) <= 1e-5
+
+
+def test_json_lines_follow_their_schema(reports: Path) -> None:
+    line = {"$ref": "#/$defs/line"}
+    lines = [json.loads(text) for text in (reports / "r.jsonl").read_text().splitlines()]
+    assert {x["type"] for x in lines} == {"start", "file", "result", "file_end", "end"}
+    for x in [*lines, {"type": "interrupted", "message": "a signal"}]:
+        assert list(faults(x, line, SCHEMA)) == []
+        assert list(undescribed(x, line, SCHEMA)) == []
+    assert list(faults({**lines[0], "type": "end"}, line, SCHEMA))
+    assert list(faults({k: v for k, v in lines[2].items() if k != "outputs"}, line, SCHEMA))
+
+
 def test_the_schema_knows_every_dtype() -> None:
     known = set(SCHEMA["$defs"]["dtype"]["enum"])
     from loadrun.graph.dtypes import _STORAGE
@@ -215,7 +239,13 @@ def test_html(reports: Path) -> None:
     links = [v for _, a in page.tags for k, v in a.items() if k in ("src", "href", "xlink:href", "action")]
     assert all(v is not None and v.startswith(("#f", "data:image/png;base64,")) for v in links)
     said = " ".join(page.text)
-    for expected in (FAILING, "189 of 1024 values differ", "where it began", "processor", "errors by decade"):
+    for expected in (
+        FAILING,
+        "189 of 1024 values differ",
+        "where it diverged",
+        "processor",
+        "errors by decade",
+    ):
         assert expected in said
     assert tags.count("svg") == 8 + 2 + 3, "two pictures a failing output, times of testcases and of --iter"
     assert [a.get("open", "no") for t, a in page.tags if t == "details"] == ["no", None, None, None]
@@ -296,7 +326,7 @@ def test_compare_two_benchmarks(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert [line.split()[0] for line in said.splitlines()[2:4]] == ["slowdown", "missing"]
     # 30 % more is less than what single passes of that engine differ by.
     assert "torch" not in said
-    assert "2 measurements in both reports, 2 changes, 2 of them for the worse" in said
+    assert "2 measurements in both reports, 2 changes, 2 for the worse" in said
     assert main(["compare", str(old), str(old)]) == 0
     assert main(["compare", str(old), str(new), "--slower", "1.4"]) == 1
     assert "slowdown" not in capsys.readouterr().out

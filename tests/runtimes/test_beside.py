@@ -122,7 +122,7 @@ def test_times_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     ("options", "said"),
     [
         (["--engine", "reference,reference"], "named twice"),
-        (["--engine", "reference,nothing"], "unknown; known are"),
+        (["--engine", "reference,nothing"], "unknown; expected one of"),
         (["--engine", "reference,float64", "--save-results", "s.npz"], "take a single --engine, found 2"),
         (["--engine", "reference,float64", "--check-finite"], "take a single --engine, found 2"),
     ],
@@ -179,7 +179,7 @@ def test_the_engine_that_failed_is_explained(engines: str, capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert "testcase 0 beside the same model on shifted:0.5:" in shown
     assert "to blame" in shown
-    assert "so the arithmetic holds" not in shown
+    assert "so the arithmetic is right" not in shown
     assert main([MLP, "--engine", engines]) == 1
     assert "--testcase 0 --against shifted:0.5\n" in capsys.readouterr().out
 

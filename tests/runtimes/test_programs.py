@@ -120,7 +120,7 @@ def test_errors_of_load_and_run(before: str, said: str, tmp_path: Path) -> None:
 
 def test_where_load_and_run_is() -> None:
     graph = sums()
-    with pytest.raises(UsageError, match="say where it is, as load_and_run:/path"):
+    with pytest.raises(UsageError, match="give its path, as in load_and_run:/path"):
         make_engine("load_and_run", graph, graph.outputs)
     with pytest.raises(UsageError, match=r"no program '\./absent'"):
         make_engine("load_and_run:./absent", graph, graph.outputs)
@@ -181,8 +181,8 @@ def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("import sys; sys.exit('no module named megengine')", "exit code 1: no module named megengine"),
-        ("print('hello')\nimport time; time.sleep(9)", "answers 'hello', which is not an answer"),
-        ('print(\'{"arrays": [["", "|O", [1]]]}\', flush=True)', "which is not an answer"),
+        ("print('hello')\nimport time; time.sleep(9)", "sent 'hello', which is not a valid answer"),
+        ('print(\'{"arrays": [["", "|O", [1]]]}\', flush=True)', "which is not a valid answer"),
     ],
 )
 def test_what_is_no_megengine(text: str, said: str, tmp_path: Path) -> None:

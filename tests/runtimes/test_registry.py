@@ -59,7 +59,7 @@ def test_float64_rounds_once() -> None:
 
 @pytest.mark.parametrize("name", ["onnxrunime", "", "Reference", "shifted2:1"])
 def test_unknown_names(name: str) -> None:
-    with pytest.raises(UsageError, match="unknown; known are reference, float64, onnxruntime"):
+    with pytest.raises(UsageError, match="unknown; expected one of reference, float64, onnxruntime"):
         check_engine(name)
 
 

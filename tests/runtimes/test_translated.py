@@ -147,7 +147,7 @@ def test_branches_are_not_divided(without: list[str], seed: int, fixtures: Path)
 
 def test_inputs_are_checked() -> None:
     engine = translated(chain(), FakeRuntime())
-    with pytest.raises(InputError, match=r"'x' \(Float32 \[2\]\) was not given"):
+    with pytest.raises(InputError, match=r"'x' \(Float32 \[2\]\) is missing"):
         engine.run({})
     with pytest.raises(InputError, match="takes Float32"):
         engine.run({"x": np.zeros(2)})

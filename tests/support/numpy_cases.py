@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import loadrun
-from loadrun.arrays.array import Array
+from loadrun.arrays.array import TracedArray
 from loadrun.arrays.promotion import narrow
 from loadrun.engines.reference import ReferenceEngine
 from tests.support import oracle
@@ -88,7 +88,7 @@ def agree(found: Any, expected: Any, rtol: float = 2e-5, atol: float = 2e-5) -> 
     assert len(got) == len(want)
     for x, y in zip(got, want, strict=True):
         right = np.asarray(y)
-        left = x.numpy() if isinstance(x, Array) else np.asarray(x)
+        left = x.numpy() if isinstance(x, TracedArray) else np.asarray(x)
         assert left.shape == right.shape
         assert narrow(left.dtype) == narrow(right.dtype)
         kind = narrow(right.dtype)
@@ -110,7 +110,7 @@ def expected(func: Callable[..., Any], inputs: list[np.ndarray[Any, Any]]) -> An
 def check(found: Case, rtol: float = 2e-5, atol: float = 2e-5) -> None:
     """The function of arrays that stand for a trace's gives what it gives of ndarrays."""
     _, func, inputs = found
-    agree(func(*(Array(x) for x in inputs)), expected(func, inputs), rtol, atol)
+    agree(func(*(TracedArray(x) for x in inputs)), expected(func, inputs), rtol, atol)
 
 
 def _other(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -14,7 +14,7 @@ def faults(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], at: s
     """Where a value is not as the schema says."""
     assert set(schema) <= KNOWN, f"{at}: this validator does not know {set(schema) - KNOWN}"
     if "$ref" in schema:
-        yield from faults(value, root["$defs"][schema["$ref"].rpartition("/")[2]], root, at)
+        yield from faults(value, resolved(schema["$ref"], root), root, at)
     if "anyOf" in schema and all(list(faults(value, s, root, at)) for s in schema["anyOf"]):
         yield f"{at}: {value!r} is none of the allowed"
     kinds = schema.get("type", [])
@@ -39,6 +39,14 @@ def faults(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], at: s
             yield from faults(inner, schema["items"], root, f"{at}[{i}]")
 
 
+def resolved(pointer: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a reference within the schema names."""
+    found = root
+    for part in pointer.removeprefix("#/").split("/"):
+        found = found[part]
+    return found
+
+
 def is_a(value: Any, kind: str) -> bool:
     """Whether a value is of a type of JSON."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -52,7 +60,7 @@ def undescribed(
 ) -> Iterator[str]:
     """Fields that the schema does not name."""
     if "$ref" in schema:
-        schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
+        schema = resolved(schema["$ref"], root)
     for choice in schema.get("anyOf", ()):
         if not list(faults(value, choice, root)):
             yield from undescribed(value, choice, root, at)

@@ -80,5 +80,5 @@ def test_shapes_dtypes_tolerances() -> None:
     assert "Dtypes differ: float32, expected float64" in said(np.zeros(2, "f4"), np.zeros(2))
     assert_close(np.zeros(2, "f4"), np.zeros(2), check_dtype=False)
     assert "1 / 1" in said(np.array([2**53 + 1]), np.array([2**53]))
-    with pytest.raises(ValueError, match="together"):
+    with pytest.raises(ValueError, match="pass both"):
         assert_close(1.0, 1.0, rtol=0.1)

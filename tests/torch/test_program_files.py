@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -136,7 +138,7 @@ def test_further_cases_sizes_and_tolerances(tmp_path: Path) -> None:
         assert [r.outputs[0].shape for r in results] == [(2, 2), (5, 2)]
         assert {r.outputs[0].maxerr for r in results} == {0.25}
     assert loadrun.Runner(path, "torch").run({"input": np.full((3, 2), 4, "f4")})["output"].sum() == 24
-    with pytest.raises(InputError, match="no value was given for the input 'input'"):
+    with pytest.raises(InputError, match="the input 'input' is missing"):
         loadrun.Runner(path, "torch").run({})
     with pytest.raises(UsageError, match="maxerr is for the output 'y'; the outputs are output"):
         save(torch.nn.ReLU(), path, (X,), maxerr={"y": 1})
@@ -146,7 +148,7 @@ def test_a_file_of_torchs_own_has_its_example(tmp_path: Path, capsys: pytest.Cap
     path = str(tmp_path / "own.pt2")
     torch.export.save(torch.export.export(Net(), INPUTS, K), path)
     assert main([path]) == 3
-    assert "the testcases hold no expected outputs" in capsys.readouterr().out
+    assert "the testcases have no expected outputs" in capsys.readouterr().out
     assert main([path, "--engine", "reference,torch"]) == 0
     assert "6 checks" not in capsys.readouterr().err
 
@@ -186,3 +188,26 @@ def test_damage_is_said(tmp_path: Path) -> None:
         archive.writestr("x", b"")
     with pytest.raises(FormatError, match="torch cannot read the program"):
         loadrun.load(path)
+
+
+def test_pytest_collects_programs_with_testcases(tmp_path: Path) -> None:
+    written(tmp_path)
+    torch.export.save(torch.export.export(Net(), INPUTS, K), tmp_path / "plain.pt2")
+    (tmp_path / "broken.pt2").write_bytes(b"PK")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        str(tmp_path),
+    ]
+    for engine in ("reference", "torch"):
+        ran = subprocess.run(
+            [*command, "--loadrun-engine", engine], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert "3 passed" in ran.stdout

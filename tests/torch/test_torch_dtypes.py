@@ -116,4 +116,4 @@ def test_and_refuses_what_they_do_not():
         traced.dump(io.BytesIO(), input_data="#rand(0.1,0.4)")
     file = io.BytesIO()
     traced.dump(file, input_data="#rand(0.1,0.4)", narrow=True, replay=False)
-    assert "narrowed when it was written" in loadrun.loads(file.getvalue()).warnings[0]
+    assert "narrowed on writing" in loadrun.loads(file.getvalue()).warnings[0]

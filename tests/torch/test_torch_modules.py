@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import loadrun  # noqa: E402
 import loadrun.torch  # noqa: E402
-from loadrun.base.errors import TraceWarning  # noqa: E402
+from loadrun.base.errors import TraceError, TraceWarning  # noqa: E402
 from tests.torch.torch_models import CASES  # noqa: E402
 
 pytree = torch.utils._pytree
@@ -49,3 +49,51 @@ def test_agrees(name):
     traced.dump(file)
     loaded = loadrun.loads(file.getvalue())
     assert {v.name for v in loaded.inputs} <= {*traced.program.graph_signature.user_inputs}
+
+
+class Cache:
+    """Tensors behind a class of its own, which is put together from tensors alone, as a cache of transformers is."""
+
+    def __init__(self, keys, values):
+        assert all(isinstance(x, torch.Tensor) for x in (keys, values))
+        self.keys, self.values = keys, values
+
+
+def test_a_class_of_its_own_in_the_results():
+    def with_keys(cache):
+        pairs = [(pytree.MappingKey("keys"), cache.keys), (pytree.MappingKey("values"), cache.values)]
+        return pairs, None
+
+    pytree.register_pytree_node(
+        Cache,
+        lambda cache: ([cache.keys, cache.values], None),
+        lambda parts, _: Cache(*parts),
+        flatten_with_keys_fn=with_keys,
+        serialized_type_name="tests.Cache",
+    )
+
+    class Net(torch.nn.Module):
+        def forward(self, x, past):
+            empty = torch.tensor([])
+            empty.detach_()
+            keys = torch.cat([past.keys, x])
+            return {"y": keys.sum(0), "past": Cache(keys, past.values + empty.sum())}
+
+    args = (torch.ones(1, 3), Cache(torch.full((2, 3), 2.0), torch.full((2, 3), 3.0)))
+    traced = loadrun.torch.trace(Net(), args)
+    assert list(traced.bundle.outputs) == ["y", "past.keys", "past.values"]
+    file = io.BytesIO()
+    traced.dump(file, input_data="example")
+    (case,) = loadrun.loads(file.getvalue()).testcases
+    assert case.expects["y"].tolist() == [5.0] * 3
+    assert case.expects["past.values"].tolist() == [[3.0] * 3] * 2
+    assert traced(*args)["past"].keys.tolist() == [[2.0] * 3] * 2 + [[1.0] * 3]
+
+
+def test_an_unknown_class_in_the_results_says_what_to_do():
+    class Unknown:
+        def __init__(self, x):
+            self.x = x
+
+    with pytest.raises(TraceError, match="use_cache=False"):
+        loadrun.torch.trace(lambda x: Unknown(x), torch.ones(2))

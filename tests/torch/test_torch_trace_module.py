@@ -86,9 +86,9 @@ def test_it_has_what_the_module_has(tmp_path):
         assert "conv2d" in one.code
         with pytest.raises(AttributeError, match="neither a traced method nor a submodule"):
             one.nothing  # noqa: B018
-        with pytest.raises(UsageError, match="trace it anew"):
+        with pytest.raises(UsageError, match="trace it again"):
             one.half()
-        with pytest.raises(UsageError, match="trace it anew"):
+        with pytest.raises(UsageError, match="trace it again"):
             one.to(torch.float64)
     assert "Convolution" in str(made.graph)
     made.save(tmp_path / "net")

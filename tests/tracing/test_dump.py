@@ -65,7 +65,7 @@ def test_example_and_arrays_as_input_data(monkeypatch: pytest.MonkeyPatch) -> No
     assert [c.expects["y"].tolist() for c in bundle.testcases] == [[321 * k, 654 * k] for k in (1, 2, 3)]
     assert not told
     dumped(traced())
-    assert [t.partition(";")[0] for t in told] == ["no input_data, so the file holds no testcase"]
+    assert [t.partition(";")[0] for t in told] == ["no input_data, so the file has no testcases"]
 
 
 def test_keyword_tensors_are_inputs_by_their_name() -> None:
@@ -200,7 +200,7 @@ def test_optimization_flags_change_the_graph_and_stand_in_the_metadata() -> None
 def test_ground_truth_is_what_was_traced_so_that_a_lossy_pass_shows() -> None:
     # Next to 1, float16 has steps of 2 ** -10: 1.0004 becomes 1.
     data = {"input_data": "x:[[1.0004,0.25,3]]", "arg_names": ["x"], "output_names": ["y"]}
-    with pytest.warns(UserWarning, match="the file does not hold: y of testcase 0"):
+    with pytest.warns(UserWarning, match="the written file fails its checks: y of testcase 0"):
         bundle = dumped(traced(lambda x: x - 1), **data, enable_ioc16=True, maxerr=1e-5)
     (result,) = loadrun.run(bundle)
     assert result.verdict.value == "fail"
@@ -258,7 +258,7 @@ def test_what_megengine_would_leave_out_while_loading_is_left_out(level: int) ->
         ({"input_data": []}, AssertionError, "testcases can not be empty"),
         ({"input_data": ["#rand(0"]}, ValueError, r"#rand\(0"),
         ({"input_data": ["z:#ones"]}, ValueError, "z"),
-        ({"dump_format": "ONNX"}, ValueError, "format 'ONNX' is unknown; known are FBS_V2 and FBS"),
+        ({"dump_format": "ONNX"}, ValueError, "format 'ONNX' is unknown; expected FBS_V2 or FBS"),
         (
             {"compat_older_version": "8.12", "dump_format": "FBS"},
             AssertionError,
@@ -270,9 +270,13 @@ def test_what_megengine_would_leave_out_while_loading_is_left_out(level: int) ->
             AssertionError,
             "which no_change_graph forbids",
         ),
-        ({"enable_nchw99": True}, ValueError, "unknown options: enable_nchw99; known are enable_io16xc32"),
+        (
+            {"enable_nchw99": True},
+            ValueError,
+            "unknown options: enable_nchw99; expected some of enable_io16xc32",
+        ),
         ({"maxerr": -1.0, "input_data": "#ones"}, ValueError, "maxerr must be a finite number >= 0"),
-        ({"keep_var_name": 7}, ValueError, "keep_var_name is 0, 1 or 2, found 7"),
+        ({"keep_var_name": 7}, ValueError, "keep_var_name must be 0, 1 or 2, found 7"),
     ],
 )
 def test_misuse(options: dict[str, Any], kind: type[Exception], message: str, tmp_path: Path) -> None:
@@ -285,7 +289,7 @@ def test_misuse(options: dict[str, Any], kind: type[Exception], message: str, tm
 def test_data_for_an_argument_that_no_output_depends_on(tmp_path: Path) -> None:
     f = trace(lambda a, b: a * 2, symbolic=True, capture_as_const=True)
     f(loadrun.tensor([1.0]), loadrun.tensor([2.0]))
-    with pytest.raises(ValueError, match="no output depends on mask, so that the dump has no such input"):
+    with pytest.raises(ValueError, match="no output depends on mask, so the dump has no such input"):
         f.dump(tmp_path / "f.mge", arg_names=["x", "mask"], input_data=["x:#ones;mask:#ones"])
     # MegEngine as well takes data for the input alone that is left.
     assert f.dump(tmp_path / "f.mge", arg_names=["x", "mask"], input_data=["x:#ones"]).testcases == 1
@@ -395,7 +399,7 @@ def test_random_data_follows_numpy_s_seed_as_in_megengine(tmp_path: Path) -> Non
 def test_outputs_that_depend_on_no_input_have_testcases(tmp_path: Path) -> None:
     fixed = trace(lambda x: tensor([1.0, 2.0]) * 2, symbolic=True, capture_as_const=True)
     fixed(tensor([0.0]))
-    with pytest.warns(UserWarning, match="no output depends on an input|could not fail"):
+    with pytest.warns(UserWarning, match="no output depends on an input|cannot fail"):
         fixed.dump(tmp_path / "m.mge", input_data=["#rand(0,1)", "#rand(0,1)"])
     bundle = loadrun.load(tmp_path / "m.mge")
     assert [next(iter(c.expects.values())).tolist() for c in bundle.testcases] == [[2, 4], [2, 4]]

@@ -50,7 +50,7 @@ def test_options_may_stand_in_megengines_order_without_names() -> None:
         3,
         True,
     )
-    with pytest.raises(TypeError, match="symbolic both by place and by name"):
+    with pytest.raises(TypeError, match="symbolic both by position and by name"):
         trace(lambda x: x + 1, False, symbolic=True)
     with pytest.raises(TypeError, match="found 1 more positional arguments; example inputs are for torch"):
         trace(lambda x: x + 1, x)
@@ -140,5 +140,5 @@ def test_profile(symbolic: bool) -> None:
     assert found["profiler"]
     names = str(found)
     assert "EXP" in names or "exp" in names.lower()
-    with pytest.raises(TraceError, match="make it with profiling=True"):
+    with pytest.raises(TraceError, match="create it with profiling=True"):
         trace(lambda x: x).get_profile()

@@ -309,7 +309,7 @@ def test_the_arguments_are_those_of_the_first_call() -> None:
     f(x, x)
     with pytest.raises(TraceError, match=r"traced with the tensors arg_0, arg_1 .* called with arg_0;"):
         f(x)
-    with pytest.raises(TraceError, match=r"arg_1 was traced as Float32 with 1 axes, now it is Int32"):
+    with pytest.raises(TraceError, match=r"arg_1 was traced as Float32 with 1 axes, but now is Int32"):
         f(x, tensor([1]))
     f.reset()
     assert f(x).item() == 1
@@ -393,7 +393,7 @@ def test_threads_trace_and_call_independently() -> None:
 
 
 def test_options_are_checked() -> None:
-    with pytest.raises(ValueError, match="opt_level is 0, 1, 2 or 3, found 7"):
+    with pytest.raises(ValueError, match="opt_level must be 0, 1, 2 or 3, found 7"):
         trace(lambda x: x, opt_level=7)
     with pytest.raises(TypeError, match="trace wraps a function, found int 3"):
         trace(3)  # type: ignore[arg-type]

@@ -82,7 +82,7 @@ def test_inputs_by_keyword() -> None:
     ("method", "check", "texts"),
     [
         ("counting", [], ["differs by", "MUL in", "return x * self.count", "changes the object's state"]),
-        ("noisy", [], ["differs by", "ADD in", "draws random numbers outside of the trace"]),
+        ("noisy", [], ["differs by", "ADD in", "draws random numbers outside the trace"]),
         (
             "branching",
             [9],
@@ -214,7 +214,7 @@ def test_one_method_as_a_file(tmp_path: Path) -> None:
                     "methods": {"f": {"file": "../f.mge", "inputs": [], "outputs": 0}},
                 }
             ),
-            "the file of 'f' is not beside the index",
+            "the file of 'f' is not next to the index",
         ),
     ],
 )

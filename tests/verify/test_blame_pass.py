@@ -28,8 +28,8 @@ def test_an_optimizer_of_onnxruntime(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["blame-pass", model, "--tolerance", "0"]) == 1
     out = capsys.readouterr().out
     assert "to blame: onnxruntime at basic: ConvBNFusion" in out
-    shown = next(line for line in out.splitlines() if "shown by" in line)
-    gone = next(line for line in out.splitlines() if "gone with" in line)
+    shown = next(line for line in out.splitlines() if "reproduce with" in line)
+    gone = next(line for line in out.splitlines() if "avoid with" in line)
     assert gone.endswith(":disable=ConvBNFusion")
     for line in (shown, gone):
         assert main(line.split("loadrun ")[1].split()) == 0

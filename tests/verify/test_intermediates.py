@@ -70,7 +70,7 @@ def test_every_testcase_has_its_own(tmp_path: Path) -> None:
     found = changed_values(graph, one, bundle.testcases[1].inputs, tolerance=1e-4)
     assert found[0].root
     assert intermediates_at(bundle.record, 2) is None
-    with pytest.raises(UsageError, match="was changed since"):
+    with pytest.raises(UsageError, match="has changed since"):
         changed_values(graph, one[1:], bundle.testcases[0].inputs, tolerance=1e-4)
 
 

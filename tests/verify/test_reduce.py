@@ -101,7 +101,7 @@ def test_what_does_not_fail_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["reduce", model, "--against", model, "-o", small]) == 2
     assert "does not fail" in capsys.readouterr().err
     assert not Path(small).exists()
-    with pytest.raises(UsageError, match="say what failing means"):
+    with pytest.raises(UsageError, match="define the failure"):
         loadrun.reduce_file(model, small, loadrun.ReduceOptions())
 
 

@@ -69,7 +69,7 @@ def test_signs_are_kept_where_the_failure_needs_them(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     model, target = NETS / "mlp.mge", tmp_path / "shared.mge"
-    with pytest.raises(UsageError, match="takes an engine or float64 here"):
+    with pytest.raises(UsageError, match="here --against takes an engine or float64"):
         loadrun.share_file(model, target, loadrun.ShareOptions(against=str(model)))
     with pytest.raises(UsageError, match="does not fail"):
         loadrun.share_file(model, target, loadrun.ShareOptions(against="float64", anonymize=True))

@@ -57,7 +57,7 @@ def scaled_scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
 
 
 def capped(scores: Tensor, cap: float) -> Tensor:
-    """Return scores bent by a hyperbolic tangent to lie between minus `cap` and it; unchanged for 0."""
+    """Return scores bent by a hyperbolic tangent to be between minus `cap` and it; unchanged for 0."""
     if not cap:
         return scores
     bent = e.elem(M.TANH, e.elem(M.TRUE_DIV, scores, e.number(cap, scores)))
@@ -83,7 +83,7 @@ def attended(
         scale: factor of the scores.
         bias: broadcasts with the scores (..., S, K).
         guard: give zeros to queries that see no key, instead of NaN.
-        cap: bend the scores before the bias to lie between minus it and it.
+        cap: bend the scores before the bias to be between minus it and it.
 
     >>> x = Tensor([[[1.0, 0.0], [0.0, 1.0]]])
     >>> attended(x, x, x, 0.0, Tensor([[0.0, -np.inf], [-np.inf, -np.inf]]), guard=True).tolist()

@@ -65,7 +65,7 @@ def _pair(
 
 
 def _fits(v: Tensor | None, ndim: int) -> bool:
-    """Tell whether a parameter is the same along all but the last `ndim` axes."""
+    """Return whether a parameter is the same along all but the last `ndim` axes."""
     return v is None or prod(static_shape(v)[: max(v.ndim - ndim, 0)]) == 1
 
 

@@ -29,7 +29,7 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "constant", va
 
     Args:
         x: a tensor.
-        widths: for each axis how many to add before and behind. What follows from sizes stays computed from them;
+        widths: for each axis how many to add before and after. What follows from sizes stays computed from them;
             its sign is that of the sizes that are known.
         mode: "constant", "edge", "reflect" (the outermost element is not repeated) or "wrap".
         value: what "constant" adds.

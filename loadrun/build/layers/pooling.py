@@ -24,12 +24,12 @@ def _lowest(x: Tensor) -> float:
 
 
 def _has_operator(x: Tensor, window: WindowGeometry) -> bool:
-    """Tell whether MegEngine's pooling takes the windows, but for pads that are not even."""
+    """Return whether MegEngine's pooling takes the windows, but for pads that are not even."""
     return x.ndim in (3, 4) and set(window.dilations) == {1}
 
 
 def _small(window: WindowGeometry) -> bool:
-    """Tell whether every window has an element that is no padding, which MegEngine's pooling needs."""
+    """Return whether every window has an element that is no padding, which MegEngine's pooling needs."""
     return window.even and all(a < k for (a, _), k in zip(window.pads, window.kernel, strict=True))
 
 

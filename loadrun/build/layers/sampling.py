@@ -1,4 +1,4 @@
-"""Pictures sampled at the positions of a grid."""
+"""Images sampled at the positions of a grid."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _EQ = P.ElemwiseMultiTypeMode.EQ
 
 
 def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool) -> Tensor:
-    """Return the positions (N, ..., n) of a picture's cells, from -1 to 1, moved by matrices.
+    """Return the positions (N, ..., n) of an image's cells, from -1 to 1, moved by matrices.
 
     Args:
         theta: (N, n, n + 1), float32.
         count: N.
-        space: the picture's n sizes.
+        space: the image's n sizes.
         align: put the first and the last cells at -1 and 1, instead of their outer edges.
 
     >>> affine_grid(Tensor([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]]), 1, [1, 2], align=False).tolist()

@@ -13,7 +13,7 @@ __all__ = ["is_open", "joined", "of_length", "per_channel"]
 
 
 def is_open(*sizes: int) -> bool:
-    """Tell whether one of some sizes may differ in another run."""
+    """Return whether one of some sizes may differ in another run."""
     return any(isinstance(n, TracedInt) for n in sizes)
 
 

@@ -22,7 +22,7 @@ class WindowGeometry:
         kernel: how many elements it takes.
         strides: from one window to the next.
         dilations: from one of its elements to the next.
-        pads: what is added before and behind.
+        pads: what is added before and after.
         sizes: those of the axes, where they are the same in every run.
         beyond: what is added behind the pads, for a last window that would not be complete.
     """
@@ -46,7 +46,7 @@ class WindowGeometry:
 
     @property
     def even(self) -> bool:
-        """Tell whether there is as much padding before as behind, at any size."""
+        """Return whether there is as much padding before as behind, at any size."""
         if is_open(*self.beyond, *(w for pair in self.pads for w in pair)):
             return False
         return all(a == b >= 0 for a, b in self.pads) and not any(self.beyond)
@@ -54,7 +54,7 @@ class WindowGeometry:
     def complete(self, sizes: Sequence[int]) -> None:
         """Let the last windows be complete ones, at sizes that may be open.
 
-        A window that would begin behind the data and the pads in front is left out.
+        A window that would begin after the data and the pads in front is left out.
         """
         for i, (size, (a, b), reach, s) in enumerate(
             zip(sizes, self.pads, self.reach, self.strides, strict=True)
@@ -146,7 +146,7 @@ def transposed(
     Args:
         x: (N, C, ...), float.
         weight: (C, OC / groups, ...).
-        window: strides, dilations, and what is cut off before and behind, added where it is negative.
+        window: strides, dilations, and what is cut off before and after, added where it is negative.
         extra: how many elements more there are behind each axis.
         groups: into how many parts the channels are divided.
         bias: (OC,).

@@ -53,15 +53,15 @@ def _contents(archive: zipfile.ZipFile, most: int) -> bytes | dict[str, Array]:
     members = [m for m in archive.infolist() if not m.is_dir()]
     names = [m.filename for m in members]
     if len(names) > _MOST_MEMBERS or len(set(names)) != len(names):
-        raise FormatError(f"the zip file has {len(names)} members, some of one name or too many")
+        raise FormatError(f"the zip file has {len(names)} members: too many, or several with the same name")
     if any(n == "data.pkl" or n.endswith("/data.pkl") for n in names):
         raise FormatError(
-            "this is a PyTorch file; convert it where PyTorch is: "
+            "this is a PyTorch file; convert it where PyTorch is installed: "
             "numpy.savez('weights.npz', **{k: v.numpy() for k, v in torch.load(...).items()})"
         )
     total = sum(m.file_size for m in members)
     if total > most:
-        raise FormatError(f"the zip file unfolds to {total} bytes, the most are {most}")
+        raise FormatError(f"the zip file expands to {total} bytes, at most {most} are allowed")
     if names and all(n.endswith(".npy") for n in names):
         return {m.filename[:-4]: _array(_member_bytes(archive, m), m.filename) for m in members}
     pickles = [m for m in members if m.filename.lower().endswith(_PICKLES)]

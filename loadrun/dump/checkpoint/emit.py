@@ -72,7 +72,7 @@ def pickled(value: object, name_of: Callable[[type], tuple[str, str] | None]) ->
 
     Args:
         value: what is to be written.
-        name_of: gives module and name under which a reader finds a class, None for a class that may not stand in it.
+        name_of: gives module and name under which a reader finds a class, None for a class that may not be in it.
 
     Raises:
         UsageError: as `save_checkpoint`.

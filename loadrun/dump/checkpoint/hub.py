@@ -45,8 +45,8 @@ def load_serialized_obj_from_url(url: str, model_dir: str | os.PathLike[str] | N
     path = folder / f"{digest}_{os.path.basename(urlparse(url).path)}"
     if not path.exists():
         raise FileNotFoundError(
-            f"no {path}: loadrun downloads nothing; put {url} there, "
-            "or give its state dict to the net: net.load_state_dict(loadrun.megengine.load(file))"
+            f"no {path}: loadrun downloads nothing; put {url} there, or load its state dict into the net: "
+            "net.load_state_dict(loadrun.megengine.load(file))"
         )
     return load_checkpoint(path)
 

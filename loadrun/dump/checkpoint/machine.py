@@ -26,7 +26,7 @@ _LONGEST_LINE_NUMBER = 1000
 _LONGEST_NAME = 1000
 _LARGEST_KEY = 2**60
 _ADVICE = (
-    "a checkpoint may hold numpy arrays, MegEngine tensors and plain containers; convert it once where it was made: "
+    "a checkpoint may hold numpy arrays, MegEngine tensors and plain containers; convert it once where it was created: "
     "megengine.save(module.state_dict(), 'weights.pkl')"
 )
 
@@ -75,7 +75,7 @@ class PickleMachine:
                 self.fail(f"the pickle takes more than {self.most_steps} steps; max_steps raises the limit")
         value = self.pop()
         if self.stack or self.marks:
-            self.fail("the pickle leaves values behind its result")
+            self.fail("the pickle leaves values on the stack after its result")
         if self.next != size:
             self.at = self.next
             self.fail(f"{size - self.next} bytes follow the pickle")
@@ -99,7 +99,7 @@ class PickleMachine:
         """Pay for `size` bytes that are copied."""
         self.budget -= size
         if self.budget < 0:
-            self.fail("the pickle unfolds beyond four times its size")
+            self.fail("the pickle expands to more than four times its size")
 
     def visit(self, count: int) -> None:
         """Count `count` values that are looked at once more, which shared ones can be without end."""
@@ -123,7 +123,7 @@ class PickleMachine:
         """Return the next bytes."""
         start = self.next
         if size > self.size - start:
-            self.fail(f"{size} bytes are announced, {self.size - start} follow")
+            self.fail(f"{size} bytes are claimed, but {self.size - start} follow")
         self.next = start + size
         return self.data[start : self.next]
 
@@ -131,7 +131,7 @@ class PickleMachine:
         """Return the next number in a format."""
         start, self.next = self.next, self.next + form.size
         if self.next > self.size:
-            self.fail(f"{form.size} bytes are announced, {self.size - start} follow")
+            self.fail(f"{form.size} bytes are claimed, but {self.size - start} follow")
         return form.unpack_from(self.data, start)[0]
 
     def line(self, longest: int | None = None) -> bytes:
@@ -144,7 +144,7 @@ class PickleMachine:
                 self.next = start + length + 1
                 return line
             start, piece = start + piece, 2 * piece
-        raise self.error("a line does not end" + ("" if longest is None else f" within {longest} bytes"))
+        raise self.error("a line has no end" + ("" if longest is None else f" within {longest} bytes"))
 
     def text(self, size: int) -> str:
         """Return the next bytes as UTF-8."""
@@ -184,7 +184,7 @@ class PickleMachine:
     def recall(self, index: int) -> None:
         """Push what was remembered."""
         if index not in self.memo:
-            self.fail(f"nothing is remembered under {index}")
+            self.fail(f"the memo has no entry {index}")
         self.push(self.memo[index])
 
     def integer(self, text: bytes) -> int:
@@ -205,10 +205,10 @@ _REFUSED = {
     **dict.fromkeys(b"io", "objects of Python 2's classes are refused"),
     **dict.fromkeys(
         b"PQ",
-        f"a persistent id is refused (PyTorch files have them); {_ADVICE}, or numpy.savez of the arrays",
+        f"persistent ids are refused (PyTorch files have them); {_ADVICE}, or numpy.savez of the arrays",
     ),
-    **dict.fromkeys(b"\x82\x83\x84", "an extension code of copyreg is refused: it stands for any name"),
-    **dict.fromkeys(b"\x97\x98", "buffers outside of the pickle are refused"),
+    **dict.fromkeys(b"\x82\x83\x84", "extension codes of copyreg are refused: they can stand for any name"),
+    **dict.fromkeys(b"\x97\x98", "buffers outside the pickle are refused"),
 }
 
 
@@ -261,14 +261,14 @@ _push_all()
 def _proto(m: PickleMachine) -> None:
     version = m.number(_U8)
     if version > 5:
-        m.fail(f"pickle protocol {version} is not known, the newest is 5")
+        m.fail(f"pickle protocol {version} is unknown; the newest is 5")
 
 
 @_op(b"\x95")
 def _frame(m: PickleMachine) -> None:
     size = m.number(_U64)
     if size > len(m.data) - m.next:
-        m.fail(f"a frame of {size} bytes is announced, {len(m.data) - m.next} follow")
+        m.fail(f"a frame of {size} bytes is claimed, but {len(m.data) - m.next} follow")
 
 
 @_op(b"I")
@@ -286,7 +286,7 @@ def _long(m: PickleMachine) -> None:
 def _long4(m: PickleMachine) -> None:
     size = m.number(_I32)
     if not 0 <= size <= _LONGEST_NUMBER:
-        m.fail(f"a whole number takes {size} bytes, the most are {_LONGEST_NUMBER}")
+        m.fail(f"an integer takes {size} bytes, at most {_LONGEST_NUMBER} are allowed")
     m.push(int.from_bytes(m.take(size), "little", signed=True))
 
 

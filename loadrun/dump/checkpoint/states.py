@@ -146,9 +146,7 @@ class _Settler:
             return QuantDtypeMeta(*args)
         plain = isinstance(value, (PickledTensor, ArrayDraft, np.generic)) or type(value) in (int, float)
         if value is not None and not plain:
-            self.machine.fail(
-                "a parameter of quantization is no mode, no kind of dtype, no number, no tensor"
-            )
+            self.machine.fail("a quantization parameter is neither a mode, a dtype, a number nor a tensor")
         return self.value(value, level)
 
     def array(self, value: object) -> Array:

@@ -164,7 +164,7 @@ def raw_bytes(machine: Machine, value: object) -> memoryview:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return memoryview(value)
     if isinstance(value, list):
-        machine.fail("an array of Python objects is refused; convert it to numbers where it was made")
+        machine.fail("an array of Python objects is refused; convert it to numbers where it was created")
     raise machine.error(f"the contents of an array are {_kind_of(value)}, expected bytes")
 
 
@@ -188,7 +188,7 @@ def _array(machine: Machine, shape: object, dtype: object, raw: object, fortran:
     kind = dtype.np
     if span * kind.itemsize >= 2**62 or count * kind.itemsize != data.nbytes:
         machine.fail(
-            f"an array of {kind} {str(list(shape))[:80]} takes {count * kind.itemsize} bytes, {data.nbytes} are given"
+            f"an array of {kind} {str(list(shape))[:80]} takes {count * kind.itemsize} bytes, found {data.nbytes}"
         )
     order: Any = "F" if fortran else "C"
     machine.spend(data.nbytes * (2 if dtype.bfloat16 else 1))
@@ -213,7 +213,7 @@ def _reconstruct(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:
         named = f", here a {args[0]}" if args and isinstance(args[0], Global) else ""
         machine.fail(f"_reconstruct may make a numpy.ndarray only{named}")
     if args[1] != (0,):
-        machine.fail("_reconstruct starts from an array of shape (0,), the file names another")
+        machine.fail("_reconstruct starts from an array of shape (0,), but the file has another shape")
     return ArrayDraft()
 
 
@@ -406,7 +406,7 @@ def _build_dtype(machine: Machine, target: DTypeDraft, state: object) -> None:
 
 
 def _quantized(machine: Machine, dtype: DTypeDraft, metadata: object) -> dict[str, Any]:
-    """MegEngine's mark of a quantized dtype, anew and of plain values."""
+    """MegEngine's mark of a quantized dtype, again and of plain values."""
     mark = metadata.get("mgb_dtype") if isinstance(metadata, dict) and len(metadata) == 1 else None
     if not isinstance(mark, dict):
         machine.fail("a dtype holds metadata that MegEngine does not write")
@@ -418,7 +418,7 @@ def _quantized(machine: Machine, dtype: DTypeDraft, metadata: object) -> dict[st
 
 
 def _is_stored_as(name: str, code: str, zero: object) -> bool:
-    """Tell whether MegEngine has such a quantized dtype, with a zero point or without, in numbers of that code."""
+    """Return whether MegEngine has such a quantized dtype, with a zero point or without, in numbers of that code."""
     if not name.startswith("Quantized") or name not in DTypeEnum.__members__:
         return False
     dtype = DType(name)

@@ -18,7 +18,7 @@ _values = {
 
 def _check_option(name: str) -> None:
     if name not in _values:
-        raise UsageError(f"there is no option {name!r}; known are {', '.join(_values)}")
+        raise UsageError(f"there is no option {name!r}; expected one of {', '.join(_values)}")
 
 
 def get_option(name: str) -> int:
@@ -39,7 +39,7 @@ def set_option(name: str, value: int) -> None:
 
     Raises:
         IndexError: there is none of that name.
-        TypeError: the value is not a whole number.
+        TypeError: the value is not an integer.
     """
     _check_option(name)
     if not isinstance(value, int):

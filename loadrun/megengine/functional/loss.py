@@ -162,7 +162,7 @@ def _positions(lengths: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _expanded(label: Tensor, lengths: Tensor, blank: int) -> Tensor:
-    """Return labels [N, S] with a blank before, between and behind them."""
+    """Return labels [N, S] with a blank before, between and after them."""
     n = lengths.shape[0]
     if label.ndim == 1:
         rows = zeros((n, lengths.max()), dtype="int32") + blank

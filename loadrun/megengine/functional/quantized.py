@@ -99,7 +99,7 @@ def batch_conv_bias_activation(
     conv_mode: Mode = "cross_correlation",
     compute_mode: Mode = "default",
 ) -> Tensor:
-    """`conv_bias_activation` with a weight of its own for every picture.
+    """`conv_bias_activation` with a weight of its own for every image.
 
     Args:
         inp: (N, IC, H, W), quantized.

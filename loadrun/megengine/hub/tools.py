@@ -32,7 +32,7 @@ def load_module(name: str, path: str | os.PathLike[str]) -> ModuleType:
 
 
 def check_module_exists(module: str) -> bool:
-    """Tell whether a module could be imported.
+    """Return whether a module could be imported.
 
     >>> check_module_exists("numpy"), check_module_exists("numpi")
     (True, False)

@@ -36,7 +36,7 @@ class ConvSettings:
         """Return the same with a number for each of two or three axes.
 
         Raises:
-            AssertionError: a size is negative, or 0 where it must not be, or the numbers are too few or too many.
+            AssertionError: a size is negative, or 0 if it must not be, or the numbers are too few or too many.
 
         >>> ConvSettings(1, 2, 3).over(2).kernel_size
         (3, 3)

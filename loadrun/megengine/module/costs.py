@@ -63,7 +63,7 @@ def _registered(table: dict[type[Any], Callable[..., Any]], modules: Sequence[ty
 
 
 def receptive_fields() -> bool:
-    """Tell whether `get_op_stats` looks at receptive fields."""
+    """Return whether `get_op_stats` looks at receptive fields."""
     return _receptive_field
 
 

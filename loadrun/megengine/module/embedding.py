@@ -69,7 +69,7 @@ class Embedding(Module):
         self.weight = Parameter(table)
 
     def reset_parameters(self) -> None:
-        """Draw the table anew."""
+        """Draw the table again."""
         init.normal_(self.weight)
 
     def forward(self, inputs: TensorLike) -> Tensor:

@@ -147,7 +147,7 @@ class Module(ModuleBase, metaclass=ABCMeta):
             recursive: look into modules.
             with_key: give the dotted name with each.
             with_parent: give the module that holds it with each.
-            prefix: stands in front of the names.
+            prefix: is in front of the names.
             predicate: which ones to give.
             seen: ids of those that were given before.
         """
@@ -260,7 +260,7 @@ class Module(ModuleBase, metaclass=ABCMeta):
 
         Args:
             rst: a dict to add to.
-            prefix: stands in front of the names.
+            prefix: is in front of the names.
             keep_var: give the tensors themselves.
 
         >>> from loadrun.megengine.module import BatchNorm2d
@@ -320,7 +320,7 @@ class Module(ModuleBase, metaclass=ABCMeta):
         self.__dict__.update(state)
 
     def _module_info_string(self) -> str:
-        """Return what stands in the brackets of the printed form."""
+        """Return what is in the brackets of the printed form."""
         return ""
 
     def __repr__(self) -> str:

@@ -77,7 +77,7 @@ class MultiHeadAttention(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; the biases become 0."""
+        """Draw the weights again; the biases become 0."""
         self.attn_dropout = 0.0
         self.out_dropout = 0.0
         xavier_uniform_(self.io_weight_bias)

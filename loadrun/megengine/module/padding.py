@@ -13,7 +13,7 @@ class Pad(Module):
     """More elements at the ends of axes.
 
     Args:
-        pad_width: for each axis how many in front and behind.
+        pad_width: for each axis how many before and after.
         mode: "constant", "reflect" or "replicate".
         constant_val: the value in mode "constant".
 

@@ -13,7 +13,7 @@ __all__ = ["get_expand_structure", "set_expand_structure", "set_module_mode_safe
 
 
 def get_expand_structure(obj: Module, key: str) -> Any:
-    """Return what stands at a dotted path below a module, through lists and dicts too.
+    """Return what is at a dotted path below a module, through lists and dicts too.
 
     >>> from loadrun.megengine.module import ReLU, Sequential
     >>> get_expand_structure(Sequential(ReLU()), "0")

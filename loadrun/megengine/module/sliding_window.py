@@ -1,4 +1,4 @@
-"""Windows of a picture, and back (MegEngine's ``module/sliding_window.py``)."""
+"""Windows of an image, and back (MegEngine's ``module/sliding_window.py``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["SlidingWindow", "SlidingWindowTranspose"]
 
 
 class SlidingWindow(Module):
-    """Every window of a picture as an array of its own.
+    """Every window of an image as an array of its own.
 
     Args:
         kernel_size: size of a window, one number or (height, width).
@@ -40,9 +40,9 @@ class SlidingWindowTranspose(Module):
     """Windows added up where they lay.
 
     Args:
-        output_size: size of the picture, one number or (height, width).
+        output_size: size of the image, one number or (height, width).
         kernel_size: size of a window.
-        padding: what was around the picture.
+        padding: what was around the image.
         stride: distance between windows.
         dilation: distance between elements of a window.
     """

@@ -15,7 +15,7 @@ class ModuleBase:
 
 
 def is_leaf(value: Any) -> bool:
-    """Tell whether a value is a tensor or a module."""
+    """Return whether a value is a tensor or a module."""
     return isinstance(value, (Tensor, ModuleBase))
 
 
@@ -46,7 +46,7 @@ def expand(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def access(root: Any, path: str, callback: Callable[[Any, Any, Any], Any] | None = None) -> Any:
-    """Return what stands at a dotted path below a module.
+    """Return what is at a dotted path below a module.
 
     Args:
         root: a module, list, tuple or dict.

@@ -23,7 +23,7 @@ class Weighted(Module):
         """Return how many elements of the input an element of the output depends on."""
 
     def reset_parameters(self) -> None:
-        """Draw the weight anew, with a variance of one by the inputs of an output; the bias becomes 0."""
+        """Draw the weight again, with a variance of one by the inputs of an output; the bias becomes 0."""
         init.normal_(self.weight, 0.0, math.sqrt(1 / self._get_fanin()))
         if self.bias is not None:
             init.zeros_(self.bias)

@@ -127,11 +127,11 @@ class EditingSession(Session):
         return var.rank
 
     def detached(self, tensor: Tensor) -> bool:
-        """Tell whether sizes are numbers: always, unless ``VarNode.shape`` gives nodes."""
+        """Return whether sizes are numbers: always, unless ``VarNode.shape`` gives nodes."""
         return True
 
     def fluid(self, tensor: Tensor) -> bool:
-        """Tell whether the data may decide how large a tensor is."""
+        """Return whether the data may decide how large a tensor is."""
         return recorded_variable(tensor) is not None and recorded_variable(tensor).shape is None
 
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:

@@ -61,7 +61,7 @@ def _only(obj: Any, kind: str) -> Any:
 
 
 class NodeFilter:
-    """Nodes that can be filtered further; each filter is made anew whenever it is walked.
+    """Nodes that can be filtered further; each filter is made again whenever it is walked.
 
     Args:
         node_iter: an iterable of nodes, or one node, which stands for the operators that it depends on.

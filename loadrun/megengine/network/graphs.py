@@ -137,9 +137,9 @@ class Graph:
         return self
 
     def execute(self, *args: Any) -> None:
-        """Begin a run: functions of `input_callback` are asked anew.
+        """Begin a run: functions of `input_callback` are asked again.
 
-        What `OutputNode.get_value` gives is computed when it is asked for; functions of `output_callback` are called
+        What `OutputNode.get_value` gives is computed on demand; functions of `output_callback` are called
         by `wait`.
         """
         for node in inputs_of([v.var for v in self._outputs]):

@@ -188,7 +188,7 @@ class GraphInference:
             raise UsageAssertionError(
                 f"this model expects inputs {self._inputs}, but gets inputs {list(feeds)}"
             )
-        # One generator for all runs: each draws anew, as in MegEngine.
+        # One generator for all runs: each draws again, as in MegEngine.
         values = self._engine.run({n: _storage_form(v) for n, v in feeds.items()}, rng=self._rng)
         outputs: OrderedDict[str, Array] = OrderedDict()
         for name, value, dtype in zip(self._names, values, self._dtypes, strict=True):

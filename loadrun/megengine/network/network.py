@@ -61,7 +61,7 @@ class Network:
     @property
     def metadata(self) -> dict[str, Any] | None:
         """The file's metadata: ``user_info``, ``graph_modified``, ``optimized_for_inference`` and the
-        options of that; None where it says nothing.
+        options of that; None if it says nothing.
 
         ``user_info`` is a pickle. It is read without running anything, so that it comes back where it holds plain
         values, containers, arrays, tensors and classes of modules, and as bytes otherwise.

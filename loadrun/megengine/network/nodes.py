@@ -148,7 +148,7 @@ class VarNode(NetworkNode, Tensor):
 
     @property
     def shape(self) -> Any:
-        """The inferred shape, None where it is not known; with `set_symbolic_shape` the node that computes it."""
+        """The inferred shape, None if it is not known; with `set_symbolic_shape` the node that computes it."""
         if symbolic_shape():
             return self._shape_node()
         return self.variable.shape

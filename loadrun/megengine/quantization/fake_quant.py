@@ -143,7 +143,7 @@ class LSQ(_FakeQuantize, QParamsModuleMixin):
     Args:
         dtype: the kind of dtype, or its name.
         enable: whether to round at first.
-        eps: the least step.
+        eps: the smallest step.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ def _rounding_error(histogram: Array, width: Any, start: int, end: int, levels: 
 
 
 def least_error_range(histogram: Array, width: Any, levels: int) -> tuple[int, int]:
-    """Return the first bin and the one behind the last that a quantized dtype should cover.
+    """Return the first bin and the one after the last that a quantized dtype should cover.
 
     Bins are cut off at the end where fewer values lie, as long as the error gets less.
 

@@ -49,7 +49,7 @@ class MinMaxObserver(Observer):
 
     Args:
         mode: symmetric or not.
-        eps: the least scale.
+        eps: the smallest scale.
         dtype: the kind of dtype to quantize to.
 
     >>> watch = MinMaxObserver()
@@ -110,7 +110,7 @@ class ExponentialMovingAverageObserver(MinMaxObserver):
     Args:
         momentum: how much of the average is kept.
         mode: symmetric or not.
-        eps: the least scale.
+        eps: the smallest scale.
         dtype: the kind of dtype to quantize to.
     """
 
@@ -148,7 +148,7 @@ class HistogramObserver(MinMaxObserver):
         bins: number of bins.
         upsample_rate: into how many parts a bin is divided where two histograms are joined.
         mode: symmetric or not.
-        eps: the least scale.
+        eps: the smallest scale.
         dtype: the kind of dtype to quantize to.
     """
 

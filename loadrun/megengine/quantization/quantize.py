@@ -160,7 +160,7 @@ def apply_easy_quant(module: M, data: Any, start: float = 0.8, stop: float = 1.2
     Args:
         module: a network whose qat modules have `PassiveObserver`s.
         data: a batch of inputs.
-        start: the least scale to try, as a share of the one that was set.
+        start: the smallest scale to try, as a share of the one that was set.
         stop: the largest.
         num: how many to try.
 

@@ -161,7 +161,7 @@ def _modified(c: NodeCall, name: str, x: Tensor, precision: int) -> Tensor:
 
     (result,) = c.run_graph(c.graph(name), [Value(precision, cast(x, graph_type(precision)))])
     if isinstance(result, list):
-        raise UnsupportedNodeError(f"its {name} gives a sequence")
+        raise UnsupportedNodeError(f"its {name} returns a sequence")
     return e.real(result.tensor)
 
 

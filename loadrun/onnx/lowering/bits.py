@@ -22,7 +22,7 @@ def bits_of(x: Tensor) -> Tensor:
     """Return the bits of float32 numbers as int32; every NaN has the same bits."""
     zero, one = const_like(0, x), const_like(1, x)
     size = e.elem(M.ABS, x)
-    # Powers of two are found below 2^100; the least numbers are multiples of 2^-149.
+    # Powers of two are found below 2^100; the smallest numbers are multiples of 2^-149.
     large = e.compare(_LEQ, one, size)
     scaled = e.where(large, e.elem(M.MUL, size, const_like(2.0**-30, x)), size)
     least = e.compare(_LT, size, const_like(2.0**-126, x))

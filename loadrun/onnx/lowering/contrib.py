@@ -168,7 +168,7 @@ def _crop(c: NodeCall) -> Tensor:
 
 
 def _places(boxes: Tensor, i: int, n: int, size: int) -> Tensor:
-    """Return positions (K, n) along one axis; a single one lies in the middle of its box."""
+    """Return positions (K, n) along one axis; a single one is in the middle of its box."""
     start, end = (e.subtensor(boxes, [(1, k, k + 1, None, None)]) for k in (i, i + 2))
     last = e.like(size - 1, start)
     if n == 1:
@@ -240,7 +240,7 @@ def _gemm_gelu(c: NodeCall) -> Tensor:
 def _bias_dropout(c: NodeCall) -> Tensor:
     """Return the input unchanged: dropping belongs to training."""
     if (c.has(4) and c.constant(4, "training mode").any()) or (len(c.wanted) > 1 and c.wanted[1]):
-        raise UnsupportedNodeError("values dropped at random, or the mask of them")
+        raise UnsupportedNodeError("values dropped at random, or their mask")
     y = e.elem(M.ADD, c.t(0), c.t(1))
     return e.elem(M.ADD, y, c.t(2)) if c.has(2) else y
 
@@ -260,7 +260,7 @@ def _complex_product(c: NodeCall) -> Tensor:
 
 @lower("IsAllFinite", domain=CONTRIB)
 def _all_finite(c: NodeCall) -> Tensor:
-    """Tell whether no tensor holds NaN or infinity, or only one of the two if asked."""
+    """Return whether no tensor holds NaN or infinity, or only one of the two if asked."""
     worst: Tensor | None = None
     for i in range(len(c.inputs)):
         x = e.flat(cast(c.t(i), "float32"))

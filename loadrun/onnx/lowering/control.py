@@ -81,11 +81,11 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
     results = []
     for one, other in zip(*branches, strict=True):
         if one.kind != other.kind or dtype_of(one.stored) != dtype_of(other.stored):
-            raise UnsupportedNodeError("its branches give different types")
+            raise UnsupportedNodeError("its branches return different types")
         if one.rank != other.rank:
             raise UnsupportedNodeError(
-                f"its branches give {one.rank} and {other.rank} axes, and the choice depends on data; give the "
-                "condition as constants={...}"
+                f"its branches return {one.rank} and {other.rank} axes, and the choice depends on data; give the "
+                f"condition as constants={...}"
             )
         merge = P.CondExecMerge(nr_output=1, mode=P.CondExecMergeMode.EXACT_ONE)
         (merged,) = apply(
@@ -112,7 +112,7 @@ def index_value(value: Value, axis: int, i: int) -> Value:
 def _stacked(values: Sequence[Value], axis: int) -> Value:
     """Stack values of one shape along a new axis."""
     if not values:
-        raise UnsupportedNodeError("it has an output of no iterations, whose shape is not known")
+        raise UnsupportedNodeError("it has an output from no iterations, whose shape is unknown")
     constants = [v.constant() for v in values]
     if all(h is not None for h in constants):
         return Value(values[0].kind, array=np.stack([h for h in constants if h is not None], axis))
@@ -167,7 +167,7 @@ def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
     info = body.outputs[i].type
     tensor = info.tensor if info is not None else None
     if tensor is None or tensor.shape is None or any(d.value is None for d in tensor.shape.dims):
-        raise UnsupportedNodeError("it has an output of no iterations, whose shape is not known")
+        raise UnsupportedNodeError("it has an output from no iterations, whose shape is unknown")
     shape = [0, *(int(d.value or 0) for d in tensor.shape.dims)]
     from ..tensors import HELD  # for start-up
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from ...build import emit as e
 from ...build.layers import windows as build
 from ...build.layers.windows import WindowGeometry
+from ...ops.registry import pay
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape
 from ...tensors.symbolic import largest
@@ -178,7 +180,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
     pads = padding_of(c, window, x.shape[2:])
     groups = c.number("group", 1)
     if any(a != b or is_open(a, b) for a, b in pads):
-        # Padding in front moves positions along; what lies outside counts as zero in both.
+        # Padding in front moves positions along; what is outside counts as zero in both.
         from ...build.layers.padding import pad  # for start-up
 
         x = pad(x, [(0, 0), (0, 0), *pads], "constant")
@@ -259,7 +261,8 @@ def _col2im(c: NodeCall) -> Tensor:
     n = len(image)
     window = window_of(c, block)
     pads = flags(c.ints("pads"), 2 * n, 0)
-    area = int(np.prod(block))
+    area = prod(block)
+    pay(4 * area * area)
     batch, channels = x.shape[0], x.shape[1] // area
     steps = [
         (i + pads[k] + pads[n + k] - window.reach[k]) // window.strides[k] + 1 for k, i in enumerate(image)

@@ -21,14 +21,14 @@ _KEPT = 1 << 14
 
 @lower("NonMaxSuppression", foldable=False)
 def _non_max_suppression(c: NodeCall) -> Value:
-    """Select the best boxes that do not overlap per picture and class: rows of picture, class, box."""
+    """Select the best boxes that do not overlap per image and class: rows of image, class, box."""
     boxes, scores = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if c.has(2) else 0
     overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if c.has(3) else 0.0
     boxes, scores = of_length(boxes, 0), of_length(of_length(scores, 0), 1)
     batch, classes, count = static_shape(scores)
     if batch * classes > _MOST:
-        raise UnsupportedNodeError(f"{batch} images of {classes} classes; {_MOST} at most are unrolled")
+        raise UnsupportedNodeError(f"{batch} images of {classes} classes; at most {_MOST} are unrolled")
     if most <= 0 or not count:
         return Value(INT64, array=np.zeros((0, 3), np.int64))
     if most > count:

@@ -132,7 +132,7 @@ def _pow(c: NodeCall) -> Tensor:
         return type_cvt(power, dtype_of(x))
     near = a.rint(power)
     if dtype_of(y).is_float:
-        # The conversion truncates, so a result within rounding of a whole number becomes that number first.
+        # The conversion truncates, so a result within rounding of an integer becomes that number first.
         off = e.elem(M.ABS, e.elem(M.SUB, power, near))
         bound = e.elem(M.MUL, const_like(1e-6, power), e.elem(M.ABS, near))
         near = e.where(e.compare(P.ElemwiseMultiTypeMode.LEQ, off, bound), near, power)

@@ -40,7 +40,7 @@ def from_front(index: Tensor, size: int) -> Tensor:
 
 
 def _checked(c: NodeCall, i: int, size: int) -> None:
-    """Refuse constant positions that lie outside."""
+    """Refuse constant positions that are outside."""
     positions = c.value(i).constant()
     if positions is None or not positions.size or isinstance(size, TracedInt):
         return

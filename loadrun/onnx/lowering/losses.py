@@ -79,7 +79,7 @@ def _dropout(c: NodeCall) -> tuple[Value | Tensor, ...]:
         param = P.Dropout(drop_prob=ratio, seed=c.number("seed"))
         y = apply("Dropout", param, inputs=[x.tensor], n=2, scalar=False)[0]
         if len(c.wanted) > 1 and c.wanted[1]:
-            raise UnsupportedNodeError("the mask of values that are dropped at random is asked for")
+            raise UnsupportedNodeError("the mask of randomly dropped values is requested")
         return (y,)
     return x, Value(
         BOOL,

@@ -29,7 +29,7 @@ class _Cell:
 
     Attributes:
         w, r: weights (I, G * H) and (H, G * H), transposed for products from the right.
-        wb, rb: biases (G * H), None where there are none.
+        wb, rb: biases (G * H), None if there are none.
         functions: the activations in order.
     """
 

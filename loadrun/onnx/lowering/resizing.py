@@ -81,7 +81,7 @@ def _nearest(at: Array, mode: str) -> Array:
 
 
 def _stays(size: int, out: int) -> bool:
-    """Tell whether an axis keeps its size, whatever that is."""
+    """Return whether an axis keeps its size, whatever that is."""
     if isinstance(size, TracedInt) and isinstance(out, TracedInt):
         return size is out or _same_size(size, out)
     return not is_open(size, out) and int(size) == int(out)
@@ -111,7 +111,7 @@ def _check_size(axis: int, out: int) -> None:
     if out < 1:
         raise UnsupportedNodeError(f"axis {axis} gets the size {out}")
     if out > _LARGEST:
-        raise UnsupportedNodeError(f"axis {axis} gets the size {out}, {_LARGEST} at most")
+        raise UnsupportedNodeError(f"axis {axis} gets the size {out}, at most {_LARGEST}")
 
 
 def _open_axes(c: NodeCall, x: Tensor, axes: list[int], coordinates: str) -> list[_OpenAxis] | None:
@@ -262,7 +262,7 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
 
 
 def _is_native(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> bool:
-    """Tell whether MegEngine's ResizeV2 computes the same."""
+    """Return whether MegEngine's ResizeV2 computes the same."""
     return (
         x.ndim == 4
         and [a for a, _ in plan] == [2, 3]

@@ -11,6 +11,7 @@ from ...build.layers import sampling as build
 from ...build.vision import roi_pooling
 from ...graph import params as P
 from ...graph.dtypes import Array
+from ...ops.registry import pay
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of
 from ..call import NodeCall, lower
@@ -19,10 +20,12 @@ from . import M, cast, const_like
 
 __all__: list[str] = []
 
+_MOST_REGIONS = 512
+
 
 @lower("AffineGrid")
 def _affine_grid(c: NodeCall) -> Tensor:
-    """Compute positions of a picture's cells, from -1 to 1, mapped by a matrix (N, 2, 3) or (N, 3, 4)."""
+    """Compute positions of an image's cells, from -1 to 1, mapped by a matrix (N, 2, 3) or (N, 3, 4)."""
     theta = c.t(0)
     n, _, *space = c.integers(1, "size")
     y = build.affine_grid(e.real(theta), n, space, align=bool(c.number("align_corners")))
@@ -65,8 +68,14 @@ def _roi_align(c: NodeCall) -> Tensor:
 
 
 def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: float) -> Tensor:
-    """Choose as many points in each bin as it has cells, which needs regions known beforehand."""
+    """Choose as many points in each bin as it has cells, which needs regions known in advance."""
     regions = c.constant(1, "regions").astype(np.float32)
+    if len(regions) > _MOST_REGIONS:
+        raise UnsupportedNodeError(
+            f"{len(regions)} regions with points by their size; at most {_MOST_REGIONS} are unrolled"
+        )
+    if not np.isfinite(regions).all():
+        raise UnsupportedNodeError("a region has a side that is no finite number")
     which = c.constant(2, "batch indices").astype(np.int32)
     offset = np.float32(0.5 if half else 0.0)
     result = []
@@ -77,6 +86,7 @@ def _adaptive(c: NodeCall, x: Tensor, half: bool, out: tuple[int, int], scale: f
             length = box[i + 2] - box[i]
             length = length if half else max(length, np.float32(1.0))
             count = max(int(np.ceil(length / n)), 1)
+            pay(16 * n * count)
             steps = (np.arange(n)[:, None] + (np.arange(count)[None] + 0.5) / count) * (length / n)
             places.append(const((box[i] + steps).astype(np.float32)[None]))
             counts.append(count)
@@ -92,6 +102,7 @@ def _bins(rois: Tensor, i: int, n: int, scale: float, half: bool, ratio: int) ->
     length = e.elem(M.SUB, end, start)
     if not half:
         length = e.elem(M.MAX, const_like(1.0, length), length)
+    pay(16 * n * ratio)
     steps: Array = (np.arange(n)[:, None] + (np.arange(ratio)[None] + 0.5) / ratio) / n
     moved = e.elem(M.MUL, e.add_axes(length, [1, 2]), const(steps.astype(np.float32)[None]))
     return e.elem(M.ADD, e.add_axes(start, [1, 2]), moved)

@@ -105,8 +105,8 @@ class Labels:
     """The labels of a classifier.
 
     Attributes:
-        count: how many classes there are; 0 where the node names none.
-        numbers: the labels, None where they are text.
+        count: how many classes there are; 0 if the node names none.
+        numbers: the labels, None if they are text.
     """
 
     def __init__(self, numbers: Sequence[int] | None, texts: Sequence[str] | None) -> None:

@@ -397,7 +397,7 @@ def _range(c: NodeCall) -> Value:
         if affordable(24 * count):
             return Value(kind, array=(start + np.arange(count) * delta).astype(HELD[kind]))
         if max(count, abs(start), abs(limit)) > 1 << 24:
-            raise UnsupportedNodeError(f"it would give {count} numbers, and float32 does not tell them apart")
+            raise UnsupportedNodeError(f"it would give {count} numbers, which float32 cannot distinguish")
     begin, end, step = (c.t(i) for i in range(3))
     floats = [e.real(e.reshape(v, (1,))) for v in (begin, end, step)]
     turns = e.elem(M.CEIL, e.elem(M.TRUE_DIV, e.elem(M.SUB, floats[1], floats[0]), floats[2]))

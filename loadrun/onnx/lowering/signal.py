@@ -84,7 +84,7 @@ def _stft(c: NodeCall) -> Tensor:
     elif window is not None:
         length = static_shape(window)[0]
     else:
-        raise UnsupportedNodeError("neither a window nor a frame length is given")
+        raise UnsupportedNodeError("there is neither a window nor a frame length")
     frames = (x.shape[1] - length) // step + 1
     begin = e.elem(M.MUL, e.arange(frames), const(np.int32(step)))
     at = e.elem(M.ADD, e.add_axes(begin, [1]), e.arange(length))

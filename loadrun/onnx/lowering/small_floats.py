@@ -18,7 +18,7 @@ _LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.Elem
 
 
 def is_small_float(kind: int) -> bool:
-    """Tell whether a type is one of those of 8 and 4 bits."""
+    """Return whether a type is one of those of 8 and 4 bits."""
     return kind == E8M0 or kind in SMALL_FLOATS
 
 
@@ -28,7 +28,7 @@ def rounded_for(c: NodeCall, x: Tensor, kind: int) -> Tensor:
 
 
 def power_above(x: Tensor) -> Tensor:
-    """Return the least power of two that is no less than each number from 0 to 2^100 (S. M. Rump)."""
+    """Return the smallest power of two that is no less than each number from 0 to 2^100 (S. M. Rump)."""
     q = e.elem(M.MUL, x, const_like(2.0**24, x))
     power = e.elem(M.SUB, e.elem(M.ADD, q, x), q)
     return e.where(e.compare(_EQ, power, const_like(0, x)), x, power)

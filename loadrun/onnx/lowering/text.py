@@ -15,7 +15,7 @@ __all__ = ["equal_texts", "is_text", "text_of"]
 
 
 def is_text(c: NodeCall, i: int) -> bool:
-    """Tell whether an input holds text."""
+    """Return whether an input holds text."""
     return c.has(i) and c.kind(i) == STRING
 
 

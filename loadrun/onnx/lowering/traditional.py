@@ -138,7 +138,7 @@ def _one_hot(c: NodeCall) -> Value:
     if c.texts("cats_strings"):
         raise UnsupportedNodeError("its categories are text, which MegEngine does not support")
     if not c.number("zeros", 1):
-        c.importer.note("OneHotEncoder gives zeros for unknown categories, where ONNX Runtime fails")
+        c.importer.note("OneHotEncoder returns zeros for unknown categories, where ONNX Runtime fails")
     known = np.array(c.ints("cats_int64s") or [], np.int64)
     if not len(known):
         raise UnsupportedNodeError("it names no categories")
@@ -273,7 +273,7 @@ def _zip_map(c: NodeCall) -> Value:
     """Return the scores unchanged: ONNX would make a map of each row, with a key per column."""
     names = c.texts("classlabels_strings") or [str(n) for n in c.ints("classlabels_int64s") or []]
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    c.importer.note(f"ZipMap would make maps of its scores; they stay a tensor with the columns {shown}")
+    c.importer.note(f"ZipMap would turn its scores into maps; they stay a tensor with the columns {shown}")
     return c.value(0)
 
 

@@ -106,7 +106,7 @@ def _unpacked(c: NodeCall) -> list[Tensor]:
     if c.has(1) and c.t(1).ndim == 5:
         return [q, *(_packed_part(c.t(1), i) for i in range(2))]
     if q.ndim != 3 or not c.has(1) or not c.has(2):
-        raise UnsupportedNodeError("keys and values that are left out")
+        raise UnsupportedNodeError("missing keys and values")
     return [q, c.t(1), c.t(2)]
 
 
@@ -125,7 +125,7 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
         for i, x in enumerate(qkv):
             n = static_shape(x)[-1] if x.ndim == 3 else static_shape(x)[1] * static_shape(x)[3]
             if x.ndim != 3:
-                raise UnsupportedNodeError("a bias beside keys that have heads")
+                raise UnsupportedNodeError("a bias with keys that have heads")
             qkv[i] = e.elem(M.ADD, x, e.subtensor(c.t(3), [(0, at, at + n, None, None)]))
             at += n
     split = [heads(x, count) if x.ndim == 3 else x for x in qkv]
@@ -179,7 +179,7 @@ def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
     q = cast(q, "float32")
     k, v = (cast(shared_heads(x, count // shared), "float32") for x in (k, v))
     scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
-    c.importer.note("GroupQueryAttention was read for sequences that fill their cache")
+    c.importer.note("GroupQueryAttention is supported for sequences that fill their cache")
     seen = causal_bias(q, k, past, c.number("local_window_size", -1))
     y = attended(q, k, v, scale, seen, cap=c.real("softcap"))
     return (cast(merged(y), kind), *present)

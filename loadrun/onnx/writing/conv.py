@@ -279,7 +279,7 @@ def transposed(w: OnnxWriter, opr: Opr) -> str:
 
 
 def _output_padding(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan) -> list[int]:
-    """Compute the excess over the least output size, which must be the same at all sizes.
+    """Compute the excess over the smallest output size, which must be the same at all sizes.
 
     Raises:
         UnsupportedOprError: it is not.

@@ -159,7 +159,7 @@ class NodeEmitter:
         return self.const(np.array(values, np.int64))
 
     def is_const(self, name: str) -> bool:
-        """Tell whether a value is an initializer."""
+        """Return whether a value is an initializer."""
         return name in self.initializers
 
     # Sizes
@@ -363,7 +363,7 @@ class NodeEmitter:
         return values, at
 
     def round_away(self, x: str) -> str:
-        """Round to whole numbers, halves away from zero: ONNX's own Round takes halves to even."""
+        """Round to integers, halves away from zero: ONNX's own Round takes halves to even."""
         # The float32 below one half, so that 0.49999997 is not a half.
         half = self.f32(float(np.nextafter(np.float32(0.5), np.float32(0))))
         return self.op("Mul", self.op("Sign", x), self.op("Floor", self.op("Add", self.op("Abs", x), half)))

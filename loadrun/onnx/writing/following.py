@@ -26,7 +26,7 @@ def _known(w: OnnxWriter, var: Var) -> list[Dim] | None:
 
 
 def _never_negative(w: OnnxWriter, var: Var) -> bool:
-    """Tell whether a value is at least 0 at all sizes that were tried."""
+    """Return whether a value is at least 0 at all sizes that were tried."""
     values = [k.values.get(var.id) for k in w.known]
     return all(v is not None and (v >= 0).all() for v in values)
 

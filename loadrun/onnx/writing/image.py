@@ -76,7 +76,7 @@ def _i(w: OnnxWriter, value: int) -> str:
 
 
 def _sum(w: OnnxWriter, *terms: tuple[str, int], plus: int = 0) -> str:
-    """Add int32 values times whole numbers."""
+    """Add int32 values times integers."""
     total = _i(w, plus) if plus else ""
     for value, factor in terms:
         part = value if factor == 1 else w.op("Mul", value, _i(w, factor))
@@ -183,7 +183,10 @@ def gaussian_blur(w: OnnxWriter, opr: Opr) -> str:
         raise UnsupportedOprError("border mode ISOLATED")
     whole = w.dtype(x).np == np.uint8
     if whole:
-        w.note(opr, "exact halves of 8-bit images round up, in MegEngine by their place in the row")
+        w.note(
+            opr,
+            "exact halves of 8-bit images round up; in MegEngine that depends on their position in the row",
+        )
     value = w.cast(w.name(x), ElemType.INT32) if whole else w.name(x)
     for weights, axis in zip(blur_kernels(p), (2, 1), strict=True):
         used = (weights * np.float32(256)).astype(np.int32) if whole else weights

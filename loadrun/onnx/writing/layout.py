@@ -13,7 +13,7 @@ __all__ = ["plain_dims", "to_packed", "to_plain"]
 
 
 def _split(packing: Packing) -> bool:
-    """Tell whether the layout splits channels into two axes."""
+    """Return whether the layout splits channels into two axes."""
     return len(packing.order) > len(packing.plain)
 
 

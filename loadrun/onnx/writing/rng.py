@@ -24,7 +24,7 @@ def _zeros(w: OnnxWriter, shape: Var) -> str:
 
 
 def _uniform_like(w: OnnxWriter, x: str) -> str:
-    """Draw numbers in (0, 1]: ONNX's lie in [0, 1)."""
+    """Draw numbers in (0, 1]: ONNX's are in [0, 1)."""
     return w.op("Sub", w.f32(1), w.op("RandomUniformLike", x, dtype=int(ElemType.FLOAT)))
 
 

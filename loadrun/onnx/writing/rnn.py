@@ -1,4 +1,4 @@
-"""Recurrent nets: cells as matrix products and gates, stacks of layers as ONNX's RNN and LSTM."""
+"""Recurrent networks: cells as matrix products and gates, stacks of layers as ONNX's RNN and LSTM."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def roi_pooling(w: OnnxWriter, opr: Opr) -> list[str]:
 
 
 def _members(w: OnnxWriter, start: str, end: str, pooled: int, size: int) -> str:
-    """Tell whether a bin has a pixel along one axis, Bool [M, pooled, size]."""
+    """Return whether a bin has a pixel along one axis, Bool [M, pooled, size]."""
     one = w.const(np.int64(1))
     length = w.cast(w.op("Max", w.op("Add", w.op("Sub", end, start), one), one), ElemType.FLOAT)
     width = w.unsqueeze(w.op("Div", length, w.f32(pooled)), [1])

@@ -65,7 +65,7 @@ class Pixels:
         return w.where(inside, taken, self.fill)
 
     def _inside(self, p: str, size: Dim) -> tuple[str, str]:
-        """Map a position to the pixel it reads, and tell whether it lies inside the image."""
+        """Map a position to the pixel it reads, and return whether it is inside the image."""
         w = self.w
         n = number(w, size)
         zero, one, two = (w.const(np.int64(k)) for k in (0, 1, 2))

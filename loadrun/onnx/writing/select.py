@@ -78,7 +78,7 @@ def topk(w: OnnxWriter, opr: Opr) -> str | list[str]:
     if mode == P.TopKMode.KTH_ONLY:
         return w.squeeze(w.slice(values, [-1], [2**63 - 1], [1]), [1])
     if mode == P.TopKMode.VALUE_IDX_NOSORT:
-        w.note(opr, "elements come sorted, where MegEngine leaves them in no particular order")
+        w.note(opr, "elements are sorted, where MegEngine leaves them in no particular order")
     return [values, at]
 
 

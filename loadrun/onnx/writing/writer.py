@@ -26,7 +26,7 @@ from .emitter import Dim, NodeEmitter, UnsupportedOprError
 __all__ = ["TRANSLATIONS", "OnnxWriter", "Sizes", "Translation", "elem_of", "reason", "translation"]
 
 Sizes = tuple[int | None, ...]
-"""A shape; None where the size depends on the inputs."""
+"""A shape; None if the size depends on the inputs."""
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
 _FAMILIES = (
     *(
@@ -187,8 +187,8 @@ class OnnxWriter(NodeEmitter):
         """Append a node; one that runtimes compute in float32 only is computed so, and a note says it."""
         if domain or self.floating is not ElemType.DOUBLE or kind not in _SINGLE_PRECISION:
             return super().ops(kind, *inputs, out=out, domain=domain, **attributes)
-        self.notes.setdefault(f"{kind}: float64 is computed in float32, since runtimes have nothing else", "")
-        # The fifth input of recurrent nets is the lengths of sequences, the only integers.
+        self.notes.setdefault(f"{kind}: float64 is computed in float32, as runtimes offer nothing else", "")
+        # The fifth input of recurrent networks is the lengths of sequences, the only integers.
         operands = [n if not n or i == 4 else self.cast_raw(n, ElemType.FLOAT) for i, n in enumerate(inputs)]
         outputs = super().ops(kind, *operands, out=out, **attributes)  # type: ignore[arg-type]
         return [self.cast_raw(n, ElemType.DOUBLE) for n in outputs]
@@ -322,7 +322,7 @@ class OnnxWriter(NodeEmitter):
         return tuple(int(v) for v in self.constant(var, what).reshape(-1))
 
     def note(self, opr: Opr, text: str) -> None:
-        """Say that what is written is not exactly what the operator does."""
+        """Report that what is written is not exactly what the operator does."""
         self.notes.setdefault(f"{opr.title}: {text}", describe(opr))
 
     # Values

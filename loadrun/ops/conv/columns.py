@@ -22,14 +22,14 @@ Fill = Callable[[Array, Array], None]
 """Copies what the taps read in (channels, H, W), contiguous, into (channels, taps, rows, width), contiguous."""
 
 _KEPT = 64
-"""Blocks whose copies are worked out beforehand; those of large images take far longer than that."""
+"""Blocks whose copies are worked out in advance; those of large images take far longer than that."""
 
 
 class Block(NamedTuple):
     """Whole output rows that a convolution computes at a time.
 
     Attributes:
-        fill: copies their columns; None where the input itself is the matrix.
+        fill: copies their columns; None if the input itself is the matrix.
         rows: how many there are.
         span: their positions.
     """
@@ -80,13 +80,13 @@ def phases(x: Array, planes: Array, top: int, left: int) -> None:
 
 
 def _first(offset: int, stride: int) -> tuple[int, int]:
-    """Return the first plane index that lies inside the input, and the input position there."""
+    """Return the first plane index that is inside the input, and the input position there."""
     a = max(0, -(offset // stride))
     return a, a * stride + offset
 
 
 def same_width(geo: Geometry) -> bool:
-    """Tell whether output rows are as long as the input's of one stride phase, so that every tap is a flat shift."""
+    """Return whether output rows are as long as the input's of one stride phase, so that every tap is a flat shift."""
     return geo.out[1] == -(-geo.size[1] // geo.stride[1])
 
 

@@ -96,7 +96,7 @@ def _whole(x: Array, kind: np.dtype[Any]) -> Array:
 
 
 def _stepwise(p: ConvParam, dtype: DType) -> bool:
-    """Tell whether the sum is rounded to the narrow type after each product."""
+    """Return whether the sum is rounded to the narrow type after each product."""
     if dtype.name == "Float32":
         return False
     if isinstance(p, P.Convolution3D):
@@ -105,7 +105,7 @@ def _stepwise(p: ConvParam, dtype: DType) -> bool:
 
 
 def _columns(p: ConvParam, plan: Plan) -> bool:
-    """Tell whether MegEngine computes this float16 convolution as a matrix product, which has its own order."""
+    """Return whether MegEngine computes this float16 convolution as a matrix product, which has its own order."""
     return bool(p.format.name == "NCHW") and plan.geo.dilate == (1, 1)
 
 
@@ -166,7 +166,7 @@ def _bind_integer(c: Call, s: ShapeCall) -> Bound | None:
 def _whole_integer(
     c: Call, p: ConvParam, plan: Plan, w: Array, bias: Array | None = None
 ) -> Callable[[Array], Array] | None:
-    """Return the convolution as a function of its data; None where only the general kernel has what it asks for."""
+    """Return the convolution as a function of its data; None if only the general kernel has what it asks for."""
     dtype, target = c.inputs[0], c.outputs[0]
     fmt, mode = Format(int(p.format)), getattr(p, "nonlineMode", NonlineMode.IDENTITY)
     filters = _filters(c, w, plan, 1)
@@ -226,7 +226,7 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
 
 
 def _chanwise(geo: Geometry, flip: bool) -> bool:
-    """Tell whether MegEngine's chanwise int8 kernels take this convolution; they round in their own way."""
+    """Return whether MegEngine's chanwise int8 kernels take this convolution; they round in their own way."""
     square = geo.kernel[0] == geo.kernel[1] and geo.stride[0] == geo.stride[1]
     small = geo.kernel[0] in (2, 3, 5, 7) and geo.stride[0] in (1, 2)
     return square and small and geo.icg == geo.ocg == 1 and geo.dilate == (1, 1) and not flip

@@ -25,7 +25,7 @@ Columns = Callable[[Array], Array]
 
 
 def fits(plan: Plan) -> bool:
-    """Tell whether a convolution is small enough to be computed in one piece."""
+    """Return whether a convolution is small enough to be computed in one piece."""
     geo, batch = plan.geo, plan.x.plain[0]
     depth = geo.groups * geo.icg * geo.taps
     return 0 < batch * max(depth, geo.channels) * geo.out[0] * _wide(geo) <= _LARGEST
@@ -40,7 +40,7 @@ def whole_convolution(
         plan: of a convolution that `fits`.
         dtype: the data's.
         filters: plain float32 numbers (groups, out, in, KH, KW) whose sums float32 holds exactly.
-        finish: what makes the output of the sums, without z; None where they are the output.
+        finish: what makes the output of the sums, without z; None if they are the output.
         target: the output's dtype.
     """
     geo, batch = plan.geo, plan.x.plain[0]

@@ -236,7 +236,7 @@ def deformable_conv(c: Call, x: Array, w: Array, offset: Array, mask: Array) -> 
     step = max(1, _CHUNK // max(1, taps * channels))
     part = channels // parts
     for i in range(n):
-        # One row per pixel, and a row of zeros for all that lies outside.
+        # One row per pixel, and a row of zeros for all that is outside.
         image = np.zeros((parts, geo.size[0] * geo.size[1] + 1, part), np.float32)
         image[:, :-1] = x[i].reshape(parts, part, -1).transpose(0, 2, 1)
         moves = offset[i].reshape(parts, taps, 2, points)

@@ -156,7 +156,7 @@ ConvParam: TypeAlias = P.Convolution | P.Convolution3D | BiasParam
 QUANTIZED = ("QuantizedS8", "Quantized8Asymm", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
 _DOT = ("QuantizedS8", "Quantized8Asymm")
 _PLANS = 1024
-"""How many plans are kept; the layers of a net have a few dozen for each set of input shapes."""
+"""How many plans are kept; the layers of a network have a few dozen for each set of input shapes."""
 _NO_DILATION = frozenset(Format) - {Format.NCHW, Format.NHWC, Format.NHWCD4}
 
 

@@ -114,7 +114,7 @@ def elemwise_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) 
 
 
 def _swapped(opr: Opr) -> bool:
-    """Tell whether MegEngine's sorting of inputs swaps two of them."""
+    """Return whether MegEngine's sorting of inputs swaps two of them."""
     return opr.get(Elemwise).mode in _SORTED and opr.inputs[0].id > opr.inputs[1].id
 
 
@@ -199,7 +199,7 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
 
 
 def _repeats(shape: Shape, shapes: Sequence[Shape]) -> int:
-    """Choose how often to repeat the short rows among the inputs so that loops become long; 0 where that does not pay.
+    """Choose how often to repeat the short rows among the inputs so that loops become long; 0 if that does not pay.
 
     The other inputs are whole or single numbers. A row is what numpy's innermost loop runs over; a short one costs
     more in its beginning than in its elements.

@@ -120,7 +120,7 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
 
 
 def _by_table(c: Call, func: Callable[..., object], divide: bool) -> Bound:
-    """Bind a mode of one input of bytes, with the results for all bytes computed beforehand."""
+    """Bind a mode of one input of bytes, with the results for all bytes computed in advance."""
     target = c.outputs[0]
     every = np.arange(256, dtype=np.uint8).view(c.inputs[0].np)
     values = dequantize(every, c.inputs[0])
@@ -173,7 +173,7 @@ def _exact(func: Callable[..., object]) -> Callable[..., object]:
 def _has_vector_code(
     mode: ElemwiseMode, source: str, target: str, shapes: Sequence[Shape], out: Shape
 ) -> bool:
-    """Tell whether MegEngine's x86 build runs this on vector code, which multiplies by the reciprocal scale."""
+    """Return whether MegEngine's x86 build runs this on vector code, which multiplies by the reciprocal scale."""
     if source == "QuantizedS32":
         known = mode in _FROM_S32 and target in ("QuantizedS8", "Quantized8Asymm")
     elif source == target == "QuantizedS8":
@@ -184,7 +184,7 @@ def _has_vector_code(
 
 
 def _channel_like(shape: Shape, out: Shape) -> bool:
-    """Tell whether an input is a single value or varies along one run of axes, with axes after it (NCHW channels)."""
+    """Return whether an input is a single value or varies along one run of axes, with axes after it (NCHW channels)."""
     full = (1,) * (len(out) - len(shape)) + shape
     where = [i for i, n in enumerate(full) if n != 1]
     if not where:

@@ -35,7 +35,7 @@ class ModeTrait(Flag):
         SELECTS: of two equal inputs it gives that input.
         REPEATS: doing it twice is doing it once.
         UNDOES: doing it twice is doing nothing.
-        INTEGRAL: gives whole numbers, so that it leaves integers alone.
+        INTEGRAL: gives integers, so that it leaves integers alone.
         GIVES_FLOAT: MegEngine's Python converts integers to float32 first.
         HIGH: mixed precision computes it in the high precision.
         FINITE: gives finite numbers for zeros and all that follows from them.
@@ -92,12 +92,12 @@ class Row(NamedTuple):
     Attributes:
         mode: the mode.
         arity: how many inputs it takes.
-        real: ``real(out, *inputs)`` on float32, None where floats are not taken; `out` may be the memory of an input.
-        whole: the same on integers, None where they are computed in float32.
-        truth: the same on Bool, None where it is not taken.
+        real: ``real(out, *inputs)`` on float32, None if floats are not taken; `out` may be the memory of an input.
+        whole: the same on integers, None if they are computed in float32.
+        truth: the same on Bool, None if it is not taken.
         exact: what its definition gives, on floats and integers, where `real` or `whole` is another thing.
         narrow: what it does on float16 and bfloat16 values, in float32 arrays, where that differs from `real`.
-        wide: its formula on float64 arrays, None where there is none.
+        wide: its formula on float64 arrays, None if there is none.
         flops: operations per element.
         neutral: the second input that changes nothing.
         of_same: what it gives of one variable twice, where that is a number.

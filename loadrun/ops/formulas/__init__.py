@@ -1,6 +1,6 @@
 """Operators on float64 arrays, each by its textbook formula: what the float64 engine computes with.
 
-A formula takes the operator's call and its input arrays and gives one array per output, or None where it has none for
+A formula takes the operator's call and its input arrays and gives one array per output, or None if it has none for
 the operator's parameters. The float64 engine judges the reference engine, so formulas share no kernel with it: they are
 plain sums over taps, rows or neighbours, slow and independent of the kernels. Both use the same dtype and shape
 rules and the same code for layouts.

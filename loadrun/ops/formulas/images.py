@@ -91,7 +91,7 @@ def _warped(
 
 
 def _opencv(planes: Array, layout: Format) -> bool:
-    """Tell whether MegEngine samples at positions rounded to 1/32 pixel, as OpenCV does."""
+    """Return whether MegEngine samples at positions rounded to 1/32 pixel, as OpenCV does."""
     return layout == Format.NHWC and planes.shape[4] in (1, 2, 3)
 
 

@@ -29,7 +29,7 @@ __all__ = [
 def window_geometry(
     p: P.Convolution | P.LocalShare, x: Shape, groups: int, icg: int, ocg: int, kernel: Shape
 ) -> Geometry:
-    """Tell how the windows of a filter lie on images."""
+    """Tell how the windows of a filter are on images."""
     pad, stride, dilate = (p.pad_h, p.pad_w), (p.stride_h, p.stride_w), (p.dilate_h, p.dilate_w)
     return geometry(x, groups, icg, ocg, kernel, pad, stride, dilate)
 

@@ -28,7 +28,7 @@ def _gates(x: Array, w_ih: Array, b_ih: Array, h: Array, w_hh: Array, b_hh: Arra
 
 
 def _lstm_step(gates: Array, states: Sequence[Array]) -> tuple[Array, ...]:
-    """Give new hidden and cell states; the gates stand in the order input, forget, cell, output."""
+    """Give new hidden and cell states; the gates are in the order input, forget, cell, output."""
     i, f, g, o = np.split(gates, 4, 1)
     cell = sigmoid(f) * states[1] + sigmoid(i) * np.tanh(g)
     return sigmoid(o) * np.tanh(cell), cell

@@ -108,7 +108,7 @@ def _forward_shapes(s: ShapeCall, of: str, by: Sequence[int]) -> Sequence[Shape 
 
 
 def inside(at: Array, size: int) -> None:
-    """Raise ValueError unless all positions lie on an axis of that size."""
+    """Raise ValueError unless all positions are on an axis of that size."""
     if at.size and not 0 <= int(at.min()) <= int(at.max()) < size:
         raise ValueError(f"positions {at.min()}..{at.max()} are outside an axis of {size} elements")
 

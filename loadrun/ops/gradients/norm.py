@@ -16,7 +16,7 @@ _RESULTS = {0: 0, -2: 1, -1: 2}
 
 
 def _like(opr: Opr) -> tuple[int, ...]:
-    """Say that gradients by data, weight and bias come where there is a weight."""
+    """Report that gradients by data, weight and bias come where there is a weight."""
     return (1, 2, 2) if len(opr.inputs) == 5 else (1,)
 
 

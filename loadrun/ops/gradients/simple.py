@@ -26,7 +26,7 @@ def softmax_backward(c: Call, y: Array, diff: Array) -> Array:
 
 @gradient("ArgsortBackward", (2,))
 def argsort_backward(c: Call, diff: Array, at: Array, x: Array) -> Array:
-    """Put gradients of sorted rows back where the rows' elements stood; 0 where no element was taken."""
+    """Put gradients of sorted rows back where the rows' elements stood; 0 if no element was taken."""
     if diff.shape != at.shape or diff.ndim != 2 or x.ndim != 2 or len(diff) != len(x):
         raise ValueError(
             f"gradient {list(diff.shape)} and positions {list(at.shape)} of rows {list(x.shape)}"
@@ -126,7 +126,7 @@ def dropout_backward(c: Call, diff: Array, mask: Array) -> Array:
 
 @gradient("FakeQuantBackward", (0,), of="FakeQuant", by=(1, 2, 3), results={0: 0})
 def fake_quant_backward(c: Call, diff: Array, x: Array, scale: Array, zero_point: Array) -> Array:
-    """Pass the gradient where the integer lies between `qmin` and `qmax`."""
+    """Pass the gradient where the integer is between `qmin` and `qmax`."""
     p = c.get(P.FakeQuant)
     q = np.asarray(x / scale)
     round_away(q, out=q)

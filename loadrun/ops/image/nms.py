@@ -52,7 +52,7 @@ def keep(boxes: Array, threshold: float, limit: int | None = None) -> Array:
 
 
 def _overlaps(kept: Array, later: Array, threshold: float) -> Array:
-    """Tell whether box i of `kept` suppresses box j of `later`; both [4, n]."""
+    """Return whether box i of `kept` suppresses box j of `later`; both [4, n]."""
     b, a = kept[:, :, None], later[:, None, :]
     # Compare as std::max and std::min do, which treat NaN unlike numpy.
     width = np.where(b[2] < a[2], b[2], a[2]) - np.where(a[0] < b[0], b[0], a[0])

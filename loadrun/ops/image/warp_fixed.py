@@ -128,7 +128,7 @@ def remap_fixed(
         col_parts: distance from that column in 1/32 pixel.
         row_parts: distance from that row.
         mode: NEAREST, LINEAR, CUBIC or LANCZOS4.
-        border: what lies outside the image.
+        border: what is outside the image.
         value: the value there in CONSTANT mode.
 
     Returns:

@@ -26,7 +26,7 @@ def bilinear_grid(x: Array, rows: Array, cols: Array, mode: BorderMode, border: 
         x: (groups, H, W, packed channels).
         rows: float32 positions on the H axis.
         cols: float32 positions on the W axis.
-        mode: what lies outside the image.
+        mode: what is outside the image.
         border: the value there in CONSTANT mode, which also replaces results that are not finite.
 
     Returns:
@@ -57,7 +57,7 @@ def bilinear_points(
         x: (groups, H, W, packed channels).
         rows: float32 (oh, ow), position on the H axis.
         cols: float32 (oh, ow), position on the W axis.
-        mode: what lies outside the image.
+        mode: what is outside the image.
         border: the value there in CONSTANT mode.
         finite: whether the border value replaces results that are not finite in CONSTANT mode.
 

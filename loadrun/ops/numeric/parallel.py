@@ -124,7 +124,7 @@ class _Pool:
         return True
 
     def reset(self) -> None:
-        """Begin anew in a forked child: threads do not survive a fork, and one of them may have been busy here."""
+        """Begin again in a forked child: threads do not survive a fork, and one of them may have been busy here."""
         self.busy, self.workers = threading.Lock(), []
 
 
@@ -257,7 +257,7 @@ def _blas() -> tuple[Any, Any] | None:
 
 
 def blas_threads() -> int | None:
-    """Return the number of threads that numpy's BLAS uses now, None where that cannot be known."""
+    """Return the number of threads that numpy's BLAS uses now, None if that cannot be known."""
     functions = _blas()
     return int(functions[1]()) if functions else None
 

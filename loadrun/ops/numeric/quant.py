@@ -42,7 +42,7 @@ _DIVIDED = ("QuantizedS16", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
 
 
 def round_away(x: Array, out: Array | None = None) -> Array:
-    """Round float values to whole numbers, halves away from zero (C's ``round``); `out` may be `x`.
+    """Round float values to integers, halves away from zero (C's ``round``); `out` may be `x`.
 
     >>> round_away(np.array([0.5, -0.5, 1.5, -2.5, 0.49999997], "f4")).tolist()
     [1.0, -1.0, 2.0, -3.0, 0.0]
@@ -75,7 +75,7 @@ def saturate(x: Array, dtype: DType, out: Array | None = None) -> Array:
 
 
 class Quantizer:
-    """Scales, rounds and clamps float32 values, with everything decided beforehand; the cast is left to the caller.
+    """Scales, rounds and clamps float32 values, with everything decided in advance; the cast is left to the caller.
 
     Args:
         target: the quantized type; what is too large for QuantizedS32 becomes 2147483520.
@@ -102,7 +102,7 @@ class Quantizer:
         zero = target.zero_point
         self._scaled = np.divide if divide else np.multiply
         self._factor = np.asarray(factor, np.float32)
-        # Arrays without axes: numpy converts a number anew in every call.
+        # Arrays without axes: numpy converts a number again in every call.
         self._bits = np.asarray(_HALF_BITS if exact else _PLAIN_HALF_BITS)
         self._half = self._bits.view(np.float32)
         self._positive = positive

@@ -1,7 +1,7 @@
 """Special functions, half-precision rounding and exact integer products on numpy and BLAS, in cache-sized chunks.
 
 The rational functions were fitted (iteratively reweighted least squares on the relative error) against double
-precision; the inverses use Wichura's algorithm AS 241 for the normal quantile. float32 holds every whole number up to
+precision; the inverses use Wichura's algorithm AS 241 for the normal quantile. float32 holds every integer up to
 2^24 and float64 up to 2^53, so a product of integers is exact as long as no sum of magnitudes passes that bound; longer
 sums are cut along the inner dimension.
 """
@@ -415,7 +415,7 @@ def int_matmul(
     """Compute ``a @ b`` of integers, exact and then wrapped to `dtype`.
 
     Args:
-        a: matrix (or stack of matrices) of whole numbers, an integer dtype or float32 that holds whole numbers.
+        a: matrix (or stack of matrices) of integers, an integer dtype or float32 that holds integers.
         b: the same, one stack dimension less or the same number of them.
         dtype: integer dtype of the result.
         bounds: largest magnitudes in `a` and `b`, where the caller knows them.

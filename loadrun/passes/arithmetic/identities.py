@@ -87,7 +87,7 @@ def _unary(r: Rewriter, mode: ElemwiseMode, x: Var) -> Var | None:
 
 
 def neutral(r: Rewriter, constant: Var, number: float, x: Var) -> bool:
-    """Tell whether a constant holds that number everywhere and does not broadcast `x` to another shape.
+    """Return whether a constant holds that number everywhere and does not broadcast `x` to another shape.
 
     A weight that a program may exchange is not a constant in this sense.
     """

@@ -1,7 +1,7 @@
 """Sums and products in a normal form: one term per variable, differences and quotients as negated terms.
 
 MegEngine's ExpandFusedArith, NormalizeArithChain and FinalArithTransform. In between, `redistribute` and `reorder` find
-constants wherever they stand in a chain; the last pass writes differences, quotients and powers as operators of their
+constants wherever they are in a chain; the last pass writes differences, quotients and powers as operators of their
 own again. Results agree to within rounding. Unlike MegEngine, roots are never merged with powers: ``(x ** 2) ** 0.5``
 stays ``|x|``; terms that cancel altogether stay, since they are NaN where the term is infinite; and what a step shows
 to the last bit (`terms.on_grid`) stays as it is, so that quotients do not become products with a rounded inverse.
@@ -94,7 +94,7 @@ def _ends(r: Rewriter, opr: Opr, family: ElemwiseMode) -> bool:
 
 
 def _terms_of(r: Rewriter, opr: Opr, family: ElemwiseMode) -> list[tuple[Var, float]] | None:
-    """Return the terms of one operator with their coefficients (exponents), None where it is a term itself."""
+    """Return the terms of one operator with their coefficients (exponents), None if it is a term itself."""
     if opr.type not in _CHAINED or r.frozen(opr) or uniform(r, opr) is None:
         return None
     mode = mode_of(opr)

@@ -114,7 +114,7 @@ def _absorbed_constant(r: Rewriter, mode: ElemwiseMode, x: Var, a: Var, b: Var) 
 
 
 def _by_channel(shape: Shape | None) -> bool:
-    """Tell whether a constant differs along channels at most."""
+    """Return whether a constant differs along channels at most."""
     return shape is not None and len(shape) <= 4 and all(n == 1 for n in (*shape[:-3], *shape[-2:]))
 
 

@@ -29,7 +29,7 @@ def mode_of(opr: Opr) -> ElemwiseMode | None:
 def uniform(r: Rewriter, opr: Opr) -> DType | None:
     """Return the one dtype of all inputs and the output of an old operator whose arithmetic may be rearranged.
 
-    None where they differ or are quantized, or where a step shows every rounding.
+    None if they differ or are quantized, or where a step shows every rounding.
     """
     dtype = opr.outputs[0].dtype
     if (
@@ -44,9 +44,9 @@ def uniform(r: Rewriter, opr: Opr) -> DType | None:
 
 
 def on_grid(r: Rewriter, opr: Opr) -> bool:
-    """Tell whether an old operator computes, from inputs and constants alone, what a step makes integers or booleans.
+    """Return whether an old operator computes, from inputs and constants alone, what a step makes integers or booleans.
 
-    Inputs may be pixels or tenths, so that results lie on the very edge of a step (``x / 255 >= 0.2``, ``x // 0.3``),
+    Inputs may be pixels or tenths, so that results are on the very edge of a step (``x / 255 >= 0.2``, ``x // 0.3``),
     and one rounding more or less shows as a difference of one. What convolutions, sums or functions give meets no edge.
     """
     if r.on_grid is None:
@@ -95,7 +95,7 @@ def _sources(opr: Opr) -> Sequence[Var]:
 
 
 def ends_chain(r: Rewriter, opr: Opr, modes: Sequence[ElemwiseMode]) -> bool:
-    """Tell whether a chain of these modes ends at an old operator: what reads it is not one of them, or not alone."""
+    """Return whether a chain of these modes ends at an old operator: what reads it is not one of them, or not alone."""
     var = opr.outputs[0]
     if not r.single(var):
         return True

@@ -1,1 +1,1 @@
-"""Passes that remove what changes nothing or is known beforehand."""
+"""Passes that remove what changes nothing or is known in advance."""

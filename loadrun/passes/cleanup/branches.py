@@ -19,7 +19,7 @@ __all__ = ["fold_branches"]
 def fold_branches(graph: Graph) -> Graph:
     """Keep the branches that are taken and drop the others, if every condition of the graph follows from constants.
 
-    A graph of which an output lies in a branch that is not taken stays as it is.
+    A graph of which an output is in a branch that is not taken stays as it is.
     """
     oprs = graph.needed()
     if not any(o.type in CONDITIONAL for o in oprs):
@@ -43,7 +43,7 @@ class _Fold:
         self.known: set[int] = set()
 
     def visit(self, opr: Opr) -> bool:
-        """Handle one operator; False where a condition is not a constant."""
+        """Handle one operator; False if a condition is not a constant."""
         r = self.r
         guard = self.branches.guard.get(opr.id)
         taken = guard is None or bool(self.flags[guard.id].any())

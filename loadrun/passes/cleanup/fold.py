@@ -32,7 +32,7 @@ _GROWTH = 1 << 20
 def fold_constants(graph: Graph) -> Graph:
     """Replace operators on constants by their values, where that is not much larger than the constants.
 
-    Random operators and operators with effects are never computed beforehand. Results are the same bits: the kernels
+    Random operators and operators with effects are never computed in advance. Results are the same bits: the kernels
     that fold are those that would run.
 
     >>> import loadrun

@@ -95,7 +95,7 @@ def _sum_of_squares(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _is_number(r: Rewriter, var: Var, number: float) -> bool:
-    """Tell whether a variable is that number, as a constant of one axis."""
+    """Return whether a variable is that number, as a constant of one axis."""
     return r.shape(var) == (1,) and r.immutable(var) and r.scalar(var) == number
 
 
@@ -122,7 +122,7 @@ def _constant(r: Rewriter, opr: Opr) -> Var | None:
 
 
 def _known(r: Rewriter, var: Var) -> bool:
-    """Tell whether a variable is a small constant, or one repeated along new axes."""
+    """Return whether a variable is a small constant, or one repeated along new axes."""
     owner = var.owner
     if owner.type == _SPREAD:
         shape = r.shape(var)

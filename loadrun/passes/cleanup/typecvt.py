@@ -17,7 +17,7 @@ _BITS = {"Bool": 1, "Float16": 11, "Float32": 24, "Float64": 53}
 
 
 def holds(target: DType, source: DType) -> bool:
-    """Tell whether every value of `source` is a value of `target`.
+    """Return whether every value of `source` is a value of `target`.
 
     >>> holds(DType("Float32"), DType("Int16")), holds(DType("Float32"), DType("Int32"))
     (True, False)

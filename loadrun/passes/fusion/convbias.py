@@ -48,7 +48,7 @@ def fuse_conv_bias(graph: Graph, *, half: bool = True) -> Graph:
 
 
 def _alone(r: Rewriter, old: Var) -> bool:
-    """Tell whether exactly one operator reads a variable, if only its shape."""
+    """Return whether exactly one operator reads a variable, if only its shape."""
     return not r.is_output(old) and len(r.readers.get(old.id, ())) == 1
 
 

@@ -36,7 +36,7 @@ def fuse_packing(graph: Graph) -> Graph:
     """Replace ``pack(concat(quantize(x - 128), zeros))`` by one RelayoutFormat that does all of it.
 
     The image is uint8 with 128 for zero, or Quantized8Asymm; the result is QuantizedS8 in packs of four channels, or
-    NHWC with four channels. Results may differ by one quantum where a value lies between two.
+    NHWC with four channels. Results may differ by one quantum where a value is between two.
     """
 
     def visit(r: Rewriter, opr: Opr) -> Var | None:

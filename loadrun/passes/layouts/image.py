@@ -120,7 +120,7 @@ class _Filter:
         return self.grouped and self.out == self.into == 1
 
     def fits(self, image: bool) -> bool:
-        """Tell whether it can work on images, given data that are images or are to become such."""
+        """Return whether it can work on images, given data that are images or are to become such."""
         if image:
             return self.out % 4 == 0 or self.channelwise
         return self.out % 4 == 0 and (self.into % 4 == 0 or self.groups == 1)

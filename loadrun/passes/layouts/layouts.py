@@ -23,7 +23,7 @@ PLAIN = "NCHW"
 
 
 def fills_packs(shape: Shape | None, pack: int) -> bool:
-    """Tell whether a shape is that of plain images (NCHW) whose channels fill packs."""
+    """Return whether a shape is that of plain images (NCHW) whose channels fill packs."""
     return shape is not None and len(shape) == 4 and shape[1] % pack == 0
 
 

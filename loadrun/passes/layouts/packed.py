@@ -50,7 +50,7 @@ _FIRST_LAYERS = {
 
 
 def to_packed(graph: Graph, pack: int, *, dot: bool = False) -> Graph:
-    """Convert convolutions whose channels fill packs, and what stands between them.
+    """Convert convolutions whose channels fill packs, and what is between them.
 
     Args:
         pack: 4 or 8 channels a pack.
@@ -134,13 +134,13 @@ class _Packed:
         return t.attempt(opr, self.layout, inputs, p, *opr.params[1:])
 
     def packable(self, t: Layouts, bias: Var) -> bool:
-        """Tell whether a bias is packed or can be."""
+        """Return whether a bias is packed or can be."""
         return t.of(bias) == self.layout or fills_packs(t.r.shape(bias), self.pack)
 
     def weight_layout(
         self, r: Rewriter, opr: Opr, p: Convolution | ConvBias, operands: list[Var], weight: Shape
     ) -> tuple[str, str, bool] | None:
-        """Return (layout of the filter, packed layout, whether data stay plain), None where it cannot be packed."""
+        """Return (layout of the filter, packed layout, whether data stay plain), None if it cannot be packed."""
         n = self.pack
         inner = (
             f"k{n}c{n}" if self.dot and r.dtype(operands[1]).name in ("QuantizedS8", "Int8") else f"c{n}k{n}"
@@ -161,7 +161,7 @@ class _Packed:
     def first_layer(
         self, r: Rewriter, opr: Opr, p: Convolution | ConvBias, operands: list[Var], weight: Shape
     ) -> bool:
-        """Tell whether MegEngine has a kernel from few plain channels to packed ones."""
+        """Return whether MegEngine has a kernel from few plain channels to packed ones."""
         out, into, height, width = weight
         result = opr.outputs[0].dtype or DType("Float32")
         if p.mode != ConvMode.CROSS_CORRELATION or into >= self.pack or not out or out % self.pack:

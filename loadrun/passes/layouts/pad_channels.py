@@ -112,7 +112,7 @@ class _Pads:
         return forward
 
     def elementwise(self, opr: Opr) -> bool:
-        """Tell whether an elementwise operator may be computed on padded channels."""
+        """Return whether an elementwise operator may be computed on padded channels."""
         r = self.r
         if opr.type == "Elemwise":
             safe = mode_of(opr) in _FINITE
@@ -187,7 +187,7 @@ class _Pads:
         return True
 
     def biases(self, operands: Sequence[Var]) -> bool:
-        """Tell whether a bias can be extended."""
+        """Return whether a bias can be extended."""
         return (
             all(self.r.constant(v) and len(self.r.shape(v) or ()) == 4 for v in operands)
             and len(operands) <= 1

@@ -78,7 +78,7 @@ def _relayout(t: Layouts, var: Var, mode: RelayoutMode) -> Var:
 
 
 def _bias_or_residual(t: _Layouts4, var: Var, layout: str) -> Var | None:
-    """Return what a convolution adds, in its layout; None where its channels do not fill packs."""
+    """Return what a convolution adds, in its layout; None if its channels do not fill packs."""
     if t.r.dtype(var).name == "Float32":
         return t.plain(var)
     if fills_packs(t.r.shape(var), 4) or (t.of(var) != "NCHW" and t.r.shape(var) is not None):

@@ -107,7 +107,7 @@ def conv_transpose(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) ->
         tuple(node.get("dilations") or [1] * n),
     )
     more = node.get("output_padding") or [0] * n
-    # Rows behind the last window hold the bias alone.
+    # Rows after the last window hold the bias alone.
     result = _padded(result, [0] * n, more) if b is None or not any(more) else _longer(result, more, b)
     for i, (low, high) in enumerate(zip(before, after, strict=True)):
         result = result.narrow(i + 2, low, result.shape[i + 2] - low - high)

@@ -75,7 +75,7 @@ def lstm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return all states [time, directions, batch, size], the last ones and the last cells.
 
-    Gates stand in the order input, output, forget, cell.
+    Gates are in the order input, output, forget, cell.
     """
     if node.get("activations") not in (None, ["Sigmoid", "Tanh", "Tanh"] * w.shape[0]):
         raise NotTaken("LSTM with other activations")

@@ -16,7 +16,7 @@ Tensor = Any
 
 
 def numbers(x: Tensor | None) -> list[int]:
-    """Whole numbers in a tensor."""
+    """Integers in a tensor."""
     return [] if x is None else [int(n) for n in x.reshape(-1).tolist()]
 
 

@@ -47,7 +47,7 @@ def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _bounded(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a number beyond an integer dtype as the next one that fits: no integer of it lies between."""
+    """Return a number beyond an integer dtype as the next one that fits: no integer of it is between."""
     if type(value) is int and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return max(int(limits.min), min(int(limits.max), value))
@@ -110,7 +110,7 @@ def isclose(
 
 @aten("aten.equal.default")
 def equal(call: FxCall, x: Any, y: Any) -> Any:
-    """Tell whether all elements are equal."""
+    """Return whether all elements are equal."""
     if call.shape_of(0) != call.shape_of(1):
         return ten(False)
     dtype = call.common(0, 1)

@@ -116,7 +116,7 @@ def arange(call: FxCall, start: Any, end: Any = None, step: Any = 1, **_: Any) -
         count = max(0, math.ceil((last - first) / by))
         exact = np.arange(count) * by + first
         return ten(arr(exact.astype(call.dtype), call.dtype))
-    # Whole numbers that are floats count as well as integers do.
+    # Integers that are floats count as well as integers do.
     first, last, by = (int(v) if type(v) is float and v.is_integer() else v for v in numbers)
     numbers = [first, last, by]
     if type(by) is not int or (call.dtype.kind == "f" and not all(isinstance(v, int) for v in numbers)):

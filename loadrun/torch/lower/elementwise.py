@@ -314,7 +314,7 @@ def addcdiv(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
 
 @aten("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", "aten.special_xlogy.default")
 def xlogy(call: FxCall, x: Any, y: Any) -> Any:
-    """Compute ``x * log(y)``, 0 where x is 0."""
+    """Compute ``x * log(y)``, 0 if x is 0."""
     x, y = arr(x, call.dtype), arr(y, call.dtype)
     return np.where((x == 0) & ~np.isnan(y), np.zeros_like(x), x * np.log(y))
 

@@ -91,9 +91,7 @@ def embedding_renorm(call: FxCall, weight: Any, index: Any, max_norm: float, nor
     """Scale rows of a table down to a norm; all of them, where only rows that the indices name are read."""
     readers = {str(u.target) for u in call.node.users if u.op == "call_function"}
     if not all("embedding" in name for name in readers):
-        raise UnsupportedCallError(
-            "a table with max_norm that something else reads; give each a table of its own"
-        )
+        raise UnsupportedCallError("a table with max_norm that is also read elsewhere; use separate tables")
     rows = arr(weight, call.dtype)
     size = np.linalg.norm(rows, norm_type, axis=1, keepdims=True)
     return np.where(size > max_norm, rows * (max_norm / (size + 1e-7)), rows)
@@ -186,7 +184,7 @@ def nonzero_numpy(call: FxCall, x: Any) -> Any:
 def one_hot(call: FxCall, x: Any, classes: int = -1) -> Any:
     """Return a vector for each number, with a one at its index."""
     if type(classes) is int and classes == -1:
-        raise UnsupportedCallError("the number of classes is that of the data; give num_classes")
+        raise UnsupportedCallError("the number of classes depends on the data; pass num_classes")
     return arr(arr(x)[..., None] == arr(e.arange(classes)), call.dtype)
 
 

@@ -242,7 +242,7 @@ def histc(call: FxCall, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> 
     if np.dtype(flat.dtype).kind != "f":
         flat = flat.astype("float32")
     if min == max == 0:
-        raise UnsupportedCallError("the bounds of the bins are those of the data; give min and max")
+        raise UnsupportedCallError("the bounds of the bins depend on the data; pass min and max")
     place = np.floor((flat - np.float32(min)) * np.float32(bins / (max - min)))
     place = np.where(flat == np.float32(max), np.full_like(place, bins - 1), place)
     inside = (flat >= np.float32(min)) & (flat <= np.float32(max))

@@ -59,7 +59,7 @@ def max_pool(
 
 
 def _places_are_read(call: FxCall) -> bool:
-    """Tell whether something reads the second result of a pooling."""
+    """Return whether something reads the second result of a pooling."""
     return any(u.args[1:] == (1,) and u.users for u in call.node.users)
 
 
@@ -157,7 +157,7 @@ def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
 
 
 def _windows(size: Any, count: Any) -> tuple[Any, Any, Any]:
-    """Tell which elements of an axis lie in each window, and where these begin and end; sizes may be symbolic."""
+    """Tell which elements of an axis are in each window, and where these begin and end; sizes may be symbolic."""
     n, many = arr(size, "int32"), arr(count, "int32")
     number = arr(e.arange(count), "int32")
     starts = number * n // many
@@ -194,7 +194,7 @@ def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
         member, starts, _ = _windows(size, as_size(out[axis - outer]))
         spread = np.where(member, np.moveaxis(values, axis, -1)[..., None], floor)
         if indexed:
-            # A window of nothing but the least value is as large as what lies before it.
+            # A window of nothing but the smallest value is as large as what lies before it.
             best = np.maximum(arr(np.argmax(spread, axis=-2), "int32"), starts)
             if axis < len(shape) - 1:
                 inside = np.take_along_axis(np.moveaxis(places, axis, -1), best, axis=-1)

@@ -136,7 +136,7 @@ def _place(call: FxCall, function: Callable[..., Any], x: Any, dim: Any, keepdim
 
 @aten("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Tell whether any value is true."""
+    """Return whether any value is true."""
     return arr(
         _reduced(call, np.any, arr(x, "bool"), axes_of(dim, len(call.shape_of(0))), keepdim), call.dtype
     )
@@ -144,7 +144,7 @@ def any(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 @aten("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Tell whether all values are true."""
+    """Return whether all values are true."""
     return arr(
         _reduced(call, np.all, arr(x, "bool"), axes_of(dim, len(call.shape_of(0))), keepdim), call.dtype
     )

@@ -156,7 +156,7 @@ def _scaled(size: Any, scale: float | None) -> Any:
     """Multiply a size by a scale factor, rounded down as torch does in double precision.
 
     Raises:
-        UnsupportedCallError: no fraction of whole numbers gives the same sizes.
+        UnsupportedCallError: no fraction of integers gives the same sizes.
     """
     if scale is None:
         return size

@@ -35,6 +35,7 @@ def view_as(call: FxCall, x: Any, other: Any) -> Any:
     "aten.contiguous.default",
     "aten.detach.default",
     "aten.alias.default",
+    "aten.detach_.default",
     "aten.lift_fresh_copy.default",
     "aten.lift_fresh.default",
     "aten.view.dtype",
@@ -385,7 +386,7 @@ def _strided_places(shape: list[int], steps: list[int], offset: Any) -> Any:
 
 
 def _memory_order(call: FxCall) -> tuple[int, ...]:
-    """Return the order of axes in which the elements of a tensor lie in memory.
+    """Return the order of axes in which the elements of a tensor are in memory.
 
     Raises:
         UnsupportedCallError: they are interleaved with others.

@@ -249,7 +249,7 @@ def gcd(call: FxCall, x: Any, y: Any) -> Any:
 
 @aten("aten.lcm.default")
 def lcm(call: FxCall, x: Any, y: Any) -> Any:
-    """Compute the least common multiple."""
+    """Compute the smallest common multiple."""
     x, y = arr(x, "int32"), arr(y, "int32")
     divisor = _divisor(x, y)
     return arr(np.absolute(x // np.where(divisor == 0, np.ones_like(divisor), divisor) * y), call.dtype)

@@ -72,7 +72,7 @@ def regressions(
             f"the baseline is not a file of `loadrun bench --save-baseline`: {e.message}"
         ) from None
     if baseline["benchmark"] != VERSION:
-        raise InputError(f"the baseline has the version {baseline['benchmark']}, expected {VERSION}")
+        raise InputError(f"the baseline is of version {baseline['benchmark']}, expected {VERSION}")
     subjects = [m.subject for m in measurements]
     known = {subject_key(s): s for s in baseline["subjects"]}
     lines = []
@@ -89,7 +89,7 @@ def regressions(
         lines.append(Regression(f"{speed.text(label, 'its baseline')}: {verdict}", failed))
     if not any(line.compared for line in lines):
         raise InputError(
-            "the baseline holds none of what was measured: same file name, engine, threads and batch"
+            "nothing that was measured is in the baseline: file name, engine, threads and batch must be the same"
         )
     was_there = baseline.get("environment", {}).get("processor")
     here = environment()["processor"]

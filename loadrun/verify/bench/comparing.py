@@ -20,7 +20,7 @@ class Ratio:
     >>> Ratio(1.18, 1.12, 1.25).text("b", "a")
     'b is 1.18x [1.12, 1.25] faster than a'
     >>> Ratio(1.01, 0.97, 1.04).text("b", "a")
-    'b and a differ by less than this tells: 1.01x [0.97, 1.04]'
+    'b and a do not differ measurably: 1.01x [0.97, 1.04]'
     """
 
     value: float
@@ -29,7 +29,7 @@ class Ratio:
 
     @property
     def told(self) -> bool:
-        """Tell whether the interval leaves no doubt that one is faster."""
+        """Return whether the interval leaves no doubt that one is faster."""
         return self.low > 1 or self.high < 1
 
     @property
@@ -42,7 +42,7 @@ class Ratio:
         shown, word = (self, "faster") if self.value >= 1 else (self.inverse, "slower")
         numbers = f"{shown.value:.2f}x [{shown.low:.2f}, {shown.high:.2f}]"
         if not self.told:
-            return f"{name} and {other} differ by less than this tells: {numbers}"
+            return f"{name} and {other} do not differ measurably: {numbers}"
         return f"{name} is {numbers} {word} than {other}"
 
 

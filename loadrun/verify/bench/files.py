@@ -24,7 +24,7 @@ __all__ = ["BenchOptions", "Benchmark", "bench_files"]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(ModelOptions):
-    """Say how models are timed; the options of `ModelOptions` are among these.
+    """Describe how models are timed; the options of `ModelOptions` are among these.
 
     Attributes:
         engine: engines that are compared.
@@ -33,7 +33,7 @@ class BenchOptions(ModelOptions):
         streams: numbers of passes at once that are compared; each has an engine and its part of the threads.
         testcase: the only testcase to run, None for all in turn.
         min_time: the least time for each, in seconds.
-        min_passes: the least number of passes for each.
+        min_passes: the smallest number of passes for each.
         seed: seed of random inputs.
         baseline: a file that holds what was measured some time ago.
         max_slowdown: how much slower than the baseline is allowed, 0.1 for 10 %.

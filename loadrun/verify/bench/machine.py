@@ -42,7 +42,7 @@ class MachineMonitor:
     """Watches the machine through a benchmark.
 
     Attributes:
-        load: processes that wanted a processor in the minute before, None where the system does not tell.
+        load: processes that wanted a processor in the minute before, None if the system does not tell.
         pieces: seconds of processor time of equal pieces of work, done from time to time.
     """
 
@@ -79,7 +79,7 @@ class MachineMonitor:
             )
         got = share(wall, processor)
         if threads == 1 and got < _SHARE:
-            doubts.append(f"the machine was busy during the runs: the runs got {got:.0%} of a processor")
+            doubts.append(f"the machine was busy during the runs: they got {got:.0%} of a processor")
         changed = drift(self.pieces)
         if changed is not None and abs(changed) > _DRIFT:
             word = "slower" if changed > 0 else "faster"

@@ -70,7 +70,7 @@ class Measurement:
         each: the passes' times, by testcase.
         rounds: how many of the passes each round made; rounds of several subjects take turns.
         spans: how long the rounds took.
-        flops: operations of a pass, None where a shape is unknown.
+        flops: operations of a pass, None if a shape is unknown.
         memory: most bytes of intermediate values at a time, None for other engines than the reference engine.
         weights: bytes of constants.
         verdict: what the file's checks say, not compared when the data was changed.

@@ -169,7 +169,7 @@ def _resized(array: Array, size: int) -> Array:
 
 
 def _costs(bundle: Bundle, feeds: Sequence[Mapping[str, Array]]) -> tuple[int | None, int]:
-    """Operations of a pass, None where one is unknown, and bytes of constants."""
+    """Operations of a pass, None if one is unknown, and bytes of constants."""
     total, weights = 0, 0
     for f in feeds:
         sized = bundle.for_data(f)

@@ -46,7 +46,7 @@ def run_subjects(
     Args:
         subjects: what to measure.
         seconds: the least time for each of them.
-        passes: the least number of passes for each of them.
+        passes: the smallest number of passes for each of them.
         testcase: the only testcase to run, default all.
         seed: seed of random inputs, and of the order within rounds.
         read: what `loadrun.load` is told of ONNX models: input_shapes, constants.

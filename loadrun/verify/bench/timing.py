@@ -59,7 +59,7 @@ class Timing:
         return _middle([abs(s - middle) for s in self.samples])
 
     def percentile(self, p: float) -> float | None:
-        """Return the p-th percentile (0 < p < 100), or None where the samples are too few (see `needed`)."""
+        """Return the p-th percentile (0 < p < 100), or None if the samples are too few (see `needed`)."""
         if len(self.samples) < needed(p):
             return None
         if p == 50:
@@ -81,7 +81,7 @@ def measure(
 
     Args:
         run: what to time.
-        iterations: the least number of timed calls.
+        iterations: the smallest number of timed calls.
         warmup: calls before the timing begins.
         min_seconds: go on until this much time was measured.
     """

@@ -21,7 +21,7 @@ class Bisected:
     """The result of a search.
 
     Attributes:
-        var: the first variable that is out of its tolerance; None where the outputs agree.
+        var: the first variable that is out of its tolerance; None if the outputs agree.
         distance: how far the engine's value of it is off.
         runs: how often the engine ran.
     """
@@ -87,7 +87,7 @@ def bisect(
             if not fine:
                 wrong[places[var.id]] = difference
     if not known:
-        raise UsageError(f"{engine} gives none of the model's outputs")
+        raise UsageError(f"{engine} returns none of the model's outputs")
     if not wrong:
         return Bisected(None, None, runs)
     last = min(wrong)

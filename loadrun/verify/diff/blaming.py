@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from ...graph import Graph, Opr, Var
 from .changes import ChangedConstant, changes
@@ -12,6 +13,9 @@ from .measuring import Distance
 
 __all__ = ["SuspectVar", "blame", "unexplained", "with_counterpart"]
 
+Errors = Callable[[Sequence["SuspectVar"]], Mapping[int, float]]
+_ROUNDING = 1e-6
+"""Mean relative difference that an operator may have from the order of its sums alone."""
 _MOST = 64
 """Suspects among which the one is looked for that explains most."""
 
@@ -24,9 +28,9 @@ class SuspectVar:
         var: the variable.
         label: its partner's name.
         how: how they were matched.
-        distance: how far they are apart; None where their numbers of elements differ.
+        distance: how far they are apart; None if their numbers of elements differ.
         agrees: whether they are within the tolerance.
-        shapes: the shapes of both; none where one of them has no value.
+        shapes: the shapes of both; none if one of them has no value.
         between: for a row that is to blame, the operators before it that have no counterpart, back to values that
             agree.
         changes: how the operator differs from its partner before anything is computed.
@@ -67,23 +71,33 @@ def with_counterpart(graph: Graph, rows: list[SuspectVar], certain: set[int]) ->
     state = {r.var.id: r for r in rows}
     matters: set[int] = set()
     dropped: set[int] = set()
+    sizes = _sizes(graph)
     for opr in reversed(graph.oprs):
         for var in opr.outputs:
             row = state.get(var.id)
             if row is not None and row.agrees:
                 continue
-            if row is not None and (_is_size(row) or not (var.id in certain or var.id in matters)):
+            if row is not None and (_is_step(row, sizes) or not (var.id in certain or var.id in matters)):
                 dropped.add(var.id)
             elif row is not None or var.id in matters or var.id in certain:
                 matters.update(v.id for v in opr.inputs)
     return [r for r in rows if r.var.id not in dropped]
 
 
-def _is_size(row: SuspectVar) -> bool:
-    """Tell whether a row is arithmetic of sizes, which other formats do in other steps."""
-    dtype = row.var.dtype
-    integer = dtype is not None and dtype.np.kind in "iu" and not dtype.is_quantized
-    return integer and row.how in ("place", "value")
+def _sizes(graph: Graph) -> set[int]:
+    """List the variables that are computed from shapes and constants alone."""
+    sizes: set[int] = set()
+    for opr in graph.oprs:
+        if opr.type == "GetVarShapeV1" or (
+            opr.inputs and all(v.id in sizes or is_constant(v) for v in opr.inputs)
+        ):
+            sizes.update(v.id for v in opr.outputs)
+    return sizes
+
+
+def _is_step(row: SuspectVar, sizes: set[int]) -> bool:
+    """Return whether a row is arithmetic of sizes, which other formats do in other steps."""
+    return row.var.id in sizes and row.how in ("place", "value")
 
 
 def unexplained(
@@ -105,7 +119,7 @@ def unexplained(
     weights = {c.var.id for c in constants if c.is_weight and not c.is_scaled}
     certain = {r.var.id for r in rows if not r.agrees and any(v.id in weights for v in r.opr.inputs)}
     for opr in graph.oprs:
-        off = [v.id for v in opr.inputs if v.id in state and not state[v.id].agrees]
+        off = [v.id for v in opr.inputs if v.id in state and _is_off(state[v.id])]
         row = state.get(opr.outputs[0].id) if off and opr.outputs else None
         if row is None or not row.agrees:
             continue
@@ -119,8 +133,19 @@ def unexplained(
     return certain
 
 
+def _is_off(row: SuspectVar) -> bool:
+    """Tell whether a row differs in more than its layout, of which its shape is a part."""
+    apart = row.distance
+    return not row.agrees and row.opr.type != "GetVarShapeV1" and not (apart and apart.count == 0)
+
+
 def blame(
-    graph: Graph, rows: Sequence[SuspectVar], matching: Matching | None, constants: Sequence[ChangedConstant]
+    graph: Graph,
+    rows: Sequence[SuspectVar],
+    matching: Matching | None,
+    constants: Sequence[ChangedConstant],
+    errors: Errors = lambda rows: {},
+    every: Sequence[SuspectVar] = (),
 ) -> list[SuspectVar]:
     """List the rows that do not agree although all that they are computed from does, the likeliest first.
 
@@ -131,8 +156,10 @@ def blame(
     Args:
         graph: the model under suspicion.
         rows: what was compared.
-        matching: the partners of its variables; None where the other side runs the same graph.
+        matching: the partners of its variables; None if the other side runs the same graph.
         constants: those that differ.
+        errors: measures how far suspects are off on the reference's inputs, by the ids of their variables.
+        every: these rows, and those that were left out since what reads them agrees.
     """
     state = {r.var.id: r for r in rows}
     differing = {c.var.id for c in constants}
@@ -147,13 +174,27 @@ def blame(
     roots[:_MOST] = [replace(r, between=_uncompared(r.opr, state)) for r in roots[:_MOST]]
     if matching is None:
         return roots
+    # What fusing leaves of a value may have its name; conversions keep names for what they are.
+    known = (
+        state if matching.alike else {r.var.id: r for r in every or rows if not _is_step(r, _sizes(graph))}
+    )
     seen: dict[int, SuspectVar] = {}
     for i, root in enumerate(roots):
         told = _told(root, matching, differing)
         if not told.is_changed and i < _MOST:
-            told = _beginning(told, state, matching, differing) or told
+            told = _beginning(told, known, matching, differing, errors) or told
         seen.setdefault(told.var.id, told)
-    return _ordered(graph, state, list(seen.values()))
+    ordered = _ordered(graph, state, list(seen.values()))
+    if not matching.alike and ordered and not _is_reshaped(ordered[0]):
+        # Operators of other formats cannot be compared before they run, so it is what they compute alone that tells.
+        off = [replace(r, between=_uncompared(r.opr, state)) for r in rows if not (r.agrees or r.is_stop)]
+        alone = errors(off)
+        known_errors = {**errors(ordered[:1]), **alone}
+        worst = max(off, key=lambda r: (alone.get(r.var.id, -1.0), -r.var.id), default=ordered[0])
+        if known_errors.get(worst.var.id, 0.0) > 2 * known_errors.get(ordered[0].var.id, inf):
+            rest = [r for r in ordered if r.var.id != worst.var.id]
+            ordered = [_told(worst, matching, differing), *rest]
+    return ordered
 
 
 def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVar:
@@ -166,29 +207,49 @@ def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVa
 
 
 def _beginning(
-    root: SuspectVar, state: Mapping[int, SuspectVar], matching: Matching, differing: set[int]
+    root: SuspectVar,
+    state: Mapping[int, SuspectVar],
+    matching: Matching,
+    differing: set[int],
+    errors: Errors,
 ) -> SuspectVar | None:
-    """Find the first operator that differs by itself and that a difference within the tolerance comes from.
+    """Find the operator that a difference within the tolerance comes from, which the root makes greater.
 
-    Where there is none, it is the first whose integers differ: those of floats do for their order of summation alone.
+    A root that is as far off on the reference's own inputs is guilty itself. Otherwise it is the first operator before
+    it that differs by itself, or else the one that is furthest off on the reference's inputs.
     """
+    own = errors([root]).get(root.var.id)
+    if own is not None and 2 * own >= (inf if root.distance is None else root.distance.mean):
+        return None
+    before = [_told(r, matching, differing) for r in _before(root, state)]
+    reshaped = [r for r in before if _is_reshaped(r)] if root.distance is None else []
+    changed = [r for r in before if r.is_changed] or reshaped
+    if changed or (own is None and not root.is_stop):
+        return min(changed, key=lambda r: r.var.id, default=None)
+    alone = errors(before)
+    worst = max(before, key=lambda r: (alone.get(r.var.id, -1.0), -r.var.id), default=root)
+    return worst if alone.get(worst.var.id, 0.0) > max(own or 0.0, _ROUNDING) else None
+
+
+def _before(root: SuspectVar, state: Mapping[int, SuspectVar]) -> list[SuspectVar]:
+    """List what was compared and differs, if within the tolerance, between a root and values that are equal."""
     todo, seen = [root.opr, *root.between], {root.opr.id}
-    first: SuspectVar | None = None
-    integer: SuspectVar | None = None
+    before: list[SuspectVar] = []
     while todo:
         for var in todo.pop().inputs:
             row = state.get(var.id)
-            if is_constant(var) or var.owner.id in seen or (row is not None and _is_equal(row)):
+            same = row is not None and _is_equal(row) and not _is_reshaped(row)
+            if same or is_constant(var) or var.owner.id in seen:
                 continue
             seen.add(var.owner.id)
             todo.append(var.owner)
-            if row is not None and (first is None or var.id < first.var.id):
-                told = _told(row, matching, differing)
-                first = told if told.is_changed else first
-            quantized = row is not None and var.dtype is not None and var.dtype.is_quantized
-            if quantized and (integer is None or var.id < integer.var.id):
-                integer = row
-    return first or integer
+            if row is not None:
+                before.append(replace(row, between=_uncompared(row.opr, state)))
+    return before
+
+
+def _is_reshaped(row: SuspectVar) -> bool:
+    return len(set(row.shapes)) > 1
 
 
 def _is_equal(row: SuspectVar) -> bool:

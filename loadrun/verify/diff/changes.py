@@ -44,7 +44,10 @@ class ChangedConstant:
 
 
 def changed_constants(graph: Graph, matching: Matching) -> list[ChangedConstant]:
-    """List matched constants of one shape and dtype whose values are not the same."""
+    """List matched constants whose values are not the same; another format may hold a matrix transposed.
+
+    Arithmetic of sizes has numbers of its own in every format.
+    """
     unequal: list[ChangedConstant] = []
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy":
@@ -54,9 +57,26 @@ def changed_constants(graph: Graph, matching: Matching) -> list[ChangedConstant]
             if other is None or tensor.data is None or other.index >= len(other.owner.tensors):
                 continue
             there = other.owner.tensors[other.index]
-            if there.data is not None and there.shape == tensor.shape and there.dtype == tensor.dtype:
-                unequal += _unequal(var, tensor.value(), there.value())
+            if there.data is None or there.dtype != tensor.dtype:
+                continue
+            if not matching.alike and tensor.dtype.np.kind in "iu" and not tensor.dtype.is_quantized:
+                continue
+            x, y = tensor.value(), there.value()
+            if not matching.alike:
+                y = laid_out_like(x, y)
+            if x.shape == y.shape:
+                unequal += _unequal(var, x, y)
     return unequal
+
+
+def laid_out_like(x: Array, y: Array) -> Array:
+    """Return a matrix transposed where it is nearer to another one so, and vectors in the other's shape."""
+    if x.ndim == y.ndim == 2 and x.shape == y.T.shape:
+        if x.shape != y.shape or np.count_nonzero(x != y.T) < np.count_nonzero(x != y):
+            return y.T
+    elif x.shape != y.shape and [n for n in x.shape if n > 1] == [n for n in y.shape if n > 1]:
+        return y.reshape(x.shape)
+    return y
 
 
 def _unequal(var: Var, x: Array, y: Array) -> Iterator[ChangedConstant]:
@@ -79,7 +99,7 @@ def _unequal(var: Var, x: Array, y: Array) -> Iterator[ChangedConstant]:
 
 
 def _is_scaled(a: Array, b: Array) -> bool:
-    """Tell whether two weights differ by a factor for each output channel alone."""
+    """Return whether two weights differ by a factor for each output channel alone."""
     if a.ndim < 2 or a[0].size < 2:
         return False
     x, y = a.reshape(len(a), -1), b.reshape(len(b), -1)
@@ -89,7 +109,7 @@ def _is_scaled(a: Array, b: Array) -> bool:
 
 
 def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
-    """Say how two matched operators differ, but for the values of constants.
+    """Describe how two matched operators differ, but for the values of constants.
 
     Args:
         opr: an operator of the model under suspicion.
@@ -110,7 +130,8 @@ def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
         return
     for one, two in zip(opr.params, other.params, strict=False):
         if type(one) is type(two):
-            yield from _other_fields(one, two)
+            skip = () if matching.alike else _transposed(opr, other)
+            yield from (t for t in _other_fields(one, two) if not skip or not t.startswith(skip))
     for x, y in zip(opr.inputs, other.inputs, strict=False):
         if is_constant(x) and is_constant(y):
             yield from _other_tensor(x, y)
@@ -123,6 +144,17 @@ def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
         ):
             yield f"{x.dtype} against {y.dtype}"
     yield from swapped
+
+
+def _transposed(opr: Opr, other: Opr) -> tuple[str, ...]:
+    """List the parameters that another format need not share, since it holds the transposed matrix instead."""
+    skip = []
+    for name, x, y in zip(("transposeA", "transposeB"), opr.inputs, other.inputs, strict=False):
+        if is_constant(x) and is_constant(y):
+            one, two = (v.owner.tensors[v.index].value() for v in (x, y))
+            if one.ndim == two.ndim == 2 and laid_out_like(one, two) is not two:
+                skip.append(name)
+    return tuple(skip)
 
 
 def _other_fields(one: Record, two: Record) -> Iterator[str]:
@@ -139,7 +171,7 @@ def _other_fields(one: Record, two: Record) -> Iterator[str]:
 
 
 def _is_stored(x: object, y: object) -> bool:
-    """Tell whether one dtype is the integers that the other one stores: ONNX keeps no scale in a type."""
+    """Return whether one dtype is the integers that the other one stores: ONNX keeps no scale in a type."""
     return isinstance(x, DType) and isinstance(y, DType) and x.is_quantized != y.is_quantized and x.np == y.np
 
 

@@ -12,16 +12,16 @@ from ...compare.results import Verdict
 from ...engines import make_engine
 from ...engines.wide import WideEngine
 from ...graph import Graph, Opr, Var
-from ...graph.dtypes import Array, DType
+from ...graph.dtypes import Array, DType, dtype_of
 from ...graph.excerpts import excerpt
 from ...ops.infer import infer_dtypes
 from ...runner import Runner
 from ...testcase import Bundle, Testcase
-from ..pack.capture import MAXERR, embed
-from .matching import is_constant, match
+from ..pack.capture import embed
+from .matching import Matching, is_constant, match
 from .running import FileSide, GraphSide, taken
 
-__all__ = ["as_testcase", "extract", "fails_alone", "own_values", "reference_values"]
+__all__ = ["as_testcase", "extract", "fails_alone", "own_values", "reference_dtypes", "reference_values"]
 
 
 def extract(
@@ -31,7 +31,8 @@ def extract(
     feeds: Mapping[str, Array],
     *,
     before: Sequence[Opr] = (),
-    maxerr: float = MAXERR,
+    matching: Matching | None = None,
+    maxerr: float | None = None,
     seed: int = 0,
 ) -> Bundle:
     """Make a bundle of one operator: its inputs and expected outputs are the reference's.
@@ -46,6 +47,7 @@ def extract(
             was made of on a runtime.
         feeds: arrays by input name.
         before: operators before it that go along, since the reference has no values between them.
+        matching: the partners of the variables in another graph, where they are known.
         maxerr: tolerance of the check, by MegEngine's measure.
         seed: seed of random operators.
 
@@ -55,7 +57,7 @@ def extract(
     infer_dtypes(graph.needed(opr.outputs))
     inside = {v.id for o in (*before, opr) for v in o.outputs}
     border = {v.id: v for o in (*before, opr) for v in o.inputs if v.id not in inside and not is_constant(v)}
-    known = reference_values(graph, [*border.values(), *opr.outputs], against, feeds, seed)
+    known = reference_values(graph, [*border.values(), *opr.outputs], against, feeds, seed, matching)
     targets = [v for v in opr.outputs if v.id in known]
     if not targets:
         raise UsageError("the reference has no value for the operator's outputs")
@@ -65,7 +67,19 @@ def extract(
         if value is None or (number in own and value.shape != own[number].shape):
             # The reference has another layout.
             known.update({number: own[number]} if number in own else {})
-    return as_testcase(graph, border.values(), targets, known, maxerr=maxerr)
+    dtypes = reference_dtypes(border.values(), matching)
+    return as_testcase(graph, border.values(), targets, known, dtypes, maxerr=maxerr)
+
+
+def reference_dtypes(variables: Iterable[Var], matching: Matching | None) -> dict[int, DType]:
+    """List the quantized dtypes of the reference, by the model's variable ids, where scales or zero points differ."""
+    found = {}
+    for var in variables:
+        other = matching.pairs.get(var.id) if matching is not None else None
+        mine, there = var.dtype, other.dtype if other is not None else None
+        if mine is not None and there is not None and mine != there and mine.name == there.name:
+            found[var.id] = there
+    return found
 
 
 def as_testcase(
@@ -73,16 +87,18 @@ def as_testcase(
     border: Iterable[Var],
     targets: Sequence[Var],
     values: Mapping[int, Array],
+    dtypes: Mapping[int, DType] | None = None,
     *,
-    maxerr: float = MAXERR,
+    maxerr: float | None = None,
 ) -> Bundle:
-    """Make a bundle of what lies between some variables, with values for them as its testcase.
+    """Make a bundle of what is between some variables, with values for them as its testcase.
 
     Args:
         graph: the model, whose dtypes are inferred.
         border: the variables that become inputs.
         targets: the variables that are checked.
         values: arrays by id for all of them, in storage form.
+        dtypes: dtypes of inputs that are not the model's, by id.
         maxerr: tolerance of the checks, by MegEngine's measure.
 
     Raises:
@@ -92,14 +108,16 @@ def as_testcase(
     arrays: dict[str, Array] = {}
     for var in border:
         if var.id not in values:
-            raise UsageError(f"nothing has a value for the operator's input {var.label!r}")
+            raise UsageError(f"there is no value for the operator's input {var.label!r}")
         name = var.name or f"input{len(names)}"
         names[var.id] = name = f"{name}.{len(names)}" if name in arrays else name
         arrays[name] = values[var.id]
     alone, copies = excerpt(graph, targets, names)
+    others = {names[i]: d for i, d in (dtypes or {}).items() if i in names}
     for var in alone.inputs:
         var.shape = arrays[var.name or ""].shape
         var.owner.tensors[0].shape = var.shape
+        var.dtype = var.owner.tensors[0].dtype = others.get(var.name or "", var.owner.tensors[0].dtype)
     for var in targets:
         copies[var.id].name = var.name or f"output{var.id}"
     expects = {f"{copies[v.id].name}:expect": values[v.id] for v in targets}
@@ -111,7 +129,7 @@ def as_testcase(
 
 
 def fails_alone(bundle: Bundle) -> bool:
-    """Tell whether an extracted operator gives other values than the reference's on the reference's inputs."""
+    """Return whether an extracted operator gives other values than the reference's on the reference's inputs."""
     return Runner(bundle).replay_one(0).verdict is not Verdict.PASS
 
 
@@ -137,8 +155,8 @@ def stored_as(value: Array, dtype: DType | None, var: Var) -> Array:
         dtype: that variable's dtype; the integers of quantized values stay what they are, whatever the scale.
         var: the variable of the model under suspicion.
     """
-    assert var.dtype is not None
-    mine = var.dtype
+    # An operator that stops has outputs without dtype.
+    mine = var.dtype or dtype_of(value)
     source = dtype if dtype is not None and dtype.is_quantized else mine
     if source.is_quantized and (value.dtype.kind == "f") and (mine.is_quantized or mine.np.kind in "iu"):
         limits = np.iinfo(mine.np)
@@ -153,6 +171,7 @@ def reference_values(
     against: Graph | FileSide | str,
     feeds: Mapping[str, Array],
     seed: int,
+    matching: Matching | None = None,
 ) -> dict[int, Array]:
     """Compute values in the reference, in storage form, by the model's variable ids."""
     fed = _fed(wanted, feeds)
@@ -160,7 +179,7 @@ def reference_values(
         asked = [(v, against.value(v, feeds)) for v in wanted if v.id not in fed]
         return fed | {v.id: stored_as(a, v.dtype, v) for v, a in asked if a is not None}
     if isinstance(against, Graph):
-        pairs = match(graph, against).pairs
+        pairs = (matching or match(graph, against)).pairs
         mine = {pairs[v.id].id: v for v in wanted if v.id in pairs}
         run = GraphSide(against, seed).values(feeds)
         return fed | {mine[v.id].id: stored_as(a, v.dtype, mine[v.id]) for v, a in run if v.id in mine}

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from ...base.errors import InputError, LoadRunError, UnsupportedError, UsageError
+from ...base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...dump import load, save
-from ...dump.choosing import load_dump
+from ...dump.choosing import load_dump, save_as
 from ...engines import engine_names, file_of
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
@@ -32,7 +34,7 @@ from .running import FileSide
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
-__all__ = ["DiffOptions", "FileDifferences", "diff_files"]
+__all__ = ["DiffOptions", "FileDifferences", "diff_files", "expressible", "inputs_of", "sized"]
 
 _MOST_TRIED = 8
 _NOT_REACHED = -1
@@ -85,7 +87,7 @@ class FileDifferences:
 
     @property
     def agree(self) -> bool:
-        """Tell whether nothing is to blame."""
+        """Return whether nothing is to blame."""
         if self.refusals:
             return False
         if self.differences is not None:
@@ -118,11 +120,17 @@ class FileDifferences:
             raise UsageError("--extract needs all inputs of the operator: compare with a model or float64")
         suspects = self.differences.roots if self.differences is not None else []
         regions = [(r.var, r.between) for r in suspects[:_MOST_TRIED]] or [(self.blamed, ())]
-        why = "it gives the reference's values on the reference's inputs"
+        why = "it reproduces the reference's values on the reference's inputs"
         for var, before in regions:
             try:
                 alone = extract(
-                    self._graph, var.owner, self._other, self._feeds, before=before, seed=self._seed
+                    self._graph,
+                    var.owner,
+                    self._other,
+                    self._feeds,
+                    before=before,
+                    matching=self.differences.matching if self.differences is not None else None,
+                    seed=self._seed,
                 )
                 if fails_alone(alone):
                     save(alone, target)
@@ -130,7 +138,7 @@ class FileDifferences:
             except LoadRunError as e:
                 why = e.args[0]
         raise UsageError(
-            f"nothing is written: no suspect fails by itself ({len(regions)} tried; "
+            f"nothing was written: no suspect fails by itself ({len(regions)} tried; "
             f"{describe(regions[-1][0].owner)}: {why})"
         )
 
@@ -191,9 +199,9 @@ def _compared(
 ) -> FileDifferences:
     """Compare on one testcase, or on the user's data."""
     feeds, ran_on = _feeds(options, bundle, model, testcase, warn)
-    bundle = bundle.for_data(feeds)
+    bundle = sized(bundle, feeds)
     refusals: list[str] = []
-    graph = _expressible(bundle, refusals, warn)
+    graph = expressible(bundle, refusals, warn)
     seed = options.seed
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
@@ -201,13 +209,21 @@ def _compared(
     read = options.read if against.lower().endswith(".onnx") else {}
     other = _side(bundle, graph, _other(against, testcase, read, feeds, bundle, refusals, warn))
     if not options.bisect:
-        differences = between(graph, other, feeds, tolerance=options.tolerance, seed=seed)
+        compare = partial(between, graph, feeds=feeds, tolerance=options.tolerance, seed=seed)
+        differences = compare(other)
+        if isinstance(other, Graph) and (refusals or not differences.agree):
+            # Which operator it is can be told best among operators of one format.
+            written = _as_onnx(one_file(against), feeds) if _is_onnx(graph) > _is_onnx(other) else None
+            again = _with_reshaped(compare(written), refusals) if written is not None else None
+            if written is not None and again is not None and again.roots:
+                differences, other = again, written
+            differences = _with_reshaped(differences, refusals)
         if refusals:
             # The model's own outputs lie behind what cannot be expressed.
             differences = replace(differences, outputs=differences.outputs | {_NOT_REACHED})
         return FileDifferences(differences, None, None, ran_on, tuple(refusals), graph, other, feeds, seed)
     if not isinstance(other, (str, FileSide)):
-        raise UsageError("--bisect searches with an engine: name one with --against, such as onnxruntime")
+        raise UsageError("--bisect needs an engine: name one with --against, such as onnxruntime")
     halved = bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed)
     return FileDifferences(None, halved, None, ran_on, tuple(refusals), graph, other, feeds, seed)
 
@@ -230,10 +246,10 @@ def _feeds(
         return random_inputs(bundle, options.seed), f"on random inputs, seed {options.seed}"
     if chosen >= count:
         raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
-    return _inputs_of(bundle, chosen), f"testcase {chosen}"
+    return inputs_of(bundle, chosen), f"testcase {chosen}"
 
 
-def _inputs_of(bundle: Bundle, chosen: int) -> Mapping[str, Array]:
+def inputs_of(bundle: Bundle, chosen: int) -> Mapping[str, Array]:
     """Take a testcase's inputs; those of a file that cannot be expressed are in the file's own types."""
     case = bundle.testcases[chosen]
     if bundle.refusal is None:
@@ -264,10 +280,48 @@ def _other(
         return read_values(path)
     if zipfile.is_zipfile(path):
         return _results(read_saved(path), testcase, str(path), bundle, warn)
-    return _expressible(load(one_file(against), native=True, **read).for_data(feeds), refusals, warn)
+    return expressible(sized(load(one_file(against), native=True, **read), feeds), refusals, warn)
 
 
-def _expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None]) -> Graph:
+def sized(bundle: Bundle, feeds: Mapping[str, Array]) -> Bundle:
+    """Take the bundle for the sizes of the data; one that cannot be expressed at these sizes says why."""
+    try:
+        return bundle.for_data(feeds)
+    except EngineError as e:
+        if e.expressible is None:
+            raise
+        return replace(
+            bundle, refusal=" ".join(str(e).split()), expressible=cast("Callable[[], Graph]", e.expressible)
+        )
+
+
+def _is_onnx(graph: Graph) -> bool:
+    return graph.magic.startswith("ONNX")
+
+
+def _with_reshaped(differences: Differences, refusals: list[str]) -> Differences:
+    """Blame a value that only has another shape, where a model stops later and nothing else differs."""
+    if not refusals or differences.roots:
+        return differences
+    rows = differences.rows
+    return replace(differences, roots=[r for r in rows if len(set(r.shapes)) > 1 and r.how != "value"][:1])
+
+
+def _as_onnx(path: str, feeds: Mapping[str, Array]) -> Graph | None:
+    """Write a reference as ONNX and read that again, so that it has operators like those of a model that was converted.
+
+    None where it cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="loadrun-", ignore_cleanup_errors=True) as folder:
+        target = Path(folder) / "reference.onnx"
+        try:
+            save_as(load(path), target)
+            return bare(load(target).for_data(feeds))
+        except LoadRunError:
+            return None
+
+
+def expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None]) -> Graph:
     """Give a model's graph, or that of the operators that can be expressed.
 
     Raises:
@@ -278,8 +332,10 @@ def _expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None
     if bundle.expressible is None:
         raise UnsupportedError(bundle.refusal)
     refusals.append(bundle.refusal)
-    warn(f"{bundle.path} is compared as far as it goes: {bundle.refusal}")
-    return bundle.expressible()
+    warn(f"{bundle.path} is compared as far as it could be translated: {bundle.refusal}")
+    graph = bundle.expressible()
+    graph.magic = bundle.graph.magic
+    return graph
 
 
 def _side(
@@ -306,12 +362,12 @@ def _results(
                 if expected is not None and known is not None and not _are_equal(expected, known):
                     warn(
                         f"{path} holds results of {file.path}, whose testcase {testcase} expects other values of "
-                        f"{about['name']!r}: they are of another model or of other inputs"
+                        f"{about['name']!r}: they come from another model or other inputs"
                     )
                 if got is not None:
                     values.append((about["name"], real(got, dtype)))
             return StoredValues(values)
-    raise UsageError(f"{path} holds no results of testcase {testcase}")
+    raise UsageError(f"{path} has no results of testcase {testcase}")
 
 
 def _are_equal(x: Array, y: Array) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,9 @@ from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
 from .blaming import SuspectVar, blame, unexplained, with_counterpart
 from .changes import ChangedConstant, changed_constants
-from .matching import Matching, is_constant, match
-from .measuring import Sketch, agree, distance, real, sketch, sketches_agree
+from .isolating import Isolation
+from .matching import CAST, Matching, is_constant, match
+from .measuring import Sketch, agree, distance, is_packed_otherwise, real, sketch, sketches_agree
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues
 
@@ -37,6 +39,7 @@ class Differences:
         outputs: the ids of the model's outputs.
         stops: operators that could not run, of the model and of the reference.
         lonely: how many values that the model computes have no counterpart.
+        matching: the partners of the variables.
         unjudged: how many values are float64 in the model, so that double precision is the same code once more.
     """
 
@@ -48,6 +51,7 @@ class Differences:
     outputs: set[int] = field(default_factory=set)
     stops: tuple[list[Stop], list[Stop]] = field(default_factory=lambda: ([], []))
     lonely: int = 0
+    matching: Matching = field(default_factory=Matching)
     unjudged: int = 0
 
     @property
@@ -57,12 +61,12 @@ class Differences:
 
     @property
     def agree(self) -> bool:
-        """Tell whether everything that was compared agrees, and something was."""
+        """Return whether everything that was compared agrees, and something was."""
         return bool(self.rows) and self.first is None and not self.roots and not any(self.stops)
 
     @property
     def outputs_agree(self) -> bool:
-        """Tell whether all outputs were compared and agree."""
+        """Return whether all outputs were compared and agree."""
         return self.outputs <= {r.var.id for r in self.rows if r.agrees}
 
     def causes(self, row: SuspectVar) -> list[ChangedConstant]:
@@ -127,29 +131,38 @@ def between(
         exactly = alike and _computed_alike(var, there, matching, equal)
         how = matching.how[var.id]
         values = _in_one_unit(var, actual, there, expected)
-        row = _row(var, *values, there.label, how, tolerance, exactly, there.dtype)
+        if packed := is_packed_otherwise(var, there):
+            exactly = False
+        apart = distance(*values, tolerance, packed=packed)
+        shapes = actual.shape, expected.shape
+        fine = agree(apart, _granularity(var, there, equal, matching), tolerance, exactly=exactly)
+        fine &= not exactly or shapes[0] == shapes[1]
+        row = SuspectVar(var, there.label, how, apart, fine, shapes)
         rows.append(row)
         if row.distance is not None and row.distance.absolute == 0 and actual.shape == expected.shape:
             equal.add(var.id)
     if not rows:
         raise UsageError(
-            f"{against} gives no intermediate value"
+            f"{against} returns no intermediate values"
             if not isinstance(against, Graph)
-            else "nothing of the two models can be matched: neither names nor structure are alike"
+            else "the two models cannot be matched: neither names nor structure agree"
         )
     rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
     outputs = {v.id for v in graph.outputs}
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
-    if alike:
+    if isinstance(against, Graph):
         lost = set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
         certain = unexplained(graph, rows, matching, constants)
-        rows = with_counterpart(graph, rows, certain | outputs | lost)
-    roots = blame(graph, rows, matching if alike else None, constants)
-    roots = roots or (_stopped_alone(side) if alike else [])
+        every, rows = rows, with_counterpart(graph, rows, certain | outputs | lost)
+        errors = Isolation(graph, against, matching, feeds, seed, rows).errors
+        roots = blame(graph, rows, matching, constants, errors, every) or _stopped_alone(side)
+    else:
+        roots = blame(graph, rows, None, constants)
     total = len([*graph.vars()])
     lonely = len(computed(graph)) - len(rows) if alike else 0
     unjudged = sum(computed_alike(r.opr) for r in rows) if against == "float64" else 0
-    return Differences(rows, constants, roots, matching.counts(), total, outputs, stops, lonely, unjudged)
+    counts = matching.counts()
+    return Differences(rows, constants, roots, counts, total, outputs, stops, lonely, matching, unjudged)
 
 
 def _stopped(side: GraphSide, other: DiffSide, matching: Matching) -> list[SuspectVar]:
@@ -175,7 +188,7 @@ def _stopped_alone(side: GraphSide) -> list[SuspectVar]:
 
 
 def _computed_alike(var: Var, there: Var, matching: Matching, equal: set[int]) -> bool:
-    """Tell whether two operators of one type read the same bits, but for constants."""
+    """Return whether two operators of one type read the same bits, but for constants."""
     a, b = var.owner, there.owner
     return (
         a.type == b.type
@@ -206,41 +219,80 @@ def _in_one_unit(var: Var, actual: Array, there: Var, expected: Array) -> tuple[
     return actual, expected
 
 
-def _row(
-    var: Var,
-    actual: Array,
-    expected: Array,
-    label: str,
-    how: str,
-    tolerance: float,
-    exactly: bool = False,
-    other: DType | None = None,
-) -> SuspectVar:
+def _granularity(var: Var, there: Var, equal: set[int], matching: Matching) -> DType | None:
+    """Return the dtype by whose step a value may be off: what fusing made a step off before a cast stays so."""
+    if there.dtype is not None and there.dtype.is_quantized:
+        return there.dtype
+    if matching.alike and var.owner.type == CAST and var.owner.inputs[0].id not in equal:
+        before = var.owner.inputs[0].dtype
+        if before is not None and before.is_quantized:
+            return before
+    return var.dtype
+
+
+def _row(var: Var, actual: Array, expected: Array, label: str, how: str, tolerance: float) -> SuspectVar:
     apart = distance(actual, expected, tolerance)
-    dtype = other if other is not None and other.is_quantized else var.dtype
-    fine = agree(apart, dtype, tolerance, exactly=exactly)
-    fine &= not exactly or actual.shape == expected.shape
+    fine = agree(apart, var.dtype, tolerance)
     return SuspectVar(var, label, how, apart, fine, (actual.shape, expected.shape))
 
 
 def _by_value(
     a: Graph, b: Graph, matching: Matching, feeds: Mapping[str, Array], tolerance: float, seed: int
 ) -> None:
-    """Match what is left by sketches of the values: optimized graphs compute the same by other operators."""
-    left = [v for o in a.oprs if o.inputs for v in o.outputs if v.id not in matching.pairs]
-    right = [v for o in b.oprs if o.inputs for v in o.outputs if v.id not in matching.taken]
+    """Match what is left by sketches of the values: optimized graphs compute the same by other operators.
+
+    Pairs that say little, by place or of operators of other kinds, stand back where another value is the same: a fused
+    operator keeps the name of one of its parts.
+    """
+    ends = {v.id for v in a.outputs}
+    left = [
+        v for o in a.oprs if o.inputs for v in o.outputs if v.id not in ends and _is_doubtful(v, matching)
+    ]
+    doubted = {matching.pairs[v.id].id for v in left if v.id in matching.pairs}
+    right = [
+        v for o in b.oprs if o.inputs for v in o.outputs if v.id not in matching.taken or v.id in doubted
+    ]
     if not left or not right:
         return
     mine = _sketches(GraphSide(a, seed), feeds, left)
     theirs = _sketches(GraphSide(b, seed), feeds, right)
-    by_size: dict[int, list[tuple[Var, Sketch]]] = {}
-    for var, values in theirs:
-        by_size.setdefault(values[0], []).append((var, values))
+    by_id = {var.id: values for var, values in theirs}
+    undone = []
     for var, values in mine:
-        for other, there in by_size.get(values[0], []):
-            if other.id not in matching.taken and sketches_agree(values, there, tolerance):
-                matching.add(var, other, "value")
-                break
+        there = by_id.get(matching.pairs[var.id].id) if var.id in matching.pairs else None
+        if there is not None and not sketches_agree(values, there, tolerance):
+            undone.append((var, *matching.part(var)))
+    # By size and mean magnitude, so that few are compared.
+    ordered = sorted(theirs, key=lambda item: (item[1][0], item[1][4], item[0].id))
+    keys = [(values[0], values[4]) for _, values in ordered]
+    for var, values in mine:
+        if var.id in matching.pairs:
+            continue
+        near = 2 * tolerance * max(abs(values[1]), abs(values[2]))
+        start = bisect_left(keys, (values[0], values[4] - near))
+        end = bisect_right(keys, (values[0], values[4] + near))
+        same = [
+            other
+            for other, there in ordered[start:end]
+            if other.id not in matching.taken and sketches_agree(values, there, tolerance)
+        ]
+        if same:
+            matching.add(var, min(same, key=lambda v: v.id), "value")
+    for var, other, how in undone:
+        matching.add(var, other, how)
+
+
+def _is_doubtful(var: Var, matching: Matching) -> bool:
+    """Tell whether a variable has no partner, or one that only its place speaks for or another operator computes."""
+    other = matching.pairs.get(var.id)
+    if other is not None and matching.how[var.id] == "name" and not matching.alike:
+        # A conversion keeps names, for other operators too.
+        return False
+    return (
+        other is None
+        or matching.how[var.id] == "place"
+        or (var.owner.title, len(var.owner.inputs)) != (other.owner.title, len(other.owner.inputs))
+    )
 
 
 def _sketches(side: DiffSide, feeds: Mapping[str, Array], of: Sequence[Var]) -> list[tuple[Var, Sketch]]:
@@ -265,8 +317,8 @@ def _with_stored(
             rows.append(_row(var, actual, expected, var.label, "name", tolerance))
     if not rows:
         raise UsageError(
-            f"none of the {len(stored)} stored values has the name of a variable; "
-            f"they are called {', '.join(stored.names()[:5])}"
+            f"none of the {len(stored)} stored values has the name of a variable; the first names are "
+            f"{', '.join(stored.names()[:5])}"
         )
     outputs = {v.id for v in graph.outputs}
     # Where operators were folded, the last one that is left of a module need not give what the module gives.

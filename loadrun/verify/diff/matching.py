@@ -11,9 +11,9 @@ import numpy as np
 
 from ...graph import Graph, Opr, Var
 
-__all__ = ["Matching", "is_constant", "match"]
+__all__ = ["CAST", "Matching", "is_constant", "match"]
 
-_CAST = "TypeCvtV2"
+CAST = "TypeCvtV2"
 
 
 @dataclass(eq=False)
@@ -40,6 +40,12 @@ class Matching:
         self.how[a.id] = how
         self.taken.add(b.id)
         return True
+
+    def part(self, a: Var) -> tuple[Var, str]:
+        """Undo a pair; returns the partner, and how it was matched."""
+        partner = self.pairs.pop(a.id)
+        self.taken.discard(partner.id)
+        return partner, self.how.pop(a.id)
 
     def add_all(self, a: Opr, b: Opr, how: str) -> None:
         """Pair the outputs of two operators."""
@@ -91,16 +97,18 @@ def _inputs(m: Matching, a: Graph, b: Graph) -> None:
 
 
 def _have_names_in_common(a: Graph, b: Graph) -> bool:
-    """Tell whether most named values of the graph with fewer names have their name in the other one.
+    """Return whether most named values of the graph with fewer names have their name in the other one.
 
-    Names with numbers in them can be equal by chance, in a model that was built anew; not most of them.
+    Names with numbers in them can be equal by chance, in a model that was built again; not most of them.
     """
     one, other = _unique_names(a), _unique_names(b)
-    return 2 * len(one.keys() & other.keys()) > min(len(one), len(other))
+    # A model of another format has names in common only where it was made of this one; a broken one has few left.
+    share = 2 if (a.magic.startswith("ONNX") == b.magic.startswith("ONNX")) else 8
+    return share * len(one.keys() & other.keys()) > min(len(one), len(other))
 
 
 def _provenance(m: Matching, a: Graph, b: Graph) -> None:
-    """Pair values by name, and the constants that stand at the same places of operators of one type.
+    """Pair values by name, and the constants that are at the same places of operators of one type.
 
     An operator of another type under the name is still what the user calls so.
     """
@@ -153,7 +161,7 @@ def _first(m: Matching, var: Var, candidates: Iterable[Var], how: str) -> bool:
 
 
 def is_constant(var: Var) -> bool:
-    """Tell whether a variable is stored in the file."""
+    """Return whether a variable is stored in the file."""
     return bool(var.owner.tensors) and var.owner.type != "Host2DeviceCopy"
 
 
@@ -179,7 +187,7 @@ def _forward(m: Matching, a: Graph, b: Graph) -> None:
 
 
 def _is_loose(m: Matching, var: Var) -> bool:
-    """Tell whether a constant of the other graph has no partner of the same content, so any may stand for it."""
+    """Return whether a constant of the other graph has no partner of the same content, so any may stand for it."""
     return is_constant(var) and var.id not in m.taken
 
 
@@ -205,7 +213,7 @@ def _partner_of(m: Matching, opr: Opr, there: list[Opr], names: dict[str, Var]) 
         return alike[0], "structure"
     if by_name is not None and by_name.id not in m.taken:
         return by_name.owner, "name"
-    if len(free) != 1 or len(there) != 1 or (opr.type == _CAST) != (free[0].type == _CAST):
+    if len(free) != 1 or len(there) != 1 or (opr.type == CAST) != (free[0].type == CAST):
         return None
     return free[0], "place"
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...compare import assert_equal_error
+from ...graph import Var
 from ...graph.dtypes import Array, DType
 
-__all__ = ["Distance", "agree", "distance", "real", "sketch", "sketches_agree"]
+__all__ = ["Distance", "agree", "distance", "is_packed_otherwise", "real", "sketch", "sketches_agree"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Distance:
         size: how many elements there are.
         elementwise: the largest difference over the absolute value of its own element of the reference.
         at: where that is.
+        mean: the mean of the differences, by the scale of `relative`.
     """
 
     relative: float
@@ -41,13 +43,14 @@ class Distance:
     size: int = 0
     elementwise: float = 0.0
     at: tuple[int, ...] = ()
+    mean: float = 0.0
 
 
 def agree(apart: Distance | None, dtype: DType | None, tolerance: float, *, exactly: bool = False) -> bool:
-    """Tell whether a distance is within a tolerance relative to the tensor's largest value.
+    """Return whether a distance is within a tolerance relative to the tensor's largest value.
 
     Args:
-        apart: the distance; None where the numbers of elements differ.
+        apart: the distance; None if the numbers of elements differ.
         dtype: that of the values; quantized ones may be off by one step.
         tolerance: the largest relative distance.
         exactly: quantized values and integers must be equal.
@@ -69,17 +72,20 @@ def real(value: Array, dtype: DType | None) -> Array:
     return (value.astype(np.float64) - dtype.zero_point) * float(dtype.scale)
 
 
-def distance(actual: Array, expected: Array, tolerance: float = 0.0) -> Distance | None:
-    """Compare two arrays; None where their numbers of elements differ.
+def distance(
+    actual: Array, expected: Array, tolerance: float = 0.0, *, packed: bool = False
+) -> Distance | None:
+    """Compare two arrays; None if their numbers of elements differ.
 
     Arrays of other shapes are compared in the layout in which they fit best, so that packed channels (NCHW4, NCHW44,
-    NHWC, ...) stand beside plain ones. Elements are counted whose relative difference exceeds the tolerance.
+    NHWC, ...) stand beside plain ones; so are arrays of one shape that are `packed` in different ways. Elements are
+    counted whose relative difference exceeds the tolerance.
 
     >>> import numpy as np
     >>> distance(np.array([1.0, 2.5]), np.array([1.0, 2.0])).relative
     0.25
     """
-    if actual.shape == expected.shape:
+    if actual.shape == expected.shape and not packed:
         return _apart(actual, expected, tolerance)
     best = None
     for x, y in _laid_out_alike(actual, expected):
@@ -87,6 +93,12 @@ def distance(actual: Array, expected: Array, tolerance: float = 0.0) -> Distance
         if best is None or apart.relative < best.relative:
             best = apart
     return best
+
+
+def is_packed_otherwise(var: Var, there: Var) -> bool:
+    """Tell whether two operators give layouts of their own, which may have one shape."""
+    formats = [{str(dict(p.pairs()).get("format")) for p in v.owner.params} for v in (var, there)]
+    return formats[0] != formats[1]
 
 
 def _laid_out_alike(actual: Array, expected: Array) -> Iterator[tuple[Array, Array]]:
@@ -130,6 +142,7 @@ def _apart(actual: Array, expected: Array, tolerance: float) -> Distance:
         absolute = float(difference.max())
         scale = _scale(magnitude) if absolute else 0.0
         relative = difference / np.maximum(magnitude, scale) if scale else difference
+        mean = float(relative.mean())
         elementwise = np.where(magnitude > 0, difference / magnitude, np.where(same, 0.0, np.inf))
     worst, own = int(np.argmax(relative)), int(np.argmax(elementwise))
     return Distance(
@@ -143,6 +156,7 @@ def _apart(actual: Array, expected: Array, tolerance: float) -> Distance:
         x.size,
         float(elementwise[own]),
         _place(own, shape),
+        mean,
     )
 
 
@@ -188,7 +202,7 @@ def sketch(value: Array) -> Sketch:
 
 
 def sketches_agree(a: Sketch, b: Sketch, tolerance: float) -> bool:
-    """Tell whether two sketches may be of one value; values that hardly vary say too little and never agree.
+    """Return whether two sketches may be of one value; values that hardly vary say too little and never agree.
 
     >>> sketches_agree((4, 0.0, 1.0, 0.5, 0.5, 0.3), (4, 0.0, 1.0, 0.5, 0.5, 0.3), 1e-4)
     True

@@ -63,7 +63,8 @@ def changed_values(
     variables = computed(graph)
     if len(recorded) != len(variables):
         raise UsageError(
-            f"the record describes {len(recorded)} values, the model computes {len(variables)}: it was changed since"
+            f"the record describes {len(recorded)} values, but the model computes {len(variables)}: it has changed "
+            "since"
         )
     off: dict[int, ChangedValue] = {}
     for var, there in zip(variables, recorded, strict=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...base.errors import LoadRunError, UsageError
+from ...base.errors import EngineError, LoadRunError, UsageError
 from ...graph import Graph, Opr, Var
-from ...graph.dtypes import Array
+from ...graph.dtypes import Array, DType
 from ...ops.infer import infer_dtypes
 from ...testcase import Bundle
 from .extracting import as_testcase
@@ -21,7 +22,7 @@ class Judge(Protocol):
     """Tells why a candidate fails."""
 
     def __call__(self, bundle: Bundle) -> str | None:
-        """Return the reason, None where the candidate passes; the same reason is the same text."""
+        """Return the reason, None if the candidate passes; the same reason is the same text."""
         ...
 
 
@@ -58,11 +59,13 @@ class _Search:
         known: set[int],
         judge: Judge,
         maxerr: float,
+        dtypes: Mapping[int, DType],
         runs: int,
         done: Callable[[int, int], None],
     ) -> None:
         self._graph, self._good, self._judge = graph, good, judge
         self._maxerr, self._most, self._done = maxerr, runs, done
+        self._dtypes = dtypes
         self.oprs = [o for o in graph.needed() if o.inputs]
         self._ends = {v.id for v in graph.outputs}
         self._readers: dict[int, list[int]] = {}
@@ -92,9 +95,13 @@ class _Search:
         self.runs += 1
         self._done(self.runs, len(self.best[0]) if self.best else len(self.oprs))
         try:
-            bundle = as_testcase(self._graph, border.values(), targets, values, maxerr=self._maxerr)
+            bundle = as_testcase(
+                self._graph, border.values(), targets, values, self._dtypes, maxerr=self._maxerr
+            )
             reason = self._judge(bundle)
-        except LoadRunError:
+        except LoadRunError as e:
+            if len(oprs) == len(self.oprs):
+                raise UsageError(f"the model as a whole cannot be a testcase: {e}") from e
             # Nothing that can be written as a testcase.
             return False
         if reason is None or (self.reason is not None and reason != self.reason):
@@ -104,7 +111,7 @@ class _Search:
         return True
 
     def _leaves(self, var: Var, chosen: set[int]) -> bool:
-        """Tell whether a value is an output, or read outside of the chosen operators."""
+        """Return whether a value is an output, or read outside of the chosen operators."""
         readers = self._readers.get(var.id, [])
         return var.id in self._ends or not readers or any(i not in chosen for i in readers)
 
@@ -194,6 +201,7 @@ def reduce_graph(
     judge: Judge,
     *,
     maxerr: float,
+    dtypes: Mapping[int, DType] | None = None,
     runs: int = 60,
     done: Callable[[int, int], None] = lambda runs, left: None,
 ) -> Reduced:
@@ -208,14 +216,18 @@ def reduce_graph(
         known: ids of the variables that have one there.
         judge: says why a candidate fails.
         maxerr: tolerance of the candidates' checks, by MegEngine's measure.
+        dtypes: dtypes that variables have in the good run, by id, where they are others.
         runs: how many candidates may be tried.
         done: called before each run with its number and the number of operators that are left.
 
     Raises:
         UsageError: the whole model does not fail.
     """
-    infer_dtypes(graph.needed())
-    search = _Search(graph, good, known, judge, maxerr, runs, done)
+    for opr in graph.needed():
+        # A fault may leave an operator with inputs that it cannot take.
+        with suppress(EngineError):
+            infer_dtypes([opr])
+    search = _Search(graph, good, known, judge, maxerr, dtypes or {}, runs, done)
     if not search.fails(search.oprs):
         raise UsageError("the model does not fail, so there is nothing to reduce")
     stopped = False

@@ -146,7 +146,7 @@ class EngineSide:
             yield from self._some(wanted[i : i + _AT_ONCE], feeds)
 
     def value(self, var: Var, feeds: Mapping[str, Array]) -> Array | None:
-        """One value beside the outputs, None where the engine cannot give it."""
+        """One value beside the outputs, None if the engine cannot give it."""
         values = self._some([var], feeds, [v for v in self._graph.outputs if v.id != var.id])
         return next((value for _, value in values), None)
 
@@ -193,7 +193,7 @@ class FileSide:
             yield from self._some(self.named[i : i + _AT_ONCE], feeds)
 
     def value(self, var: Var, feeds: Mapping[str, Array]) -> Array | None:
-        """One value beside the outputs, None where the runtime cannot give it."""
+        """One value beside the outputs, None if the runtime cannot give it."""
         if all(var.id != v.id for v in self.named):
             return None
         return next((value for _, value in self._some([var], feeds)), None)

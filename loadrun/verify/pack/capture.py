@@ -7,7 +7,7 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -23,9 +23,24 @@ from ...passes.constants import bare, subgraph
 from ...runner import Runner, fit_inputs
 from ...testcase import EXPECT, Bundle, Testcase
 
-__all__ = ["MAXERR", "Recorder", "capture", "checked", "embed", "provenance", "tolerances"]
+__all__ = [
+    "MAXERR",
+    "Recorder",
+    "capture",
+    "checked",
+    "default_maxerr",
+    "embed",
+    "largest",
+    "magnitude",
+    "provenance",
+    "tolerances",
+]
 
 MAXERR = 1e-4
+_SMALL = 0.1
+"""Outputs whose numbers are all smaller have a default tolerance of their scale."""
+_LEAST_HALF = 2.0**-22
+"""And those of float16 no less than this, four of its smallest steps."""
 """The tolerance of MegEngine's ``trace.dump``."""
 Warn = Callable[[str], None]
 
@@ -59,7 +74,7 @@ def capture(
 def embed(
     model: Graph | Bundle,
     cases: Sequence[Testcase],
-    maxerr: float | Mapping[str, float] = MAXERR,
+    maxerr: float | Mapping[str, float] | None = None,
     *,
     silent: bool = False,
     no_assert: bool = False,
@@ -70,8 +85,8 @@ def embed(
     Args:
         model: the model; checks that it has are replaced.
         cases: what `capture` returned, at least one.
-        maxerr: tolerance of the checks: one, or by output name, that of all others under the empty name (or `MAXERR`).
-            Integers and booleans must be equal unless they are named.
+        maxerr: tolerance of the checks: one, or by output name, that of all others under the empty name. Others have
+            1e-4, of their scale where that is small (`default_maxerr`); integers and booleans must be equal.
         silent: whether MegEngine keeps quiet about the errors that it finds.
         no_assert: embed inputs alone.
         warn: called with what deserves a look; default `warnings.warn`.
@@ -95,7 +110,7 @@ def embed(
     if no_assert:
         plain = [Testcase(t.inputs, t.dtypes, t.provenance) for t in cases]
         return Bundle(graph, plain, is_container=True)
-    checked_graph = checked(graph, cases[0], maxerr, silent=silent, warn=warn)
+    checked_graph = checked(graph, cases[0], maxerr, silent=silent, warn=warn, scales=largest(cases))
     names = [v.name or "" for v in checked_graph.inputs]
     kept = [_restrict(t, names) for t in cases]
     for case in kept:
@@ -138,7 +153,7 @@ class Recorder:
 
 
 def provenance(engine: str, seed: int) -> dict[str, object]:
-    """Say where ground truth comes from: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if that is set)."""
+    """Describe the source of expected values: engine, seed, versions and time (``SOURCE_DATE_EPOCH`` if set)."""
     now = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     return {
         "engine": engine,
@@ -154,10 +169,11 @@ def provenance(engine: str, seed: int) -> dict[str, object]:
 def checked(
     model: Graph,
     first: Testcase,
-    maxerr: float | Mapping[str, float] = MAXERR,
+    maxerr: float | Mapping[str, float] | None = None,
     *,
     silent: bool = False,
     warn: Warn | None = None,
+    scales: Mapping[str, float] | None = None,
 ) -> Graph:
     """Copy a model without checks so that every output is checked.
 
@@ -165,6 +181,7 @@ def checked(
         model: the model.
         first: a captured testcase, for the shapes of outputs whose shapes do not follow from the inputs'.
         maxerr, silent, warn: see `embed`.
+        scales: the largest number that is expected of every output, see `largest`; by default those of `first`.
     """
     warn = warn or partial(warnings.warn, stacklevel=3)
     graph, known = subgraph(model, model.outputs)
@@ -172,12 +189,13 @@ def checked(
     infer_dtypes(graph.needed())
     shapes = _shapes(graph)
     exact = [n for n, v in outputs.items() if _exact(v)]
-    limits = tolerances(maxerr, list(outputs), exact=exact, coarse=_coarse(outputs))
+    scales = largest([first]) if scales is None else scales
+    limits = tolerances(maxerr, list(outputs), exact=exact, coarse=_coarse(outputs), scales=scales)
     targets: list[Var] = []
     for name, var in outputs.items():
         value = first.arrays.get(name + EXPECT)
         if value is None:
-            raise InputError(f"the testcase holds no value of the output {name!r}")
+            raise InputError(f"the testcase has no value for the output {name!r}")
         if not value.size:
             warn(f"output {name!r} has no elements, so it gets no check")
             targets.append(var)
@@ -198,20 +216,70 @@ def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
         return {}
 
 
+def largest(cases: Iterable[Testcase], known: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Return the largest magnitude that testcases expect of every output.
+
+    Args:
+        cases: the testcases.
+        known: the magnitudes of earlier ones.
+
+    >>> case = Testcase({"y:expect": np.float32([-3e-3, 1e-3, np.inf])}, {})
+    >>> f"{largest([case])['y']:.3f}"
+    '0.003'
+    """
+    scales = dict(known or {})
+    for case in cases:
+        for name, value in case.expects.items():
+            scales[name] = max(scales.get(name, 0.0), magnitude(value))
+    return scales
+
+
+def magnitude(value: Array) -> float:
+    """Return the largest magnitude of finite real or complex numbers; 1 for others.
+
+    >>> magnitude(np.float32([-0.5, 0.25, np.inf])), magnitude(np.arange(3))
+    (0.5, 1.0)
+    """
+    if value.dtype.kind not in "fc":
+        return 1.0
+    sizes = np.abs(value)
+    return float(sizes.max(initial=0, where=np.isfinite(sizes)))
+
+
+def default_maxerr(scale: float, plain: float = MAXERR) -> float:
+    """Return the tolerance of an output for which none is asked.
+
+    MegEngine's measure is absolute below 1, so that zeros in place of small numbers are within a fixed tolerance.
+
+    Args:
+        scale: the largest magnitude that is expected; where it is less than 0.1, `plain` holds for its power of ten.
+        plain: the tolerance of numbers near 1.
+
+    >>> default_maxerr(20.0), default_maxerr(0.1), default_maxerr(0.03), default_maxerr(1e-5), default_maxerr(0.0)
+    (0.0001, 0.0001, 1e-05, 1e-09, 0.0001)
+    """
+    if not 1e-30 < scale < _SMALL:
+        return plain
+    tolerance = float(f"{plain * 10.0 ** math.ceil(math.log10(scale)):.0e}")
+    return max(tolerance, _LEAST_HALF) if plain == _COARSE["Float16"] else tolerance
+
+
 def tolerances(
-    maxerr: float | Mapping[str, float],
+    maxerr: float | Mapping[str, float] | None,
     names: Sequence[str],
     *,
     exact: Collection[str] = (),
     coarse: Mapping[str, float] | None = None,
+    scales: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """Choose the tolerance of every output.
 
     Args:
-        maxerr: one, or by name; under the empty name that of all outputs which are not named.
+        maxerr: one, or by name; under the empty name that of all outputs which are not named; None for the default.
         names: the outputs.
         exact: those that must be equal unless they are named.
         coarse: what others have instead of `MAXERR`, whose dtype rounds more than that.
+        scales: the largest magnitudes of outputs, for their defaults.
 
     Raises:
         UsageError: one is negative or not finite, or there is no such output.
@@ -221,7 +289,7 @@ def tolerances(
     >>> tolerances({"": 0.01, "b": 1}, ["a", "b", "ids"], exact=["b", "ids"])
     {'a': 0.01, 'b': 1.0, 'ids': 0.0}
     """
-    requested = dict(maxerr) if isinstance(maxerr, Mapping) else {"": maxerr}
+    requested = dict(maxerr) if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
     for name, value in requested.items():
         if name and name not in names:
             shown = ", ".join(map(repr, names)) or "none"
@@ -231,6 +299,8 @@ def tolerances(
             raise UsageError(f"maxerr must be a finite number >= 0, found {value} for the output {where!r}")
     rest = requested.get("", MAXERR)
     defaults = {n: (coarse or {}).get(n, rest) if rest == MAXERR else rest for n in names}
+    if "" not in requested:
+        defaults = {n: default_maxerr((scales or {}).get(n, 1.0), plain) for n, plain in defaults.items()}
     return {
         n: float(requested[n] if n and n in requested else 0.0 if n in exact else defaults[n]) for n in names
     }
@@ -253,7 +323,7 @@ def _coarse(outputs: Mapping[str, Var]) -> dict[str, float]:
 
 
 def _exact(var: Var) -> bool:
-    """Tell whether values of an output are integers or booleans, not numbers that stand for others."""
+    """Return whether values of an output are integers or booleans, not numbers that stand for others."""
     return var.dtype is not None and not var.dtype.is_quantized and var.dtype.np.kind in "iub"
 
 
@@ -302,7 +372,7 @@ def warn_hidden(case: Testcase, weights: Sequence[str], warn: Warn, where: Calla
 
 
 def _varied(value: Array) -> bool:
-    """Tell whether an array holds different numbers."""
+    """Return whether an array holds different numbers."""
     return bool(value.size) and bool((value != value.flat[0]).any())
 
 
@@ -312,16 +382,22 @@ def nonfinite_weights(model: Graph) -> list[str]:
     for opr in model.oprs:
         for i, tensor in enumerate(opr.tensors):
             stored = opr.type != "Host2DeviceCopy" and tensor.data is not None and tensor.dtype.is_float
-            if stored and not np.isfinite(tensor.value()).all():
+            if stored and not _finite(tensor.value()):
                 names.append(tensor.name or opr.outputs[min(i, len(opr.outputs) - 1)].label)
     return names
+
+
+def _finite(value: Array) -> bool:
+    """Tell whether all numbers are finite; where their sum is, they are, and a sum needs no second array."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(value.sum())) or bool(np.isfinite(value).all())
 
 
 def _restrict(case: Testcase, names: Sequence[str]) -> Testcase:
     """Select the values for these graph inputs, in that order."""
     for name in names:
         if name not in case.arrays:
-            raise InputError(f"the testcase holds no value of {name!r}")
+            raise InputError(f"the testcase has no value for {name!r}")
     arrays = {n: case.arrays[n] for n in names}
     return Testcase(arrays, {n: case.dtypes.get(n) or dtype_of(arrays[n]) for n in names}, case.provenance)
 

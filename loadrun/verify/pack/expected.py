@@ -49,12 +49,12 @@ def expected_cases(specs: Sequence[str], bundle: Bundle, seed: int) -> Iterator[
         wanted = [n for n in parts if n] or names[:1]
         if len(names) > 1 and not all(parts):
             raise SpecError(
-                f"{case.where or 'an expected value'}: the model has {len(names)} outputs; name the one"
+                f"{case.where or 'an expected value'}: the model has {len(names)} outputs; say which one"
             )
         for name in wanted:
             if name not in known:
                 raise UsageError(
-                    f"a value is expected of {name!r}; the outputs are {', '.join(map(repr, names))}"
+                    f"there is an expected value for {name!r}, but the outputs are {', '.join(map(repr, names))}"
                 )
         yield load_located(case, [known[n] for n in wanted], seed=seed, exact=True)
 
@@ -91,7 +91,7 @@ def _inside(name: str) -> str:
         ValueError: it leads elsewhere.
     """
     if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise ValueError(f"it names {clean(name)}, which lies outside of its folder")
+        raise ValueError(f"it names {clean(name)}, which is outside its folder")
     return name
 
 

@@ -43,7 +43,7 @@ class Packed:
     Attributes:
         written: what `loadrun.save` says of the file.
         kept: how many of its testcases the model's file had.
-        holds: whether the model as it was written gives the outputs that were computed before; True where values were
+        holds: whether the model as it was written gives the outputs that were computed before; True if values were
             given, which it need not give.
         suggestions: tolerances that were measured, by output.
     """
@@ -93,7 +93,7 @@ class FilePacker:
         alone = options.input_data is None and (options.replace or not len(self._bundle.testcases))
         if alone and bare(self._bundle).inputs:
             raise UsageError(
-                'no data to pack; give it with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"'
+                'no data to pack; pass some with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"'
             )
         options.check_data()
         InferenceOptions.of(**options.passes or {})
@@ -162,8 +162,8 @@ class FilePacker:
         options = self.options
         if os.fspath(target).lower().endswith((".onnx", ".pt2")):
             raise UsageError(
-                f"pack writes MegEngine's format, found the name {os.fspath(target)}, expected NAME.mge; `loadrun "
-                "convert NAME.mge -o NAME.onnx` writes an ONNX file with its data set then"
+                f"pack writes MegEngine's format: expected NAME.mge, found {os.fspath(target)}; `loadrun "
+                "convert NAME.mge -o NAME.onnx` then writes an ONNX file with its test data sets"
             )
         packer = Packer(
             self._bundle,
@@ -173,8 +173,8 @@ class FilePacker:
             warn=self._warn,
         )
         if options.expect and options.no_assert:
-            raise UsageError("--expect gives outputs their values, --no-assert packs none")
-        trial = TrialReplay(options.engine, options.seed)
+            raise UsageError("--expect sets expected outputs, but --no-assert packs none")
+        trial = TrialReplay(options.engine, options.seed, options.weights)
         written = packer.pack(
             self._cases,
             target,
@@ -250,7 +250,7 @@ def _as_it_was(options: PackOptions, unpacked: Unpacked) -> PackOptions:
 
 
 def _whence(expect: tuple[str, ...], unpacked: Unpacked | None) -> dict[str, object]:
-    """Say where given values come from, for the record."""
+    """Describe where given values come from, for the record."""
     if not expect:
         return {}
     origin: dict[str, object] = {"given_from": [os.path.basename(text) or text for text in expect]}

@@ -18,7 +18,7 @@ from ...graph.dtypes import Array, DType
 __all__ = ["FIGURES", "SAMPLES", "computed", "figures", "statistics"]
 
 FIGURES = 5
-"""Statistics that stand between the number of elements and the samples."""
+"""Statistics that are between the number of elements and the samples."""
 SAMPLES = 8
 Figures = list[float | None]
 

@@ -51,7 +51,7 @@ class Suggestion:
         """The measurement in words."""
         worst = max(self.noise, key=lambda k: self.noise[k])
         if not self.noise[worst]:
-            return f"no difference was measured; {_LEAST:g} is the least that is suggested"
+            return f"no difference was measured; {_LEAST:g} is the smallest suggestion"
         total = self.wide + sum(self.narrow.values())
         left = f" of {self.wide} of {total} operators, without {', '.join(sorted(self.narrow))}"
         what = worst + left if worst == _FLOAT64 and self.narrow else worst

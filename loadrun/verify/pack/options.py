@@ -18,7 +18,7 @@ __all__ = ["PackOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions(ModelOptions, DataOptions):
-    """Say how a model and data become a file; the options of `ModelOptions` and `DataOptions` are among these.
+    """Describe how a model and data become a file; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
         test_data: the folder with the test data of an ONNX model.
@@ -34,7 +34,7 @@ class PackOptions(ModelOptions, DataOptions):
         loosen: whether existing checks may let more through than before.
         silent: whether MegEngine keeps quiet about the errors that it finds; None is no, or as existing checks are.
         no_assert: whether inputs are packed alone.
-        record: whether provenance and digests are written behind the testcases.
+        record: whether provenance and digests are written after the testcases.
         intermediates: whether statistics of every intermediate value go into the record.
         replay: whether what was written is replayed before it takes the file's place.
         states: which outputs of a step feed which inputs of the next one, ``past_*=present_*``; an input may be fed

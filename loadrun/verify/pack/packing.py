@@ -15,7 +15,8 @@ from ...compare import compare, passes
 from ...compare.judging import ImpostorWatch, policy_for
 from ...compare.policy import Policy, lines, packed_policies, require_compared
 from ...dump import save
-from ...dump.options import DumpResult
+from ...dump.options import DumpOptions, DumpResult
+from ...dump.writer import MAX_BYTES
 from ...graph import Graph, Var
 from ...graph.dtypes import Array
 from ...passes.checks import set_tolerances
@@ -27,6 +28,9 @@ from .capture import (
     Recorder,
     Warn,
     checked,
+    default_maxerr,
+    largest,
+    magnitude,
     nonfinite_weights,
     provenance,
     tolerances,
@@ -39,6 +43,10 @@ from .scenario import Feedback, capture_steps
 from .witness import Witness
 
 __all__ = ["Packer", "expect_input", "provenances"]
+
+
+_AHEAD = 2**26
+"""Bytes of testcases that are held to learn how large the numbers of an output are."""
 
 
 class Packer:
@@ -85,7 +93,7 @@ class Packer:
         self.policies = self._policies(options.policies, names)
         if not isinstance(options.maxerr, Mapping):
             names = names or [""]
-        tolerances(options.maxerr if options.maxerr is not None else {}, names)
+        tolerances(options.maxerr, names)
         make = recorder or (lambda model: Recorder(model, options.engine, seed=options.seed))
         alone = Bundle(self.model)
         if bundle.sized is not None:
@@ -99,14 +107,14 @@ class Packer:
         self.watch = ImpostorWatch({}, self.policies)
 
     def _feedback(self, outputs: list[str]) -> Feedback | None:
-        """Return what the steps of a scenario feed to each other, None where there are none."""
+        """Return what the steps of a scenario feed to each other, None if there are none."""
         options = self.options
         if not options.states and not options.steps:
             return None
         if not options.states or options.steps < 2:
-            raise UsageError("a scenario takes both --state and --steps, of at least 2")
+            raise UsageError("a scenario needs both --state and --steps, of at least 2")
         if options.expect or options.no_assert:
-            raise UsageError("what the steps of a scenario expect is what the model computes")
+            raise UsageError("the expected values of a scenario's steps are always what the model computes")
         return Feedback.of(options.states, [v.name or "" for v in Bundle(self.model).inputs], outputs)
 
     def _policies(self, requested: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
@@ -115,11 +123,11 @@ class Packer:
         self.loosened.update(loosened)
         require_compared(requested, names, [] if self.options.no_assert else names)
         if requested and self.options.no_assert:
-            raise UsageError("a policy is for outputs with a check, and --no-assert packs none")
+            raise UsageError("policies apply to outputs with a check, and --no-assert packs none")
         for policy in requested.values():
             if policy.nan_equal and not self.options.loosen:
                 raise UsageError(
-                    "nan=equal lets through what MegEngine's check never does; pass --loosen if that is intended"
+                    "nan=equal accepts values that MegEngine's check rejects; pass --loosen if that is intended"
                 )
         policies = {n: policy_for({**kept, **requested}, n) for n in names}
         return {n: p for n, p in policies.items() if p.text}
@@ -155,14 +163,15 @@ class Packer:
         """
         if not self.options.record and (self.policies or self.loosened):
             what = "the policies of its outputs" if self.policies else "which tolerances were loosened"
-            raise UsageError(f"the record says {what}, and without it (--no-record) nothing would")
+            raise UsageError(f"the record says {what}, which --no-record leaves out; drop that option")
         self._whence = dict(whence or {})
         captured = self._steps(inputs, where) if self.feedback else self._captured(inputs, expected, where)
         cases = self._numbered(chain(self._old(), captured), seen, witness)
         first = next(cases, None)
         if first is None:
             raise InputError("there is no input data to pack")
-        graph = self._graph(first)
+        cases, scales = self._scales(chain([first], cases))
+        graph = self._graph(first, scales)
         if self.finish is not None:
             graph = self.finish(graph)
         policy: dict[str, dict[str, object]] = {}
@@ -176,6 +185,7 @@ class Packer:
             if check.name in self.loosened:
                 policy[check.name]["loosened"] = self.loosened[check.name]
         bundle = Bundle(graph, is_container=True)
+        file = self._file_options(graph)
         self.watch.errors.update(own_errors(bundle))
         if self.options.record:
             bundle.record = {"record": 1, **self.about, "policy": policy}
@@ -184,10 +194,23 @@ class Packer:
         return save(
             bundle,
             target,
-            self.options.file,
-            testcases=self._fitting(chain([first], cases), graph),
+            file,
+            testcases=self._fitting(cases, graph),
             inspect=inspect,
         )
+
+    def _file_options(self, graph: Graph) -> DumpOptions:
+        """Return how the file is written: in the format that can hold its weights, where none is asked for."""
+        file = self.options.file
+        size = sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None)
+        large = size > MAX_BYTES and file.beside is None and file.dump_format is None
+        if not large or file.format_of(graph) == "FBS":
+            return file
+        self.warn(
+            f"the weights take {size} bytes, and FBS_V2 holds {MAX_BYTES} in all, so the file is written as FBS "
+            "(version 1); --weights beside leaves them outside"
+        )
+        return replace(file, dump_format="FBS")
 
     def _old(self) -> Iterator[Testcase]:
         """Yield the testcases of the file with what its record says of them."""
@@ -231,7 +254,7 @@ class Packer:
         known = {v.name or "": v.owner.tensors[0] for v in Bundle(self.model).inputs}
         unused = {v.name or "" for v in self.source.inputs} - set(known)
         for name in sorted(unused):
-            self.warn(f"nothing is computed from the input {name!r}, so it is left out")
+            self.warn(f"nothing is computed from the input {name!r}, so it is omitted")
         truths = iter(expected)
         weights = nonfinite_weights(self.model) if self.recorder is not None else []
         for i, arrays in enumerate(inputs):
@@ -249,7 +272,7 @@ class Packer:
                 truth = next(truths, None)
                 if truth is None:
                     raise InputError(
-                        f"{place()}there is no expected value for it; give one for each testcase"
+                        f"{place()}there is no expected value for it; pass one for each testcase"
                     )
                 case = self._given(case, truth, place)
             warn_nonfinite(case, self.warn, place)
@@ -258,17 +281,15 @@ class Packer:
 
     def _limits(self) -> Mapping[str, float]:
         """Return what was asked for as tolerances, by output name."""
-        wanted = MAXERR if self.options.maxerr is None else self.options.maxerr
+        wanted = {} if self.options.maxerr is None else self.options.maxerr
         return wanted if isinstance(wanted, Mapping) else {"": wanted}
 
     def _limit(self, name: str, value: Array) -> float:
         """Return the tolerance that a new check of an output gets."""
-        limits = self._limits()
-        if name in limits or value.dtype.kind not in "iub":
-            plain = limits.get("", MAXERR)
-            half = plain == MAXERR and value.dtype.name == "float16"
-            return limits.get(name, 4e-3 if half else plain)
-        return 0.0
+        exact = [name] if value.dtype.kind in "iub" else []
+        coarse = {name: 4e-3} if value.dtype.name == "float16" else None
+        limits = {n: x for n, x in self._limits().items() if n in ("", name)}
+        return tolerances(limits, [name], exact=exact, coarse=coarse, scales={name: magnitude(value)})[name]
 
     def _given(self, case: Testcase, truth: Mapping[str, Array], place: Callable[[], str]) -> Testcase:
         """Make a testcase expect the user's values; where the model computes others, that is said."""
@@ -277,14 +298,12 @@ class Packer:
             computed = arrays[name + EXPECT]
             if value.dtype != computed.dtype and not (value.dtype.kind == computed.dtype.kind == "f"):
                 raise InputError(
-                    f"{place()}a value of {value.dtype} is expected of {name!r}, which is {computed.dtype}"
+                    f"{place()}the expected value of {name!r} is {value.dtype}, but the output is {computed.dtype}"
                 )
-            limits = self._limits()
-            limit = limits.get(name, limits.get("", MAXERR))
             comparison = compare(value, computed)
-            if not passes(comparison.max_error, limit):
+            if not passes(comparison.max_error, self._limit(name, value)):
                 self.warn(
-                    f"{place()}the model does not compute what is expected of {name!r}: {comparison.explain()}"
+                    f"{place()}the model does not compute the expected value of {name!r}: {comparison.explain()}"
                 )
             arrays[name + EXPECT] = value
             supplied.append(name)
@@ -301,25 +320,60 @@ class Packer:
             want = var.owner.tensors[0].dtype
             if dtype != want and not (dtype.is_float and want.is_float):
                 raise UsageError(
-                    f"the check of {check.name!r} expects {want}, the model computes {dtype}; "
-                    "--replace makes new checks"
+                    f"the check of {check.name!r} expects {want}, but the model computes {dtype}; --replace makes new "
+                    "checks"
                 )
             arrays[var.name or ""], dtypes[var.name or ""] = value.astype(want.np, copy=False), want
         return replace(case, arrays=arrays, dtypes=dtypes)
 
-    def _graph(self, first: Testcase) -> Graph:
+    def _graph(self, first: Testcase, scales: Mapping[str, float]) -> Graph:
         if self.recorder is None:
             return self.model
-        return self._with_tolerances() if self.extends else self._with_checks(first)
+        return self._with_tolerances() if self.extends else self._with_checks(first, scales)
 
-    def _with_checks(self, first: Testcase) -> Graph:
+    def _scales(self, cases: Iterator[Testcase]) -> tuple[Iterator[Testcase], dict[str, float]]:
+        """Return the testcases and the largest number of every output, of as many testcases as it takes to know."""
+        wanted = self.options.maxerr
+        if self.recorder is None or self.extends or isinstance(wanted, float | int) or "" in (wanted or {}):
+            return cases, {}
+        waiting: list[Testcase] = []
+        scales: dict[str, float] = {}
+        size = 0
+        for case in cases:
+            waiting.append(case)
+            scales = largest([case], scales)
+            size += sum(a.nbytes for a in case.arrays.values())
+            if size > _AHEAD or all(s and default_maxerr(s) == MAXERR for s in scales.values()):
+                break
+        return chain(waiting, self._within(scales, cases)), scales
+
+    def _within(self, scales: Mapping[str, float], cases: Iterable[Testcase]) -> Iterator[Testcase]:
+        """Yield testcases; warn of those whose numbers are too large for a tolerance that goes by smaller ones."""
+        told: set[str] = set()
+        for case in cases:
+            for name, most in largest([case]).items():
+                known = scales.get(name, 0.0)
+                if name not in told and default_maxerr(known) * 10 < default_maxerr(max(most, known)):
+                    told.add(name)
+                    self.warn(
+                        f"the tolerance of {name!r} follows its scale in the first testcases, {known:.2g}, and a "
+                        f"later one expects {most:.2g}: rounding may fail it elsewhere; give a tolerance (--maxerr)"
+                    )
+            yield case
+
+    def _with_checks(self, first: Testcase, scales: Mapping[str, float]) -> Graph:
         """Copy the model with a check for each output of the first testcase."""
         limits = self._limits()
         # MegEngine sees a tolerance that lets through all that the policy does.
         covering = {n: p.covering for n, p in self.policies.items()}
         asked = {n: limit for n, limit in covering.items() if limit is not None and math.isfinite(limit)}
         graph = checked(
-            self.model, first, {**asked, **limits}, silent=bool(self.options.silent), warn=self.warn
+            self.model,
+            first,
+            {**asked, **limits},
+            silent=bool(self.options.silent),
+            warn=self.warn,
+            scales=scales,
         )
         names = {c.name for c in Bundle(graph).checks}
         self.unchecked = [n for n in Bundle(graph).outputs if n not in names]
@@ -362,8 +416,8 @@ class Packer:
             for name in checked_names:
                 if name in case.arrays and not case.arrays[name].size:
                     raise InputError(
-                        f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, and a testcase of MegEngine "
-                        "cannot hold that; pack it into a file of its own, where the output gets no check"
+                        f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, which a MegEngine testcase "
+                        "cannot represent; pack it into a separate file, where the output gets no check"
                     )
             figures = statistics(plain, case.inputs, seed=self.options.seed) if plain is not None else ()
             yield replace(

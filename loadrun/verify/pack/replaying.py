@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
+from ...base.files import give_back_pages
+from ...base.stages import stage
 from ...compare.judging import ABSURD
 from ...compare.results import OutputResult, Verdict
 from ...dump import load_all
@@ -21,23 +25,29 @@ class TrialReplay:
     Args:
         engine: name of the engine, or a `loadrun.engines.Choice`.
         seed: seed of random operators, that of the ground truth.
+        weights: folders of weights outside of the file.
     """
 
-    def __init__(self, engine: str | Choice = "reference", seed: int = 0) -> None:
-        self.engine = engine
+    def __init__(
+        self, engine: str | Choice = "reference", seed: int = 0, weights: Sequence[str] = ()
+    ) -> None:
+        self.engine, self.weights = engine, weights
         self.seed = seed
         self.failed: list[str] = []
         """Outputs whose checks do not hold, or compare nothing."""
         self._blind: list[str] = []
 
+    @stage("replaying what was written")
     def look(self, path: str) -> None:
         """Replay the last dump of a file.
 
         Raises:
             FormatError: it cannot be read, or does not run.
         """
+        # What the model was read from lies in memory beside what is read now.
+        give_back_pages()
         try:
-            written = load_all(path)[-1]
+            written = load_all(path, weights=self.weights)[-1]
             for result in Runner(written, self.engine, seed=self.seed).replay():
                 if result.verdict is Verdict.ERROR:
                     raise EngineError(str(result.message))
@@ -49,8 +59,8 @@ class TrialReplay:
                         self._blind.append(f"the check of {o.name} compares nothing: {o.reason}")
         except LoadRunError as e:
             raise FormatError(
-                f"with these options the file would not run, so it is not written: {e}; leave out what changes the "
-                "graph, or testcases of other sizes than the first"
+                f"with these options the file would not run, so it was not written: {e}; leave out options that change "
+                "the graph, or testcases whose sizes differ from the first"
             ) from e
 
     def warning(self) -> str | None:
@@ -58,20 +68,20 @@ class TrialReplay:
         if not self.failed:
             return None
         if self._blind:
-            return f"the file does not hold: {self._blind[0]}"
+            return f"the written file fails its checks: {self._blind[0]}"
         more = f" and {len(self.failed) - 3} more" if len(self.failed) > 3 else ""
         return (
-            f"the file does not hold: {', '.join(self.failed[:3])}{more}; the options or the values (NaN, random "
-            "numbers) change the outputs beyond maxerr"
+            f"the written file fails its checks: {', '.join(self.failed[:3])}{more}; the options or the values (NaN, "
+            "random numbers) change the outputs beyond maxerr"
         )
 
 
 def _is_blind(output: OutputResult) -> bool:
-    """Tell whether a check misses faults for another reason than the tolerance that was asked for."""
+    """Return whether a check misses faults for another reason than the tolerance that was asked for."""
     unseen = output.verdict is Verdict.NOT_COMPARED and output.expect is not None
     return unseen and not (output.reason or "").startswith(ABSURD)
 
 
 def _is_finite(value: Array | None) -> bool:
-    """Tell whether a check of a value can hold; that it cannot is told when it is captured."""
+    """Return whether a check of a value can hold; that it cannot is told when it is captured."""
     return value is None or value.dtype.kind != "f" or bool(np.isfinite(value).all())

@@ -49,7 +49,7 @@ class Feedback:
         for text in texts:
             name, equals, output = (part.strip() for part in text.partition("="))
             if not (name and equals and output):
-                raise UsageError(f"a state is written as INPUT=OUTPUT, such as past=present, found {text!r}")
+                raise UsageError(f"a state must be INPUT=OUTPUT, such as past=present, found {text!r}")
             choice = _ARGMAX.fullmatch(output)
             into, pattern = (chosen, choice[1]) if choice else (states, output)
             for one, other in _pairs(name, pattern, inputs):
@@ -71,8 +71,8 @@ class Feedback:
             found = last.argmax(axis=-1).astype(before.dtype)
             if found.size != before.size:
                 raise UsageError(
-                    f"the input {name!r} has shape {list(before.shape)}, and the largest elements of {output!r} are "
-                    f"{found.size}"
+                    f"the input {name!r} has shape {list(before.shape)}, but there are {found.size} largest elements "
+                    f"of {output!r}"
                 )
             fed[name] = found.reshape(before.shape)
         return fed

@@ -78,9 +78,9 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
             elif digests[name] != tensor_digest(case.arrays[name], case.dtypes.get(name)):
                 yield Mismatch(i, f"{_kind(name)} has changed")
         if line.get("steps") != steps_digest(case):
-            yield Mismatch(i, "its further steps have changed")
+            yield Mismatch(i, "its later steps have changed")
     if count != len(bundle.testcases):
-        yield Mismatch(None, f"{count} testcases were packed, {len(bundle.testcases)} are there")
+        yield Mismatch(None, f"{count} testcases were packed, the file has {len(bundle.testcases)}")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Unpacked:
 
     Attributes:
         model: the model's file.
-        inputs: the list of the inputs; None where there are no testcases.
+        inputs: the list of the inputs; None if there are no testcases.
         index: the file that describes the testcases, which `loadrun.verify.pack.expected` takes; None without checks.
         maxerr: tolerance of every check.
         policies: texts of policies, ``NAME: TERMS``.
@@ -107,7 +107,7 @@ class Unpacked:
 
 
 def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
-    """Read what `unpack` wrote beside a model; None where a folder is another one.
+    """Read what `unpack` wrote beside a model; None if a folder is another one.
 
     Raises:
         InputError: the index is damaged, or the folder holds those of several dumps.
@@ -118,8 +118,8 @@ def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
         several = sorted(str(p.parent) for p in place.glob("[0-9]*/testcases.json"))
         if several:
             raise InputError(
-                f"{place} holds {len(several)} unpacked dumps; pack each, such as {several[0]}, the later ones with "
-                "--append"
+                f"{place} holds {len(several)} unpacked dumps; pack each separately, such as {several[0]}, and the "
+                "later ones with --append"
             )
         return None
     try:
@@ -174,7 +174,7 @@ def unpack_all(bundles: Sequence[Bundle], folder: str | os.PathLike[str]) -> Non
 
 @dataclass(frozen=True, kw_only=True)
 class UnpackOptions(ModelOptions):
-    """Say what is unpacked; the options of `ModelOptions` are among these.
+    """Describe what is unpacked; the options of `ModelOptions` are among these.
 
     Attributes:
         dump: which dump of a file that holds several, from 1; None for all.

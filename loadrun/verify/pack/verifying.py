@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...base.errors import failure
 from ...base.files import files_of
+from ...base.pipes import mapped
 from ...compare.policy import header
 from ...compare.results import (
     EXIT_FAIL,
@@ -27,24 +29,26 @@ from ...testcase import Bundle
 from .unpacking import mismatches
 from .witness import testimony
 
-__all__ = ["VerifiedDump", "VerifyOptions", "verified", "verify_files"]
+__all__ = ["VerifiedDump", "VerifiedSummary", "VerifyOptions", "verified", "verify_files", "verify_summaries"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(ModelOptions):
-    """Say how files are verified; the options of `ModelOptions` are among these.
+    """Describe how files are verified; the options of `ModelOptions` are among these.
 
     Attributes:
         seed: seed of random operators.
         engine: what executes the models.
         copy: whether files are read into memory at once.
         no_check: whether a file with nothing to compare is as good as one that passes.
+        jobs: how many processes share the files; `verify_summaries` starts them.
     """
 
     seed: int = 0
     engine: str | Choice = "reference"
     copy: bool = False
     no_check: bool = False
+    jobs: int = 1
 
 
 class VerifiedDump(CountedResults):
@@ -54,7 +58,7 @@ class VerifiedDump(CountedResults):
         file: what the results come to, so far.
         opened: whether the file could be read.
         total: how many results there will be.
-        agrees: whether all that was packed is as it was; None where no digests were recorded, or nothing could be read.
+        agrees: whether all that was packed is as it was; None if no digests were recorded, or nothing could be read.
         said: sentences: what differs, or who packed it and what witnesses said.
         differences: how many of the sentences are differences between the model, a testcase and its digest.
     """
@@ -78,7 +82,7 @@ class VerifiedDump(CountedResults):
         elif bundle.trailing and (bundle.is_container or bundle.record is not None):
             self.agrees = False
             self.said.append(
-                f"{bundle.trailing} bytes behind it are not part of it; a record that stood there is damaged"
+                f"{bundle.trailing} bytes after the end belong to no part of the file; a record there may be damaged"
             )
         elif not isinstance(bundle.record, memoryview):
             self.said.append("no digests were recorded, so there is nothing to verify")
@@ -139,7 +143,41 @@ def verify_files(
             yield VerifiedDump(file, bundle, options)
 
 
-def verified(dumps: Iterable[VerifiedDump], *, no_check: bool = False) -> int:
+@dataclass(frozen=True)
+class VerifiedSummary:
+    """The verdict on one dump, without the values of its outputs; see `VerifiedDump`."""
+
+    file: FileResult
+    results: tuple[Result, ...]
+    opened: bool
+    agrees: bool | None
+    said: tuple[str, ...]
+    differences: int
+
+
+def verify_summaries(files: Sequence[str], options: VerifyOptions | None = None) -> Iterator[VerifiedSummary]:
+    """Verify files in as many processes as the options ask for, and give the verdicts in their order.
+
+    >>> [s.file.verdict.value for s in verify_summaries(["fixtures/nets/mlp.mge"])]
+    ['pass']
+    """
+    options = options or VerifyOptions()
+    for found in mapped(partial(_summaries, options=options), files, options.jobs):
+        yield from found
+
+
+def _summaries(path: str, options: VerifyOptions) -> list[VerifiedSummary]:
+    summaries = []
+    for dump in verify_files([path], options):
+        results = tuple(dump)
+        said = tuple(dump.said)
+        summaries.append(
+            VerifiedSummary(dump.file, results, dump.opened, dump.agrees, said, dump.differences)
+        )
+    return summaries
+
+
+def verified(dumps: Iterable[VerifiedDump | VerifiedSummary], *, no_check: bool = False) -> int:
     """Return what `loadrun verify` exits with, for dumps whose results were read.
 
     >>> dumps = list(verify_files(["fixtures/nets/mlp.mge"]))
@@ -150,9 +188,9 @@ def verified(dumps: Iterable[VerifiedDump], *, no_check: bool = False) -> int:
     verdicts = {d.file.verdict for d in results}
     code = exit_code(verdicts, no_check=no_check, fault=any(d.file.fault for d in results))
     states = {d.agrees for d in results}
-    if code == EXIT_PASS and None in states and not no_check:
-        return EXIT_NOT_COMPARED
-    return code if False not in states or Verdict.ERROR in verdicts else EXIT_FAIL
+    if False in states:
+        return code if Verdict.ERROR in verdicts else EXIT_FAIL
+    return EXIT_NOT_COMPARED if code == EXIT_PASS and None in states and not no_check else code
 
 
 def _results(bundle: Bundle, options: VerifyOptions) -> Iterator[Result]:

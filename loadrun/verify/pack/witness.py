@@ -71,13 +71,13 @@ class Witness:
             outputs[name] = {"error": error, "maxerr": most, "digest": tensor_digest(_narrowed(value))}
             if error is None:
                 warn(
-                    f"{place}: {self.name} gives the output {name!r} the shape {list(value.shape)}, expected is "
+                    f"{place}: {self.name} computes shape {list(value.shape)} for the output {name!r}, expected "
                     f"{list(expect.shape)}"
                 )
             elif not passes(error, most):
                 warn(
                     f"{place}: {self.name} computes a different value for the output {name!r}: "
-                    f"they are {error:.3g} apart, allowed is {most:g}"
+                    f"they differ by {error:.3g}, allowed is {most:g}"
                 )
         return replace(case, provenance={**case.provenance, _KEY: entry})
 
@@ -90,7 +90,7 @@ def _narrowed(value: Array) -> Array:
 
 
 def _largest_error(expect: Array, value: Array, *, relative: bool) -> float | None:
-    """Measure how far two values are apart, None where the shapes differ; NaN agrees with NaN."""
+    """Measure how far two values are apart, None if the shapes differ; NaN agrees with NaN."""
     if expect.shape != value.shape:
         return None
     with np.errstate(all="ignore"):
@@ -103,7 +103,7 @@ def _largest_error(expect: Array, value: Array, *, relative: bool) -> float | No
 
 
 def testimony(bundle: Bundle) -> list[str]:
-    """Sentences of what a file's record says of witnesses; none where it is damaged, which is for `verify` to say.
+    """Sentences of what a file's record says of witnesses; none if it is damaged, which is for `verify` to say.
 
     >>> import loadrun
     >>> testimony(loadrun.load("fixtures/nets/mlp.mge"))
@@ -147,7 +147,7 @@ def _sentences(name: str, cases: list[tuple[int, Mapping[str, object]]]) -> Iter
     for i, output, error, most in rows:
         limit = 0.0 if most is None else most
         if error is None:
-            yield f"{name} gave {output!r} of testcase {i} another shape"
+            yield f"{name} computed another shape for {output!r} of testcase {i}"
         elif not passes(error, limit):
             yield f"{name} differs from {output!r} of testcase {i} by {error:.3g}, which is more than {limit:g}"
     for i, about in cases:

@@ -125,7 +125,7 @@ def test_a_picture_in_nhwc_is_warped_along_the_axes_that_it_shows() -> None:
 
 @pytest.mark.parametrize("source", ["F.conv2d(x, T(WEIGHT))", "F.conv2d(y, n(WEIGHT))"])
 def test_a_convolution_takes_one_format(source: str) -> None:
-    with pytest.raises(RuntimeError, match=r"a picture and a weight of one format.*amp\.convert"):
+    with pytest.raises(RuntimeError, match=r"an image and a weight of one format.*amp\.convert"):
         evaluated(source)
 
 

@@ -38,7 +38,7 @@ def test_recorder_takes_other_shapes_and_safe_dtypes() -> None:
     recorder = Recorder(unary())
     assert recorder.capture({"x": X}).expects["y"].shape == (2, 3)
     assert recorder.capture({"x": np.ones((5, 3), "i4")}).expects["y"].tolist() == [[-1] * 3] * 5
-    with pytest.raises(loadrun.InputError, match="no value was given for the input 'x'"):
+    with pytest.raises(loadrun.InputError, match="the input 'x' is missing"):
         recorder.capture({})
     with pytest.raises(loadrun.InputError, match="the model has no input 'z'"):
         recorder.capture({"x": X, "z": X})
@@ -143,7 +143,7 @@ def test_values_that_are_missing() -> None:
     with pytest.raises(loadrun.InputError, match="at least one testcase"):
         embed(unary(), [])
     del case.arrays["y:expect"]
-    with pytest.raises(loadrun.InputError, match="holds no value of the output 'y'"):
+    with pytest.raises(loadrun.InputError, match="has no value for the output 'y'"):
         embed(unary(), [case])
 
 

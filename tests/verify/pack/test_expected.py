@@ -45,7 +45,7 @@ def test_given_values_are_expected(golden: Path, capsys: pytest.CaptureFixture[s
     np.testing.assert_array_equal(bundle.testcases[0].expects["out"], np.load(golden / "golden.npy"))
     assert main(["verify", str(golden / "p.mge"), "-q"]) == 0
     assert main([*argv, "--expect", str(golden / "other.npy")]) == 0
-    assert "the model does not compute what is expected of 'out'" in capsys.readouterr().err
+    assert "the model does not compute the expected value of 'out'" in capsys.readouterr().err
     (result,) = loadrun.run(golden / "p.mge")
     assert result.verdict is Verdict.FAIL
     assert result.outputs[0].comparison is not None
@@ -55,7 +55,7 @@ def test_given_values_are_expected(golden: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("expect", "said"),
     [
-        (["z:golden.npy"], "a value is expected of 'z'; the outputs are 'out'"),
+        (["z:golden.npy"], "there is an expected value for 'z', but the outputs are 'out'"),
         (["out:none.npy"], "none.npy"),
         (["out:golden.npy", "--no-assert"], "--no-assert packs none"),
         (["out:golden.npy", "-d", "#ones"], "there is no expected value for it"),
@@ -248,7 +248,7 @@ def test_expected_values_that_a_whole_number_is_not_are_refused(
     assert main([*argv, str(tmp_path / "right.npy")]) == 0, "whole numbers in another dtype are what they are"
     assert main([str(tmp_path / "o.mge"), "-q"]) == 0
     packer = Packer(loadrun.load(source), warn=print)
-    with pytest.raises(InputError, match="a value of float64 is expected of 'y', which is "):
+    with pytest.raises(InputError, match="the expected value of 'y' is float64, but the output is "):
         packer.pack(
             [{"x": np.array([[1, 2, 3]], DType(dtype).np)}], io.BytesIO(), expected=[{"y": np.ones((1, 3))}]
         )
@@ -268,7 +268,7 @@ def test_a_file_without_a_record_has_no_policies(tmp_path: Path, capsys: pytest.
     source, out = doubled("Float32", tmp_path), tmp_path / "o.mge"
     argv = ["pack", source, "-d", "[[1,2,3]]", "-o", str(out), "-q"]
     assert main([*argv, "--check", "y: exact", "--no-record"]) == 2
-    assert "without it (--no-record) nothing would" in capsys.readouterr().err
+    assert "which --no-record leaves out" in capsys.readouterr().err
     assert not out.exists()
     assert main([*argv, "--check", "y: exact", "--no-assert"]) == 2
     assert main([*argv, "--check", "y: exact"]) == 0
@@ -339,7 +339,7 @@ def test_a_report_without_its_end_is_cut(tmp_path: Path, capsys: pytest.CaptureF
     for pair in ((whole, cut), (cut, whole)):
         capsys.readouterr()
         assert main(["compare", *map(str, pair)]) == 1
-        assert "the run did not come to its end" in capsys.readouterr().out
+        assert "the run is incomplete" in capsys.readouterr().out
 
 
 def test_folders_that_are_skipped_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -373,4 +373,4 @@ def test_an_index_leads_nowhere_else(name: str, tmp_path: Path, capsys: pytest.C
     index.write_text(json.dumps(about))
     argv = ["-d", f"@{tmp_path / 'u/inputs.txt'}", "--expect", str(index), "-o", str(tmp_path / "p.mge")]
     assert main(["pack", str(tmp_path / "u/model.mge"), *argv]) == 2
-    assert "lies outside of its folder" in capsys.readouterr().err
+    assert "is outside its folder" in capsys.readouterr().err

@@ -156,11 +156,11 @@ def test_append(model: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "what"),
     [
-        ([], "no data to pack; give it with -d"),
+        ([], "no data to pack; pass some with -d"),
         (["-d", "z:#ones"], "the model has no input 'z'"),
         (["-d", "#ones", "--maxerr", "-1"], "maxerr must be a finite number >= 0"),
         (["-d", "#ones", "--maxerr", "x"], "--maxerr takes a number or NAME=NUMBER, found 'x'"),
-        (["-d", "#ones", "--maxerr", "1", "--maxerr", "2"], "--maxerr gives two tolerances for all outputs"),
+        (["-d", "#ones", "--maxerr", "1", "--maxerr", "2"], "--maxerr is given twice for all outputs"),
         (["-d", "#ones", "--maxerr", "z=1"], "maxerr names the output 'z'; the outputs are 'y'"),
         (["-d", "#ones", "--model-version", "1"], "MegEngine 1.13 cannot read version 1"),
         (["-d", "#ones", "--append-json"], "name that file"),
@@ -298,7 +298,7 @@ def test_places_that_cannot_be_written(
 ) -> None:
     for target, said in (
         (tmp_path, f"loadrun: {tmp_path}: expected the name of a file to write, found a folder"),
-        (tmp_path / "no" / "o.mge", f"loadrun: {tmp_path / 'no'}: there is no such folder to write to"),
+        (tmp_path / "no" / "o.mge", f"loadrun: {tmp_path / 'no'}: the folder to write to does not exist"),
     ):
         assert pack(model, "-d", "#ones", "-o", target) == 2
         assert capsys.readouterr().err.strip() == said
@@ -506,5 +506,31 @@ def test_input_that_feeds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     model.add("Host2DeviceCopy", Host2DeviceCopy(), names=["idle"], tensors=[tensor])
     loadrun.save(model, tmp_path / "m.mge")
     assert pack(tmp_path / "m.mge", "-d", "#ones", "-o", tmp_path / "o.mge") == 0
-    assert "nothing is computed from the input 'idle', so it is left out" in capsys.readouterr().err
+    assert "nothing is computed from the input 'idle', so it is omitted" in capsys.readouterr().err
     assert list(loadrun.load(tmp_path / "o.mge").testcases[0].arrays) == ["x", "y:expect"]
+
+
+def test_default_tolerances_follow_the_scale(tmp_path: Path) -> None:
+    """MegEngine's measure is absolute below 1: zeros in place of numbers near 1e-5 would pass at 1e-4."""
+    warned: list[str] = []
+
+    def limits(cases: list[list[float]], **options: Any) -> dict[str, float]:
+        packer = Packer(Bundle(unary()), PackOptions(**options), warn=warned.append)
+        packer.pack([{"x": np.array([c, c], "f4")} for c in cases], tmp_path / "m.mge")
+        return {c.name: float(f"{c.maxerr:.3g}") for c in loadrun.load(tmp_path / "m.mge").checks}
+
+    assert limits([[2e-5, -7e-6, 0]]) == {"y": 1e-8}
+    assert limits([[0, 0, 0], [2e-5, 0, 0], [0.3, 0, 0]]) == {"y": 1e-4}
+    assert limits([[0.02, 0.03, 0]]) == {"y": 1e-5}
+    # What is asked for is taken as it is, MegEngine's own default as well.
+    assert limits([[2e-5, -7e-6, 0]], maxerr=1e-4) == {"y": 1e-4}
+    assert limits([[2e-5, -7e-6, 0]], maxerr={"y": 1e-3}) == {"y": 1e-3}
+    assert not [w for w in warned if "follows its scale" in w]
+
+
+def test_later_testcases_of_another_scale_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadrun.verify.pack.packing._AHEAD", 10)
+    warned: list[str] = []
+    packer = Packer(Bundle(unary()), PackOptions(), warn=warned.append)
+    packer.pack([{"x": np.full((2, 3), x, "f4")} for x in (1e-3, 5.0)], tmp_path / "m.mge")
+    assert [w for w in warned if "the tolerance of 'y' follows its scale in the first testcases, 0.001" in w]

@@ -49,7 +49,7 @@ def test_a_file_that_does_not_run_is_not_written(
     )
     assert pack(*command) == 2
     assert out.read_bytes() == b"old"
-    assert "the file would not run, so it is not written" in capsys.readouterr().err
+    assert "the file would not run, so it was not written" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["o.mge"]
 
 
@@ -70,7 +70,7 @@ def test_outputs_that_do_not_hold_are_told(tmp_path: Path, capsys: pytest.Captur
     out = tmp_path / "o.mge"
     argv = ("fixtures/nets/mlp.mge", "-d", "#rand(0,1)", "-o", out, "--replace", "--enable-ioc16")
     assert pack(*argv, "--maxerr", "1e-9") == 1
-    assert "the file does not hold: out of testcase 0" in capsys.readouterr().err
+    assert "the written file fails its checks: out of testcase 0" in capsys.readouterr().err
     assert loadrun.run(loadrun.load(out))[0].verdict.value == "fail"
     assert pack(*argv, "--maxerr", "0.5") == 0
 

@@ -281,7 +281,7 @@ def test_a_changed_step_is_seen(packed: Path, tmp_path: Path, capsys: pytest.Cap
     at = data.rindex(value)
     (tmp_path / "changed.mge").write_bytes(data[:at] + b"\x00\x00\x80\x3f" + data[at + 4 :])
     assert main(["verify", str(tmp_path / "changed.mge")]) == 1
-    assert "testcase 0: its further steps have changed" in capsys.readouterr().out
+    assert "testcase 0: its later steps have changed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -290,10 +290,10 @@ def test_a_changed_step_is_seen(packed: Path, tmp_path: Path, capsys: pytest.Cap
         (["--state", "pst=present"], "there is no input 'pst'; the inputs are ids, position, past, seen"),
         (["--state", "ids=logit"], "there is no output 'logit'; the outputs are logits, present, now_seen"),
         (["--state", "past=now_seen"], "the input 'past' is fed twice"),
-        (["--state", "ids"], "a state is written as INPUT=OUTPUT"),
-        (["--no-assert"], "what the steps of a scenario expect is what the model computes"),
-        (["-d", DATA], "--steps 5 takes one specification, or 5, found 2"),
-        (["--steps", "1"], "a scenario takes both --state and --steps, of at least 2"),
+        (["--state", "ids"], "a state must be INPUT=OUTPUT"),
+        (["--no-assert"], "the expected values of a scenario's steps are always what the model computes"),
+        (["-d", DATA], "--steps 5 takes one specification or 5, found 2"),
+        (["--steps", "1"], "a scenario needs both --state and --steps, of at least 2"),
     ],
 )
 def test_refused(

@@ -93,7 +93,7 @@ def _joined(parts: Sequence[Any]) -> Tensor:
 
 
 def isscalar(x: Any) -> bool:
-    """Tell whether a value has no axes.
+    """Return whether a value has no axes.
 
     >>> isscalar(Tensor(1)), isscalar([1])
     (True, False)

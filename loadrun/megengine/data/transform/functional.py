@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ....base.errors import UsageError
-from ....base.extras import install
 
 __all__ = ["flip", "pad", "resize", "to_bgr", "to_gray"]
 
@@ -31,7 +30,7 @@ def cv2() -> Any:
     try:
         import cv2 as found  # an optional package
     except ImportError:
-        raise UsageError(f"transforms of images need OpenCV: {install('images')}") from None
+        raise UsageError("transforms of images need OpenCV: pip install opencv-python-headless") from None
     return found
 
 

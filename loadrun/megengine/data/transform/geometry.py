@@ -166,7 +166,7 @@ class ShortestEdgeResize(_Scaled):
     ) -> None:
         super().__init__(order)
         if sample_style not in ("range", "choice"):
-            raise NotDefinedError(f"{sample_style} is unsupported sample style; known are range and choice")
+            raise NotDefinedError(f"{sample_style} is unsupported sample style; expected range or choice")
         self.min_size = _pair(min_size)
         self.max_size = max_size
         self.sample_style = sample_style

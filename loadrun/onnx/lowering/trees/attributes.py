@@ -78,7 +78,7 @@ class _Places:
         twice = (t[1:] == t[:-1]) & (n[1:] == n[:-1])
         if twice.any():
             at = int(twice.argmax())
-            raise UnsupportedNodeError(f"node {int(n[at])} of tree {int(t[at])} is there twice")
+            raise UnsupportedNodeError(f"node {int(n[at])} of tree {int(t[at])} occurs twice")
         # One key per tree and node, made of their ranks.
         self._trees, self._numbers = np.unique(trees), np.unique(numbers)
         self._keys = self._ranks(t, n)[0]
@@ -97,7 +97,7 @@ class _Places:
         if not there.all():
             i = int((~there).argmax())
             raise UnsupportedNodeError(
-                f"{what} leads to node {int(numbers[i])} of tree {int(trees[i])}, which is not there"
+                f"{what} leads to node {int(numbers[i])} of tree {int(trees[i])}, which does not exist"
             )
         return self.order[at]
 

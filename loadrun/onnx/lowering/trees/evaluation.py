@@ -104,7 +104,7 @@ def aggregated(ensemble: Ensemble, at: Tensor, how: str) -> Tensor:
 
 
 def zero_elsewhere(scores: Tensor, there: Tensor | Array) -> Tensor:
-    """Return scores (N, C), with 0 where no leaf counts for a target."""
+    """Return scores (N, C), with 0 if no leaf counts for a target."""
     if isinstance(there, np.ndarray):
         if there.all():
             return scores
@@ -162,7 +162,7 @@ def _by_target(worth: Tensor, targets: Array, count: int) -> Tensor:
 
 
 def targets_scored(ensemble: Ensemble, at: Tensor) -> Tensor | Array:
-    """Tell whether any leaf counts for a target: (C,) where all samples agree, else (N, C) booleans."""
+    """Return whether any leaf counts for a target: (C,) where all samples agree, else (N, C) booleans."""
     leaves = len(ensemble.trees.leaves)
     pay(leaves * ensemble.count)
     has = np.zeros((leaves, ensemble.count), bool)

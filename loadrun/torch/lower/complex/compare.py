@@ -28,7 +28,7 @@ def equal(call: FxCall, x: Any, y: Any) -> Any:
 
 @aten("aten.equal.default", complex=True)
 def all_equal(call: FxCall, x: Any, y: Any) -> Any:
-    """Tell whether all elements are equal."""
+    """Return whether all elements are equal."""
     return ten(False) if call.shape_of(0) != call.shape_of(1) else np.all(equal(call, x, y))
 
 

@@ -128,7 +128,7 @@ def solve(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: bool
     """Multiply right-hand sides by the inverse of matrices."""
     name = str(call.node.target)
     if "aten._linalg" in name and any(u.args[1:] != (0,) for u in call.node.users):
-        raise UnsupportedCallError("the factored matrix of complex numbers; use what solve alone gives")
+        raise UnsupportedCallError("the factored matrix of complex numbers; use the result of solve only")
     shapes = call.shape_of(0), call.shape_of(1)
     vector = len(shapes[1]) == 1 or (len(shapes[1]) == len(shapes[0]) - 1 and shapes[1] == shapes[0][:-1])
     a, b = _inverse(call, pair(a, call.dtype)), pair(b, call.dtype)

@@ -30,7 +30,7 @@ class VisionDataset(Dataset):
         for name in self.order:
             if supported_order is not None and name not in supported_order:
                 raise NotImplementedError(
-                    f"{name} is not part of a sample; known are {', '.join(supported_order)}"
+                    f"{name} is not part of a sample; expected one of {', '.join(supported_order)}"
                 )
 
 

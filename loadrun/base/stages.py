@@ -1,0 +1,96 @@
+"""What a long call is at: one line on a terminal or in a notebook, from the second second on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TextIO, TypeVar
+
+__all__ = ["counted", "stage"]
+
+T = TypeVar("T")
+_NAME = "loadrun stages"
+_AFTER, _EVERY = 1.0, 0.5
+"""Seconds before the line appears, and until it is written again."""
+
+
+class _Line:
+    """The line of this process: the innermost stage of the main thread, and how long it takes.
+
+    Attributes:
+        stages: what is being done, with when it began; the last one is shown.
+    """
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, float]] = []
+        self._ended = threading.Event()
+        self._process = 0
+
+    def begin(self, entry: tuple[str, float], out: TextIO) -> None:
+        """Add a stage; the first one starts the thread that writes."""
+        self.stages.append(entry)
+        if len(self.stages) == 1:
+            self._ended, self._process = threading.Event(), os.getpid()
+            threading.Thread(target=self._write, args=(out, self._ended), name=_NAME, daemon=True).start()
+
+    def end(self, entry: tuple[str, float]) -> None:
+        """Remove a stage; generators may end theirs in another order."""
+        self.stages.remove(entry)
+        if not self.stages:
+            self._ended.set()
+
+    def _write(self, out: TextIO, ended: threading.Event) -> None:
+        shown = False
+        wait = _AFTER
+        while not ended.wait(wait) and self._process == os.getpid():
+            shown, wait = True, _EVERY
+            if self.stages:
+                text, began = self.stages[-1]
+                out.write(f"\r\x1b[K{text} ({time.monotonic() - began:.0f} s)")
+                out.flush()
+        if shown:
+            out.write("\r\x1b[K")
+            out.flush()
+
+
+_LINE = _Line()
+
+
+def _watched(out: TextIO) -> bool:
+    """Tell whether somebody may see the line: on a terminal, or in a notebook, whose stream is none."""
+    return out.isatty() or type(out).__module__.startswith("ipykernel")
+
+
+@contextmanager
+def stage(text: str) -> Iterator[None]:
+    """Name what the main thread is doing; inner stages stand for outer ones while they last.
+
+    >>> with stage("torch exports the module"):
+    ...     sum(range(10))
+    45
+    """
+    out = sys.stderr
+    if out is None or threading.current_thread() is not threading.main_thread() or not _watched(out):
+        yield
+        return
+    entry = (text, time.monotonic())
+    _LINE.begin(entry, out)
+    try:
+        yield
+    finally:
+        _LINE.end(entry)
+
+
+def counted(items: Iterable[T], total: int, what: str) -> Iterator[T]:
+    """Pass items on; while one is worked on, that is the stage.
+
+    >>> list(counted("ab", 2, "testcase"))
+    ['a', 'b']
+    """
+    for i, item in enumerate(items):
+        with stage(f"{what} {i + 1}/{total}"):
+            yield item
