@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .base.about import __version__
+from .base import __version__
 from .base.registry import lazy
 
 if TYPE_CHECKING:

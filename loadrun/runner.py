@@ -266,10 +266,10 @@ class Runner:
         """
         if self._native is not None:
             return self._native.check(case, None)
-        found = self.run(case.inputs)
+        result = self.run(case.inputs)
         # At a scenario's border an output without axes is as the file holds it.
-        outs = [self._compared(o, case.expects.get(o.name)) for o in found.outputs]
-        return replace(found, outputs=tuple(outs), verdict=Verdict.of_outputs(outs))
+        outs = [self._compared(o, case.expects.get(o.name)) for o in result.outputs]
+        return replace(result, outputs=tuple(outs), verdict=Verdict.of_outputs(outs))
 
     def _compared(self, out: OutputResult, expect: Array | None) -> OutputResult:
         if expect is None or out.value is None:
@@ -439,11 +439,11 @@ class Runner:
 
     def _engine(self, targets: Sequence[Var]) -> Engine:
         key = tuple(v.id for v in targets)
-        found = self._engines.get(key)
-        if found is None:
-            found = make_engine(self.engine, self.bundle.graph, targets, seed=self.seed)
-            self._engines[key] = found
-        return found
+        engine = self._engines.get(key)
+        if engine is None:
+            engine = make_engine(self.engine, self.bundle.graph, targets, seed=self.seed)
+            self._engines[key] = engine
+        return engine
 
     def take_engines(self, other: Runner) -> None:
         """Use the engines that another runner has prepared, if they are for the same graph."""

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tag=${1:-}
-version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' loadrun/base/about.py)
+version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' loadrun/base/__init__.py)
 if [ -n "$tag" ]; then
   [ "$tag" = "v$version" ] || { echo "the tag is $tag, the package's version $version" >&2; exit 1; }
   ! grep -q "^## $version (unreleased)" CHANGELOG.md || { echo "CHANGELOG.md: $version is unreleased" >&2; exit 1; }

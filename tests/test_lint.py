@@ -231,3 +231,26 @@ def test_no_test_module_imports_another() -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
                 names = [node.module or "", *(f"{node.module}.{n.name}" for n in node.names)]
                 assert not [n for n in names if ".test_" in n], f"{path}:{node.lineno}"
+
+
+VAGUE = {"found", "given", "made", "held"}
+"""What a local variable could always be called; its name says what it holds instead."""
+
+
+def test_local_names_say_what_they_hold() -> None:
+    named: set[tuple[str, str]] = set()
+    for path in sorted((ROOT / "loadrun").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        fields = {
+            s for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for s in ast.walk(c) if _is_field(c, s)
+        }
+        for node in ast.walk(tree):
+            name = node.id if isinstance(node, ast.Name) else getattr(node, "arg", None)
+            if name in VAGUE and isinstance(node, (ast.Name, ast.arg)) and node not in fields:
+                named.add((str(path.relative_to(ROOT)), str(name)))
+    assert named == set()
+
+
+def _is_field(owner: ast.ClassDef, node: ast.AST) -> bool:
+    """Tell whether a node names a field of a class, which stands beside `expected`."""
+    return any(isinstance(s, ast.AnnAssign) and s.target is node for s in owner.body)

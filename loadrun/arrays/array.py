@@ -117,10 +117,10 @@ class TracedArray(ArrayMethods):
         """Return a view in another shape, or a copy; a copy that may be a view in numpy where that is not known."""
         if shares:
             return self._viewed(reshaped(shape))
-        made = TracedArray._around(e.reshape(operand(self), shape))
+        result = TracedArray._around(e.reshape(operand(self), shape))
         if shares is None:
-            made._cell.rival(self._cell)
-        return made
+            result._cell.rival(self._cell)
+        return result
 
     def ravel(self, order: str = "C") -> TracedArray:
         """Return the values as a vector: a view where the array is contiguous."""
@@ -218,15 +218,15 @@ class TracedArray(ArrayMethods):
         if self._cell.scalar:
             raise TypeError("a numpy scalar does not support item assignment")
         x = self._cell.read()
-        found = numpy_index.select(x, index)
-        if found.basic:
-            part = numpy_index.part_of(x, found)
+        selection = numpy_index.select(x, index)
+        if selection.basic:
+            part = numpy_index.part_of(x, selection)
             if isinstance(value, TracedArray) and _same_part(value._cell, self._cell, part):
                 return
             new = numpy_index.basic_value(x, part, operand(list_as_tensor(value), x._dtype.np))
             self._cell.view(part).write(new)
             return
-        self._cell.write(numpy_index.assign(x, found, operand(list_as_tensor(value), x._dtype.np)))
+        self._cell.write(numpy_index.assign(x, selection, operand(list_as_tensor(value), x._dtype.np)))
 
     # Reading values
 

@@ -1,10 +1,10 @@
-"""The version of this package, and a result's record of the engine that computed it."""
+"""A result's record of the engine that computed it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["About", "Island", "__version__"]
+__all__ = ["About", "Island"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,3 @@ class About:
         if self.islands:
             line += f"; {len(self.islands)} of {self.operators} operators on the reference engine"
         return line
-
-
-__version__ = "0.2.0"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
-from ..base.about import __version__
+from ..base import __version__
 from ..base.errors import EXIT_ERROR, clean, failure, indented
 from ..base.limits import EndedBySignal
 

@@ -64,15 +64,15 @@ def main(argv: list[str]) -> int:
     files = model_files(args.files, sys.stderr)
     result = Audit()
     with fleet_reports(args.json, args.junit, files) as reports:
-        for path, found in zip(files, audits_of(files, options), strict=True):
-            for _, why in found.failures:
+        for path, audit in zip(files, audits_of(files, options), strict=True):
+            for _, why in audit.failures:
                 print(f"{clean(path, 200)}\n{error(why.message)}", file=sys.stderr)
             if len(files) > 1:
-                for _, audited in found.files:
+                for _, audited in audit.files:
                     print(_line(path, audited), file=reports.out, flush=True)
-            _report(path, found, reports)
-            result.files += found.files
-            result.failures += found.failures
+            _report(path, audit, reports)
+            result.files += audit.files
+            result.failures += audit.failures
         scores = [s for _, s in result.scores]
         if scores and len(files) == 1:
             print(
@@ -107,9 +107,9 @@ def _line(path: str, audited: FileAudit) -> str:
     return f"{lines[0]}{';' if len(lines) > 1 else ''} {lines[1].strip() if len(lines) > 1 else ''}{more}".rstrip()
 
 
-def _report(path: str, found: Audit, reports: FleetReports) -> None:
+def _report(path: str, audit: Audit, reports: FleetReports) -> None:
     """Put the audit of a file into the reports."""
-    for _, audited in found.files:
+    for _, audited in audit.files:
         whole = audited.whole
         reports.files.append(
             {
@@ -122,18 +122,18 @@ def _report(path: str, found: Audit, reports: FleetReports) -> None:
                 "outputs": audited.scores,
             }
         )
-    reports.files += [{"file": path, "message": why.message} for _, why in found.failures]
+    reports.files += [{"file": path, "message": why.message} for _, why in audit.failures]
     if reports.junit is None:
         return
     file = FileResult(path)
     reports.junit.begin(file)
-    for _, audited in found.files:
+    for _, audited in audit.files:
         for s in audited.scores:
             caught = sum(s.caught.values())
             kind = "skipped" if s.reason == NO_CHECK else "failure" if s.reason or not caught else ""
             why = s.reason or f"it caught {caught} of {s.mutants} mutants"
             reports.junit.case(s.output, kind, why if kind else "")
-    for _, failed in found.failures:
+    for _, failed in audit.failures:
         reports.junit.case("audit", "error", failed.message)
     reports.junit.end(file)
 

@@ -6,7 +6,7 @@ import argparse
 import re
 from importlib import import_module
 
-from ..base.about import __version__
+from ..base import __version__
 from ..compare.results import EXIT_PASS
 from ..engines.registry import NAMES
 from .groups import Parser

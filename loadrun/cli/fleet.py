@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
-from ..base.about import __version__
+from ..base import __version__
 from ..base.files import check_targets, text_file
 from ..report.json import dumps
 from .groups import Parser, add_jobs_option, add_json_option, add_junit_option

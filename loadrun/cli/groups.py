@@ -139,7 +139,7 @@ class Parser(argparse.ArgumentParser):
 
         Args:
             kind: the record's class, a dataclass.
-            given: values by argument name; those that are fields of the record go into it.
+            arguments: values by argument name; those that are fields of the record go into it.
             others: values of fields that are no arguments, or that are converted first.
         """
         names = {f.name for f in fields(kind)} - set(others)  # type: ignore[arg-type]

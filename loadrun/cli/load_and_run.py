@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..base.about import __version__
+from ..base import __version__
 from ..base.errors import UsageError, clean
 from ..compare.results import EXIT_ERROR, EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..load_and_run.flags import FLAGS, GROUPS, Flag, ParsedFlags, parse

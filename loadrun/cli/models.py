@@ -184,7 +184,7 @@ def all_chosen(
     """Return the selected engines, in order.
 
     Args:
-        given: the names, one sequence for each ``--engine``.
+        options: the names, one sequence for each ``--engine``.
         strict, cache: the other two options.
 
     Raises:
@@ -266,7 +266,7 @@ def optimizations(arguments: Mapping[str, object]) -> tuple[str, ...]:
     """Return the requested optimizations, as `loadrun.replay.parts` takes them.
 
     Args:
-        given: values by argument name.
+        arguments: values by argument name.
     """
     return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if arguments[n])
 

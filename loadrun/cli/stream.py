@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from ..base.about import __version__
+from ..base import __version__
 from ..base.errors import clean, failure
 from ..base.files import text_file
 from ..report import text

@@ -214,11 +214,11 @@ def compare(expect: Array, get: Array) -> Comparison:
     )
 
 
-def with_places(found: Comparison, expect: Array, get: Array, tolerance: float) -> Comparison:
+def with_places(comparison: Comparison, expect: Array, get: Array, tolerance: float) -> Comparison:
     """Add to a comparison how many elements exceed a tolerance, and where the largest differences are.
 
     Args:
-        found: the comparison of the two arrays.
+        comparison: the comparison of the two arrays.
         expect, get: expected and computed values, real numbers.
         tolerance: the largest error by MegEngine's measure that does not exceed it; NaN always does.
 
@@ -227,8 +227,8 @@ def with_places(found: Comparison, expect: Array, get: Array, tolerance: float) 
     >>> print(with_places(compare(x, y), x, y, 0.1).explain().splitlines()[0])
     1 of 3 values exceeds the tolerance; error 0.25 at [1]: expected 2.0, got 2.5
     """
-    if not found.same_shape or not found.size:
-        return found
+    if not comparison.same_shape or not comparison.size:
+        return comparison
     count, start = 0, 0
     best: list[tuple[float, int | None]] = [(0.0, None), (0.0, None)]
     with np.errstate(all="ignore"):
@@ -246,7 +246,7 @@ def with_places(found: Comparison, expect: Array, get: Array, tolerance: float) 
     places = [
         None if at is None else tuple(int(i) for i in np.unravel_index(at, expect.shape)) for _, at in best
     ]
-    return replace(found, exceeding=count, abs_index=places[0], rel_index=places[1])
+    return replace(comparison, exceeding=count, abs_index=places[0], rel_index=places[1])
 
 
 def _at(place: tuple[int, ...] | None) -> str:

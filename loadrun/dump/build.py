@@ -114,13 +114,13 @@ def comp_node(t: Table) -> str:
 
 def take_blobs(t: Table, blobs: list[Table], *, required: bool) -> list[bytes]:
     """Read the blobs of an operator; FBS v1 requires their data."""
-    found = []
+    contents = []
     for blob in blobs:
         view = blob.bytes_view(0)
         if view is None and required:
             raise t.buf.error("a blob has no data", blob.pos)
-        found.append(b"" if view is None else view.tobytes())
-    return found
+        contents.append(b"" if view is None else view.tobytes())
+    return contents
 
 
 def constant_or_input(t: Table, opr: Opr, op: Op) -> None:

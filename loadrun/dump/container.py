@@ -232,15 +232,15 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
 
 def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
     """Give a dump the record that some bytes begin with; return how many bytes it takes, 0 if there is none."""
-    found = record_at(data)
-    if found is None or (owner := _owner(found, bundles)) is None:
+    record = record_at(data)
+    if record is None or (owner := _owner(record, bundles)) is None:
         return 0
-    owner.record, owner.damage = found, _damage_in(found)
+    owner.record, owner.damage = record, _damage_in(record)
     from .record import input_order, narrowings  # for start-up
 
-    owner.graph.input_order = input_order(found)
-    owner.warnings += narrowings(found)
-    return len(found)
+    owner.graph.input_order = input_order(record)
+    owner.warnings += narrowings(record)
+    return len(record)
 
 
 def _take_steps(data: memoryview, bundle: Bundle) -> int:

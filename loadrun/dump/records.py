@@ -69,8 +69,8 @@ def _shared(t: Table, code: int, kind: type[Record], mge_version: int) -> tuple[
         layout = history.fields(kind, mge_version)
         end = max((off + _width(f) for off, f in zip(t.offsets, layout, strict=False) if off), default=4)
         end = end if end <= _LARGEST else 0
-    found = t.buf.records[code, t.vt] = end, _known(code, t.offsets, mge_version)
-    return found
+    entry = t.buf.records[code, t.vt] = end, _known(code, t.offsets, mge_version)
+    return entry
 
 
 @lru_cache(maxsize=256)

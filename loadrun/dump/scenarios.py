@@ -113,21 +113,21 @@ def attach(bundle: Bundle, block: memoryview, parse: Parse) -> None:
     Raises:
         FormatError: the index is damaged, or does not fit the dump.
     """
-    found = _index(block, len(bundle.testcases))
+    index = _index(block, len(bundle.testcases))
     names = {v.name for v in bundle.inputs}
-    for states, _, _ in found.values():
+    for states, _, _ in index.values():
         for name in states.keys() - names:
             raise FormatError(f"{_WHERE}: a state feeds {name!r}, which is not an input of the model")
     plain = bundle.testcases
 
     def read(number: int) -> Testcase:
-        if number not in found:
+        if number not in index:
             return plain[number]
-        states, steps, start = found[number]
+        states, steps, start = index[number]
         return replace(plain[number], steps=_Steps(block, start, steps, parse), states=states)
 
     bundle.testcases = LazyTestcases(read, range(len(plain)))
-    bundle.scenarios = {number: len(steps) for number, (_, steps, _) in found.items()}
+    bundle.scenarios = {number: len(steps) for number, (_, steps, _) in index.items()}
 
 
 def steps_digest(case: Testcase) -> str | None:
@@ -151,7 +151,7 @@ def _index(block: memoryview, total: int) -> dict[int, tuple[dict[str, str], lis
     except (ValueError, RecursionError):
         data = None
     at = _HEAD + size
-    found = {}
+    index = {}
     for key, entry in mapping(_ENTRY)(data, _WHERE).items():
         number = integer(0, total - 1)(int(key) if key.isdecimal() else key, _WHERE)
         states: dict[str, str] = entry["states"]
@@ -160,10 +160,10 @@ def _index(block: memoryview, total: int) -> dict[int, tuple[dict[str, str], lis
         for length, names in entry["steps"]:
             steps.append((integer(0, len(block) - at)(length, _WHERE), items(text)(names, _WHERE)))
             at += steps[-1][0]
-        found[number] = states, steps, start
+        index[number] = states, steps, start
     if at != len(block):
         raise FormatError(f"{_WHERE}: the index claims {at} bytes, but there are {len(block)}")
-    return found
+    return index
 
 
 class _Steps(Sequence[Mapping[str, Array]]):

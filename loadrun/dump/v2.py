@@ -58,9 +58,9 @@ def read(data: memoryview, base: int) -> Graph:
 
 def _operator(t: Table, builder: GraphAssembler) -> None:
     buf = t.buf
-    found = t.fields(_OPERATOR)
-    name_at, type_id, title_at, code, first_at, tags_at, more_at = found[:7]
-    inputs_at, outputs_at, nodes_at, dtype_at, tensors_at, version, priority, blobs_at = found[7:]
+    offsets = t.fields(_OPERATOR)
+    name_at, type_id, title_at, code, first_at, tags_at, more_at = offsets[:7]
+    inputs_at, outputs_at, nodes_at, dtype_at, tensors_at, version, priority, blobs_at = offsets[7:]
     name = buf.text(name_at) if name_at else None
     if version not in (1, 2):
         raise buf.error(

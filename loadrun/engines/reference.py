@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.about import About, __version__
+from ..base import __version__
+from ..base.about import About
 from ..base.errors import EngineError, UsageError
 from ..base.locks import ForkLock
 from ..graph import Graph, Opr, Var

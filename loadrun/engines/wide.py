@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..base.about import About, Island, __version__
+from ..base import __version__
+from ..base.about import About, Island
 from ..base.errors import EngineError, InputError
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType

@@ -166,10 +166,10 @@ class Loader:
         index = 0
         while last is not None:
             case, last = last, next(cases, None)
-            found = self.load(case, index)
+            arrays = self.load(case, index)
             if last is None:
                 self.require_use(case)
-            yield found
+            yield arrays
             index += 1
 
     def require_use(self, case: LocatedSpec) -> None:
@@ -198,18 +198,18 @@ class Loader:
             self.archives.clear()
 
     def _load(self, case: LocatedSpec, index: int) -> dict[str, Array]:
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         text = case.spec.text or str(case.spec)
         for name, part, seed_index in self._assigned(case, text):
             at = part.source_at
             try:
-                given = self._source(part.source, name, case, (index, seed_index))
-                self.read += not given.generated
-                found[name] = self._finish(given, name)
+                data = self._source(part.source, name, case, (index, seed_index))
+                self.read += not data.generated
+                arrays[name] = self._finish(data, name)
             except (SpecError, InputError) as e:
                 shown = str(e) if "\n" in str(e) else point(f"input {_name(name)}: {e}", text, at)
                 raise type(e)(shown) from None
-        return found
+        return arrays
 
     def _named_part(
         self, part: InputPart, only: str | None, case: LocatedSpec, text: str
@@ -241,14 +241,14 @@ class Loader:
             if _feeds_all(part.source):
                 return [(n, part, numbers[n]) for n in self._archived(part, case, wanted, text)]
         only = next(iter(self.known)) if len(parts) == len(self.known) == 1 else None
-        found = dict(self._named_part(p, only, case, text) for part in parts for p in self._each(part))
+        part_of = dict(self._named_part(p, only, case, text) for part in parts for p in self._each(part))
         for name in wanted:
-            if name not in found:
+            if name not in part_of:
                 self._fail(f"no data for the input {_name(name)}", text, len(text))
         # With its own seed, data is the same for any input; the run's seed varies by input.
         return [
             (n, p, 0 if isinstance(p.source, Generated) and p.source.seed is not None else numbers[n])
-            for n, p in found.items()
+            for n, p in part_of.items()
         ]
 
     def _each(self, part: InputPart) -> list[InputPart]:
@@ -261,17 +261,17 @@ class Loader:
         """Return the inputs that an archive feeds by name: all that it holds, which must be all that need data."""
         assert isinstance(part.source, PathSource)
         try:
-            held = self._members(case.path(part.source.path))
+            members = self._members(case.path(part.source.path))
         except InputError as e:
             raise InputError(point(str(e), text, part.source_at)) from None
         for name in wanted:
-            if name not in held:
+            if name not in members:
                 self._fail(
-                    f"{part.source.path} has no array {_name(name)}; its arrays are {_names(held)}",
+                    f"{part.source.path} has no array {_name(name)}; its arrays are {_names(members)}",
                     text,
                     part.at,
                 )
-        return [n for n in self.known if n in held]
+        return [n for n in self.known if n in members]
 
     def _members(self, path: str) -> dict[str, Callable[[], Array]]:
         if path not in self.archives:
@@ -339,12 +339,12 @@ class Loader:
                 raise InputError(f"{path} has no array {_name(key)}; its arrays are {_names(arrays)}")
             return _Given(arrays[key]())
         before = self.images
-        found = read_array(path, partial(self._image, tensor=tensor))
+        read = read_array(path, partial(self._image, tensor=tensor))
         if self.images > before and (lost := image_loss(path)):
             self.warn(
                 f"input {_name(name)}: information in the image {os.path.basename(path)} is lost: {lost}"
             )
-        return _Given(found)
+        return _Given(read)
 
     def _of_step(self, array: Array, tensor: StoredTensor) -> Array:
         return array if self.step is None else of_step(array, tensor, *self.step)
@@ -353,10 +353,10 @@ class Loader:
         self.images += 1
         return image_array(pixels, tensor.shape, resize=self.resize)
 
-    def _finish(self, given: _Given, name: str) -> Array:
+    def _finish(self, data: _Given, name: str) -> Array:
         """Repeat, transform, check and cast."""
-        tensor, array = self.known[name], given.array
-        if not given.generated:
+        tensor, array = self.known[name], data.array
+        if not data.generated:
             if self.repeat > 1:
                 if array.nbytes * self.repeat > MAX_BYTES:
                     raise InputError(f"{array.nbytes} bytes repeated {self.repeat} times are too many")
@@ -368,13 +368,13 @@ class Loader:
         _check_rank(array, tensor)
         if tensor.shape is not None and array.shape[1:] != tensor.shape[1:] and name not in self.open:
             self.warn(f"input {_name(name)} has shape {_shape(tensor)}, its data {list(array.shape)}")
-        found = cast(array, tensor.dtype)
-        if self.exact and found.dtype.kind in "iub":
-            _require_exact(array, found, tensor.dtype)
+        result = cast(array, tensor.dtype)
+        if self.exact and result.dtype.kind in "iub":
+            _require_exact(array, result, tensor.dtype)
         # #rand(0,255) for signed bytes wraps, as in MegEngine.
-        if (said := _lost(array, found, tensor.dtype)) and not (given.generated and "wrap" in said):
+        if (said := _lost(array, result, tensor.dtype)) and not (data.generated and "wrap" in said):
             self.warn(f"input {_name(name)}: {said}")
-        return found
+        return result
 
 
 def of_step(array: Array, tensor: StoredTensor, step: int, steps: int) -> Array:

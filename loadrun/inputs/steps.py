@@ -56,7 +56,7 @@ def load_steps(
     for i, last in enumerate(expand(texts)):
         loader.step = (i, steps) if total == 1 else None
         loader.optional = frozenset(fed if i % steps else ())
-        found = loader.load(last, i)
-        yield {n: a for n, a in found.items() if total > 1 or n not in loader.optional}
+        arrays = loader.load(last, i)
+        yield {n: a for n, a in arrays.items() if total > 1 or n not in loader.optional}
     if last is not None:
         loader.require_use(last)

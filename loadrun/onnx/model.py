@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..base.about import __version__
+from ..base import __version__
 from ..base.errors import LoadRunError, UnsupportedError, UsageError
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Opr, Var

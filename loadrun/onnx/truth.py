@@ -74,8 +74,8 @@ def runtime_apart(path: str, constants: Mapping[str, Any] | None = None) -> Run:
             raise EngineError("ONNX Runtime's process ended before it answered") from None
         if isinstance(answer, str):
             raise EngineError(answer)
-        found: dict[str, Array] = answer
-        return found
+        outputs: dict[str, Array] = answer
+        return outputs
 
     return run
 

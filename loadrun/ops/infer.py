@@ -242,10 +242,10 @@ class _Rule:
         full = [s for s in shapes if s is not None]
         flops: int | None = None
         try:
-            found = _output_shapes(self.impl, ShapeCall(opr, self.dtypes, shapes, values), inputs)
-            if len(full) == len(shapes) and None not in found:
+            out_shapes = _output_shapes(self.impl, ShapeCall(opr, self.dtypes, shapes, values), inputs)
+            if len(full) == len(shapes) and None not in out_shapes:
                 # Some rules detect only here that shapes do not fit.
-                flops = int(self.impl.flops(opr, full, [s for s in found if s is not None]))
+                flops = int(self.impl.flops(opr, full, [s for s in out_shapes if s is not None]))
         except LoadRunError:
             raise
         except Exception as e:
@@ -253,7 +253,7 @@ class _Rule:
                 # A branch need not fit shapes for which it is not taken.
                 return
             raise misfit(opr, shapes, e) from e
-        for var, shape in zip(opr.outputs, found, strict=True):
+        for var, shape in zip(opr.outputs, out_shapes, strict=True):
             if shape is not None:
                 known.shapes[var.id] = tuple(map(int, shape))
         if flops is not None:

@@ -225,13 +225,13 @@ def make_loadable(graph: Graph) -> Graph:
     r = Rewriter(graph, dedupe=False)
     fixed = _fixed(r)
     r.rewrite(lambda opr: _visit(r, opr, fixed))
-    made = r.finish()
-    if made.exact:
+    result = r.finish()
+    if result.exact:
         # Guarded when it is narrowed for a file: only MegEngine computes otherwise than written.
-        return made
+        return result
     from .guards import guarded  # for start-up
 
-    return guarded(made)
+    return guarded(result)
 
 
 def _fixed(r: Rewriter) -> Inference:

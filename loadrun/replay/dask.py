@@ -19,7 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.about import __version__
+from ..base import __version__
 from ..base.errors import UsageError
 from ..base.extras import install
 from ..base.files import opened, replacing

@@ -58,19 +58,19 @@ def _explained(
 ) -> Explained:
     case = "the run" if result.index is None else f"testcase {result.index}"
     model = bare(bundle.for_data(feeds))
-    given = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
+    inputs = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
     kept = None if result.index is None else intermediates_at(bundle.record, result.index)
     said: list[str] = []
     blamed: set[int] = set()
     if kept is not None:
-        found = changed_values(model, kept, given, tolerance=TOLERANCE, seed=seed)
+        changed = changed_values(model, kept, inputs, tolerance=TOLERANCE, seed=seed)
         said.append(f"{case} compared with the intermediate values recorded when it was packed:")
-        said += changes(found)
-        blamed = {f.var.owner.id for f in found if f.root}
+        said += changes(changed)
+        blamed = {f.var.owner.id for f in changed if f.root}
     other = baseline_for(engine)
     source = file_of(bundle, other)
     beside = other if source is None else FileSide(model, source, other)
-    between_both = between(model, beside, given, seed=seed)
+    between_both = between(model, beside, inputs, seed=seed)
     said.append(f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:")
     said += (line for part in differences(between_both) for line in part.splitlines())
     if between_both.agree:
@@ -82,9 +82,9 @@ def _explained(
     return Explained(tuple(said), _drawing(model, between_both, blamed))
 
 
-def _drawing(model: Graph, found: Differences, blamed: Collection[int]) -> str:
+def _drawing(model: Graph, differences: Differences, blamed: Collection[int]) -> str:
     """Draw the operators to blame with their neighbours; empty if there are none."""
     if not blamed:
         return ""
-    shapes = {r.var.id: r.shapes[0] for r in found.rows if r.shapes}
+    shapes = {r.var.id: r.shapes[0] for r in differences.rows if r.shapes}
     return flat_svg(neighbourhood(model.oprs, blamed), shapes, model.outputs, blamed, alone=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..base.about import __version__
+from ..base import __version__
 from ..base.errors import UsageError
 from ..base.files import FileNames, check_targets, growing, replacing, text_file
 from ..compare.judging import ImpostorWatch

@@ -51,8 +51,8 @@ class _Block:
     oprs: frozenset[int] = field(default=frozenset(), init=False)
 
     def __post_init__(self) -> None:
-        found = (m.oprs if isinstance(m, _Block) else (m.id,) for m in self.members)
-        self.oprs = frozenset(i for part in found for i in part)
+        numbers = (m.oprs if isinstance(m, _Block) else (m.id,) for m in self.members)
+        self.oprs = frozenset(i for part in numbers for i in part)
 
 
 @dataclass(frozen=True)
@@ -138,14 +138,14 @@ def _drawn(oprs: Sequence[Opr]) -> list[Opr]:
 
 def _scopes(oprs: Sequence[Opr]) -> dict[int, tuple[str, ...]]:
     """Return the module path of every operator: by its name, by its weights' names, else that of what it reads."""
-    found: dict[int, tuple[str, ...]] = {}
+    scope_of: dict[int, tuple[str, ...]] = {}
     for opr in oprs:
         constants = (v for v in opr.inputs if v.owner.tensors and v.owner.type != "Host2DeviceCopy")
         weights = (v.owner.tensors[v.index].name for v in constants)
         paths = (tuple((n or "").replace("/", ".").strip(".").split("."))[:-1] for n in (opr.name, *weights))
-        before = (found[v.owner.id] for v in opr.inputs if v.owner.id in found)
-        found[opr.id] = next((p for p in paths if p), next(before, ()))
-    return found
+        before = (scope_of[v.owner.id] for v in opr.inputs if v.owner.id in scope_of)
+        scope_of[opr.id] = next((p for p in paths if p), next(before, ()))
+    return scope_of
 
 
 def _blocks(oprs: Sequence[Opr]) -> _Block:
@@ -219,8 +219,8 @@ def _svg(
         for var in opr.inputs:
             source = place[id(owner[var.owner.id])] if var.owner.id in owner else ports.get(var.id)
             if source is not None and source != target:
-                held = edges.setdefault((source, target), [])
-                held += [var] if var not in held else []
+                carried = edges.setdefault((source, target), [])
+                carried += [var] if var not in carried else []
     for opr in _oprs(block.members):
         for var in opr.outputs:
             if var.id in outputs:
@@ -271,12 +271,12 @@ def _rendered(
 def _curve(line: Sequence[Point]) -> str:
     """Return a smooth path through points: vertical where it meets a box."""
     (x, y), *rest = line
-    found = [f"M{x:.1f},{y:.1f}"]
+    commands = [f"M{x:.1f},{y:.1f}"]
     for to_x, to_y in rest:
         half = (y + to_y) / 2
-        found.append(f"C{x:.1f},{half:.1f} {to_x:.1f},{half:.1f} {to_x:.1f},{to_y:.1f}")
+        commands.append(f"C{x:.1f},{half:.1f} {to_x:.1f},{half:.1f} {to_x:.1f},{to_y:.1f}")
         x, y = to_x, to_y
-    return " ".join(found)
+    return " ".join(commands)
 
 
 def _box(member: Opr | _Block, shapes: Shapes, blamed: Collection[int]) -> _Box:
@@ -298,13 +298,13 @@ def _box(member: Opr | _Block, shapes: Shapes, blamed: Collection[int]) -> _Box:
 
 def _from_outside(members: Iterable[Opr | _Block], inside: Collection[int]) -> list[Var]:
     """List the variables that members read from elsewhere; constants are no part of the image."""
-    found = {
+    sources = {
         v.id: v
         for o in _oprs(members)
         for v in o.inputs
         if v.owner.id not in inside and (not _is_io(v.owner) or v.owner.type == "Host2DeviceCopy")
     }
-    return list(found.values())
+    return list(sources.values())
 
 
 def _oprs(members: Iterable[Opr | _Block]) -> Iterator[Opr]:

@@ -93,11 +93,11 @@ def _further(met: Sequence[Key]) -> list[Key]:
     >>> _further([((1, 4),), ((1, 5),)])
     [((1, 6),), ((1, 7),), ((1, 8),)]
     """
-    found = list(met[-2:])
+    keys = list(met[-2:])
     for _ in range(_FURTHER):
-        pairs = zip(found[-2], found[-1], strict=True)
-        found.append(tuple(tuple(max(2 * b - a, 0) for a, b in zip(x, y, strict=True)) for x, y in pairs))
-    return found[2:]
+        pairs = zip(keys[-2], keys[-1], strict=True)
+        keys.append(tuple(tuple(max(2 * b - a, 0) for a, b in zip(x, y, strict=True)) for x, y in pairs))
+    return keys[2:]
 
 
 def _same(a: Array | None, b: Array) -> bool:

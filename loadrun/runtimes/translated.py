@@ -16,7 +16,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..base.about import About, Island, __version__
+from ..base import __version__
+from ..base.about import About, Island
 from ..base.errors import EngineError, LoadRunError, UnsupportedError
 from ..dump.record import graph_digest
 from ..engines import TRANSLATED, Setup
@@ -239,9 +240,9 @@ class Translated:
             NotTaken: the runtime does not take it.
         """
         sizes = OpenSizes(self.graph, list(self._inputs.values()), met, self._infer)
-        given = set(sizes.values)
-        todo = [o for o in self._executed() if not all(v.id in given for v in o.outputs)]
-        (piece,) = divide(todo, self.targets, (), given | self._stored)
+        known = set(sizes.values)
+        todo = [o for o in self._executed() if not all(v.id in known for v in o.outputs)]
+        (piece,) = divide(todo, self.targets, (), known | self._stored)
         outputs = {_out(v): v for v in piece.outputs}
         inputs = {v.id: _in(v) for v in piece.inputs}
         model = sizes.model(outputs, inputs, self.runtime.opset)

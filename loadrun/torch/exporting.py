@@ -156,13 +156,13 @@ def _functional(program: Any, selection: Selecting | None) -> Any:
     if selection is None:
         return _decomposed(program, frozenset())
     kept = frozenset(name_of_target(n.target) for n in _nodes(program) if selection.whole(n))
-    found = _decomposed(program, kept)
+    functional = _decomposed(program, kept)
     if selection.fallback:
         # An operator that is made of what has no lowering either keeps its own name.
-        left = {str(n.meta.get("original_aten")) for n in _nodes(found) if is_missing(n)}
-        if left - {str(n.target) for n in _nodes(found)}:
+        left = {str(n.meta.get("original_aten")) for n in _nodes(functional) if is_missing(n)}
+        if left - {str(n.target) for n in _nodes(functional)}:
             return _decomposed(program, kept | left)
-    return found
+    return functional
 
 
 def writes(program: Any) -> bool:

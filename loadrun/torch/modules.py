@@ -148,10 +148,10 @@ def as_torch(value: Any) -> Any:
 
 def call_of(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments, by place and by keyword, that stand for a testcase."""
-    given = pytree.tree_map(as_torch, data)
-    if isinstance(given, Mapping):
-        return (), dict(given)
-    return (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
+    args = pytree.tree_map(as_torch, data)
+    if isinstance(args, Mapping):
+        return (), dict(args)
+    return (tuple(args) if isinstance(args, (tuple, list)) else (args,)), {}
 
 
 def distinct(values: Any) -> Any:

@@ -51,14 +51,14 @@ def notes_of(
 
 def surprises(program: Any, coarse: Iterable[str]) -> list[str]:
     """List what a caller is to be warned of."""
-    found = [f"float64 is computed in float32 by {', '.join(coarse)}"] if coarse else []
+    notes = [f"float64 is computed in float32 by {', '.join(coarse)}"] if coarse else []
     changed = _changed(program)
     if changed:
-        found.append(
+        notes.append(
             f"the module changes its buffers {', '.join(changed)} in every call, which the graph does not; was "
             ".eval() forgotten?"
         )
-    return found
+    return notes
 
 
 def _changed(program: Any) -> list[str]:

@@ -99,13 +99,13 @@ def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
         if not isinstance(value, torch.Tensor) or not isinstance(fake, torch.Tensor):
             leaves.append(value)
             continue
-        held = value
+        example = value
         shape = [n if isinstance(n, int) else int(n.node.expr.subs(sizes)) for n in fake.shape]
         for axis, n in enumerate(shape):
             if n != value.shape[axis]:
                 value = value.index_select(axis, torch.arange(n) % max(value.shape[axis], 1))
         same = value.numel() and bool((value == value.flatten()[0]).all())
-        if value.is_floating_point() and (same or value.numel() > held.numel()):
+        if value.is_floating_point() and (same or value.numel() > example.numel()):
             # Many functions agree on all zeros or all ones; the place of one of several equal values is anyone's.
             low, high = (0.25, 0.75) if same else (0.0, 1e-3)
             value = value + torch.linspace(low, high, value.numel()).reshape(value.shape).to(value.dtype)
@@ -237,13 +237,13 @@ def needed_axes(traced: Trace, args: tuple[Any, ...], kwargs: Mapping[str, Any],
     if not symbols or not isinstance(error, UnsupportedError):
         return every
     places = {id(x): i for i, x in enumerate(leaves)}
-    found = {
+    axes = {
         (places[id(value)], axis)
         for _, value, fake in traced.signature.inputs(traced.signature.leaves(args, kwargs))
         for axis, n in enumerate(getattr(fake, "shape", ()))
         if isinstance(n, torch.SymInt) and n.node.expr.free_symbols & symbols and id(value) in places
     }
-    return frozenset(found) or every
+    return frozenset(axes) or every
 
 
 def is_dynamic(node: Any) -> bool:

@@ -111,15 +111,15 @@ def _run(
         raise RuntimeError("dropout between layers in training; call .eval() first")
     lengths, inside = _ends(sizes, batch)
     x = data.unflatten(0, (sizes.shape[0], batch))
-    held = states if isinstance(states, (list, tuple)) else (states,)
+    state_list = states if isinstance(states, (list, tuple)) else (states,)
     each, directions = len(params) // (layers * (2 if both else 1)), 2 if both else 1
-    last: list[list[Any]] = [[] for _ in held]
+    last: list[list[Any]] = [[] for _ in state_list]
     for layer in range(layers):
         outs = []
         for d in range(directions):
             place = layer * directions + d
             weights = params[place * each : (place + 1) * each]
-            first = [s[place : place + 1] for s in held]
+            first = [s[place : place + 1] for s in state_list]
             y, *now = _direction(name, func, x, first, weights, biased, lengths, inside, d == 1)
             outs.append(y)
             for kept, value in zip(last, now, strict=True):
@@ -146,8 +146,8 @@ def _direction(
         fed = torch.cat([fed, (~inside).to(x.dtype)[..., None]], -1)
         column = torch.tensor(marks, dtype=x.dtype).repeat_interleave(weights[0].shape[0] // len(marks))
         weights = [torch.cat([weights[0], column[:, None]], 1), *weights[1:]]
-    given = list(states) if name == "lstm" else states[0]
-    y, *now = func(fed, given, weights, biased, 1, 0.0, False, False, False)
+    initial = list(states) if name == "lstm" else states[0]
+    y, *now = func(fed, initial, weights, biased, 1, 0.0, False, False, False)
     # A state that goes out through a gate, or has none, is that of the last step.
     now[0] = now[0] if name == "gru" else _steps(y, (lengths - 1)[None])
     return [_steps(y, turned) if backward else y, *now]

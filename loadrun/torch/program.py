@@ -115,13 +115,13 @@ def save(
     ...     [result.verdict.value for result in loadrun.Runner(file).replay()]
     ['pass']
     """
-    given = [EXAMPLE, *cases] if input_data is None else items_of(input_data)
+    items = [EXAMPLE, *cases] if input_data is None else items_of(input_data)
     if str(path).lower().endswith(".mge"):
         traced = TorchTrace(module, dynamic_shapes)
         if isinstance(module, torch.export.ExportedProgram):
             args, kwargs = module.example_inputs or ((), {})
         traced.record(*pytree.tree_map(as_torch, (tuple(args), dict(kwargs or {}))))
-        traced.dump(path, input_data=given, maxerr=maxerr)
+        traced.dump(path, input_data=items, maxerr=maxerr)
         return
     program = module
     if not isinstance(module, torch.export.ExportedProgram):
@@ -137,9 +137,9 @@ def save(
             "an exported program has its own example; args, kwargs and dynamic_shapes apply to modules"
         )
     signature = Signature(program)
-    if texts := [x for x in given if isinstance(x, str) and x != EXAMPLE]:
+    if texts := [x for x in items if isinstance(x, str) and x != EXAMPLE]:
         raise UsageError(f"the data of a .pt2 file must be tensors or {EXAMPLE!r}, found {texts[0]!r:.80}")
-    calls = [program.example_inputs if isinstance(x, str) else call_of(x) for x in given]
+    calls = [program.example_inputs if isinstance(x, str) else call_of(x) for x in items]
     values = [own_values(signature, a, k) for a, k in calls]
     names = signature.output_names()
     limits = dict(maxerr) if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}

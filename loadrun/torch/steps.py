@@ -40,10 +40,10 @@ def any_number_of_steps() -> Iterator[None]:
 
 def _inferred(own: Callable[..., Any], x: Any, states: Any, params: Any, *rest: Any) -> Any:
     """Return empty results, or for real tensors what the operator itself gives."""
-    held: Sequence[Any] = states if isinstance(states, (list, tuple)) else (states,)
+    state_list: Sequence[Any] = states if isinstance(states, (list, tuple)) else (states,)
     if type(x) in (torch.Tensor, torch.nn.Parameter):
         return own(x, states, params, *rest)
     torch._check(x.shape[-1] == params[0].shape[1])
     both = rest[4]
-    y = x.new_empty((*x.shape[:-1], held[0].shape[-1] * (2 if both else 1)))
-    return y, *(h.new_empty(h.shape) for h in held)
+    y = x.new_empty((*x.shape[:-1], state_list[0].shape[-1] * (2 if both else 1)))
+    return y, *(h.new_empty(h.shape) for h in state_list)

@@ -181,14 +181,14 @@ class TorchTrace(ModuleAttributes, Dumps):
     def _fed(self, flat: Sequence[Any]) -> dict[str, Array]:
         return dict(zip(self.recording.args, map(access.stored, self.signature.feeds(flat)), strict=False))
 
-    def _data(self, item: Any, arg_names: Any, held: Collection[str]) -> Any:
+    def _data(self, item: Any, arg_names: Any, graph_inputs: Collection[str]) -> Any:
         """Return arrays by input name for the arguments of a call; see `loadrun.tracing.dumping.Dumps`."""
         names = input_names(self.recording, arg_names)
         as_inputs = isinstance(item, Mapping) and set(item) <= set(names.values())
         if isinstance(item, str) or as_inputs:
-            return super()._data(item, arg_names, held)
+            return super()._data(item, arg_names, graph_inputs)
         fed = self._fed(self.signature.leaves(*call_of(item)))
-        return {names[key]: value for key, value in fed.items() if names[key] in held}
+        return {names[key]: value for key, value in fed.items() if names[key] in graph_inputs}
 
     def _truth(self, model: Bundle) -> Recorder:
         return TorchRecorder(model, self)
@@ -211,11 +211,11 @@ class TorchTrace(ModuleAttributes, Dumps):
             flat = self.signature.leaves(args, kwargs)
             traced = self.holding(flat)
             try:
-                found = traced._run(flat)
+                outputs = traced._run(flat)
             except EngineError as error:
                 traced = self._at_sizes(flat, error)
-                found = traced._run(flat)
-            return traced.signature.rebuilt(found)
+                outputs = traced._run(flat)
+            return traced.signature.rebuilt(outputs)
 
     def holding(self, flat: Sequence[Any]) -> TorchTrace:
         """Return the trace that takes these arguments: this one, or one of `others`, which may be a new one.
@@ -243,13 +243,13 @@ class TorchTrace(ModuleAttributes, Dumps):
         if same or not (self._respecializes or self._is_one(error)) or not self.signature.same_kinds(flat):
             raise error
         dynamic = True if self._respecializes else None
-        found = TorchTrace(self.module, dynamic, self.options.opt_level, check=self._checks)
+        other = TorchTrace(self.module, dynamic, self.options.opt_level, check=self._checks)
         try:
-            found.record(*pytree.tree_unflatten(list(flat), self.program.call_spec.in_spec))
+            other.record(*pytree.tree_unflatten(list(flat), self.program.call_spec.in_spec))
         except (UnsupportedError, TraceError, EngineError):
             raise error from None
-        self.others = [*self.others[1 - _KEPT :], found]
-        return found
+        self.others = [*self.others[1 - _KEPT :], other]
+        return other
 
     def holds(self, flat: Sequence[Any]) -> bool:
         """Return whether the trace takes these arguments."""
@@ -416,8 +416,8 @@ class TorchTrace(ModuleAttributes, Dumps):
         refuse_one(self, flat, self._never_one)
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
-        found = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
-        values = [x.numpy() for x in (found.values() if self._by_key else found)]
+        outputs = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
+        values = [x.numpy() for x in (outputs.values() if self._by_key else outputs)]
         return values[: len(self._keys)]
 
     def _results(self, flat: Sequence[Any]) -> list[Tensor]:
@@ -453,16 +453,16 @@ class TorchTrace(ModuleAttributes, Dumps):
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
             with exact_arithmetic(wide=True):
-                given = {
+                values = {
                     name: guarded(of_parts(fake, waiting), fake, self._never_one)
                     for name, fake in self.signature.graph_inputs()
                 }
-                given |= given_results(self.left_out, waiting)
-                given |= {name: next(waiting) for name in self.weights}
-                found = self.signature.kept(interpreter.run({**self.signature.numbers(), **given}))
-            named = dict(zip(self._keys, found, strict=True))
+                values |= given_results(self.left_out, waiting)
+                values |= {name: next(waiting) for name in self.weights}
+                outputs = self.signature.kept(interpreter.run({**self.signature.numbers(), **values}))
+            named = dict(zip(self._keys, outputs, strict=True))
             named |= {key: v for n in self.left_out for key, v in zip(*interpreter.read_by(n), strict=True)}
-            return named if self._by_key else tuple(found)
+            return named if self._by_key else tuple(outputs)
 
         self._symbolic = any(is_dynamic(n) for m in submodules(self.program) for n in m.graph.nodes)
         self._inner = Traced(function, replace(self.options, symbolic_shape=self._symbolic))
@@ -490,8 +490,8 @@ class TorchTrace(ModuleAttributes, Dumps):
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
         return outputs_of(self, flat)
 
-    def compare(self, found: Sequence[Array], truth: Sequence[Array]) -> None:
+    def compare(self, computed: Sequence[Array], truth: Sequence[Array]) -> None:
         """Keep the largest error of every output."""
-        for name, a, b in zip(self._keys, found, truth, strict=True):
+        for name, a, b in zip(self._keys, computed, truth, strict=True):
             error = error_between(b, a)
             self.differences[name] = max(error, self.differences.get(name, 0.0))

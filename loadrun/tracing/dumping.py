@@ -172,8 +172,8 @@ class Dumps(ABC):
                 "no input_data, so the file has no testcases; input_data='example' packs what was traced"
             )
         else:
-            held = {v.name or "" for v in Bundle(graph).inputs}
-            items = [self._data(x, arguments.arg_names, held) for x in items_of(arguments.input_data)]
+            graph_inputs = {v.name or "" for v in Bundle(graph).inputs}
+            items = [self._data(x, arguments.arg_names, graph_inputs) for x in items_of(arguments.input_data)]
             arguments = replace(arguments, input_data=items)
         self._check_elements(graph)
         graph.metadata = None
@@ -193,20 +193,20 @@ class Dumps(ABC):
             raise
 
     def _data(
-        self, item: InputData, arg_names: str | Sequence[str | None] | None, held: Collection[str]
+        self, item: InputData, arg_names: str | Sequence[str | None] | None, graph_inputs: Collection[str]
     ) -> InputData:
         """Return what stands for one of ``input_data``: arrays by input name for the example, else the item itself.
 
         Args:
             item: what was given.
             arg_names: as `dump` takes it.
-            held: the inputs of the graph; data of arguments that no output depends on is left out.
+            graph_inputs: the inputs of the graph; data of arguments that no output depends on is left out.
         """
         if not isinstance(item, str) or item != EXAMPLE:
             return item
         assert self.recording is not None
         names, example = input_names(self.recording, arg_names), self.example()
-        return {names[key]: value for key, value in example.items() if names[key] in held}
+        return {names[key]: value for key, value in example.items() if names[key] in graph_inputs}
 
     @abstractmethod
     def example(self) -> Mapping[str, Array]:

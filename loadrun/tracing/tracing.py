@@ -145,9 +145,9 @@ def _options(examples: tuple[Any, ...], options: dict[str, Any]) -> TraceOptions
     names = [f.name for f in fields(TraceOptions) if f.name != "live"]
     unknown = sorted(set(options) - set(names))
     if unknown or (examples and not isinstance(examples[0], bool)) or len(examples) > len(names):
-        found = ", ".join(unknown) or f"{len(examples)} more positional arguments"
+        surplus = ", ".join(unknown) or f"{len(examples)} more positional arguments"
         raise TypeError(
-            f"trace takes a function and options, found {found}; example inputs are for torch modules"
+            f"trace takes a function and options, found {surplus}; example inputs are for torch modules"
         )
     unnamed = dict(zip(names, examples, strict=False))
     if twice := sorted(set(unnamed) & set(options)):

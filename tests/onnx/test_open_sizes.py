@@ -364,7 +364,7 @@ def test_a_model_whose_sizes_cannot_be_guessed() -> None:
     assert [v.name for v in bundle.inputs] == ["x", "z"]
     with pytest.raises(UnsupportedError, match=r"are known: .*input_shapes \(--input-shape\)"):
         _ = bundle.graph
-    with pytest.raises(InputError, match="gives no shape for the input 'x'; give its value"):
+    with pytest.raises(InputError, match="has no shape for the input 'x'; give its value"):
         loadrun.run(bundle)
     for row in range(2):
         feeds = ODD.feeds(row)

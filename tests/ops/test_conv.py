@@ -14,17 +14,15 @@ from loadrun.graph import Graph, Opr
 from loadrun.graph import params as P
 from loadrun.graph.dtypes import Array, DType
 from loadrun.graph.params import Format, NonlineMode, Sparse
-from loadrun.ops.conv import columns as conv_columns
 from loadrun.ops.conv import depthwise as conv_depthwise
 from loadrun.ops.conv import fast as conv_fast
-from loadrun.ops.conv import layout as conv_finish
+from loadrun.ops.conv import gemm as conv_columns
+from loadrun.ops.conv import gemm as conv_finish
 from loadrun.ops.conv import rules as conv_rules
 from loadrun.ops.conv import transpose as conv_transpose
 from loadrun.ops.conv import volume as conv_volume
-from loadrun.ops.conv.columns import same_width
+from loadrun.ops.conv.gemm import Finish, Requantize, same_width
 from loadrun.ops.conv.layout import (
-    Finish,
-    Requantize,
     filter_packing,
     from_plain,
     input_packing,

@@ -17,7 +17,8 @@ from ...graph.params import Format, NonlineMode
 from ..numeric.special import round_half
 from ..registry import Bound, Call, ShapeCall, kernel
 from .fast import conv_fast, planned
-from .layout import Finish, Packing, Real, Requantize, from_plain, output_packing, to_plain
+from .gemm import Finish, Real, Requantize
+from .layout import Packing, from_plain, output_packing, to_plain
 from .rules import (
     QUANTIZED,
     BiasParam,

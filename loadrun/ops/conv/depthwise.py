@@ -10,8 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...graph.dtypes import Array
 from ..numeric.parallel import scratch
-from .columns import phases, row_blocks, same_width
-from .layout import Finish, Run, finisher, run_parts
+from .gemm import Finish, Run, finisher, phases, row_blocks, run_parts, same_width
 from .rules import Geometry
 
 __all__ = ["depthwise"]

@@ -14,8 +14,7 @@ import numpy as np
 
 from ...graph.dtypes import Array
 from ..numeric.parallel import scratch, shares, splits
-from .columns import filler, row_blocks
-from .layout import Finish, Run, finisher, run_parts
+from .gemm import Finish, Run, filler, finisher, row_blocks, run_parts
 from .rules import Geometry
 
 __all__ = ["Convolve", "conv_fast", "planned"]

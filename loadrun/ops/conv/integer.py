@@ -13,7 +13,8 @@ from math import prod
 import numpy as np
 
 from ...graph.dtypes import Array, DType
-from .layout import Requantize, from_plain, to_plain
+from .gemm import Requantize
+from .layout import from_plain, to_plain
 from .rules import Geometry, Plan
 
 __all__ = ["fits", "whole_convolution"]

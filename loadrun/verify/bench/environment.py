@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.about import __version__
+from ...base import __version__
 from ...ops.numeric.parallel import blas_threads, quota, threads
 
 __all__ = ["environment"]

@@ -73,13 +73,13 @@ def extract(
 
 def reference_dtypes(variables: Iterable[Var], matching: Matching | None) -> dict[int, DType]:
     """List the quantized dtypes of the reference, by the model's variable ids, where scales or zero points differ."""
-    found = {}
+    dtypes = {}
     for var in variables:
         other = matching.pairs.get(var.id) if matching is not None else None
         mine, there = var.dtype, other.dtype if other is not None else None
         if mine is not None and there is not None and mine != there and mine.name == there.name:
-            found[var.id] = there
-    return found
+            dtypes[var.id] = there
+    return dtypes
 
 
 def as_testcase(

@@ -125,5 +125,5 @@ class Isolation:
 
 def _border(row: SuspectVar) -> list[Var]:
     inside = {v.id for o in (*row.between, row.opr) for v in o.outputs}
-    found = {v.id: v for o in (*row.between, row.opr) for v in o.inputs}
-    return [v for v in found.values() if v.id not in inside and not is_constant(v)]
+    border = {v.id: v for o in (*row.between, row.opr) for v in o.inputs}
+    return [v for v in border.values() if v.id not in inside and not is_constant(v)]

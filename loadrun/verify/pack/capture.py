@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ...base.about import __version__
+from ...base import __version__
 from ...base.errors import EngineError, InputError, UsageError
 from ...engines import Choice
 from ...graph import Graph, Var

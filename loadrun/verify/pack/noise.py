@@ -159,12 +159,14 @@ def beyond(
     except LoadRunError:
         # What fails here fails again, and is reported, when the testcases are computed.
         return {}
-    found = {}
+    suggestions = {}
     for name, e, g in zip(outputs, expect, values, strict=True):
         error = float(errors(e, g).max()) if e.shape == g.shape and e.size else 0.0
         if usual / 4 < error <= _MOST:
-            found[name] = Suggestion(_round_up(error), {_FLOAT64: error}, exact.wide, dict(exact.narrow))
-    return found
+            suggestions[name] = Suggestion(
+                _round_up(error), {_FLOAT64: error}, exact.wide, dict(exact.narrow)
+            )
+    return suggestions
 
 
 def _move(value: Array, dtype: DType, rng: np.random.Generator) -> Array:

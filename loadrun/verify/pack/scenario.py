@@ -68,24 +68,24 @@ class Feedback:
             last = case.arrays[output + EXPECT]
             last = last[:, -1] if last.ndim > 2 else last
             before = case.arrays[name]
-            found = last.argmax(axis=-1).astype(before.dtype)
-            if found.size != before.size:
+            largest = last.argmax(axis=-1).astype(before.dtype)
+            if largest.size != before.size:
                 raise UsageError(
-                    f"the input {name!r} has shape {list(before.shape)}, but there are {found.size} largest elements "
+                    f"the input {name!r} has shape {list(before.shape)}, but there are {largest.size} largest elements "
                     f"of {output!r}"
                 )
-            fed[name] = found.reshape(before.shape)
+            fed[name] = largest.reshape(before.shape)
         return fed
 
 
 def _pairs(name: str, output: str, inputs: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield inputs and outputs that a text stands for; what * stands for on the left, it stands for on the right."""
     if "*" not in name or name in inputs:
-        found = [re.fullmatch(re.escape(name), n) for n in inputs]
+        tried = [re.fullmatch(re.escape(name), n) for n in inputs]
     else:
         pattern = re.escape(name).replace(r"\*", "(.*)")
-        found = [re.fullmatch(pattern, n) for n in inputs]
-    matches = [m for m in found if m]
+        tried = [re.fullmatch(pattern, n) for n in inputs]
+    matches = [m for m in tried if m]
     if not matches:
         shown = ", ".join(inputs[:_SHOWN]) + (", ..." if len(inputs) > _SHOWN else "")
         raise UsageError(f"--state {name}={output}: there is no input {name!r}; the inputs are {shown}")
@@ -119,9 +119,9 @@ def capture_steps(
     fed: dict[str, Array] = {}
     kept: list[dict[str, Array]] = []
     fixed = {output + EXPECT for output in feedback.states.values()}
-    for k, given in enumerate(inputs):
+    for k, arrays in enumerate(inputs):
         try:
-            case = (at_ends if k in (0, steps - 1) else between)({**fed, **given})
+            case = (at_ends if k in (0, steps - 1) else between)({**fed, **arrays})
         except LoadRunError as e:
             raise type(e)(f"step {k}: {e}") from e
         fed = feedback.next(case)
@@ -131,7 +131,7 @@ def capture_steps(
         states = {n: case.arrays[n] for n in fixed}
         small = sum(a.nbytes for a in states.values()) <= _SMALL
         compared = small and all(a.shape == first.arrays[n].shape for n, a in states.items())
-        left_out = {n for n in feedback.states if n not in given}
+        left_out = {n for n in feedback.states if n not in arrays}
         left_out |= set() if compared or k == steps - 1 else fixed
         kept.append({n: np.asarray(a) for n, a in case.arrays.items() if n not in left_out})
     assert first is not None

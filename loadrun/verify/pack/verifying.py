@@ -163,8 +163,8 @@ def verify_summaries(files: Sequence[str], options: VerifyOptions | None = None)
     ['pass']
     """
     options = options or VerifyOptions()
-    for found in mapped(partial(_summaries, options=options), files, options.jobs):
-        yield from found
+    for summaries in mapped(partial(_summaries, options=options), files, options.jobs):
+        yield from summaries
 
 
 def _summaries(path: str, options: VerifyOptions) -> list[VerifiedSummary]:

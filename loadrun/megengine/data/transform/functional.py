@@ -28,10 +28,10 @@ def cv2() -> Any:
         UsageError: it is not installed.
     """
     try:
-        import cv2 as found  # an optional package
+        import cv2 as module  # an optional package
     except ImportError:
         raise UsageError("transforms of images need OpenCV: pip install opencv-python-headless") from None
-    return found
+    return module
 
 
 def _checked(image: Any) -> Any:
