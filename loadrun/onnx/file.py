@@ -38,6 +38,7 @@ __all__ = [
     "RTOL",
     "OnnxFile",
     "check",
+    "check_shapes",
     "check_within",
     "file_dtype",
     "limits_of",
@@ -104,6 +105,14 @@ def check_within(expect: Tensor, get: Tensor, maxerr: float) -> Tensor:
     err = apply1("ReduceV2", worst, inputs=[ratio, as_vector(const(1))], scalar=False)
     param = P.AssertEqual(maxerr=maxerr, verbose=False)
     return apply1("AssertEqual", param, inputs=[a, b, err], scalar=False)
+
+
+def check_shapes(expect: Tensor, get: Tensor) -> Tensor:
+    """Build an AssertEqual that fails, for values whose shapes no formula can take together."""
+    err = as_vector(const(1e30))
+    return apply1(
+        "AssertEqual", P.AssertEqual(maxerr=1.0, verbose=False), inputs=[expect, get, err], scalar=False
+    )
 
 
 @dataclass

@@ -38,7 +38,7 @@ def test_recorder_takes_other_shapes_and_safe_dtypes() -> None:
     recorder = Recorder(unary())
     assert recorder.capture({"x": X}).expects["y"].shape == (2, 3)
     assert recorder.capture({"x": np.ones((5, 3), "i4")}).expects["y"].tolist() == [[-1] * 3] * 5
-    with pytest.raises(loadrun.InputError, match="the input 'x' is missing"):
+    with pytest.raises(loadrun.InputError, match="no value was given for the input 'x'"):
         recorder.capture({})
     with pytest.raises(loadrun.InputError, match="the model has no input 'z'"):
         recorder.capture({"x": X, "z": X})
