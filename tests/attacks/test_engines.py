@@ -99,12 +99,14 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def replayed(package: Path, *args: str, at_import: str = "") -> subprocess.CompletedProcess[str]:
+def replayed(
+    package: Path, *args: str, at_import: str = "", program: tuple[str, ...] = ("-m", "loadrun")
+) -> subprocess.CompletedProcess[str]:
     """A replay by the engine in a process of its own."""
     path = os.pathsep.join([str(package), os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {**os.environ, "PYTHONPATH": path, "AT_IMPORT": at_import}
     return subprocess.run(
-        [sys.executable, "-m", "loadrun", *args], capture_output=True, text=True, env=env, timeout=120
+        [sys.executable, *program, *args], capture_output=True, text=True, env=env, timeout=120
     )
 
 
@@ -131,7 +133,10 @@ def test_an_interrupt_that_nobody_sent(package: Path) -> None:
     assert done.returncode == 2
     assert "the engine 'bad' failed to run: KeyboardInterrupt" in done.stdout
     assert done.stderr == ""
-    done = replayed(package, MLP, "--engine", "bad:interrupt")
+    # A script that runs the tests in its background has them ignore SIGINT, and so what they start.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    run = "import sys; from loadrun.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = replayed(package, MLP, "--engine", "bad:interrupt", program=("-c", heard + run))
     assert (done.returncode, done.stderr) == (130, "loadrun: interrupted\n")
 
 
