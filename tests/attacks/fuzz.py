@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from loadrun.base.errors import LoadRunError
+from loadrun.base.limits import memory_limited
 from loadrun.dump import load
 from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.graph import Graph, StoredTensor, Var
@@ -53,6 +54,7 @@ __all__ = ["KEPT", "KINDS", "Kind", "fuzz", "judge"]
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "tests" / "data" / "fuzz"
 SLOW = 5.0
+MEMORY = 8 << 30
 """Seconds of processor time in which every mutant must be done with."""
 DUMPS = (
     "nets/mlp.mge",
@@ -488,7 +490,9 @@ def main() -> int:
     for kind in args.kinds or KINDS:
         end = time.monotonic() + args.seconds
         rng = random.Random(f"{kind} {args.seed}")
-        ends, faults = fuzz(kind, rng, lambda _, end=end: time.monotonic() < end, args.save)  # type: ignore[misc]
+        # As the command's --max-memory: a mutant may be a graph whose values are large.
+        with memory_limited(MEMORY):
+            ends, faults = fuzz(kind, rng, lambda _, end=end: time.monotonic() < end, args.save)  # type: ignore[misc]
         print(f"{kind}: {sum(ends.values())} tried, {dict(ends)}", flush=True)
         found |= bool(faults)
     return int(found)
