@@ -13,6 +13,7 @@ import pytest
 import loadrun
 import loadrun.onnx
 from loadrun.base.errors import EngineError, InputError, UnsupportedError
+from loadrun.cli import main
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 parser = pytest.importorskip("onnx.parser")
@@ -426,3 +427,22 @@ def test_a_model_in_memory_is_loaded() -> None:
     for bundle in (loadrun.load(message), loadrun.onnx.load(case.model)):
         got = loadrun.run(bundle, feeds)[0]["y"]
         np.testing.assert_allclose(got, case.want(*feeds.values()), rtol=2e-5, atol=2e-5)
+
+
+def test_an_expected_value_that_does_not_broadcast_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    make = onnx.helper
+    x, y = (make.make_tensor_value_info(n, 1, [4]) for n in "xy")
+    graph = make.make_graph([make.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(
+        make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx"
+    )
+    data = tmp_path / "test_data_set_0"
+    data.mkdir()
+    for name, size in (("input", 4), ("output", 3)):
+        array = onnx.numpy_helper.from_array(np.ones(size, "f4"), name[0])
+        (data / f"{name}_0.pb").write_bytes(array.SerializeToString())
+    assert main([str(tmp_path / "m.onnx")]) == 1
+    assert "the shapes differ: expected [3], got [4]" in capsys.readouterr().out
