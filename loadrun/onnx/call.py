@@ -103,6 +103,9 @@ class NodeReader(Protocol):
     def inputs_behind(self, tensor: Tensor) -> list[str]:
         """Return the names of the graph inputs that a tensor is computed from."""
 
+    def ask_value(self, tensor: Tensor) -> None:
+        """Remember that a value must be known, if it is computed from small inputs alone."""
+
     def run_branch(self, graph: GraphProto, call: NodeCall, mark: Callable[[Value], Value]) -> list[Value]:
         """Lower a branch that data choose; everything from outside is marked as belonging to it."""
 
@@ -203,12 +206,13 @@ class NodeCall:
             return constant
         constant = value.supposed()
         if constant is None:
+            self.importer.ask_value(value.stored)
             name = self.importer.name_of(value)
             hint = (
                 f'constants={{"{name}": ...}}' if name else "constants={...} of the input that it comes from"
             )
             raise UnsupportedNodeError(
-                f"its {what} must be known when the model is loaded, but it depends on data;  give it as {hint}"
+                f"its {what} must be known when the model is loaded, but it depends on data; give it as {hint}"
             )
         return constant
 

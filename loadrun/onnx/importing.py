@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from .values import (
     Bound,
     DeclaredInput,
     Given,
+    InnerNodeError,
     Items,
     Scope,
     StandIn,
@@ -58,6 +60,8 @@ __all__ = ["Importer"]
 
 _MOST_NODES = 100_000
 _DEPTH = 16
+_SMALL_INPUT = 64
+"""Elements up to which the values of an input may decide what a graph is."""
 _BEYOND = (
     "parts of the model depend on no input but are too expensive to fold while loading a file of its size; they are "
     "computed when it runs"
@@ -86,8 +90,11 @@ class Importer:
         stand_in: sizes to assume where neither the file nor an argument gives them.
         fixed: axes of inputs, by name, that may have no other size than now.
         budget: the limit for constant folding, None for no limit.
+        values: values of inputs for which alone the graph is made: the inputs stay, but nodes read constants.
 
     Attributes:
+        follows: the problems that follow from others, inside of subgraphs.
+        deciding: names of small inputs whose values were asked for where data cannot decide.
         assumed: whether such a size was needed.
         recorded: the graph as lowerings recorded it, before the passes that make it loadable by MegEngine.
     """
@@ -104,7 +111,11 @@ class Importer:
         stand_in: StandIn | None = None,
         fixed: Mapping[str, Sequence[int]] | None = None,
         budget: FoldingBudget | None = None,
+        values: Mapping[str, Array] | None = None,
     ) -> None:
+        self.values = values or {}
+        self.follows: set[str] = set()
+        self.deciding: set[str] = set()
         self.fixed = fixed or {}
         self.stand_in = stand_in or StandIn()
         self.assumed = False
@@ -156,6 +167,12 @@ class Importer:
                 names.append(var.name)
             todo += var.owner.inputs
         return names
+
+    def ask_value(self, tensor: Tensor) -> None:
+        """Remember that a value must be known, if it is computed from small inputs alone (`deciding`)."""
+        names = self.inputs_behind(tensor)
+        if all(prod(self.inputs[n].shape) <= _SMALL_INPUT for n in names):
+            self.deciding.update(names)
 
     # Whole graph
 
@@ -255,7 +272,11 @@ class Importer:
             tensor = of_length(
                 tensor, axis, f"this file is valid only for size {size} of axis {axis} of {info.name!r}"
             )
-        scope.names[info.name] = Value(declared.kind, tensor)
+        value = self.values.get(info.name)
+        if value is None:
+            scope.names[info.name] = Value(declared.kind, tensor)
+        else:
+            scope.names[info.name] = _constant_input(info.name, info.type, value.reshape(declared.shape))
         self.inputs[info.name] = declared
 
     def _initialize(self, proto: GraphProto, scope: Scope) -> None:
@@ -456,6 +477,8 @@ class Importer:
             raise
         except (LoadRunError, UnsupportedTensorTypeError) as e:
             self._refuse(node, str(e))
+            if isinstance(e, InnerNodeError):
+                self.follows.add(f"{title_of(node)}: {e}")
         except RecursionError:
             raise FormatError("the graph is nested too deeply") from None
         except MemoryError as e:
@@ -586,7 +609,7 @@ class Importer:
         if not known:
             raise FormatError(f"no node computes the output {name!r}")
         if value is None:
-            raise UnsupportedNodeError(f"{name!r} inside it cannot be expressed")
+            raise InnerNodeError(f"{name!r} inside it cannot be expressed")
         return value
 
     def run_subgraph(

@@ -1,5 +1,8 @@
 """One graph for each set of sizes: an ONNX model is read again for each set of input sizes.
 
+Where the values of small inputs decide what no graph leaves open (a branch whose operators fit only one choice, a
+shape, a number of steps), there is one for each set of these values too.
+
 MegEngine's operators take as parameters what ONNX computes from sizes (pads, axes, numbers of steps), and what a
 lowering decides from a size holds for that size. So a graph is only ever run at the sizes that it was made for.
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +39,7 @@ _KEPT = 16
 """The number of graphs that are kept, the most recently used ones."""
 _STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
 """Sizes that are tried where none are given: of first axes, and of the others."""
-_Key = tuple[tuple[str, tuple[int, ...]], ...]
+_Key = tuple[tuple[str, tuple[int, ...] | bytes], ...]
 
 
 class UnsizedBundle(Bundle):
@@ -151,6 +154,7 @@ class OnnxModel:
         self._bundles: OrderedDict[_Key, Bundle] = OrderedDict()
         self._first: Bundle | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
+        self._deciding: set[str] = set()
 
     def first(self) -> Bundle:
         """Build the bundle for the sizes of the first data set, or those of `input_shapes` and the file.
@@ -180,7 +184,8 @@ class OnnxModel:
                 graph = importer.graph()
             except UnsupportedError as e:
                 refused.append((importer, e))
-                if not importer.assumed or len(importer.inputs) < len(self._infos):
+                fed = importer.deciding and importer.deciding <= set(self._examples)
+                if len(importer.inputs) < len(self._infos) or not (importer.assumed or fed):
                     raise
                 continue
             bundle = self._bundle(importer, graph, self._expected)
@@ -189,9 +194,32 @@ class OnnxModel:
             self._shapes = {n: d.shape for n, d in importer.inputs.items()}
             self._bundles[self._key(self._shapes, self._expected)] = self._first = bundle
             return bundle
-        if set.intersection(*(set(i.problems) for i, _ in refused)):
+        deciding = set.union(*(i.deciding for i, _ in refused))
+        if deciding and deciding <= set(self._examples):
+            self._shapes = {n: d.shape for n, d in refused[0][0].inputs.items()}
+            self._first = self.sized({**self._examples, **{n + EXPECT: v for n, v in self._expected.items()}})
+            return self._first
+        alike = set.intersection(*(set(i.problems) - i.follows for i, _ in refused))
+        if alike and not (deciding and self._runs_with(deciding)):
             raise refused[0][1]
         return self._unsized(*refused[0])
+
+    def _runs_with(self, deciding: Iterable[str]) -> bool:
+        """Return whether a graph can be made at some sizes if some inputs are all 0, or all 1."""
+        infos = {i.name: i for i in self._infos}
+        for number in (0, 1):
+            for first, other in _STAND_INS:
+                sizes = {n: declared_shape(infos[n]) or () for n in deciding}
+                shapes = {n: [1 if d is None else d for d in s] for n, s in sizes.items()}
+                values = {n: np.full(s, number) for n, s in shapes.items()}
+                stand_in = StandIn(self._infos, first, other)
+                importer = self._importer({**shapes, **self._input_shapes}, {}, {}, stand_in, values=values)
+                try:
+                    importer.graph()
+                except EngineError:
+                    continue
+                return True
+        return False
 
     def sized(self, arrays: Mapping[str, Array]) -> Bundle:
         """Build the bundle for the sizes of some arrays; see `Bundle.for_data`."""
@@ -204,14 +232,18 @@ class OnnxModel:
             for n, e in self._expected.items()
             if (a := arrays.get(n + EXPECT)) is not None and (e.ndim or a.size == 1)
         }
-        key = self._key(shapes, expected)
+        values = {n: arrays[n].reshape(shapes[n]) for n in self._deciding if n in arrays}
+        key = self._key(shapes, expected, values)
         bundle = self._bundles.get(key)
         if bundle is None:
             examples = {n: arrays[n].reshape(s) for n, s in shapes.items() if n in arrays}
-            importer = self._importer({**self._input_shapes, **shapes}, examples, expected)
+            importer = self._importer({**self._input_shapes, **shapes}, examples, expected, values=values)
             try:
                 graph = importer.graph()
             except UnsupportedError as e:
+                if importer.deciding - self._deciding and importer.deciding <= set(arrays):
+                    self._deciding |= importer.deciding
+                    return self.sized(arrays)
                 sizes = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
                 error = UnsupportedError(f"{e}\nat the sizes {sizes}")
                 error.expressible = e.expressible
@@ -228,11 +260,19 @@ class OnnxModel:
         recorded: Graph,
         shapes: Mapping[str, tuple[int, ...]],
         expected: Mapping[str, Array],
+        values: Mapping[str, Array],
     ) -> Graph:
         """Fix the open axes of a graph's inputs at which the graph is another one at another size.
 
         Where the graphs of two sizes are the same, nothing in them was decided by a size: the axis stays open.
         """
+        if values:
+            said = ", ".join(f"{n!r} = {v.reshape(-1).tolist()}" for n, v in sorted(values.items()))
+            name, one = min((n, ",".join(map(str, v.reshape(-1).tolist()))) for n, v in values.items())
+            raise UnsupportedError(
+                f"the graph depends on the values of inputs, and is made for {said}; a file holds one graph, so make "
+                f"them constants: constants={{...}}, or --constant {name}:{one}"
+            )
         axes = self._open_axes(shapes)
         if not axes:
             return graph
@@ -283,15 +323,24 @@ class OnnxModel:
         expected: Mapping[str, Array],
         stand_in: StandIn | None = None,
         fixed: Mapping[str, Sequence[int]] | None = None,
+        values: Mapping[str, Array] | None = None,
     ) -> Importer:
         budget = self._external.folding(self._size)
-        options = examples, expected, self._maxerr, stand_in, fixed, budget
+        options = examples, expected, self._maxerr, stand_in, fixed, budget, values
         return Importer(self._model, self._external, shapes, self._constants, *options)
 
-    def _key(self, shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, Array]) -> _Key:
+    def _key(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        expected: Mapping[str, Array],
+        values: Mapping[str, Array] | None = None,
+    ) -> _Key:
         # How many axes an expected value has decides how it is compared, its sizes do not.
         ends = ((n + EXPECT, (a.ndim,)) for n, a in expected.items())
-        return tuple(sorted((*shapes.items(), *ends)))
+        return (
+            *sorted((*shapes.items(), *ends)),
+            *sorted((n, v.tobytes()) for n, v in (values or {}).items()),
+        )
 
     @property
     def file(self) -> OnnxFile:
@@ -312,7 +361,7 @@ class OnnxModel:
         bundle.witness = partial(_witness, self._path, self._constants, self._bytes)
         shapes = {n: d.shape for n, d in importer.inputs.items()}
         bundle.record = record_of(self._limits)
-        bundle.guarded = partial(self._guarded, graph, importer.recorded, shapes, expected)
+        bundle.guarded = partial(self._guarded, graph, importer.recorded, shapes, expected, importer.values)
         bundle.scalars = frozenset(
             [n for n, d in importer.inputs.items() if not d.shape]
             + [n for n, v in importer.outputs.items() if not v.rank]
@@ -338,12 +387,12 @@ class OnnxModel:
             declared, one = declared_shape(info), importer.inputs[info.name]
             open_one = declared is None or None in declared
             tensor = StoredTensor(
-                graph_type(one.kind), None if one.assumed and open_one else one.shape, info.name
+                graph_type(one.kind), None if one.assumed and open_one else one.shape or (1,), info.name
             )
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
         text = (
-            "no graph can be built before the sizes that the file leaves open are known: feed the model, or set "
-            f"input_shapes (--input-shape); at sizes of 1, {why}"
+            "no graph can be built before the sizes that the file leaves open, or values on which it depends, are "
+            f"known: feed the model, or give input_shapes (--input-shape), constants (--constant); at sizes of 1, {why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
         bundle = self._first = UnsizedBundle(graph, text, self._path, self._size)

@@ -51,6 +51,7 @@ __all__ = [
     "Bound",
     "DeclaredInput",
     "Given",
+    "InnerNodeError",
     "Items",
     "Scope",
     "StandIn",
@@ -108,6 +109,10 @@ _FEW = 4096
 
 class UnsupportedNodeError(EngineError):
     """A node cannot be expressed; the text says why."""
+
+
+class InnerNodeError(UnsupportedNodeError):
+    """A node cannot be expressed because a node of its subgraph cannot."""
 
 
 class Absent:

@@ -446,3 +446,40 @@ def test_an_expected_value_that_does_not_broadcast_fails(
         (data / f"{name}_0.pb").write_bytes(array.SerializeToString())
     assert main([str(tmp_path / "m.onnx")]) == 1
     assert "the shapes differ: expected [3], got [4]" in capsys.readouterr().out
+
+
+_BRANCHES = """<ir_version: 9, opset_import: ["" : 20]>
+g (float[n, t] x, int64[1] axes, int64 rate) => (float[m, k] y)
+<int64 fast = {16}, int64[1] one = {1},
+ float[1, 1, 4] w4 = {1, 2, 3, 4}, float[1, 1, 9] w9 = {1, 1, 1, 1, 1, 1, 1, 1, 1}>
+{
+  same = Equal(rate, fast)
+  wide = Unsqueeze(x, one)
+  out = If(same) <
+    then_branch = a () => (float[n, 1, s] p) { p = Conv(wide, w4) },
+    else_branch = b () => (float[n, 1, s] q) { q = Conv(wide, w9) }
+  >
+  y = ReduceSum <keepdims = 0> (out, axes)
+}"""
+
+
+def test_values_that_decide_the_graph_are_taken_from_what_is_fed(tmp_path: Path) -> None:
+    bundle = loadrun.load(parser.parse_model(_BRANCHES).SerializeToString())
+    runner = loadrun.Runner(bundle)
+    # A window of 9 fits no row of 6: the branch that is not taken holds for no such size.
+    for rate, axis, size in ((16, 1, 6), (16, 2, 6), (7, 1, 12), (16, 1, 6), (16, 1, 12)):
+        x = np.random.default_rng(size).random((2, size), F)
+        weights = np.array([1, 2, 3, 4], F) if rate == 16 else np.ones(9, F)
+        feeds = {"x": x, "axes": np.array([axis], np.int64), "rate": np.array(rate, np.int64)}
+        (y,) = runner.run(feeds).outputs
+        whole = Windows(x, len(weights), 1) @ weights
+        want = whole if axis == 1 else whole.sum(1, keepdims=True)
+        np.testing.assert_allclose(np.asarray(y.value), want, rtol=1e-6)
+    fed = bundle.for_data(feeds)
+    with pytest.raises(UnsupportedError, match=r"made for 'axes' = \[1\].*--constant axes:1"):
+        loadrun.save(fed, tmp_path / "m.mge")
+    constants = {n: feeds[n] for n in ("axes", "rate")}
+    model = parser.parse_model(_BRANCHES).SerializeToString()
+    loadrun.save(loadrun.load(model, constants=constants).for_data({"x": x}), tmp_path / "m.mge")
+    (y,) = loadrun.Runner(loadrun.load(tmp_path / "m.mge")).run({"x": x}).outputs
+    np.testing.assert_allclose(np.asarray(y.value), whole, rtol=1e-6)

@@ -72,8 +72,9 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
         try:
             outs = c.importer.run_branch(c.graph(name), c, mark)
         except UnsupportedNodeError as why:
+            c.importer.ask_value(pred)
             behind = " and ".join(map(repr, c.importer.inputs_behind(pred)))
-            raise UnsupportedNodeError(
+            raise type(why)(
                 f"{why}; this branch depends on data: for the other one, give {behind or 'its condition'} as "
                 "constants={...}"
             ) from None
@@ -83,6 +84,7 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
         if one.kind != other.kind or dtype_of(one.stored) != dtype_of(other.stored):
             raise UnsupportedNodeError("its branches return different types")
         if one.rank != other.rank:
+            c.importer.ask_value(pred)
             raise UnsupportedNodeError(
                 f"its branches return {one.rank} and {other.rank} axes, and the choice depends on data; give the "
                 f"condition as constants={...}"
@@ -135,6 +137,7 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
     if c.has(1):
         going = _known(c.value(1))
         if going is None:
+            c.importer.ask_value(c.value(1).stored)
             raise UnsupportedNodeError(
                 "whether it begins depends on data; give its condition as constants={...}"
             )
