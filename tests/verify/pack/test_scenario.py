@@ -18,6 +18,7 @@ from loadrun.compare.policy import STEPS_MAGIC
 from loadrun.graph.dtypes import Array, encode
 from loadrun.runner import Runner, Verdict
 from loadrun.testcase import Bundle
+from loadrun.verify.accepting import AcceptOptions, accept_files
 from loadrun.verify.diff.files import diff_files
 from loadrun.verify.reduce import ReduceOptions, reduce_file
 from loadrun.verify.share import ShareOptions, share_file
@@ -423,3 +424,36 @@ def test_share_takes_a_step(packed: Path, tmp_path: Path) -> None:
     bundle = loadrun.load(out)
     assert not bundle.scenarios
     assert [r.verdict for r in loadrun.run(bundle)] == [Verdict.FAIL]
+
+
+def test_accept_renews_the_steps_that_fail(packed: Path, wrong: Path, tmp_path: Path) -> None:
+    file = tmp_path / "accepted.mge"
+    file.write_bytes(wrong.read_bytes())
+    (one,) = accept_files([file], AcceptOptions(reason="positions moved"))
+    assert one.failure is None
+    assert one.written
+    # The step with the wrong position, and those that attend to it in the cache.
+    places = {v.output for v in one.values}
+    assert {"logits@2", "present@4", "now_seen@4"} <= places
+    assert not places & {"logits@0", "logits@1"}
+    assert [r.verdict for r in loadrun.run(file)] == [Verdict.PASS]
+    assert main(["verify", str(file)]) == 0
+    moved = Decoder.drawn()
+    moved.places[2] += 0.5
+    case, before = (loadrun.load(p).testcases[0] for p in (file, packed))
+    for k, (arrays, exact) in enumerate(zip([case.arrays, *case.steps], moved.logits(IDS), strict=True)):
+        np.testing.assert_allclose(arrays["logits:expect"], exact, rtol=1e-4, atol=1e-5)
+        assert arrays.keys() == [before.arrays, *before.steps][k].keys()
+
+
+@pytest.mark.parametrize("version", ["FBS", "FBS_V2"])
+def test_convert_to_mge_keeps_the_steps(packed: Path, tmp_path: Path, version: str) -> None:
+    out = tmp_path / "other.mge"
+    assert main(["convert", str(packed), str(out), "--format", version]) == 0
+    again = loadrun.load(out)
+    assert again.scenarios == {0: STEPS - 1}
+    for arrays, exact in zip(
+        [again.testcases[0].arrays, *again.testcases[0].steps], Decoder.drawn().logits(IDS), strict=True
+    ):
+        np.testing.assert_allclose(arrays["logits:expect"], exact, rtol=1e-4, atol=1e-5)
+    assert [r.verdict for r in loadrun.run(again)] == [Verdict.PASS]
