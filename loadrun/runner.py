@@ -253,11 +253,11 @@ class Runner:
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
 
-    def step_inputs(self, testcase: Testcase, step: int) -> Mapping[str, Array]:
-        """Return what a step of a scenario is fed, with states as the steps before it compute them."""
-        from .engines.scenario import step_inputs  # for start-up
+    def steps_fed(self, testcase: Testcase) -> Iterator[Mapping[str, Array]]:
+        """Yield what each step of a scenario is fed, with states as the steps before it compute them."""
+        from .engines.scenario import steps_fed  # for start-up
 
-        return step_inputs(testcase, step, self._step)
+        return steps_fed(testcase, self._step)
 
     def _step(self, case: Testcase) -> Result:
         """Run one step of a scenario, and judge the outputs of which it has an expected value.

@@ -153,13 +153,13 @@ class RecordWriter:
 
     Args:
         about: what to say about the file; its "provenance" is taken as that of every testcase without its own.
-        graph: the graph of the file.
+        model: digest of the graph of the file.
     """
 
-    def __init__(self, about: Mapping[str, object], graph: Graph) -> None:
+    def __init__(self, about: Mapping[str, object], model: str) -> None:
         self.provenance = about.get("provenance")
         self.file = scratch()
-        self._line({**about, "model": graph_digest(graph)})
+        self._line({**about, "model": model})
 
     def add(self, case: Testcase, steps: str | None = None) -> None:
         """Note a testcase, and the digest of its further steps."""

@@ -73,20 +73,22 @@ class ScenarioWriter:
         self.file.close()
 
 
-def require_single_steps(bundle: Bundle, what: str) -> None:
+def require_single_steps(
+    bundle: Bundle, what: str, instead: str = "pack the model with single testcases instead"
+) -> None:
     """Refuse a file with scenarios, for what would lose all but their first steps.
 
     Args:
         bundle: the file.
-        what: what is to be done with it, such as "converting it".
+        what: what is to be done with it, such as "auditing it".
+        instead: what to do, for the message.
 
     Raises:
         UsageError: a testcase has further steps.
     """
     for number, more in bundle.scenarios.items():
         raise UsageError(
-            f"{bundle.path}: testcase {number} is a scenario of {more + 1} steps, which {what} would lose; pack the "
-            "model with single testcases instead"
+            f"{bundle.path}: testcase {number} is a scenario of {more + 1} steps, which {what} would lose; {instead}"
         )
 
 

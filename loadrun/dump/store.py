@@ -18,7 +18,7 @@ from .appending import ExistingFile
 from .container import MAGIC, stored_tensors
 from .narrowing import Narrowing
 from .options import DumpOptions, DumpResult, summary, update_strip_info
-from .record import RecordWriter, moved, numbered
+from .record import RecordWriter, graph_digest, moved, numbered
 from .repeated import RepeatedWriter
 from .scenarios import ScenarioWriter
 from .writer import dump_bytes, dump_pieces, tensors_graph, testcase_tensors
@@ -26,6 +26,8 @@ from .writer import dump_bytes, dump_pieces, tensors_graph, testcase_tensors
 __all__ = ["save"]
 
 _MOST_TESTCASES = 2**32 - 1
+_LARGE = 2**24
+"""Bytes of weights from which on a thread of its own hashes them."""
 
 
 def save(
@@ -161,9 +163,11 @@ def _write(
         raise UsageError("the number of testcases must be known to write to a file that cannot be rewound")
     head = MAGIC + pack("<I", announced or 0) if container else b""
     start = file.tell() if announced is None else 0
-    content_hash, before_head = dump.write_graph(head)
+    about = _about(bundle, graph, before, extra, kept=testcases is None)
+    with _digest(graph, needed=about is not None) as digest:
+        content_hash, before_head = dump.write_graph(head)
     count_at = start + before_head + len(MAGIC)
-    with _record(bundle, graph, before, extra, kept=testcases is None) as record:
+    with _record(about, digest) as record:
         steps = ScenarioWriter(partial(_step_bytes, kind))
         try:
             count = _write_testcases(file, cases, graph, kind, record, steps)
@@ -189,16 +193,34 @@ def _write(
 
 
 @contextmanager
-def _record(
+def _digest(graph: Graph, *, needed: bool) -> Iterator[Callable[[], str]]:
+    """Return what gives a graph's digest; where it is needed, large weights are hashed while the block runs."""
+    size = sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None) if needed else 0
+    if size < _LARGE:
+        yield partial(graph_digest, graph)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # for start-up
+
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(graph_digest, graph).result
+
+
+def _about(
     bundle: Bundle, graph: Graph, before: ExistingFile | None, extra: Mapping[str, object], *, kept: bool
-) -> Iterator[RecordWriter | None]:
-    """Return what writes a new record, None if there is nothing to say or the bundle has one that is kept."""
+) -> Mapping[str, object] | None:
+    """Return what a new record says of the file, None if there is nothing to say or the bundle has one that is kept."""
     number = {} if before is None else {"dump": len(before.dumps)}
     order = {**_order(graph), **extra}
     about = bundle.record
     if order and not isinstance(about, Mapping) and not (kept and about is not None):
         about = {"record": 1}
-    record = RecordWriter({**about, **number, **order}, graph) if isinstance(about, Mapping) else None
+    return {**about, **number, **order} if isinstance(about, Mapping) else None
+
+
+@contextmanager
+def _record(about: Mapping[str, object] | None, digest: Callable[[], str]) -> Iterator[RecordWriter | None]:
+    """Return what writes a new record, None if there is to be none."""
+    record = RecordWriter(about, digest()) if about is not None else None
     try:
         yield record
     finally:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 
 from ..base.errors import EngineError, LoadRunError
 from ..compare.results import OutputResult, Result, Verdict
 from ..graph.dtypes import Array
 from ..testcase import Testcase
 
-__all__ = ["replay_steps", "step_inputs"]
+__all__ = ["replay_steps", "steps_fed"]
 
 
 def replay_steps(case: Testcase, index: int | None, check: Callable[[Testcase], Result]) -> Result:
@@ -49,19 +49,20 @@ def replay_steps(case: Testcase, index: int | None, check: Callable[[Testcase], 
     )
 
 
-def step_inputs(case: Testcase, step: int, check: Callable[[Testcase], Result]) -> dict[str, Array]:
-    """Return what a step is fed, expected values included, with states as the steps before it compute them.
+def steps_fed(case: Testcase, check: Callable[[Testcase], Result]) -> Iterator[dict[str, Array]]:
+    """Yield what each step is fed, expected values included, with states as the steps before it compute them.
 
     Args:
         case: a testcase with further steps.
-        step: number of the step.
-        check: runs one step.
+        check: runs one step, which it does when the step after it is asked for.
     """
     states: dict[str, Array] = {}
-    for arrays in islice(chain((case.arrays,), case.steps), step):
-        result = check(Testcase({**states, **arrays}, case.dtypes))
-        states = {name: _value(result, output) for name, output in case.states.items()}
-    return {**states, **(case.steps[step - 1] if step else case.arrays)}
+    for k, arrays in enumerate(chain((case.arrays,), case.steps)):
+        fed = {**states, **arrays}
+        yield fed
+        if k < len(case.steps):
+            result = check(Testcase(fed, case.dtypes))
+            states = {name: _value(result, output) for name, output in case.states.items()}
 
 
 def _kept(result: Result, case: Testcase, last: bool) -> Iterator[OutputResult]:

@@ -102,9 +102,13 @@ def convert_file(
 def _written(
     bundle: Bundle, target: str | os.PathLike[str], ending: str, options: ConvertOptions
 ) -> Converted:
-    require_single_steps(bundle, "converting it")
     if ending == ".mge":
         return Converted(dump=save(bundle, target, DumpOptions(narrow=options.narrow), format=options.format))
+    require_single_steps(
+        bundle,
+        "converting it to ONNX",
+        f"convert the model from before packing; `loadrun NAME.onnx --test-data {bundle.path}` replays the steps",
+    )
     exported = export(
         bundle,
         f=target,

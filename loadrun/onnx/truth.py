@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 from weakref import finalize
@@ -50,26 +51,22 @@ def runtime_name() -> str | None:
 def runtime_apart(path: str, constants: Mapping[str, Any] | None = None) -> Run:
     """Return the same function as `runtime`, whose session lives in a separate process.
 
-    A large model would otherwise lie in this process twice. The process ends with the function.
+    A large model would otherwise lie in this process twice. The process starts now and opens its session while this
+    one goes on; it ends with the function.
 
     Args:
         path: the file.
         constants: as in `runtime`.
     """
-    processes: list[subprocess.Popen[bytes]] = []
+    process = start(__name__, os.environ)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    requests, answers = process.stdin, process.stdout
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        if not processes:
-            processes.append(started := start(__name__, os.environ))
-            finalize(run, _end, started)
-            assert started.stdin is not None
-            send(started.stdin, (path, dict(constants or {})))
-        process = processes[0]
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
-            send(process.stdin, dict(feeds))
-            answer, _ = receive(process.stdout)
+            send(requests, dict(feeds))
+            answer, _ = receive(answers)
         except (EOFError, BrokenPipeError):
             raise EngineError("ONNX Runtime's process ended before it answered") from None
         if isinstance(answer, str):
@@ -77,6 +74,10 @@ def runtime_apart(path: str, constants: Mapping[str, Any] | None = None) -> Run:
         outputs: dict[str, Array] = answer
         return outputs
 
+    finalize(run, _end, process)
+    # A process that has ended already is told of by the first call.
+    with suppress(BrokenPipeError):
+        send(requests, (path, dict(constants or {})))
     return run
 
 
@@ -97,7 +98,11 @@ def main(parent: int) -> None:
     try:
         (path, constants), _ = receive(source)
         # Weights that are packed anew would lie beside those that are mapped.
-        run = runtime(path, constants, session=partial(new_session, path, mapped=True))
+        session = cache(partial(new_session, path, mapped=True))
+        # What keeps it from opening is the answer to the feeds, which try again.
+        with suppress(EngineError):
+            session()
+        run = runtime(path, constants, session=session)
         while True:
             feeds, _ = receive(source)
             try:

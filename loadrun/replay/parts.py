@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -226,7 +227,8 @@ class PartReplayer:
         step = next((o.step for o in result.outputs if o.verdict in _FAILING), None)
         if step is not None and result.index is not None:
             said = (f"testcase {result.index} fails from step {step} on; that step:",)
-            feeds = Runner(bundle, seed=task.seed).step_inputs(bundle.testcases[result.index], step)
+            fed = Runner(bundle, seed=task.seed).steps_fed(bundle.testcases[result.index])
+            feeds = next(islice(fed, step, None))
             result = replace(result, index=None)
         shown = explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
         return replace(shown, lines=said + shown.lines)

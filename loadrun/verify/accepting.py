@@ -18,14 +18,15 @@ from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, OutputRes
 from ..dump import load_all, save
 from ..dump.options import DumpOptions
 from ..dump.record import graph_digest, tensor_digest
-from ..dump.scenarios import require_single_steps
 from ..engines import Choice
+from ..graph.dtypes import Array
 from ..passes.constants import bare
 from ..runner import Runner
-from ..testcase import Bundle, Testcase
+from ..testcase import EXPECT, Bundle, Testcase
 from .pack.capture import Recorder, provenance
 from .pack.intermediates import statistics
 from .pack.packing import expect_input, provenances
+from .pack.scenario import Feedback, capture_steps
 
 __all__ = ["AcceptOptions", "Acceptance", "NewValue", "accept_files", "accepted", "author"]
 
@@ -54,7 +55,7 @@ class NewValue:
     Attributes:
         dump: number of the dump in its file, from 0.
         testcase: number of the testcase.
-        output: name of the output.
+        output: name of the output, ``logits@3`` for that of a scenario's step.
         old_error: error against the value that is expected now.
         new_error: error against the new value.
         maxerr: tolerance of the check.
@@ -155,7 +156,6 @@ def _accept(
                 "accept writes .mge files; `loadrun pack` converts a model from another format",
                 path=one.path,
             )
-        require_single_steps(bundle, "accepting new values")
         if bundle.defects:
             raise FormatError(
                 f"the file is damaged and was left as it is: {bundle.defects[0]}", path=one.path
@@ -209,8 +209,9 @@ def _new_value(
         raise EngineError(
             f"testcase {index}: not even the value that the model computes for {old.name!r} passes the check: {why}"
         )
-    place = _inputs_of(bundle)[old.name]
-    digests = [tensor_digest(c.arrays[place], c.dtypes.get(place)) for c in (before, after)]
+    name, step = _place(before, old.name)
+    place = _inputs_of(bundle)[name]
+    digests = [tensor_digest(_arrays(c)[step][place], c.dtypes.get(place)) for c in (before, after)]
     errors = [float("nan") if o.error is None else o.error for o in (old, new)]
     return NewValue(number, index, old.name, errors[0], errors[1], old.maxerr or 0.0, digests[0], digests[1])
 
@@ -220,21 +221,40 @@ def _inputs_of(bundle: Bundle) -> dict[str, str]:
     return {c.name: expect_input(c).name or "" for c in bundle.checks}
 
 
+def _place(case: Testcase, name: str) -> tuple[str, int]:
+    """Split the name of a result into that of the output and the number of the step."""
+    if not case.steps:
+        return name, 0
+    output, _, step = name.rpartition("@")
+    return output, int(step)
+
+
+def _arrays(case: Testcase) -> list[Mapping[str, Array]]:
+    """List what the steps of a testcase hold."""
+    return [case.arrays, *case.steps]
+
+
 def _renewed(bundle: Bundle, case: Testcase, names: Iterable[str], options: AcceptOptions) -> Testcase:
     """Return a testcase in which some outputs expect what the model computes."""
-    now = Recorder(bundle, options.engine, seed=options.seed).capture(case.inputs)
-    arrays, dtypes = dict(case.arrays), dict(case.dtypes)
+    recorder = Recorder(bundle, options.engine, seed=options.seed)
+    if case.steps:
+        inputs = (Testcase(dict(a)).inputs for a in _arrays(case))
+        captures = recorder.capture, recorder.capture
+        now = capture_steps(inputs, Feedback(case.states, {}), captures, len(case.steps) + 1)
+    else:
+        now = recorder.capture(case.inputs)
+    steps, dtypes = [dict(a) for a in _arrays(case)], dict(case.dtypes)
     checks = {c.name: c for c in bundle.checks}
-    for name in names:
+    for name, step in (_place(case, n) for n in names):
         var = expect_input(checks[name])
         want = var.owner.tensors[0].dtype
-        value, dtype = now.expects[name], now.dtypes[f"{name}:expect"]
+        value, dtype = _arrays(now)[step][name + EXPECT], now.dtypes[name + EXPECT]
         if dtype != want and not (dtype.is_float and want.is_float):
             raise EngineError(
                 f"the check of {name!r} expects {want}, but the model computes {dtype}; pack it again"
             )
-        arrays[var.name or ""], dtypes[var.name or ""] = value.astype(want.np, copy=False), want
-    return Testcase(arrays, dtypes, now.provenance)
+        steps[step][var.name or ""], dtypes[var.name or ""] = value.astype(want.np, copy=False), want
+    return Testcase(steps[0], dtypes, now.provenance, steps=steps[1:], states=case.states)
 
 
 def _write(one: Acceptance, bundles: Sequence[Bundle], reason: str, options: AcceptOptions) -> None:
@@ -289,7 +309,7 @@ def _cases(bundle: Bundle, values: Sequence[NewValue], options: AcceptOptions) -
             said = {**case.provenance, **({"given": left} if left else {})}
         recorded = next(kept, {}).get("intermediates")
         intermediates = statistics(model, case.inputs, seed=options.seed) if recorded else ()
-        yield Testcase(case.arrays, case.dtypes, said, intermediates)
+        yield replace(case, provenance=said, intermediates=intermediates)
 
 
 def _lines(bundle: Bundle) -> Iterator[Mapping[str, object]]:

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,6 @@ from ..base.files import one_file
 from ..compare.results import Result, Verdict
 from ..dump import load
 from ..dump.choosing import load_dump, save_as
-from ..dump.scenarios import require_single_steps
 from ..engines import engine_names
 from ..graph import Graph
 from ..graph.dtypes import Array
@@ -133,7 +132,6 @@ def reduce_file(
     # What cannot be expressed to its end is compared with another model as far as it goes.
     native = {"native": True} if options.against is not None and options.engine is None else {}
     bundle = load_dump(model, options.dump, **native, **options.read)
-    require_single_steps(bundle, "reducing it")
     last: UsageError | None = None
     for feeds in feeds_to_try(options, options.testcase, bundle, warn):
         try:
@@ -148,18 +146,18 @@ def reduce_file(
 
 def feeds_to_try(
     options: DataOptions, testcase: int | None, bundle: Bundle, warn: Callable[[str], None]
-) -> Sequence[Mapping[str, Array]]:
-    """List the inputs to try in turn: the user's data, the testcases or one of them, random numbers."""
-    if options.input_data is not None:
-        return [fit_inputs(bundle, case) for case in options.cases(bundle, warn)]
+) -> Iterator[Mapping[str, Array]]:
+    """Yield the inputs to try in turn: the user's data, the testcases or one of them, step by step, random numbers."""
     count = len(bundle.testcases)
-    if not count:
-        return [random_inputs(bundle, options.seed)]
-    if testcase is None:
-        return [inputs_of(bundle, number) for number in range(count)]
-    if testcase >= count:
+    if options.input_data is not None:
+        yield from (fit_inputs(bundle, case) for case in options.cases(bundle, warn))
+    elif not count:
+        yield random_inputs(bundle, options.seed)
+    elif testcase is not None and testcase >= count:
         raise UsageError(f"the file has testcases 0 to {count - 1}, found --testcase {testcase}")
-    return [inputs_of(bundle, testcase)]
+    else:
+        for number in range(count) if testcase is None else (testcase,):
+            yield from inputs_of(bundle, number, options.seed)
 
 
 def _reduced(

@@ -11,7 +11,6 @@ import numpy as np
 
 from ..base.errors import UsageError
 from ..dump.choosing import load_dump, save_as
-from ..dump.scenarios import require_single_steps
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
 from ..ops.infer import infer_dtypes
@@ -91,7 +90,6 @@ def share_file(
             "the other model would have to be shared too: here --against takes an engine or float64"
         )
     bundle = load_dump(model, options.dump, **options.read)
-    require_single_steps(bundle, "sharing it")
     with options.judge(target) as judge:
         for feeds in feeds_to_try(options, options.testcase, bundle, warn):
             graph = bare(bundle.for_data(feeds))

@@ -6,7 +6,7 @@ import os
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,8 @@ from ...graph.dtypes import Array, DType
 from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ...ops.infer import describe
 from ...passes.constants import bare
-from ...testcase import Bundle
+from ...runner import Runner
+from ...testcase import Bundle, Testcase
 from ..saved import SavedFile, read_saved
 from .bisecting import Bisected, bisect
 from .extracting import extract, fails_alone
@@ -175,30 +176,41 @@ def diff_files(
     against_onnx = name.lower().endswith(".onnx")
     alone = against_onnx and os.fspath(model).lower().endswith(".mge")
     bundle = load_dump(model, options.dump, native=True, **({} if alone else options.read))
-    compared = _compared(options, bundle, model, name, options.testcase or 0, warn)
-    count = len(bundle.testcases)
+    runs = _runs(options, bundle, model, warn)
+    first = last = next(runs)
+    compared = _compared(options, bundle, first, name, warn)
     alone = isinstance(compared._other, StoredValues) and not zipfile.is_zipfile(os.path.expanduser(name))
-    if options.testcase is not None or options.input_data is not None or count < 2 or alone:
+    if alone or compared.differences is None or not compared.agree:
         return compared
-    if compared.differences is None or not compared.agree:
-        return compared
-    for number in range(1, count):
-        other = _compared(options, bundle, model, name, number, lambda _: None)
+    for last in runs:
+        other = _compared(options, bundle, last, name, lambda _: None)
         if not other.agree:
             return other
-    return replace(compared, ran_on=f"testcases 0 to {count - 1}")
+    return replace(compared, ran_on=_together(first, last))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a model runs on: a testcase or a step of one, the user's data, or random numbers."""
+
+    feeds: Mapping[str, Array]
+    ran_on: str
+    testcase: int = 0
+    step: int | None = None
+
+
+def _together(first: _Run, last: _Run) -> str:
+    """Return in words what all runs from the first to the last were on."""
+    if last.testcase != first.testcase:
+        return f"testcases {first.testcase} to {last.testcase}"
+    return first.ran_on if last is first else f"testcase {first.testcase}, steps 0 to {last.step}"
 
 
 def _compared(
-    options: DiffOptions,
-    bundle: Bundle,
-    model: str | os.PathLike[str],
-    against: str,
-    testcase: int,
-    warn: Callable[[str], None],
+    options: DiffOptions, bundle: Bundle, run: _Run, against: str, warn: Callable[[str], None]
 ) -> FileDifferences:
-    """Compare on one testcase, or on the user's data."""
-    feeds, ran_on = _feeds(options, bundle, model, testcase, warn)
+    """Compare on one testcase or step, or on the user's data."""
+    feeds, ran_on = run.feeds, run.ran_on
     bundle = sized(bundle, feeds)
     refusals: list[str] = []
     graph = expressible(bundle, refusals, warn)
@@ -207,7 +219,7 @@ def _compared(
         findings = watch(graph, feeds, limit=options.range, seed=seed)
         return FileDifferences(None, None, findings, ran_on, tuple(refusals), graph, None, feeds, seed)
     read = options.read if against.lower().endswith(".onnx") else {}
-    other = _side(bundle, graph, _other(against, testcase, read, feeds, bundle, refusals, warn))
+    other = _side(bundle, graph, _other(against, run, read, bundle, refusals, warn))
     if not options.bisect:
         compare = partial(between, graph, feeds=feeds, tolerance=options.tolerance, seed=seed)
         differences = compare(other)
@@ -228,42 +240,49 @@ def _compared(
     return FileDifferences(None, halved, None, ran_on, tuple(refusals), graph, other, feeds, seed)
 
 
-def _feeds(
-    options: DiffOptions,
-    bundle: Bundle,
-    model: str | os.PathLike[str],
-    chosen: int,
-    warn: Callable[[str], None],
-) -> tuple[Mapping[str, Array], str]:
-    """Choose the inputs of the run, the user's data, a testcase or random numbers, and say which."""
+def _runs(
+    options: DiffOptions, bundle: Bundle, model: str | os.PathLike[str], warn: Callable[[str], None]
+) -> Iterator[_Run]:
+    """Yield what to run on: the user's data, testcases with their steps, or random numbers."""
     if options.input_data is not None:
         case = next(iter(options.cases(bundle, warn)), None)
         if case is None:
             raise InputError("--input gives no data")
-        return fit_inputs(bundle, case), "on the data given"
-    count = len(bundle.testcases)
+        yield _Run(fit_inputs(bundle, case), "on the data given")
+        return
+    count, chosen = len(bundle.testcases), options.testcase
     if not count:
-        return random_inputs(bundle, options.seed), f"on random inputs, seed {options.seed}"
-    if chosen >= count:
+        yield _Run(random_inputs(bundle, options.seed), f"on random inputs, seed {options.seed}")
+        return
+    if chosen is not None and chosen >= count:
         raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
-    return inputs_of(bundle, chosen), f"testcase {chosen}"
+    for number in range(count) if chosen is None else (chosen,):
+        for k, feeds in enumerate(inputs_of(bundle, number, options.seed)):
+            if number in bundle.scenarios:
+                yield _Run(feeds, f"testcase {number}, step {k}", number, k)
+            else:
+                yield _Run(feeds, f"testcase {number}", number)
 
 
-def inputs_of(bundle: Bundle, chosen: int) -> Mapping[str, Array]:
-    """Take a testcase's inputs; those of a file that cannot be expressed are in the file's own types."""
+def inputs_of(bundle: Bundle, chosen: int, seed: int) -> Iterator[Mapping[str, Array]]:
+    """Yield the inputs of a testcase, or of each step of a scenario; states are what the reference engine computes.
+
+    Those of a file that cannot be expressed are in the file's own types; of its scenarios there is the first step.
+    """
     case = bundle.testcases[chosen]
     if bundle.refusal is None:
-        return case.inputs
+        steps = Runner(bundle, seed=seed).steps_fed(case) if case.steps else [case.arrays]
+        yield from (Testcase(dict(arrays), case.dtypes).inputs for arrays in steps)
+        return
     own = case.own or {}
     dtypes = {v.name or "": v.owner.tensors[0].dtype.np for v in bundle.inputs}
-    return {n: a.astype(dtypes[n]) for n, a in own.items() if n in dtypes and isinstance(a, np.ndarray)}
+    yield {n: a.astype(dtypes[n]) for n, a in own.items() if n in dtypes and isinstance(a, np.ndarray)}
 
 
 def _other(
     against: str,
-    testcase: int,
+    run: _Run,
     read: Mapping[str, Any],
-    feeds: Mapping[str, Array],
     bundle: Bundle,
     refusals: list[str],
     warn: Callable[[str], None],
@@ -279,8 +298,8 @@ def _other(
     if path.is_dir() or path.suffix in (".npz", ".npy"):
         return read_values(path)
     if zipfile.is_zipfile(path):
-        return _results(read_saved(path), testcase, str(path), bundle, warn)
-    return expressible(sized(load(one_file(against), native=True, **read), feeds), refusals, warn)
+        return _results(read_saved(path), run, str(path), bundle, warn)
+    return expressible(sized(load(one_file(against), native=True, **read), run.feeds), refusals, warn)
 
 
 def sized(bundle: Bundle, feeds: Mapping[str, Array]) -> Bundle:
@@ -347,25 +366,34 @@ def _side(
 
 
 def _results(
-    saved: list[SavedFile], testcase: int, path: str, bundle: Bundle, warn: Callable[[str], None]
+    saved: list[SavedFile], run: _Run, path: str, bundle: Bundle, warn: Callable[[str], None]
 ) -> StoredValues:
     """Take a testcase's outputs from a file of `--save-results`."""
-    expects = bundle.testcases[testcase].expects if testcase < len(bundle.testcases) else {}
+    testcase = run.testcase
+    expects: Mapping[str, Array] = {}
+    if testcase < len(bundle.testcases):
+        case = bundle.testcases[testcase]
+        expects = Testcase(dict(case.steps[run.step - 1])).expects if run.step else case.expects
+    # Results of scenarios name the step as well.
+    ending = "" if run.step is None else f"@{run.step}"
     for file in saved:
         for i in range(len(file)):
             if file.about(i)["testcase"] not in (testcase, None):
                 continue
             values = []
             for about, expected, got in file.outputs(i):
+                if not about["name"].endswith(ending):
+                    continue
+                name = about["name"].removesuffix(ending)
                 dtype = DType(about["dtype"], float(about["scale"]), int(about["zero_point"]))
-                known = expects.get(about["name"])
+                known = expects.get(name)
                 if expected is not None and known is not None and not _are_equal(expected, known):
                     warn(
                         f"{path} holds results of {file.path}, whose testcase {testcase} expects other values of "
-                        f"{about['name']!r}: they come from another model or other inputs"
+                        f"{name!r}: they come from another model or other inputs"
                     )
                 if got is not None:
-                    values.append((about["name"], real(got, dtype)))
+                    values.append((name, real(got, dtype)))
             return StoredValues(values)
     raise UsageError(f"{path} has no results of testcase {testcase}")
 

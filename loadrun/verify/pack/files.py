@@ -106,6 +106,8 @@ class FilePacker:
             if self._bundle.sized is not None and (options.replace or not len(self._bundle.testcases)):
                 first = next(self._cases)
                 self._cases, self._bundle = chain([first], self._cases), self._bundle.for_data(first)
+        # In a separate process it opens the model while tolerances are measured.
+        self._witness = self._other_runtime()
         if options.suggest_maxerr:
             self._suggest()
         elif (
@@ -183,7 +185,7 @@ class FilePacker:
             seen=seen,
             where=TextSource([step_text(s, 0) for s in options.input_data]) if options.input_data else None,
             inspect=trial.look if options.replay else None,
-            witness=self._witness(),
+            witness=self._witness,
         )
         # Where values were given, that the model does not compute them was said already.
         if not options.expect and (text := trial.warning()) is not None:
@@ -198,7 +200,7 @@ class FilePacker:
     def _finish(self, graph: Graph) -> Graph:
         return optimize_for_inference(graph, **self.options.passes or {})[0]
 
-    def _witness(self) -> Witness | None:
+    def _other_runtime(self) -> Witness | None:
         """Another runtime, where the file is one that it reads."""
         witness = self._bundle.witness() if self._bundle.witness is not None else None
         return None if witness is None else Witness(*witness)

@@ -18,6 +18,10 @@ from loadrun.compare.policy import STEPS_MAGIC
 from loadrun.graph.dtypes import Array, encode
 from loadrun.runner import Runner, Verdict
 from loadrun.testcase import Bundle
+from loadrun.verify.accepting import AcceptOptions, accept_files
+from loadrun.verify.diff.files import diff_files
+from loadrun.verify.reduce import ReduceOptions, reduce_file
+from loadrun.verify.share import ShareOptions, share_file
 
 WORDS, WIDTH, PLACES, STEPS = 11, 6, 16, 5
 IDS = [3, 1, 4, 1, 5]
@@ -374,3 +378,82 @@ def test_a_scenario_on_the_onnx_file_that_it_was_packed_from(tmp_path: Path, eng
     model.graph.initializer[0].CopyFrom(half)
     onnx.save(model, tmp_path / "m.onnx")
     assert main(run) == 1
+
+
+@pytest.fixture(scope="module")
+def wrong(packed: Path) -> Path:
+    """A file whose position 2 is wrong."""
+
+    def change(places: Array) -> None:
+        places[2] += 0.5
+
+    bundle = faulty(packed, "places", change)
+    out = packed.parent / "wrong.mge"
+    loadrun.save(bundle, out)
+    return out
+
+
+def test_diff_names_the_first_step_that_differs(packed: Path, wrong: Path, tmp_path: Path) -> None:
+    found = diff_files(wrong, packed)
+    assert (found.agree, found.ran_on) == (False, "testcase 0, step 2")
+    same = diff_files(packed)
+    assert (same.agree, same.ran_on) == (True, f"testcase 0, steps 0 to {STEPS - 1}")
+    # Results of a run are compared step by step, too.
+    saved = tmp_path / "results.lrres"
+    assert main([str(packed), "--save-results", str(saved), "-q"]) == 0
+    assert diff_files(packed, saved).ran_on == f"testcase 0, steps 0 to {STEPS - 1}"
+    found = diff_files(wrong, saved)
+    assert (found.agree, found.ran_on) == (False, "testcase 0, step 2")
+
+
+def test_reduce_takes_the_first_step_that_fails(packed: Path, wrong: Path, tmp_path: Path) -> None:
+    out = tmp_path / "small.mge"
+    reduced = reduce_file(wrong, out, ReduceOptions(against=str(packed)))
+    assert reduced.operators < reduced.total
+    (result,) = loadrun.run(out)
+    assert result.verdict is Verdict.FAIL
+    places = [a for a in loadrun.load(out).testcases[0].arrays.values() if a.dtype.kind == "i"]
+    assert all(a.tolist() == [2] for a in places)
+
+
+def test_share_takes_a_step(packed: Path, tmp_path: Path) -> None:
+    """Rounding of float32 fails a tolerance of 1e-9, in a step at the latest in which the cache is not zeros."""
+    out = tmp_path / "shared.mge"
+    shared = share_file(packed, out, ShareOptions(against="float64", maxerr=1e-9))
+    assert shared.reason == "values differ"
+    bundle = loadrun.load(out)
+    assert not bundle.scenarios
+    assert [r.verdict for r in loadrun.run(bundle)] == [Verdict.FAIL]
+
+
+def test_accept_renews_the_steps_that_fail(packed: Path, wrong: Path, tmp_path: Path) -> None:
+    file = tmp_path / "accepted.mge"
+    file.write_bytes(wrong.read_bytes())
+    (one,) = accept_files([file], AcceptOptions(reason="positions moved"))
+    assert one.failure is None
+    assert one.written
+    # The step with the wrong position, and those that attend to it in the cache.
+    places = {v.output for v in one.values}
+    assert {"logits@2", "present@4", "now_seen@4"} <= places
+    assert not places & {"logits@0", "logits@1"}
+    assert [r.verdict for r in loadrun.run(file)] == [Verdict.PASS]
+    assert main(["verify", str(file)]) == 0
+    moved = Decoder.drawn()
+    moved.places[2] += 0.5
+    case, before = (loadrun.load(p).testcases[0] for p in (file, packed))
+    for k, (arrays, exact) in enumerate(zip([case.arrays, *case.steps], moved.logits(IDS), strict=True)):
+        np.testing.assert_allclose(arrays["logits:expect"], exact, rtol=1e-4, atol=1e-5)
+        assert arrays.keys() == [before.arrays, *before.steps][k].keys()
+
+
+@pytest.mark.parametrize("version", ["FBS", "FBS_V2"])
+def test_convert_to_mge_keeps_the_steps(packed: Path, tmp_path: Path, version: str) -> None:
+    out = tmp_path / "other.mge"
+    assert main(["convert", str(packed), str(out), "--format", version]) == 0
+    again = loadrun.load(out)
+    assert again.scenarios == {0: STEPS - 1}
+    for arrays, exact in zip(
+        [again.testcases[0].arrays, *again.testcases[0].steps], Decoder.drawn().logits(IDS), strict=True
+    ):
+        np.testing.assert_allclose(arrays["logits:expect"], exact, rtol=1e-4, atol=1e-5)
+    assert [r.verdict for r in loadrun.run(again)] == [Verdict.PASS]

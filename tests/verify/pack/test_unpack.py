@@ -222,3 +222,20 @@ def test_a_folder_of_inputs_alone(tmp_path: Path) -> None:
     assert loadrun.load(again).checks == []
     (tmp_path / "out" / "testcases.json").write_text("[]")
     assert main(["pack", str(tmp_path / "out"), "-o", str(again), "-q"]) == 2
+
+
+def test_large_weights_are_hashed_beside_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of its own takes the same digest, and a changed weight still shows."""
+    monkeypatch.setattr("loadrun.dump.store._LARGE", 0)
+    out = tmp_path / "m.mge"
+    argv = ["pack", MLP, "-d", "#rand(0,1)", "-o", str(out), "--replace", "-q"]
+    assert main(argv) == 0
+    assert main(["verify", str(out)]) == 0
+    bundle = loadrun.load(out)
+    tensor = max(
+        (t for o in bundle.graph.oprs for t in o.tensors if t.data is not None), key=lambda t: t.data.size
+    )
+    data = bytearray(out.read_bytes())
+    data[data.index(bytes(tensor.data))] ^= 1
+    out.write_bytes(data)
+    assert main(["verify", str(out)]) == 1
