@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
+from ..base.errors import UnsupportedError
 from ..base.files import replacing
 from ..engines.reference import ReferenceEngine
-from ..graph.dtypes import Array
+from ..graph.dtypes import Array, array_dtype
+from ..testcase import SourceFile
 from .encode import TensorMessage, encode_tensor
-from .file import FILE, KEY
+from .file import FILE, KEY, accepted_file, read_accepted
 from .model import WrittenModel
 from .source import ExportSource
-from .testdata import set_name, sets_in
+from .testdata import find_sets, set_name, sets_in
 
-__all__ = ["write_data_sets"]
+__all__ = ["accept", "write_data_sets"]
 
 _PACKED = 5
 """Axes of an image whose channels are in packs, which ONNX does not have."""
@@ -74,6 +80,37 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
         count += 1
     _remove_older(model, count)
     return count
+
+
+def accept(
+    source: SourceFile, values: Mapping[int, Mapping[str, Array]], event: Mapping[str, object]
+) -> None:
+    """Replace expected values in the data sets beside a model, and record it in ``NAME.accepted.json``.
+
+    Args:
+        source: the model.
+        values: the new values in the model's types, by data set and output name.
+        event: who accepted them, when and why.
+
+    Raises:
+        UnsupportedError: a value is of a type that is not written.
+    """
+    model = Path(str(source.location))
+    places = {n: f"output_{k}.pb" for k, n in enumerate(source.outputs)}
+    sets = find_sets(model, None, source.inputs, list(places))
+    for name in {n for new in values.values() for n in new}:
+        dtype = source.outputs[name]
+        if dtype is None or array_dtype(np.empty(0, dtype.np)) != dtype:
+            raise UnsupportedError(
+                f"expected values of {name!r} are {dtype}, which data sets are not written in"
+            )
+    record = json.dumps([*read_accepted(model), event], indent=1)
+    # A record of values that were not written any more does less harm than values without a record.
+    with replacing(accepted_file(model)) as file:
+        file.write(record.encode())
+    for number, new in values.items():
+        for name, value in new.items():
+            _write(sets[number].folder / places[name], name, value)
 
 
 def _remove_older(model: Path, count: int) -> None:

@@ -21,7 +21,7 @@ from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType
 from ..graph.params import Host2DeviceCopy
 from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime, SourceFile
-from .file import OnnxFile, declared, file_dtype, read_limits, record_of
+from .file import OnnxFile, declared, file_dtype, read_accepted, read_limits, record_of
 from .importing import Importer
 from .messages import ModelProto, ValueInfoProto, read_model
 from .tensors import ExternalData
@@ -143,8 +143,9 @@ class OnnxModel:
         if others or any(n not in examples for n in names):
             sets, examples, expected = [], {}, {}
         self._sets: list[DataSet] = sets
-        self._limits = read_limits(model, [s.folder for s in self._own_sets], list(outputs))
-        self._maxerr = {n: float(said["maxerr"]) for n, said in self._limits.items() if "maxerr" in said}
+        limits = read_limits(model, [s.folder for s in self._own_sets], list(outputs))
+        self._record = record_of(limits, [] if file is None else read_accepted(file))
+        self._maxerr = {n: float(said["maxerr"]) for n, said in limits.items() if "maxerr" in said}
         location = bytes(data) if file is None else str(file)
         self._source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
         self._examples, self._expected = examples, expected
@@ -311,7 +312,7 @@ class OnnxModel:
         bundle.source = replace(self._source, graph=graph)
         bundle.witness = partial(_witness, self._path, self._constants, self._bytes)
         shapes = {n: d.shape for n, d in importer.inputs.items()}
-        bundle.record = record_of(self._limits)
+        bundle.record = self._record
         bundle.guarded = partial(self._guarded, graph, importer.recorded, shapes, expected)
         bundle.scalars = frozenset(
             [n for n, d in importer.inputs.items() if not d.shape]
@@ -372,7 +373,7 @@ class OnnxModel:
         bundle = Bundle(graph, path=self._path, size=self._size, scalars=frozenset(scalars), refusal=why)
         bundle.source = replace(self._source, graph=graph)
         bundle.watches = tuple(self._external.watches)
-        bundle.record = record_of(self._limits)
+        bundle.record = self._record
         bundle.warnings.append(f"not run by the reference engine: {why}")
         if self._own_sets:
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
