@@ -26,8 +26,11 @@ _PACKED = 5
 """Axes of an image whose channels are in packs, which ONNX does not have."""
 
 
-def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) -> int:
-    """Write every testcase as ``input_K.pb`` and ``output_K.pb`` beside a model; returns how many there are.
+def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) -> tuple[int, list[str]]:
+    """Write every testcase as ``input_K.pb`` and ``output_K.pb`` beside a model.
+
+    Returns:
+        how many there are, and which testcases were left out and why, a phrase each.
 
     The folders are called after the model, ``NAME.test_data_set_N``, so that several models may be in one folder.
     What the file's checks ask of the outputs goes along, as ``checks.json``.
@@ -39,9 +42,11 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
     """
     engine: ReferenceEngine | None = None
     count = 0
-    for case in source.testcases:
+    left_out: list[str] = []
+    for number, case in enumerate(source.testcases):
         inputs = {n: case.inputs[n] for n in written.inputs if n in case.inputs}
-        if len(inputs) < len(written.inputs) or not _fits(source, written, inputs):
+        if why := _misfit(source, written, inputs):
+            left_out.append(f"testcase {number}, {why}")
             continue
         ranks = {v.name: None if v.shape is None else len(v.shape) for v in written.model.graph.outputs}
         expects = {
@@ -79,7 +84,7 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
                 k += 1
         count += 1
     _remove_older(model, count)
-    return count
+    return count, left_out
 
 
 def accept(
@@ -128,8 +133,10 @@ def _remove_older(model: Path, count: int) -> None:
             entry.rmdir()
 
 
-def _fits(source: ExportSource, written: WrittenModel, inputs: dict[str, Array]) -> bool:
-    """Return whether the model takes values of these shapes."""
+def _misfit(source: ExportSource, written: WrittenModel, inputs: Mapping[str, Array]) -> str:
+    """Say why the model does not take these values; empty if it does."""
+    if missing := [n for n in written.inputs if n not in inputs]:
+        return f"which has no value for {missing[0]!r}"
     declared = {v.name: v.shape for v in written.model.graph.inputs}
     for name, value in inputs.items():
         shape = declared[written.inputs[name]]
@@ -138,8 +145,9 @@ def _fits(source: ExportSource, written: WrittenModel, inputs: dict[str, Array])
         if len(shape) != value.ndim or any(
             isinstance(n, int) and n != m for n, m in zip(shape, value.shape, strict=True)
         ):
-            return False
-    return True
+            sizes = ["?" if n is None else n for n in shape]
+            return f"whose {name!r} has shape {list(value.shape)}, while the model takes {sizes}"
+    return ""
 
 
 def _write(path: Path, name: str, value: Array) -> None:
