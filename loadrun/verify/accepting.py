@@ -243,6 +243,11 @@ def _source_values(bundle: Bundle, source: SourceFile, options: AcceptOptions) -
         for name, old in failing.items():
             _require_pass(i, old, later[name])
             before = np.asarray(own_before[name + EXPECT])
+            # ONNX's rule takes NaN for equal to NaN: a model that became one of NaN would pass.
+            if _is_finite(before) and not _is_finite(new[name]):
+                raise EngineError(
+                    f"testcase {i}: the model computes NaN or infinity for {name!r}, where finite values are expected"
+                )
             yield NewValue(
                 0,
                 i,
@@ -254,6 +259,10 @@ def _source_values(bundle: Bundle, source: SourceFile, options: AcceptOptions) -
                 tensor_digest(new[name]),
                 new[name],
             )
+
+
+def _is_finite(value: Array) -> bool:
+    return value.dtype.kind != "f" or bool(np.isfinite(value).all())
 
 
 def _own_value(

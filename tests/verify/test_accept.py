@@ -243,6 +243,23 @@ def test_values_of_a_torch_program_are_written_into_its_file(tmp_path: Path) -> 
     }
 
 
+def test_nan_is_no_new_value_of_an_onnx_model(tmp_path: Path) -> None:
+    """The rule of ONNX's backend tests takes NaN for equal to NaN."""
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    from onnx import TensorProto, helper
+
+    from tests.support.onnx_files import model, write
+
+    ends = [(n, TensorProto.FLOAT, [2]) for n in ("x", "y")]
+    root = model([helper.make_node("Sqrt", ["x"], ["y"])], ends[:1], ends[1:])
+    path = write(tmp_path, root, ([np.array([4, -4], "f4")], [np.array([2, 2], "f4")]))
+    before = (tmp_path / "test_data_set_0" / "output_0.pb").read_bytes()
+    (one,) = accept_files([path], AcceptOptions(reason="r"))
+    assert one.failure is not None
+    assert "NaN or infinity for 'y'" in one.failure.message
+    assert (tmp_path / "test_data_set_0" / "output_0.pb").read_bytes() == before
+
+
 def test_data_sets_without_a_value_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "control"
     shutil.copytree("fixtures/onnx/control", folder)
