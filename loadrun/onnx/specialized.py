@@ -25,7 +25,7 @@ from .file import OnnxFile, declared, file_dtype, read_accepted, read_limits, re
 from .importing import Importer
 from .messages import ModelProto, ValueInfoProto, read_model
 from .tensors import ExternalData
-from .testdata import DataSet, find_sets, testcases
+from .testdata import DataSet, find_sets, lost_sets, testcases
 from .values import StandIn, axis_of, declared_shape, graph_type
 
 __all__ = ["OnnxModel", "UnsizedBundle", "load_model"]
@@ -325,10 +325,13 @@ class OnnxModel:
         fed = {v.name for v in graph.inputs}
         if self._first is not None:
             bundle.testcases, bundle.watches = self._first.testcases, self._first.watches
+            bundle.missed = self._first.missed
         elif self._sets:
             kinds = {n: k for n, k in kinds.items() if n in fed}
+            bundle.missed = lost_sets(self._sets)
             bundle.testcases = testcases(self._sets, kinds, self._types, native=self._native)
         elif self._native and self._own_sets:
+            bundle.missed = lost_sets(self._own_sets)
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
 
@@ -376,6 +379,7 @@ class OnnxModel:
         bundle.record = self._record
         bundle.warnings.append(f"not run by the reference engine: {why}")
         if self._own_sets:
+            bundle.missed = lost_sets(self._own_sets)
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
 

@@ -222,3 +222,13 @@ def test_an_expected_value_of_no_output_fails(tmp_path: Path, capsys: pytest.Cap
     shutil.copy(data / "output_0.pb", data / "output_3.pb")
     assert main([str(tmp_path / "net" / "model.onnx"), "-q"]) == 1
     assert "output output_3.pb: the model has no such output" in capsys.readouterr().out
+
+
+def test_a_data_set_that_is_missing_between_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", "fixtures/nets/mlp.mge", str(tmp_path / "m.onnx"), "-q"]) == 0
+    assert main([str(tmp_path / "m.onnx"), "-q"]) == 0
+    shutil.rmtree(tmp_path / "m.test_data_set_1")
+    assert main([str(tmp_path / "m.onnx"), "-q"]) == 3
+    assert "m.test_data_set_1 is missing, while there are data sets up to 2" in capsys.readouterr().out
