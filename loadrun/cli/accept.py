@@ -23,11 +23,12 @@ def parser() -> Parser:
         prog="loadrun accept",
         description="After an intended change: show the failing outputs with their old and new errors, and make the "
         "file expect what the model computes now. Outputs that pass keep their expected values. The record says who "
-        "accepted what, when and why, with digests of both values; `loadrun info` shows it.",
+        "accepted what, when and why, with digests of both values; `loadrun info` shows it. "
+        "Values of an ONNX model are in its data sets, its record in NAME.accepted.json; a .pt2 file holds both.",
         epilog="Exit codes: 0 nothing failed, or all failing outputs were accepted, 1 some were not accepted, 2 a file "
         "cannot be read, run or written, or no reason was given, 3 there are no checks.",
     )
-    p.add_argument("files", nargs="+", metavar="FILE.mge")
+    p.add_argument("files", nargs="+", metavar="FILE")
     p.add_argument(
         "--reason", metavar="TEXT", help="why the new values are right; accepts them without asking"
     )

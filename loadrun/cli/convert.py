@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Iterable
 
 from ..base.errors import UsageError, clean
-from ..compare.results import EXIT_PASS
+from ..compare.results import EXIT_NOT_COMPARED, EXIT_PASS
 from ..onnx.converting import Converted, ConvertOptions, convert_file
 from ..onnx.exported import Exported
 from ..report.text import table
@@ -22,6 +24,8 @@ def parser() -> Parser:
         prog="loadrun convert",
         description="Convert the model in A and write it to B. File name endings tell the formats: .mge (MegEngine) or "
         ".onnx. Testcases are converted too: into the .mge file, or next to B.onnx as B.test_data_set_N.",
+        epilog="Exit codes: 0 done, 2 A cannot be read or expressed or B cannot be written, 3 done, but testcases of "
+        "shapes that B does not take were left out.",
     )
     p.add_argument("source", metavar="A", help="the file to read")
     p.add_argument("target", metavar="B", type=target, help="the file to write")
@@ -52,7 +56,7 @@ def parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    """Convert; 2 when something fails, which leaves B unchanged."""
+    """Convert; 2 when something fails, which leaves B unchanged, 3 when testcases were left out."""
     p = parser()
     args = p.parse_args(argv)
     options = p.record(
@@ -61,11 +65,15 @@ def main(argv: list[str]) -> int:
         **model_options(args.input_shape, args.constant),
         dynamic=_dynamic(args.dynamic) if args.dynamic else None,
     )
-    converted = convert_file(args.source, args.target, options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        converted = convert_file(args.source, args.target, options)
+    for one in caught:
+        print(f"warning: {clean(str(one.message), 500)}", file=sys.stderr)
     if converted.exported is not None and not args.quiet:
         _tables(converted.exported)
     print(f"{clean(args.target, 200)}: {_summary(converted)}, {os.path.getsize(args.target)} bytes")
-    return EXIT_PASS
+    return EXIT_NOT_COMPARED if converted.exported is not None and converted.exported.left_out else EXIT_PASS
 
 
 def _tables(exported: Exported) -> None:

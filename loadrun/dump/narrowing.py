@@ -92,7 +92,13 @@ class Narrowing:
             kinds = {n: narrow_dtype(d) for n, d in dtypes.items()}
             steps = [{n: narrow_array(a, dtypes[n]) for n, a in step.items()} for step in case.steps]
             yield Testcase(
-                arrays, kinds, case.provenance, case.intermediates, steps=steps, states=case.states
+                arrays,
+                kinds,
+                case.provenance,
+                case.intermediates,
+                faults=case.faults,
+                steps=steps,
+                states=case.states,
             )
 
     def _truth(self, case: Testcase, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -10,7 +10,7 @@ from functools import partial
 from struct import pack
 from typing import IO, BinaryIO
 
-from ..base.errors import FormatError, UsageError
+from ..base.errors import FormatError, InputError, UsageError
 from ..base.files import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, Testcase
@@ -253,6 +253,11 @@ def _write_testcases(
     count = 0
     writer = RepeatedWriter(partial(_built, kind), stored_tensors)
     for case in cases:
+        for name, why in case.faults.items():
+            raise InputError(
+                f"testcase {count} fails whatever {name!r} is, and would no longer do so in this file: {why}; "
+                "repair the testcase, or let `loadrun accept` replace the value"
+            )
         file.write(writer.write(testcase_tensors(case, names)))
         digest = steps.add(count, case)
         if record is not None:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
+from ..base.errors import UnsupportedError
 from ..base.files import replacing
 from ..engines.reference import ReferenceEngine
-from ..graph.dtypes import Array
+from ..graph.dtypes import Array, array_dtype
+from ..testcase import SourceFile
 from .encode import TensorMessage, encode_tensor
-from .file import FILE, KEY
+from .file import FILE, KEY, accepted_file, read_accepted
 from .model import WrittenModel
 from .source import ExportSource
-from .testdata import set_name, sets_in
+from .testdata import find_sets, set_name, sets_in
 
-__all__ = ["write_data_sets"]
+__all__ = ["accept", "write_data_sets"]
 
 _PACKED = 5
 """Axes of an image whose channels are in packs, which ONNX does not have."""
 
 
-def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) -> int:
-    """Write every testcase as ``input_K.pb`` and ``output_K.pb`` beside a model; returns how many there are.
+def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) -> tuple[int, list[str]]:
+    """Write every testcase as ``input_K.pb`` and ``output_K.pb`` beside a model.
+
+    Returns:
+        how many there are, and which testcases were left out and why, a phrase each.
 
     The folders are called after the model, ``NAME.test_data_set_N``, so that several models may be in one folder.
     What the file's checks ask of the outputs goes along, as ``checks.json``.
@@ -33,9 +42,11 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
     """
     engine: ReferenceEngine | None = None
     count = 0
-    for case in source.testcases:
+    left_out: list[str] = []
+    for number, case in enumerate(source.testcases):
         inputs = {n: case.inputs[n] for n in written.inputs if n in case.inputs}
-        if len(inputs) < len(written.inputs) or not _fits(source, written, inputs):
+        if why := _misfit(source, written, inputs):
+            left_out.append(f"testcase {number}, {why}")
             continue
         ranks = {v.name: None if v.shape is None else len(v.shape) for v in written.model.graph.outputs}
         expects = {
@@ -73,7 +84,38 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
                 k += 1
         count += 1
     _remove_older(model, count)
-    return count
+    return count, left_out
+
+
+def accept(
+    source: SourceFile, values: Mapping[int, Mapping[str, Array]], event: Mapping[str, object]
+) -> None:
+    """Replace expected values in the data sets beside a model, and record it in ``NAME.accepted.json``.
+
+    Args:
+        source: the model.
+        values: the new values in the model's types, by data set and output name.
+        event: who accepted them, when and why.
+
+    Raises:
+        UnsupportedError: a value is of a type that is not written.
+    """
+    model = Path(str(source.location))
+    places = {n: f"output_{k}.pb" for k, n in enumerate(source.outputs)}
+    sets = find_sets(model, None, source.inputs, list(places))
+    for name in {n for new in values.values() for n in new}:
+        dtype = source.outputs[name]
+        if dtype is None or array_dtype(np.empty(0, dtype.np)) != dtype:
+            raise UnsupportedError(
+                f"expected values of {name!r} are {dtype}, which data sets are not written in"
+            )
+    record = json.dumps([*read_accepted(model), event], indent=1)
+    # A record of values that were not written any more does less harm than values without a record.
+    with replacing(accepted_file(model)) as file:
+        file.write(record.encode())
+    for number, new in values.items():
+        for name, value in new.items():
+            _write(sets[number].folder / places[name], name, value)
 
 
 def _remove_older(model: Path, count: int) -> None:
@@ -91,8 +133,10 @@ def _remove_older(model: Path, count: int) -> None:
             entry.rmdir()
 
 
-def _fits(source: ExportSource, written: WrittenModel, inputs: dict[str, Array]) -> bool:
-    """Return whether the model takes values of these shapes."""
+def _misfit(source: ExportSource, written: WrittenModel, inputs: Mapping[str, Array]) -> str:
+    """Say why the model does not take these values; empty if it does."""
+    if missing := [n for n in written.inputs if n not in inputs]:
+        return f"which has no value for {missing[0]!r}"
     declared = {v.name: v.shape for v in written.model.graph.inputs}
     for name, value in inputs.items():
         shape = declared[written.inputs[name]]
@@ -101,8 +145,9 @@ def _fits(source: ExportSource, written: WrittenModel, inputs: dict[str, Array])
         if len(shape) != value.ndim or any(
             isinstance(n, int) and n != m for n, m in zip(shape, value.shape, strict=True)
         ):
-            return False
-    return True
+            sizes = ["?" if n is None else n for n in shape]
+            return f"whose {name!r} has shape {list(value.shape)}, while the model takes {sizes}"
+    return ""
 
 
 def _write(path: Path, name: str, value: Array) -> None:

@@ -37,12 +37,14 @@ class Exported:
         approximated: what is not exactly what the model does, by where it occurs first.
         verification: what `verify=True` compared.
         test_data_sets: how many testcases were written beside the file.
+        left_out: testcases that the model does not take, which were not written, and why, a phrase each.
     """
 
     written: WrittenModel
     source: ExportSource
     verification: list[Verification] = field(default_factory=list)
     test_data_sets: int = 0
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def opset_version(self) -> int:

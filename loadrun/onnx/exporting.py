@@ -283,7 +283,15 @@ def _finish(exported: Exported, f: Target, external: bool, judged: bool, whole: 
             exported.source, exported.written, str(path) if beside else exported.data
         )
     if path is not None and len(exported.source.testcases) and whole:
-        exported.test_data_sets = write_data_sets(path, exported.source, exported.written)
+        sets, left_out = write_data_sets(path, exported.source, exported.written)
+        exported.test_data_sets, exported.left_out = sets, left_out
+        if left_out:
+            more = f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+            warnings.warn(
+                f"{len(left_out)} of {sets + len(left_out)} testcases are not written, since the model does not take "
+                f"them: {left_out[0]}{more}; name the sizes that change with dynamic_axes (--dynamic)",
+                stacklevel=3,
+            )
 
 
 def _write_artifacts(

@@ -37,11 +37,13 @@ __all__ = [
     "KEY",
     "RTOL",
     "OnnxFile",
+    "accepted_file",
     "check",
     "check_within",
     "file_dtype",
     "limits_of",
     "parsed",
+    "read_accepted",
     "read_limits",
     "record_of",
     "rule_error",
@@ -435,7 +437,39 @@ def _fits(said: Mapping[str, Any]) -> bool:
     return not any(map(math.isnan, numbers)) and isinstance(said.get("check", ""), str)
 
 
-def record_of(limits: Limits) -> dict[str, object] | None:
-    """Build the stand-in for a dump's record in a model's bundle; None if outputs have no policies."""
+def record_of(limits: Limits, accepted: Sequence[object] = ()) -> dict[str, object] | None:
+    """Build the stand-in for a dump's record in a model's bundle; None if there is nothing to tell.
+
+    Args:
+        limits: what outputs must fulfil, of which policies are kept.
+        accepted: who accepted new expected values (`read_accepted`).
+    """
     kept = {n: said for n, said in limits.items() if "check" in said or "loosened" in said}
-    return {"record": 1, "policy": kept} if kept else None
+    record = {**({"policy": kept} if kept else {}), **({"accepted": accepted} if accepted else {})}
+    return {"record": 1, **record} if record else None
+
+
+def accepted_file(model: Path) -> Path:
+    """Return the file beside a model that records who accepted new expected values."""
+    return model.with_name(f"{model.stem}.accepted.json")
+
+
+def read_accepted(model: Path) -> list[object]:
+    """Return the events of acceptance recorded beside a model, oldest first.
+
+    Raises:
+        FormatError: the record is damaged.
+    """
+    path = accepted_file(model)
+    if not path.is_file():
+        return []
+    try:
+        events = json.loads(bytes(contents(path, "the record")))
+    except (ValueError, RecursionError):
+        events = None
+    if not isinstance(events, list):
+        raise FormatError(
+            "it is not a record of accepted values written by loadrun; remove it, or restore it",
+            path=str(path),
+        )
+    return events

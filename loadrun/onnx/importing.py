@@ -132,7 +132,7 @@ class Importer:
         self.notes: dict[str, None] = {}
         self.inputs: dict[str, DeclaredInput] = {}
         self.outputs: dict[str, Value] = {}
-        self.session = TraceRecorder("lazy", fixed=True, symbolic_shape=True)
+        self.session = TraceRecorder("lazy", fixed=True, symbolic_shape=True, places=False)
         self.session.recording.graph.exact = True
         self.open_sizes = False
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}

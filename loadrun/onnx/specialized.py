@@ -24,11 +24,11 @@ from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType
 from ..graph.params import Host2DeviceCopy
 from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime, SourceFile
-from .file import OnnxFile, declared, file_dtype, read_limits, record_of
+from .file import OnnxFile, declared, file_dtype, read_accepted, read_limits, record_of
 from .importing import Importer
 from .messages import ModelProto, ValueInfoProto, read_model
 from .tensors import ExternalData
-from .testdata import DataSet, find_sets, testcases
+from .testdata import DataSet, find_sets, lost_sets, testcases
 from .values import StandIn, axis_of, declared_shape, graph_type
 
 __all__ = ["OnnxModel", "UnsizedBundle", "load_model"]
@@ -146,8 +146,9 @@ class OnnxModel:
         if others or any(n not in examples for n in names):
             sets, examples, expected = [], {}, {}
         self._sets: list[DataSet] = sets
-        self._limits = read_limits(model, [s.folder for s in self._own_sets], list(outputs))
-        self._maxerr = {n: float(said["maxerr"]) for n, said in self._limits.items() if "maxerr" in said}
+        limits = read_limits(model, [s.folder for s in self._own_sets], list(outputs))
+        self._record = record_of(limits, [] if file is None else read_accepted(file))
+        self._maxerr = {n: float(said["maxerr"]) for n, said in limits.items() if "maxerr" in said}
         location = bytes(data) if file is None else str(file)
         self._source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
         self._examples, self._expected = examples, expected
@@ -360,7 +361,7 @@ class OnnxModel:
         bundle.source = replace(self._source, graph=graph)
         bundle.witness = partial(_witness, self._path, self._constants, self._bytes)
         shapes = {n: d.shape for n, d in importer.inputs.items()}
-        bundle.record = record_of(self._limits)
+        bundle.record = self._record
         bundle.guarded = partial(self._guarded, graph, importer.recorded, shapes, expected, importer.values)
         bundle.scalars = frozenset(
             [n for n, d in importer.inputs.items() if not d.shape]
@@ -373,10 +374,13 @@ class OnnxModel:
         fed = {v.name for v in graph.inputs}
         if self._first is not None:
             bundle.testcases, bundle.watches = self._first.testcases, self._first.watches
+            bundle.missed = self._first.missed
         elif self._sets:
             kinds = {n: k for n, k in kinds.items() if n in fed}
+            bundle.missed = lost_sets(self._sets)
             bundle.testcases = testcases(self._sets, kinds, self._types, native=self._native)
         elif self._native and self._own_sets:
+            bundle.missed = lost_sets(self._own_sets)
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
 
@@ -421,9 +425,10 @@ class OnnxModel:
         bundle = Bundle(graph, path=self._path, size=self._size, scalars=frozenset(scalars), refusal=why)
         bundle.source = replace(self._source, graph=graph)
         bundle.watches = tuple(self._external.watches)
-        bundle.record = record_of(self._limits)
+        bundle.record = self._record
         bundle.warnings.append(f"not run by the reference engine: {why}")
         if self._own_sets:
+            bundle.missed = lost_sets(self._own_sets)
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
 

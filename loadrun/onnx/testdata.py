@@ -17,9 +17,10 @@ from .messages import TensorProto, TypeProto, parse
 from .tensors import ExternalData, UnsupportedTensorTypeError, kind_name
 from .values import UnsupportedNodeError, checked, graph_type
 
-__all__ = ["DataSet", "find_sets", "set_name", "sets_in", "testcases"]
+__all__ = ["DataSet", "find_sets", "lost_sets", "set_name", "sets_in", "testcases"]
 
 _MOST_BYTES = 1 << 31
+_MOST_SETS = 1 << 20
 
 
 class DataSet:
@@ -134,6 +135,16 @@ def sets_in(folder: Path, stem: str = "") -> list[Path]:
     form = re.compile(re.escape(set_name(stem)) + r"(\d{1,9})")
     numbers = ((form.fullmatch(entry.name), entry) for entry in folder.iterdir())
     return [e for _, e in sorted((int(m.group(1)), e) for m, e in numbers if m is not None and e.is_dir())]
+
+
+def lost_sets(sets: Sequence[DataSet]) -> list[str]:
+    """Say which data sets are missing between others, by their numbers."""
+    names = [s.folder.name.rpartition("_") for s in sets]
+    numbers = [int(number) for _, _, number in names if number.isdigit()]
+    if len(numbers) < len(sets) or not numbers:
+        return []
+    lost = sorted({*range(numbers[0], numbers[-1])}.difference(numbers)) if numbers[-1] < _MOST_SETS else []
+    return [f"{names[0][0]}_{n} is missing, while there are data sets up to {numbers[-1]}" for n in lost[:1]]
 
 
 def set_name(stem: str) -> str:

@@ -9,7 +9,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.lists import items_of
-from ..testcase import EXPECT, Bundle, FileValue, Testcase
+from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude
 from .archive import read_program
@@ -34,6 +34,7 @@ from .values import of_numpy
 
 __all__ = [
     "ProgramFile",
+    "accept",
     "arguments",
     "load_program",
     "recorded_cases",
@@ -148,7 +149,7 @@ def save(
     with temporary() as file:
         with quiet():
             torch.export.save(program, file)
-        _append(file, values, limits)
+        _append(file, values, {"maxerr": limits})
         file.seek(0)
         with replacing(path) as target:
             shutil.copyfileobj(file, target)
@@ -222,8 +223,35 @@ def arguments(signature: Signature, arrays: Mapping[str, Array]) -> tuple[Any, A
     return args, kwargs
 
 
-def _append(file: Any, values: Sequence[Mapping[str, Array]], limits: Mapping[str, float]) -> None:
-    """Append testcases to the records of a program's archive."""
+def accept(
+    source: SourceFile, values: Mapping[int, Mapping[str, Array]], event: Mapping[str, object]
+) -> None:
+    """Replace expected values in an archive, and record it there.
+
+    Args:
+        source: the program.
+        values: the new values in torch's types, by testcase and output name.
+        event: who accepted them, when and why.
+    """
+    path = str(source.location)
+    kept = _recorded(path)
+    assert kept is not None
+    cases = [
+        {**case, **{n + EXPECT: v for n, v in values.get(i, {}).items()}} for i, case in enumerate(kept.cases)
+    ]
+    with temporary() as file:
+        with zipfile.ZipFile(path) as old, zipfile.ZipFile(file, "w") as new:
+            for info in old.infolist():
+                if f"/{_PLACE}" not in info.filename:
+                    new.writestr(info, old.read(info))
+        _append(file, cases, {"maxerr": kept.limits, "accepted": [*kept.accepted, event]})
+        file.seek(0)
+        with replacing(path) as target:
+            shutil.copyfileobj(file, target)
+
+
+def _append(file: Any, values: Sequence[Mapping[str, Array]], about: Mapping[str, object]) -> None:
+    """Append testcases to the records of a program's archive, and what is said about them."""
     with zipfile.ZipFile(file, "a") as archive:
         root = next(n for n in archive.namelist() if n.endswith("archive_format"))
         place = root[: -len("archive_format")] + _PLACE
@@ -235,11 +263,20 @@ def _append(file: Any, values: Sequence[Mapping[str, Array]], limits: Mapping[st
                 buffer = io.BytesIO()
                 np.lib.format.write_array(buffer, value, allow_pickle=False)
                 archive.writestr(f"{place}{i}.{k}.npy", buffer.getbuffer())
-        about = {"format": _FORMAT, "maxerr": limits, "testcases": listed}
-        archive.writestr(f"{place}testcases.json", json.dumps(about))
+        archive.writestr(
+            f"{place}testcases.json", json.dumps({"format": _FORMAT, **about, "testcases": listed})
+        )
 
 
-def _recorded(file: Any) -> tuple[list[dict[str, Array]], dict[str, float]] | None:
+class _Recorded(NamedTuple):
+    """What was saved with a program: testcases, tolerances, and who accepted new expected values."""
+
+    cases: list[dict[str, Array]]
+    limits: dict[str, float]
+    accepted: list[object]
+
+
+def _recorded(file: Any) -> _Recorded | None:
     """Read the testcases and tolerances of an archive, or None if there are none.
 
     Raises:
@@ -258,7 +295,8 @@ def _recorded(file: Any) -> tuple[list[dict[str, Array]], dict[str, float]] | No
             for listed in about["testcases"]:
                 data = {n: io.BytesIO(archive.read(place + f)) for n, f in listed.items()}
                 cases.append({n: np.lib.format.read_array(f, allow_pickle=False) for n, f in data.items()})
-            return cases, {str(n): float(x) for n, x in about["maxerr"].items()}
+            limits = {str(n): float(x) for n, x in about["maxerr"].items()}
+            return _Recorded(cases, limits, [*about.get("accepted", ())])
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise FormatError(f"the testcases in it are damaged: {type(e).__name__}: {e}") from e
 
@@ -278,7 +316,7 @@ def recorded_cases(path: Any) -> tuple[Any, list[Mapping[str, Array]] | None]:
         raise
     except Exception as e:
         raise FormatError(f"torch cannot read the program: {str(e)[:300]}", path=name) from e
-    return program, None if kept is None else [*kept[0]]
+    return program, None if kept is None else [*kept.cases]
 
 
 def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle:
@@ -307,8 +345,8 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
         raise FormatError(f"torch cannot read the program: {str(e)[:300]}", path=path) from e
     args, kwargs = program.example_inputs or ((), {})
     signature = Signature(program)
-    cases = kept[0] if kept is not None else _examples(signature, args, kwargs)
-    limits = kept[1] if kept is not None else {}
+    cases = kept.cases if kept is not None else _examples(signature, args, kwargs)
+    limits = kept.limits if kept is not None else {}
     try:
         bundle = _read(program, args, kwargs, cases, limits)
     except LoadRunError as e:
@@ -316,6 +354,8 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
             raise
         bundle = _unread(signature, cases, " ".join(str(e).split()))
     bundle.path, bundle.size = path, len(data)
+    if kept is not None and kept.accepted:
+        bundle.record = {"record": 1, "accepted": kept.accepted}
     fakes = signature.graph_inputs()
     bundle.source = ProgramFile(
         path,

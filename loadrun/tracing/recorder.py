@@ -60,12 +60,16 @@ class TraceRecorder(RunningTrace):
         fixed: whether tensors from outside are constants.
         symbolic_shape: whether sizes are values of the graph.
         alone: whether the graph is to run without the Python code, so that what is frozen deserves a warning.
+        places: whether errors name the running line of Python; that of a program that reads a file tells nothing.
     """
 
-    def __init__(self, mode: Mode, *, fixed: bool, symbolic_shape: bool, alone: bool = False) -> None:
+    def __init__(
+        self, mode: Mode, *, fixed: bool, symbolic_shape: bool, alone: bool = False, places: bool = True
+    ) -> None:
         super().__init__(Recording(), symbolic_shape=symbolic_shape)
         self.mode = mode
         self.fixed = fixed
+        self.places = places
         self.evaluator = Evaluator()
         self.freezing = FreezeWarnings(alone)
         self._outside: dict[tuple[int, int], Capture] = {}
@@ -160,7 +164,7 @@ class TraceRecorder(RunningTrace):
             follow(opr, recording.known, {})
         except EngineError as e:
             recording.graph.oprs.pop()
-            raise EngineError(f"{e}; in {shown(place)}") from e
+            raise EngineError(f"{e}; in {shown(place)}" if self.places else str(e)) from e
         followed = all(v.id in recording.known.shapes for v in outs)
         if not scalar and not (followed and recording.fluid.isdisjoint(s.var.id for s in sources)):
             recording.fluid.update(v.id for v in outs)
@@ -170,7 +174,7 @@ class TraceRecorder(RunningTrace):
                 computed, _ = execute(type, params, inputs, [stored(x) for x in inputs], n, output_dtype)
             except EngineError as e:
                 recording.graph.oprs.pop()
-                raise EngineError(f"{e}; in {shown(place)}") from e
+                raise EngineError(f"{e}; in {shown(place)}" if self.places else str(e)) from e
             for var, value in zip(outs, computed, strict=True):
                 recording.known.shapes[var.id] = value.shape
             values = computed

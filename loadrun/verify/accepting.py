@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from ..base.errors import EngineError, Failure, FormatError, UsageError, failure
 from ..base.files import files_of, opened, replacing
+from ..base.registry import resolve
 from ..compare.policy import header, lines
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, OutputResult, Verdict
 from ..dump import load_all, save
 from ..dump.options import DumpOptions
 from ..dump.record import graph_digest, tensor_digest
-from ..engines import Choice
+from ..engines import Choice, runs_file
 from ..graph.dtypes import Array
 from ..passes.constants import bare
 from ..runner import Runner
-from ..testcase import EXPECT, Bundle, Testcase
+from ..testcase import EXPECT, Bundle, SourceFile, Testcase
 from .pack.capture import Recorder, provenance
 from .pack.intermediates import statistics
 from .pack.packing import expect_input, provenances
 from .pack.scenario import Feedback, capture_steps
 
 __all__ = ["AcceptOptions", "Acceptance", "NewValue", "accept_files", "accepted", "author"]
+
+
+_WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.program:accept"}
+"""What writes expected values into files of other formats, or beside them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +68,7 @@ class NewValue:
         new_error: error against the new value.
         maxerr: tolerance of the check.
         before, after: digests of the old and the new value.
+        value: the new value in the type of a model of another format than .mge, else None.
     """
 
     dump: int
@@ -70,6 +79,7 @@ class NewValue:
     maxerr: float
     before: str
     after: str
+    value: Array | None = None
 
 
 @dataclass
@@ -149,18 +159,20 @@ def accepted(acceptances: Sequence[Acceptance]) -> int:
 def _accept(
     one: Acceptance, options: AcceptOptions, confirm: Callable[[Acceptance], str | None] | None
 ) -> None:
-    bundles = load_all(one.path)
+    bundles = load_all(one.path, native=runs_file(options.engine))
     for i, bundle in enumerate(bundles):
-        if bundle.source is not None or not one.path.endswith(".mge"):
+        if bundle.source is None and not one.path.endswith(".mge"):
             raise FormatError(
-                "accept writes .mge files; `loadrun pack` converts a model from another format",
+                "accept writes .mge, .onnx and .pt2 files; `loadrun pack` converts a model from another format",
                 path=one.path,
             )
         if bundle.defects:
             raise FormatError(
                 f"the file is damaged and was left as it is: {bundle.defects[0]}", path=one.path
             )
-        for value in _values(i, bundle, options):
+        source = bundle.source
+        values = _values(i, bundle, options) if source is None else _source_values(bundle, source, options)
+        for value in values:
             one.checks += 1
             if value is not None:
                 one.values.append(value)
@@ -171,7 +183,15 @@ def _accept(
         return
     if not reason.strip():
         raise UsageError(f"{one.path}: accepting new values requires a reason, but it is empty")
-    _write(one, bundles, reason.strip(), options)
+    source = bundles[0].source
+    if source is None:
+        _write(one, bundles, reason.strip(), options)
+    else:
+        new: dict[int, dict[str, Array]] = {}
+        for value in one.values:
+            assert value.value is not None
+            new.setdefault(value.testcase, {})[value.output] = value.value
+        resolve(_WRITERS[source.format])(source, new, _event(one.values, reason.strip(), options))
     one.written = True
 
 
@@ -195,6 +215,72 @@ def _values(number: int, bundle: Bundle, options: AcceptOptions) -> Iterator[New
             yield _new_value(number, i, bundle, old, later[name], case, new)
 
 
+def _source_values(bundle: Bundle, source: SourceFile, options: AcceptOptions) -> Iterator[NewValue | None]:
+    """Yield the same for a model of another format, whose values are in its own types.
+
+    Raises:
+        EngineError: a new value does not pass its check either, or the model does not compute such an output.
+    """
+    runner = Runner(bundle, options.engine, seed=options.seed)
+    for i in range(len(bundle.testcases)):
+        case = bundle.testcases[i]
+        result = runner.check(case, i)
+        outs = [o for o in result.outputs if o.expect is not None or o.verdict is Verdict.FAIL]
+        failing = {o.name: o for o in outs if o.verdict is Verdict.FAIL}
+        yield from (None for o in outs if o.name not in failing)
+        if not failing:
+            continue
+        own_before = case.own or {}
+        new = {n: _own_value(o, i, case, source, bundle.scalars) for n, o in failing.items()}
+        arrays = {**case.arrays, **{n + EXPECT: np.atleast_1d(np.asarray(failing[n].value)) for n in new}}
+        own = {**own_before, **{n + EXPECT: v for n, v in new.items()}}
+        faults = {n: why for n, why in case.faults.items() if n not in new}
+        later = {
+            o.name: o
+            for o in runner.check(replace(case, arrays=arrays, faults=faults).with_own(own), i).outputs
+        }
+        for name, old in failing.items():
+            _require_pass(i, old, later[name])
+            before = np.asarray(own_before[name + EXPECT])
+            # ONNX's rule takes NaN for equal to NaN: a model that became one of NaN would pass.
+            if _is_finite(before) and not _is_finite(new[name]):
+                raise EngineError(
+                    f"testcase {i}: the model computes NaN or infinity for {name!r}, where finite values are expected"
+                )
+            yield NewValue(
+                0,
+                i,
+                name,
+                math.nan if old.error is None else old.error,
+                later[name].error or 0.0,
+                old.maxerr or 0.0,
+                tensor_digest(before),
+                tensor_digest(new[name]),
+                new[name],
+            )
+
+
+def _is_finite(value: Array) -> bool:
+    return value.dtype.kind != "f" or bool(np.isfinite(value).all())
+
+
+def _own_value(
+    out: OutputResult, index: int, case: Testcase, source: SourceFile, scalars: Collection[str]
+) -> Array:
+    """Return what a model computes in the type that its file declares.
+
+    Raises:
+        EngineError: there is no such output, no expected value of it, or it is no tensor.
+    """
+    before = (case.own or {}).get(out.name + EXPECT)
+    if out.name not in source.outputs or out.value is None or not isinstance(before, np.ndarray):
+        why = "; ".join(out.notes) or "it is no tensor"
+        raise EngineError(f"testcase {index}: there is no expected value of {out.name!r} to replace: {why}")
+    dtype = source.outputs[out.name]
+    value = out.value.astype(before.dtype if dtype is None else dtype.np)
+    return value.reshape(()) if out.name in scalars and value.size == 1 else value
+
+
 def _new_value(
     number: int,
     index: int,
@@ -204,16 +290,20 @@ def _new_value(
     before: Testcase,
     after: Testcase,
 ) -> NewValue:
-    if new.verdict is not Verdict.PASS:
-        why = new.reason or "; ".join(new.notes) or "it is not finite, is random, or has another layout"
-        raise EngineError(
-            f"testcase {index}: not even the value that the model computes for {old.name!r} passes the check: {why}"
-        )
+    _require_pass(index, old, new)
     name, step = _place(before, old.name)
     place = _inputs_of(bundle)[name]
     digests = [tensor_digest(_arrays(c)[step][place], c.dtypes.get(place)) for c in (before, after)]
     errors = [float("nan") if o.error is None else o.error for o in (old, new)]
     return NewValue(number, index, old.name, errors[0], errors[1], old.maxerr or 0.0, digests[0], digests[1])
+
+
+def _require_pass(index: int, old: OutputResult, new: OutputResult) -> None:
+    if new.verdict is not Verdict.PASS:
+        why = new.reason or "; ".join(new.notes) or "it is not finite, is random, or has another layout"
+        raise EngineError(
+            f"testcase {index}: not even the value that the model computes for {old.name!r} passes the check: {why}"
+        )
 
 
 def _inputs_of(bundle: Bundle) -> dict[str, str]:
@@ -275,13 +365,7 @@ def _save(
 ) -> None:
     values = [v for v in one.values if v.dump == number]
     old = header(bundle.record) if isinstance(bundle.record, memoryview) else {"record": 1}
-    now = provenance(str(options.engine), options.seed)
-    event: dict[str, object] = {
-        "by": options.by or author(),
-        "time": now["time"],
-        "reason": reason,
-        "values": [[v.testcase, v.output, v.before, v.after] for v in values],
-    }
+    event = _event(values, reason, options)
     model = graph_digest(bundle.graph)
     if old.get("model", model) != model:
         event["model"] = [old["model"], model]
@@ -290,6 +374,16 @@ def _save(
     updated = replace(bundle, record={**old, "accepted": events})
     cases = _cases(bundle, values, options)
     save(updated, target, DumpOptions(append=number > 0), testcases=cases)
+
+
+def _event(values: Sequence[NewValue], reason: str, options: AcceptOptions) -> dict[str, object]:
+    """Say for the record who accepts which values, when and why."""
+    return {
+        "by": options.by or author(),
+        "time": provenance(str(options.engine), options.seed)["time"],
+        "reason": reason,
+        "values": [[v.testcase, v.output, v.before, v.after] for v in values],
+    }
 
 
 def _cases(bundle: Bundle, values: Sequence[NewValue], options: AcceptOptions) -> Iterator[Testcase]:

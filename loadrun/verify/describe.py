@@ -234,7 +234,7 @@ def _cases(bundle: Bundle) -> tuple[list[tuple[VarInfo, ...]], list[str]]:
 def _header(bundle: Bundle) -> Mapping[str, object]:
     """Return the record's data about the file; nothing if it is damaged, which `verify` reports."""
     try:
-        return header(bundle.record) if isinstance(bundle.record, memoryview) else {}
+        return header(bundle.record) if isinstance(bundle.record, memoryview) else bundle.record or {}
     except LoadRunError:
         return {}
 

@@ -8,6 +8,9 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
+from loadrun.graph import Graph, StoredTensor
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.onnx.check import available
 
 MLP = "fixtures/nets/mlp.mge"
@@ -74,3 +77,30 @@ def test_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "verified" in out
     assert "data [1, 20]" in out
     assert "data [2, 20]" in out
+
+
+def test_testcases_that_the_model_does_not_take_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = Graph()
+    tensor = StoredTensor(DType("Float32"), (1, 3), "x")
+    (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=["x"])
+    graph.outputs = list(graph.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[x], names=["y"]))
+    loadrun.save(graph, tmp_path / "bare.mge")
+    data = [a for text in ("[[1,-2,3]]", "[[1,2,3,4]]", "[[1,2,3],[4,5,6]]") for a in ("-d", text)]
+    argv = ["pack", str(tmp_path / "bare.mge"), "-q", "-o", str(tmp_path / "m.mge")]
+    assert main([*argv, *data]) == 0
+    capsys.readouterr()
+    argv = ["convert", str(tmp_path / "m.mge"), str(tmp_path / "m.onnx")]
+    assert main([*argv, "--dynamic", "x:0=n"]) == 3
+    shown = capsys.readouterr()
+    assert "2 test data sets" in shown.out
+    assert shown.err.startswith(
+        "warning: 1 of 3 testcases are not written, since the model does not take them: testcase 1, whose 'x' has "
+        "shape [1, 4], while the model takes ['n', 3]; "
+    )
+    # By themselves both axes are dynamic.
+    assert main(argv) == 0
+    shown = capsys.readouterr()
+    assert "3 test data sets" in shown.out
+    assert not shown.err

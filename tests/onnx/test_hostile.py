@@ -185,3 +185,10 @@ def test_varints_of_several_bytes() -> None:
     numbers = [0, 1, 127, 128, 300, 2**31, 2**40, -1]
     data = b"".join(number(n) for n in numbers)
     assert packed_varints(memoryview(data)).tolist() == numbers
+
+
+def test_errors_of_a_model_name_no_line_of_python() -> None:
+    """Who reads a file is not where its operators are written."""
+    data = graph(node("Concat", ["x", "x"], ["a"], attribute("axis", 0)), node("Add", ["a", "x"], ["y"]))
+    with pytest.raises(UnsupportedError, match=r"do not broadcast$"):
+        loadrun.loads(data)

@@ -222,3 +222,33 @@ def test_an_expected_value_of_no_output_fails(tmp_path: Path, capsys: pytest.Cap
     shutil.copy(data / "output_0.pb", data / "output_3.pb")
     assert main([str(tmp_path / "net" / "model.onnx"), "-q"]) == 1
     assert "output output_3.pb: the model has no such output" in capsys.readouterr().out
+
+
+def test_a_data_set_that_is_missing_between_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", "fixtures/nets/mlp.mge", str(tmp_path / "m.onnx"), "-q"]) == 0
+    assert main([str(tmp_path / "m.onnx"), "-q"]) == 0
+    shutil.rmtree(tmp_path / "m.test_data_set_1")
+    assert main([str(tmp_path / "m.onnx"), "-q"]) == 3
+    assert "m.test_data_set_1 is missing, while there are data sets up to 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["convert", "pack"])
+def test_a_data_set_that_fails_does_not_pass_in_another_format(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "convnet"
+    shutil.copytree(MODELS / "convnet", folder)
+    path = folder / "test_data_set_0" / "output_0.pb"
+    value = stored(path).astype("f8")
+    path.write_bytes(b"".join(encode_tensor(TensorMessage.of("y", value))))
+    assert main([str(folder / "model.onnx"), "-q"]) == 1
+    target = tmp_path / "m.mge"
+    places = [str(target)] if command == "convert" else ["-o", str(target)]
+    assert main([command, str(folder / "model.onnx"), *places]) == 2
+    assert "holds double, but the model has float; repair" in capsys.readouterr().err
+    assert not target.exists()
+    assert main(["accept", str(folder / "model.onnx"), "--reason", "the type"]) == 0
+    assert main([command, str(folder / "model.onnx"), *places]) == 0
+    assert main([str(target), "-q"]) == 0

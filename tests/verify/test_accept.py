@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
+import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -179,8 +183,90 @@ def test_quantized_outputs_are_written_as_they_are_stored(tmp_path: Path) -> Non
             )
 
 
-def test_other_formats_are_refused() -> None:
-    (found,) = accept_files(["fixtures/onnx/convnet/model.onnx"], AcceptOptions(reason="r"))
-    assert found.failure is not None
-    assert "accept writes .mge files" in found.failure.message
-    assert accepted([found]) == 2
+def test_values_of_an_onnx_model_are_written_into_its_data_sets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong expected value gets back what ONNX Runtime had written there."""
+    folder = tmp_path / "convnet"
+    shutil.copytree("fixtures/onnx/convnet", folder)
+    path = folder / "test_data_set_0" / "output_0.pb"
+    true = path.read_bytes()
+    path.write_bytes(true[:-4] + struct.pack("<f", 1000))
+    model = str(folder / "model.onnx")
+    before = Path(model).read_bytes()
+    assert main([model, "-q"]) == 1
+    assert main(["accept", model, "--reason", "wanted", "--by", "ann@lab"]) == 0
+    assert main([model, "-q"]) == 0
+    assert Path(model).read_bytes() == before
+    old, new = (np.frombuffer(b[-16:], "<f4") for b in (true, path.read_bytes()))
+    np.testing.assert_allclose(new, old, rtol=1e-4)
+    (event,) = json.loads((folder / "model.accepted.json").read_text())
+    assert (event["by"], event["reason"]) == ("ann@lab", "wanted")
+    ((testcase, _, first, second),) = event["values"]
+    assert testcase == 0
+    assert first != second
+    capsys.readouterr()
+    assert main(["info", model, "--no-operators"]) == 0
+    assert "by ann@lab: wanted (testcase 0 " in capsys.readouterr().out
+    unchanged = path.read_bytes()
+    assert main(["accept", model, "--reason", "again"]) == 0
+    assert path.read_bytes() == unchanged
+
+
+def test_values_of_a_torch_program_are_written_into_its_file(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import loadrun.torch
+
+    def function(x: object) -> object:
+        return x * 2, (x * 2).argmax()  # type: ignore[attr-defined, operator]
+
+    path = tmp_path / "m.pt2"
+    loadrun.torch.save(function, path, (torch.tensor([[1.0, 3.0]]),), cases=[(torch.ones(1, 2),)])
+    with zipfile.ZipFile(path) as archive:
+        files = {n: archive.read(n) for n in archive.namelist()}
+    (wrong,) = (n for n in files if n.endswith("loadrun/0.1.npy"))
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([[5, 5]], "f4"))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in {**files, wrong: buffer.getvalue()}.items():
+            archive.writestr(name, data)
+    assert main([str(path), "-q"]) == 1
+    (one,) = accept_files([path], AcceptOptions(reason="twice", by="ann"))
+    # |5 - 2| / 2 is more than |5 - 6| / 5.
+    assert [(v.testcase, v.old_error, v.new_error) for v in one.values] == [(0, 1.5, 0)]
+    assert main([str(path), "-q"]) == 0
+    assert "by ann: twice (testcase 0 output_0 " in describe(loadrun.load(path)).accepted[0]
+    with zipfile.ZipFile(path) as archive:
+        rewritten = {n: archive.read(n) for n in archive.namelist()}
+    assert {n: d for n, d in rewritten.items() if not n.endswith(".json") or "loadrun/" not in n} == {
+        n: d for n, d in files.items() if not n.endswith(".json") or "loadrun/" not in n
+    }
+
+
+def test_nan_is_no_new_value_of_an_onnx_model(tmp_path: Path) -> None:
+    """The rule of ONNX's backend tests takes NaN for equal to NaN."""
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    from onnx import TensorProto, helper
+
+    from tests.support.onnx_files import model, write
+
+    ends = [(n, TensorProto.FLOAT, [2]) for n in ("x", "y")]
+    root = model([helper.make_node("Sqrt", ["x"], ["y"])], ends[:1], ends[1:])
+    path = write(tmp_path, root, ([np.array([4, -4], "f4")], [np.array([2, 2], "f4")]))
+    before = (tmp_path / "test_data_set_0" / "output_0.pb").read_bytes()
+    (one,) = accept_files([path], AcceptOptions(reason="r"))
+    assert one.failure is not None
+    assert "NaN or infinity for 'y'" in one.failure.message
+    assert (tmp_path / "test_data_set_0" / "output_0.pb").read_bytes() == before
+
+
+def test_data_sets_without_a_value_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "control"
+    shutil.copytree("fixtures/onnx/control", folder)
+    outputs = sorted(folder.glob("test_data_set_0/output_*.pb"))
+    assert len(outputs) > 1
+    outputs[-1].unlink()
+    (one,) = accept_files([folder / "model.onnx"], AcceptOptions(reason="r"))
+    assert one.failure is not None
+    assert f"has no {outputs[-1].name}" in one.failure.message
+    assert accepted([one]) == 2

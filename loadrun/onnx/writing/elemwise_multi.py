@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from ...graph import Opr
 from ...graph.dtypes import DType
-from ...graph.params import ElemwiseMode, ElemwiseMultiType
+from ...graph.params import Elemwise, ElemwiseMode, ElemwiseMultiType
 from ...graph.params import ElemwiseMultiTypeMode as M
 from ...ops.elemwise.modes import promote
 from ...ops.elemwise.table import ModeTrait, modes
+from ...ops.numeric.quant import dequantize
+from ...ops.registry import Call, implementation
 from ..encode import ElemType
 from .elemwise import convert, multiply_high, round_shift
 from .elemwise_float import compose, stepwise_h_swish
 from .emitter import UnsupportedOprError
-from .writer import OnnxWriter, elem_of, translation
+from .writer import OnnxWriter, elem_of, smaller_scale, translation
 
 __all__: list[str] = []
 
+_NOISE = 3
 _BOOL = frozenset(M[mode.name] for mode in modes(ModeTrait.COMPARES))
 
 
@@ -32,11 +39,12 @@ def elemwise_multi_type(w: OnnxWriter, opr: Opr) -> str:
     target = w.dtype(opr.outputs[0])
     if mode.name.startswith("Q"):
         args = [w.real(v) for v in opr.inputs]
+        noise = _noise(opr, [w.dtype(v) for v in opr.inputs], target)
         if mode is M.QH_SWISH:
-            return w.quantize(stepwise_h_swish(w, *args), target)
+            return w.quantize(stepwise_h_swish(w, *args), target, noise)
         if mode is M.QFUSE_ADD_H_SWISH:
-            return w.quantize(stepwise_h_swish(w, w.op("Add", *args)), target)
-        return w.quantize(compose(w, ElemwiseMode[mode.name[1:]], *args), target)
+            return w.quantize(stepwise_h_swish(w, w.op("Add", *args)), target, noise)
+        return w.quantize(compose(w, ElemwiseMode[mode.name[1:]], *args), target, noise)
     if mode in _BOOL:
         return _compare(w, opr, mode)
     if mode is M.FUSE_MUL_ADD3_IXxF32xF32xI8:
@@ -50,6 +58,30 @@ def elemwise_multi_type(w: OnnxWriter, opr: Opr) -> str:
     if mode.name.startswith("ROUND_SHR_SATURATE_"):
         return w.cast(round_shift(w, wide[0], w.name(opr.inputs[1]), target), elem_of(target))
     return _fixed_point(w, opr, wide, target)
+
+
+def _noise(opr: Opr, sources: Sequence[DType], target: DType) -> int:
+    """Choose by how much QuantizeLinear's scale is smaller: so that all bytes give what MegEngine gives, if possible.
+
+    A smaller scale also rounds up what is just below a half; of two bytes there are few enough to try all.
+    """
+    if len(sources) > 2 or any(not t.is_quantized or t.bits != 8 for t in (*sources, target)):
+        return _NOISE
+    every = np.arange(256, dtype=np.uint8)
+    grid = [every] if len(sources) == 1 else [every[:, None], every]
+    stored = [x.view(t.np) for x, t in zip(grid, sources, strict=True)]
+    reals = [dequantize(x, t) for x, t in zip(stored, sources, strict=True)]
+    float32 = DType("Float32")
+    param = Elemwise(mode=ElemwiseMode[opr.get(ElemwiseMultiType).mode.name[1:]])
+    mode = Opr("Elemwise", (param,), opr.inputs)
+    with np.errstate(all="ignore"):
+        want = implementation(opr.type).kernel(Call(opr, tuple(sources), (target,)), *stored)
+        real = implementation("Elemwise").kernel(Call(mode, (float32,) * len(reals), (float32,)), *reals)
+        for noise in range(_NOISE, -1, -1):
+            by = real / smaller_scale(target, noise)
+            if np.array_equal(np.clip(np.rint(by) + target.zero_point, *target.range), want):
+                return noise
+    return _NOISE
 
 
 def _affine(w: OnnxWriter, opr: Opr) -> str:

@@ -23,7 +23,16 @@ from ...ops.infer import Inference, describe
 from ..encode import Attribute, ElemType, NodeMessage
 from .emitter import Dim, NodeEmitter, UnsupportedOprError
 
-__all__ = ["TRANSLATIONS", "OnnxWriter", "Sizes", "Translation", "elem_of", "reason", "translation"]
+__all__ = [
+    "TRANSLATIONS",
+    "OnnxWriter",
+    "Sizes",
+    "Translation",
+    "elem_of",
+    "reason",
+    "smaller_scale",
+    "translation",
+]
 
 Sizes = tuple[int | None, ...]
 """A shape; None if the size depends on the inputs."""
@@ -81,6 +90,18 @@ _SINGLE_PRECISION = frozenset(
 """Operators for which ONNX Runtime has no kernel of float64."""
 BFLOAT16 = 16
 """ONNX's number of bfloat16, used only as the target of a Cast."""
+
+
+def smaller_scale(dtype: DType, noise: int) -> np.float32:
+    """Return the scale of a quantized dtype, some units of its last place smaller.
+
+    >>> smaller_scale(DType("QuantizedS8", 0.5), 1) < 0.5 == smaller_scale(DType("QuantizedS8", 0.5), 0)
+    True
+    """
+    scale = np.float32(dtype.scale)
+    for _ in range(noise):
+        scale = np.nextafter(scale, np.float32(0))
+    return scale
 
 
 def elem_of(dtype: DType) -> ElemType:
@@ -419,10 +440,8 @@ class OnnxWriter(NodeEmitter):
         if dtype.bits < 8 or dtype.name == "QuantizedS1":
             real = ((low - dtype.zero_point) * float(scale), (high - dtype.zero_point) * float(scale))
             x = self.clip(x, *real)
-        for _ in range(noise):
-            scale = np.nextafter(scale, np.float32(0))
         zero = self.const(dtype.np.type(dtype.zero_point))
-        return self.op("QuantizeLinear", x, self.const(scale), zero)
+        return self.op("QuantizeLinear", x, self.const(smaller_scale(dtype, noise)), zero)
 
     def stored(self, x: str, dtype: DType) -> str:
         """Convert float32 numbers to the form in which values of a dtype are stored."""

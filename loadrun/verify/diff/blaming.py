@@ -118,8 +118,21 @@ def unexplained(
     changed = {c.var.id for c in constants}
     weights = {c.var.id for c in constants if c.is_weight and not c.is_scaled}
     certain = {r.var.id for r in rows if not r.agrees and any(v.id in weights for v in r.opr.inputs)}
+    misplaced: set[int] = set()
     for opr in graph.oprs:
         off = [v.id for v in opr.inputs if v.id in state and _is_off(state[v.id])]
+        # Optimized graphs have other operators at a place, and what is computed from these is another value as well.
+        misplaced.update(
+            v.id
+            for v in opr.outputs
+            if v.id in state
+            and _is_off(state[v.id])
+            and matching.how[v.id] == "place"
+            and (
+                not misplaced.isdisjoint(off) or _read_other_values(opr, matching.pairs[v.id].owner, matching)
+            )
+        )
+        off = [n for n in off if n not in misplaced]
         row = state.get(opr.outputs[0].id) if off and opr.outputs else None
         if row is None or not row.agrees:
             continue
@@ -131,6 +144,14 @@ def unexplained(
         ):
             certain.update(off)
     return certain
+
+
+def _read_other_values(opr: Opr, other: Opr, matching: Matching) -> bool:
+    """Return whether two operators of one place read values that do not stand for each other."""
+    pairs = zip(opr.inputs, other.inputs, strict=False)
+    return len(opr.inputs) != len(other.inputs) or any(
+        matching.pairs.get(x.id) is not y for x, y in pairs if not is_constant(x)
+    )
 
 
 def _is_off(row: SuspectVar) -> bool:

@@ -232,6 +232,21 @@ def test_numbers_are_those_of_the_file() -> None:
     assert all(o.number == known[o.outputs[0].name] for o in bare(bundle).oprs if o.outputs[0].name in known)
 
 
+def test_a_quantized_net_that_onnxruntime_fused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    plain, fused = str(tmp_path / "plain.onnx"), str(tmp_path / "fused.onnx")
+    assert main(["convert", str(NETS / "quant_mobilenet_quint8.mge"), plain, "-q"]) == 0
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = fused
+    options.log_severity_level = 4
+    ort.InferenceSession(plain, options, providers=["CPUExecutionProvider"])
+    for one, other in ((plain, fused), (fused, plain)):
+        capsys.readouterr()
+        assert main(["diff", one, "--against", other]) == 0
+        assert "outputs agree; " in capsys.readouterr().out
+
+
 def test_a_batch_norm_that_onnxruntime_folded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ort = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
