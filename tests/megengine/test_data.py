@@ -15,6 +15,7 @@ import loadrun.megengine.data as D
 import loadrun.megengine.data.transform as T
 from loadrun import LoadRunError, Tensor
 from loadrun.megengine.data.dataset import MNIST, ArrayDataset, ConcatDataset, Dataset, StreamDataset
+from loadrun.megengine.data.transform import Transform
 from loadrun.megengine.data.transform.vision import functional as F
 from tests.support.transforms import ORDER, applied, sample
 
@@ -262,6 +263,49 @@ def test_a_stream_in_time() -> None:
     with pytest.raises(ValueError, match="no more"):
         next(batches)
     assert stream.ended.is_set()
+
+
+class Waiting(Transform):
+    """Waits for an event at one sample, fails at another."""
+
+    def __init__(self, blocked: int = -1, failing: int = -1) -> None:
+        self.blocked, self.failing = blocked, failing
+        self.released = threading.Event()
+
+    def apply(self, input: Any) -> Any:
+        if input[0] == self.blocked:
+            self.released.wait(60)
+        if input[0] == self.failing:
+            raise KeyError("no such sample")
+        return input
+
+
+def test_errors_and_timeouts_of_workers_are_those_of_megengine() -> None:
+    data = ArrayDataset([0, 1, 2, 3, 4, 5])
+    sampler = D.SequentialSampler(data, 2)
+    batches = iter(D.DataLoader(data, sampler, Waiting(failing=5), num_workers=2, timeout=60))
+    assert [next(batches)[0].tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+    with pytest.raises(
+        RuntimeError, match=r"^Caught KeyError in DataLoader worker process 0\.\nOriginal Traceback"
+    ) as caught:
+        next(batches)
+    assert str(caught.value).rstrip().endswith("KeyError: 'no such sample'")
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(KeyError, match="no such sample"):
+        list(D.DataLoader(data, sampler, Waiting(failing=5)))
+    blocking = Waiting(blocked=2)
+    batches = iter(D.DataLoader(data, sampler, blocking, num_workers=1, timeout=1))
+    assert next(batches)[0].tolist() == [0, 1]
+    with pytest.raises(
+        RuntimeError, match="dataloader timeout: a batch of the ArrayDataset took longer than 1 s"
+    ):
+        next(batches)
+    blocking.released.set()
+    ended = list(D.DataLoader(data, sampler, num_workers=3, timeout=60))
+    assert [batch[0].tolist() for batch in ended] == [[0, 1], [2, 3], [4, 5]]
+    streamed = D.DataLoader(Numbers(), D.StreamSampler(4), num_workers=1, timeout=60)
+    with pytest.raises(RuntimeError, match="Caught ValueError in DataLoader worker process 0"):
+        list(streamed)
 
 
 def test_no_worker_asks() -> None:
