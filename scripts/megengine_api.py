@@ -37,7 +37,7 @@ WHY: tuple[tuple[str, str], ...] = (
     (r"experimental", "scales weights for training in half precision"),
     (r"distributed|jit\.trace\.convert_optimizer_state", PROCESSES),
     (
-        r"core\.ops\.builtin\.(Atlas|Cambricon|Extern|Magic|TensorRT)|functional\.(external|vision\.nvof)",
+        r"core\.ops\.builtin\.(Atlas|Cambricon|Extern|Magic|TensorRT)|functional\.vision\.nvof",
         VENDOR,
     ),
     (r"core\.ops\.builtin\.NvOf|module\.external|core\.ops\.custom", VENDOR),

@@ -20,11 +20,19 @@ class _Standing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Find a module of MegEngine's.
+
+        Raises:
+            ModuleNotFoundError: it is not here.
+        """
         if name.partition(".")[0] != "megengine":
             return None
         ours = _OURS + name.removeprefix("megengine")
         if importlib.util.find_spec(ours) is None:
-            return None
+            raise ModuleNotFoundError(
+                f"No module named {name!r} in loadrun; docs/megengine.md lists what is not there, and why",
+                name=name,
+            )
         return importlib.util.spec_from_loader(name, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

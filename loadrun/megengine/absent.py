@@ -21,6 +21,7 @@ _MODULE_GRAPHS = (
     "loadrun has no graphs of modules; trace and dump the module, and edit the dump with "
     "loadrun.megengine.utils.network.Network"
 )
+_VENDORS = "it runs only inside its vendor's runtime; loadrun reads dumps that hold it and does not run it"
 _TABLE = (
     (
         "optimizer",
@@ -50,6 +51,12 @@ _TABLE = (
         _EXCHANGE,
         "all_gather() all_reduce_max() all_reduce_min() all_reduce_sum() all_to_all() broadcast() "
         "collective_comm() gather() reduce_scatter_sum() reduce_sum() remote_recv() remote_send() scatter()",
+    ),
+    (
+        "functional.external",
+        _VENDORS,
+        "extern_opr_subgraph() tensorrt_runtime_opr() cambricon_runtime_opr() atlas_runtime_opr() "
+        "magicmind_runtime_opr()",
     ),
     (
         "device",

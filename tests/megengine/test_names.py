@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import logging
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +49,21 @@ def test_classes_may_be_inherited_from() -> None:
         Own([])
     assert Function
     assert transform.Compose
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "atlas_runtime_opr",
+        "cambricon_runtime_opr",
+        "extern_opr_subgraph",
+        "magicmind_runtime_opr",
+        "tensorrt_runtime_opr",
+    ],
+)
+def test_operators_of_vendors_are_refused(name: str) -> None:
+    with pytest.raises(LoadRunError, match=f"{name}: it runs only inside its vendor's runtime"):
+        getattr(functional.external, name)([Tensor(1.0)], data=b"")
 
 
 @pytest.mark.parametrize("name", exchange.__all__)
@@ -235,3 +253,24 @@ def test_symbolic_shapes_by_the_tracer_s_name() -> None:
     assert set_symbolic_shape(True) is False
     assert use_symbolic_shape()
     assert set_symbolic_shape(False) is True
+
+
+def test_a_module_that_is_absent_is_told_with_the_page_that_says_why(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "try:\n"
+        "    import megengine.traced_module.expr\n"
+        "except ModuleNotFoundError as e:\n"
+        "    print(e.name, e)\n"
+        "try:\n"
+        "    from megengine.utils import profiler\n"
+        "except ImportError as e:\n"
+        "    print(type(e).__name__)\n"
+    )
+    command = [sys.executable, "-m", "loadrun.megengine", str(script)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    name = "megengine.traced_module.expr"
+    assert ended.stdout.splitlines() == [
+        f"{name} No module named '{name}' in loadrun; docs/megengine.md lists what is not there, and why",
+        "ImportError",
+    ]

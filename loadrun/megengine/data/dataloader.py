@@ -5,8 +5,10 @@ Source of semantics: MegEngine ``data/dataloader.py``; everything happens in the
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,15 +32,18 @@ class DataLoader:
         sampler: which of them make a batch, default one after the other.
         transform: what is done to a batch of samples, default nothing.
         collator: how samples are joined, default `Collator`.
-        num_workers: accepted for MegEngine's sake; batches are made in this process and come in the same order.
-        timeout: seconds that a sample of a `StreamDataset` may take, which is then asked for in a thread of its own;
-            0 for as long as it takes.
+        num_workers: how many processes MegEngine would start. Batches are made in this one and come in the same order;
+            if this is not 0, errors and timeouts are those of MegEngine's workers.
+        timeout: seconds that a batch may take with workers, a sample of a `StreamDataset` without, each of which is
+            then asked for in a thread of its own; 0 for as long as it takes. As in MegEngine, a dataset that is no
+            stream has no timeout without workers.
         preload: whether the arrays of a batch are tensors.
         parallel_stream: accepted for MegEngine's sake.
 
     Raises:
         ValueError: negative numbers.
         UsageError: dataset and sampler do not go together.
+        RuntimeError: while iterating: a timeout, or with workers any error, whose traceback the text holds.
 
     >>> from loadrun.megengine.data.dataset import ArrayDataset
     >>> data = ArrayDataset([1, 2, 3])
@@ -80,6 +85,10 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._streamed(self.dataset) if isinstance(self.dataset, StreamDataset) else self._sampled()
+        if self.num_workers:
+            batches = _as_of_workers(batches, self.num_workers)
+            if self.timeout:
+                batches = _in_time(batches, self.timeout, f"a batch of the {type(self.dataset).__name__}")
         return map(_loaded, batches) if self.preload else batches
 
     def __len__(self) -> int:
@@ -92,7 +101,10 @@ class DataLoader:
 
     def _streamed(self, stream: StreamDataset) -> Iterator[Any]:
         batch: list[Any] = []
-        for sample in _in_time(stream, self.timeout) if self.timeout else stream:
+        samples = iter(stream)
+        if self.timeout and not self.num_workers:
+            samples = _in_time(samples, self.timeout, f"a sample of the {type(stream).__name__}")
+        for sample in samples:
             batch.append(self.transform.apply(sample))
             if len(batch) == self.sampler.batch_size:
                 yield self.collator.apply(batch)
@@ -116,19 +128,37 @@ def _loaded(batch: Any) -> Any:
     return batch
 
 
-def _in_time(stream: StreamDataset, seconds: float) -> Iterator[Any]:
-    """Give the samples of a stream, each of which may take so long.
+def _as_of_workers(batches: Iterator[Any], workers: int) -> Iterator[Any]:
+    """Give batches, and raise what fails as MegEngine does for its worker processes, which take turns.
+
+    Raises:
+        RuntimeError: a batch cannot be made.
+    """
+    for worker in itertools.cycle(range(workers)):
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except Exception as e:
+            raise RuntimeError(
+                f"Caught {type(e).__name__} in DataLoader worker process {worker}.\nOriginal {traceback.format_exc()}"
+            ) from e
+        yield batch
+
+
+def _in_time(items: Iterator[Any], seconds: float, item: str) -> Iterator[Any]:
+    """Give items, each of which may take so long.
 
     Raises:
         RuntimeError: one takes longer.
     """
-    samples, asked, end = iter(stream), queue.SimpleQueue[bool](), object()
+    asked, end = queue.SimpleQueue[bool](), object()
     answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def answer() -> None:
         while asked.get():
             try:
-                answers.put((next(samples, end), None))
+                answers.put((next(items, end), None))
             except BaseException as e:
                 answers.put((end, e))
 
@@ -137,16 +167,16 @@ def _in_time(stream: StreamDataset, seconds: float) -> Iterator[Any]:
         while True:
             asked.put(True)
             try:
-                sample, error = answers.get(timeout=seconds)
+                answered, error = answers.get(timeout=seconds)
             except queue.Empty:
                 raise RuntimeError(
-                    f"dataloader timeout: a sample of the {type(stream).__name__} took longer than {seconds} s; give "
-                    "DataLoader a larger timeout, or 0 for none"
+                    f"dataloader timeout: {item} took longer than {seconds} s; give DataLoader a larger timeout, or "
+                    "0 for none"
                 ) from None
             if error is not None:
                 raise error
-            if sample is end:
+            if answered is end:
                 return
-            yield sample
+            yield answered
     finally:
         asked.put(False)

@@ -11,5 +11,18 @@ from ...build.pooling import *  # noqa: F403
 from ...build.tensor import *  # noqa: F403
 from ...build.warping import remap, warp_affine, warp_perspective  # noqa: F401
 from ...build.windows import *  # noqa: F403
-from . import debug_param, distributed, elemwise, loss, math, metric, nn, quantized, tensor, utils, vision  # noqa: F401
+from . import (  # noqa: F401
+    debug_param,
+    distributed,
+    elemwise,
+    external,
+    loss,
+    math,
+    metric,
+    nn,
+    quantized,
+    tensor,
+    utils,
+    vision,
+)
 from .metric import *  # noqa: F403

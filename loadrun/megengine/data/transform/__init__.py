@@ -1,6 +1,6 @@
 """Functions of samples, images above all, as ``megengine.data.transform`` has them.
 
-They work on numpy arrays; OpenCV is imported when a transform first needs it.
+They work on numpy arrays. OpenCV resizes where it is installed, else numpy does; the hue needs it.
 """
 
 from . import vision

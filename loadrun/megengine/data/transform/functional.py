@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from ....base.errors import UsageError
+from ....graph.params import InterpolationMode
+from ....ops.image.resize_cv import resize_cv, resize_picture
 
 __all__ = ["flip", "pad", "resize", "to_bgr", "to_gray"]
 
@@ -21,16 +23,34 @@ NEAREST = 0
 """OpenCV's INTER_NEAREST."""
 
 
+_MODES = (
+    InterpolationMode.NEAREST,
+    InterpolationMode.LINEAR,
+    InterpolationMode.CUBIC,
+    InterpolationMode.AREA,
+    InterpolationMode.LANCZOS4,
+)
+"""What OpenCV's numbers of interpolations mean."""
+
+
 def cv2() -> Any:
     """Return OpenCV.
 
     Raises:
         UsageError: it is not installed.
     """
+    module = _opencv()
+    if module is None:
+        raise UsageError("this transform of images needs OpenCV: pip install opencv-python-headless")
+    return module
+
+
+def _opencv() -> Any:
+    """Return OpenCV, or None where it is not installed."""
     try:
         import cv2 as module  # an optional package
     except ImportError:
-        raise UsageError("transforms of images need OpenCV: pip install opencv-python-headless") from None
+        return None
     return module
 
 
@@ -40,21 +60,19 @@ def _checked(image: Any) -> Any:
     return image
 
 
-def _channel_axis_kept(image: Any) -> Any:
-    """Return an image with its channel axis, which OpenCV leaves out for one channel."""
-    return image[:, :, np.newaxis] if image.ndim == 2 else image
-
-
 def to_gray(image: Any) -> Any:
     """Return an image of one channel."""
-    cv = cv2()
-    return _channel_axis_kept(cv.cvtColor(_checked(image), cv.COLOR_BGR2GRAY))
+    blue, green, red = np.split(_checked(image), 3, axis=2)
+    if image.dtype == np.uint8:
+        # The weights and the rounding of OpenCV, in units of 2 ** -15.
+        total = blue.astype(np.int32) * 3735 + green.astype(np.int32) * 19235 + red.astype(np.int32) * 9798
+        return ((total + (1 << 14)) >> 15).astype(np.uint8)
+    return (blue * 0.114 + green * 0.587 + red * 0.299).astype(image.dtype)
 
 
 def to_bgr(image: Any) -> Any:
     """Return an image of three equal channels."""
-    cv = cv2()
-    return _channel_axis_kept(cv.cvtColor(_checked(image), cv.COLOR_GRAY2BGR))
+    return np.repeat(_checked(image), 3, axis=2)
 
 
 def sides(size: Any) -> Any:
@@ -75,13 +93,23 @@ def pad(input: Any, size: Any, value: Any) -> Any:
     image = _checked(input)
     if np.array(value).dtype == np.float64:
         image = image.astype(np.float32)
-    cv = cv2()
-    return _channel_axis_kept(cv.copyMakeBorder(image, *sides(size), cv.BORDER_CONSTANT, value=value))
+    top, bottom, left, right = sides(size)
+    height, width, channels = image.shape
+    # As in OpenCV, one number is the first channel's, and the others' is 0.
+    border = np.zeros(max(4, channels))
+    border[: np.size(value)] = value
+    if image.dtype.kind in "iu":
+        border = np.clip(border, np.iinfo(image.dtype).min, np.iinfo(image.dtype).max)
+    padded = np.empty((top + height + bottom, left + width + right, channels), image.dtype)
+    padded[:] = border[:channels]
+    padded[top : top + height, left : left + width] = image
+    return padded
 
 
 def flip(image: Any, flipCode: int) -> Any:
     """Return an image mirrored: 1 left and right, 0 top and bottom, -1 both."""
-    return _channel_axis_kept(cv2().flip(_checked(image), flipCode=flipCode))
+    axes = (0, 1) if flipCode < 0 else (1,) if flipCode else (0,)
+    return np.ascontiguousarray(np.flip(_checked(image), axes))
 
 
 def resize(input: Any, size: Sequence[int], interpolation: Any = LINEAR) -> Any:
@@ -91,9 +119,18 @@ def resize(input: Any, size: Sequence[int], interpolation: Any = LINEAR) -> Any:
         input: the image.
         size: height and width.
         interpolation: OpenCV's number of it, or several of which one is drawn.
+
+    Without OpenCV, numpy resizes uint8 and float32.
     """
     if len(size) != 2:
         raise UsageError(f"resize needs (h, w), found {size}")
     if isinstance(interpolation, Sequence):
         interpolation = random.choice(interpolation)
-    return _channel_axis_kept(cv2().resize(_checked(input), tuple(size)[::-1], interpolation=interpolation))
+    image, (height, width) = _checked(input), size
+    if _opencv() is None and image.dtype in (np.uint8, np.float32) and interpolation in range(len(_MODES)):
+        if image.dtype == np.uint8 and interpolation == LINEAR:
+            return resize_picture(image, height, width)
+        return resize_cv(image[np.newaxis], height, width, _MODES[interpolation])[0]
+    resized = cv2().resize(image, (width, height), interpolation=interpolation)
+    # OpenCV leaves the axis of a single channel out.
+    return resized[:, :, np.newaxis] if resized.ndim == 2 else resized
