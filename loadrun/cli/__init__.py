@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | Non
     if args and args[0] in COMMANDS:
         name = args.pop(0)
     elif not args or args[0] in ("-h", "--help", "--version"):
-        return _overview(args)
+        name = "overview"
     elif meant := _mistyped(args[0]):
         print(
             f"loadrun: there is no file and no command {clean(args[0])!r}; did you mean `loadrun {meant}`?",
@@ -89,6 +89,10 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | Non
 def _run(name: str, args: list[str], ready: Callable[[], object] | None) -> int:
     """Run one command; any exception becomes a message and an exit code."""
     try:
+        if name == "overview":
+            code = _overview(args)
+            sys.stdout.flush()
+            return code
         # The name is one of COMMANDS: no outside input reaches the import.
         command = import_module(f"{__package__}.{name.replace('-', '_')}")
         if ready is not None:

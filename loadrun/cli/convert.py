@@ -25,7 +25,7 @@ def parser() -> Parser:
         description="Convert the model in A and write it to B. File name endings tell the formats: .mge (MegEngine) or "
         ".onnx. Testcases are converted too: into the .mge file, or next to B.onnx as B.test_data_set_N.",
         epilog="Exit codes: 0 done, 2 A cannot be read or expressed or B cannot be written, 3 done, but testcases of "
-        "shapes that B does not take were left out.",
+        "shapes that B does not take were left out, or A's data sets have a gap.",
     )
     p.add_argument("source", metavar="A", help="the file to read")
     p.add_argument("target", metavar="B", type=target, help="the file to write")
@@ -56,7 +56,7 @@ def parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    """Convert; 2 when something fails, which leaves B unchanged, 3 when testcases were left out."""
+    """Convert; 2 when something fails, which leaves B unchanged, 3 when testcases were left out or missing."""
     p = parser()
     args = p.parse_args(argv)
     options = p.record(
@@ -70,10 +70,13 @@ def main(argv: list[str]) -> int:
         converted = convert_file(args.source, args.target, options)
     for one in caught:
         print(f"warning: {clean(str(one.message), 500)}", file=sys.stderr)
+    for missed in converted.missed:
+        print(f"warning: {clean(missed, 500)}", file=sys.stderr)
     if converted.exported is not None and not args.quiet:
         _tables(converted.exported)
     print(f"{clean(args.target, 200)}: {_summary(converted)}, {os.path.getsize(args.target)} bytes")
-    return EXIT_NOT_COMPARED if converted.exported is not None and converted.exported.left_out else EXIT_PASS
+    left_out = converted.exported is not None and converted.exported.left_out
+    return EXIT_NOT_COMPARED if left_out or converted.missed else EXIT_PASS
 
 
 def _tables(exported: Exported) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..base.errors import UsageError, clean
 from ..base.files import one_file
@@ -49,15 +49,18 @@ class ConvertOptions(ModelOptions):
 
 @dataclass(frozen=True)
 class Converted:
-    """The result of a conversion; one of the two is set.
+    """The result of a conversion; one of the first two is set.
 
     Attributes:
         dump: the counts of a .mge file.
         exported: what the export to ONNX says.
+        missed: what the source holds to be compared, and the file that was written does not, such as a data set whose
+            folder is missing.
     """
 
     dump: DumpResult | None = None
     exported: Exported | None = None
+    missed: tuple[str, ...] = ()
 
 
 def convert_file(
@@ -96,7 +99,7 @@ def convert_file(
     with stage(f"reading {path}"):
         bundle = load_dump(path, options.dump, **options.read)
     with stage(f"writing {os.fspath(target)}"):
-        return _written(bundle, target, ending, options)
+        return replace(_written(bundle, target, ending, options), missed=tuple(bundle.missed))
 
 
 def _written(

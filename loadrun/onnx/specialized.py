@@ -336,8 +336,8 @@ class OnnxModel:
         expected: Mapping[str, Array],
         values: Mapping[str, Array] | None = None,
     ) -> _Key:
-        # How many axes an expected value has decides how it is compared, its sizes do not.
-        ends = ((n + EXPECT, (a.ndim,)) for n, a in expected.items())
+        # How many axes an expected value has and whether it is empty decide how it is compared, its sizes do not.
+        ends = ((n + EXPECT, (a.ndim, int(a.size > 0))) for n, a in expected.items())
         return (
             *sorted((*shapes.items(), *ends)),
             *sorted((n, v.tobytes()) for n, v in (values or {}).items()),

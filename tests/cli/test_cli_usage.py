@@ -108,8 +108,9 @@ def test_models_do_not_go_to_standard_output(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs pipes of POSIX")
-def test_a_reader_that_leaves() -> None:
-    command = [sys.executable, "-m", "loadrun", "info", MLP]
+@pytest.mark.parametrize("typed", [["info", MLP], ["--help"]])
+def test_a_reader_that_leaves(typed: list[str]) -> None:
+    command = [sys.executable, "-m", "loadrun", *typed]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdout is not None
         run.stdout.close()

@@ -232,6 +232,8 @@ def test_a_data_set_that_is_missing_between_others(
     shutil.rmtree(tmp_path / "m.test_data_set_1")
     assert main([str(tmp_path / "m.onnx"), "-q"]) == 3
     assert "m.test_data_set_1 is missing, while there are data sets up to 2" in capsys.readouterr().out
+    assert main(["convert", str(tmp_path / "m.onnx"), str(tmp_path / "m.mge")]) == 3
+    assert "m.test_data_set_1 is missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["convert", "pack"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import loadrun
 from loadrun.base.errors import UnsupportedError
+from loadrun.cli import main
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 helper, T = onnx.helper, onnx.TensorProto
@@ -147,3 +149,18 @@ def test_bits_that_cannot_be_expressed_are_refused_by_their_types() -> None:
         loadrun.load(built("BitCast", {"x": np.float64([1])}, opset=26, to=7))
     with pytest.raises(UnsupportedError, match="the bits of uint8 as bool cannot be expressed"):
         loadrun.load(built("BitCast", {"x": np.uint8([1])}, opset=26, to=9))
+
+
+def test_expected_values_without_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.onnx").write_bytes(built("NonZero", {"x": np.zeros((2, 3), F)}))
+    folder = tmp_path / "m.test_data_set_0"
+    folder.mkdir()
+    stored = onnx.numpy_helper.from_array
+    (folder / "output_0.pb").write_bytes(stored(np.zeros((2, 0), np.int64)).SerializeToString())
+    for x, code, said in (
+        (np.zeros((2, 3), F), 3, "the value has no elements"),
+        (np.eye(2, 3, dtype=F), 1, "expected [2, 0], got [2, 2]"),
+    ):
+        (folder / "input_0.pb").write_bytes(stored(x).SerializeToString())
+        assert main([str(tmp_path / "m.onnx")]) == code
+        assert said in capsys.readouterr().out

@@ -95,7 +95,7 @@ BFLOAT16 = 16
 def smaller_scale(dtype: DType, noise: int) -> np.float32:
     """Return the scale of a quantized dtype, some units of its last place smaller.
 
-    >>> smaller_scale(DType("QuantizedS8", 0.5), 1) < 0.5 == smaller_scale(DType("QuantizedS8", 0.5), 0)
+    >>> bool(smaller_scale(DType("QuantizedS8", 0.5), 1) < 0.5 == smaller_scale(DType("QuantizedS8", 0.5), 0))
     True
     """
     scale = np.float32(dtype.scale)
