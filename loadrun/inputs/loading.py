@@ -223,7 +223,8 @@ class Loader:
             self._fail(f"say which input this is for, as in NAME:{part}", text, part.at)
         if part.name not in self.known:
             close = difflib.get_close_matches(part.name, [n for n in self.known if n], 1, 0.6)
-            hint = f"; did you mean {_name(close[0])}?" if close else ""
+            quoted = ', quoted as in "a:0":FILE' if close and any(c in close[0] for c in ":;") else ""
+            hint = f"; did you mean {_name(close[0])}{quoted}?" if close else ""
             self._fail(f"the model has no input {_name(part.name)}{hint}", text, part.at)
         return part.name, part
 

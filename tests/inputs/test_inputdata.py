@@ -306,6 +306,9 @@ def test_faults_tell_which_specification(tmp_path: Path) -> None:
         next(cases)
     with pytest.raises(SpecError, match="specification 2: the model has no input 'b'"):
         list(load_cases(["#ones", "b:#ones"], X))
+    with pytest.raises(SpecError, match="did you mean 'in:0', quoted as in"):
+        load("in:0:#ones", model(**{"in:0": ("Float32", (2,))}))
+    assert load('"in:0":#ones', model(**{"in:0": ("Float32", (2,))}))["in:0"].tolist() == [1, 1]
 
 
 def test_texts_are_checked_before_anything_is_loaded() -> None:
