@@ -143,7 +143,7 @@ def test_a_dump_that_agrees_says_nothing(tmp_path: Path) -> None:
     traced = trace(function, symbolic=True, capture_as_const=True)
     traced((loadrun.tensor(X), X > 2), X, scale=2.0, shift=loadrun.tensor(0.5))
     (tmp_path / "list.txt").write_text(
-        "a:#rand(-1,1);b:[true,false,true];shift:[0.25]\na:#rand(-1,1);b:[1,1,1];shift:[4]\n"
+        "a:[-0.5,0.25,1];b:[true,false,true];shift:[0.25]\na:[1,-1,0.5];b:[1,1,1];shift:[4]\n"
     )
     traced.dump(tmp_path / "m.mge", arg_names=["a", "b", "u"], input_data=f"@{tmp_path}/list.txt")
     assert [r.verdict for r in loadrun.run(tmp_path / "m.mge")] == [Verdict.PASS] * 2
