@@ -133,8 +133,10 @@ def _in_mode(owner: Any, mode: TrainingMode) -> Iterator[None]:
     if not isinstance(owner, torch.nn.Module) or mode is TrainingMode.PRESERVE:
         yield
         return
-    before = {m: m.training for m in owner.modules()}
-    owner.train(mode is TrainingMode.TRAINING)
+    # A frozen script has no mode.
+    before = {m: m.training for m in owner.modules() if hasattr(m, "training")}
+    if before:
+        owner.train(mode is TrainingMode.TRAINING)
     try:
         yield
     finally:

@@ -111,7 +111,11 @@ def _put(module: torch.nn.Module, path: str, value: torch.Tensor, trained: bool)
             module.add_module(part, torch.nn.Module())
         module = module._modules[part]
     if trained:
-        module.register_parameter(name, value)
+        # The parameters of a script that was loaded from a file are plain tensors.
+        own = (
+            value if isinstance(value, torch.nn.Parameter) else torch.nn.Parameter(value, requires_grad=False)
+        )
+        module.register_parameter(name, own)
     else:
         module.register_buffer(name, value)
 

@@ -8,6 +8,7 @@ from torch import nn  # noqa: E402
 
 import loadrun  # noqa: E402
 import loadrun.jit  # noqa: E402
+import loadrun.onnx  # noqa: E402
 import loadrun.torch  # noqa: E402
 from loadrun.base.errors import InputError, LoadRunError, TraceError, UsageError  # noqa: E402
 
@@ -121,6 +122,19 @@ def test_scripts_and_programs():
 
     with pytest.raises(LoadRunError, match=r"(?s)while_loop.*test_torch_trace_module.py:\d+"):
         loadrun.torch.trace(loops, A)
+
+
+def test_scripts_from_files(tmp_path):
+    """Their parameters are plain tensors, and a frozen one has neither parameters nor a mode."""
+    net = Net().eval()
+    for script in (torch.jit.script(net), torch.jit.trace(net, A), torch.jit.freeze(torch.jit.script(net))):
+        script.save(tmp_path / "net.pt")
+        loaded = torch.jit.load(tmp_path / "net.pt")
+        torch.testing.assert_close(loadrun.torch.trace(loaded, A)(A), net(A).detach())
+        loadrun.onnx.export(loaded, A, tmp_path / "net.onnx")
+        (result,) = loadrun.run(tmp_path / "net.onnx")
+        (value,) = (torch.as_tensor(o.value) for o in result.outputs)
+        torch.testing.assert_close(value, net(A).detach())
 
 
 def test_calls_in_another_form():
