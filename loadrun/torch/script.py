@@ -70,7 +70,7 @@ class Scripted(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         owner = script if isinstance(script, torch.jit.ScriptModule) else None
         if isinstance(script, torch._C.ScriptMethod):
-            owner = torch.jit._recursive.wrap_cpp_module(script.raw_owner)
+            owner = torch.jit._recursive.wrap_cpp_module(script.owner)
         code = script.forward if isinstance(script, torch.jit.ScriptModule) else script
         self._loadrun_name = f"the script {getattr(script, 'original_name', None) or code.name}"
         self._trail = _Trail()

@@ -137,6 +137,28 @@ def test_scripts_from_files(tmp_path):
         torch.testing.assert_close(value, net(A).detach())
 
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.linear(x)
+
+    @torch.jit.export
+    def scaled(self, x, by: int):
+        return self.linear(x) * by
+
+
+def test_methods_of_scripts(tmp_path):
+    net, x = Scaled().eval(), torch.arange(6.0).reshape(2, 3)
+    torch.jit.script(net).save(tmp_path / "net.pt")
+    for script in (torch.jit.script(net), torch.jit.load(tmp_path / "net.pt")):
+        traced = loadrun.trace_module(script, {"forward": x, "scaled": (x, 3)})
+        torch.testing.assert_close(traced(x), net(x).detach())
+        torch.testing.assert_close(traced.scaled(x, 3), 3 * net(x).detach())
+
+
 def test_calls_in_another_form():
     def f(x, y, k=2.0):
         return x - y * k
