@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -136,34 +137,50 @@ def _drop_output() -> None:
 def _ended_by_signals() -> Iterator[None]:
     """Turn termination signals into an exception, so that temporary files are removed and outputs stay intact.
 
-    When Python drops that exception because a generator or finalizer is just closing, the signal is sent again.
+    Python drops that exception where a finalizer is just running, and some C code wherever it calls Python. A dropped
+    one is raised again; if the command ends meanwhile, it ends as if it had been heard.
+
+    Raises:
+        EndedBySignal: a signal came.
     """
-    ending = [getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)]
+    main = threading.current_thread() is threading.main_thread()
+    ending = [getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if main and hasattr(signal, n)]
     ending = [n for n in ending if signal.getsignal(n) is signal.SIG_DFL]
-    if threading.current_thread() is not threading.main_thread():
-        ending = []
+    code, over = 0, False
+    raised: list[weakref.ref[EndedBySignal]] = []
 
     def leave(number: int, frame: object) -> None:
-        raise EndedBySignal(128 + number)
+        nonlocal code
+        code = 128 + number
+        end = EndedBySignal(code)
+        # One that nobody drops is alive until the command is over.
+        raised.append(weakref.ref(end, lambda _: again(number)))
+        try:
+            raise end
+        finally:
+            del end  # its traceback has this frame
 
-    def again(dropped: sys.UnraisableHookArgs) -> None:
-        number = signal.SIGINT if dropped.exc_type is KeyboardInterrupt else 0
-        if isinstance(dropped.exc_value, SystemExit) and isinstance(dropped.exc_value.code, int):
-            number = dropped.exc_value.code - 128
-        if number == signal.SIGINT or number in ending:
-            # Raised here, it would be dropped as well.
-            threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
-        else:
+    def again(number: int) -> None:
+        # In another thread, since where an exception was just dropped the next one would be, too.
+        threading.Timer(0.01, lambda: None if over else os.kill(os.getpid(), number)).start()
+
+    def unraisable(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is KeyboardInterrupt:
+            again(signal.SIGINT)
+        elif dropped.exc_type is not EndedBySignal:
             usual(dropped)
 
     usual = sys.unraisablehook
     for number in ending:
         signal.signal(number, leave)
     if ending:
-        sys.unraisablehook = again
+        sys.unraisablehook = unraisable
     try:
         yield
+        if code:
+            raise EndedBySignal(code)
     finally:
+        over = True
         if ending:
             sys.unraisablehook = usual
         for number in ending:

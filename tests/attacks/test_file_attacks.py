@@ -285,6 +285,24 @@ with _ended_by_signals():
     assert (child.returncode, child.stderr) == (code, "")
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGTERM") or os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("after", ["time.sleep(30)", "pass"])
+def test_a_signal_is_not_lost_where_code_drops_every_exception(after: str) -> None:
+    """Some C code clears whatever is raised in the Python that it calls; a command may be over before it is repeated."""
+    program = f"""
+import signal, time
+from loadrun.cli import _ended_by_signals
+with _ended_by_signals():
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except BaseException:
+        pass
+    {after}
+"""
+    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert (child.returncode, child.stderr) == (128 + 15, "")
+
+
 def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
     """A process that is killed removes nothing; the next one that writes the same file does."""
     names = [".t.abcdefgh.part", ".t.12345678.part", ".t.other.part", ".u.abcdefgh.part"]
