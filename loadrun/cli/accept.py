@@ -8,7 +8,7 @@ from ..base.errors import clean
 from ..engines import Choice
 from ..report.text import error, table
 from ..verify.accepting import Acceptance, AcceptOptions, accept_files, accepted
-from .groups import Parser, add_seed_option, model_files
+from .groups import Parser, add_limit_options, add_seed_option, limited, model_files
 from .models import add_engine_options
 
 __all__ = ["main"]
@@ -35,6 +35,7 @@ def parser() -> Parser:
     p.add_argument("--by", metavar="NAME", help="who accepts them (default: the current user@host)")
     add_seed_option(p)
     add_engine_options(p)
+    add_limit_options(p)
     return p
 
 
@@ -52,7 +53,8 @@ def main(argv: list[str]) -> int:
         _show(acceptance)
         return args.reason if args.reason is not None else _asked(acceptance)
 
-    acceptances = accept_files(model_files(args.files, sys.stderr), options, confirm=confirm)
+    with limited(args.max_memory, args.timeout):
+        acceptances = accept_files(model_files(args.files, sys.stderr), options, confirm=confirm)
     for one in acceptances:
         if one.failure is not None:
             print(f"{clean(one.path, 200)}\n{error(one.failure.message)}", file=sys.stderr)

@@ -11,7 +11,7 @@ from ..report.text import error, table
 from ..verify.audit import NO_CHECK, Audit, AuditOptions, FileAudit, Score, audits_of
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
 from .fleet import FleetReports, add_fleet_options, fleet_reports
-from .groups import Parser, add_seed_option, model_files, seconds
+from .groups import Parser, add_limit_options, add_seed_option, limited, model_files, seconds
 from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
@@ -48,6 +48,7 @@ def parser() -> Parser:
     add_fleet_options(p)
     add_engine_options(p)
     add_model_options(p)
+    add_limit_options(p)
     return p
 
 
@@ -63,7 +64,7 @@ def main(argv: list[str]) -> int:
     )
     files = model_files(args.files, sys.stderr)
     result = Audit()
-    with fleet_reports(args.json, args.junit, files) as reports:
+    with limited(args.max_memory, args.timeout), fleet_reports(args.json, args.junit, files) as reports:
         for path, audit in zip(files, audits_of(files, options), strict=True):
             for _, why in audit.failures:
                 print(f"{clean(path, 200)}\n{error(why.message)}", file=sys.stderr)

@@ -16,8 +16,10 @@ from .groups import (
     Parser,
     add_html_option,
     add_json_option,
+    add_limit_options,
     add_seed_option,
     add_testcase_option,
+    limited,
     model_files,
     whole,
 )
@@ -83,6 +85,7 @@ def parser() -> Parser:
     )
     add_model_options(p)
     add_profile_options(p)
+    add_limit_options(p)
     return p
 
 
@@ -95,7 +98,8 @@ def main(argv: list[str]) -> int:
     files = model_files(args.files, sys.stderr)
     written = {"--json": args.json, "--html": args.html, "--save-baseline": args.save_baseline}
     check_targets({**written, "--profile": args.profile, "--perfetto": args.perfetto}, files)
-    result = bench_files(files, options, done=_progress)
+    with limited(args.max_memory, args.timeout):
+        result = bench_files(files, options, done=_progress)
     for failed in result.failures:
         print(f"error: {clean(failed.message, 500)}", file=sys.stderr)
     if not result.measurements:

@@ -8,9 +8,11 @@ from ..verify.blame_pass import BlamedPass, BlamePassOptions, blame_pass
 from .groups import (
     Parser,
     add_input_options,
+    add_limit_options,
     add_seed_option,
     add_testcase_option,
     add_tolerance_option,
+    limited,
     warn,
 )
 from .models import add_model_options, model_options
@@ -32,6 +34,7 @@ def parser() -> Parser:
     add_tolerance_option(p)
     add_seed_option(p)
     add_model_options(p)
+    add_limit_options(p)
     return p
 
 
@@ -40,7 +43,8 @@ def main(argv: list[str]) -> int:
     p = parser()
     args = p.parse_args(argv)
     options = p.record(BlamePassOptions, vars(args), **model_options(args.input_shape, args.constant))
-    blamed = blame_pass(args.model, options, warn=warn)
+    with limited(args.max_memory, args.timeout):
+        blamed = blame_pass(args.model, options, warn=warn)
     for blame in blamed:
         print("\n".join(_lines(blame)))
     if not blamed:

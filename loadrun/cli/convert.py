@@ -12,7 +12,15 @@ from ..compare.results import EXIT_NOT_COMPARED, EXIT_PASS
 from ..onnx.converting import Converted, ConvertOptions, convert_file
 from ..onnx.exported import Exported
 from ..report.text import table
-from .groups import Parser, add_dump_option, add_narrow_option, add_quiet_option, target
+from .groups import (
+    Parser,
+    add_dump_option,
+    add_limit_options,
+    add_narrow_option,
+    add_quiet_option,
+    limited,
+    target,
+)
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -52,6 +60,7 @@ def parser() -> Parser:
         help="check B with onnx.checker and compare its results in ONNX Runtime with loadrun's",
     )
     add_quiet_option(p)
+    add_limit_options(p)
     return p
 
 
@@ -67,7 +76,8 @@ def main(argv: list[str]) -> int:
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        converted = convert_file(args.source, args.target, options)
+        with limited(args.max_memory, args.timeout):
+            converted = convert_file(args.source, args.target, options)
     for one in caught:
         print(f"warning: {clean(str(one.message), 500)}", file=sys.stderr)
     for missed in converted.missed:

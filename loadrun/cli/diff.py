@@ -17,9 +17,11 @@ from .groups import (
     add_dump_option,
     add_input_options,
     add_json_option,
+    add_limit_options,
     add_seed_option,
     add_testcase_option,
     add_tolerance_option,
+    limited,
     target,
     warn,
 )
@@ -64,6 +66,7 @@ def parser() -> Parser:
     add_finite_options(p)
     add_seed_option(p)
     add_model_options(p)
+    add_limit_options(p)
     return p
 
 
@@ -74,7 +77,8 @@ def main(argv: list[str]) -> int:
     try:
         options = p.record(DiffOptions, vars(args), **model_options(args.input_shape, args.constant))
         check_targets({"--json": args.json, "--extract": args.extract}, [args.model, args.against])
-        result = diff_files(args.model, args.against, options, warn=warn)
+        with limited(args.max_memory, args.timeout):
+            result = diff_files(args.model, args.against, options, warn=warn)
         shown = sys.stderr if args.json == "-" and result.differences is not None else sys.stdout
         _show(result, args.model, args.against, args.range, args.all, shown)
         if result.refusals and result.differences is not None and result.differences.agree:

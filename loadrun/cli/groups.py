@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields
 from typing import Any, NoReturn, TextIO, TypeVar
@@ -26,6 +27,7 @@ __all__ = [
     "add_junit_option",
     "add_limit_options",
     "add_maxerr_option",
+    "add_memory_option",
     "add_narrow_option",
     "add_no_check_option",
     "add_policy_option",
@@ -34,6 +36,7 @@ __all__ = [
     "add_testcase_option",
     "add_tolerance_option",
     "count",
+    "limited",
     "model_files",
     "progress",
     "seconds",
@@ -223,19 +226,37 @@ def add_json_option(p: argparse._ActionsContainer, more: str = "") -> None:
     p.add_argument("--json", metavar="FILE", help=f"write the results as JSON (- for standard output){more}")
 
 
-def add_limit_options(p: argparse._ActionsContainer, what: str) -> None:
+def add_limit_options(p: argparse._ActionsContainer, what: str = "give up after this time") -> None:
     """Add ``--timeout`` and ``--max-memory``.
 
     Args:
         what: what ``--timeout`` does, for the help.
     """
     p.add_argument("--timeout", metavar="SECONDS", type=seconds, help=what)
+    add_memory_option(p)
+
+
+def add_memory_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--max-memory``."""
     p.add_argument(
         "--max-memory",
         metavar="BYTES",
         type=_size,
         help="memory limit for models, such as 4G or 500M (default: what the machine has available; Linux only)",
     )
+
+
+@contextmanager
+def limited(max_memory: int | None = None, timeout: float | None = None) -> Iterator[None]:
+    """Hold what runs inside to ``--max-memory`` and ``--timeout``.
+
+    Raises:
+        TimeLimitError: it took longer.
+    """
+    from ..base.limits import memory_limited, time_limited  # for start-up
+
+    with memory_limited(max_memory), time_limited(timeout):
+        yield
 
 
 def add_no_check_option(p: argparse._ActionsContainer) -> None:

@@ -15,7 +15,7 @@ from ..report.engines import islands
 from ..report.text import shape_text, table
 from ..verify.describe import Description, VarInfo
 from ..verify.pack.describing import describe_engine, describe_files
-from .groups import Parser, add_limit_options, model_files
+from .groups import Parser, add_limit_options, limited, model_files
 from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
@@ -56,7 +56,8 @@ def main(argv: list[str]) -> int:
     read = ModelOptions(**options, weights=tuple(args.weights))
     files = model_files(args.files, sys.stderr)
     if args.graph is not None:
-        return _draw(files, args.graph, read)
+        with limited(args.max_memory, args.timeout):
+            return _draw(files, args.graph, read)
     if args.engine is not None:
         engine = Choice(args.engine, args.strict_engine, args.cache)
         ran = describe_engine(files, engine, read, timeout=args.timeout, max_memory=args.max_memory)

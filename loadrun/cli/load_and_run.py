@@ -14,7 +14,7 @@ from ..load_and_run.saying import Log
 from ..load_and_run.session import LoadAndRunSession
 from ..runner import Verdict
 from . import main as loadrun
-from .groups import Parser
+from .groups import Parser, limited
 
 __all__ = ["main", "parser", "program"]
 
@@ -72,7 +72,8 @@ def _run(flags: ParsedFlags) -> int:
     if not os.path.exists(path):
         raise UsageError(f"failed to open {path}: No such file or directory")
     session = LoadAndRunSession(flags, path, log)
-    verdict = session.run()
+    with limited():
+        verdict = session.run()
     if verdict is Verdict.FAIL:
         return EXIT_FAIL
     if verdict is Verdict.ERROR:

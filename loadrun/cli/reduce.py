@@ -12,8 +12,10 @@ from .groups import (
     Parser,
     add_dump_option,
     add_input_options,
+    add_memory_option,
     add_seed_option,
     add_testcase_option,
+    limited,
     target,
     tolerance,
     warn,
@@ -78,6 +80,7 @@ def add_failure_options(p: Parser) -> None:
     add_testcase_option(p, "the first that fails")
     add_seed_option(p)
     add_model_options(p)
+    add_memory_option(p)
 
 
 def main(argv: list[str]) -> int:
@@ -86,7 +89,8 @@ def main(argv: list[str]) -> int:
     args = p.parse_args(argv)
     options = p.record(ReduceOptions, vars(args), **model_options(args.input_shape, args.constant))
     check_targets({"--output": args.output}, [args.model])
-    reduction = reduce_file(args.model, args.output, options, done=_progress, warn=warn)
+    with limited(args.max_memory):
+        reduction = reduce_file(args.model, args.output, options, done=_progress, warn=warn)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     operators = f"{reduction.operators} of {reduction.total} operators"

@@ -6,7 +6,7 @@ from ..base.errors import clean
 from ..base.files import check_targets
 from ..compare.results import EXIT_PASS
 from ..verify.share import ShareOptions, share_file
-from .groups import Parser, warn
+from .groups import Parser, limited, warn
 from .models import model_options
 from .reduce import add_failure_options
 
@@ -37,7 +37,8 @@ def main(argv: list[str]) -> int:
     args = p.parse_args(argv)
     options = p.record(ShareOptions, vars(args), **model_options(args.input_shape, args.constant))
     check_targets({"--output": args.output}, [args.model])
-    result = share_file(args.model, args.output, options, warn=warn)
+    with limited(args.max_memory):
+        result = share_file(args.model, args.output, options, warn=warn)
     print(f"{clean(args.output, 200)}: {clean(result.reason, 300)}")
     if options.anonymize:
         print(f"{result.replaced} weights and inputs are replaced; kept of their values: {result.kept}")

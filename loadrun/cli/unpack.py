@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..base.errors import clean
 from ..compare.results import EXIT_PASS
 from ..verify.pack.unpacking import UnpackOptions, unpack_file
-from .groups import Parser, add_dump_option, target
+from .groups import Parser, add_dump_option, add_limit_options, limited, target
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -23,6 +23,7 @@ def parser() -> Parser:
     p.add_argument("-o", "--output", metavar="DIR", type=target, required=True, help="a new or empty folder")
     add_dump_option(p)
     add_model_options(p)
+    add_limit_options(p)
     return p
 
 
@@ -31,7 +32,8 @@ def main(argv: list[str]) -> int:
     p = parser()
     args = p.parse_args(argv)
     options = p.record(UnpackOptions, vars(args), **model_options(args.input_shape, args.constant))
-    counts = unpack_file(args.file, args.output, options)
+    with limited(args.max_memory, args.timeout):
+        counts = unpack_file(args.file, args.output, options)
     models = "the model" if len(counts) == 1 else f"{len(counts)} models"
     count = sum(counts)
     print(f"{clean(args.output, 200)}: {models} and {count} testcase{'s' * (count != 1)}")

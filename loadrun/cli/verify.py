@@ -13,9 +13,11 @@ from .fleet import FleetReports, add_fleet_options, fleet_reports
 from .groups import (
     Parser,
     add_copy_option,
+    add_limit_options,
     add_no_check_option,
     add_quiet_option,
     add_seed_option,
+    limited,
     model_files,
 )
 from .models import add_engine_options, add_model_options, model_options
@@ -43,6 +45,7 @@ def parser() -> Parser:
     add_fleet_options(p)
     add_quiet_option(p)
     add_no_check_option(p)
+    add_limit_options(p)
     return p
 
 
@@ -59,7 +62,7 @@ def main(argv: list[str]) -> int:
     files = model_files(args.files, sys.stderr)
     many = len(files) > 1
     dumps: list[VerifiedSummary] = []
-    with fleet_reports(args.json, args.junit, files) as reports:
+    with limited(args.max_memory, args.timeout), fleet_reports(args.json, args.junit, files) as reports:
         for dump in verify_summaries(files, options):
             dumps.append(dump)
             if many:

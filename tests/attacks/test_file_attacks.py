@@ -288,7 +288,7 @@ with _ended_by_signals():
 @pytest.mark.skipif(not hasattr(signal, "SIGTERM") or os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("after", ["time.sleep(30)", "pass"])
 def test_a_signal_is_not_lost_where_code_drops_every_exception(after: str) -> None:
-    """Some C code clears whatever is raised in the Python that it calls; a command may be over before it is repeated."""
+    """Some C code clears what is raised in the Python that it calls; a command may be over before it is repeated."""
     program = f"""
 import signal, time
 from loadrun.cli import _ended_by_signals

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.attacks.onnx_attacks import ATTACKS
 from tests.attacks.run import Server
+from tests.onnx.wire_models import tensor
 
 REFUSED = {
     "range_of_numbers": "67108864 numbers",
@@ -49,12 +51,14 @@ def test_attack(name: str, server: Server) -> None:
     assert row["peak"] <= (160 << 20) + 64 * row["size"]
 
 
-def loadrun(*args: str, limit: bool = True) -> subprocess.CompletedProcess[str]:
+def loadrun(*args: str, limit: bool = True, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The command in a process whose address space is limited."""
     code = "from loadrun.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
     if limit:
         code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({6_000_000 * 1024},) * 2); " + code
-    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120, cwd=folder
+    )
 
 
 def written(name: str, folder: Path) -> str:
@@ -111,6 +115,48 @@ def test_timeout_of_pack(tmp_path: Path) -> None:
     assert "it took longer than 3 s (--timeout)" in done.stderr
     assert out.read_bytes() == b"as it was"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["loop_of_products.onnx", "out.mge"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone keeps the limit")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verify",),
+        ("diff",),
+        ("bench",),
+        ("accept", "--reason", "a test"),
+        ("reduce", "-o", "small.mge", "--against", "float64"),
+    ],
+    ids=lambda c: c[0],
+)
+def test_max_memory_holds_in_every_command_that_runs_a_model(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A gigabyte of zeros, of which each is changed, with an expected value."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(ATTACKS["one_constant_computed_with"]())
+    sets = tmp_path / "m.test_data_set_0"
+    sets.mkdir()
+    for name in ("input", "output"):
+        (sets / f"{name}_0.pb").write_bytes(
+            tensor(np.ones(2, np.float32), {"input": "x", "output": "y"}[name])
+        )
+    done = loadrun(command[0], str(path), *command[1:], "--max-memory", "300M", folder=tmp_path)
+    assert done.returncode == 2
+    assert "out of memory" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("diff",), ("bench",), ("blame-pass",), ("info", "--graph", "g.svg"), ("verify",)],
+    ids=lambda c: c[0],
+)
+def test_timeout_of_commands_that_run_a_model(command: tuple[str, ...], tmp_path: Path) -> None:
+    name = "short_nodes" if command[0] == "info" else "loop_of_products"
+    done = loadrun(command[0], written(name, tmp_path), *command[1:], "--timeout", "0.5", folder=tmp_path)
+    assert done.returncode == 4
+    assert "it took longer than 0.5 s (--timeout)" in done.stderr
+    assert not (tmp_path / "g.svg").exists()
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "4X", "1.5G", "9" * 20, ""])
