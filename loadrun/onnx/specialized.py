@@ -9,6 +9,7 @@ lowering decides from a size holds for that size. So a graph is only ever run at
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -185,9 +186,10 @@ class OnnxModel:
                 graph = importer.graph()
             except UnsupportedError as e:
                 refused.append((importer, e))
-                fed = importer.deciding and importer.deciding <= set(self._examples)
-                if len(importer.inputs) < len(self._infos) or not (importer.assumed or fed):
+                if len(importer.inputs) < len(self._infos) or not (importer.assumed or importer.deciding):
                     raise
+                if not importer.assumed:
+                    break
                 continue
             bundle = self._bundle(importer, graph, self._expected)
             if importer.assumed:
@@ -206,21 +208,29 @@ class OnnxModel:
         return self._unsized(*refused[0])
 
     def _runs_with(self, deciding: Iterable[str]) -> bool:
-        """Return whether a graph can be made at some sizes if some inputs are all 0, or all 1."""
+        """Return whether no node is refused alike at all sizes, whether some inputs are all 0 or all 1."""
         infos = {i.name: i for i in self._infos}
-        for number in (0, 1):
-            for first, other in _STAND_INS:
-                sizes = {n: declared_shape(infos[n]) or () for n in deciding}
-                shapes = {n: [1 if d is None else d for d in s] for n, s in sizes.items()}
+        known, asked = set[str](), set(deciding)
+        # With one value known a node may ask for the next one.
+        while asked - known:
+            known |= asked
+            alike: set[str] | None = None
+            open_shapes = {n: declared_shape(infos[n]) or () for n in known}
+            shapes = {n: [1 if d is None else d for d in s] for n, s in open_shapes.items()}
+            shapes.update({n: list(s) for n, s in self._input_shapes.items() if n in known})
+            for number, (first, other) in itertools.product((0, 1), _STAND_INS):
                 values = {n: np.full(s, number) for n, s in shapes.items()}
                 stand_in = StandIn(self._infos, first, other)
-                importer = self._importer({**shapes, **self._input_shapes}, {}, {}, stand_in, values=values)
+                importer = self._importer({**self._input_shapes, **shapes}, {}, {}, stand_in, values=values)
                 try:
                     importer.graph()
                 except EngineError:
+                    asked |= importer.deciding
+                    problems = set(importer.problems) - importer.follows
+                    alike = problems if alike is None else alike & problems
                     continue
                 return True
-        return False
+        return not alike
 
     def sized(self, arrays: Mapping[str, Array]) -> Bundle:
         """Build the bundle for the sizes of some arrays; see `Bundle.for_data`."""
@@ -394,9 +404,11 @@ class OnnxModel:
                 graph_type(one.kind), None if one.assumed and open_one else one.shape or (1,), info.name
             )
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
+        sizes = "the sizes that the file leaves open, or " if importer.assumed else ""
         text = (
-            "no graph can be built before the sizes that the file leaves open, or values on which it depends, are "
-            f"known: feed the model, or give input_shapes (--input-shape), constants (--constant); at sizes of 1, {why}"
+            f"no graph can be built before {sizes}values on which it depends are known: feed the model, or give "
+            f"{'input_shapes (--input-shape), ' if sizes else ''}constants (--constant); "
+            f"{'at sizes of 1, ' if sizes else ''}{why}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
         bundle = self._first = UnsizedBundle(graph, text, self._path, self._size)

@@ -123,8 +123,27 @@ def test_bounds_of_slices_are_no_numbers() -> None:
 
 def test_what_must_be_known_is_asked_for_by_name() -> None:
     feeds = {"x": F([[1, 2]]), "axes": np.array([1], np.int64)}
+    bundle = loadrun.load(built("ReduceSum", feeds))
     with pytest.raises(UnsupportedError, match=r'give it as constants=\{"axes": \.\.\.\}'):
-        loadrun.load(built("ReduceSum", feeds))
+        _ = bundle.graph
+
+
+def test_values_that_decide_the_graph_are_taken_from_what_is_fed_at_given_sizes_too() -> None:
+    x = np.arange(12, dtype=F).reshape(3, 4)
+    axes, size = np.array([1], np.int64), np.array([2, -1], np.int64)
+    sized = {"input_shapes": {"x": (3, 4), "a": (1,)}}
+    runner = loadrun.Runner(loadrun.load(built("ReduceSum", {"x": x, "a": axes}, keepdims=0), **sized))
+    assert runner.run({"x": x, "a": axes})["y0"].tolist() == [6, 22, 38]
+    assert runner.run({"x": x, "a": 0 * axes})["y0"].tolist() == [12, 15, 18, 21]
+    reshaped = loadrun.Runner(loadrun.load(built("Reshape", {"x": x, "s": size})))
+    assert [reshaped.run({"x": x, "s": s})["y0"].shape for s in (size, size[::-1])] == [(2, 6), (6, 2)]
+    boxes = {
+        "b": F([[[0, 0, 1, 1], [0, 0, 1, 0.9]]]),
+        "s": F([[[0.5, 0.6]]]),
+        "m": np.array([5]),
+        "i": F([0.5]),
+    }
+    assert run("NonMaxSuppression", boxes)[0].tolist() == [[0, 0, 1]]
 
 
 def test_broadcasting_before_version_7() -> None:
@@ -164,3 +183,67 @@ def test_expected_values_without_elements(tmp_path: Path, capsys: pytest.Capture
         (folder / "input_0.pb").write_bytes(stored(x).SerializeToString())
         assert main([str(tmp_path / "m.onnx")]) == code
         assert said in capsys.readouterr().out
+
+
+def resized(x: Any, scales: list[float], opset: int = 18, **attributes: Any) -> Any:
+    """Resize along the last axis, as constants say."""
+    shape = (1,) * (4 - x.ndim) + x.shape
+    feeds = {"x": x.reshape(shape), "s": F([1, 1, *scales])}
+    if opset > 10:
+        feeds = {"x": feeds["x"], "r": F([]), "s": feeds["s"]}
+    constants = {k: v for k, v in feeds.items() if k != "x"}
+    return run("Resize", feeds, constants=constants, opset=opset, **attributes)[0].squeeze((0, 1))
+
+
+def test_sizes_and_ties_of_resize_are_computed_in_float32() -> None:
+    x = np.arange(20, dtype=F).reshape(1, 20)
+    assert resized(x, [1, 1.3]).shape == (1, 26)
+    floor = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    # 1 / float32(1 / 7) is below 7.
+    assert resized(x[:, :14], [1, 1 / 7], **floor).tolist() == [[0, 6]]
+    # Before version 11 positions are rounded up where an axis shrinks, else down.
+    assert resized(x[:, :5], [1, 0.6], opset=10, mode="nearest").tolist() == [[0, 2, 4]]
+    assert resized(x[:, :3], [1, 1.5], opset=10, mode="nearest").tolist() == [[0, 0, 1, 2]]
+
+
+def test_integers_are_resized_without_their_fractions() -> None:
+    x = np.array([[0, 3], [-4, 5]], np.int32)
+    assert resized(x, [1, 2], mode="linear").tolist() == [[0, 0, 2, 3], [-4, -1, 2, 5]]
+    assert resized(x, [2, 1], mode="linear").tolist() == [[0, 3], [-1, 3], [-3, 4], [-4, 5]]
+    with pytest.raises(UnsupportedError, match="cast to float before"):
+        resized(x, [0.5, 0.5], mode="linear", antialias=1)
+
+
+def test_corners_are_aligned_by_whole_sizes_only() -> None:
+    x = F([[0, 1, 2, 3]])
+    corners = {"coordinate_transformation_mode": "align_corners", "mode": "linear"}
+    np.testing.assert_allclose(resized(x, [1, 1.75], **corners), [np.arange(7) / 2], rtol=1e-6)
+    with pytest.raises(UnsupportedError, match=r"its scale 0\.6 makes 2\.4 elements of the 4 along axis 3"):
+        resized(x, [1, 0.6], **corners)
+
+
+def test_the_region_of_interest_leaves_axes_alone_that_keep_their_size() -> None:
+    feeds = {"x": F([[0, 1, 2], [3, 4, 5]]), "r": F([0.5, 0, 1, 1]), "s": F([1, 2])}
+    constants = {"r": feeds["r"], "s": feeds["s"]}
+    crop = {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": "linear", "opset": 18}
+    (y,) = run("Resize", feeds, constants=constants, **crop)
+    np.testing.assert_allclose(y, np.linspace([0, 3], [2, 5], 6).T, rtol=1e-6)
+
+
+def test_the_cell_of_an_lstm_is_not_bounded() -> None:
+    w = F([1, 1, 1, 1]).reshape(1, 4, 1)
+    feeds = {"x": F([1, 1, 1]).reshape(3, 1, 1), "w": w, "r": 0 * w}
+    y, _, cell = run("LSTM", feeds, 3, hidden_size=1, clip=0.5, opset=14)
+    gate, new, c = 1 / (1 + np.exp(-0.5)), np.tanh(0.5), 0.0
+    for row in y.reshape(-1):
+        c = gate * c + gate * new
+        np.testing.assert_allclose(row, gate * np.tanh(c), rtol=1e-5)
+    assert c > 0.5
+    np.testing.assert_allclose(cell.reshape(-1), [c], rtol=1e-5)
+
+
+def test_recurrent_layers_of_double_keep_its_precision() -> None:
+    x, w = np.float64([1.0, 2.0]).reshape(2, 1, 1), np.float64([[[0.3]]])
+    y, _ = run("RNN", {"x": x, "w": w, "r": w}, 2, hidden_size=1, opset=14)
+    first = np.tanh(0.3)
+    np.testing.assert_allclose(y.reshape(-1), [first, np.tanh(0.6 + 0.3 * first)], rtol=1e-14)

@@ -17,36 +17,24 @@ from ..exact_products import product
 
 __all__ = ["OPEN_MODES", "axis_weights", "cubic_shares", "resized", "weighted"]
 
-OPEN_MODES = frozenset(
-    ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
-)
+OPEN_MODES = frozenset(("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"))
 
 
 def _positions(mode: str, i: Tensor, size: int, out: int, scale: float | None) -> Tensor:
-    """Return where in the input the elements `i` of the output are; by a scale, or else by out / size."""
+    """Return where in the input the elements `i` of the output are; by a scale, or else by out / size.
 
-    def divided(x: Tensor) -> Tensor:
-        if scale is not None:
-            return e.elem(M.TRUE_DIV, x, e.number(scale, x))
-        return e.elem(M.TRUE_DIV, e.elem(M.MUL, x, e.like(size, x)), e.like(out, x))
-
-    if mode == "asymmetric":
-        return divided(i)
+    The order of operations is ONNX Runtime's, since rounding decides ties.
+    """
     one, half = e.number(1.0, i), e.number(0.5, i)
     if mode == "align_corners":
-        # By the size before it is rounded down, where a scale is given.
-        whole = e.like(out, i) if scale is None else e.elem(M.MUL, e.like(size, i), e.number(scale, i))
-        steps = e.elem(M.SUB, whole, one)
+        steps = e.elem(M.SUB, e.like(out, i), one)
         flat = e.compare(P.ElemwiseMultiTypeMode.EQ, steps, e.number(0.0, steps))
         steps = e.where(flat, e.number(np.inf, steps), steps)
         return e.elem(M.TRUE_DIV, e.elem(M.MUL, i, e.elem(M.SUB, e.like(size, i), one)), steps)
-    middles = divided(e.elem(M.ADD, i, half))
-    if mode == "half_pixel_symmetric" and scale is not None:
-        n, m = e.like(size, i), e.like(out, i)
-        share = e.elem(M.TRUE_DIV, m, e.elem(M.MUL, n, e.number(scale, n)))
-        offset = e.elem(M.MUL, e.elem(M.MUL, half, n), e.elem(M.SUB, one, share))
-        middles = e.elem(M.ADD, offset, middles)
-    at = e.elem(M.SUB, middles, half)
+    ratio = e.elem(M.TRUE_DIV, e.like(out, i), e.like(size, i)) if scale is None else e.number(scale, i)
+    if mode == "asymmetric":
+        return e.elem(M.TRUE_DIV, i, ratio)
+    at = e.elem(M.SUB, e.elem(M.TRUE_DIV, e.elem(M.ADD, i, half), ratio), half)
     if mode == "pytorch_half_pixel":
         several = e.compare(P.ElemwiseMultiTypeMode.LT, one, e.like(out, i))
         return e.where(several, at, e.number(0.0, at))

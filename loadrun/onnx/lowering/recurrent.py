@@ -47,7 +47,8 @@ class _Cell:
         self.functions = functions
         bound = c.real("clip") if "clip" in c.attributes else None
         if bound:
-            self.functions = [_bounded(f, bound) for f in functions]
+            # ONNX Runtime bounds what enters the gates, not the cell of an LSTM.
+            self.functions = [_bounded(f, bound) for f in functions[:2]] + functions[2:]
 
     def part(self, x: Tensor, i: int) -> Tensor:
         """Return one gate's slice of (..., G * H)."""
@@ -149,7 +150,7 @@ def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
         "LSTM": (4, ["Sigmoid", "Tanh", "Tanh"]),
     }[c.op]
     kind = dtype_of(c.t(0))
-    x = cast(c.t(0), "float32")
+    x = e.real(c.t(0))
     batch_first = bool(c.number("layout"))
     if batch_first:
         x = transposed(x, (1, 0, 2))
@@ -182,7 +183,7 @@ def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
 def _initial(c: NodeCall, i: int, d: int, x: Tensor, cell: _Cell, batch_first: bool) -> Tensor:
     if not c.has(i):
         return e.full(const_like(0.0, x), (x.shape[1], cell.hidden))
-    states = cast(c.t(i), "float32")
+    states = cast(c.t(i), dtype_of(x))
     return e.subtensor(states, [(1 if batch_first else 0, None, None, None, d)])
 
 

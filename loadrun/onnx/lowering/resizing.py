@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Sequence
 from fractions import Fraction
 from math import floor
@@ -42,33 +44,36 @@ class _Axis:
         self.roi = roi
 
     def positions(self, mode: str) -> Array:
-        """Compute the input positions of the output's elements."""
-        i = np.arange(self.out, dtype=np.float64)
-        n, m, s = self.size, self.out, self.scale
-        whole = n * s
-        if mode == "half_pixel":
-            return (i + 0.5) / s - 0.5
+        """Compute the input positions of the output's elements, in float32 as ONNX Runtime does, which decides ties."""
+        i = np.arange(self.out, dtype=np.float32)
+        n, m, s = np.float32(self.size), np.float32(self.out), np.float32(self.scale)
+        half, one = np.float32(0.5), np.float32(1)
+        if mode == "half_pixel" or (mode == "pytorch_half_pixel" and self.out > 1):
+            return (i + half) / s - half
         if mode == "half_pixel_symmetric":
-            adjustment = m / whole
-            center = n / 2
-            return center * (1 - adjustment) + (i + 0.5) / s - 0.5
-        if mode == "pytorch_half_pixel":
-            return (i + 0.5) / s - 0.5 if m > 1 else np.zeros(m)
+            offset = n / 2 * (one - m / (s * n))
+            return (offset + (i.astype(np.float64) + 0.5) / s - 0.5).astype(np.float32)
+        if mode == "pytorch_half_pixel" or (mode == "align_corners" and self.out == 1):
+            return np.zeros(self.out, np.float32)
         if mode == "align_corners":
-            return i * (n - 1) / (whole - 1) if whole != 1 else np.zeros(m)
+            return i * (n - one) / (m - one)
         if mode == "asymmetric":
             return i / s
         if mode == "tf_half_pixel_for_nn":
-            return (i + 0.5) / s
+            return (i + half) / s
         if mode == "tf_crop_and_resize":
-            start, end = self.roi
-            if m > 1:
-                return start * (n - 1) + i * (end - start) * (n - 1) / (m - 1)
-            return np.full(m, 0.5 * (start + end) * (n - 1))
+            start, end = map(np.float32, self.roi)
+            if self.out > 1:
+                return start * (n - one) + i * (end - start) * (n - one) / (m - one)
+            return np.full(self.out, 0.5 * (start + end) * (n - one), np.float32)
         raise UnsupportedNodeError(f"its coordinate_transformation_mode {mode!r} is unknown")
 
 
-def _nearest(at: Array, mode: str) -> Array:
+def _nearest(at: Array, mode: str, shrinks: bool) -> Array:
+    if mode == "simple":
+        # Before version 11: up where the axis shrinks, else down.
+        return np.ceil(at) if shrinks else np.floor(at)
+    at = at.astype(np.float64)
     if mode == "round_prefer_floor":
         return np.ceil(at - 0.5)
     if mode == "round_prefer_ceil":
@@ -114,33 +119,60 @@ def _check_size(axis: int, out: int) -> None:
         raise UnsupportedNodeError(f"axis {axis} gets the size {out}, at most {_LARGEST}")
 
 
-def _open_axes(c: NodeCall, x: Tensor, axes: list[int], coordinates: str) -> list[_OpenAxis] | None:
+def _require_whole(axis: int, size: int, scale: float) -> None:
+    """Refuse corners that are aligned by a scale that gives no whole size: ONNX and its runtimes differ there."""
+    length = np.float32(size) * np.float32(scale)
+    if length != floor(length):
+        raise UnsupportedNodeError(
+            f"its scale {scale:.6g} makes {length:.6g} elements of the {size} along axis {axis}; with "
+            "align_corners, ONNX computes positions by this number, ONNX Runtime and PyTorch by the whole one below; "
+            "export the model with sizes instead of scales"
+        )
+
+
+def _open_axes(
+    c: NodeCall, x: Tensor, axes: list[int], coordinates: str, mode: str
+) -> list[_OpenAxis] | None:
     """Resolve the resize of axes with open sizes; None if all are known or the mode needs known sizes."""
     if coordinates not in OPEN_MODES or c.number("antialias") or c.number("exclude_outside"):
         return None
+    if mode != "nearest" and not dtype_of(x).is_float:
+        return None
+    sizes = _open_sizes(c, x, axes)
+    if sizes is None:
+        return None
     result = []
-    if c.has(3) and c.value(3).numbers != (0,):
-        outs = c.sizes(3, "sizes")
-        if c.text("keep_aspect_ratio_policy", "stretch") != "stretch":
-            return None
-        scales: list[float | None] = [None] * len(outs)
-    else:
-        scales = list(_given_scales(c))
-        if len(scales) != len(axes):
-            return None
-        outs = []
-        for a, s in zip(axes, scales, strict=True):
-            size = x.shape[a]
-            out = _scaled(size, float(s or 0)) if isinstance(size, TracedInt) else floor(size * float(s or 0))
-            if out is None:
-                return None
-            outs.append(out)
-    for a, out, scale in zip(axes, outs, scales, strict=True):
+    for a, (out, scale) in zip(axes, sizes, strict=True):
         if out > _LARGEST:
             _check_size(a, int(out))
         if not _stays(x.shape[a], out) or (scale is not None and scale != 1.0):
+            if coordinates == "align_corners" and scale is not None:
+                _require_whole(a, int(x.shape[a]), scale)
+                if scale != int(scale):
+                    return None
             result.append(_OpenAxis(a, out, scale))
     return result if any(is_open(x.shape[f.axis], f.out) for f in result) else None
+
+
+def _open_sizes(c: NodeCall, x: Tensor, axes: list[int]) -> list[tuple[int, float | None]] | None:
+    """Return the new size of every axis, and its scale if the file gives one; None if they cannot stay open."""
+    if c.has(3) and c.value(3).numbers != (0,):
+        outs = c.sizes(3, "sizes")
+        stretched = c.text("keep_aspect_ratio_policy", "stretch") == "stretch"
+        return [(out, None) for out in outs] if stretched and len(outs) == len(axes) else None
+    result: list[tuple[int, float | None]] = []
+    for a, scale in zip(axes, _given_scales(c), strict=False):
+        size = x.shape[a]
+        out = _scaled(size, scale) if isinstance(size, TracedInt) else _product(size, scale)
+        if out is None:
+            return None
+        result.append((out, scale))
+    return result if len(result) == len(axes) else None
+
+
+def _product(size: int, scale: float) -> int:
+    """Compute a scaled size, in float32 as ONNX Runtime does."""
+    return floor(np.float32(size) * np.float32(scale))
 
 
 def _given_scales(c: NodeCall) -> list[float]:
@@ -163,18 +195,11 @@ def _by_open(c: NodeCall, x: Tensor, axes: list[_OpenAxis], coordinates: str, mo
     y = x if mode == "nearest" else e.real(x)
     a = c.real("cubic_coeff_a", -0.75)
     for f in axes:
-        y = resized(y, f.axis, f.out, f.scale, coordinates=coordinates, mode=mode, rule=rule, a=a)
-    return _in_type(y, x)
-
-
-def _in_type(y: Tensor, x: Tensor) -> Tensor:
-    """Convert mixed elements back to their type: integers are rounded and saturate."""
-    kind = dtype_of(x)
-    if dtype_of(y) == kind or kind.is_float:
-        return cast(y, kind)
-    info = np.iinfo(kind.np)
-    bounded = e.elem(M.MIN, const_like(info.max, y), e.elem(M.MAX, const_like(info.min, y), e.rint(y)))
-    return cast(cast(bounded, "int32"), kind)
+        rounding = rule
+        if rule == "simple":
+            rounding = "ceil" if f.scale is not None and f.scale < 1 else "floor"
+        y = resized(y, f.axis, f.out, f.scale, coordinates=coordinates, mode=mode, rule=rounding, a=a)
+    return cast(y, dtype_of(x))
 
 
 def _output_sizes(c: NodeCall, shape: Sequence[int], axes: list[int]) -> tuple[list[int], list[float]]:
@@ -183,7 +208,7 @@ def _output_sizes(c: NodeCall, shape: Sequence[int], axes: list[int]) -> tuple[l
     if c.has(3) and c.value(3).numbers != (0,):
         sizes = [int(v) for v in c.sizes(3, "sizes")]
         policy = c.text("keep_aspect_ratio_policy", "stretch")
-        scales = [w / k for w, k in zip(sizes, n, strict=True)]
+        scales = [float(np.float32(w) / np.float32(k)) if k else 1.0 for w, k in zip(sizes, n, strict=True)]
         if policy != "stretch":
             same = min(scales) if policy == "not_larger" else max(scales)
             scales = [same] * len(scales)
@@ -192,7 +217,7 @@ def _output_sizes(c: NodeCall, shape: Sequence[int], axes: list[int]) -> tuple[l
     scales = _given_scales(c)
     if len(scales) != len(n) or any(s <= 0 for s in scales):
         raise UnsupportedNodeError(f"{len(scales)} scales for {len(n)} axes")
-    return [floor(k * s) for k, s in zip(n, scales, strict=True)], scales
+    return [_product(k, s) for k, s in zip(n, scales, strict=True)], scales
 
 
 @lower("Resize", "Upsample")
@@ -204,10 +229,10 @@ def _resize(c: NodeCall) -> Tensor:
     coordinates = "asymmetric" if old else c.text("coordinate_transformation_mode", "half_pixel")
     mode = c.text("mode", "nearest")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    rule = "floor" if old else c.text("nearest_mode", "round_prefer_floor")
+    rule = "simple" if old else c.text("nearest_mode", "round_prefer_floor")
     if mode not in ("nearest", "linear", "cubic"):
         raise UnsupportedNodeError(f"its mode {mode!r} is unknown")
-    opened = _open_axes(c, x, axes, coordinates)
+    opened = _open_axes(c, x, axes, coordinates, mode)
     if opened is not None:
         return _by_open(c, x, opened, coordinates, mode, rule)
     for a in axes:
@@ -219,10 +244,11 @@ def _resize(c: NodeCall) -> Tensor:
     plan = []
     for i, (a, out, s) in enumerate(zip(axes, outs, scales, strict=True)):
         _check_size(a, out)
-        plan.append((a, _Axis(int(x.shape[a]), out, s, (roi[i], roi[len(axes) + i]))))
-    plan = [
-        (a, p) for a, p in plan if p.size != p.out or p.scale != 1.0 or coordinates == "tf_crop_and_resize"
-    ]
+        # An axis that keeps its size is taken as it is, whatever the region of interest.
+        if s != 1.0:
+            if coordinates == "align_corners" and not c.has(3):
+                _require_whole(a, int(x.shape[a]), s)
+            plan.append((a, _Axis(int(x.shape[a]), out, s, (roi[i], roi[len(axes) + i]))))
     if not plan:
         return x
     if mode == "nearest":
@@ -236,7 +262,7 @@ def _by_nearest(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
         at = axis.positions(coordinates)
         if coordinates == "tf_crop_and_resize":
             outside.append((a, (at < 0) | (at > axis.size - 1)))
-        places = np.clip(_nearest(at, rule), 0, axis.size - 1).astype(np.int32)
+        places = np.clip(_nearest(at, rule, axis.scale < 1), 0, axis.size - 1).astype(np.int32)
         x = e.gather(x, [(a, const(places))])
     return _extrapolated(c, x, outside)
 
@@ -248,17 +274,55 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
         from ...build.vision import interpolate  # for start-up
 
         return interpolate(x, size=[plan[0][1].out, plan[1][1].out], mode="bilinear", align_corners=False)
+    kind = dtype_of(x)
+    if not kind.is_float and (mode == "cubic" or antialias):
+        raise UnsupportedNodeError(
+            f"mode {mode!r} {'with antialias ' * antialias}of {kind.name} is rounded in another way by every runtime; "
+            "cast to float before and back after"
+        )
     y = e.real(x)
     outside = []
-    for a, axis in plan:
-        at = axis.positions(coordinates)
-        if coordinates == "tf_crop_and_resize":
+    if coordinates == "tf_crop_and_resize":
+        for a, axis in plan:
+            at = axis.positions(coordinates)
             outside.append((a, (at < 0) | (at > axis.size - 1)))
+    if not kind.is_float:
+        return cast(_extrapolated(c, _linear_integers(y, plan, coordinates), outside), kind)
+    for a, axis in plan:
+        at = axis.positions(coordinates).astype(np.float64)
+        if coordinates == "tf_crop_and_resize":
             at = np.clip(at, 0, axis.size - 1)
         a_now = a_cubic if mode == "cubic" else None
         stretch = max(1.0 / axis.scale, 1.0) if antialias else 1.0
         y = weighted(y, a, axis_weights(at, axis.size, a_now, stretch, exclude=exclude))
-    return _in_type(_extrapolated(c, y, outside), x)
+    return cast(_extrapolated(c, y, outside), kind)
+
+
+def _linear_integers(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str) -> Tensor:
+    """Mix the neighbours of integers in the order and precision of ONNX Runtime, which cuts the fraction off."""
+    neighbours = []
+    for a, axis in plan:
+        at = np.clip(axis.positions(coordinates), 0, axis.size - 1)
+        low = np.floor(at)
+        high = np.minimum(low + 1, axis.size - 1)
+        alone = low == high
+        shape = [-1 if i == a else 1 for i in range(x.ndim)]
+        neighbours.append(
+            [
+                (a, places.astype(np.int32), np.where(alone, np.float32(0.5), share).reshape(shape))
+                for places, share in ((low, high - at), (high, at - low))
+            ]
+        )
+    total: Tensor | None = None
+    for corner in itertools.product(*neighbours):
+        part = x
+        for a, places, _ in corner:
+            part = e.gather(part, [(a, const(places))])
+        share = functools.reduce(np.multiply, [share for _, _, share in reversed(corner)])
+        part = e.elem(M.MUL, const(np.ascontiguousarray(share)), part)
+        total = part if total is None else e.elem(M.ADD, total, part)
+    assert total is not None
+    return total
 
 
 def _is_native(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> bool:
