@@ -28,12 +28,12 @@ _MODES = {
 def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
     """Lower a layer to one operator: all outputs, or None if MegEngine's operator is not the same.
 
-    It is not for float64, weights that depend on data, sequences of several lengths, clipped gates, peepholes, coupled gates and
-    other activations.
+    It is not for float64, weights that depend on data, sequences of several lengths, clipped gates, peepholes, coupled
+    gates and other activations.
     """
     mode = _mode(c)
     weights = [c.value(i).constant() if c.has(i) else None for i in (1, 2, 3)]
-    if mode is None or dtype_of(c.t(0)).is_wide or weights[0] is None or weights[1] is None or (c.has(3) and weights[2] is None):
+    if mode is None or weights[0] is None or weights[1] is None or (c.has(3) and weights[2] is None):
         return None
     x = cast(c.t(0), "float32")
     if c.number("layout"):
@@ -59,7 +59,9 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
 
 def _mode(c: NodeCall) -> P.RNNCellNonlineMode | None:
     """Return the activation of a plain RNN, TANH for a plain LSTM; None for anything else."""
-    if c.op not in _DEFAULTS or c.has(4) or c.has(7) or c.number("input_forget") or c.real("clip"):
+    if c.op not in _DEFAULTS or dtype_of(c.t(0)).is_wide:
+        return None
+    if c.has(4) or c.has(7) or c.number("input_forget") or c.real("clip"):
         return None
     default = _DEFAULTS[c.op]
     names = [n.lower() for n in c.texts("activations") or default]
