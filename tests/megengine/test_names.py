@@ -274,3 +274,30 @@ def test_a_module_that_is_absent_is_told_with_the_page_that_says_why(tmp_path: P
         f"{name} No module named '{name}' in loadrun; docs/megengine.md lists what is not there, and why",
         "ImportError",
     ]
+
+
+def test_a_script_s_processes_and_modules_stand_in_too(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import multiprocessing, subprocess, sys\n"
+        "import megengine\n"
+        "from megengine import functional as F\n"
+        "def work(queue):\n"
+        "    queue.put((megengine.Tensor.__module__, F.relu(megengine.tensor([-1.0, 2.0])).tolist()))\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    queue = context.Queue()\n"
+        "    process = context.Process(target=work, args=(queue,))\n"
+        "    process.start()\n"
+        "    print(*queue.get())\n"
+        "    process.join()\n"
+        "    code = 'import megengine.module as M; print(M.ReLU.__module__)'\n"
+        "    subprocess.run([sys.executable, '-c', code], check=True)\n"
+        "    print(sys.argv[1:])\n"
+    )
+    expected = ["loadrun.tensors.value [0.0, 2.0]", "loadrun.megengine.module.activation"]
+    command = [sys.executable, "-u", "-m", "loadrun.megengine"]
+    ended = subprocess.run([*command, str(script), "-x"], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == [*expected, "['-x']"]
+    ended = subprocess.run([*command, "-m", "script"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert ended.stdout.splitlines() == [*expected, "[]"]
