@@ -20,7 +20,10 @@ def main(argv: Sequence[str]) -> int:
     """Run a script, or with -m a module, with its arguments; return 2 where there is none."""
     module = argv[1] if argv[:1] == ["-m"] and len(argv) > 1 else None
     if module is None and (not argv or argv[0] in ("-h", "--help", "-m")):
-        print(f"usage: python -m {_OURS} SCRIPT ARG ...\n       python -m {_OURS} -m MODULE ARG ...", file=sys.stderr)
+        print(
+            f"usage: python -m {_OURS} SCRIPT ARG ...\n       python -m {_OURS} -m MODULE ARG ...",
+            file=sys.stderr,
+        )
         return 2
     script = Path(argv[0])
     if module is None and not script.is_file():

@@ -315,5 +315,30 @@ def test_errors_and_timeouts_of_workers_are_those_of_megengine() -> None:
         list(streamed)
 
 
-def test_no_worker_asks() -> None:
-    assert D.dataloader.get_worker_info() is None  # type: ignore[func-returns-value]
+class Shared(StreamDataset):
+    """The numbers to 10, of which each worker gives its share."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Any]:
+        info = D.dataloader.get_worker_info()
+        assert info is not None
+        yield from (
+            (np.array([k]), np.array([info.idx, info.worker])) for k in range(info.idx, 11, info.worker)
+        )
+
+
+def test_workers_of_a_parallel_stream_give_their_shares_as_in_megengine() -> None:
+    loader = D.DataLoader(Shared(), D.StreamSampler(2), num_workers=2, parallel_stream=True)
+    batches = [[numbers[:, 0].tolist(), asked.tolist()] for numbers, asked in loader]
+    first, second = [0, 2], [1, 2]
+    assert batches == [
+        [[0, 2], [first, first]],
+        [[1, 3], [second, second]],
+        [[4, 6], [first, first]],
+        [[5, 7], [second, second]],
+        [[8, 10], [first, first]],
+        [[9], [second]],
+    ]
+    assert D.dataloader.get_worker_info() is None

@@ -299,5 +299,7 @@ def test_a_script_s_processes_and_modules_stand_in_too(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "loadrun.megengine"]
     ended = subprocess.run([*command, str(script), "-x"], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines() == [*expected, "['-x']"]
-    ended = subprocess.run([*command, "-m", "script"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    ended = subprocess.run(
+        [*command, "-m", "script"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert ended.stdout.splitlines() == [*expected, "[]"]

@@ -9,7 +9,9 @@ import itertools
 import queue
 import threading
 import traceback
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,7 +40,8 @@ class DataLoader:
             then asked for in a thread of its own; 0 for as long as it takes. As in MegEngine, a dataset that is no
             stream has no timeout without workers.
         preload: whether the arrays of a batch are tensors.
-        parallel_stream: accepted for MegEngine's sake.
+        parallel_stream: whether each of the workers reads a stream of its own, for which `get_worker_info` tells the
+            `StreamDataset` which share of the samples it is to give.
 
     Raises:
         ValueError: negative numbers.
@@ -84,7 +87,12 @@ class DataLoader:
         self.parallel_stream = parallel_stream
 
     def __iter__(self) -> Iterator[Any]:
-        batches = self._streamed(self.dataset) if isinstance(self.dataset, StreamDataset) else self._sampled()
+        if not isinstance(self.dataset, StreamDataset):
+            batches = self._sampled()
+        elif self.num_workers and self.parallel_stream:
+            batches = self._shares(self.dataset)
+        else:
+            batches = self._streamed(self.dataset)
         if self.num_workers:
             batches = _as_of_workers(batches, self.num_workers)
             if self.timeout:
@@ -110,9 +118,52 @@ class DataLoader:
                 yield self.collator.apply(batch)
                 batch = []
 
+    def _shares(self, stream: StreamDataset) -> Iterator[Any]:
+        """Give batches of as many streams as there are workers, in turn; the last one of a stream may be smaller."""
+        seed = int(np.random.default_rng().integers(1 << 31))
+        turns = deque(
+            (WorkerInfo(worker, self.num_workers, seed + worker), iter(stream))
+            for worker in range(self.num_workers)
+        )
+        while turns:
+            info, samples = turns.popleft()
+            _asking.worker = info
+            try:
+                batch = [*map(self.transform.apply, itertools.islice(samples, self.sampler.batch_size))]
+                if not batch:
+                    continue
+                collated = self.collator.apply(batch)
+            finally:
+                _asking.worker = None
+            yield collated
+            turns.append((info, samples))
 
-def get_worker_info() -> None:
-    """Return None, as MegEngine does where no worker process asks: there are none."""
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """Which of the workers of a `DataLoader` asks a stream for samples.
+
+    Attributes:
+        idx: its place among them.
+        worker: how many there are.
+        seed: a number of its own for random samples.
+    """
+
+    idx: int
+    worker: int
+    seed: int
+
+
+class _Asking(threading.local):
+    worker: WorkerInfo | None = None
+
+
+_asking = _Asking()
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """Return which worker asks for a sample of a parallel stream; None outside of one."""
+    return _asking.worker
 
 
 def _loaded(batch: Any) -> Any:
