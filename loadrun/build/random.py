@@ -6,6 +6,8 @@ traced function the random operators themselves are recorded, so that each call,
 
 from __future__ import annotations
 
+import secrets
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -286,6 +288,22 @@ def seed(seed: int) -> None:
     True
     """
     _start(seed)
+    _latest.seed = seed
+
+
+class _Latest(threading.local):
+    seed: int | None = None
+
+
+_latest = _Latest()
+
+
+def global_seed() -> int:
+    """Return the seed that this thread's global source began with; without `seed` before, a random one."""
+    if _latest.seed is None:
+        seed(secrets.randbits(32))
+    assert _latest.seed is not None
+    return _latest.seed
 
 
 _default = RNG()

@@ -18,6 +18,7 @@ import loadrun.megengine.distributed as dist
 import loadrun.megengine.functional.distributed as exchange
 import loadrun.megengine.module as M
 from loadrun import LoadRunError, Tensor
+from loadrun.base.errors import UsageError
 from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.megengine import amp, config, core, device, dtr, functional, optimizer
 from loadrun.megengine.autodiff import Function, GradManager
@@ -303,3 +304,24 @@ def test_a_script_s_processes_and_modules_stand_in_too(tmp_path: Path) -> None:
         [*command, "-m", "script"], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert ended.stdout.splitlines() == [*expected, "[]"]
+
+
+def test_generators_by_number() -> None:
+    from loadrun.megengine.core._imperative_rt import ops
+    from loadrun.megengine.core._imperative_rt.core2 import apply
+
+    shape = Tensor(np.int32([1000]))
+    ops.set_global_rng_seed(1024)
+    assert ops.get_global_rng_seed() == 1024
+    drawn = []
+    for seed in (7, 7, 8):
+        handle = ops.new_rng_handle("cpu0", seed)
+        op = ops.GaussianRNG(seed=seed, mean=3.0, std=1.0, dtype="float32", handle=handle)
+        drawn.append([apply(op, shape)[0].tolist() for _ in range(2)])
+        ops.delete_rng_handle(handle)
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0][0] != drawn[0][1]
+    assert abs(np.mean(drawn) - 3) < 0.1
+    assert abs(np.std(drawn) - 1) < 0.1
+    with pytest.raises(UsageError, match="there is no generator of the number"):
+        apply(op, shape)

@@ -16,6 +16,7 @@ from ...tensors.apply import apply as apply_type
 from ...tensors.device import placed
 from ...tensors.reducing import without_axis
 from ...tensors.value import Tensor
+from .handles import drawing
 from .inputs import NO_AXIS, PREPARED
 from .parameters import OWN_PARAMETERS, OpParameter
 
@@ -95,7 +96,7 @@ class OpDef:
         prepare, alone = PREPARED.get(kind), len(inputs) == 1
         if prepare is not None:
             inputs = prepare(self._values, inputs)
-        records = _with_axis_of(self, inputs)
+        records = drawing(self._values.get("handle", 0), _with_axis_of(self, inputs))
         probe = Opr(self.op.name, records)
         probe.inputs = [Var(i, probe, 0) for i in range(len(inputs))]
         n = self.op.n_outputs(probe)

@@ -203,4 +203,4 @@ OWN_PARAMETERS: dict[str, dict[str, Any]] = {
     "Subtensor": {"slice_items": ()},
     "UniformRNG": {"handle": 0},
 }
-"""Parameters beside those of the records. Strategies, ranks and handles of generators are kept and change nothing."""
+"""Parameters beside those of the records. Strategies and ranks are kept and change nothing."""

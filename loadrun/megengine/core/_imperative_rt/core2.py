@@ -6,7 +6,7 @@ from ....build.creation import real as get_real
 from ....tensors import Tensor
 from ...opdefs import apply
 
-__all__ = ["Tensor", "apply", "create_complex", "full_sync", "get_imag", "get_real", "sync"]
+__all__ = ["AsyncError", "Tensor", "apply", "create_complex", "full_sync", "get_imag", "get_real", "sync"]
 
 
 def sync() -> None:
@@ -14,3 +14,7 @@ def sync() -> None:
 
 
 full_sync = sync
+
+
+class AsyncError(RuntimeError):
+    """What MegEngine raises for an operator that failed before; here operators raise their own errors at once."""
