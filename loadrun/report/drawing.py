@@ -184,12 +184,13 @@ def _range(members: Sequence[Opr | _Block]) -> str:
 def _folded(
     block: _Block, shapes: Shapes, outputs: Mapping[int, Var], blamed: Collection[int], first: bool = False
 ) -> str:
+    """Draw a block and those in it; the outermost one is open, one that is alone in it, and those to blame."""
     marked = not block.oprs.isdisjoint(blamed)
     inner = [m for m in block.members if isinstance(m, _Block)]
     count = f"{len(block.oprs)} operator{'s' * (len(block.oprs) != 1)}"
     label = escape(clean(block.label or "graph", 120))
     picture = f'<div class=scroll id="b{block.number}">{_svg(block, shapes, outputs, blamed)}</div>'
-    inside = "\n".join(_folded(m, shapes, outputs, blamed) for m in inner)
+    inside = "\n".join(_folded(m, shapes, outputs, blamed, first and len(inner) == 1) for m in inner)
     return (
         f"<details{' open' if first or marked else ''}><summary{' class=blamed' if marked and not first else ''}>"
         f"<b>{label}</b>: {count}</summary>{picture}{inside}</details>"

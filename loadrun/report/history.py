@@ -180,7 +180,7 @@ def history_html(history: History) -> str:
         f"</tbody></table></div>{history_line(rates, 'part of the files that passed')}\n<h2>Files</h2>\n"
     )
     out.append("<div class=wide><table class=overview><thead><tr><th>last</th><th>file</th><th>verdicts</th>")
-    out.append("<th>largest error, of its tolerance</th><th>s</th></tr></thead><tbody>\n")
+    out.append("<th>error / tolerance</th><th>s</th></tr></thead><tbody>\n")
     out += [_file_row(name, history.of(name)) for name in history.names]
     return "".join([*out, "</tbody></table></div>\n", FOOT])
 

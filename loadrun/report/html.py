@@ -55,6 +55,7 @@ class HtmlWriter:
     def __init__(self, file: TextIO, about: Mapping[str, Any] | None = None) -> None:
         self.file = file
         self._about = dict(about or {})
+        self._skipped: dict[str, str] = self._about.pop("skipped", {})
         self._sections: IO[str] = _spool()
         self._found: list[FileResult] = []
         self._index: list[tuple[int, str]] = []
@@ -206,9 +207,12 @@ class HtmlWriter:
         self._index.append((_ORDER.index(verdict), self._overview(number, name, file)))
 
     def _overview(self, number: int, name: str, file: FileResult) -> str:
-        checks = f"{file.failed} of {file.passed + file.failed}" if file.failed else str(file.passed)
-        used = f"{100 * self._worst:.3g} %" if self._worst <= 1 else f"{self._worst:.4g} times"
-        cells = [file.verdict.value, f'<a href="#f{number}">{name}</a>', str(file.testcases), checks]
+        word = "xfail" if file.outcome is not file.verdict else "flaky" if file.flaky else file.verdict.value
+        checks = f"{file.passed} passed" if file.passed else ""
+        if file.failed:
+            checks = f"{file.failed} of {file.passed + file.failed} failed"
+        used = f"{100 * self._worst:.3g} %" if self._worst <= 1 else f"{self._worst:.4g}×"
+        cells = [word, f'<a href="#f{number}">{name}</a>', str(file.testcases), checks]
         cells.append(used if file.passed + file.failed else "")
         cells.append(f"{(file.load_seconds + self._seconds) * 1e3:.1f}")
         values = (
@@ -223,7 +227,7 @@ class HtmlWriter:
             f'<td data-value="{v}">{c}</td>' if v != "" else f"<td>{c}</td>"
             for c, v in zip(cells, values, strict=True)
         )
-        return f'<tr class={_class(file.verdict)} data-part="f{number}">{inside}</tr>'
+        return f'<tr class={word.replace(" ", "-")} data-part="f{number}">{inside}</tr>'
 
     def close(self, exit_code: int) -> None:
         """End the page; the file stays open."""
@@ -233,11 +237,15 @@ class HtmlWriter:
         good = exit_code == 0 and any(f.passed for f in self._found)
         out.write(f"<p class='total {'pass' if good else 'fail'}'>{escape(summary(self._found))}</p>\n")
         out.write(
-            "<div class=wide><table class=overview><thead><tr><th>verdict</th><th>file</th><th>testcases</th>"
-            "<th>checks (failed)</th>"
-            "<th>largest error, of its tolerance</th><th>ms</th></tr></thead><tbody>\n"
+            "<div class=wide><table class='overview files'><thead><tr><th>verdict</th><th>file</th><th>testcases</th>"
+            "<th>checks</th>"
+            "<th>error / tolerance</th><th>ms</th></tr></thead><tbody>\n"
         )
-        out.write("\n".join(row for _, row in sorted(self._index, key=lambda pair: pair[0])))
+        rows = [row for _, row in sorted(self._index, key=lambda pair: pair[0])]
+        for path, why in self._skipped.items():
+            said = f"{escape(clean(path, 300))}<br>{escape(clean(why, 300))}"
+            rows.append(f"<tr class=skipped><td>skipped</td><td>{said}</td>{'<td></td>' * 4}</tr>")
+        out.write("\n".join(rows))
         out.write("</tbody></table></div>\n<h2>Files</h2>\n")
         self._sections.seek(0)
         while part := self._sections.read(1 << 16):

@@ -66,6 +66,7 @@ class JUnitWriter:
     def __init__(self, file: TextIO, about: Mapping[str, Any] | None = None) -> None:
         self.file = file
         self._about = dict(about or {})
+        self._skipped: dict[str, str] = self._about.pop("skipped", {})
         self._all = _Counts()
         self._counts = _Counts()
         self._suites: IO[str] = _spool()
@@ -141,6 +142,11 @@ class JUnitWriter:
 
     def close(self, exit_code: int) -> None:
         """End the report; the file stays open."""
+        for path, why in self._skipped.items():
+            file = FileResult(path)
+            self.begin(file)
+            self.case("skipped", "skipped", why)
+            self.end(file)
         self.file.write('<?xml version="1.0" encoding="UTF-8"?>\n')
         self.file.write(f'<testsuites name="loadrun" {self._all.attributes()}>\n')
         self._suites.seek(0)

@@ -41,7 +41,7 @@ for (const table of document.querySelectorAll("table.overview")) {
   bar.append(shown);
   table.before(bar);
   [...table.tHead.rows[0].cells].forEach((head, at) => {
-    let down = true;
+    let down = head.textContent === "verdict" || head.textContent === "file" ? false : true;
     head.tabIndex = 0;
     head.title = "sort";
     const sort = () => {
@@ -50,12 +50,21 @@ for (const table of document.querySelectorAll("table.overview")) {
       const less = (a, b) => { const x = value(a), y = value(b); return x < y ? -1 : x > y ? 1 : 0; };
       rows.sort((a, b) => down ? less(a, b) : less(b, a));
       body.append(...rows);
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down ? "ascending" : "descending");
     };
     head.addEventListener("click", sort);
     head.addEventListener("keydown", e => { if (e.key === "Enter") sort(); });
   });
   show();
 }
+const reveal = () => {
+  const target = document.getElementById(location.hash.slice(1));
+  for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+  if (target) target.scrollIntoView();
+};
+addEventListener("hashchange", reveal);
+reveal();
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));
 """
 """Search, filter and sort the overview; the page works without it. The policy below allows no other script."""
@@ -89,6 +98,7 @@ tr.fail td:nth-child(7), .overview tr.fail td:first-child { color: var(--fail); 
 tr.not-compared td:nth-child(7), .overview tr.not-compared td:first-child { color: var(--odd); }
 tr.error td:nth-child(7), .overview tr.error td:first-child, .overview tr.timeout td:first-child,
   .overview tr.crash td:first-child { color: var(--broken); font-weight: 600; }
+.overview :is(.xfail, .flaky) td:first-child { color: var(--odd); } .overview .skipped { color: var(--soft); }
 .engines td.pass { color: var(--pass); } .engines td.fail, .engines td.error { color: var(--fail); }
 tr.said td { border-bottom: 1px solid var(--line); padding-top: 0; }
 pre { margin: .2rem 0; white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.4 ui-monospace, monospace;
@@ -111,11 +121,12 @@ svg .limit { stroke: var(--fail); stroke-width: 1.5; stroke-dasharray: 4 3; }
 .bar { display: flex; flex-wrap: wrap; gap: .4rem .9rem; align-items: center; margin: .6rem 0 .2rem;
   color: var(--soft); }
 .bar input[type=search] { font: inherit; padding: .2rem .5rem; min-width: 12rem; flex: 0 1 20rem; }
-.overview th { cursor: pointer; } .wide { overflow-x: auto; } td { overflow-wrap: anywhere; }
+.overview th { cursor: pointer; white-space: nowrap; } .wide { overflow-x: auto; }
+th[aria-sort=ascending]::after { content: " \\25b4"; } th[aria-sort=descending]::after { content: " \\25be"; }
+td:nth-child(2), .engines td { overflow-wrap: anywhere; } td:nth-child(2) { min-width: 5rem; }
 @media (max-width: 40rem) { body { padding: .6rem; } th, td { padding: .2rem .35rem; }
   dl { grid-template-columns: 1fr; }
-  .overview th:nth-child(3), .overview td:nth-child(3), .overview th:nth-child(5), .overview td:nth-child(5)
-  { display: none; } }
+  .overview.files :is(th, td):is(:nth-child(3), :nth-child(5)) { display: none; } }
 @media print { .bar { display: none; } .scroll { max-height: none; overflow: visible; }
   details { border: 0; padding: 0; break-inside: auto; } a { color: inherit; }
   tr, figure { break-inside: avoid; } body { max-width: none; font-size: 11px; } }

@@ -130,7 +130,8 @@ def error_map(picture: Picture) -> str:
     wide, high_px = columns * cell, rows * cell
     r, c = picture.worst
     shape = "x".join(map(str, picture.shape)) or "scalar"
-    caption = f"where the errors are: {shape} shown as {rows} rows of {columns} cells, the worst one framed"
+    lines = f"{rows} row{'s' * (rows != 1)} of {columns} cells"
+    caption = f"where the errors are: {shape} shown as {lines}, the worst one framed"
     data = base64.b64encode(_png(pixels)).decode()
     return (
         f'<figure><svg viewBox="-1 -1 {wide + 2} {high_px + 2}" width="{wide + 2}" height="{high_px + 2}" role="img" '

@@ -13,6 +13,7 @@ class Element {
   before(x) { this.prev = x; }
   addEventListener(kind, call) { this.listeners[kind] = call; }
   setAttribute() {}
+  removeAttribute() {}
   get rows() { return this.children; }
   get cells() { return this.children; }
 }
@@ -39,6 +40,7 @@ global.document = {
   getElementById: () => null,
 };
 global.addEventListener = () => {};
+global.location = { hash: "" };
 eval(fs.readFileSync(process.argv[2], "utf8"));
 const names = () => console.log(body.rows.filter(r => !r.hidden).map(r => r.cells[1].textContent).join());
 head.cells[2].listeners.click();

@@ -42,7 +42,7 @@ def ran(report: str = "r.json") -> list[str]:
     return [f["file"] for f in json.loads(Path(report).read_text())["files"]]
 
 
-def test_words_and_shards(folder: Path) -> None:
+def test_words_and_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([".", "-k", "a or cc and not b", "--json", "r.json"]) == 0
     assert ran() == ["./a.mge", "./cc.mge"]
     found = []
@@ -52,7 +52,16 @@ def test_words_and_shards(folder: Path) -> None:
     assert found == [["./a.mge", "./d.mge"], ["./b.mge"], ["./cc.mge"]]
     # A shard without files is no error: its files are others'.
     assert main(["a.mge", "--shard", "2/2"]) == 0
-    for bad in (["-k", "x"], ["-k", "a and"], ["--shard", "3/2"], ["--shard", "0/2"], ["--shard", "2"]):
+    assert "shard 2/2 holds no file" in capsys.readouterr().out
+    for bad in (
+        ["-k", "x", "--shard", "1/2"],
+        ["--testcase", "2-1"],
+        ["-k", "x"],
+        ["-k", "a and"],
+        ["--shard", "3/2"],
+        ["--shard", "0/2"],
+        ["--shard", "2"],
+    ):
         assert main(["a.mge", *bad]) == 2
 
 
@@ -110,7 +119,7 @@ def test_configuration(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
         '[[files]]\nmatch = ["b.mge"]\nxfail = "min and max differ"\n'
         '[[files]]\nmatch = ["d.mge"]\nskip = "no model yet"\n'
     )
-    reports = ["--json", "r.json", "--junit", "r.xml"]
+    reports = ["--json", "r.json", "--junit", "r.xml", "--html", "r.html"]
     assert main([".", *reports]) == 0
     out = capsys.readouterr().out
     assert "skipped: ./d.mge: no model yet" in out
@@ -121,7 +130,12 @@ def test_configuration(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [f.get("expected_failure") for f in report["files"]] == [None, "min and max differ", None]
     suites = ET.parse("r.xml").getroot()
     assert suites.attrib["failures"] == "0"
-    assert sum(int(suite.attrib["skipped"]) for suite in suites) == 4
+    assert sum(int(suite.attrib["skipped"]) for suite in suites) == 5
+    (left,) = (suite for suite in suites if suite.attrib["name"] == "./d.mge")
+    assert [c.attrib["message"] for c in left.iter("skipped")] == ["no model yet"]
+    rows = Path("r.html").read_text()
+    assert '<tr class=xfail data-part="f1"><td>xfail</td>' in rows
+    assert "<tr class=skipped><td>skipped</td><td>./d.mge<br>no model yet</td>" in rows
     assert main([".", "--no-config"]) == 2
     shutil.copy("a.mge", "b.mge")
     assert main(["."]) == 0
