@@ -9,6 +9,6 @@ def install(extra: str) -> str:
     """Return the command that installs the packages of an extra; as long as there is no release, from the clone.
 
     >>> install("torch")
-    "pip install '/path/to/loadrun[torch]', the clone of loadrun"
+    "pip install '/path/to/loadrun[torch]' (with the path of your clone)"
     """
-    return f"pip install '/path/to/loadrun[{extra}]', the clone of loadrun"
+    return f"pip install '/path/to/loadrun[{extra}]' (with the path of your clone)"

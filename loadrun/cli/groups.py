@@ -319,8 +319,8 @@ def _size(value: str) -> int:
 
 def whole(value: str) -> int:
     """Read a count or a testcase's number, for an option."""
-    if not value.isdigit():
-        raise argparse.ArgumentTypeError(f"expected a whole number >= 0, found {value!r}")
+    if not (value.isascii() and value.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, found {value!r}")
     return int(value)
 
 
@@ -352,13 +352,13 @@ def tolerance(value: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number >= 0, found {value!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, found {value!r}")
     return number
 
 
 def count(value: str) -> int:
     """Read a number of processes."""
-    number = whole(value)
+    number = int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 0
     if not 1 <= number <= 1024:
         raise argparse.ArgumentTypeError(f"expected a number of processes from 1 to 1024, found {value!r}")
     return number

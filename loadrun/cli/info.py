@@ -56,6 +56,8 @@ def main(argv: list[str]) -> int:
     read = ModelOptions(**options, weights=tuple(args.weights))
     files = model_files(args.files, sys.stderr)
     if args.graph is not None:
+        if args.json or args.engine is not None:
+            raise UsageError("--graph only draws the graph; leave out --json and --engine")
         with limited(args.max_memory, args.timeout):
             return _draw(files, args.graph, read)
     if args.engine is not None:
@@ -69,7 +71,7 @@ def main(argv: list[str]) -> int:
                     [{"file": path, **json_report.about_data(a)} for path, a in ran.descriptions]
                 )
             )
-        else:
+        elif ran.descriptions:
             print("\n\n".join("\n".join([clean(path, 200), *islands(a)]) for path, a in ran.descriptions))
         return ran.exit_code
     result = describe_files(files, read, timeout=args.timeout, max_memory=args.max_memory)
@@ -77,7 +79,7 @@ def main(argv: list[str]) -> int:
         print(f"loadrun: {indented(why.message, 9)}", file=sys.stderr)
     if args.json:
         print(json_report.dumps([d for _, d in result.descriptions]))
-    else:
+    elif result.descriptions:
         print("\n\n".join(text(d, operators=not args.no_operators) for _, d in result.descriptions))
     return result.exit_code
 

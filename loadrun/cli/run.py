@@ -220,7 +220,8 @@ def _numbers(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, dash, last = part.partition("-")
         ends = first, last if dash else first
-        if not all(n.isascii() and n.isdigit() and len(n) < 9 for n in ends):
+        numbered = all(n.isascii() and n.isdigit() and len(n) < 9 for n in ends)
+        if not numbered or int(ends[0]) > int(ends[1]):
             raise argparse.ArgumentTypeError(f"expected testcase numbers such as 0,3-5, found {text!r}")
         numbers += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(dict.fromkeys(numbers))
@@ -338,6 +339,11 @@ class _RunDisplay:
         left = len(run.paths) - run.done
         if self._failing and run.options.fail_fast and left > 0:
             print(f"{left} more files were not run (--fail-fast)", file=self.out)
+        if run.options.shard is not None and not (run.files or run.skipped):
+            print(
+                "shard {}/{} holds no file: there are fewer files than shards".format(*run.options.shard),
+                file=self.out,
+            )
         for path, why in run.skipped.items():
             print(f"skipped: {clean(path, 200)}: {clean(why, 200)}", file=self.out)
         print(text.summary(run.files), file=self.out)

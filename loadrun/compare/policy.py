@@ -334,6 +334,8 @@ def parse(text: str) -> Policy:
             most[name] = _bound_of(term, value)
         elif (name in _AT_LEAST or _TOP.fullmatch(name)) and sign in (">=", "="):
             least[name] = _bound_of(term, value)
+            if least[name] > 1 and not name.startswith("snr"):
+                raise UsageError(f"{term.strip()!r} never holds: {name} is at most 1")
         else:
             raise UsageError(f"a policy consists of {_KNOWN}; found {term.strip()!r}")
     if "near_tie" in single and not any(map(_TOP.fullmatch, least)):

@@ -142,7 +142,7 @@ def load_all(
         program.watches = () if watch is None else (watch,)
         return [program]
     if input_shapes or constants or test_data is not None:
-        raise UsageError(f"{path}: input_shapes, constants and test_data apply to ONNX models only")
+        raise UsageError(f"{path}: input shapes, constants and test data apply to ONNX models only")
     if bytes(data[:8]) == WEIGHTS_MAGIC:
         from .beside import ExternalWeights  # for start-up
 

@@ -203,9 +203,27 @@ class ShapeInference:
         known = Inference()
         if before is not None:
             known = Inference({**before.shapes}, {**before.values}, {**before.flops})
-        for rule in self._rules:
-            rule.follow(known, inputs)
+        try:
+            for rule in self._rules:
+                rule.follow(known, inputs)
+        except EngineError as e:
+            raise EngineError(f"{e}{self._resized(inputs)}") from e
         return known
+
+    def _resized(self, inputs: Mapping[str, Shape]) -> str:
+        """Tell which inputs have another shape than in the file, in the order of the operators."""
+        said = []
+        for rule in self._rules:
+            name = (rule.opr.outputs[0].name or "") if rule.opr.type == "Host2DeviceCopy" else ""
+            if (
+                name in inputs
+                and not name.endswith(":expect")
+                and tuple(inputs[name]) != rule.opr.tensors[0].shape
+            ):
+                said.append(
+                    f"{name!r} is {_text(inputs[name])}, in the file {_text(rule.opr.tensors[0].shape)}"
+                )
+        return f"; input {', '.join(said[:3])}" if said else ""
 
 
 def follow(opr: Opr, known: Inference, inputs: Mapping[str, Shape], sometimes: bool = False) -> None:

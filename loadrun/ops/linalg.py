@@ -78,7 +78,7 @@ def _sizes(p: MatrixMul, a: Shape, b: Shape) -> tuple[Shape, int]:
     m, ka = a[1::-1] if p.transposeA else a[:2]
     kb, n = b[1::-1] if p.transposeB else b[:2]
     if ka != kb:
-        raise ValueError(f"inner dimensions {ka} and {kb} differ, shapes {list(a)} and {list(b)}")
+        raise ValueError(f"inner dimensions {ka} and {kb} differ")
     return ((m, n) if pack == 1 else (m, n, pack)), ka * pack
 
 
@@ -96,7 +96,7 @@ def _batched_sizes(p: MatrixMul, a: Shape, b: Shape) -> tuple[Shape, int]:
     m, ka = a[:0:-1] if p.transposeA else a[1:]
     kb, n = b[:0:-1] if p.transposeB else b[1:]
     if ka != kb:
-        raise ValueError(f"inner dimensions {ka} and {kb} differ, shapes {list(a)} and {list(b)}")
+        raise ValueError(f"inner dimensions {ka} and {kb} differ")
     return (a[0], m, n), ka
 
 

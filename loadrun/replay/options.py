@@ -254,6 +254,8 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         files = [p for p in files if p in failed]
         if not files and not failed:
             raise InputError(f"{os.fspath(options.last_failed)} has no file that did not pass")
+    if named and not files:
+        raise InputError(f"none of the {named} file{'s' * (named > 1)} is selected by {_choices(options)}")
     if options.shard is not None:
         number, count = options.shard
         files = files[number - 1 :: count]
@@ -271,8 +273,6 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         elif path not in done:
             chosen.paths.append(path)
             chosen.rules[path] = rule
-    if named and not (chosen.paths or chosen.skipped or chosen.recorded or options.shard):
-        raise InputError(f"none of the {named} files is selected by {_choices(options)}")
     return chosen
 
 

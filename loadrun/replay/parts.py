@@ -329,7 +329,7 @@ class PartReplayer:
 def _require_testcases(task: Task, total: int) -> None:
     absent = [i for i in task.testcases or () if i >= total]
     if absent:
-        raise UsageError(f"{task.path}: there is no testcase {absent[0]}; the file has {total}")
+        raise UsageError(f"there is no testcase {absent[0]}; the file has {total}, counted from 0")
 
 
 def _count_cases(specs: Sequence[object]) -> int:

@@ -282,8 +282,12 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
         chosen: what the configuration leaves out, and what the report that is resumed tells of.
 
     Raises:
-        UsageError: two reports, or a report and a file that is read, are the same file.
+        UsageError: two reports, or a report and a file that is read, are the same file; outputs would go to a file.
     """
+    if options.output is not None and os.path.exists(options.output) and not os.path.isdir(options.output):
+        raise UsageError(
+            f"--output takes a folder for the outputs, found the file {os.fspath(options.output)}"
+        )
     read = list(files)
     if options.input_data:
         from ..inputs.lists import files_named  # for start-up

@@ -15,7 +15,7 @@ from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from .benchmark_changes import benchmark_changes, common_subjects
 from .reading import load_report
 
-__all__ = ["Change", "CompareOptions", "ReportChanges", "changes", "compare_reports", "same_checks"]
+__all__ = ["Change", "CompareOptions", "ReportChanges", "changes", "compare_reports"]
 
 _ORDER = (
     *(
@@ -115,15 +115,13 @@ def changes(old: object, new: object, *, growth: float = 2.0, slower: float = 1.
     >>> [c.kind for c in changes(report("pass", 0.0), report("fail", 1.0))]
     ['newly failing']
     """
-    before, now = _Report(old), _Report(new)
+    return _changes(_Report(old), _Report(new), growth, slower)
+
+
+def _changes(before: _Report, now: _Report, growth: float, slower: float) -> list[Change]:
     deltas = [*_cut(before, now), *_verdicts(before, now, growth)]
     deltas += [*_asked(before, now), *_times(before, now, slower)]
     return sorted(deltas, key=lambda c: _ORDER.index(c.kind))
-
-
-def same_checks(old: object, new: object) -> int:
-    """Count the outputs that both reports tell of."""
-    return len(_Report(old).outputs.keys() & _Report(new).outputs.keys())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,14 +195,15 @@ def compare_reports(
         told = benchmark_changes(before, now, options.slower or 1.1)
         measured = [Change(*each) for each in told]
         return ReportChanges(measured, common_subjects(before, now), "measurements")
-    deltas = changes(before, now, growth=options.growth, slower=options.slower or 1.5)
-    return ReportChanges(deltas, same_checks(before, now))
+    was, is_now = _Report(before, os.fspath(old)), _Report(now, os.fspath(new))
+    deltas = _changes(was, is_now, options.growth, options.slower or 1.5)
+    return ReportChanges(deltas, len(was.outputs.keys() & is_now.outputs.keys()))
 
 
 class _Report:
     """Verdict, error and tolerance of every output, seconds and data of every testcase, the model of every file."""
 
-    def __init__(self, data: object) -> None:
+    def __init__(self, data: object, path: str | None = None) -> None:
         self.outputs: dict[Key, tuple[str, float | None]] = {}
         self.tolerances: dict[Key, float] = {}
         self.policies: dict[Key, str] = {}
@@ -214,7 +213,7 @@ class _Report:
         try:
             report = _REPORT(data, "the report")
         except FormatError as e:
-            raise FormatError(f"this is not a report that `loadrun --json` wrote: {e.message}") from None
+            raise FormatError(f"this is not a report of `loadrun --json`: {e.message}", path=path) from None
         self.cut: str | None = report.get("cut")
         for file in report["files"]:
             name = file["file"]

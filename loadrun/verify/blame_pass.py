@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import EngineError, UsageError
+from ..base.extras import install
 from ..base.files import contents
 from ..dump import load
 from ..dump.choosing import load_dump
@@ -141,6 +142,8 @@ def blame_pass(
     """
     options = options or BlamePassOptions()
     bundle = load_dump(model, native=True, **options.read)
+    if bundle.file is not None and bundle.file.format == "onnx" and find_spec("onnxruntime") is None:
+        warn(f"only loadrun's own passes are tried: ONNX Runtime is not installed: {install('onnxruntime')}")
     blamed: dict[str, BlamedPass] = {}
     for feeds in feeds_to_try(options, options.testcase, bundle, warn):
         for blame in _on(bundle.for_data(feeds), os.fspath(model), feeds, options):

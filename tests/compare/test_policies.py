@@ -95,7 +95,7 @@ def test_terms(terms: str, expect: list[float], got: list[float], broken: list[s
             "near_tie<=0.1",
             "top0=1",
         ),
-        *("kl>=1", "snr_db<=3"),
+        *("kl>=1", "snr_db<=3", "top1>=99", "cosine>=2"),
     ],
 )
 def test_terms_that_mean_nothing(text: str) -> None:

@@ -12,7 +12,7 @@ from .comparing import ratio
 from .environment import environment
 from .measurement import Measurement
 
-__all__ = ["BASELINE", "VERSION", "Regression", "regressions", "subject_key"]
+__all__ = ["BASELINE", "VERSION", "Regression", "regressions", "require_baseline", "subject_key"]
 
 VERSION = 1
 """Version of the files that baselines stand in."""
@@ -49,6 +49,20 @@ class Regression:
     compared: bool = True
 
 
+def require_baseline(content: object, path: str) -> None:
+    """Check that the content of a file is that of a baseline.
+
+    Raises:
+        InputError: it is not, or of another version.
+    """
+    try:
+        baseline = BASELINE(content, "the baseline")
+    except FormatError as e:
+        raise InputError(f"{path} is not a file of `loadrun bench --save-baseline`: {e.message}") from None
+    if baseline["benchmark"] != VERSION:
+        raise InputError(f"{path}: the baseline is of version {baseline['benchmark']}, expected {VERSION}")
+
+
 def regressions(
     measurements: Sequence[Measurement], baseline: Mapping[str, Any], allowed: float
 ) -> list[Regression]:
@@ -63,16 +77,8 @@ def regressions(
         allowed: the largest slowdown, 0.1 for 10 %.
 
     Raises:
-        InputError: the baseline holds none of the subjects, or is none.
+        InputError: the baseline holds none of the subjects.
     """
-    try:
-        baseline = BASELINE(baseline, "the baseline")
-    except FormatError as e:
-        raise InputError(
-            f"the baseline is not a file of `loadrun bench --save-baseline`: {e.message}"
-        ) from None
-    if baseline["benchmark"] != VERSION:
-        raise InputError(f"the baseline is of version {baseline['benchmark']}, expected {VERSION}")
     subjects = [m.subject for m in measurements]
     known = {subject_key(s): s for s in baseline["subjects"]}
     lines = []

@@ -15,7 +15,7 @@ from ...base.files import contents, files_of
 from ...compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ...inputs.feeds import ModelOptions
 from ...runner import Verdict
-from .baseline import Regression, regressions
+from .baseline import Regression, regressions, require_baseline
 from .measurement import Measurement, Subject
 from .running import run_subjects
 
@@ -142,4 +142,5 @@ def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
         content: Mapping[str, Any] = json.loads(contents(path, "a baseline"))
     except (ValueError, RecursionError) as e:
         raise InputError(f"{os.fspath(path)}: not a baseline: {e}") from None
+    require_baseline(content, os.fspath(path))
     return content

@@ -151,7 +151,9 @@ def _cases(bundle: Bundle, subject: Subject, plan: Preparation) -> tuple[list[Te
     """Return the data to run on, and what the checks say about it."""
     count = len(bundle.testcases)
     if plan.testcase is not None and not 0 <= plan.testcase < count:
-        raise UsageError(f"{subject.path}: there is no testcase {plan.testcase}; the file has {count}")
+        raise UsageError(
+            f"{subject.path}: there is no testcase {plan.testcase}; the file has {count}, counted from 0"
+        )
     chosen = range(count) if plan.testcase is None else (plan.testcase,)
     cases = [bundle.testcases[i] for i in chosen] or [Testcase(random_inputs(bundle, plan.seed))]
     if subject.batch is not None:

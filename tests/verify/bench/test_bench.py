@@ -22,7 +22,7 @@ from loadrun.graph.params import MatrixMul
 from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, trace_events
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
-from loadrun.verify.bench.baseline import regressions
+from loadrun.verify.bench.baseline import regressions, require_baseline
 from loadrun.verify.bench.ready import peak_memory
 from loadrun.verify.bench.running import Subject, run_subjects
 from loadrun.verify.describe import describe
@@ -155,6 +155,10 @@ def test_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing that was measured is in the baseline" in capsys.readouterr().err
     base.write_text("[")
     assert main(["bench", MLP, *flags, "--baseline", str(base)]) == 2
+    base.write_text("{}")
+    capsys.readouterr()
+    assert main(["bench", MLP, *flags, "--baseline", str(base)]) == 2
+    assert capsys.readouterr().out == ""  # told before anything is measured
 
 
 def test_regressions_with_known_answers() -> None:
@@ -172,7 +176,7 @@ def test_regressions_with_known_answers() -> None:
     found.wall = [0.5, 1.3, 0.5, 1.3, 1.3]
     assert not regressions([found], was, 0.1)[0].failed
     with pytest.raises(InputError, match="is not a file of"):
-        regressions([found], {"benchmark": 0}, 0.1)
+        require_baseline({"benchmark": 0}, "b.json")
 
 
 def test_a_failing_check_fails(tmp_path: Path) -> None:
