@@ -13,7 +13,7 @@ from ..graph import params as P
 from .apply import apply1
 from .convert import as_tensor, shape_tensor
 from .device import placed
-from .naming import titled
+from .naming import titled, untitled
 from .value import Tensor
 
 __all__ = [
@@ -311,13 +311,16 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     >>> stack([Tensor([1, 2]), Tensor([3, 4])], axis=1).tolist()
     [[1, 3], [2, 4]]
     """
-    wide = [expand_dims(x, axis) for x in inps]
-    if len(wide) == 1:
+    tensors = [*inps]
+    if len(tensors) == 1:
+        wide = expand_dims(tensors[0], axis)
         if device is not None:
-            wide[0]._place = placed(device)
-        return wide[0]
+            wide._place = placed(device)
+        return wide
+    with untitled():
+        apart = [expand_dims(x, axis) for x in tensors]
     with titled("Stack"):
-        return concat(wide, axis, device)
+        return concat(apart, axis, device)
 
 
 def copy(inp: Any, device: Any = None) -> Tensor:
