@@ -249,7 +249,10 @@ def _beginning(
         return min(changed, key=lambda r: r.var.id, default=None)
     alone = errors(before)
     worst = max(before, key=lambda r: (alone.get(r.var.id, -1.0), -r.var.id), default=root)
-    return worst if alone.get(worst.var.id, 0.0) > max(own or 0.0, _ROUNDING) else None
+    if alone.get(worst.var.id, 0.0) > max(own or 0.0, _ROUNDING):
+        return worst
+    # The same numbers in another shape, which the root takes for others.
+    return min((r for r in before if _is_reshaped(r)), key=lambda r: r.var.id, default=None)
 
 
 def _before(root: SuspectVar, state: Mapping[int, SuspectVar]) -> list[SuspectVar]:

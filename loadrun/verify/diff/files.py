@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ import numpy as np
 from ...base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...dump import load, save
-from ...dump.choosing import load_dump, save_as
+from ...dump.choosing import load_dump
 from ...engines import engine_names, file_of
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
@@ -27,6 +26,7 @@ from ...passes.constants import bare
 from ...runner import Runner
 from ...testcase import Bundle, Testcase
 from ..saved import SavedFile, read_saved
+from .across import is_onnx, written
 from .bisecting import Bisected, bisect
 from .extracting import extract, fails_alone
 from .finding import TOLERANCE, Differences, between
@@ -225,10 +225,7 @@ def _compared(
         differences = compare(other)
         if isinstance(other, Graph) and (refusals or not differences.agree):
             # Which operator it is can be told best among operators of one format.
-            written = _as_onnx(one_file(against), feeds) if _is_onnx(graph) > _is_onnx(other) else None
-            again = _with_reshaped(compare(written), refusals) if written is not None else None
-            if written is not None and again is not None and again.roots:
-                differences, other = again, written
+            differences, other = _in_one_format(graph, other, differences, refusals, feeds, options)
             differences = _with_reshaped(differences, refusals)
         if refusals:
             # The model's own outputs lie behind what cannot be expressed.
@@ -314,8 +311,26 @@ def sized(bundle: Bundle, feeds: Mapping[str, Array]) -> Bundle:
         )
 
 
-def _is_onnx(graph: Graph) -> bool:
-    return graph.magic.startswith("ONNX")
+def _in_one_format(
+    graph: Graph,
+    other: Graph,
+    plain: Differences,
+    refusals: list[str],
+    feeds: Mapping[str, Array],
+    options: DiffOptions,
+) -> tuple[Differences, Graph]:
+    """Compare once more with the dump of the two as ONNX; returns the better result, and its reference."""
+    if is_onnx(graph) == is_onnx(other):
+        return plain, other
+    source, stops = (other, plain.stops[1]) if is_onnx(graph) else (graph, plain.stops[0])
+    dump = written(source, feeds, stops)
+    if dump is None:
+        return plain, other
+    compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=options.seed)
+    if not is_onnx(graph):
+        return dump.blamed(compare(dump.graph, other), plain), other
+    again = _with_reshaped(compare(graph, dump.graph), refusals)
+    return (again, dump.graph) if again.roots else (plain, other)
 
 
 def _with_reshaped(differences: Differences, refusals: list[str]) -> Differences:
@@ -324,20 +339,6 @@ def _with_reshaped(differences: Differences, refusals: list[str]) -> Differences
         return differences
     rows = differences.rows
     return replace(differences, roots=[r for r in rows if len(set(r.shapes)) > 1 and r.how != "value"][:1])
-
-
-def _as_onnx(path: str, feeds: Mapping[str, Array]) -> Graph | None:
-    """Write a reference as ONNX and read that again, so that it has operators like those of a model that was converted.
-
-    None where it cannot be written.
-    """
-    with tempfile.TemporaryDirectory(prefix="loadrun-", ignore_cleanup_errors=True) as folder:
-        target = Path(folder) / "reference.onnx"
-        try:
-            save_as(load(path), target)
-            return bare(load(target).for_data(feeds))
-        except LoadRunError:
-            return None
 
 
 def expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None]) -> Graph:

@@ -16,7 +16,7 @@ from .blaming import SuspectVar, blame, unexplained, with_counterpart
 from .changes import ChangedConstant, changed_constants
 from .isolating import Isolation
 from .matching import CAST, Matching, is_constant, match
-from .measuring import Sketch, agree, distance, is_packed_otherwise, real, sketch, sketches_agree
+from .measuring import Sketch, agree, distance, has_layouts, is_packed_otherwise, real, sketch, sketches_agree
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues
 
@@ -123,6 +123,8 @@ def between(
         constants = changed_constants(graph, matching)
         _by_value(graph, against, matching, feeds, tolerance, seed)
         alike = True
+    plain = not any(has_layouts(g) for g in (graph, against) if isinstance(g, Graph))
+    outputs = {v.id for v in graph.outputs}
     rows: list[SuspectVar] = []
     equal: set[int] = {v.id for v in graph.vars() if v.owner.tensors}
     for var, actual, there, expected in pairs(side.values(feeds), other.values(feeds), matching.pairs):
@@ -136,7 +138,8 @@ def between(
         apart = distance(*values, tolerance, packed=packed)
         shapes = actual.shape, expected.shape
         fine = agree(apart, _granularity(var, there, equal, matching), tolerance, exactly=exactly)
-        fine &= not exactly or shapes[0] == shapes[1]
+        strictly = exactly or (alike and matching.alike and plain and how != "value")
+        fine &= _shapes_fit(shapes, strictly, plain and var.id in outputs)
         row = SuspectVar(var, there.label, how, apart, fine, shapes)
         rows.append(row)
         if row.distance is not None and row.distance.absolute == 0 and actual.shape == expected.shape:
@@ -148,7 +151,6 @@ def between(
             else "the two models cannot be matched: neither names nor structure agree"
         )
     rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
-    outputs = {v.id for v in graph.outputs}
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
     if isinstance(against, Graph):
         lost = set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
@@ -163,6 +165,14 @@ def between(
     unjudged = sum(computed_alike(r.opr) for r in rows) if against == "float64" else 0
     counts = matching.counts()
     return Differences(rows, constants, roots, counts, total, outputs, stops, lonely, matching, unjudged)
+
+
+def _shapes_fit(shapes: tuple[tuple[int, ...], ...], strictly: bool, is_output: bool) -> bool:
+    """Return whether a variable may have two shapes: inside, other formats and layouts have their own."""
+    if strictly:
+        return shapes[0] == shapes[1]
+    # Of scalars, a dump has one axis.
+    return not is_output or [n for n in shapes[0] if n > 1] == [n for n in shapes[1] if n > 1]
 
 
 def _stopped(side: GraphSide, other: DiffSide, matching: Matching) -> list[SuspectVar]:

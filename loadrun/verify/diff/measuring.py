@@ -8,10 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...compare import assert_equal_error
-from ...graph import Var
+from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, DType
 
-__all__ = ["Distance", "agree", "distance", "is_packed_otherwise", "real", "sketch", "sketches_agree"]
+__all__ = [
+    "Distance",
+    "agree",
+    "distance",
+    "has_layouts",
+    "is_packed_otherwise",
+    "real",
+    "sketch",
+    "sketches_agree",
+]
 
 
 @dataclass(frozen=True)
@@ -97,8 +106,16 @@ def distance(
 
 def is_packed_otherwise(var: Var, there: Var) -> bool:
     """Tell whether two operators give layouts of their own, which may have one shape."""
-    formats = [{str(dict(p.pairs()).get("format")) for p in v.owner.params} for v in (var, there)]
-    return formats[0] != formats[1]
+    return _formats(var.owner) != _formats(there.owner)
+
+
+def has_layouts(graph: Graph) -> bool:
+    """Tell whether any operator has another layout than plain NCHW, so that shapes of one value may differ."""
+    return any(not _formats(o) <= {"None", "NCHW", "DEFAULT"} for o in graph.oprs)
+
+
+def _formats(opr: Opr) -> set[str]:
+    return {str(getattr(f, "name", f)) for p in opr.params for f in (dict(p.pairs()).get("format"),)}
 
 
 def _laid_out_alike(actual: Array, expected: Array) -> Iterator[tuple[Array, Array]]:

@@ -19,7 +19,7 @@ from ...testcase import SourceFile
 from ..pack.intermediates import computed
 from .measuring import real
 
-__all__ = ["DiffSide", "EngineSide", "FileSide", "GraphSide", "Stop", "pairs", "taken"]
+__all__ = ["DiffSide", "EngineSide", "FileSide", "GraphSide", "Stop", "ends", "pairs", "taken"]
 
 _MOST_STOPS = 16
 _AT_ONCE = 32
@@ -74,8 +74,8 @@ class GraphSide:
         self._infer()
         seen: set[int] = set()
         while len(self.stops) <= _MOST_STOPS:
-            left = self._runnable()
-            engine = self._engine(self.graph, self._ends(left), seed=self._seed)
+            left = _runnable(self.graph, self._lost)
+            engine = self._engine(self.graph, _ends(self.graph, left, self._lost), seed=self._seed)
             order = iter([o for o in left if o.type != "Host2DeviceCopy" and o.id not in seen])
             try:
                 for opr, outs in engine.walk(taken(engine.inputs, feeds)):
@@ -108,21 +108,30 @@ class GraphSide:
         self.stops.append(Stop(opr, why))
         self._lost.update(v.id for v in opr.outputs)
 
-    def _runnable(self) -> list[Opr]:
-        left = []
-        for opr in self.graph.needed():
-            if any(v.id in self._lost for v in (*opr.inputs, *opr.outputs)):
-                self._lost.update(v.id for v in opr.outputs)
-            else:
-                left.append(opr)
-        return left
 
-    def _ends(self, left: Sequence[Opr]) -> list[Var]:
-        """List the outputs that can be had, and where operators are left out, what nothing else reads."""
-        if not self._lost:
-            return self.graph.outputs
-        read = {v.id for o in left for v in o.inputs}
-        return [v for o in left for v in o.outputs[:1] if all(w.id not in read for w in o.outputs)]
+def ends(graph: Graph, stops: Sequence[Stop]) -> list[Var]:
+    """List a graph's outputs, or where operators stopped, the last values that do not depend on these."""
+    lost = {v.id for s in stops for v in s.opr.outputs}
+    return _ends(graph, _runnable(graph, lost), lost)
+
+
+def _runnable(graph: Graph, lost: set[int]) -> list[Opr]:
+    """List the operators that do not depend on lost values; what the others would compute is lost, too."""
+    left = []
+    for opr in graph.needed():
+        if any(v.id in lost for v in (*opr.inputs, *opr.outputs)):
+            lost.update(v.id for v in opr.outputs)
+        else:
+            left.append(opr)
+    return left
+
+
+def _ends(graph: Graph, left: Sequence[Opr], lost: set[int]) -> list[Var]:
+    """List the outputs that can be had, and where operators are left out, what nothing else reads."""
+    if not lost:
+        return graph.outputs
+    read = {v.id for o in left for v in o.inputs}
+    return [v for o in left for v in o.outputs[:1] if all(w.id not in read for w in o.outputs)]
 
 
 class EngineSide:

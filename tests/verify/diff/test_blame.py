@@ -14,7 +14,7 @@ from loadrun.cli import main
 from loadrun.dump.options import DumpOptions
 from loadrun.graph import Opr
 from loadrun.graph.dtypes import encode
-from loadrun.graph.params import Convolution
+from loadrun.graph.params import Axis, Convolution, Dimshuffle, Reduce
 from loadrun.passes.constants import bare
 from loadrun.testing import GraphBuilder
 from loadrun.verify.diff import between, match
@@ -330,3 +330,53 @@ def test_a_fault_in_a_node_of_a_conversion(
     assert main(["diff", str(target), "--against", str(NETS / f"{name}.mge")]) == 1
     blamed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to blame")]
     assert f"'{node}." in blamed[0]
+
+
+def unnamed_net(stride: int, axis: int) -> loadrun.Graph:
+    """Two convolutions beside each other, joined and added to the input's channels; no inner value has a name."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", 1, 2, 6, 6)
+    ws = [b.const(rng.standard_normal((2, 2, 3, 3)).astype("f4")) for _ in range(3)]
+    first = Convolution(pad_h=1, pad_w=1)
+    one = b.elemwise("RELU", b.add("ConvolutionV2", first, inputs=[x, ws[0]]))
+    two = b.elemwise(
+        "TANH", b.add("ConvolutionV2", first.replace(stride_h=stride, stride_w=stride), inputs=[x, ws[1]])
+    )
+    both = b.add("Concat", Axis(axis=axis), inputs=[one, two])
+    return b.done(b.elemwise("SIGMOID", both, name="y"))
+
+
+@pytest.mark.parametrize(
+    ("stride", "axis", "said"),
+    [(1, 0, "axis 0 against 1"), (2, 1, "stride (2, 2) against (1, 1)")],
+    ids=["other shape", "stops"],
+)
+def test_a_dump_without_names_beside_a_conversion(stride: int, axis: int, said: str, tmp_path: Path) -> None:
+    """The operator itself is named, also where the model cannot run to its end."""
+    good, bad = tmp_path / "good.mge", tmp_path / "bad.mge"
+    loadrun.save(unnamed_net(1, 1), good, DumpOptions(keep_var_name=0))
+    loadrun.save(unnamed_net(stride, axis), bad, DumpOptions(keep_var_name=0))
+    target = tmp_path / "good.onnx"
+    loadrun.convert_file(good, target)
+    found = diff_files(bad, target).differences
+    assert found is not None
+    root = found.roots[0]
+    assert root.changes == (said,)
+    assert root.opr.type == ("Concat" if axis == 0 else "ConvolutionV2")
+
+
+def test_an_axis_of_one_element_that_is_moved(tmp_path: Path) -> None:
+    """A transposition that leaves the numbers in their order is named, not what computes other numbers from them."""
+    for name, pattern in (("good.onnx", (2, 1, 0)), ("bad.onnx", (2, 0, 1))):
+        b = GraphBuilder()
+        turned = b.add(
+            "Dimshuffle", Dimshuffle(pattern=pattern, ndim=3), inputs=[b.input("x", 1, 3, 1)], name="turned"
+        )
+        bent = b.elemwise("TANH", turned, name="bent")
+        total = b.add("ReduceV2", Reduce(axis=1), inputs=[bent], name="total")
+        loadrun.save(b.done(total), tmp_path / "m.mge", DumpOptions(keep_var_name=2))
+        loadrun.convert_file(tmp_path / "m.mge", tmp_path / name)
+    found = diff_files(tmp_path / "bad.onnx", tmp_path / "good.onnx").differences
+    assert found is not None
+    assert found.roots[0].var.name == "turned"

@@ -1,0 +1,132 @@
+"""A dump beside an ONNX model: it is written as ONNX, too, since operators of one format can be compared."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...base.errors import LoadRunError
+from ...dump import load
+from ...dump.choosing import save_as
+from ...graph import Graph, Var
+from ...graph.dtypes import Array
+from ...passes.constants import bare, subgraph
+from ...testcase import Bundle
+from .blaming import SuspectVar
+from .finding import Differences
+from .matching import Matching
+from .running import Stop, ends
+
+__all__ = ["Written", "is_onnx", "written"]
+
+_UNNAMED = "loadrun:"
+
+
+def is_onnx(graph: Graph) -> bool:
+    """Return whether a graph was made of an ONNX model."""
+    return graph.magic.startswith("ONNX")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A dump's graph that was written as ONNX and read again.
+
+    Attributes:
+        graph: what was read. Only variables that stand for variables of the dump have names.
+        source: these variables of the dump, by name.
+    """
+
+    graph: Graph
+    source: Mapping[str, Var]
+
+    def blamed(self, found: Differences, plain: Differences) -> Differences:
+        """Take over what was found with the ONNX graph as the model under suspicion.
+
+        Args:
+            found: the ONNX graph compared with the reference.
+            plain: the dump compared with it.
+
+        Returns:
+            `plain` with the suspects of `found`, if they stand for operators of the dump.
+        """
+        behind = self._behind()
+        roots: dict[int, SuspectVar] = {}
+        for root in found.roots:
+            var = behind.get(root.var.id)
+            if var is None or var.id in roots:
+                continue
+            before = {
+                v.owner.id: v.owner for o in root.between for v in map(self._of, o.outputs) if v is not None
+            }
+            before.pop(var.owner.id, None)
+            roots[var.id] = replace(
+                root,
+                var=var,
+                between=tuple(before[i] for i in sorted(before)),
+                changes=tuple(re.sub(rf"'({_UNNAMED}\d+)'", self._label, c) for c in root.changes),
+            )
+        if not roots:
+            return plain
+        matching = Matching(alike=False)
+        for there in self.graph.vars():
+            mine = self._of(there)
+            if mine is not None and there.id in found.matching.pairs:
+                matching.add(mine, found.matching.pairs[there.id], found.matching.how[there.id])
+        return replace(plain, roots=list(roots.values()), matching=matching)
+
+    def _label(self, named: re.Match[str]) -> str:
+        return repr(self.source[named[1]].label)
+
+    def _of(self, var: Var) -> Var | None:
+        return self.source.get(var.name or "")
+
+    def _behind(self) -> dict[int, Var]:
+        """Map each variable to that of the dump for which it stands, or to the first one that is computed from it."""
+        behind: dict[int, Var] = {}
+        for opr in reversed(self.graph.oprs):
+            for var in opr.outputs:
+                own = self._of(var)
+                if own is not None:
+                    behind[var.id] = own
+            after = next((behind[v.id] for v in opr.outputs if v.id in behind), None)
+            for var in opr.inputs if after is not None else ():
+                if self._of(var) is None:
+                    # The readers come from the last to the first.
+                    behind[var.id] = after
+        return behind
+
+
+def written(graph: Graph, feeds: Mapping[str, Array], stops: Sequence[Stop] = ()) -> Written | None:
+    """Write a dump's graph as ONNX for the sizes of some data, and read it again; None where it cannot be written.
+
+    Args:
+        graph: the graph, without checks.
+        feeds: arrays by input name.
+        stops: operators that cannot run on the data; what depends on them is left out.
+    """
+    copied, known = subgraph(graph, ends(graph, stops))
+    named: dict[str, Var] = {}
+    for var in graph.vars():
+        if var.id in known and var.owner.inputs:
+            name = var.name
+            if not name or name in named:
+                # ONNX names every value; one that the dump leaves without gets one that no model has.
+                name = known[var.id].name = f"{_UNNAMED}{var.id}"
+            named[name] = var
+    for var in copied.inputs:
+        if var.name in feeds:
+            var.shape = var.owner.tensors[0].shape = feeds[var.name].shape
+    with tempfile.TemporaryDirectory(prefix="loadrun-", ignore_cleanup_errors=True) as folder:
+        target = Path(folder) / "written.onnx"
+        try:
+            save_as(Bundle(copied), target)
+            again = bare(load(target).for_data(feeds))
+        except LoadRunError:
+            return None
+    for var in again.vars():
+        if var.owner.inputs and var.name not in named:
+            var.name = None
+    return Written(again, named)
