@@ -92,10 +92,9 @@ class Written:
                 if own is not None:
                     behind[var.id] = own
             after = next((behind[v.id] for v in opr.outputs if v.id in behind), None)
-            for var in opr.inputs if after is not None else ():
-                if self._of(var) is None:
-                    # The readers come from the last to the first.
-                    behind[var.id] = after
+            if after is not None:
+                # The readers come from the last to the first.
+                behind.update((v.id, after) for v in opr.inputs if self._of(v) is None)
         return behind
 
 
@@ -117,8 +116,8 @@ def written(graph: Graph, feeds: Mapping[str, Array], stops: Sequence[Stop] = ()
                 name = known[var.id].name = f"{_UNNAMED}{var.id}"
             named[name] = var
     for var in copied.inputs:
-        if var.name in feeds:
-            var.shape = var.owner.tensors[0].shape = feeds[var.name].shape
+        if (array := feeds.get(var.name or "")) is not None:
+            var.shape = var.owner.tensors[0].shape = array.shape
     with tempfile.TemporaryDirectory(prefix="loadrun-", ignore_cleanup_errors=True) as folder:
         target = Path(folder) / "written.onnx"
         try:
