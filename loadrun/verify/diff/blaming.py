@@ -206,8 +206,9 @@ def blame(
             told = _beginning(told, known, matching, differing, errors) or told
         seen.setdefault(told.var.id, told)
     ordered = _ordered(graph, state, list(seen.values()))
-    if not matching.alike and ordered and not _is_reshaped(ordered[0]):
-        # Operators of other formats cannot be compared before they run, so it is what they compute alone that tells.
+    if ordered and not (matching.alike and ordered[0].is_changed) and not _is_reshaped(ordered[0]):
+        # Operators of other formats, and fused ones, cannot be compared before they run: it is what they compute alone
+        # that tells.
         off = [replace(r, between=_uncompared(r.opr, state)) for r in rows if not (r.agrees or r.is_stop)]
         alone = errors(off)
         known_errors = {**errors(ordered[:1]), **alone}

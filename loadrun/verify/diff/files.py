@@ -176,10 +176,10 @@ def diff_files(
     against_onnx = name.lower().endswith(".onnx")
     alone = against_onnx and os.fspath(model).lower().endswith(".mge")
     bundle = load_dump(model, options.dump, native=True, **({} if alone else options.read))
-    runs = _runs(options, bundle, model, warn)
+    runs = _runs(options, bundle, _data_of(bundle, name, options, against_onnx), model, warn)
     first = last = next(runs)
     compared = _compared(options, bundle, first, name, warn)
-    alone = isinstance(compared._other, StoredValues) and not zipfile.is_zipfile(os.path.expanduser(name))
+    alone = isinstance(compared._other, StoredValues) and not _is_results(Path(os.path.expanduser(name)))
     if alone or compared.differences is None or not compared.agree:
         return compared
     for last in runs:
@@ -197,13 +197,16 @@ class _Run:
     ran_on: str
     testcase: int = 0
     step: int | None = None
+    whose: str = ""
 
 
 def _together(first: _Run, last: _Run) -> str:
     """Return in words what all runs from the first to the last were on."""
     if last.testcase != first.testcase:
-        return f"testcases {first.testcase} to {last.testcase}"
-    return first.ran_on if last is first else f"testcase {first.testcase}, steps 0 to {last.step}"
+        return f"testcases {first.testcase} to {last.testcase}{first.whose}"
+    return (
+        first.ran_on if last is first else f"testcase {first.testcase}{first.whose}, steps 0 to {last.step}"
+    )
 
 
 def _compared(
@@ -237,10 +240,31 @@ def _compared(
     return FileDifferences(None, halved, None, ran_on, tuple(refusals), graph, other, feeds, seed)
 
 
+def _is_results(path: Path) -> bool:
+    """Return whether a file is one of `--save-results`; a .pt2 program is a zip file as well."""
+    return zipfile.is_zipfile(path) and path.suffix.lower() != ".pt2"
+
+
+def _data_of(bundle: Bundle, against: str, options: DiffOptions, reads_onnx: bool) -> Bundle:
+    """Take the reference's testcases if the model has none, and the two have the same inputs."""
+    path = Path(os.path.expanduser(against))
+    holds_values = not path.is_file() or path.suffix in (".npz", ".npy") or _is_results(path)
+    if holds_values or bundle.testcases or options.input_data is not None:
+        return bundle
+    other = load(one_file(against), native=True, **(options.read if reads_onnx else {}))
+    alike = {v.name for v in other.inputs} == {v.name for v in bundle.inputs}
+    return other if other.testcases and alike else bundle
+
+
 def _runs(
-    options: DiffOptions, bundle: Bundle, model: str | os.PathLike[str], warn: Callable[[str], None]
+    options: DiffOptions,
+    model_bundle: Bundle,
+    bundle: Bundle,
+    model: str | os.PathLike[str],
+    warn: Callable[[str], None],
 ) -> Iterator[_Run]:
     """Yield what to run on: the user's data, testcases with their steps, or random numbers."""
+    whose = "" if bundle is model_bundle else " of the reference"
     if options.input_data is not None:
         case = next(iter(options.cases(bundle, warn)), None)
         if case is None:
@@ -256,9 +280,9 @@ def _runs(
     for number in range(count) if chosen is None else (chosen,):
         for k, feeds in enumerate(inputs_of(bundle, number, options.seed)):
             if number in bundle.scenarios:
-                yield _Run(feeds, f"testcase {number}, step {k}", number, k)
+                yield _Run(feeds, f"testcase {number}{whose}, step {k}", number, k, whose)
             else:
-                yield _Run(feeds, f"testcase {number}", number)
+                yield _Run(feeds, f"testcase {number}{whose}", number, whose=whose)
 
 
 def inputs_of(bundle: Bundle, chosen: int, seed: int) -> Iterator[Mapping[str, Array]]:
@@ -294,7 +318,7 @@ def _other(
         return against
     if path.is_dir() or path.suffix in (".npz", ".npy"):
         return read_values(path)
-    if zipfile.is_zipfile(path):
+    if _is_results(path):
         return _results(read_saved(path), run, str(path), bundle, warn)
     return expressible(sized(load(one_file(against), native=True, **read), run.feeds), refusals, warn)
 
@@ -327,10 +351,13 @@ def _in_one_format(
     if dump is None:
         return plain, other
     compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=options.seed)
-    if not is_onnx(graph):
-        return dump.blamed(compare(dump.graph, other), plain), other
-    again = _with_reshaped(compare(graph, dump.graph), refusals)
-    return (again, dump.graph) if again.roots else (plain, other)
+    if is_onnx(graph):
+        again = _with_reshaped(compare(graph, dump.graph), refusals)
+        return (again, dump.graph) if again.roots else (plain, other)
+    again = compare(dump.graph, other)
+    # A dump that was made of the ONNX model has its operators, but not its nodes.
+    closer = not plain.roots or sum(again.matched.values()) > sum(plain.matched.values())
+    return dump.blamed(again, plain) if closer else plain, other
 
 
 def _with_reshaped(differences: Differences, refusals: list[str]) -> Differences:
