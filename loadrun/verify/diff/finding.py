@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from ...base.errors import UsageError
 from ...engines.wide import computed_alike
@@ -321,8 +322,11 @@ def _with_stored(
             continue
         expected = stored.of(var)
         if expected is None and var.id in modules:
-            name = modules[var.id]
-            rows.append(_row(var, actual, stored.named(name), name, "module", tolerance))
+            module = modules[var.id]
+            there = stored.named(module.name)
+            values = module.candidates(actual)
+            tried = [_row(var, v, there, module.name, "module", tolerance) for v in values]
+            rows.append(min(tried, key=lambda r: inf if r.distance is None else r.distance.relative))
         elif expected is not None:
             rows.append(_row(var, actual, expected, var.label, "name", tolerance))
     if not rows:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from struct import unpack_from
 
@@ -22,9 +24,10 @@ import numpy as np
 
 from ...base.errors import FormatError, InputError
 from ...base.files import contents
-from ...graph import Graph, Var
+from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, DType, decode, nbytes
 from ...inputs.files import members, read_array
+from .matching import is_constant
 
 __all__ = ["TYPE_NUMBERS", "StoredValues", "read_values"]
 
@@ -46,6 +49,46 @@ TYPE_NUMBERS = {
 so quantized values are read as the integers that they are."""
 _NAME = re.compile(r"name:(.*?), slot:|name=([^,}]*)")
 _CHECK = re.compile(r"assert_eq\((.+?):expect,")
+
+
+@dataclass(frozen=True)
+class ModuleValue:
+    """A stored value of a module, for the last operator of its name.
+
+    Attributes:
+        name: the module's name.
+        biases: constants that may be part of the value, one at a time, since other operators add them.
+    """
+
+    name: str
+    biases: tuple[Array, ...]
+
+    def candidates(self, value: Array) -> Iterator[Array]:
+        """Yield the operator's value as it is and with each bias."""
+        yield value
+        for bias in self.biases:
+            if _broadcasts(bias, value):
+                yield value + bias
+
+
+def _broadcasts(bias: Array, value: Array) -> bool:
+    sizes = zip(bias.shape[::-1], value.shape[::-1], strict=False)
+    return bias.dtype == value.dtype and bias.ndim <= value.ndim and all(n in (1, m) for n, m in sizes)
+
+
+def _modules(opr: Opr) -> Iterator[str]:
+    """Yield the names of the modules that an operator's name is in, from the innermost."""
+    name = opr.outputs[-1].name or ""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _bias_behind(opr: Sequence[Opr]) -> list[Var]:
+    """List the constants that the only reader of a value adds to it."""
+    if len(opr) != 1 or not opr[0].title.startswith(("ADD", "FUSE_ADD")):
+        return []
+    return [v for v in opr[0].inputs if is_constant(v)]
 
 
 class StoredValues:
@@ -72,24 +115,36 @@ class StoredValues:
         """Return the value that has a variable's name."""
         return self._names.get(var.name or "")
 
-    def modules(self, graph: Graph) -> dict[int, str]:
-        """Name the variables that stand for what modules give, as forward hooks keep it by the modules' names.
+    def modules(self, graph: Graph) -> dict[int, ModuleValue]:
+        """Tell which variables stand for what modules give, as forward hooks keep it by the modules' names.
 
         A module gives what its last operator computes; operators are named after their modules
-        (``features.0.Convolution``).
+        (``features.0.Convolution``). A bias may be added by an operator of another name: that of the model's output, or
+        the sum with a residual.
 
         Returns:
-            names of stored values by the ids of variables.
+            stored values by the ids of variables.
         """
-        last: dict[str, int] = {}
+        last: dict[str, Var] = {}
+        readers: dict[int, list[Opr]] = defaultdict(list)
         for opr in graph.oprs:
-            name = opr.outputs[-1].name or "" if opr.inputs and opr.outputs else ""
-            while "." in name:
-                name = name.rpartition(".")[0]
-                if name in self._names:
-                    last[name] = opr.outputs[-1].id
+            for var in opr.inputs:
+                readers[var.id].append(opr)
+            for module in _modules(opr) if opr.inputs and opr.outputs else ():
+                if module in self._names:
+                    last[module] = opr.outputs[-1]
         # The innermost of several modules that end alike.
-        return {number: name for name, number in sorted(last.items(), key=lambda item: len(item[0]))}
+        ends = {var.id: name for name, var in sorted(last.items(), key=lambda item: len(item[0]))}
+        biases = {number: _bias_behind(readers[number]) for number in ends}
+        by_name = {name: number for number, name in ends.items()}
+        for opr in graph.oprs:
+            for module in _modules(opr) if opr.outputs and is_constant(opr.outputs[0]) else ():
+                if module in by_name and any(module not in _modules(o) for o in readers[opr.outputs[0].id]):
+                    biases[by_name[module]] += opr.outputs
+        return {
+            number: ModuleValue(name, tuple(v.owner.tensors[v.index].value() for v in biases[number]))
+            for number, name in ends.items()
+        }
 
     def named(self, name: str) -> Array:
         """Return a value by its own name."""
