@@ -54,7 +54,8 @@ def _blamed(comparison: Differences, rows: int) -> Iterator[str]:
         yield f"first to diverge: {clean(describe(first.opr), 200)}{_worst(first)}"
     for root in comparison.roots[:rows]:
         causes = comparison.causes(root)
-        yield f"to blame: {clean(describe(root.opr), 200)}: {_why(root, bool(causes))}"
+        module = f" in module {clean(repr(root.label), 100)}" if root.how == "module" else ""
+        yield f"to blame: {clean(describe(root.opr), 200)}{module}: {_why(root, bool(causes))}"
         for cause in causes:
             yield f"  {_constant(cause)}"
         if root.between:

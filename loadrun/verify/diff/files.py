@@ -198,6 +198,7 @@ class _Run:
     testcase: int = 0
     step: int | None = None
     whose: str = ""
+    is_random: bool = False
 
 
 def _together(first: _Run, last: _Run) -> str:
@@ -223,6 +224,10 @@ def _compared(
         return FileDifferences(None, None, findings, ran_on, tuple(refusals), graph, None, feeds, seed)
     read = options.read if against.lower().endswith(".onnx") else {}
     other = _side(bundle, graph, _other(against, run, read, bundle, refusals, warn))
+    if isinstance(other, StoredValues) and run.is_random:
+        warn(
+            f"the stored values of {against} were hardly computed from random inputs: give theirs with --input"
+        )
     if not options.bisect:
         compare = partial(between, graph, feeds=feeds, tolerance=options.tolerance, seed=seed)
         differences = compare(other)
@@ -273,7 +278,8 @@ def _runs(
         return
     count, chosen = len(bundle.testcases), options.testcase
     if not count:
-        yield _Run(random_inputs(bundle, options.seed), f"on random inputs, seed {options.seed}")
+        drawn = random_inputs(bundle, options.seed)
+        yield _Run(drawn, f"on random inputs, seed {options.seed}", is_random=True)
         return
     if chosen is not None and chosen >= count:
         raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")

@@ -329,7 +329,7 @@ def _with_stored(
             rows.append(min(tried, key=lambda r: inf if r.distance is None else r.distance.relative))
         elif expected is not None:
             rows.append(_row(var, actual, expected, var.label, "name", tolerance))
-    if not rows:
+    if not rows and not side.stops:
         raise UsageError(
             f"none of the {len(stored)} stored values has the name of a variable; the first names are "
             f"{', '.join(stored.names()[:5])}"
@@ -339,4 +339,5 @@ def _with_stored(
     rows = with_counterpart(graph, rows, outputs | {r.var.id for r in rows if r.how != "module"})
     matched = dict(Counter(r.how for r in rows))
     stops: tuple[list[Stop], list[Stop]] = (side.stops, [])
-    return Differences(rows, [], blame(graph, rows, None, []), matched, len([*graph.vars()]), outputs, stops)
+    roots = blame(graph, rows, None, []) or _stopped_alone(side)
+    return Differences(rows, [], roots, matched, len([*graph.vars()]), outputs, stops)

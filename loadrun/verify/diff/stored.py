@@ -76,19 +76,19 @@ def _broadcasts(bias: Array, value: Array) -> bool:
     return bias.dtype == value.dtype and bias.ndim <= value.ndim and all(n in (1, m) for n, m in sizes)
 
 
-def _modules(opr: Opr) -> Iterator[str]:
-    """Yield the names of the modules that an operator's name is in, from the innermost."""
-    name = opr.outputs[-1].name or ""
+def _modules(var: Var) -> Iterator[str]:
+    """Yield the names of the modules that a variable's name is in, from the innermost."""
+    name = var.name or ""
     while "." in name:
         name = name.rpartition(".")[0]
         yield name
 
 
-def _bias_behind(opr: Sequence[Opr]) -> list[Var]:
+def _bias_behind(readers: Sequence[Opr]) -> list[Var]:
     """List the constants that the only reader of a value adds to it."""
-    if len(opr) != 1 or not opr[0].title.startswith(("ADD", "FUSE_ADD")):
+    if len(readers) != 1 or not readers[0].title.startswith(("ADD", "FUSE_ADD")):
         return []
-    return [v for v in opr[0].inputs if is_constant(v)]
+    return [v for v in readers[0].inputs if is_constant(v)]
 
 
 class StoredValues:
@@ -130,17 +130,17 @@ class StoredValues:
         for opr in graph.oprs:
             for var in opr.inputs:
                 readers[var.id].append(opr)
-            for module in _modules(opr) if opr.inputs and opr.outputs else ():
+            for module in _modules(opr.outputs[-1]) if opr.inputs and opr.outputs else ():
                 if module in self._names:
                     last[module] = opr.outputs[-1]
         # The innermost of several modules that end alike.
         ends = {var.id: name for name, var in sorted(last.items(), key=lambda item: len(item[0]))}
         biases = {number: _bias_behind(readers[number]) for number in ends}
         by_name = {name: number for number, name in ends.items()}
-        for opr in graph.oprs:
-            for module in _modules(opr) if opr.outputs and is_constant(opr.outputs[0]) else ():
-                if module in by_name and any(module not in _modules(o) for o in readers[opr.outputs[0].id]):
-                    biases[by_name[module]] += opr.outputs
+        for var in filter(is_constant, graph.vars()):
+            for module in _modules(var):
+                if module in by_name and any(module not in _modules(o.outputs[-1]) for o in readers[var.id]):
+                    biases[by_name[module]].append(var)
         return {
             number: ModuleValue(name, tuple(v.owner.tensors[v.index].value() for v in biases[number]))
             for number, name in ends.items()
