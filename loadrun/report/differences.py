@@ -97,7 +97,7 @@ def _why(root: SuspectVar, reads: bool) -> str:
         return "its inputs differ"
     if root.is_stop:
         return "its inputs agree, but only one side can run it"
-    if root.distance is None or (root.agrees and len(set(root.shapes)) > 1):
+    if root.distance is None or (len(set(root.shapes)) > 1 and (root.agrees or not root.distance.absolute)):
         return f"its inputs agree, but its shape is {list(root.shapes[0])} against {list(root.shapes[1])}"
     return "its inputs agree, but its output does not"
 
@@ -138,7 +138,7 @@ def _worst(row: SuspectVar) -> str:
     d = row.distance
     if row.is_stop:
         return ", which only one side can run"
-    if d is None:
+    if d is None or (not d.absolute and len(set(row.shapes)) > 1):
         return f": shape {list(row.shapes[0])} against {list(row.shapes[1])}"
     worst = f", worst at {list(d.index)}: {d.found:.9g} against {d.expected:.9g}"
     if d.size < 2:

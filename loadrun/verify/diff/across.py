@@ -75,6 +75,9 @@ class Written:
             mine = self._of(there)
             if mine is not None and there.id in found.matching.pairs:
                 matching.add(mine, found.matching.pairs[there.id], found.matching.how[there.id])
+        for number, other in plain.matching.pairs.items():
+            if number not in matching.pairs:
+                matching.pairs[number], matching.how[number] = other, plain.matching.how[number]
         return replace(plain, roots=list(roots.values()), matching=matching)
 
     def _label(self, named: re.Match[str]) -> str:

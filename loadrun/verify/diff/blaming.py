@@ -213,7 +213,9 @@ def blame(
         alone = errors(off)
         known_errors = {**errors(ordered[:1]), **alone}
         worst = max(off, key=lambda r: (alone.get(r.var.id, -1.0), -r.var.id), default=ordered[0])
-        if known_errors.get(worst.var.id, 0.0) > 2 * known_errors.get(ordered[0].var.id, inf):
+        # Optimized graphs have other constants at a place, so that in these only what is far worse counts.
+        factor = 100 if matching.alike else 2
+        if known_errors.get(worst.var.id, 0.0) > factor * known_errors.get(ordered[0].var.id, inf):
             rest = [r for r in ordered if r.var.id != worst.var.id]
             ordered = [_told(worst, matching, differing), *rest]
     return ordered
@@ -241,7 +243,8 @@ def _beginning(
     it that differs by itself, or else the one that is furthest off on the reference's inputs.
     """
     own = errors([root]).get(root.var.id)
-    if own is not None and 2 * own >= (inf if root.distance is None else root.distance.mean):
+    off = inf if root.distance is None else root.distance.mean
+    if own is not None and off and 2 * own >= off:
         return None
     before = [_told(r, matching, differing) for r in _before(root, state)]
     reshaped = [r for r in before if _is_reshaped(r)] if root.distance is None else []

@@ -16,7 +16,7 @@ from ..pack.intermediates import computed
 from .blaming import SuspectVar, blame, unexplained, with_counterpart
 from .changes import ChangedConstant, changed_constants
 from .isolating import Isolation
-from .matching import CAST, Matching, is_constant, match
+from .matching import CAST, Matching, extend, is_constant, match
 from .measuring import Sketch, agree, distance, has_layouts, is_packed_otherwise, real, sketch, sketches_agree
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues
@@ -59,6 +59,11 @@ class Differences:
     def first(self) -> SuspectVar | None:
         """The first variable that is out of its tolerance."""
         return next((r for r in self.rows if not r.agrees), None)
+
+    @property
+    def share(self) -> float:
+        """The share of the model's variables that were matched."""
+        return sum(self.matched.values()) / max(self.total, 1)
 
     @property
     def agree(self) -> bool:
@@ -123,6 +128,7 @@ def between(
         matching = match(graph, against)
         constants = changed_constants(graph, matching)
         _by_value(graph, against, matching, feeds, tolerance, seed)
+        extend(matching, graph, against)
         alike = True
     plain = not any(has_layouts(g) for g in (graph, against) if isinstance(g, Graph))
     outputs = {v.id for v in graph.outputs}
@@ -139,7 +145,7 @@ def between(
         apart = distance(*values, tolerance, packed=packed)
         shapes = actual.shape, expected.shape
         fine = agree(apart, _granularity(var, there, equal, matching), tolerance, exactly=exactly)
-        strictly = exactly or (alike and matching.alike and plain and how != "value")
+        strictly = exactly or (alike and matching.alike and plain and how in ("name", "structure"))
         fine &= _shapes_fit(shapes, strictly, plain and var.id in outputs)
         row = SuspectVar(var, there.label, how, apart, fine, shapes)
         rows.append(row)

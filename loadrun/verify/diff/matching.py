@@ -11,7 +11,7 @@ import numpy as np
 
 from ...graph import Graph, Opr, Var
 
-__all__ = ["CAST", "Matching", "is_constant", "match"]
+__all__ = ["CAST", "Matching", "extend", "is_constant", "match"]
 
 CAST = "TypeCvtV2"
 
@@ -87,6 +87,12 @@ def match(a: Graph, b: Graph) -> Matching:
     _outputs(m, a, b)
     _backward(m, a)
     return m
+
+
+def extend(m: Matching, a: Graph, b: Graph) -> None:
+    """Pair what operators of one type compute from pairs that were found otherwise since."""
+    _forward(m, a, b, same_type=True)
+    _backward(m, a)
 
 
 def _inputs(m: Matching, a: Graph, b: Graph) -> None:
@@ -169,21 +175,28 @@ def _facts(opr: Opr) -> Hashable:
     return opr.type, repr(opr.params), opr.output_dtype, len(opr.inputs), len(opr.outputs)
 
 
-def _forward(m: Matching, a: Graph, b: Graph) -> None:
+def _forward(m: Matching, a: Graph, b: Graph, *, same_type: bool = False) -> None:
     """Operators on matched inputs, in execution order."""
     names = _unique_names(b)
     readers: dict[Hashable, list[Opr]] = defaultdict(list)
     for opr in b.oprs:
         if opr.inputs:
-            readers[tuple(None if _is_loose(m, v) else v.id for v in opr.inputs)].append(opr)
+            readers[_key(opr, [None if _is_loose(m, v) else v.id for v in opr.inputs])].append(opr)
     for opr in a.oprs:
         if not opr.inputs or (opr.outputs and opr.outputs[0].id in m.pairs):
             continue
-        other = _partner_of(m, opr, readers[tuple(_partner(m, v) for v in opr.inputs)], names)
-        if other is None:
+        other = _partner_of(m, opr, readers[_key(opr, [_partner(m, v) for v in opr.inputs])], names)
+        if other is None or (same_type and other[0].type != opr.type):
             continue
         _pair_constants(m, opr, other[0])
         m.add_all(opr, other[0], other[1])
+
+
+def _key(opr: Opr, inputs: list[int | None]) -> Hashable:
+    """Return the ids of what an operator reads, sorted where their order makes no difference."""
+    if opr.title in ("ADD", "MUL", "MAX", "MIN"):
+        inputs.sort(key=lambda i: -2 if i is None else i)
+    return tuple(inputs)
 
 
 def _is_loose(m: Matching, var: Var) -> bool:

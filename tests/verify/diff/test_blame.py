@@ -14,7 +14,7 @@ from loadrun.cli import main
 from loadrun.dump.options import DumpOptions
 from loadrun.graph import Opr
 from loadrun.graph.dtypes import encode
-from loadrun.graph.params import Axis, Convolution, Dimshuffle, Reduce
+from loadrun.graph.params import Axis, Convolution, Dimshuffle, MatrixMul, Reduce
 from loadrun.passes.constants import bare
 from loadrun.testing import GraphBuilder
 from loadrun.verify.diff import between, match
@@ -380,3 +380,34 @@ def test_an_axis_of_one_element_that_is_moved(tmp_path: Path) -> None:
     found = diff_files(tmp_path / "bad.onnx", tmp_path / "good.onnx").differences
     assert found is not None
     assert found.roots[0].var.name == "turned"
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_bias_that_another_operator_adds(wrong: bool, tmp_path: Path) -> None:
+    """A module's value holds its bias, which the dump adds under the name of the model's output."""
+    b = GraphBuilder()
+    weight = np.array([[1.0, 2.0], [3.0, 4.0 + wrong]], "f4")
+    product = b.add(
+        "MatrixMulV2", MatrixMul(), inputs=[b.input("x", 1, 2), b.const(weight)], name="fc.MatrixMul"
+    )
+    graph = b.done(b.elemwise("ADD", product, b.const([0.5, -0.5]), name="y"))
+    loadrun.save(graph, tmp_path / "m.mge", DumpOptions(keep_var_name=2))
+    # [1, 2] times [[1, 2], [3, 4]] and the bias.
+    np.savez(tmp_path / "hooks.npz", fc=np.array([[7.5, 9.5]], "f4"))
+    found = diff_files(tmp_path / "m.mge", tmp_path / "hooks.npz", DiffOptions(input_data=["x:[1,2]"]))
+    assert found.agree == (not wrong)
+    assert found.blamed is None or found.blamed.name == "fc.MatrixMul"
+
+
+def test_the_data_of_the_reference(tmp_path: Path) -> None:
+    """Random numbers from 0 to 1 do not reach a limit that the reference's testcase passes."""
+    for name, limit in (("good.mge", 5.0), ("bad.mge", 6.0)):
+        b = GraphBuilder()
+        graph = b.done(b.elemwise("MIN", b.input("x", 2), b.const(limit), name="y"))
+        loadrun.save(graph, tmp_path / name, DumpOptions(keep_var_name=2))
+    loadrun.pack_file(
+        tmp_path / "good.mge", tmp_path / "packed.mge", loadrun.PackOptions(input_data=["x:[1,9]"])
+    )
+    assert diff_files(tmp_path / "bad.mge", tmp_path / "good.mge").agree
+    found = diff_files(tmp_path / "bad.mge", tmp_path / "packed.mge")
+    assert (found.agree, found.ran_on) == (False, "testcase 0 of the reference")
