@@ -42,19 +42,19 @@ class Written:
     graph: Graph
     source: Mapping[str, Var]
 
-    def blamed(self, found: Differences, plain: Differences) -> Differences:
+    def blamed(self, again: Differences, plain: Differences) -> Differences:
         """Take over what was found with the ONNX graph as the model under suspicion.
 
         Args:
-            found: the ONNX graph compared with the reference.
+            again: the ONNX graph compared with the reference.
             plain: the dump compared with it.
 
         Returns:
-            `plain` with the suspects of `found`, if they stand for operators of the dump.
+            `plain` with the suspects of `again`, if they stand for operators of the dump.
         """
         behind = self._behind()
         roots: dict[int, SuspectVar] = {}
-        for root in found.roots:
+        for root in again.roots:
             var = behind.get(root.var.id)
             if var is None or var.id in roots:
                 continue
@@ -73,8 +73,8 @@ class Written:
         matching = Matching(alike=False)
         for there in self.graph.vars():
             mine = self._of(there)
-            if mine is not None and there.id in found.matching.pairs:
-                matching.add(mine, found.matching.pairs[there.id], found.matching.how[there.id])
+            if mine is not None and there.id in again.matching.pairs:
+                matching.add(mine, again.matching.pairs[there.id], again.matching.how[there.id])
         for number, other in plain.matching.pairs.items():
             if number not in matching.pairs:
                 matching.pairs[number], matching.how[number] = other, plain.matching.how[number]
