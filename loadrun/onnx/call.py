@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from ..base.registry import Registry
-from ..build.emit import cast, subtensor
+from ..build.emit import cast, fluid, subtensor
 from ..graph.dtypes import Array
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, session_of
@@ -205,7 +205,7 @@ class NodeCall:
         if constant is not None:
             return constant
         constant = value.supposed()
-        if constant is None:
+        if constant is None or value.follows_data():
             self.importer.ask_value(value.stored)
             name = self.importer.name_of(value)
             hint = (
@@ -215,6 +215,10 @@ class NodeCall:
                 f"its {what} must be known when the model is loaded, but it depends on data; give it as {hint}"
             )
         return constant
+
+    def open_space(self, x: Tensor) -> bool:
+        """Return whether windows over a tensor must fit other sizes: the file leaves them open, or data decide them."""
+        return self.importer.open_sizes or fluid(x)
 
     def integers(self, i: int, what: str) -> list[int]:
         """Return the constant integers of an input."""

@@ -293,6 +293,21 @@ class Value:
                 return known.reshape(()) if is_scalar(tensor) else known
         return None
 
+    def follows_data(self) -> bool:
+        """Return whether the value is computed from sizes that data may decide, as those of NonZero's result."""
+        begin, session = variable_of(self.stored), session_of(self.stored)
+        if begin is None or not isinstance(session, TraceRecorder):
+            return False
+        todo, seen = [begin], {begin.id}
+        while todo:
+            var = todo.pop()
+            if var.id in session.recording.fluid:
+                return True
+            new = [v for v in var.owner.inputs if v.id not in seen]
+            seen.update(v.id for v in new)
+            todo += new
+        return False
+
 
 Items = list[Value]
 """A sequence of ONNX; resolved while the graph is made."""

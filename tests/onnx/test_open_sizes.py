@@ -483,3 +483,63 @@ def test_values_that_decide_the_graph_are_taken_from_what_is_fed(tmp_path: Path)
     loadrun.save(loadrun.load(model, constants=constants).for_data({"x": x}), tmp_path / "m.mge")
     (y,) = loadrun.Runner(loadrun.load(tmp_path / "m.mge")).run({"x": x}).outputs
     np.testing.assert_allclose(np.asarray(y.value), whole, rtol=1e-6)
+
+
+def positives(count: int) -> Array:
+    """Return 90 numbers, some of which are positive."""
+    x = -np.random.default_rng(count).random(90).astype(F) - 1
+    x[::-1][:count] += 3
+    return x
+
+
+OF_POSITIVES: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "as many as fit": (
+        'u = Unsqueeze(v, axes)  y = Conv<auto_pad="SAME_UPPER",strides=[2]>(u, k)',
+        # One place more in front where the last window begins at the last place.
+        lambda v: correlate(v[None, None], np.ones((1, 1, 3), F), ((len(v) % 2, 1),))[..., ::2],
+    ),
+    "the last window": (
+        "u = Unsqueeze(v, axes)  y = MaxPool<kernel_shape=[2],strides=[3],ceil_mode=1>(u)",
+        lambda v: upper_windows(v[None, None], 2, 3),
+    ),
+    "backwards": ("y = Slice(v, far, near, zero, back)", lambda v: v[::-1]),
+}
+
+
+@pytest.mark.parametrize("name", OF_POSITIVES)
+def test_sizes_that_data_decide(name: str) -> None:
+    body, want = OF_POSITIVES[name]
+    stored = {
+        "k": np.ones((1, 1, 3), F),
+        "axes": np.array([0, 1]),
+        "far": np.array([2**62]),
+        "near": np.array([-(2**62)]),
+        "zero": np.array([0]),
+        "back": np.array([-1]),
+        "nothing": np.array(0, F),
+    }
+    case = Case("float[n] x", f"c = Greater(x, nothing)  v = Compress(x, c)  {body}", [], want, stored)
+    for sized in (None, {"x": (90,)}):
+        runner = loadrun.Runner(loadrun.load(case.model, input_shapes=sized))
+        for count in (0, 7, 12) if name == "backwards" else (7, 12, 5):
+            x = positives(count)
+            np.testing.assert_allclose(runner.run({"x": x})["y"], want(x[x > 0]), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "parts = SplitToSequence(v, seven)  y = SequenceLength(parts)",
+        "n = Size(v)  y = Loop(n, , nothing) <body = b (int64 i, bool go, float s) => (bool on, float t) {"
+        " on = Identity(go)  e = Gather(v, i)  t = Add(s, e) }>",
+    ],
+)
+def test_steps_that_data_decide_are_refused(body: str) -> None:
+    stored = {"nothing": np.array(0, F), "seven": np.array(7)}
+    gives = "int64" if "Sequence" in body else "float"
+    case = Case(
+        "float[n] x", f"c = Greater(x, nothing)  v = Compress(x, c)  {body}", [], np.sum, stored, gives
+    )
+    bundle = loadrun.load(case.model)
+    with pytest.raises(EngineError, match="depends on data"):
+        loadrun.Runner(bundle).run({"x": positives(20)})

@@ -69,6 +69,37 @@ def test_ties_keep_their_order() -> None:
     assert run("ArgMax", {"x": x}, axis=1, keepdims=0, select_last_index=1)[0].tolist() == [3]
 
 
+def test_the_largest_of_all_is_no_number() -> None:
+    x, k = F([[1, NAN, 3, NAN, 2]]), np.array([3], np.int64)
+    values, at = run("TopK", {"x": x, "k": k}, 2, constants={"k": k})
+    assert at.tolist() == [[1, 3, 2]]
+    assert np.isnan(values).tolist() == [[True, True, False]]
+    assert run("TopK", {"x": x, "k": k}, 2, constants={"k": k}, largest=0)[1].tolist() == [[0, 4, 2]]
+
+
+def test_missing_bounds_are_the_last_finite_numbers() -> None:
+    x, most = F([-INF, -1, INF, NAN]), float(np.finfo(F).max)
+    np.testing.assert_array_equal(run("Clip", {"x": x, "lo": F(0)})[0], F([0, 0, most, NAN]))
+    np.testing.assert_array_equal(run("Clip", {"x": x})[0], F([-most, -1, most, NAN]))
+    np.testing.assert_array_equal(run("Clip", {"x": x}, opset=6, max=0.0)[0], F([-most, -1, 0, NAN]))
+
+
+def test_reductions_of_large_numbers() -> None:
+    x = F([[3.4e38, 0], [-3.4e38, -3.4e38]])
+    np.testing.assert_allclose(
+        run("ReduceLogSumExp", {"x": x}, axes=[1], keepdims=0)[0], F([3.4e38, -3.4e38])
+    )
+    whole = np.array([[2**30, 2**30, 2**30]], np.int32)
+    assert run("ReduceMean", {"x": whole}, axes=[1])[0].tolist() == [[2**30]]
+    # 2**30 * sqrt(3), which float32 cannot hold.
+    assert run("ReduceL2", {"x": whole}, axes=[1])[0].tolist() == [[1859775393]]
+
+
+def test_zeros_are_quantized_with_a_scale_of_1() -> None:
+    y, scale, zero = run("DynamicQuantizeLinear", {"x": F([0, 0])}, 3, opset=11)
+    assert (y.tolist(), scale.item(), zero.item()) == ([0, 0], 1, 0)
+
+
 def test_halves_round_to_even() -> None:
     assert run("Round", {"x": F([0.5, 1.5, 2.5, -0.5, -1.5])})[0].tolist() == [0, 2, 2, 0, -2]
     feeds = {"x": F([0.5, 1.5, 2.5, 999, -999]), "s": F(1), "z": np.uint8(128)}
@@ -86,7 +117,7 @@ def test_integers_divide_toward_zero(kind: Any) -> None:
 def test_reductions_of_nothing() -> None:
     x = np.zeros((2, 0), F)
     axes = np.array([1], np.int64)
-    want = {"ReduceSum": 0, "ReduceProd": 1, "ReduceMax": -INF, "ReduceMin": INF}
+    want = {"ReduceSum": 0, "ReduceProd": 1, "ReduceMax": -INF, "ReduceMin": INF, "ReduceMean": 0}
     for op, value in want.items():
         (y,) = run(op, {"x": x, "a": axes}, constants={"a": axes}, opset=20, keepdims=0)
         assert y.tolist() == [value, value], op
@@ -119,6 +150,8 @@ def test_bounds_of_slices_are_no_numbers() -> None:
     }
     constants = {k: v for k, v in feeds.items() if k != "x"}
     assert run("Slice", feeds, constants=constants)[0].tolist() == [4, 2, 0]
+    far = {**feeds, "t": np.array([-(2**63)], np.int64)}
+    assert run("Slice", far, constants={k: v for k, v in far.items() if k != "x"})[0].tolist() == [4]
 
 
 def test_what_must_be_known_is_asked_for_by_name() -> None:
@@ -247,3 +280,12 @@ def test_recurrent_layers_of_double_keep_its_precision() -> None:
     y, _ = run("RNN", {"x": x, "w": w, "r": w}, 2, hidden_size=1, opset=14)
     first = np.tanh(0.3)
     np.testing.assert_allclose(y.reshape(-1), [first, np.tanh(0.6 + 0.3 * first)], rtol=1e-14)
+
+
+def test_values_are_not_unpooled_into_another_shape() -> None:
+    feeds = {"x": F([[[5]]]), "i": np.array([[[1]]], np.int64), "s": np.array([1, 1, 3], np.int64)}
+    assert run("MaxUnpool", {k: feeds[k] for k in "xi"}, kernel_shape=[2], strides=[2])[0].tolist() == [
+        [[0, 5]]
+    ]
+    with pytest.raises(UnsupportedError, match=r"its output_shape asks for \[3\] where \[2\] follow"):
+        run("MaxUnpool", feeds, constants={"s": feeds["s"]}, kernel_shape=[2], strides=[2])

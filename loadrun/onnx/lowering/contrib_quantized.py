@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...arrays.reductions import element_count
 from ...build import emit as e
+from ...build.emit import kept, summed
 from ...build.layers.activation import softmax
 from ...build.layers.pooling import averaged
 from ...build.layers.sizes import joined
@@ -17,7 +19,7 @@ from ..call import CONTRIB, NodeCall, Result, find, front, lower
 from ..values import FLOAT, INT32, UINT8, UnsupportedNodeError, Value
 from . import M, cast, const_like, folded, transposed
 from .convolution import from_last, to_last
-from .linalg import exact_product, matmul
+from .linalg import exact_product, matmul, minus_zero
 from .nbits import gathered_table, weight_of
 from .pooling import pooling_window
 from .quantization import dequantized, dynamic, factor_of, quantized, requantized, saturated, single
@@ -80,21 +82,26 @@ def _qlinear_softmax(c: NodeCall) -> Value:
 
 @lower("QLinearGlobalAveragePool", domain=CONTRIB)
 def _qlinear_global(c: NodeCall) -> Value:
-    if c.number("channels_last"):
-        return _through_float(c, 3, lambda x: e.mean(x, list(range(1, x.ndim - 1))))
-    return _through_float(c, 3, lambda x: e.mean(x, list(range(2, x.ndim))))
+    x, kind = c.t(0), c.kind(0)
+    axes = list(range(1, x.ndim - 1) if c.number("channels_last") else range(2, x.ndim))
+    total = kept(summed(cast(minus_zero(x, _zero(c, 2)), "int32"), axes), axes, True)
+    # In this order ONNX Runtime computes the factor.
+    share = e.elem(M.TRUE_DIV, single(c.t(1)), e.like(element_count(x, axes), single(c.t(1))))
+    factor = e.elem(M.TRUE_DIV, share, single(c.t(3)))
+    return Value(kind, requantized(total, factor, _zero(c, 4), kind))
 
 
 @lower("QLinearAveragePool", domain=CONTRIB)
 def _qlinear_average(c: NodeCall) -> Value:
-    last = bool(c.number("channels_last"))
-
-    def pool(x: Tensor) -> Tensor:
-        x = from_last(x) if last else x
-        y = averaged(x, pooling_window(c, x), include=bool(c.number("count_include_pad")))
-        return to_last(y) if last else y
-
-    return _through_float(c, 3, pool)
+    last, kind = bool(c.number("channels_last")), c.kind(0)
+    x = dequantized(c.t(0), single(c.t(1)), _zero(c, 2))
+    x = from_last(x) if last else x
+    y = averaged(x, pooling_window(c, x), include=bool(c.number("count_include_pad")))
+    y = e.elem(M.TRUE_DIV, to_last(y) if last else y, single(c.t(3)))
+    if c.has(4):
+        # Here, the zero point is added before the sum is rounded.
+        y = e.elem(M.ADD, y, cast(single(c.t(4)), "float32"))
+    return Value(kind, saturated(e.rint(y), None, kind))
 
 
 def _ratio(c: NodeCall, *over: int, under: int) -> Tensor:

@@ -87,7 +87,7 @@ def _conditional_branches(c: NodeCall) -> tuple[Any, ...]:
             c.importer.ask_value(pred)
             raise UnsupportedNodeError(
                 f"its branches return {one.rank} and {other.rank} axes, and the choice depends on data; give the "
-                f"condition as constants={...}"
+                "condition as constants={...}"
             )
         merge = P.CondExecMerge(nr_output=1, mode=P.CondExecMergeMode.EXACT_ONE)
         (merged,) = apply(

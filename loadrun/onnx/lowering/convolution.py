@@ -34,16 +34,16 @@ def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
     return result
 
 
-def padding_of(c: NodeCall, window: WindowGeometry, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Compute pads before and after from the attributes ``auto_pad`` and ``pads``."""
+def padding_of(c: NodeCall, window: WindowGeometry, x: Tensor) -> list[tuple[int, int]]:
+    """Compute pads before and after the axes of space from the attributes ``auto_pad`` and ``pads``."""
     n = len(window.kernel)
     auto = c.text("auto_pad", "NOTSET")
     if auto == "VALID":
         return [(0, 0)] * n
     if auto.startswith("SAME"):
         result = []
-        for size, s, reach in zip(sizes, window.strides, window.reach, strict=True):
-            if s == 1 or not c.importer.open_sizes:
+        for size, s, reach in zip(x.shape[2:], window.strides, window.reach, strict=True):
+            if s == 1 or not c.open_space(x):
                 total = max((-(-int(size) // s) - 1) * s + reach - int(size), 0)
             else:
                 total = largest(((size + s - 1) // s - 1) * s + reach - size, 0)
@@ -84,7 +84,7 @@ def _check_groups(w: Tensor, groups: int) -> None:
 def _conv(c: NodeCall) -> Tensor:
     x, w = c.t(0), c.t(1)
     window = window_of(c, static_shape(w)[2:])
-    window.pads = padding_of(c, window, x.shape[2:])
+    window.pads = padding_of(c, window, x)
     return _convolved(c, x, w, window, c.number("group", 1), c.maybe(2))
 
 
@@ -120,7 +120,7 @@ def _conv_last(c: NodeCall) -> Tensor:
     if static_shape(w)[1] * groups != static_shape(x)[1]:
         w = folded(from_last, w)
     window = window_of(c, static_shape(w)[2:])
-    window.pads = padding_of(c, window, x.shape[2:])
+    window.pads = padding_of(c, window, x)
     added = c.maybe(3)
     y = _convolved(c, x, w, window, groups, c.maybe(2))
     return to_last(_ended(c, y, None if added is None else from_last(added)))
@@ -157,7 +157,7 @@ def _transposed_pads(
     n = len(full)
     auto = c.text("auto_pad", "NOTSET")
     if wanted is None and not auto.startswith("SAME"):
-        return padding_of(c, window, full) if auto != "VALID" else [(0, 0)] * n
+        return padding_of(c, window, x) if auto != "VALID" else [(0, 0)] * n
     result = []
     for i, (size, o) in enumerate(zip(full, extra, strict=True)):
         # As many times the size as the stride, whatever the size is; or what is wanted.
@@ -177,7 +177,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
     if x.ndim != 4:
         raise UnsupportedNodeError("MegEngine's deformable convolution has two spatial axes")
     window = window_of(c, static_shape(w)[2:])
-    pads = padding_of(c, window, x.shape[2:])
+    pads = padding_of(c, window, x)
     groups = c.number("group", 1)
     if any(a != b or is_open(a, b) for a, b in pads):
         # Padding in front moves positions along; what is outside counts as zero in both.
@@ -189,6 +189,11 @@ def _deform_conv(c: NodeCall) -> Tensor:
     if mask is None:
         shape = offset.shape
         mask = e.full(const_like(1.0, offset), (shape[0], shape[1] // 2, *shape[2:]))
+    count, per = static_shape(w)[0], static_shape(offset)[1] // (2 * prod(window.kernel))
+    missing = -count % max(per, 1) if groups == 1 else 0
+    if missing:
+        # MegEngine divides the results among the groups of offsets, too.
+        w = folded(lambda v: e.concat([v, e.full(const_like(0.0, v), (missing, *v.shape[1:]))], 0), w)
     from ...build.conv import deformable_conv2d  # for start-up
 
     y = deformable_conv2d(
@@ -202,6 +207,8 @@ def _deform_conv(c: NodeCall) -> Tensor:
         window.dilations,
         groups,
     )
+    if missing:
+        y = e.subtensor(y, [(1, None, count, None, None)])
     return build.with_bias(cast(y, dtype_of(c.t(0))), c.maybe(3))
 
 
@@ -216,7 +223,7 @@ def exact_convolution(
     Sums of up to 258 products are exact in float32; longer ones are split by channels, and added as integers.
     """
     window = window_of(c, static_shape(w)[2:])
-    window.pads = padding_of(c, window, x.shape[2:])
+    window.pads = padding_of(c, window, x)
     groups = c.number("group", 1)
     if w_zero is not None and w_zero.ndim == 1 and static_shape(w_zero)[0] != 1:
         w_zero = e.reshape(w_zero, (-1, *[1] * (w.ndim - 1)))

@@ -29,7 +29,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
     batch, classes, count = static_shape(scores)
     if batch * classes > _MOST:
         raise UnsupportedNodeError(f"{batch} images of {classes} classes; at most {_MOST} are unrolled")
-    if most <= 0 or not count:
+    if most <= 0 or not (count or e.fluid(scores)):
         return Value(INT64, array=np.zeros((0, 3), np.int64))
     if most > count:
         # Of more boxes more may be kept, as long as the table of those that are stays small.

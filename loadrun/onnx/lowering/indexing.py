@@ -267,7 +267,7 @@ def ordered(x: Tensor, axis: int, largest: bool) -> Tensor:
         keys = e.elem(M.SUB, const_like(np.iinfo(dtype_of(keys).np).max, keys), keys)
     elif largest:
         keys = e.elem(M.NEGATE, keys)
-    flat = e.reshape(keys, (-1, keys.shape[-1]))
+    flat = e.reshape(keys, (product(keys.shape[:-1]), keys.shape[-1]))
     param = P.Argsort(order=P.ArgsortOrder.ASCENDING)
     _, places = apply("Argsort", param, inputs=[flat], n=2, scalar=False)
     return transposed(e.reshape(places, rows.shape), back)
@@ -285,7 +285,11 @@ def _top_k(c: NodeCall) -> tuple[Tensor, Value]:
         k = int(known.reshape(-1)[0]) if known is not None else c.sizes(1, "k")[0]
     if int(k) > static_shape(x)[axis]:
         raise UnsupportedNodeError(f"k is {int(k)}, the axis has {static_shape(x)[axis]}")
-    at = sliced(ordered(x, axis, bool(c.number("largest", 1))), axis, 0, k)
+    largest, keys = bool(c.number("largest", 1)), x
+    if largest and dtype_of(x).is_float:
+        # NaN counts as the largest number.
+        keys = e.where(e.is_nan(x), const_like(np.inf, x), x)
+    at = sliced(ordered(keys, axis, largest), axis, 0, k)
     return along(x, at, axis), Value(INT64, at)
 
 

@@ -13,6 +13,7 @@ from ...tensors.access import dtype_of
 from ..call import NodeCall, lower
 from ..values import BOOL, UnsupportedNodeError, Value
 from . import M, cast, const_like
+from .randomness import uniform
 
 __all__: list[str] = []
 
@@ -76,11 +77,13 @@ def _dropout(c: NodeCall) -> tuple[Value | Tensor, ...]:
         ratio = float(c.constant(1, "ratio").item()) if c.has(1) else 0.5
         training = bool(c.constant(2, "training mode").item()) if c.has(2) else False
     if training and ratio:
-        param = P.Dropout(drop_prob=ratio, seed=c.number("seed"))
-        y = apply("Dropout", param, inputs=[x.tensor], n=2, scalar=False)[0]
         if len(c.wanted) > 1 and c.wanted[1]:
-            raise UnsupportedNodeError("the mask of randomly dropped values is requested")
-        return (y,)
+            drawn = uniform(tuple(x.shape), c.number("seed"))
+            stays = e.logical_not(e.compare(P.ElemwiseMultiTypeMode.LT, drawn, const_like(ratio, drawn)))
+            scaled = e.elem(M.MUL, x.tensor, const_like(1 / (1 - ratio), x.tensor))
+            return e.where(stays, scaled, const_like(0, x.tensor)), Value(BOOL, stays)
+        param = P.Dropout(drop_prob=ratio, seed=c.number("seed"))
+        return (apply("Dropout", param, inputs=[x.tensor], n=2, scalar=False)[0],)
     return x, Value(
         BOOL,
         e.full(cast(const_like(1, x.tensor), "bool"), x.shape) if x.rank else None,

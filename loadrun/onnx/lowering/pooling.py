@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...build import emit as e
 from ...build.layers import pooling as build
-from ...build.layers.padding import pad
 from ...build.layers.windows import WindowGeometry
 from ...graph import params as P
 from ...tensors import Tensor, apply1
@@ -24,12 +23,12 @@ def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
     if not kernel or len(kernel) != x.ndim - 2:
         raise UnsupportedNodeError(f"kernel_shape must name {x.ndim - 2} axes, found {kernel}")
     window = window_of(c, kernel)
-    window.pads = padding_of(c, window, x.shape[2:])
+    window.pads = padding_of(c, window, x)
     for size, (a, b), reach in zip(static_shape(x)[2:], window.pads, window.reach, strict=True):
         extent = size + int(a) + int(b)
         if extent < reach:
             raise UnsupportedNodeError(f"a window of {reach} is larger than its input ({extent})")
-    if not c.importer.open_sizes:
+    if not c.open_space(x):
         window.sizes = static_shape(x)[2:]
     if c.number("ceil_mode"):
         window.complete(window.sizes or x.shape[2:])
@@ -110,20 +109,21 @@ def _global_lp(c: NodeCall) -> Tensor:
 
 @lower("MaxUnpool")
 def _max_unpool(c: NodeCall) -> Tensor:
-    """Values back at the places that they came from, of a tensor that may be larger than inferred."""
+    """Put values back at the places that they came from."""
     x, at = c.t(0), e.whole(c.t(1))
     kernel = c.ints("kernel_shape") or []
     n = len(kernel)
     window = window_of(c, kernel)
-    pads = padding_of(c, window, x.shape[2:])
+    pads = padding_of(c, window, x)
     inferred = [
         (i - 1) * s - a - b + k
         for i, s, (a, b), k in zip(x.shape[2:], window.strides, pads, kernel, strict=True)
     ]
-    target = c.integers(2, "output_shape")[-n:] if c.has(2) else inferred
-    shape = x.shape[:2]
-    empty = e.full(const_like(0, x), (product((*shape, *inferred)),))
-    flat = e.scatter(empty, e.flat(x), [(0, e.flat(at))])
-    y = e.reshape(flat, (*shape, *inferred))
-    widths = [(0, 0), (0, 0), *((0, t - i) for t, i in zip(target, inferred, strict=True))]
-    return pad(y, widths, "constant")
+    if c.has(2) and (target := c.integers(2, "output_shape")[-n:]) != list(map(int, inferred)):
+        raise UnsupportedNodeError(
+            f"its output_shape asks for {target} where {list(map(int, inferred))} follow from the window; ONNX "
+            "and ONNX Runtime put values in different places there"
+        )
+    shape = (*x.shape[:2], *inferred)
+    empty = e.full(const_like(0, x), (product(shape),))
+    return e.reshape(e.scatter(empty, e.flat(x), [(0, e.flat(at))]), shape)

@@ -111,10 +111,11 @@ def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     low = e.elem(M.MIN, nothing, extreme(x, False, axes))
     scale = e.elem(M.TRUE_DIV, e.elem(M.SUB, high, low), const_like(255.0, x))
     flat = e.compare(_EQ, scale, nothing)
-    safe = e.where(flat, const_like(1.0, scale), scale)
-    start = e.elem(M.NEGATE, e.elem(M.TRUE_DIV, low, safe))
+    # Of nothing but zeros it is 1.
+    scale = e.where(flat, const_like(1.0, scale), scale)
+    start = e.elem(M.NEGATE, e.elem(M.TRUE_DIV, low, scale))
     zero = saturated(e.rint(start), None, UINT8)
-    return quantized(x, safe, zero, UINT8), scale, zero
+    return quantized(x, scale, zero, UINT8), scale, zero
 
 
 def requantized(total: Tensor, factor: Tensor, zero: Tensor | None, to: int) -> Tensor:

@@ -10,10 +10,11 @@ from ..call import NodeCall, lower
 from ..values import FLOAT, Value, graph_type
 from . import M, cast, const_like
 
-__all__: list[str] = []
+__all__ = ["uniform"]
 
 
-def _uniform(shape: tuple[int, ...], seed: int) -> Tensor:
+def uniform(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Draw numbers from 0 to 1."""
     target = shape_tensor(shape or (1,))
     y = apply1("UniformRNGV1", P.UniformRNG(seed=seed), inputs=[target], scalar=False)
     return y if shape else e.reshape(y, ())
@@ -34,7 +35,7 @@ def _random(c: NodeCall) -> Value:
         y = y if shape else e.reshape(y, ())
     else:
         low, high = c.real("low"), c.real("high", 1.0)
-        y = _uniform(shape, _seed(c))
+        y = uniform(shape, _seed(c))
         if (low, high) != (0.0, 1.0):
             y = e.elem(M.ADD, e.elem(M.MUL, y, const_like(high - low, y)), const_like(low, y))
     return Value(kind, cast(y, graph_type(kind)))
@@ -44,5 +45,5 @@ def _random(c: NodeCall) -> Value:
 def _bernoulli(c: NodeCall) -> Value:
     x = cast(c.t(0), "float32")
     kind = c.number("dtype", c.kind(0))
-    y = _uniform(tuple(c.value(0).shape), _seed(c))
+    y = uniform(tuple(c.value(0).shape), _seed(c))
     return Value(kind, cast(e.compare(P.ElemwiseMultiTypeMode.LT, y, x), graph_type(kind)))

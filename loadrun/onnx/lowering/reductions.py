@@ -9,6 +9,7 @@ from ...build import emit as e
 from ...build.emit import kept, summed
 from ...build.layers.activation import log_softmax, softmax
 from ...graph import params as P
+from ...graph.dtypes import plain
 from ...tensors import Tensor, apply1
 from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, front, lower
@@ -31,6 +32,11 @@ def axes_of(c: NodeCall, rank: int, since: int = 18) -> list[int] | None:
             return None
         return list(range(rank))
     return sorted({front(a, rank) for a in axes})
+
+
+def _in_float(x: Tensor) -> Tensor:
+    """Return the tensor in the float type that holds its numbers: float64 for integers of 32 bits, too."""
+    return cast(x, plain("Float64")) if dtype_of(x).name == "Int32" else e.real(x)
 
 
 def _reducer(c: NodeCall) -> tuple[Tensor, list[int] | None]:
@@ -58,17 +64,18 @@ def _reduce_sum(c: NodeCall) -> Tensor:
 @lower("ReduceMean")
 def _reduce_mean(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    if axes is None:
-        return x
     if not axes:
         return x
+    if any(static_shape(x)[a] == 0 for a in axes):
+        # ONNX Runtime gives 0, not NaN.
+        return _dims_kept(c, _of_nothing(x, axes, 0), axes)
     if dtype_of(x).is_float:
         result = e.reduce(e.real(x), _R.MEAN, axes)
         return _dims_kept(c, cast(result, dtype_of(x)), axes)
-    total = _sum(e.whole(x), axes)
+    total = _sum(cast(x, plain("Int64")), axes)
     from .elementwise import truncated  # for start-up
 
-    return _dims_kept(c, truncated(total, e.like(element_count(x, axes), total)), axes)
+    return _dims_kept(c, cast(truncated(total, e.like(element_count(x, axes), total)), dtype_of(x)), axes)
 
 
 @lower("ReduceProd")
@@ -86,11 +93,15 @@ def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
         # The maximum of no elements is False, the minimum True.
         return cast(extreme(cast(x, "uint8"), largest, axes), "bool")
     if any(static_shape(x)[a] == 0 for a in axes):
-        for a in axes:
-            x = of_length(x, a)
-        shape = [n for i, n in enumerate(x.shape) if i not in axes]
-        return e.full(const_like(_worst(x, largest), x), shape)
+        return _of_nothing(x, axes, _worst(x, largest))
     return e.reduce(x, _R.MAX if largest else _R.MIN, axes)
+
+
+def _of_nothing(x: Tensor, axes: list[int], value: float) -> Tensor:
+    """Return one value for all results of a reduction over no elements."""
+    for a in axes:
+        x = of_length(x, a)
+    return e.full(const_like(value, x), [n for i, n in enumerate(x.shape) if i not in axes])
 
 
 def _worst(x: Tensor, largest: bool) -> float:
@@ -122,7 +133,7 @@ def _reduce_l1(c: NodeCall) -> Tensor:
 @lower("ReduceL2")
 def _reduce_l2(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = e.real(x)
+    wide = _in_float(x)
     if axes is None:
         return cast(e.elem(M.ABS, wide), dtype_of(x))
     result = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), axes))
@@ -140,7 +151,7 @@ def _reduce_sum_square(c: NodeCall) -> Tensor:
 @lower("ReduceLogSum")
 def _reduce_log_sum(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = e.real(x)
+    wide = _in_float(x)
     if axes is None:
         return e.elem(M.LOG, wide)
     return _dims_kept(c, cast(e.elem(M.LOG, summed(wide, axes)), dtype_of(x)), axes)
@@ -149,14 +160,15 @@ def _reduce_log_sum(c: NodeCall) -> Tensor:
 @lower("ReduceLogSumExp")
 def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
-    wide = e.real(x)
+    wide = _in_float(x)
     if axes is None:
         return x
     if any(static_shape(x)[a] == 0 for a in axes):
         return _dims_kept(c, cast(extreme(wide, True, axes), dtype_of(x)), axes)
     top = kept(e.reduce(wide, _R.MAX, axes), axes, True)
     # A shift by an infinity would give NaN.
-    finite = e.elem(M.MAX, const_like(-3e38, top), e.elem(M.MIN, const_like(3e38, top), top))
+    most = np.finfo(dtype_of(top).np).max
+    finite = e.elem(M.MAX, const_like(-most, top), e.elem(M.MIN, const_like(most, top), top))
     total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, finite)), axes, True))
     # MegEngine's EXP turns NaN into a number.
     result = e.with_nan_of(e.elem(M.ADD, total, finite), top)
@@ -172,7 +184,8 @@ def _softmax(c: NodeCall) -> Tensor:
     run = {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}[c.op]
     x = c.t(0)
     if c.opset >= 13:
-        return run(x, c.axis("axis", -1, x.ndim))
+        axis = c.axis("axis", -1, x.ndim)
+        return of_length(x, axis) if x.ndim and static_shape(x)[axis] == 0 else run(x, axis)
     axis = c.number("axis", 1)
     rows = flat_to_2d(x, axis + x.ndim if axis < 0 else axis)
     return e.reshape(run(rows, 1), x.shape)

@@ -63,6 +63,11 @@ def _length(c: NodeCall) -> Value:
 def _split(c: NodeCall) -> Items:
     value = c.value(0)
     axis = front(c.number("axis"), value.rank)
+    if value.constant() is None and e.fluid(value.stored):
+        c.importer.ask_value(value.stored)
+        raise UnsupportedNodeError(
+            f"into how many parts it is split depends on data, which decide axis {axis}"
+        )
     n = value.numbers[axis]
     if not c.has(1):
         parts = [index_value(value, axis, i) for i in range(n)]

@@ -233,7 +233,7 @@ def _slice(c: NodeCall) -> Tensor:
         steps = c.integers(4, "steps") if c.has(4) else [1] * len(axes)
         starts, ends = _bounds(c, 1), _bounds(c, 2)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        x = cut(x, front(axis, x.ndim), start, end, step)
+        x = cut(x, front(axis, x.ndim), start, end, max(-_FAR, min(step, _FAR)))
     return x
 
 
@@ -271,7 +271,8 @@ def cut(x: Tensor, axis: int, start: int | Tensor, end: int | Tensor, step: int)
         return e.subtensor(x, [(axis, first, last, None if step == 1 else step, None)])
     first = None if int(begin) >= n - 1 and not is_open(begin) else begin
     last = None if int(stop) < 0 else stop
-    if (n - 1 if first is None else int(first)) <= (-1 if last is None else int(last)):
+    whole = first is None and last is None
+    if not whole and (n - 1 if first is None else int(first)) <= (-1 if last is None else int(last)):
         return e.subtensor(x, [(axis, 0, 0, None, None)])
     return e.subtensor(x, [(axis, first, last, step, None)])
 
