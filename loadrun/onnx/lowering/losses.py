@@ -11,7 +11,7 @@ from ...graph import params as P
 from ...tensors import Tensor, apply
 from ...tensors.access import dtype_of
 from ..call import NodeCall, lower
-from ..values import BOOL, UnsupportedNodeError, Value
+from ..values import BOOL, Value
 from . import M, cast, const_like
 from .randomness import uniform
 
