@@ -6,6 +6,7 @@ starts run on loadrun, too.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import runpy
 import sys
@@ -38,6 +39,9 @@ def main(argv: Sequence[str]) -> int:
     inherited = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = _IN_PLACE if not inherited else os.pathsep.join((_IN_PLACE, inherited))
     if module is not None:
+        if not _is_there(module):
+            print(f"{_OURS}: {module}: there is no such module", file=sys.stderr)
+            return 2
         sys.argv = [*argv[1:]]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return 0
@@ -45,6 +49,13 @@ def main(argv: Sequence[str]) -> int:
     sys.path[0] = str(script.parent.resolve())
     runpy.run_path(str(script), run_name="__main__")
     return 0
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
 
 
 if __name__ == "__main__":

@@ -304,6 +304,13 @@ def test_a_script_s_processes_and_modules_stand_in_too(tmp_path: Path) -> None:
         [*command, "-m", "script"], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert ended.stdout.splitlines() == [*expected, "[]"]
+    for absent, kind in (("nosuch.py", "script"), ("-m", "")):
+        arguments = [absent] if kind else [absent, "nosuch.module"]
+        ended = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr == f"loadrun.megengine: {arguments[-1]}: there is no such {kind or 'module'}\n"
 
 
 def test_generators_by_number() -> None:
