@@ -332,3 +332,12 @@ def test_generators_by_number() -> None:
     assert abs(np.std(drawn) - 1) < 0.1
     with pytest.raises(UsageError, match="there is no generator of the number"):
         apply(op, shape)
+
+
+def test_formats_converted_by_themselves() -> None:
+    from loadrun.megengine.core._config import get_auto_format_convert, set_auto_format_convert
+
+    assert get_auto_format_convert() is True
+    set_auto_format_convert(False)
+    assert get_auto_format_convert() is False
+    set_auto_format_convert(True)
