@@ -557,7 +557,7 @@ def faulty(outs: Sequence[OutputResult], faults: Mapping[str, str]) -> list[Outp
     by_name = {o.name: o for o in outs}
     for name, why in faults.items():
         out = by_name.get(name) or OutputResult(name, (), DType("Float32"), Verdict.FAIL)
-        by_name[name] = replace(out, verdict=Verdict.FAIL, reason=None, notes=(why, *out.notes))
+        by_name[name] = out.failing(why)
     return list(by_name.values())
 
 

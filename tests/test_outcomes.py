@@ -24,6 +24,7 @@ from loadrun.graph.dtypes import DType
 from loadrun.graph.params import AssertEqual, Elemwise, ElemwiseMode, ReduceMode
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
+from loadrun.verify.saved import ResultWriter, judge_saved, read_saved
 from tests.support.error_graphs import F16, RIGHT, bundle_of, elem, feed, ratio, reduced, standard
 from tests.support.small_models import unary
 
@@ -289,3 +290,23 @@ def test_what_is_edited_is_written(source: str, tmp_path: Path) -> None:
     again = loadrun.load(tmp_path / "edited.mge").testcases[0].arrays
     np.testing.assert_array_equal(again[expected], before[expected] + 1)
     np.testing.assert_array_equal(again[names[0]], before[names[0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"), [("y", "of another dtype"), ("z", "the model has no such output")]
+)
+def test_saved_results_keep_what_fails_whatever_is_computed(name: str, fault: str, tmp_path: Path) -> None:
+    bundle = bundle_of(standard)
+    case = Testcase({"x": -RIGHT, "y:expect": RIGHT}, faults={name: fault})
+    bundle = Bundle(bundle.graph, [case])
+    (result,) = loadrun.Runner(bundle).replay()
+    with open(tmp_path / "r.zip", "wb") as f:
+        writer = ResultWriter(f)
+        writer.begin("m.onnx")
+        writer.add(result)
+        writer.close()
+    (saved,) = read_saved(tmp_path / "r.zip")
+    (again,) = judge_saved(saved)
+    assert result.verdict is again.verdict is Verdict.FAIL
+    (failed,) = (o for o in again.outputs if o.verdict is Verdict.FAIL)
+    assert (failed.name, failed.notes) == (name, (fault,))

@@ -336,6 +336,8 @@ def parse(text: str) -> Policy:
             least[name] = _bound_of(term, value)
             if least[name] > 1 and not name.startswith("snr"):
                 raise UsageError(f"{term.strip()!r} never holds: {name} is at most 1")
+            if (name == "cosine" and least[name] <= -1) or (_TOP.fullmatch(name) and least[name] <= 0):
+                raise UsageError(f"{term.strip()!r} lets every value pass")
         else:
             raise UsageError(f"a policy consists of {_KNOWN}; found {term.strip()!r}")
     if "near_tie" in single and not any(map(_TOP.fullmatch, least)):

@@ -98,6 +98,7 @@ class OutputResult:
         loosened: the file's own tolerance where a greater one was requested.
         by_file: whether `error` is what the file's own operators measured.
         file_maxerr: the tolerance of the file's check where the error was compared with another one.
+        fault: why it fails whatever is computed, such as an expected value of another dtype.
     """
 
     name: str
@@ -116,6 +117,11 @@ class OutputResult:
     file_maxerr: float | None = None
     policy: str = ""
     step: int | None = None
+    fault: str | None = None
+
+    def failing(self, fault: str) -> OutputResult:
+        """Return the output as one that fails whatever was computed."""
+        return replace(self, verdict=Verdict.FAIL, reason=None, notes=(fault, *self.notes), fault=fault)
 
     def __repr__(self) -> str:
         """Return a one-line summary; the values are in `value` and `expect`.

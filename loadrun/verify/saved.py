@@ -103,6 +103,7 @@ def _described(out: OutputResult) -> dict[str, Any]:
         "by_file": out.by_file,
         "reason": out.reason,
         "loosened": out.loosened,
+        "fault": out.fault,
     }
 
 
@@ -229,7 +230,8 @@ _OUTPUT = schema.record(
         "by_file": schema.truth,
         "reason": schema.either(schema.text),
         "loosened": schema.either(schema.number(finite=False)),
-    }
+    },
+    {"fault": schema.either(schema.text)},
 )
 _ENTRY = schema.record(
     {
@@ -266,7 +268,8 @@ def judge_saved(
     for i in range(len(saved)):
         about = saved.about(i)
         judged = tuple(
-            _judged(out, expect, got, maxerr or {}, policies or {}) for out, expect, got in saved.outputs(i)
+            _settled(out, _judged(out, expect, got, maxerr or {}, policies or {}))
+            for out, expect, got in saved.outputs(i)
         )
         verdict = Verdict.of_outputs(judged)
         if about["verdict"] is Verdict.ERROR:
@@ -318,6 +321,11 @@ def judge_results(
     for saved in read_saved(path):
         file = FileResult(saved.path, warnings=list(saved.missed), missed=saved.missed)
         yield CountedResults(file, judge_saved(saved, limits, options.policies))
+
+
+def _settled(out: Mapping[str, Any], judged: OutputResult) -> OutputResult:
+    fault = out.get("fault")
+    return judged if fault is None else judged.failing(fault)
 
 
 def _judged(

@@ -89,6 +89,8 @@ def test_terms(terms: str, expect: list[float], got: list[float], broken: list[s
         *("", "equal", "rtol>=1", "cosine<=1", "rtol=x", "rtol=nan", "rtol=-1", "nan=1", "top1", "exact=1"),
         *(
             "fraction<=1",
+            "cosine>=-1",
+            "top1>=0",
             "ppm<=1000000",
             "fraction<=-1",
             "fraction>=0.1",

@@ -257,7 +257,9 @@ class Packer:
             self.warn(f"nothing is computed from the input {name!r}, so it is omitted")
         truths = iter(expected)
         weights = nonfinite_weights(self.model) if self.recorder is not None else []
+        count = 0
         for i, arrays in enumerate(inputs):
+            count += 1
             arrays = {n: a for n, a in arrays.items() if n not in unused}
             if self.recorder is None:
                 values = {n: arrays[n] if n in arrays else t.value() for n, t in known.items()}
@@ -278,6 +280,11 @@ class Packer:
             warn_nonfinite(case, self.warn, place)
             warn_hidden(case, weights, self.warn, place)
             yield self._as_expected(case) if self.extends else case
+        if next(truths, None) is not None:
+            raise UsageError(
+                f"there are expected values for more testcases than the data makes, which are {count}; those that the "
+                "file has keep their values: loadrun accept, or --replace with their data, makes new ones"
+            )
 
     def _limits(self) -> Mapping[str, float]:
         """Return what was requested as tolerances, by output name."""

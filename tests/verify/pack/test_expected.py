@@ -59,6 +59,7 @@ def test_given_values_are_expected(golden: Path, capsys: pytest.CaptureFixture[s
         (["out:none.npy"], "none.npy"),
         (["out:golden.npy", "--no-assert"], "--no-assert packs none"),
         (["out:golden.npy", "-d", "#ones"], "there is no expected value for it"),
+        (["out:golden.npy", "--expect", "out:golden.npy"], "for more testcases than the data makes, which are 1"),
     ],
 )
 def test_given_values_that_do_not_fit(
@@ -72,6 +73,13 @@ def test_given_values_that_do_not_fit(
     monkeypatch.chdir(golden)
     assert main(["pack", mlp, "--replace", "-d", "x.npy", "-o", "p.mge", "--expect", *expect]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_given_values_without_data(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The testcases of the file keep their values, which the option does not change."""
+    assert main(["pack", MLP, "-o", str(golden / "p.mge"), "--expect", str(golden / "golden.npy")]) == 2
+    assert "for more testcases than the data makes, which are 0" in capsys.readouterr().err
+    assert not (golden / "p.mge").exists()
 
 
 def test_unpacked_values_are_packed_again(tmp_path: Path) -> None:
