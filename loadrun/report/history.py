@@ -28,7 +28,7 @@ _FILE = schema.record(
 )
 _REPORT = schema.record(
     {"files": schema.items(_FILE)},
-    {"started": schema.text, "loadrun": schema.text, "host": schema.text},
+    {"started": schema.text, "loadrun": schema.text, "host": schema.text, "cut": schema.either(schema.text)},
 )
 _SHORT = {
     "pass": "pass",
@@ -64,12 +64,14 @@ class PastRun:
         started: when the run began, where the report says so.
         version: of loadrun.
         files: by name.
+        cut: that the run did not come to its end, where it did not.
     """
 
     path: str
     started: str
     version: str
     files: Mapping[str, FileRun] = field(default_factory=dict)
+    cut: str | None = None
 
     @property
     def passed(self) -> int:
@@ -128,7 +130,7 @@ def _run(path: str) -> PastRun:
     except FormatError as e:
         raise FormatError(f"this is not a report of `loadrun --json`: {e.message}", path=path) from None
     files = {f["file"]: _file(f) for f in report["files"]}
-    return PastRun(path, report.get("started", ""), report.get("loadrun", ""), files)
+    return PastRun(path, report.get("started", ""), report.get("loadrun", ""), files, report.get("cut"))
 
 
 def _file(entry: Mapping[str, Any]) -> FileRun:
@@ -159,7 +161,8 @@ def history_table(history: History) -> str:
         ]
         text += "\n\n" + table(shown, ("file", *(str(i + 1) for i in range(len(history.runs)))))
     steady = len(history.names) - len(odd)
-    return f"{text}\n\n{steady} of {len(history.names)} files passed in all runs"
+    cut = "".join(f"run {i + 1}: {clean(r.cut, 200)}\n" for i, r in enumerate(history.runs) if r.cut)
+    return f"{text}\n\n{cut}{steady} of {len(history.names)} files passed in all runs"
 
 
 def _rate(run: PastRun) -> tuple[int, str, str]:
@@ -173,7 +176,8 @@ def history_html(history: History) -> str:
     heads = ("run", "started", "report", "loadrun", "files", "passed", "rate", "s")
     out.append("".join(f"<th>{h}</th>" for h in heads) + "</tr></thead><tbody>\n")
     for i, run in enumerate(history.runs):
-        cells = (i + 1, run.started, run.path, run.version, len(run.files), *_rate(run))
+        path = f"{run.path}: {run.cut}" if run.cut else run.path
+        cells = (i + 1, run.started, path, run.version, len(run.files), *_rate(run))
         out.append(f"<tr>{''.join(f'<td>{escape(clean(str(c), 200))}</td>' for c in cells)}</tr>\n")
     rates = [run.passed / len(run.files) if run.files else None for run in history.runs]
     out.append(

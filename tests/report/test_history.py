@@ -83,3 +83,15 @@ def test_names_are_text(tmp_path: Path) -> None:
     assert main(["report", evil, "--html", str(page)]) == 0
     assert "<script>x" not in page.read_text()
     assert "nonsense<b>" not in page.read_text()
+
+
+def test_a_run_that_was_cut_short_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All files that it came to passed, which are not all."""
+    whole = tmp_path / "whole.jsonl"
+    assert main(["fixtures/nets/mlp.mge", "-q", "--json-lines", str(whole)]) == 0
+    cut = tmp_path / "cut.jsonl"
+    cut.write_text("".join(whole.read_text().splitlines(keepends=True)[:-1]))
+    capsys.readouterr()
+    assert main(["report", str(whole), str(cut), "--html", str(tmp_path / "h.html")]) == 0
+    assert "run 2: the run is incomplete: its last line is missing" in capsys.readouterr().out
+    assert "the run is incomplete" in (tmp_path / "h.html").read_text()

@@ -59,7 +59,10 @@ def test_given_values_are_expected(golden: Path, capsys: pytest.CaptureFixture[s
         (["out:none.npy"], "none.npy"),
         (["out:golden.npy", "--no-assert"], "--no-assert packs none"),
         (["out:golden.npy", "-d", "#ones"], "there is no expected value for it"),
-        (["out:golden.npy", "--expect", "out:golden.npy"], "for more testcases than the data makes, which are 1"),
+        (
+            ["out:golden.npy", "--expect", "out:golden.npy"],
+            "for more testcases than the data makes, which are 1",
+        ),
     ],
 )
 def test_given_values_that_do_not_fit(
