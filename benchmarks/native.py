@@ -2,7 +2,7 @@
 
     python benchmarks/native.py model.onnx [...] [--rounds 200]
 
-Without models one of a single operator shows the fixed cost. Both have the same threads and options.
+Without models two of one and of six inputs show the fixed cost. Both have the same threads and options.
 """
 
 from __future__ import annotations
@@ -19,19 +19,24 @@ import numpy as np
 import onnxruntime
 
 import loadrun
+from loadrun.graph import StoredTensor
+from loadrun.graph.dtypes import DType
+from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.ops.numeric.parallel import threads
 
 
-def tiny(folder: Path) -> Path:
-    """Write a file of one operator."""
+def tiny(folder: Path, inputs: int) -> Path:
+    """Write a file of one operator an input."""
     graph = loadrun.graph.Graph()
-    tensor = loadrun.graph.StoredTensor(loadrun.graph.dtypes.DType("Float32"), (1, 4), "x")
-    from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
-
-    x = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=["x"])
-    graph.outputs = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=x, names=["y"])
-    loadrun.onnx.export(graph, f=folder / "tiny.onnx")
-    return folder / "tiny.onnx"
+    for i in range(inputs):
+        tensor = StoredTensor(DType("Float32"), (1, 4), f"x{i}")
+        x = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=[f"x{i}"])
+        y = graph.outputs[-1:]
+        mode = ElemwiseMode.ADD if y else ElemwiseMode.RELU
+        graph.outputs = graph.add("Elemwise", Elemwise(mode=mode), inputs=[*x, *y], names=[f"y{i}"])
+    path = folder / f"tiny-{inputs}.onnx"
+    loadrun.onnx.export(graph, f=path)
+    return path
 
 
 def plain(path: Path, feeds: Mapping[str, Any]) -> Callable[[], object]:
@@ -72,7 +77,7 @@ def main() -> None:
     p.add_argument("--rounds", type=int, default=200)
     args = p.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        for path in args.models or [tiny(Path(folder))]:
+        for path in args.models or [tiny(Path(folder), 1), tiny(Path(folder), 6)]:
             print(ratio(path, args.rounds))
 
 

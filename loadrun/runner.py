@@ -7,11 +7,10 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, ParamSpec, cast
 
 from .base.about import About
 from .base.errors import (
@@ -63,6 +62,7 @@ __all__ = [
     "run",
 ]
 
+_P = ParamSpec("_P")
 _KEPT = 16
 """How many sets of sizes keep their engines if each has its own graph; the most recent ones."""
 
@@ -109,15 +109,19 @@ class _OutputPlan:
         return [v for c in self.checks for v in c.vars] + [v for _, v in self.plain]
 
 
-@contextmanager
-def _memory_told() -> Iterator[None]:
+def _memory_told(method: Callable[_P, Result]) -> Callable[_P, Result]:
     """Turn MemoryError into one of loadrun's errors."""
-    try:
-        yield
-    except OutOfMemoryError:
-        raise
-    except MemoryError as e:
-        raise OutOfMemoryError(out_of_memory(e)) from e
+
+    @wraps(method)
+    def told(*args: _P.args, **kwargs: _P.kwargs) -> Result:
+        try:
+            return method(*args, **kwargs)
+        except OutOfMemoryError:
+            raise
+        except MemoryError as e:
+            raise OutOfMemoryError(out_of_memory(e)) from e
+
+    return told
 
 
 class Runner:
@@ -212,7 +216,7 @@ class Runner:
         except LoadRunError as e:
             return Result(index, (), Verdict.ERROR, message=str(e))
 
-    @_memory_told()
+    @_memory_told
     def check(self, testcase: Testcase, index: int | None = None) -> Result:
         """Feed a testcase and evaluate every check of the graph.
 
@@ -360,7 +364,7 @@ class Runner:
 
         return blind(errors, operands[0], around.source.owner.tensors[0].dtype, check.maxerr)
 
-    @_memory_told()
+    @_memory_told
     def run(self, inputs: Mapping[str, FileValue] | None = None) -> Result:
         """Run the model on given inputs, without its checks.
 

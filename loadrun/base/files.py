@@ -328,9 +328,9 @@ class FileWatch:
         except OSError:
             return False
         old = self.status
-        if (now.st_ino, now.st_dev) != (old.st_ino, old.st_dev):
+        if now.st_mtime_ns == old.st_mtime_ns and now.st_size == old.st_size:
             return False
-        return (now.st_size, now.st_mtime_ns) != (old.st_size, old.st_mtime_ns)
+        return now.st_ino == old.st_ino and now.st_dev == old.st_dev
 
 
 def mapped_file(

@@ -77,7 +77,8 @@ class Verdict(str, Enum):
         return Verdict.worst(o.verdict for o in outputs if not o.is_free)
 
 
-@dataclass(frozen=True, slots=True)
+# Frozen classes of as many fields take five times as long to make, which a run of a small model would notice.
+@dataclass(slots=True)
 class OutputResult:
     """One output of one run.
 
@@ -159,7 +160,7 @@ class OutputResult:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Result:
     """One run: of a testcase, or of a model on given inputs.
 

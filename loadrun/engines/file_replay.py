@@ -70,10 +70,8 @@ class FileReplay:
             EngineError: the runtime fails.
         """
         seconds, outputs = self._run(inputs)
-        outs = tuple(
-            self._plain(name, n, v) for name, value in outputs.items() for n, v in _flat(name, value)
-        )
-        return Result(None, outs, Verdict.NOT_COMPARED, seconds, engine=self.engine.about)
+        outs = [self._plain(name, n, v) for name, value in outputs.items() for n, v in _flat(name, value)]
+        return Result(None, tuple(outs), Verdict.NOT_COMPARED, seconds, engine=self.engine.about)
 
     def _run(self, inputs: Mapping[str, FileValue]) -> tuple[float, Mapping[str, FileValue]]:
         feeds = self.engine.fitted(inputs)
@@ -159,10 +157,10 @@ def _flat(name: str, value: FileValue) -> Iterator[tuple[str, Array]]:
     """Yield an output as arrays by name: values of a sequence are numbered, those of a map are one array."""
     if value is None:
         return
-    if isinstance(value, Mapping):
-        yield name, np.asarray([value[k] for k in value])
-    elif isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray):
         yield name, value.astype(str) if value.dtype.kind in "OS" else value
+    elif isinstance(value, Mapping):
+        yield name, np.asarray([value[k] for k in value])
     elif isinstance(value, (list, tuple)) and value and all(isinstance(v, Mapping) for v in value):
         # The scores of a classifier: a map from class to number for each item.
         yield name, np.asarray([[v[k] for k in v] for v in value])
