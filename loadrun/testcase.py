@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Protocol, overload
 
 from .base.errors import FormatError
@@ -99,6 +100,11 @@ class Testcase:
         case = replace(self)
         object.__setattr__(case, "_own", values)
         return case
+
+    @property
+    def each_step(self) -> Iterator[Mapping[str, Array]]:
+        """What its steps hold, one after another; a testcase that is no scenario is its only step."""
+        return chain((self.arrays,), self.steps)
 
     @property
     def inputs(self) -> dict[str, Array]:

@@ -25,7 +25,8 @@ from loadrun.base.errors import UnsupportedError
 from loadrun.compare import assert_equal_error
 from loadrun.graph.dtypes import Array
 from loadrun.onnx import Exported, export
-from loadrun.onnx.check import check_model, is_quantized, new_session, run_session
+from loadrun.onnx.check import check_model, is_quantized, run_session
+from loadrun.onnx.session import new_session
 from loadrun.onnx.writing import TRANSLATIONS, reason
 from loadrun.ops.catalog import CATALOG
 

@@ -30,6 +30,7 @@ __all__ = [
     "moved",
     "narrowings",
     "numbered",
+    "provenances",
     "tensor_digest",
 ]
 
@@ -42,6 +43,21 @@ def input_order(record: memoryview) -> tuple[str, ...]:
         # What is wrong with a record is for `verify` to say.
         return ()
     return tuple(n for n in names if isinstance(n, str)) if isinstance(names, list) else ()
+
+
+def provenances(record: object) -> Iterator[Mapping[str, object]]:
+    """Yield where each testcase of a file comes from, as far as its record tells."""
+    if not isinstance(record, memoryview):
+        return
+    entries = lines(record)
+    try:
+        common = next(entries, {}).get("provenance")
+        for line in entries:
+            provenance = line.get("provenance", common)
+            yield provenance if isinstance(provenance, dict) else {}
+    except FormatError:
+        # A damaged record is no reason to refuse the testcases.
+        return
 
 
 def narrowings(record: memoryview) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain
 
 from ..base.errors import EngineError, LoadRunError
 from ..compare.results import OutputResult, Result, Verdict
@@ -36,7 +35,7 @@ def replay_steps(case: Testcase, index: int | None, check: Callable[[Testcase], 
     seconds, last = 0.0, len(case.steps)
     result = Result(index, (), Verdict.NOT_COMPARED)
     states: dict[str, Array] = {}
-    for k, arrays in enumerate(chain((case.arrays,), case.steps)):
+    for k, arrays in enumerate(case.each_step):
         try:
             result = check(Testcase({**states, **arrays}, case.dtypes))
             states = {name: _value(result, output) for name, output in case.states.items()}
@@ -57,7 +56,7 @@ def steps_fed(case: Testcase, check: Callable[[Testcase], Result]) -> Iterator[d
         check: runs one step, which it does when the step after it is asked for.
     """
     states: dict[str, Array] = {}
-    for k, arrays in enumerate(chain((case.arrays,), case.steps)):
+    for k, arrays in enumerate(case.each_step):
         fed = {**states, **arrays}
         yield fed
         if k < len(case.steps):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Protocol
 
 import numpy as np
 
@@ -20,25 +19,10 @@ from ..graph.dtypes import Array
 from ..ops.registry import implementation
 from .encode import ElemType
 from .model import WrittenModel
+from .session import OnnxSession, new_session
 from .source import ExportSource
 
-__all__ = ["Verification", "available", "check_model", "new_session", "verify"]
-
-
-class _Named(Protocol):
-    name: str
-
-
-class OnnxSession(Protocol):
-    """The part of onnxruntime.InferenceSession that is used here."""
-
-    def get_inputs(self) -> Sequence[_Named]:
-        """Describe the model's inputs, in the file's order."""
-        ...
-
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> list[Array]:
-        """Compute the named outputs, all of them for None."""
-        ...
+__all__ = ["Verification", "available", "check_model", "verify"]
 
 
 _TOLERANCE = {ElemType.FLOAT: 1e-4, ElemType.FLOAT16: 1e-2}
@@ -87,31 +71,6 @@ def check_model(data: bytes, path: str | None = None) -> None:
         onnx.checker.check_model(path or onnx.load_from_string(data), full_check=True)
     except Exception as e:
         raise EngineError(f"onnx.checker rejects the model: {e}") from e
-
-
-def new_session(data: bytes | str, *, as_written: bool = False, mapped: bool = False) -> OnnxSession:
-    """Open an ONNX Runtime session on the CPU.
-
-    Args:
-        data: the model, or the path of one whose weights are in another file.
-        mapped: leave weights in other files where they are mapped, instead of packing them anew for speed.
-        as_written: without optimizations. Those of quantized graphs use instructions that saturate on some processors.
-
-    Raises:
-        EngineError: the runtime does not take the model.
-    """
-    import onnxruntime  # optional
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    if mapped:
-        options.add_session_config_entry("session.disable_prepacking", "1")
-    if as_written:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as e:
-        raise EngineError(f"ONNX Runtime rejects the model: {e}") from e
 
 
 def is_quantized(written: WrittenModel) -> bool:

@@ -8,19 +8,21 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import numpy as np
 
 from ..base.errors import EngineError
 from ..base.pipes import receive, send, serve, start
-from ..graph.dtypes import Array
-from .check import OnnxSession, new_session
+from .session import OnnxSession, new_session
+
+if TYPE_CHECKING:
+    from ..graph.dtypes import Array
 
 __all__ = ["main", "runtime", "runtime_apart", "runtime_name"]
 
-Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+Run = Callable[[Mapping[str, "Array"]], Mapping[str, "Array"]]
 
 _TYPES = {
     "tensor(float)": "float32",
@@ -126,7 +128,7 @@ def runtime(
     Args:
         path: the file.
         constants: values of inputs that `loadrun.load` took as constants.
-        session: opens the session, default `loadrun.onnx.check.new_session`.
+        session: opens the session, default `loadrun.onnx.session.new_session`.
 
     The function raises an EngineError where the runtime does not take the model or the data.
     """

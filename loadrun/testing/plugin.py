@@ -229,8 +229,7 @@ def _steps(bundle: Bundle, index: int | None) -> tuple[str, ...]:
     """List the outputs of all steps of a scenario of which something is expected."""
     from ..testcase import Testcase  # for start-up
 
-    case = bundle.testcases[index or 0]
-    steps = enumerate((case.arrays, *case.steps))
+    steps = enumerate(bundle.testcases[index or 0].each_step)
     return tuple(f"{name}@{k}" for k, arrays in steps for name in Testcase(dict(arrays)).expects)
 
 

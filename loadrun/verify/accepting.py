@@ -21,15 +21,14 @@ from ..compare.policy import header, lines
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, OutputResult, Verdict
 from ..dump import load_all, save
 from ..dump.options import DumpOptions
-from ..dump.record import graph_digest, tensor_digest
+from ..dump.record import graph_digest, provenances, tensor_digest
 from ..engines import Choice, runs_file
 from ..graph.dtypes import Array
 from ..passes.constants import bare
 from ..runner import Runner
 from ..testcase import EXPECT, Bundle, SourceFile, Testcase
-from .pack.capture import Recorder, provenance
+from .pack.capture import Recorder, expect_input, provenance
 from .pack.intermediates import statistics
-from .pack.packing import expect_input, provenances
 from .pack.scenario import Feedback, capture_steps
 
 __all__ = ["AcceptOptions", "Acceptance", "NewValue", "accept_files", "accepted", "author"]
@@ -293,7 +292,7 @@ def _new_value(
     _require_pass(index, old, new)
     name, step = _place(before, old.name)
     place = _inputs_of(bundle)[name]
-    digests = [tensor_digest(_arrays(c)[step][place], c.dtypes.get(place)) for c in (before, after)]
+    digests = [tensor_digest([*c.each_step][step][place], c.dtypes.get(place)) for c in (before, after)]
     errors = [float("nan") if o.error is None else o.error for o in (old, new)]
     return NewValue(number, index, old.name, errors[0], errors[1], old.maxerr or 0.0, digests[0], digests[1])
 
@@ -319,26 +318,22 @@ def _place(case: Testcase, name: str) -> tuple[str, int]:
     return output, int(step)
 
 
-def _arrays(case: Testcase) -> list[Mapping[str, Array]]:
-    """List what the steps of a testcase hold."""
-    return [case.arrays, *case.steps]
-
-
 def _renewed(bundle: Bundle, case: Testcase, names: Iterable[str], options: AcceptOptions) -> Testcase:
     """Return a testcase in which some outputs expect what the model computes."""
     recorder = Recorder(bundle, options.engine, seed=options.seed)
     if case.steps:
-        inputs = (Testcase(dict(a)).inputs for a in _arrays(case))
+        inputs = (Testcase(dict(a)).inputs for a in case.each_step)
         captures = recorder.capture, recorder.capture
-        now = capture_steps(inputs, Feedback(case.states, {}), captures, len(case.steps) + 1)
+        feedback = Feedback(case.states, {})
+        now = capture_steps(inputs, feedback, captures, len(case.steps) + 1, math.inf)
     else:
         now = recorder.capture(case.inputs)
-    steps, dtypes = [dict(a) for a in _arrays(case)], dict(case.dtypes)
+    steps, dtypes = [dict(a) for a in case.each_step], dict(case.dtypes)
     checks = {c.name: c for c in bundle.checks}
     for name, step in (_place(case, n) for n in names):
         var = expect_input(checks[name])
         want = var.owner.tensors[0].dtype
-        value, dtype = _arrays(now)[step][name + EXPECT], now.dtypes[name + EXPECT]
+        value, dtype = [*now.each_step][step][name + EXPECT], now.dtypes[name + EXPECT]
         if dtype != want and not (dtype.is_float and want.is_float):
             raise EngineError(
                 f"the check of {name!r} expects {want}, but the model computes {dtype}; pack it again"
@@ -391,7 +386,7 @@ def _cases(bundle: Bundle, values: Sequence[NewValue], options: AcceptOptions) -
     names: dict[int, list[str]] = {}
     for value in values:
         names.setdefault(value.testcase, []).append(value.output)
-    whence = provenances(bundle)
+    whence = provenances(bundle.record)
     kept = _lines(bundle)
     model = bare(bundle)
     for i in range(len(bundle.testcases)):

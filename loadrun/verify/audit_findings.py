@@ -30,7 +30,8 @@ def equal_testcases(cases: Sequence[Testcase]) -> Iterator[str]:
     first: dict[tuple[object, ...], int] = {}
     same: dict[int, list[int]] = {}
     for i, case in enumerate(cases):
-        key = tuple((n, a.shape, a.tobytes()) for n, a in sorted(case.inputs.items()))
+        steps = (sorted(Testcase(dict(arrays)).inputs.items()) for arrays in case.each_step)
+        key = tuple((n, a.shape, a.tobytes()) for step in steps for n, a in step)
         if key in first:
             same.setdefault(first[key], []).append(i)
         else:
@@ -43,7 +44,8 @@ def equal_testcases(cases: Sequence[Testcase]) -> Iterator[str]:
 def lifeless_inputs(cases: Sequence[Testcase]) -> Iterator[str]:
     """Name the inputs that are 0 everywhere in every testcase."""
     for name in cases[0].inputs:
-        if not any(case.arrays[name].any() for case in cases):
+        fed = any(name in case.states for case in cases)
+        if not fed and not any(step[name].any() for case in cases for step in case.each_step if name in step):
             yield f"input {name!r} is 0 everywhere in every testcase"
 
 

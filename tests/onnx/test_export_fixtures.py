@@ -11,7 +11,8 @@ import pytest
 
 import loadrun
 from loadrun.onnx import export
-from loadrun.onnx.check import available, new_session, run_session
+from loadrun.onnx.check import available, run_session
+from loadrun.onnx.session import new_session
 from loadrun.ops.catalog import CATALOG
 
 ROOT = Path(__file__).resolve().parent.parent.parent

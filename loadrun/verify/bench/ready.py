@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from ...inputs.feeds import random_inputs
 from ...ops.infer import infer_dtypes, infer_shapes
 from ...ops.numeric.parallel import set_threads
 from ...runner import Runner, Verdict
-from ...testcase import Bundle, Testcase
+from ...testcase import Bundle, FileValue, Testcase
 from .measurement import Measurement, Subject
 
 __all__ = ["Preparation", "ReadySubject", "Round", "peak_memory"]
@@ -54,6 +55,28 @@ class Round(NamedTuple):
     span: float
 
 
+class _Fed(NamedTuple):
+    """What a testcase feeds: one mapping, or one for each step of a scenario, without what `states` feed."""
+
+    steps: Sequence[Mapping[str, FileValue]]
+    states: Mapping[str, str]
+
+    @classmethod
+    def of(cls, runner: Runner, case: Testcase) -> _Fed:
+        later = [Testcase(dict(arrays)).inputs for arrays in case.steps]
+        return cls([runner.inputs_of(case), *later], case.states)
+
+    def through(self, runner: Runner) -> float:
+        """Run all steps and return the seconds that they take."""
+        seconds = 0.0
+        states: dict[str, Array] = {}
+        for feeds in self.steps:
+            result = runner.run({**states, **feeds} if states else feeds)
+            seconds += result.seconds
+            states = {name: result[output] for name, output in self.states.items()}
+        return seconds
+
+
 class ReadySubject:
     """A subject that can be run.
 
@@ -73,7 +96,7 @@ class ReadySubject:
         took = time.perf_counter() - start
         runner = Runner(bundle, subject.engine, seed=plan.seed)
         cases, verdict = _cases(bundle, subject, plan)
-        self._feeds = [runner.inputs_of(case) for case in cases]
+        self._fed = [_Fed.of(runner, case) for case in cases]
         start = time.perf_counter()
         self._pass(runner)
         first = time.perf_counter() - start
@@ -83,13 +106,15 @@ class ReadySubject:
             self._pass(each)
         memory = None
         if subject.engine == "reference":
-            memory = max(peak_memory(bundle.for_data(c.arrays), c.inputs, plan.seed).peak for c in cases)
-        flops, weights = _costs(bundle, [c.inputs for c in cases])
+            # The last step of a scenario has the largest cache.
+            largest = [deque(_steps(runner, c), maxlen=1)[0] for c in cases]
+            memory = max(peak_memory(bundle.for_data(f), f, plan.seed).peak for f in largest)
+        flops, weights = _costs(bundle, (f for c in cases for f in _steps(runner, c)))
         about = runner.about.text
         self.measured = Measurement(subject, took, first, len(cases), flops, memory, weights, verdict, about)
 
     def _pass(self, runner: Runner) -> list[float]:
-        return [runner.run(f).seconds or 0.0 for f in self._feeds]
+        return [fed.through(runner) for fed in self._fed]
 
     def round(self, seconds: float) -> Round:
         """Run passes for some time, at least one in every stream."""
@@ -157,6 +182,10 @@ def _cases(bundle: Bundle, subject: Subject, plan: Preparation) -> tuple[list[Te
     chosen = range(count) if plan.testcase is None else (plan.testcase,)
     cases = [bundle.testcases[i] for i in chosen] or [Testcase(random_inputs(bundle, plan.seed))]
     if subject.batch is not None:
+        for number in set(bundle.scenarios) & set(chosen):
+            raise UsageError(
+                f"{subject.path}: testcase {number} is a scenario, whose steps cannot take another batch; drop --batch"
+            )
         # One batch is one testcase: others would be the same shape once more.
         inputs = {n: _resized(a, subject.batch) for n, a in cases[0].inputs.items()}
         return [Testcase(inputs)], Verdict.NOT_COMPARED
@@ -170,11 +199,22 @@ def _resized(array: Array, size: int) -> Array:
     return array[np.arange(size) % len(array)] if array.ndim and len(array) else array
 
 
-def _costs(bundle: Bundle, feeds: Sequence[Mapping[str, Array]]) -> tuple[int | None, int]:
+def _steps(runner: Runner, case: Testcase) -> Iterator[Mapping[str, Array]]:
+    """Yield the inputs of every step, states included."""
+    for arrays in runner.steps_fed(case) if case.steps else case.each_step:
+        yield Testcase(dict(arrays)).inputs
+
+
+def _costs(bundle: Bundle, feeds: Iterable[Mapping[str, Array]]) -> tuple[int | None, int]:
     """Operations of a pass, None if one is unknown, and bytes of constants."""
     total, weights = 0, 0
+    costs: dict[tuple[object, ...], int] = {}
     for f in feeds:
         sized = bundle.for_data(f)
+        key = (id(sized.graph), *((n, a.shape) for n, a in f.items()))
+        if key in costs:
+            total += costs[key]
+            continue
         oprs = sized.graph.needed(sized.outputs.values())
         infer_dtypes(oprs)
         weights = sum(
@@ -186,7 +226,8 @@ def _costs(bundle: Bundle, feeds: Sequence[Mapping[str, Array]]) -> tuple[int | 
             return None, weights
         if any(o.id not in known.flops for o in oprs if o.type != "Host2DeviceCopy"):
             return None, weights
-        total += sum(known.flops.values())
+        costs[key] = sum(known.flops.values())
+        total += costs[key]
     return total, weights
 
 

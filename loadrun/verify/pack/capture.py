@@ -21,7 +21,7 @@ from ...ops.infer import infer_dtypes, infer_shapes
 from ...passes.checks import add_check
 from ...passes.constants import bare, subgraph
 from ...runner import Runner, fit_inputs
-from ...testcase import EXPECT, Bundle, Testcase
+from ...testcase import EXPECT, Bundle, Check, Testcase
 
 __all__ = [
     "MAXERR",
@@ -30,6 +30,7 @@ __all__ = [
     "checked",
     "default_maxerr",
     "embed",
+    "expect_input",
     "largest",
     "magnitude",
     "provenance",
@@ -43,6 +44,18 @@ _LEAST_HALF = 2.0**-22
 """And those of float16 no less than this, four of its smallest steps."""
 """The tolerance of MegEngine's ``trace.dump``."""
 Warn = Callable[[str], None]
+
+
+def expect_input(check: Check) -> Var:
+    """Return the graph input that holds a check's expected value."""
+    var = check.expect
+    while var.owner.type != "Host2DeviceCopy" and var.owner.inputs:
+        var = var.owner.inputs[0]
+    if var.owner.type != "Host2DeviceCopy":
+        raise UsageError(
+            f"the check of {check.name!r} has no input for the expected value; --replace makes new checks"
+        )
+    return var
 
 
 def capture(

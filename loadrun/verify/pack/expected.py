@@ -70,14 +70,16 @@ def _located(specs: Sequence[str]) -> Iterator[LocatedSpec]:
 def _unpacked(path: Path) -> Iterator[LocatedSpec]:
     """Yield the expected values that the index of an unpacked file names."""
     try:
-        cases = json.loads(contents(path, "an index of testcases"))["testcases"]
-        for i, values in enumerate(cases):
-            parts = [
-                InputPart(name.removesuffix(EXPECT), PathSource(_inside(str(v["file"]))))
-                for name, v in values.items()
-                if name.endswith(EXPECT)
-            ]
-            yield LocatedSpec(InputSpec(tuple(parts)), f"{path}: testcase {i}", path.parent)
+        index = json.loads(contents(path, "an index of testcases"))
+        scenarios = index.get("scenarios", {})
+        for i, case in enumerate(index["testcases"]):
+            for values in (case, *scenarios.get(str(i), {"steps": ()})["steps"]):
+                parts = [
+                    InputPart(name.removesuffix(EXPECT), PathSource(_inside(str(v["file"]))))
+                    for name, v in values.items()
+                    if name.endswith(EXPECT)
+                ]
+                yield LocatedSpec(InputSpec(tuple(parts)), f"{path}: testcase {i}", path.parent)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         if isinstance(e, LoadRunError):
             raise

@@ -241,6 +241,8 @@ def _as_it_was(options: PackOptions, unpacked: Unpacked) -> PackOptions:
         expect = options.expect or ((unpacked.index,) if unpacked.index else ())
         changes = {"input_data": (unpacked.inputs,), "expect": expect}
         changes["no_assert"] = options.no_assert or (unpacked.index is None and not expect)
+        if not options.steps:
+            changes.update(states=unpacked.states, steps=unpacked.steps)
     no_assert = changes.get("no_assert", options.no_assert)
     if options.maxerr is None and unpacked.maxerr and not no_assert:
         changes["maxerr"] = unpacked.maxerr

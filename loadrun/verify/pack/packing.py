@@ -10,14 +10,15 @@ from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import BinaryIO
 
-from ...base.errors import EngineError, InputError, LoadRunError, UsageError
+from ...base.errors import EngineError, InputError, UsageError
 from ...compare import compare, passes
 from ...compare.judging import ImpostorWatch, policy_for
-from ...compare.policy import Policy, lines, packed_policies, require_compared
+from ...compare.policy import Policy, packed_policies, require_compared
 from ...dump import save
 from ...dump.options import DumpOptions, DumpResult
+from ...dump.record import provenances
 from ...dump.writer import MAX_BYTES
-from ...graph import Graph, Var
+from ...graph import Graph
 from ...graph.dtypes import Array
 from ...passes.checks import set_tolerances
 from ...passes.constants import bare, subgraph
@@ -29,6 +30,7 @@ from .capture import (
     Warn,
     checked,
     default_maxerr,
+    expect_input,
     largest,
     magnitude,
     nonfinite_weights,
@@ -39,11 +41,10 @@ from .capture import (
 )
 from .intermediates import statistics
 from .options import PackOptions
-from .scenario import Feedback, capture_steps
-from .witness import Witness
+from .scenario import SMALL, Feedback, capture_steps
+from .witness import Opinions, Witness
 
-__all__ = ["Packer", "expect_input", "provenances"]
-
+__all__ = ["Packer"]
 
 _AHEAD = 2**26
 """Bytes of testcases that are held to learn how large the numbers of an output are."""
@@ -113,8 +114,8 @@ class Packer:
             return None
         if not options.states or options.steps < 2:
             raise UsageError("a scenario needs both --state and --steps, of at least 2")
-        if options.expect or options.no_assert:
-            raise UsageError("the expected values of a scenario's steps are always what the model computes")
+        if options.no_assert:
+            raise UsageError("a scenario without checks would test nothing; drop --no-assert")
         return Feedback.of(options.states, [v.name or "" for v in Bundle(self.model).inputs], outputs)
 
     def _policies(self, requested: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
@@ -165,8 +166,18 @@ class Packer:
             what = "the policies of its outputs" if self.policies else "which tolerances were loosened"
             raise UsageError(f"the record says {what}, which --no-record leaves out; drop that option")
         self._whence = dict(whence or {})
-        captured = self._steps(inputs, where) if self.feedback else self._captured(inputs, expected, where)
-        cases = self._numbered(chain(self._old(), captured), seen, witness)
+        capture = self._steps if self.feedback else self._captured
+        captured = capture(inputs, expected, where)
+        with Opinions(witness) as self._opinions:
+            return self._written(self._numbered(chain(self._old(), captured), seen), target, inspect)
+
+    def _written(
+        self,
+        cases: Iterator[Testcase],
+        target: str | os.PathLike[str] | BinaryIO,
+        inspect: Callable[[str], None] | None,
+    ) -> DumpResult:
+        """Write the graph, with checks as the first testcases want them, and all testcases."""
         first = next(cases, None)
         if first is None:
             raise InputError("there is no input data to pack")
@@ -202,7 +213,7 @@ class Packer:
     def _file_options(self, graph: Graph) -> DumpOptions:
         """Return how the file is written: in the format that can hold its weights, where none is requested."""
         file = self.options.file
-        size = sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None)
+        size = _weight_bytes(graph)
         large = size > MAX_BYTES and file.beside is None and file.dump_format is None
         if not large or file.format_of(graph) == "FBS":
             return file
@@ -214,7 +225,7 @@ class Packer:
 
     def _old(self) -> Iterator[Testcase]:
         """Yield the testcases of the file with what its record says of them."""
-        whence = provenances(self.source)
+        whence = provenances(self.source.record)
         for i in range(self.kept):
             case = self.source.testcases[i]
             case = replace(case, provenance=next(whence, {}))
@@ -224,7 +235,10 @@ class Packer:
                 yield self.recorder.capture(case.inputs)
 
     def _steps(
-        self, inputs: Iterable[Mapping[str, Array]], where: Callable[[int], str] | None
+        self,
+        inputs: Iterable[Mapping[str, Array]],
+        expected: Iterable[Mapping[str, Array]],
+        where: Callable[[int], str] | None,
     ) -> Iterator[Testcase]:
         """Yield scenarios: each takes the inputs of as many steps as there are to be."""
         assert self.recorder is not None
@@ -234,14 +248,18 @@ class Packer:
         sized = self.source.sized is not None
         between = self.recorder.made_for(Bundle(self.model)) if sized else self.recorder
         captures = self.recorder.capture, between.capture
-        rest = iter(inputs)
+        # Expected states may take an eighth of the model.
+        most = max(SMALL, _weight_bytes(self.model) // 8)
+        rest, truths = iter(inputs), iter(expected)
         for i, first in enumerate(rest):
             place = partial(_place, self.kept + i, i * steps, where)
             taken = chain([first], islice(rest, steps - 1))
             try:
-                case = capture_steps(taken, self.feedback, captures, steps)
+                case = capture_steps(taken, self.feedback, captures, steps, most)
             except (EngineError, InputError) as e:
                 raise type(e)(f"{place()}{e}") from e
+            if expected:
+                case = self._given_steps(case, truths, place)
             warn_nonfinite(case, self.warn, place)
             yield self._as_expected(case) if self.extends else case
 
@@ -271,12 +289,7 @@ class Packer:
             except (EngineError, InputError) as e:
                 raise type(e)(f"{place()}{e}") from e
             if expected:
-                truth = next(truths, None)
-                if truth is None:
-                    raise InputError(
-                        f"{place()}there is no expected value for it; pass one for each testcase"
-                    )
-                case = self._given(case, truth, place)
+                case = self._given(case, next(truths, None), place)
             warn_nonfinite(case, self.warn, place)
             warn_hidden(case, weights, self.warn, place)
             yield self._as_expected(case) if self.extends else case
@@ -298,11 +311,24 @@ class Packer:
         limits = {n: x for n, x in self._limits().items() if n in ("", name)}
         return tolerances(limits, [name], exact=exact, coarse=coarse, scales={name: magnitude(value)})[name]
 
-    def _given(self, case: Testcase, truth: Mapping[str, Array], place: Callable[[], str]) -> Testcase:
+    def _given_steps(
+        self, case: Testcase, truths: Iterator[Mapping[str, Array]], place: Callable[[], str]
+    ) -> Testcase:
+        """Make the steps of a scenario expect the user's values; see `_given`."""
+        steps = []
+        for k, arrays in enumerate(case.each_step):
+            step = Testcase(dict(arrays), case.dtypes, case.provenance)
+            steps.append(self._given(step, next(truths, None), partial(_step_place, place, k)))
+        return replace(steps[0], steps=[s.arrays for s in steps[1:]], states=case.states)
+
+    def _given(self, case: Testcase, truth: Mapping[str, Array] | None, place: Callable[[], str]) -> Testcase:
         """Make a testcase expect the user's values; where the model computes others, that is said."""
+        if truth is None:
+            raise InputError(f"{place()}there is no expected value for it; pass one for each testcase")
         arrays, supplied = dict(case.arrays), []
         for name, value in truth.items():
-            computed = arrays[name + EXPECT]
+            # A step need not expect a state.
+            computed = arrays.get(name + EXPECT, value)
             if value.dtype != computed.dtype and not (value.dtype.kind == computed.dtype.kind == "f"):
                 raise InputError(
                     f"{place()}the expected value of {name!r} is {value.dtype}, but the output is {computed.dtype}"
@@ -427,8 +453,12 @@ class Packer:
                         "cannot represent; pack it into a separate file, where the output gets no check"
                     )
             figures = statistics(plain, case.inputs, seed=self.options.seed) if plain is not None else ()
+            said, warnings = self._opinions.next()
+            for text in warnings:
+                self.warn(text)
             yield replace(
                 case,
+                provenance={**case.provenance, **said},
                 arrays={n: case.arrays[n] for n in names},
                 intermediates=figures,
                 steps=[{n: a for n, a in step.items() if n in names} for step in case.steps],
@@ -438,12 +468,10 @@ class Packer:
         self,
         cases: Iterable[Testcase],
         seen: Callable[[int, Testcase], None] | None,
-        witness: Witness | None,
     ) -> Iterator[Testcase]:
         for i, case in enumerate(cases):
-            if witness is not None:
-                # Checks that came with the model are ONNX's own rule.
-                case = witness.look(f"testcase {i}", case, None if self.extends else self._limit, self.warn)
+            # Checks that came with the model are ONNX's own rule.
+            self._opinions.ask(f"testcase {i}", case, None if self.extends else self._limit)
             if seen is not None:
                 seen(i, case)
             yield case
@@ -454,21 +482,17 @@ class Packer:
             self.warn(text)
 
 
-def expect_input(check: Check) -> Var:
-    """Return the graph input that holds a check's expected value."""
-    var = check.expect
-    while var.owner.type != "Host2DeviceCopy" and var.owner.inputs:
-        var = var.owner.inputs[0]
-    if var.owner.type != "Host2DeviceCopy":
-        raise UsageError(
-            f"the check of {check.name!r} has no input for the expected value; --replace makes new checks"
-        )
-    return var
+def _weight_bytes(graph: Graph) -> int:
+    return sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None)
 
 
 def _place(number: int, index: int, where: Callable[[int], str] | None) -> str:
     """Return what stands before a sentence about a testcase."""
     return f"testcase {number} ({where(index)}): " if where is not None else f"testcase {number}: "
+
+
+def _step_place(place: Callable[[], str], step: int) -> str:
+    return f"{place()}step {step}: "
 
 
 def _without_checks(bundle: Bundle) -> Bundle:
@@ -481,18 +505,3 @@ def _alone(
     """Make the model at the sizes of some data: what is true there, whatever the written graph makes of them."""
     sized = source.for_data(arrays)
     return alone if sized is source else prepare(sized)
-
-
-def provenances(bundle: Bundle) -> Iterator[Mapping[str, object]]:
-    """List where each testcase of a file comes from, as far as its record tells."""
-    if not isinstance(bundle.record, memoryview):
-        return
-    records = lines(bundle.record)
-    try:
-        common = next(records, {}).get("provenance")
-        for line in records:
-            provenance = line.get("provenance", common)
-            yield provenance if isinstance(provenance, dict) else {}
-    except LoadRunError:
-        # A damaged record is no reason to refuse the testcases.
-        return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +13,10 @@ from ...base.errors import LoadRunError, UsageError
 from ...graph.dtypes import Array
 from ...testcase import EXPECT, Testcase
 
-__all__ = ["Feedback", "capture_steps"]
+__all__ = ["SMALL", "Feedback", "capture_steps"]
 
-_SMALL = 1 << 20
-"""Bytes of all states up to which they are expected after every step."""
+SMALL = 1 << 24
+"""Bytes that all expected states of a scenario may always take."""
 _ARGMAX = re.compile(r"argmax\((.+)\)")
 _SHOWN = 8
 Capture = Callable[[Mapping[str, Array]], Testcase]
@@ -97,12 +98,16 @@ def _pairs(name: str, output: str, inputs: Sequence[str]) -> Iterator[tuple[str,
 
 
 def capture_steps(
-    inputs: Iterator[Mapping[str, Array]], feedback: Feedback, captures: tuple[Capture, Capture], steps: int
+    inputs: Iterator[Mapping[str, Array]],
+    feedback: Feedback,
+    captures: tuple[Capture, Capture],
+    steps: int,
+    most: float = SMALL,
 ) -> Testcase:
     """Run a scenario and keep what it computes as ground truth.
 
-    Expected values of states are kept after every step where they keep their sizes and come to at most 1 MiB, else
-    after the first and the last one: a cache that grows holds all that it held before.
+    Expected values of states are kept after every step if they come to at most `most` bytes, else after as many steps,
+    evenly spaced, as do; always after the first and the last one.
 
     Args:
         inputs: arrays of each step, without those that the step before feeds; one that is there all the same is fed in
@@ -110,6 +115,7 @@ def capture_steps(
         feedback: what feeds what.
         captures: runs the model on the inputs of the first and the last step, and on those in between.
         steps: how many steps there are.
+        most: how many bytes expected states may take.
 
     Raises:
         LoadRunError: a step failed; the text says which.
@@ -118,21 +124,32 @@ def capture_steps(
     first: Testcase | None = None
     fed: dict[str, Array] = {}
     kept: list[dict[str, Array]] = []
-    fixed = {output + EXPECT for output in feedback.states.values()}
+    fed_by = {output + EXPECT for output in feedback.states.values()}
+    size, every = 0, 1
     for k, arrays in enumerate(inputs):
         try:
             case = (at_ends if k in (0, steps - 1) else between)({**fed, **arrays})
         except LoadRunError as e:
             raise type(e)(f"step {k}: {e}") from e
         fed = feedback.next(case)
+        before, size = size, sum(case.arrays[n].nbytes for n in fed_by)
         if first is None:
             first = case
             continue
-        states = {n: case.arrays[n] for n in fixed}
-        small = sum(a.nbytes for a in states.values()) <= _SMALL
-        compared = small and all(a.shape == first.arrays[n].shape for n, a in states.items())
+        if k == 1:
+            every = _interval(before, size, steps, most)
         left_out = {n for n in feedback.states if n not in arrays}
-        left_out |= set() if compared or k == steps - 1 else fixed
+        left_out |= set() if k % every == 0 or k == steps - 1 else fed_by
         kept.append({n: np.asarray(a) for n, a in case.arrays.items() if n not in left_out})
     assert first is not None
     return replace(first, steps=kept, states=dict(feedback.states))
+
+
+def _interval(first: int, second: int, steps: int, most: float) -> int:
+    """Return after how many steps states are expected again, from their bytes after the first two steps.
+
+    >>> _interval(100, 100, 10, 1000), _interval(100, 100, 10, 500), _interval(100, 200, 10, 1100)
+    (1, 2, 5)
+    """
+    total = first * steps + max(0, second - first) * steps * (steps - 1) // 2
+    return max(1, math.ceil(total / most))

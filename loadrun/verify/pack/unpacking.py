@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ...compare.policy import header, lines
 from ...dump import load_all, save
 from ...dump.choosing import load_dump
 from ...dump.record import graph_digest, tensor_digest
-from ...dump.scenarios import require_single_steps, steps_digest
+from ...dump.scenarios import steps_digest
 from ...graph.dtypes import Array, DType
 from ...inputs.feeds import ModelOptions
 from ...inputspec import InputPart, InputSpec, PathSource
@@ -95,6 +96,8 @@ class Unpacked:
         policies: texts of policies, ``NAME: TERMS``.
         silent: whether MegEngine prints no errors.
         provenance: where the testcases came from, as the file's record said.
+        states: what the steps of scenarios feed to each other, ``INPUT=OUTPUT``; none if the testcases are none.
+        steps: how many steps each scenario has, 0 if there are none.
     """
 
     model: str
@@ -104,6 +107,8 @@ class Unpacked:
     policies: tuple[str, ...]
     silent: bool
     provenance: Mapping[str, object]
+    states: tuple[str, ...] = ()
+    steps: int = 0
 
 
 def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
@@ -135,10 +140,34 @@ def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
             tuple(f"{name}: {p['check']}" for name, p in said.items() if "check" in p),
             any(not c["verbose"] for c in checks),
             mapping(anything)(record.get("provenance") or {}, "provenance"),
+            *_scenarios(about, place),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        if isinstance(e, LoadRunError):
+            raise
         raise InputError(f"{index} is not an index that `loadrun unpack` wrote: {e}") from None
     return unpacked
+
+
+def _scenarios(about: Mapping[str, Any], place: Path) -> tuple[tuple[str, ...], int]:
+    """Return the states and the number of steps of the scenarios in an index.
+
+    Raises:
+        InputError: the testcases differ in them, so that no options of pack stand for all.
+    """
+    entries = about.get("scenarios") or {}
+    kinds = {
+        (tuple(f"{i}={o}" for i, o in entry["states"].items()), len(entry["steps"]) + 1)
+        for entry in entries.values()
+    }
+    if not kinds:
+        return (), 0
+    if len(kinds) > 1 or len(entries) != len(about["testcases"]):
+        raise InputError(
+            f"{place} holds testcases of different numbers of steps or other states; pack those of one kind at a time: "
+            "the model with -d, --state and --steps, then further ones into the file that this gives"
+        )
+    return kinds.pop()
 
 
 def unpack(bundle: Bundle, folder: str | os.PathLike[str]) -> list[str]:
@@ -146,7 +175,7 @@ def unpack(bundle: Bundle, folder: str | os.PathLike[str]) -> list[str]:
 
     It gets ``model.mge``, a folder of .npy files for each testcase, ``inputs.txt``, a list of specifications with
     which `loadrun pack` makes the file again, and ``testcases.json``: dtypes, shapes and files of all values, the
-    checks, and what the file's record says.
+    checks, and what the file's record says. The steps of scenarios are folders in those of their testcases, and lines.
 
     Args:
         bundle: what to take apart.
@@ -211,8 +240,6 @@ def unpack_file(
         bundles = load_all(one_file(os.fspath(path)), **options.read)
     else:
         bundles = [load_dump(path, options.dump, **options.read)]
-    for bundle in bundles:
-        require_single_steps(bundle, "unpacking it")
     if len(bundles) == 1:
         unpack(bundles[0], folder)
     else:
@@ -247,21 +274,30 @@ def _testcases(bundle: Bundle, folder: Path) -> None:
         (folder / "inputs.txt").open("w", encoding="utf-8", errors="surrogateescape") as inputs,
     ):
         index.write(json.dumps(plain(about), indent=1, allow_nan=False)[:-2] + ',\n "testcases": [')
+        scenarios: dict[int, dict[str, object]] = {}
         for i in range(len(bundle.testcases)):
             case = bundle.testcases[i]
-            values = _values(case.arrays, case.dtypes, folder, str(i))
-            index.write(("," if i else "") + "\n  " + json.dumps(plain(values), allow_nan=False))
-            parts = [
-                InputPart(name, PathSource(str(v["file"])))
-                for name, v in values.items()
-                if not name.endswith(EXPECT)
-            ]
-            inputs.write(f"{InputSpec(tuple(parts))}\n")
-        index.write("\n ]\n}\n")
+            steps = []
+            for k, arrays in enumerate(case.each_step):
+                values = _values(arrays, case.dtypes, folder, f"{i}/step{k}" if k else str(i))
+                inputs.write(f"{_specification(values)}\n")
+                steps.append(values)
+            index.write(("," if i else "") + "\n  " + json.dumps(plain(steps[0]), allow_nan=False))
+            if case.steps:
+                scenarios[i] = {"states": dict(case.states), "steps": steps[1:]}
+        index.write(
+            "\n ]" + (f',\n "scenarios": {json.dumps(plain(scenarios))}' if scenarios else "") + "\n}\n"
+        )
+
+
+def _specification(values: Mapping[str, Mapping[str, object]]) -> InputSpec:
+    """Return the specification of the inputs among some values that were written."""
+    parts = [InputPart(n, PathSource(str(v["file"]))) for n, v in values.items() if not n.endswith(EXPECT)]
+    return InputSpec(tuple(parts))
 
 
 def _values(
-    arrays: dict[str, Array], dtypes: dict[str, DType], folder: Path, case: str
+    arrays: Mapping[str, Array], dtypes: Mapping[str, DType], folder: Path, case: str
 ) -> dict[str, dict[str, object]]:
     (folder / case).mkdir()
     entries: dict[str, dict[str, object]] = {}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...base.errors import FormatError, LoadRunError
+from ...base.errors import EngineError, FormatError, LoadRunError
 from ...base.schema import number
 from ...compare import assert_equal_error, passes
 from ...compare.policy import lines
@@ -15,11 +18,83 @@ from ...dump.record import tensor_digest
 from ...graph.dtypes import Array
 from ...testcase import Bundle, Testcase
 
-__all__ = ["Witness", "testimony"]
+__all__ = ["Opinions", "Witness", "testimony"]
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _KEY = "witness"
+_Opinion = tuple[dict[str, object], list[str]]
+"""What goes into a testcase's provenance, and warnings."""
 RTOL, ATOL = 1e-3, 1e-7
 """The rule of ONNX's backend tests, for testcases that came with the model."""
+
+
+class Opinions:
+    """What a witness says of testcases, one after another; it computes while others are at work.
+
+    Args:
+        witness: the witness; None for one that says nothing.
+    """
+
+    def __init__(self, witness: Witness | None) -> None:
+        self._witness = witness
+        self._pool: ThreadPoolExecutor | None = None
+        self._asked: deque[Future[_Opinion]] = deque()
+
+    def __enter__(self) -> Opinions:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def ask(self, place: str, case: Testcase, limit: Callable[[str, Array], float] | None) -> None:
+        """Let it look at a testcase; see `Witness.look`."""
+        if self._witness is None:
+            return
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # for start-up
+
+            self._pool = ThreadPoolExecutor(1)
+        self._asked.append(self._pool.submit(self._witness.look, place, case, limit))
+
+    def next(self) -> _Opinion:
+        """Wait for what it says of the first testcase that it was asked about and was not waited for."""
+        return self._asked.popleft().result() if self._witness is not None else ({}, [])
+
+
+class _Found(NamedTuple):
+    """What a witness computed for an output, and how far that is from what is expected; None for another shape."""
+
+    label: str
+    shape: tuple[int, ...]
+    value: Array
+    error: float | None
+    most: float
+
+    @property
+    def rank(self) -> float:
+        return math.inf if self.error is None or self.error != self.error else self.error
+
+    @property
+    def about(self) -> dict[str, object]:
+        digest = tensor_digest(_narrowed(self.value))
+        return {"error": self.error, "maxerr": self.most, "digest": digest}
+
+    @property
+    def text(self) -> str | None:
+        """What deserves a warning."""
+        if self.error is None:
+            return (
+                f"shape {list(self.value.shape)} for the output {self.label!r}, expected {list(self.shape)}"
+            )
+        if passes(self.error, self.most):
+            return None
+        return (
+            f"a different value for the output {self.label!r}: they differ by {self.error:.3g}, allowed is "
+            f"{self.most:g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -34,52 +109,53 @@ class Witness:
     name: str
     run: Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
-    def look(
-        self,
-        place: str,
-        case: Testcase,
-        limit: Callable[[str, Array], float] | None,
-        warn: Callable[[str], None],
-    ) -> Testcase:
+    def look(self, place: str, case: Testcase, limit: Callable[[str, Array], float] | None) -> _Opinion:
         """Compare the expected values of a testcase with what the witness computes.
 
         Args:
             place: which testcase it is, for warnings.
             case: a testcase.
             limit: the tolerance of an output by MegEngine's measure; None judges by the rule of ONNX's backend tests.
-            warn: told where the two diverge by more than that, or that the witness cannot run the model.
 
         Returns:
-            the testcase, with what was found in its provenance.
+            what was found, for the testcase's provenance: of a scenario the worst step of each output; and warnings
+            where the two diverge by more than that, or that the witness cannot run the model.
         """
         if not case.expects:
-            return case
-        entry: dict[str, object] = {"name": self.name}
+            return {}, []
+        found: dict[str, _Found] = {}
         try:
-            values = self.run(case.inputs)
+            for name, step, expect, value in self._compared(case):
+                most = 1.0 if limit is None else limit(name, expect)
+                error = _largest_error(expect, value, relative=limit is None)
+                label = f"{name}@{step}" if case.steps else name
+                one = _Found(label, expect.shape, value, error, most)
+                known = found.get(name)
+                if known is None or known.rank < one.rank:
+                    found[name] = one
         except LoadRunError as e:
-            warn(f"{self.name} did not compute what {place} expects: {e}")
-            entry["error"] = str(e)[:500]
-            return replace(case, provenance={**case.provenance, _KEY: entry})
-        outputs = entry["outputs"] = {}
-        for name, expect in case.expects.items():
-            if name not in values:
-                continue
-            value = np.atleast_1d(values[name])
-            most = 1.0 if limit is None else limit(name, expect)
-            error = _largest_error(expect, value, relative=limit is None)
-            outputs[name] = {"error": error, "maxerr": most, "digest": tensor_digest(_narrowed(value))}
-            if error is None:
-                warn(
-                    f"{place}: {self.name} computes shape {list(value.shape)} for the output {name!r}, expected "
-                    f"{list(expect.shape)}"
-                )
-            elif not passes(error, most):
-                warn(
-                    f"{place}: {self.name} computes a different value for the output {name!r}: "
-                    f"they differ by {error:.3g}, allowed is {most:g}"
-                )
-        return replace(case, provenance={**case.provenance, _KEY: entry})
+            entry = {"name": self.name, "error": str(e)[:500]}
+            return {_KEY: entry}, [f"{self.name} did not compute what {place} expects: {e}"]
+        texts = filter(None, (one.text for one in found.values()))
+        outputs = {one.label: one.about for one in found.values()}
+        return (
+            {_KEY: {"name": self.name, "outputs": outputs}},
+            [f"{place}: {self.name} computes {text}" for text in texts],
+        )
+
+    def _compared(self, case: Testcase) -> Iterator[tuple[str, int, Array, Array]]:
+        """Yield an output's name, the step, what is expected and what the witness computes; it feeds itself."""
+        states: dict[str, Array] = {}
+        for k, arrays in enumerate(case.each_step):
+            step = Testcase({**states, **arrays})
+            values = self.run(step.inputs)
+            missing = [o for o in case.states.values() if o not in values]
+            if missing:
+                raise EngineError(f"it gives no array for the state {missing[0]!r}")
+            states = {name: values[output] for name, output in case.states.items()}
+            for name, expect in step.expects.items():
+                if name in values:
+                    yield name, k, expect, np.atleast_1d(values[name])
 
 
 def _narrowed(value: Array) -> Array:

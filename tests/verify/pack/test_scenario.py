@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +12,21 @@ import pytest
 
 import loadrun
 from loadrun import trace
-from loadrun.base.errors import FormatError
+from loadrun.base.errors import FormatError, InputError
 from loadrun.cli import main
 from loadrun.compare.policy import STEPS_MAGIC
 from loadrun.graph.dtypes import Array, encode
-from loadrun.runner import Runner, Verdict
-from loadrun.testcase import Bundle
+from loadrun.passes.constants import bare
+from loadrun.runner import Result, Runner, Verdict
+from loadrun.testcase import Bundle, Testcase
 from loadrun.verify.accepting import AcceptOptions, accept_files
+from loadrun.verify.audit import AuditOptions, audit_files
+from loadrun.verify.bench.files import BenchOptions, bench_files
 from loadrun.verify.diff.files import diff_files
+from loadrun.verify.pack.files import FilePacker, pack_file
+from loadrun.verify.pack.scenario import Feedback, capture_steps
+from loadrun.verify.pack.unpacking import unpack_file
+from loadrun.verify.pack.witness import Witness
 from loadrun.verify.reduce import ReduceOptions, reduce_file
 from loadrun.verify.share import ShareOptions, share_file
 
@@ -107,10 +114,10 @@ def test_expected_values_are_those_of_numpy(packed: Path) -> None:
     found = [case.arrays["logits:expect"], *(s["logits:expect"] for s in case.steps)]
     for value, exact in zip(found, Decoder.drawn().logits(IDS), strict=True):
         np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-5)
-    # A cache that grows is expected at both ends alone, and no step but the first holds what feeds it.
-    assert [sorted(s) for s in case.steps[:2]] == [["ids", "logits:expect", "position"]] * 2
-    assert sorted(case.steps[-1]) == ["ids", "logits:expect", "now_seen:expect", "position", "present:expect"]
-    assert case.steps[-1]["present:expect"].shape == (STEPS + 1, WIDTH)
+    # No step but the first holds what feeds it.
+    names = ["ids", "logits:expect", "now_seen:expect", "position", "present:expect"]
+    assert [sorted(s) for s in case.steps] == [names] * (STEPS - 1)
+    assert [s["present:expect"].shape for s in case.steps] == [(k, WIDTH) for k in range(3, STEPS + 2)]
     assert [s["ids"].tolist() for s in case.steps] == [[i] for i in IDS[1:]]
     assert [s["position"].tolist() for s in case.steps] == [[1], [2], [3], [4]]
 
@@ -155,9 +162,117 @@ def test_a_fault_in_a_position_fails_from_its_step_on(packed: Path) -> None:
 
 
 def test_a_fault_that_only_the_cache_carries_fails(packed: Path) -> None:
-    """The keys of the last step alone: its own logits differ, and the cache that is expected at the end."""
+    """The cache is wrong after every step, by the step's own row and by those before."""
     (result,) = Runner(faulty(packed, "keys", lambda keys: keys.__imul__(1.01))).replay()
-    assert {o.name for o in result.outputs if o.verdict is Verdict.FAIL} >= {f"present@{STEPS - 1}"}
+    assert {o.name for o in result.outputs if o.verdict is Verdict.FAIL} >= {
+        f"present@{k}" for k in range(STEPS)
+    }
+
+
+def test_large_states_are_expected_after_some_steps() -> None:
+    """A state of 40 bytes in 7 steps: what may be kept is kept at even distances, and always at the end."""
+    feedback = Feedback({"h": "new"}, {})
+
+    def run(inputs: Mapping[str, Array]) -> Testcase:
+        new = inputs["h"] + np.float32(1)
+        return Testcase({**inputs, "new:expect": new, "y:expect": new[:1]})
+
+    for most, places in ((280, [1, 2, 3, 4, 5, 6]), (140, [2, 4, 6]), (100, [3, 6]), (1, [6])):
+        inputs = iter([{"h": np.zeros(10, "f4")}] + [{}] * 6)
+        case = capture_steps(inputs, feedback, (run, run), 7, most)
+        assert [k for k, s in enumerate(case.steps, 1) if "new:expect" in s] == places
+        assert [float(s["y:expect"][0]) for s in case.steps] == [2, 3, 4, 5, 6, 7]
+        assert all(
+            s["new:expect"].tolist() == [k] * 10 for k, s in enumerate(case.steps, 2) if k - 1 in places
+        )
+
+
+def test_unpack_and_pack_again_keep_all_steps(packed: Path, wrong: Path, tmp_path: Path) -> None:
+    folder, again = tmp_path / "folder", tmp_path / "again.mge"
+    assert main(["unpack", str(packed), "-o", str(folder)]) == 0
+    stored = np.load(folder / "0" / "step3" / "logits.expect.npy")
+    np.testing.assert_allclose(stored, Decoder.drawn().logits(IDS)[3], rtol=1e-4, atol=1e-5)
+    assert main(["pack", str(folder), "-o", str(again), "-q"]) == 0
+    one, other = (loadrun.load(p).testcases[0] for p in (packed, again))
+    assert one.states == other.states
+    for a, b in zip(one.each_step, other.each_step, strict=True):
+        assert a.keys() == b.keys()
+        assert all(np.array_equal(a[n], b[n]) for n in a)
+    # Values that are given stay, whatever the model computes.
+    expects = [
+        np.load(folder / "0" / f"{p}logits.expect.npy") for p in ("", *(f"step{k}/" for k in range(1, STEPS)))
+    ]
+    (folder / "model.mge").unlink()
+    loadrun.save(bare(loadrun.load(wrong)), folder / "model.mge")
+    told: list[str] = []
+    FilePacker(folder, warn=told.append).pack(tmp_path / "third.mge")
+    assert any("step 2: the model does not compute the expected value of 'logits'" in text for text in told)
+    third = loadrun.load(tmp_path / "third.mge")
+    for step, expect in zip(third.testcases[0].each_step, expects, strict=True):
+        assert np.array_equal(step["logits:expect"], expect)
+    assert [r.verdict for r in loadrun.run(third)] == [Verdict.FAIL]
+
+
+def test_unpacked_testcases_of_different_kinds_are_told(packed: Path, model: Path, tmp_path: Path) -> None:
+    assert pack(packed, tmp_path / "two.mge", DATA.replace(str(IDS), str(IDS[:3])), steps=3) == 0
+    unpack_file(tmp_path / "two.mge", tmp_path / "folder")
+    with pytest.raises(InputError, match="testcases of different numbers of steps or other states"):
+        pack_file(tmp_path / "folder", tmp_path / "again.mge")
+
+
+def test_audit_finds_what_the_steps_of_a_scenario_catch(packed: Path, tmp_path: Path) -> None:
+    (found,) = (a for _, a in audit_files([packed], AuditOptions(mutants=40)).files)
+    assert found.testcases == 1
+    assert {s.output: s.reason for s in found.scores} == dict.fromkeys(("logits", "present", "now_seen"))
+    # Each expected value is wrong in one step; ids, position and both caches are moved in one.
+    assert all(s.caught["expected values"] == 1 for s in found.scores)
+    assert found.whole.caught["inputs moved by one"] == 4
+    # Words 0, 2, 6 to 10 and places 5 to 15 are used in no step, but all words make logits.
+    silent = [text for text in found.findings if "places" in text or "16x6" in text]
+    assert len(silent) == 1
+    assert found.whole.value is not None
+    assert 0 < found.whole.value < 1
+
+
+def test_bench_runs_all_steps(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[tuple[int, int]] = []
+    kept = Runner.run
+
+    def run(self: Runner, inputs: Mapping[str, Array]) -> Result:
+        fed.append((int(inputs["position"][0]), len(inputs["past"])))
+        return kept(self, inputs)
+
+    monkeypatch.setattr(Runner, "run", run)
+    found = bench_files([packed], BenchOptions(min_time=0, min_passes=2))
+    assert found.exit_code == 0
+    assert fed[-STEPS:] == [(k, k + 1) for k in range(STEPS)]
+    (one,) = found.measurements
+    # Of attention alone 2 products of WIDTH times the rows of the cache a step, 2 flops each.
+    attention = sum(2 * 2 * WIDTH * rows for rows in range(2, STEPS + 2))
+    rest = STEPS * 2 * (WORDS * WIDTH + PLACES * WIDTH + 2 * WIDTH * WIDTH + WIDTH * WORDS)
+    assert one.flops is not None
+    assert attention + rest <= one.flops < 1.5 * (attention + rest)
+    refused = bench_files([packed], BenchOptions(min_time=0, batch=(2,)))
+    assert ["scenario, whose steps cannot take another batch" in f.message for f in refused.failures] == [
+        True
+    ]
+
+
+def test_a_witness_looks_at_every_step(packed: Path) -> None:
+    decoder = Decoder.drawn()
+
+    def run(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        logits, keys, values = decoder(*(inputs[n] for n in ("ids", "position", "past", "seen")))
+        if inputs["position"][0] == 3:
+            logits = logits + np.float32(1)
+        return {"logits": logits, "present": keys, "now_seen": values}
+
+    case = loadrun.load(packed).testcases[0]
+    said, (told,) = Witness("other 1.0", run).look("testcase 0", case, lambda *_: 1e-4)
+    assert "testcase 0: other 1.0 computes a different value for the output 'logits@3'" in told
+    outputs = said["witness"]["outputs"]  # type: ignore[index]
+    assert sorted(n.partition("@")[0] for n in outputs) == ["logits", "now_seen", "present"]
+    assert outputs["logits@3"]["error"] > 0.1
 
 
 def test_recurrent_states_are_judged_after_every_step(tmp_path: Path) -> None:
@@ -295,7 +410,7 @@ def test_a_changed_step_is_seen(packed: Path, tmp_path: Path, capsys: pytest.Cap
         (["--state", "ids=logit"], "there is no output 'logit'; the outputs are logits, present, now_seen"),
         (["--state", "past=now_seen"], "the input 'past' is fed twice"),
         (["--state", "ids"], "a state must be INPUT=OUTPUT"),
-        (["--no-assert"], "the expected values of a scenario's steps are always what the model computes"),
+        (["--no-assert"], "a scenario without checks would test nothing; drop --no-assert"),
         (["-d", DATA], "--steps 5 takes one specification or 5, found 2"),
         (["--steps", "1"], "a scenario needs both --state and --steps, of at least 2"),
     ],
@@ -311,12 +426,8 @@ def test_refused(
 def test_commands_that_would_lose_the_steps_refuse(
     packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for argv in (
-        ["unpack", packed, "-o", tmp_path / "folder"],
-        ["convert", packed, tmp_path / "x.onnx"],
-    ):
-        assert main([*map(str, argv)]) == 2
-        assert "testcase 0 is a scenario of 5 steps" in capsys.readouterr().err
+    assert main(["convert", str(packed), str(tmp_path / "x.onnx")]) == 2
+    assert "testcase 0 is a scenario of 5 steps" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "torch"])
