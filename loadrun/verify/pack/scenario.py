@@ -15,7 +15,7 @@ from ...testcase import EXPECT, Testcase
 
 __all__ = ["SMALL", "Feedback", "capture_steps"]
 
-SMALL = 1 << 24
+SMALL = 1 << 22
 """Bytes that all expected states of a scenario may always take."""
 _ARGMAX = re.compile(r"argmax\((.+)\)")
 _SHOWN = 8
