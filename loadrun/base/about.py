@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["About", "Island"]
+__all__ = ["About", "Island", "about_data"]
 
 
 @dataclass(frozen=True)
@@ -61,3 +62,17 @@ class About:
         if self.islands:
             line += f"; {len(self.islands)} of {self.operators} operators on the reference engine"
         return line
+
+
+def about_data(about: About) -> dict[str, Any]:
+    """Describe the engine, its arithmetic, and what ran on the reference engine instead."""
+    return {
+        "engine": about.engine,
+        "version": about.version,
+        "provider": about.provider or None,
+        "arithmetic": about.arithmetic or None,
+        "way": about.way or None,
+        "options": list(about.options),
+        "operators": about.operators,
+        "islands": [{"operator": i.operator, "type": i.type, "reason": i.reason} for i in about.islands],
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from ..base.about import about_data
 from ..base.errors import UsageError, clean, indented
 from ..base.files import check_targets, text_file
 from ..dump import load
@@ -66,11 +67,7 @@ def main(argv: list[str]) -> int:
         for path, why in ran.failures:
             print(f"loadrun: {indented(f'{path}: {why.message}', 9)}", file=sys.stderr)
         if args.json:
-            print(
-                json_report.dumps(
-                    [{"file": path, **json_report.about_data(a)} for path, a in ran.descriptions]
-                )
-            )
+            print(json_report.dumps([{"file": path, **about_data(a)} for path, a in ran.descriptions]))
         elif ran.descriptions:
             print("\n\n".join("\n".join([clean(path, 200), *islands(a)]) for path, a in ran.descriptions))
         return ran.exit_code

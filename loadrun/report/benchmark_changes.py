@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..verify.bench.baseline import BASELINE, subject_key
+from ..verify.bench.baseline import BASELINE, counterparts, subject_keys
 from ..verify.bench.comparing import ratio
 from ..verify.bench.timing import Timing
 
@@ -39,15 +39,15 @@ def benchmark_changes(
     []
     """
     before, now = _subjects(old, "the old report"), _subjects(new, "the new report")
+    pairs = list(zip(before, counterparts(before, now), strict=True))
     was_on, is_on = (_processor(x) for x in (old, new))
     if was_on != is_on:
         yield "other processor", "", "", "", str(was_on), str(is_on)
-    for key, was in before.items():
+    for key, (was, current) in zip(subject_keys(before), pairs, strict=True):
         where = key[0], "", _label(key)
-        if key not in now:
+        if current is None:
             yield "missing", *where, _ms(was), "-"
             continue
-        current = now[key]
         bad = current.get("verdict") in ("fail", "error") and was.get("verdict") not in ("fail", "error")
         if bad:
             yield "newly failing", *where, str(was.get("verdict", "-")), str(current["verdict"])
@@ -58,17 +58,21 @@ def benchmark_changes(
             yield "slowdown", *where, _ms(was), _ms(current)
         elif told and a.median > slower * b.median:
             yield "speedup", *where, _ms(was), _ms(current)
-    for key in now.keys() - before.keys():
-        yield "new", key[0], "", _label(key), "-", _ms(now[key])
+    kept = {id(current) for _, current in pairs}
+    for key, current in zip(subject_keys(now), now, strict=True):
+        if id(current) not in kept:
+            yield "new", key[0], "", _label(key), "-", _ms(current)
 
 
 def common_subjects(old: object, new: object) -> int:
     """Return how many subjects both reports measured."""
-    return len(_subjects(old, "the old report").keys() & _subjects(new, "the new report").keys())
+    before, now = _subjects(old, "the old report"), _subjects(new, "the new report")
+    return sum(other is not None for other in counterparts(before, now))
 
 
-def _subjects(report: object, name: str) -> dict[tuple[Any, ...], Mapping[str, Any]]:
-    return {subject_key(s): s for s in BASELINE(report, name)["subjects"]}
+def _subjects(report: object, name: str) -> list[Mapping[str, Any]]:
+    subjects: list[Mapping[str, Any]] = BASELINE(report, name)["subjects"]
+    return subjects
 
 
 def _processor(report: object) -> object:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from ..base import schema
 from ..base.errors import FormatError, UsageError
@@ -28,7 +29,7 @@ _ORDER = (
         "new",
         "greater error",
     ),
-    *("smaller tolerance", "other policy", "other inputs", "other model", "slower"),
+    *("smaller tolerance", "other policy", "other inputs", "other model", "other engine", "slower"),
 )
 _BAD = ("fail", "error", "timeout", "crash")
 _FEW = 9
@@ -54,9 +55,23 @@ _CASE = schema.record(
         "inputs": schema.either(schema.mapping(schema.anything)),
     },
 )
+_TEXT = schema.either(schema.text)
+_ENGINE = schema.record(
+    {},
+    {
+        "name": schema.text,
+        **dict.fromkeys(("engine", "provider", "arithmetic", "way"), _TEXT),
+        "options": schema.items(schema.text),
+    },
+)
 _FILE = schema.record(
     {"file": schema.text, "testcases": schema.items(_CASE)},
-    {"model_digest": schema.either(schema.text), "verdict": schema.either(schema.text)},
+    {
+        "model_digest": _TEXT,
+        "verdict": _TEXT,
+        "engine": schema.either(_ENGINE),
+        "engines": schema.items(_ENGINE),
+    },
 )
 _REPORT = schema.record({"files": schema.items(_FILE)}, {"cut": schema.either(schema.text)})
 """What of a report is looked at."""
@@ -68,8 +83,8 @@ class Change:
 
     Attributes:
         kind: newly failing, missing, greater tolerance, weaker policy, fixed, new, greater error, smaller tolerance,
-            other policy, other inputs (or expected values), other model, slower; cut for a report whose
-            run did not come to its end.
+            other policy, other inputs (or expected values), other model, other engine (or another way of it), slower;
+            cut for a report whose run did not come to its end.
         file, testcase, output: where; no output for what concerns the whole testcase.
         before, now: verdict, error or milliseconds in words.
     """
@@ -200,6 +215,13 @@ def compare_reports(
     return ReportChanges(deltas, len(was.outputs.keys() & is_now.outputs.keys()))
 
 
+def _engine_text(engine: Mapping[str, Any]) -> str:
+    """Return an engine and the way it took, without its version."""
+    provider = f" ({engine['provider']})" if engine.get("provider") else ""
+    parts = (f"{engine['engine']}{provider}", engine.get("arithmetic"), engine.get("way"))
+    return ", ".join(p for p in (*parts, *engine.get("options", ())) if p)
+
+
 class _Report:
     """Verdict, error and tolerance of every output, seconds and data of every testcase, the model of every file."""
 
@@ -210,6 +232,7 @@ class _Report:
         self.seconds: dict[Key, float] = {}
         self.inputs: dict[Key, tuple[str, ...]] = {}
         self.models: dict[Key, str] = {}
+        self.engines: dict[tuple[str, str], str] = {}
         try:
             report = _REPORT(data, "the report")
         except FormatError as e:
@@ -219,25 +242,32 @@ class _Report:
             name = file["file"]
             if file.get("model_digest") is not None:
                 self.models[name, "", ""] = file["model_digest"]
+            for engine in (file.get("engine"), *file.get("engines", ())):
+                if engine and engine.get("engine"):
+                    self.engines[name, engine.get("name", "")] = _engine_text(engine)
             for case in file["testcases"]:
-                number = "-" if case["testcase"] is None else str(case["testcase"])
-                # One of several engines is distinguished by its name.
-                key = name, f"{number} {case['engine']}" if "engine" in case else number
-                self.seconds[key + ("",)] = case["seconds"]
-                if case.get("data_digest") is not None:
-                    shapes = ", ".join(f"{n} {s}" for n, s in (case.get("inputs") or {}).items())
-                    self.inputs[key + ("",)] = case["data_digest"], shapes
-                if case["verdict"] == "error":
-                    self.outputs[key + ("",)] = "error", None
-                for out in case["outputs"]:
-                    self.outputs[key + (out["name"],)] = out["verdict"], out["max_error"]
-                    if out.get("maxerr") is not None:
-                        self.tolerances[key + (out["name"],)] = out["maxerr"]
-                    if "policy" in out:
-                        self.policies[key + (out["name"],)] = out["policy"] or ""
+                self._add(name, case)
             ended = file.get("verdict")
             if ended in ("timeout", "crash") or (ended == "error" and not file["testcases"]):
                 self.outputs[name, "-", ""] = ended, None
+
+    def _add(self, name: str, case: Mapping[str, Any]) -> None:
+        """Note a testcase of a file."""
+        number = "-" if case["testcase"] is None else str(case["testcase"])
+        # One of several engines is distinguished by its name.
+        key = name, f"{number} {case['engine']}" if "engine" in case else number
+        self.seconds[key + ("",)] = case["seconds"]
+        if case.get("data_digest") is not None:
+            shapes = ", ".join(f"{n} {s}" for n, s in (case.get("inputs") or {}).items())
+            self.inputs[key + ("",)] = case["data_digest"], shapes
+        if case["verdict"] == "error":
+            self.outputs[key + ("",)] = "error", None
+        for out in case["outputs"]:
+            self.outputs[key + (out["name"],)] = out["verdict"], out["max_error"]
+            if out.get("maxerr") is not None:
+                self.tolerances[key + (out["name"],)] = out["maxerr"]
+            if "policy" in out:
+                self.policies[key + (out["name"],)] = out["policy"] or ""
 
 
 def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
@@ -287,6 +317,12 @@ def _asked(before: _Report, now: _Report) -> Iterator[Change]:
     for key, model in before.models.items():
         if now.models.get(key, model) != model:
             yield Change("other model", *key, f"digest {model[:8]}", f"digest {now.models[key][:8]}")
+    others: dict[tuple[str, str], list[str]] = {}
+    for place, engine in before.engines.items():
+        if now.engines.get(place, engine) != engine:
+            others.setdefault((engine, now.engines[place]), []).append(place[0])
+    for pair, files in others.items():
+        yield Change("other engine", files[0] if len(files) == 1 else f"{len(files)} files", "", "", *pair)
 
 
 def _policy_change(before: str, now: str) -> str | None:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, TextIO
 
-from ..base.about import About
+from ..base.about import about_data
 from ..base.plain import plain
 from ..compare import Comparison
 from ..compare.results import EngineResults
 from ..runner import FileResult, OutputResult, Result
 from ..verify.bench import Timing
 
-__all__ = ["VERSION", "JsonWriter", "LineWriter", "about_data", "dumps", "file_end", "result_data"]
+__all__ = ["VERSION", "JsonWriter", "LineWriter", "dumps", "file_end", "result_data"]
 
 VERSION = 2
 """Version of the layout; it increases when a field changes its meaning or is removed."""
@@ -171,20 +171,6 @@ def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]
             "mad": timing.deviation,
         }
     return rest
-
-
-def about_data(about: About) -> dict[str, Any]:
-    """Describe the engine, its arithmetic, and what ran on the reference engine instead."""
-    return {
-        "engine": about.engine,
-        "version": about.version,
-        "provider": about.provider or None,
-        "arithmetic": about.arithmetic or None,
-        "way": about.way or None,
-        "options": list(about.options),
-        "operators": about.operators,
-        "islands": [{"operator": i.operator, "type": i.type, "reason": i.reason} for i in about.islands],
-    }
 
 
 def _entrant(e: EngineResults) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..base import schema
+from ..base.about import About, Island, about_data
 from ..base.errors import FormatError, InputError, UsageError, clean
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
 from ..compare.metrics import Formula
@@ -72,6 +73,7 @@ class ResultWriter:
             "seconds": result.seconds,
             "message": result.message,
             "outputs": outputs,
+            **({} if result.engine is None else {"engine": about_data(result.engine)}),
         }
         self._zip.writestr(f"{place}.json", json.dumps(about))
 
@@ -218,6 +220,24 @@ def _error(value: object, where: str) -> float:
         raise FormatError(f"{where}: expected a number as text, found {clean(str(value))!r}") from None
 
 
+def _about(data: object, where: str) -> About:
+    """Return an engine that `about_data` described."""
+    fields = _ABOUT(data, where)
+    islands = tuple(Island(**i) for i in fields["islands"])
+    words = {n: fields[n] or "" for n in ("provider", "arithmetic", "way")}
+    kept = {n: fields[n] for n in ("engine", "version", "operators")}
+    return About(**kept, **words, options=tuple(fields["options"]), islands=islands)
+
+
+_ABOUT = schema.record(
+    {
+        **dict.fromkeys(("engine", "version"), schema.text),
+        **dict.fromkeys(("provider", "arithmetic", "way"), schema.either(schema.text)),
+        "options": schema.items(schema.text),
+        "operators": schema.integer(0, 2**32),
+        "islands": schema.items(schema.record(dict.fromkeys(("operator", "type", "reason"), schema.text))),
+    }
+)
 _OUTPUT = schema.record(
     {
         "name": schema.text,
@@ -240,7 +260,8 @@ _ENTRY = schema.record(
         "seconds": schema.number(0.0),
         "message": schema.either(schema.text),
         "outputs": schema.items(_OUTPUT),
-    }
+    },
+    {"engine": _about},
 )
 
 
@@ -274,7 +295,8 @@ def judge_saved(
         verdict = Verdict.of_outputs(judged)
         if about["verdict"] is Verdict.ERROR:
             verdict = Verdict.ERROR
-        yield Result(about["testcase"], judged, verdict, about["seconds"], about["message"])
+        said = about["testcase"], judged, verdict, about["seconds"], about["message"]
+        yield Result(*said, engine=about.get("engine"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,6 +127,30 @@ def test_what_a_dump_asked_holds_for_the_file_as_it_is(
     ]
 
 
+def test_what_is_judged_again_says_which_way_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, saved = str(ONNX / "convnet" / "model.onnx"), str(tmp_path / "saved.zip")
+    for engine, way in (
+        ("onnxruntime:opt=basic", "native, opt=basic"),
+        ("onnxruntime:translated", "translated"),
+    ):
+        assert main([path, "--engine", engine, "--save-results", saved, "-q"]) == 0
+        capsys.readouterr()
+        assert main(["judge", saved]) == 0
+        (line,) = (t for t in capsys.readouterr().out.splitlines() if "engine:" in t)
+        assert line.endswith(way)
+
+
+def test_diff_says_why_a_runtime_does_not_take_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = helper.make_node("Nope", ["x"], ["y"], domain="my.ops")
+    made = model([node], [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])])
+    made.opset_import.append(helper.make_opsetid("my.ops", 1))
+    path = write(tmp_path, made, ((np.ones(2, "f4"),), (np.ones(2, "f4"),)))
+    assert main(["diff", str(path), "--against", "onnxruntime"]) == 2
+    assert "my.ops:Nope(-1) is not a registered function/op" in capsys.readouterr().err
+
+
 def test_text_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = texts(tmp_path / "good", ["ab", "é"]), texts(tmp_path / "bad", ["ab", "e"])
     assert [o.value.tolist() for o in replay(good).outputs if o.value is not None] == [["ab", "é"]]

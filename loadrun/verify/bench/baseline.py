@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...base import schema
 from ...base.errors import FormatError, InputError, clean
 from .comparing import ratio
 from .environment import environment
-from .measurement import Measurement
+from .measurement import Measurement, short_names
 
-__all__ = ["BASELINE", "VERSION", "Regression", "regressions", "require_baseline", "subject_key"]
+__all__ = [
+    "BASELINE",
+    "VERSION",
+    "Regression",
+    "counterparts",
+    "regressions",
+    "require_baseline",
+    "subject_keys",
+]
 
 VERSION = 1
 """Version of the files that baselines stand in."""
@@ -25,7 +34,7 @@ _SUBJECT = schema.record(
         "batch": schema.either(schema.integer(0, 2**32)),
         "wall_seconds": schema.items(schema.number(1e-12), _MOST_SAMPLES, 1),
     },
-    {"streams": schema.integer(1, 2**16), "verdict": schema.text},
+    {"streams": schema.integer(1, 2**16), "verdict": schema.text, "path": schema.text},
 )
 BASELINE = schema.record(
     {"benchmark": schema.integer(0, 2**16), "subjects": schema.items(_SUBJECT)},
@@ -80,11 +89,10 @@ def regressions(
         InputError: the baseline holds none of the subjects.
     """
     subjects = [m.subject for m in measurements]
-    known = {subject_key(s): s for s in baseline["subjects"]}
+    keys = [{**s.key, "path": s.path} for s in subjects]
     lines = []
-    for m in measurements:
+    for m, was in zip(measurements, counterparts(keys, baseline["subjects"]), strict=True):
         label = clean(m.subject.label(subjects), 80)
-        was = known.get(subject_key(m.subject.key))
         if was is None:
             lines.append(Regression(f"{label}: not compared, it is not in the baseline", False, False))
             continue
@@ -106,6 +114,46 @@ def regressions(
     return lines
 
 
-def subject_key(subject: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what identifies a subject: file, engine, threads, batch, streams."""
-    return (*(subject[k] for k in ("file", "engine", "threads", "batch")), subject.get("streams", 1))
+def subject_keys(subjects: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """Return what identifies subjects beside one another: file, engine, threads, batch, streams.
+
+    The file is its name, with as many folders before it as it takes to tell it from others of that name.
+    """
+    names = short_names({_path(s) for s in subjects})
+    return [
+        (names[_path(s)], *(s[k] for k in ("engine", "threads", "batch")), s.get("streams", 1))
+        for s in subjects
+    ]
+
+
+def counterparts(
+    subjects: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any] | None]:
+    """Return for each of some subjects the same one of another report, None if that has none.
+
+    Files are the same where the names that tell them apart in either report end both paths, so that folders may be at
+    another place.
+    """
+    keys, known = subject_keys(subjects), subject_keys(others)
+    by_rest: dict[tuple[Any, ...], list[int]] = {}
+    for i, key in enumerate(known):
+        by_rest.setdefault((*key[1:], Path(key[0]).name), []).append(i)
+    same: list[Mapping[str, Any] | None] = []
+    for key, subject in zip(keys, subjects, strict=True):
+        for i in by_rest.get((*key[1:], Path(key[0]).name), ()):
+            if _ends(_path(subject), known[i][0]) and _ends(_path(others[i]), key[0]):
+                same.append(others[i])
+                break
+        else:
+            same.append(None)
+    return same
+
+
+def _path(subject: Mapping[str, Any]) -> str:
+    path: str = subject.get("path", subject["file"])
+    return path
+
+
+def _ends(path: str, end: str) -> bool:
+    parts = Path(end).parts
+    return Path(path).parts[-len(parts) :] == parts

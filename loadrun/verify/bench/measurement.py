@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -12,7 +13,25 @@ from typing import Any
 from ...runner import Verdict
 from .timing import Timing
 
-__all__ = ["Measurement", "Subject"]
+__all__ = ["Measurement", "Subject", "short_names"]
+
+
+def short_names(paths: Collection[str]) -> dict[str, str]:
+    """Return the fewest last parts of each path that tell it from the others.
+
+    >>> short_names(["a/x/model.onnx", "a/y/model.onnx", "a/net.mge"])
+    {'a/x/model.onnx': 'x/model.onnx', 'a/y/model.onnx': 'y/model.onnx', 'a/net.mge': 'net.mge'}
+    """
+    names: dict[str, str] = {}
+    parts = {path: Path(path).parts for path in paths}
+    count = 0
+    while len(names) < len(parts):
+        count += 1
+        ends = Counter(p[-count:] for p in parts.values())
+        for path, p in parts.items():
+            if path not in names and (ends[p[-count:]] == 1 or count >= len(p)):
+                names[path] = str(Path(*p[-count:]))
+    return {path: names[path] for path in paths}
 
 
 @dataclass(frozen=True)
@@ -35,7 +54,8 @@ class Subject:
 
     def label(self, others: Sequence[Subject]) -> str:
         """Return a short name that says in what it differs from the others."""
-        parts = [Path(self.path).name] if len({o.path for o in others}) > 1 else []
+        paths = {o.path for o in others}
+        parts = [short_names(paths)[self.path]] if len(paths) > 1 else []
         if len({o.engine for o in others}) > 1:
             parts.append(self.engine)
         if len({o.threads for o in others}) > 1:

@@ -152,6 +152,8 @@ def between(
         if row.distance is not None and row.distance.absolute == 0 and actual.shape == expected.shape:
             equal.add(var.id)
     if not rows:
+        if isinstance(against, FileSide):
+            against.require_runs(feeds)
         raise UsageError(
             f"{against} returns no intermediate values"
             if not isinstance(against, Graph)

@@ -201,6 +201,15 @@ class FileSide:
         for i in range(0, len(self.named), _AT_ONCE):
             yield from self._some(self.named[i : i + _AT_ONCE], feeds)
 
+    def require_runs(self, feeds: Mapping[str, Array]) -> None:
+        """Run the file as it is.
+
+        Raises:
+            EngineError: the runtime does not take it, or fails.
+        """
+        engine = make_file_engine(self._engine, self._source)
+        engine.run(engine.fitted(feeds))
+
     def value(self, var: Var, feeds: Mapping[str, Array]) -> Array | None:
         """One value beside the outputs, None if the runtime cannot give it."""
         if all(var.id != v.id for v in self.named):

@@ -19,6 +19,7 @@ from loadrun.engines import Setup, registry
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Var
 from loadrun.graph.params import MatrixMul
+from loadrun.report.changes import compare_reports
 from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, trace_events
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
@@ -177,6 +178,26 @@ def test_regressions_with_known_answers() -> None:
     assert not regressions([found], was, 0.1)[0].failed
     with pytest.raises(InputError, match="is not a file of"):
         require_baseline({"benchmark": 0}, "b.json")
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    def report(name: str, *paths: str) -> str:
+        key = {"file": "model.onnx", "engine": "reference", "threads": None, "batch": None}
+        subjects = [{**key, "path": p, "wall_seconds": [1.0 + i] * 20} for i, p in enumerate(paths)]
+        (tmp_path / name).write_text(json.dumps({"benchmark": 1, "subjects": subjects}))
+        return str(tmp_path / name)
+
+    old = report("old.json", "/a/x/model.onnx", "/a/y/model.onnx", "/a/z/model.onnx")
+    # Elsewhere, in another order: x took 1 s and takes 2, z took 3 and takes 1.
+    found = compare_reports(old, report("new.json", "b/z/model.onnx", "b/x/model.onnx"))
+    assert [(c.kind, c.file) for c in found.changes] == [
+        ("slowdown", "x/model.onnx"),
+        ("missing", "y/model.onnx"),
+        ("speedup", "z/model.onnx"),
+    ]
+    found = compare_reports(old, report("one.json", "b/y/model.onnx"))
+    assert found.common == 1
+    assert {c.kind for c in found.changes} == {"missing", "speedup"}
 
 
 def test_a_failing_check_fails(tmp_path: Path) -> None:

@@ -296,12 +296,14 @@ def written(
     shape: int = 3,
     model: str = "m1",
     policy: str | None = "rtol=1e-3, top1=1",
+    way: str = "native",
 ) -> str:
     """A report of one output that passes."""
     out = {"name": "y", "verdict": "pass", "max_error": 0.0, "maxerr": maxerr, "policy": policy}
     case = {"testcase": 0, "verdict": "pass", "seconds": 0.01, "outputs": [out]}
     case |= {"data_digest": data, "inputs": {"x": [1, shape]}}
     file = {"file": "m.mge", "model_digest": model, "verdict": "pass", "testcases": [case]}
+    file["engine"] = {"engine": "onnxruntime", "version": "1", "way": way, "options": ["opt=all"]}
     path.write_text(json.dumps({"files": [file], "exit_code": 0}))
     return str(path)
 
@@ -328,6 +330,11 @@ def written(
         ({"policy": "rtol=1e-3, top1=1, of=later"}, 0, "other policy"),
         ({"policy": "top1>=1, rtol<=0.001"}, 0, None),
         ({"model": "m2"}, 0, r"other model +m\.mge +digest m1 +digest m2"),
+        (
+            {"way": "translated"},
+            0,
+            r"other engine +m\.mge +onnxruntime, native, opt=all +onnxruntime, translated, opt=all",
+        ),
     ],
 )
 def test_compare_tells_what_was_asked_of_what(
