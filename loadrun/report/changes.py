@@ -317,11 +317,11 @@ def _asked(before: _Report, now: _Report) -> Iterator[Change]:
     for key, model in before.models.items():
         if now.models.get(key, model) != model:
             yield Change("other model", *key, f"digest {model[:8]}", f"digest {now.models[key][:8]}")
-    others: dict[tuple[str, str], list[str]] = {}
+    moved: dict[tuple[str, str], list[str]] = {}
     for place, engine in before.engines.items():
         if now.engines.get(place, engine) != engine:
-            others.setdefault((engine, now.engines[place]), []).append(place[0])
-    for pair, files in others.items():
+            moved.setdefault((engine, now.engines[place]), []).append(place[0])
+    for pair, files in moved.items():
         yield Change("other engine", files[0] if len(files) == 1 else f"{len(files)} files", "", "", *pair)
 
 

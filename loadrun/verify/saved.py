@@ -224,9 +224,10 @@ def _about(data: object, where: str) -> About:
     """Return an engine that `about_data` described."""
     fields = _ABOUT(data, where)
     islands = tuple(Island(**i) for i in fields["islands"])
-    words = {n: fields[n] or "" for n in ("provider", "arithmetic", "way")}
-    kept = {n: fields[n] for n in ("engine", "version", "operators")}
-    return About(**kept, **words, options=tuple(fields["options"]), islands=islands)
+    words: dict[str, Any] = {
+        n: fields[n] or "" for n in ("engine", "version", "provider", "arithmetic", "way")
+    }
+    return About(**words, operators=fields["operators"], options=tuple(fields["options"]), islands=islands)
 
 
 _ABOUT = schema.record(
