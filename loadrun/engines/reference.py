@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ReferenceEngine"]
 
-_PROGRAMS = 8
-"""How many sets of input shapes keep their program."""
+_PROGRAMS, _MOST_PROGRAMS = 8, 128
+"""How many sets of input shapes always keep their program, and how many at most: a cache that grows has many."""
+_ELEMENTS = 2**26
+"""Elements of all values in these programs up to which more are kept: what programs prepare is no larger."""
 _WORTH = 2 * 10**8
 """Operations of a run from which on compiling pays at once: several milliseconds."""
 _WIDEST = 16
@@ -108,6 +110,7 @@ class ReferenceEngine:
         self._general: Program | None = None
         self._fixed: tuple[ShapeInference, Inference] | None = None
         self._ran: set[tuple[object, ...]] = set()
+        self._elements: dict[tuple[object, ...], int] = {}
         self._compiling = ForkLock()
 
     @property
@@ -265,17 +268,29 @@ class ReferenceEngine:
         if self._values is None:
             self._values = self._fold()
             keep_heap()
-        while len(self._programs) >= _PROGRAMS:
-            oldest = next(iter(self._programs))
-            del self._programs[oldest]
-            self._ran.discard(oldest)
+        elements = sum(map(prod, known.shapes.values()))
+        self._elements.pop(key, None)
+        self._make_room(elements)
         compiled = branching or self._profile or self.dtr or self.sublinear
         if not fused or compiled or key in self._ran or sum(known.flops.values()) > _WORTH:
-            return self._compile(known, fused=fused)
-        if self._general is None:
+            program = self._compile(known, fused=fused)
+        elif self._general is None:
             keep = {v.id for v in self.targets}
-            self._general = specialize(self._steps, self._values, Inference(), keep)
-        return self._general
+            program = self._general = specialize(self._steps, self._values, Inference(), keep)
+        else:
+            program = self._general
+        self._elements[key] = elements
+        return program
+
+    def _make_room(self, elements: int) -> None:
+        """Let the programs go that were not used for the longest time, for one whose values have so many elements."""
+        while len(self._programs) >= _PROGRAMS:
+            held = sum(self._elements.values())
+            if len(self._programs) < _MOST_PROGRAMS and held + elements <= _ELEMENTS:
+                return
+            oldest = next(iter(self._programs))
+            del self._programs[oldest], self._elements[oldest]
+            self._ran.discard(oldest)
 
     def _compile(self, known: Inference, *, fused: bool) -> Program:
         """Compile the program for inferred shapes, as the engine's options on memory and profiling ask."""

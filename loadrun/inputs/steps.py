@@ -52,8 +52,10 @@ def load_steps(
     if total != 1 and total % steps:
         raise UsageError(f"--steps {steps} takes one specification or {steps}, found {total}")
     texts = [step_text(specs[0], k) for k in range(steps)] if total == 1 else specs
-    last = None
+    last, declared = None, loader.open
     for i, last in enumerate(expand(texts)):
+        # What later steps take may grow with them.
+        loader.open = frozenset(loader.known) if i % steps else declared
         loader.step = (i, steps) if total == 1 else None
         loader.optional = frozenset(fed if i % steps else ())
         arrays = loader.load(last, i)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ import pytest
 import loadrun
 from loadrun import tracing as jit
 from loadrun.base.errors import EngineError
+from loadrun.engines import reference
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph import params as P
 from loadrun.graph.dtypes import Array, DType
+from loadrun.ops.infer import Inference, ShapeInference
 
 pytestmark = pytest.mark.usefixtures("compiled")
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -160,3 +163,31 @@ def test_shapes_that_come_again_are_compiled(monkeypatch: pytest.MonkeyPatch) ->
         np.testing.assert_array_equal(engine.run(feed)[0], value)
     programs = list(engine._programs.values())
     assert len({id(p) for p in programs}) == len(feeds) == len(programs)
+
+
+def test_many_sets_of_shapes_keep_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 batches in turn: each is compiled once."""
+    bundle = loadrun.load("fixtures/nets/mlp.mge")
+    engine = ReferenceEngine(bundle.graph, list(bundle.outputs.values()))
+    inferred: list[tuple[int, ...]] = []
+    kept = ShapeInference.infer
+
+    def infer(self: ShapeInference, shapes: Mapping[str, tuple[int, ...]], *more: Any) -> Inference:
+        inferred.extend([shapes["data"]] if shapes else [])
+        return kept(self, shapes, *more)
+
+    monkeypatch.setattr(ShapeInference, "infer", infer)
+    batches = [np.full((n, 20), 0.5, "f4") for n in range(1, 21)]
+    for _ in range(4):
+        for x in batches:
+            (out,) = engine.run({"data": x})
+            assert out.shape == (len(x), 4)
+    assert inferred == [x.shape for x in batches]
+    # Where values are large, the last eight are kept.
+    monkeypatch.setattr(reference, "_ELEMENTS", 0)
+    inferred.clear()
+    engine = ReferenceEngine(bundle.graph, list(bundle.outputs.values()))
+    for _ in range(2):
+        for x in batches[:9]:
+            engine.run({"data": x})
+    assert len(inferred) == 18

@@ -312,6 +312,30 @@ def test_recurrent_states_are_judged_after_every_step(tmp_path: Path) -> None:
     assert [o.name for o in result.outputs] == [f"{n}@{k}" for k in range(6) for n in ("new", "y")]
 
 
+def test_inputs_may_grow_from_step_to_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The sum of a window that widens, added up: 1, 1 + 2, 1 + 2 + 3."""
+
+    @trace(symbolic=True, capture_as_const=True)
+    def total(window: Array, before: Array) -> dict[str, Array]:
+        return {"after": before + window.sum(axis=1)}
+
+    total(np.ones((1, 1), "f4"), np.zeros(1, "f4"))
+    total.dump(tmp_path / "total.mge", arg_names=["window", "before"])
+    argv = [
+        "pack",
+        str(tmp_path / "total.mge"),
+        "-d",
+        "window:#ones(1,k+1);before:#zeros",
+        "--state",
+        "before=after",
+    ]
+    capsys.readouterr()
+    assert main([*argv, "--steps", "3", "-o", str(tmp_path / "grown.mge"), "-q"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    steps = loadrun.load(tmp_path / "grown.mge").testcases[0].each_step
+    assert [s["after:expect"].tolist() for s in steps] == [[1], [3], [6]]
+
+
 def test_the_largest_element_becomes_data_of_the_file(model: Path, tmp_path: Path) -> None:
     data = DATA.replace(str(IDS), "[3]")
     assert pack(model, tmp_path / "greedy.mge", data, "--state", "ids=argmax(logits)") == 0
