@@ -285,8 +285,8 @@ class ReferenceEngine:
     def _make_room(self, elements: int) -> None:
         """Let the programs go that were not used for the longest time, for one whose values have so many elements."""
         while len(self._programs) >= _PROGRAMS:
-            held = sum(self._elements.values())
-            if len(self._programs) < _MOST_PROGRAMS and held + elements <= _ELEMENTS:
+            present = sum(self._elements.values())
+            if len(self._programs) < _MOST_PROGRAMS and present + elements <= _ELEMENTS:
                 return
             oldest = next(iter(self._programs))
             del self._programs[oldest], self._elements[oldest]

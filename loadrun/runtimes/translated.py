@@ -41,8 +41,8 @@ from .runtime import NotTaken, Runtime, RuntimeSession
 __all__ = ["Translated"]
 
 T = TypeVar("T")
-_KEPT = 8
-"""How many sets of shapes keep what was made for them."""
+_KEPT, _KEPT_OPEN = 8, 128
+"""How many sets of shapes keep what was made for them: a model for each, or one that runs at all."""
 _MET = 2
 """Sets of shapes that are made each by itself, before one model is to run at all that are like them."""
 _LARGE = 64
@@ -70,6 +70,11 @@ class _Program:
     parts: list[_LoadedPiece]
     islands: tuple[Island, ...]
     refused: dict[int, str]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its model runs at all sizes."""
+        return any(part.open is not None for part in self.parts)
 
 
 class Translated:
@@ -251,8 +256,9 @@ class Translated:
         return sizes, loaded
 
     def _keep(self, program: _Program) -> _Program:
-        while len(self._programs) >= _KEPT:
-            self._programs.pop(next(iter(self._programs)))
+        alike = [key for key, p in self._programs.items() if p.is_open == program.is_open]
+        if len(alike) >= (_KEPT_OPEN if program.is_open else _KEPT):
+            self._programs.pop(alike[0])
         self._programs[program.key] = program
         return program
 

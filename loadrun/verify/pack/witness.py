@@ -118,26 +118,26 @@ class Witness:
             limit: the tolerance of an output by MegEngine's measure; None judges by the rule of ONNX's backend tests.
 
         Returns:
-            what was found, for the testcase's provenance: of a scenario the worst step of each output; and warnings
+            what was seen, for the testcase's provenance: of a scenario the worst step of each output; and warnings
             where the two diverge by more than that, or that the witness cannot run the model.
         """
         if not case.expects:
             return {}, []
-        found: dict[str, _Found] = {}
+        worst: dict[str, _Found] = {}
         try:
             for name, step, expect, value in self._compared(case):
                 most = 1.0 if limit is None else limit(name, expect)
                 error = _largest_error(expect, value, relative=limit is None)
                 label = f"{name}@{step}" if case.steps else name
                 one = _Found(label, expect.shape, value, error, most)
-                known = found.get(name)
+                known = worst.get(name)
                 if known is None or known.rank < one.rank:
-                    found[name] = one
+                    worst[name] = one
         except LoadRunError as e:
             entry = {"name": self.name, "error": str(e)[:500]}
             return {_KEY: entry}, [f"{self.name} did not compute what {place} expects: {e}"]
-        texts = filter(None, (one.text for one in found.values()))
-        outputs = {one.label: one.about for one in found.values()}
+        texts = filter(None, (one.text for one in worst.values()))
+        outputs = {one.label: one.about for one in worst.values()}
         return (
             {_KEY: {"name": self.name, "outputs": outputs}},
             [f"{place}: {self.name} computes {text}" for text in texts],

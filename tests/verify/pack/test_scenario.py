@@ -16,6 +16,7 @@ from loadrun.base.errors import FormatError, InputError
 from loadrun.cli import main
 from loadrun.compare.policy import STEPS_MAGIC
 from loadrun.graph.dtypes import Array, encode
+from loadrun.ops.infer import Inference
 from loadrun.passes.constants import bare
 from loadrun.runner import Result, Runner, Verdict
 from loadrun.testcase import Bundle, Testcase
@@ -486,6 +487,21 @@ def test_one_model_serves_all_sizes_of_a_cache(
         np.testing.assert_allclose(found["logits"], expected[0], rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(found["present"], expected[1], rtol=1e-3, atol=1e-4)
     assert len(loaded) == 1
+    # Sizes that come again are prepared no more.
+    inferred: list[object] = []
+    infer = translated.Translated._infer
+
+    def noted(self: translated.Translated, key: object) -> Inference:
+        inferred.append(key)
+        return infer(self, key)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(translated.Translated, "_infer", noted)
+    for _ in range(2):
+        inferred.clear()
+        for rows in range(1, 13):
+            past = np.zeros((rows, WIDTH), "f4")
+            runner.run({**feeds, "past": past, "seen": past})
+    assert not inferred
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "onnxruntime:translated", "reference"])
