@@ -84,7 +84,42 @@ def concat(f: Any, x: Any, n: int) -> Any:
     return f.concat(parts, 1)
 
 
-NETS: dict[str, Net] = {n.__name__: n for n in (chain, product, skip, shape, fan, concat)}
+def sizes(f: Any, x: Any, n: int) -> Any:
+    """Arithmetic with sizes alone, which one change of shape reads in the end."""
+    size = x.shape[0]
+    for i in range(0, n, 2):
+        size = size * 3 // 3 if i % 4 else size + 1 - 1
+    return f.relu(x.reshape(size, 6))
+
+
+def outputs(f: Any, x: Any, n: int) -> Any:
+    """As many outputs as operators."""
+    return tuple(f.relu(x * (0.5 + i)) for i in range(0, n, 2))
+
+
+def wide(f: Any, x: Any, n: int) -> Any:
+    """One operator with many inputs."""
+    return f.concat([x] * n, 1)
+
+
+def parts(f: Any, x: Any, n: int) -> Any:
+    """Rows and columns taken out and put back."""
+    for i in range(0, n, 4):
+        x = f.concat([x[:1] * 0.5, x[1:]], 0) if i % 8 else f.stack([x[j] for j in range(4)], 0)
+    return x
+
+
+def reads(f: Any, x: Any, n: int) -> Any:
+    """One variable that every second operator reads, at the end of a chain too."""
+    first = f.sin(x)
+    for _ in range(0, n, 2):
+        x = f.cos(x) * first
+    return x
+
+
+NETS: dict[str, Net] = {
+    n.__name__: n for n in (chain, product, skip, shape, fan, concat, sizes, outputs, wide, parts, reads)
+}
 _NEEDED = ("trace", "dump", "pack", "to onnx")
 """Commands that make what others need."""
 _X = np.linspace(-0.75, 0.875, 24, dtype=np.float32).reshape(4, 6)
@@ -96,6 +131,7 @@ class Timer:
     def __init__(self, net: Net, operators: int, folder: Path) -> None:
         self.net, self.operators = net, operators
         self.bare, self.packed = str(folder / "bare.mge"), str(folder / "packed.mge")
+        self.page, self.report = str(folder / "page.html"), str(folder / "report.json")
         self.onnx, self.other = str(folder / "net.onnx"), str(folder / "other.mge")
 
     def steps(self) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -114,6 +150,10 @@ class Timer:
         yield "run", lambda: ran("run", self.packed)
         yield "diff", lambda: ran("diff", self.packed, "--against", self.packed)
         yield "audit", lambda: ran("audit", self.packed, "--mutants", "2")
+        yield "verify", lambda: ran("verify", self.packed)
+        yield "graph", lambda: ran("info", self.packed, "--graph", self.page)
+        yield "reduce", lambda: ran("reduce", self.packed, "-o", self.other, "--fails", "false", "--runs", "2")
+        yield "report", lambda: ran("run", self.packed, "--html", self.page, "--json", self.report)
         yield "to onnx", lambda: ran("convert", self.packed, self.onnx)
         yield "from onnx", lambda: ran("convert", self.onnx, self.other)
         if importlib.util.find_spec("torch"):

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import fields
 from typing import Any, NoReturn, TextIO, TypeVar
 
-from ..base.errors import EXIT_ERROR, UsageError, clean
+from ..base.errors import EXIT_ERROR, UsageError, clean, indented
 from ..base.files import files_of, skipped_line
 
 __all__ = [
@@ -366,7 +366,7 @@ def count(value: str) -> int:
 
 def warn(text: str) -> None:
     """Print a warning to standard error."""
-    print(f"warning: {text}", file=sys.stderr)
+    print(f"warning: {indented(text, 9)}", file=sys.stderr)
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:

@@ -190,7 +190,7 @@ class _Message:
 
     def text(self, field: int, value: str) -> None:
         if value:
-            self.bytes(field, value.encode())
+            self.bytes(field, _utf8(value))
 
     def message(self, field: int, value: _Message) -> None:
         self.raw(_varint(field << 3 | 2) + _varint(value.size))
@@ -208,6 +208,11 @@ def _varint(value: int) -> bytes:
         value >>= 7
     buffer.append(value)
     return bytes(buffer)
+
+
+def _utf8(text: str) -> bytes:
+    """Return the bytes of a text; where a name of another file was no UTF-8, its bytes are written as escapes."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def encode(model: ModelMessage) -> list[Piece]:
@@ -271,7 +276,7 @@ def _node(node: NodeMessage) -> _Message:
     # An empty name stands for an input or output that is left out, so it is written.
     for number, names in ((1, node.inputs), (2, node.outputs)):
         for name in names:
-            m.bytes(number, name.encode())
+            m.bytes(number, _utf8(name))
     m.text(3, node.name)
     m.text(4, node.op_type)
     for name, value in node.attributes.items():
@@ -291,7 +296,7 @@ def _attribute(name: str, value: Attribute) -> _Message:
         m.real(2, float(value))
         kind = 1
     elif isinstance(value, (str, bytes)):
-        m.bytes(4, value.encode() if isinstance(value, str) else value)
+        m.bytes(4, _utf8(value) if isinstance(value, str) else value)
         kind = 3
     elif isinstance(value, TensorMessage):
         m.message(5, _tensor(value))

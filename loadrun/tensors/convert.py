@@ -12,8 +12,9 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from .apply import type_cvt
 from .dtypes import graph_dtype, narrowed
+from .once import once, vector
 from .switches import active, keeps_wide
-from .symbolic import TracedInt, TracedNumber, once, place_of, scalar_of, size_of, vector
+from .symbolic import TracedInt, TracedNumber, place_of, scalar_of, size_of
 from .value import Session, Tensor
 
 __all__ = [
@@ -166,12 +167,12 @@ def shape_tensor(shape: ShapeLike | Iterable[int | Tensor]) -> Tensor:
             numbers.append(int(part))
             continue
         if numbers:
-            pieces.append(Tensor._of(vector(tuple(numbers)), _INT, False, const=True))
+            pieces.append(Tensor._of(vector(tuple(numbers), _INT), _INT, False, const=True))
             numbers = []
         if part is not None:
             pieces.append(scalar_of(part)._vector())
     if not pieces:
-        return Tensor._of(vector(()), _INT, False, const=True)
+        return Tensor._of(vector((), _INT), _INT, False, const=True)
     return pieces[0] if len(pieces) == 1 else once("Concat", P.Axis(axis=0), pieces, scalar=False)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +22,9 @@ import numpy as np
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from ..ops.elemwise.table import MODES, ROWS, ModeTrait, modes
-from .apply import apply1, elemwise_param, type_cvt
+from .apply import elemwise_param, type_cvt
 from .naming import title, titled
+from .once import once, vector
 from .switches import active
 from .value import Session, Tensor
 
@@ -43,12 +44,10 @@ __all__ = [
     "at_other_sizes",
     "largest",
     "least",
-    "once",
     "place_of",
     "plain_number",
     "scalar_of",
     "size_of",
-    "vector",
 ]
 
 _M = P.ElemwiseMode
@@ -57,6 +56,8 @@ _MODES = {ufunc: m for ufunc, m in MODES.items() if m in modes(ModeTrait.GIVES_F
 """The functions of one number that MegEngine has as an operator."""
 _INT, _FLOAT, _BOOL = plain("Int32"), plain("Float32"), plain("Bool")
 _NUMBERS = (int, float, np.integer, np.floating)
+_DEEP = 64
+"""Numbers of this depth are computed before those that are deeper."""
 _FEW = 8
 """Up to this exponent a power of integers is a product."""
 
@@ -84,6 +85,10 @@ class TracedNumber:
         self._source = source
         self._session = session
         self._cache: Tensor | None = None
+        how, *operands = source
+        numbers = [v for v in operands if isinstance(v, TracedNumber)]
+        self._depth: int = 1 + max((n._depth for n in numbers), default=0)
+        self._natural = how is _size or (how in _NATURAL and all(map(_is_natural, operands)))
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -101,6 +106,10 @@ class TracedNumber:
         if self._session is not active():
             return None
         if self._cache is None:
+            # Python's stack does not hold a chain of thousands.
+            for number in _steps(self, lambda n: n._cache is not None) if self._depth > _DEEP else ():
+                if number is not self and number._depth % _DEEP == 0:
+                    number._tensor()
             how, *operands = self._source
             self._cache = (how(*operands) if callable(how) else _elem(how, self._stored, *operands))._frozen()
         return self._cache
@@ -177,40 +186,12 @@ def _function(ufunc: np.ufunc, x: Any, *rest: Any) -> Any:
 # How the graph computes
 
 
-@lru_cache(maxsize=1024)
-def vector(numbers: tuple[int, ...], dtype: DType = _INT) -> Array:
-    """Return numbers in storage form, the same array each time, by which a later call of a trace knows them."""
-    result = np.array(numbers, dtype.np)
-    result.flags.writeable = False
-    return result
-
-
 def scalar_of(value: Any, dtype: DType = _INT) -> Tensor:
     """Return the scalar of a number, symbolic or not, or of a tensor."""
     result = value._tensor() if isinstance(value, TracedNumber) else value
     if isinstance(result, Tensor):
         return result if result._dtype == dtype else type_cvt(result, dtype)
     return Tensor._of(vector((plain_number(value),), dtype), dtype, True, const=True)
-
-
-def once(type: str, param: P.Record, inputs: list[Tensor], *, scalar: bool) -> Tensor:
-    """Apply an operator on sizes, or take what a trace has for the same sizes already."""
-    session = active()
-    if session is None:
-        return apply1(type, param, inputs=inputs, scalar=scalar)
-    refs: list[object] = []
-    for x in inputs:
-        if x._session is session and x._var is not None:
-            refs.append(x._var.id)
-        elif x._const and x._value is not None:
-            refs.append((x._dtype, *x._value.tolist()))
-        else:
-            return apply1(type, param, inputs=inputs, scalar=scalar)
-    key = (type, param, *refs)
-    result = session.sizes.get(key)
-    if result is None:
-        result = session.sizes[key] = apply1(type, param, inputs=inputs, scalar=scalar)
-    return result._frozen()
 
 
 def _elem(mode: P.ElemwiseMode, dtype: DType, *operands: Any) -> Tensor:
@@ -237,10 +218,7 @@ def _remainder(dtype: DType, a: Any, b: Any) -> Tensor:
 
 def _is_natural(value: Any) -> bool:
     """Return whether a number cannot be negative, whatever the sizes are."""
-    if not isinstance(value, TracedNumber):
-        return bool(value >= 0)
-    how, *operands = value._source
-    return how is _size or (how in _NATURAL and all(map(_is_natural, operands)))
+    return value._natural if isinstance(value, TracedNumber) else bool(value >= 0)
 
 
 def _int_power(a: Any, b: Any) -> Tensor:
@@ -417,6 +395,25 @@ def size_of(value: int, x: Tensor, axis: int, session: Session) -> TracedInt:
     return TracedInt(value, (_size, x, axis), session)
 
 
+_FOLLOWED = {*_NATURAL, _M.SUB, _size}
+"""How numbers are computed that are known at other sizes, too."""
+
+
+def _steps(value: TracedNumber, done: Callable[[TracedNumber], bool]) -> list[TracedNumber]:
+    """List a number and those that it is computed from, operands first; `done` are left out with their operands."""
+    order, seen = [], set()
+    stack = [(value, False)]
+    while stack:
+        number, complete = stack.pop()
+        if complete:
+            order.append(number)
+        elif id(number) not in seen and not done(number):
+            seen.add(id(number))
+            stack.append((number, True))
+            stack += [(v, False) for v in reversed(number._source) if isinstance(v, TracedNumber)]
+    return order
+
+
 def place_of(value: Any) -> tuple[Tensor, int] | None:
     """Return the tensor and the axis that a size is of, None if it is computed from sizes."""
     how, *operands = value._source
@@ -432,17 +429,19 @@ def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int
     """
     if not isinstance(value, TracedNumber):
         return int(value)
-    how, *operands = value._source
-    if how is _size:
-        return size(*operands)
-    if how not in _NATURAL and how is not _M.SUB:
-        return None
-    numbers = [at_other_sizes(v, size) for v in operands]
-    if None in numbers or (how == _M.FLOOR_DIV and not numbers[1]):
-        return None
-    compute = ROWS[how].wide
-    assert compute is not None
-    return int(compute(*numbers))
+    known: dict[int, int | None] = {}
+    for number in _steps(value, lambda n: n._source[0] not in _FOLLOWED):
+        how, *operands = number._source
+        if how is _size:
+            known[id(number)] = size(*operands)
+            continue
+        numbers = [known.get(id(v)) if isinstance(v, TracedNumber) else int(v) for v in operands]
+        if None in numbers or (how == _M.FLOOR_DIV and not numbers[1]):
+            continue
+        compute = ROWS[how].wide
+        assert compute is not None
+        known[id(number)] = int(compute(*numbers))
+    return known.get(id(value))
 
 
 def largest(a: Any, b: Any) -> Any:

@@ -243,6 +243,27 @@ def region_of_a_billion_points() -> bytes:
 
 
 @attack
+def million_rows() -> bytes:
+    """Cubic shares of two rows in two million new ones."""
+    scales = held("s", np.array([1, 1, 1e6, 1], np.float32))
+    cubic = node("Resize", ["x", "", "s"], ["y"], attribute("mode", "cubic"))
+    return graph(cubic, scales, shape=(1, 1, 2, 1))
+
+
+@attack
+def many_boxes() -> bytes:
+    """2,000 boxes that do not overlap in each of 500 classes."""
+    nodes = [node("ConstantOfShape", [n], [n + "0"]) for n in ("b", "c")]
+    nodes += [
+        node("NonMaxSuppression", ["b0", "c0", "m"], ["n"]),
+        node("Cast", ["n"], ["d"], attribute("to", 1)),
+    ]
+    nodes += [node("ReduceSum", ["d"], ["r"], attribute("keepdims", 0)), node("Add", ["x", "r"], ["y"])]
+    stored = [ints("b", 1, 2000, 4), ints("c", 1, 500, 2000), ints("m", 2000)]
+    return graph(*nodes, *stored)
+
+
+@attack
 def billion_points() -> bytes:
     """As many points in every bin as an attribute says."""
     aligned = node("RoiAlign", ["x", "r", "b"], ["y"], attribute("sampling_ratio", 10**9))

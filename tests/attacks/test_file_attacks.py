@@ -22,6 +22,7 @@ from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy
 from loadrun.verify.bench import Timing
+from tests.onnx.wire_models import graph, node
 from tests.support.small_models import unary
 
 MLP = "fixtures/nets/mlp.mge"
@@ -370,3 +371,14 @@ def test_what_nobody_foresaw(
     report = json.loads((tmp_path / "r.json").read_text())
     assert [f["verdict"] for f in report["files"]] == ["error", "pass"]
     assert report["exit_code"] == 70
+
+
+def test_a_warning_about_a_file_cannot_control_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(graph(node(DECEIVING, ["x"], ["y"])))
+    assert main(["diff", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "a\\x1b[31mb\\u202egpj" in said
+    assert not {*"\x1b\u202e\x07\r"} & {*said}

@@ -28,6 +28,7 @@ REFUSED = {
     "window_of_ten_billion": "more operators than the size of its file allows",
     "region_of_a_billion_points": "more than the size of the file allows",
     "billion_points": "more than the size of the file allows",
+    "many_boxes": "more than the size of the file allows",
     "many_regions": "20000 regions",
     "text_of_a_billion_letters": "more than the size of the file allows",
     "block_of_a_million": "more than the size of the file allows",

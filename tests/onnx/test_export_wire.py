@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import loadrun
 import loadrun.megengine.functional as F
+from loadrun.base.errors import UnsupportedError
+from loadrun.graph.params import Cumsum
 from loadrun.onnx import export
 from loadrun.onnx.encode import (
     ElemType,
@@ -20,6 +23,7 @@ from loadrun.onnx.encode import (
     encode,
     encode_tensor,
 )
+from tests.support.small_models import unary
 
 Field = tuple[int, int, "int | bytes"]
 
@@ -172,3 +176,19 @@ def test_models_in_one_folder_keep_their_data_apart(tmp_path: Path) -> None:
         for name in ("model", "a.b"):
             assert found[name][i].inputs["data"].tolist() == mlp.testcases[i].inputs["data"].tolist()
     assert found["a"][0].inputs["data"].tolist() == logits.testcases[0].inputs["data"].tolist()
+
+
+def test_names_that_are_no_utf8_are_written_as_escapes(tmp_path: Path) -> None:
+    """A name of a dump may be any bytes; protobuf's texts are UTF-8."""
+    bundle = loadrun.Bundle(unary())
+    bundle.inputs[0].name = bundle.inputs[0].owner.tensors[0].name = "a\udcff"
+    export(bundle, f=tmp_path / "m.onnx")
+    assert [v.name for v in loadrun.load(tmp_path / "m.onnx").inputs] == ["a\\udcff"]
+
+
+def test_an_operator_that_contradicts_itself_is_refused_by_name(tmp_path: Path) -> None:
+    graph = unary()
+    graph.outputs = graph.add("CumsumV1", Cumsum(axis=9), inputs=graph.outputs)
+    bundle = loadrun.Bundle(graph)
+    with pytest.raises(UnsupportedError, match=r"CumsumV1 .* it cannot be computed: there is no axis 9"):
+        export(bundle, f=tmp_path / "m.onnx")

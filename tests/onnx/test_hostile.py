@@ -192,3 +192,33 @@ def test_errors_of_a_model_name_no_line_of_python() -> None:
     data = graph(node("Concat", ["x", "x"], ["a"], attribute("axis", 0)), node("Add", ["a", "x"], ["y"]))
     with pytest.raises(UnsupportedError, match=r"do not broadcast$"):
         loadrun.loads(data)
+
+
+@pytest.mark.parametrize(
+    ("op", "reads", "at"),
+    [
+        ("Gather", "xi", [2**62]),
+        ("GatherElements", "xi", [-(2**33)]),
+        ("GatherND", "xi", [[2**62]]),
+        ("ScatterND", "xix", [[2**62], [0]]),
+        ("ScatterElements", "xix", [2**32, 1]),
+    ],
+)
+def test_positions_outside_of_any_tensor(op: str, reads: str, at: object) -> None:
+    """In 32 bits 2^62 would be the first element."""
+    data = graph(node(op, [*reads], ["y"]), field(5, tensor(np.array(at, np.int64), "i")))
+    with pytest.raises(UnsupportedError, match="out of range"):
+        loadrun.loads(data)
+
+
+def test_cubic_shares_at_both_ends_of_many_rows() -> None:
+    """At -0.5 the neighbours lie 1.5, 0.5, 0.5, 1.5 away: their shares are -3/32, 19/32, 19/32, -3/32."""
+    scales = field(5, tensor(np.array([1, 1, 1e5, 1], np.float32), "s"))
+    shape = (1, 1, 2, 1)
+    cubic = [node("Resize", ["x", "", "s"], ["y"], attribute("mode", "cubic"))]
+    bundle = loadrun.loads(graph(*cubic, scales, shape=shape))
+    (result,) = loadrun.run(bundle, {"x": np.array([1, 3], "f4").reshape(shape)})
+    rows = result["y"].reshape(-1)
+    assert rows.shape == (200_000,)
+    assert rows[[0, -1]].tolist() == pytest.approx([0.8125, 3.1875], abs=1e-3)
+    assert rows[100_000] == pytest.approx(2.0, abs=1e-3)

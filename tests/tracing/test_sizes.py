@@ -180,3 +180,20 @@ def test_a_running_product_holds_for_its_own_length() -> None:
     )
     with pytest.raises(LoadRunError, match="traced for 4 entries along axis 0"):
         runner.run({"arg_0": np.full(9, 1.5, "f4")})
+
+
+def test_thousands_of_steps_of_arithmetic_on_a_size() -> None:
+    """Deeper than Python's stack, and with every size read twice, so that a walk of all paths would not end."""
+
+    def stepped(x: Tensor) -> Tensor:
+        size = x.shape[0]
+        for _ in range(700):
+            size = (size + size) // 2
+        return x.reshape(size, -1) * size
+
+    traced = trace(stepped, symbolic=True, capture_as_const=True)
+    traced(tensor(np.ones((2, 3), "f4")))
+    file = io.BytesIO()
+    traced.dump(file, arg_names=["x"], output_names=["y"], optimize_for_inference=False)
+    (result,) = loadrun.run(loadrun.loads(file.getvalue()), {"x": np.ones((5, 2), "f4")})
+    np.testing.assert_array_equal(result["y"], np.full((5, 2), 5.0, "f4"))

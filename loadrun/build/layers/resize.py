@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, floor
+from math import ceil
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from ..exact_products import product
 __all__ = ["OPEN_MODES", "axis_weights", "cubic_shares", "resized", "weighted"]
 
 OPEN_MODES = frozenset(("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"))
+
+_BLOCK = 1 << 16
+"""Shares that are computed at once."""
 
 
 def _positions(mode: str, i: Tensor, size: int, out: int, scale: float | None) -> Tensor:
@@ -143,22 +146,30 @@ def axis_weights(
     reach = (1 if a is None else 2) * stretch
     pay(8 * len(at) * size, 100 * len(at))
     result = np.zeros((len(at), size))
-    for row, center in enumerate(at):
-        taps = np.arange(floor(center - reach), ceil(center + reach) + 1)
-        x = np.abs(taps - center) / stretch
-        if a is None:
-            shares = np.maximum(1 - x, 0)
-        else:
-            near = (a + 2) * x**3 - (a + 3) * x**2 + 1
-            far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
-            shares = np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    # What is far outside is the outermost element, wherever it lies.
+    centers = np.clip(np.asarray(at, np.float64), -2 * reach - 2, size + 2 * reach + 2)[:, None]
+    steps = np.arange(ceil(2 * reach) + 2)
+    rows = max(_BLOCK // len(steps), 1)
+    for first in range(0, len(at), rows):
+        center = centers[first : first + rows]
+        taps = np.floor(center - reach).astype(np.int64) + steps
+        shares = _shares(np.abs(taps - center) / stretch, a)
         if exclude:
             shares = np.where((taps >= 0) & (taps < size), shares, 0.0)
-        total = shares.sum()
-        if (stretch > 1 or exclude) and total:
-            shares = shares / total
-        np.add.at(result[row], np.clip(taps, 0, size - 1), shares)
+        if stretch > 1 or exclude:
+            total = shares.sum(1, keepdims=True)
+            shares = np.divide(shares, total, out=shares, where=total != 0)
+        np.add.at(result, (first + np.arange(len(center))[:, None], np.clip(taps, 0, size - 1)), shares)
     return result
+
+
+def _shares(x: Array, a: float | None) -> Array:
+    """Return the kernel at distances, the linear one without `a`."""
+    if a is None:
+        return np.asarray(np.maximum(1 - x, 0))
+    near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
 def weighted(x: Tensor, axis: int, weights: Array) -> Tensor:

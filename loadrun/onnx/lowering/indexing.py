@@ -9,6 +9,7 @@ import numpy as np
 from ...arrays.selection import along
 from ...build import emit as e
 from ...graph import params as P
+from ...graph.dtypes import Array
 from ...tensors import Tensor, TracedInt, apply, const
 from ...tensors.access import dtype_of, mark_constant, session_of, static_shape
 from ..call import NodeCall, lower
@@ -39,20 +40,20 @@ def from_front(index: Tensor, size: int) -> Tensor:
     return e.elem(M.ADD, index, below)
 
 
-def _checked(c: NodeCall, i: int, size: int) -> None:
-    """Refuse constant positions that are outside."""
-    positions = c.value(i).constant()
-    if positions is None or not positions.size or isinstance(size, TracedInt):
+def _checked(positions: Array | None, size: int) -> None:
+    """Refuse constant positions that are outside; of an open size, those that are outside of any tensor."""
+    if positions is None or not positions.size:
         return
-    if int(positions.max()) >= int(size) or int(positions.min()) < -int(size):
-        raise UnsupportedNodeError(f"an index is out of range for {int(size)} elements")
+    limit = 2**31 - 1 if isinstance(size, TracedInt) else int(size)
+    if int(positions.max()) >= limit or int(positions.min()) < -limit:
+        raise UnsupportedNodeError(f"an index is out of range for {limit} elements")
 
 
 @lower("Gather")
 def _gather(c: NodeCall) -> Tensor:
     x, at = c.t(0), c.t(1)
     axis = c.axis("axis", 0, x.ndim)
-    _checked(c, 1, x.shape[axis])
+    _checked(c.value(1).constant(), x.shape[axis])
     position = c.value(1).constant()
     if position is not None and position.ndim == 0:
         return e.subtensor(x, [(axis, None, None, None, int(position))])
@@ -65,6 +66,7 @@ def _gather(c: NodeCall) -> Tensor:
 def _gather_elements(c: NodeCall) -> Tensor:
     x, at = c.t(0), c.t(1)
     axis = c.axis("axis", 0, x.ndim)
+    _checked(c.value(1).constant(), x.shape[axis])
     at = from_front(at, x.shape[axis])
     for i in range(x.ndim):
         if i != axis and static_shape(at)[i] != static_shape(x)[i]:
@@ -84,8 +86,9 @@ def _gather_nd(c: NodeCall) -> Tensor:
     at = of_length(at, at.ndim - 1)
     depth = static_shape(at)[-1]
     rank = at.ndim - 1
-    ids = _batch_ids(x.shape, batch, rank)
+    ids, positions = _batch_ids(x.shape, batch, rank), c.value(1).constant()
     for i in range(depth):
+        _checked(None if positions is None else positions[..., i], x.shape[batch + i])
         part = e.subtensor(at, [(at.ndim - 1, None, None, None, i)])
         ids.append(from_front(part, x.shape[batch + i]))
     return e.gather(x, list(enumerate(ids)))
@@ -156,6 +159,7 @@ def _rounds(at: Tensor) -> list[Tensor]:
 def _scatter_elements(c: NodeCall) -> Tensor:
     x, at, updates = c.t(0), c.t(1), c.t(2)
     axis = c.axis("axis", 0, x.ndim)
+    _checked(c.value(1).constant(), x.shape[axis])
     at = from_front(at, x.shape[axis])
     shape = at.shape
     ids = []
@@ -186,12 +190,13 @@ def _scatter_nd(c: NodeCall) -> Tensor:
     depth = static_shape(at)[-1]
     if 0 in static_shape(at)[:-1]:
         return x
-    ids = []
+    ids, positions = [], c.value(1).constant()
     for i in range(depth):
+        _checked(None if positions is None else positions[..., i], x.shape[i])
         part = e.flat(e.subtensor(at, [(at.ndim - 1, None, None, None, i)]))
         ids.append(from_front(part, x.shape[i]))
     row = linear(ids, x.shape[:depth])
-    if c.value(1).constant() is not None:
+    if positions is not None:
         row = _settled(row)
     rest = x.shape[depth:]
     rows = e.reshape(x, (product(x.shape[:depth]), *rest))

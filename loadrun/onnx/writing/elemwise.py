@@ -67,7 +67,8 @@ _BY_REAL = ("QuantizedS16", "QuantizedS4", "Quantized4Asymm", "QuantizedS1")
 def _to_s32(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     """Convert to QuantizedS32, scaling once as MegEngine does; too large values become its lowest number."""
     unit = np.float32(target.scale)
-    factor = np.float32(1) / unit
+    with np.errstate(over="ignore", divide="ignore"):
+        factor = np.float32(1) / unit
     if source.is_quantized and source.name not in _BY_REAL:
         value = w.cast(x, ElemType.FLOAT)
         if source.zero_point:

@@ -197,6 +197,11 @@ class OnnxWriter(NodeEmitter):
             if e.opr is None:
                 e.opr = opr
             raise
+        except (ValueError, IndexError, OverflowError) as e:
+            # As in a rule of an operator: its parameters and inputs contradict one another.
+            wrong = UnsupportedOprError(f"it cannot be computed: {e}")
+            wrong.opr = opr
+            raise wrong from e
         for var, name in zip(opr.outputs, names, strict=False):
             self.names[var.id] = name
         if sizes is not None:

@@ -80,7 +80,13 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     return _check(s.get(NMSKeep), s.shape(0))
 
 
-@kernel("NMSKeepMGB", dtype=_dtype, shape=_shape)
+def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+    """Count the comparison of every box with all others."""
+    batch, count = inputs[0][:2]
+    return 16 * batch * count * count
+
+
+@kernel("NMSKeepMGB", dtype=_dtype, shape=_shape, flops=_flops)
 def nms_keep(c: Call, boxes: Array) -> tuple[Array, Array]:
     """Return kept indices [B, max_output] and their number [B], both int32.
 
