@@ -152,7 +152,10 @@ class Timer:
         yield "audit", lambda: ran("audit", self.packed, "--mutants", "2")
         yield "verify", lambda: ran("verify", self.packed)
         yield "graph", lambda: ran("info", self.packed, "--graph", self.page)
-        yield "reduce", lambda: ran("reduce", self.packed, "-o", self.other, "--fails", "false", "--runs", "2")
+        yield (
+            "reduce",
+            lambda: ran("reduce", self.packed, "-o", self.other, "--fails", "false", "--runs", "2"),
+        )
         yield "report", lambda: ran("run", self.packed, "--html", self.page, "--json", self.report)
         yield "to onnx", lambda: ran("convert", self.packed, self.onnx)
         yield "from onnx", lambda: ran("convert", self.onnx, self.other)
