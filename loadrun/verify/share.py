@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.errors import UsageError
+from ..base.errors import EngineError, UsageError
 from ..dump.choosing import load_dump, save_as
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
@@ -100,7 +100,11 @@ def share_file(
                 save_as(candidate, target)
                 return Shared(reason, 0, "everything")
             for kept, (other, values, count) in _replacements(graph, feeds):
-                candidate, again = _judged(other, values, options, judge)
+                try:
+                    candidate, again = _judged(other, values, options, judge)
+                except EngineError:
+                    # Random numbers need not be what an operator takes, such as the number of an image.
+                    continue
                 if again == reason:
                     save_as(candidate, target)
                     return Shared(reason, count, kept)

@@ -13,7 +13,7 @@ from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.dump.options import DumpOptions
 from loadrun.testing import GraphBuilder
-from loadrun.verify.share import _other
+from loadrun.verify.share import ShareOptions, _other, share_file
 
 NETS = Path("fixtures/nets")
 
@@ -91,3 +91,10 @@ def test_numbers_are_of_the_same_kind() -> None:
     drawn = _other(gaps, None, 2, rng)
     assert (drawn[0], drawn[1]) == (0.0, np.inf)
     assert (np.sign(drawn[2:]) == [1, -1]).all()
+
+
+def test_random_numbers_that_an_operator_does_not_take(tmp_path: Path) -> None:
+    """Regions begin with the number of an image, 0; where zeros are kept, the model runs."""
+    options = ShareOptions(against="float64", maxerr=1e-9, anonymize=True)
+    shared = share_file(NETS / "mask_head.mge", tmp_path / "shared.mge", options)
+    assert (shared.reason, shared.kept) == ("values differ", "zeros and what is not finite")
