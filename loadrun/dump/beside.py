@@ -223,19 +223,19 @@ class ExternalWeights:
             opr.tensors[i] = replace(tensor, shape=shape, data=outside)
 
     def _open(self, file: dict[str, Any], bundle: Bundle, *, copy: bool) -> memoryview:
-        """Map a file of weights: the first in the folders that has its digest."""
+        """Map a file of weights: the first in the folders that has its digest, whatever its name."""
+        names = f"{file['sha256']}.weights", file["name"]
         others = []
-        for folder in self._folders:
-            for name in (f"{file['sha256']}.weights", file["name"]):
-                path = os.path.join(folder, name)
-                if not os.path.isfile(path):
-                    continue
-                if os.path.getsize(path) == file["bytes"] and _digest(path) == file["sha256"]:
-                    data, watch = mapped_file(path, "the weights of a model", copy)
-                    bundle.watches += () if watch is None else (watch,)
-                    return data
+        for path in _candidates(self._folders, names, file["bytes"]):
+            if os.path.getsize(path) == file["bytes"] and _digest(path) == file["sha256"]:
+                data, watch = mapped_file(path, "the weights of a model", copy)
+                bundle.watches += () if watch is None else (watch,)
+                return data
+            if os.path.basename(path) in names:
                 others.append(path)
-        where = ", ".join(dict.fromkeys(self._folders))
+        where = ", ".join(
+            f if os.path.isdir(f) else f"{f} (no such folder)" for f in dict.fromkeys(self._folders)
+        )
         if others:
             raise InputError(
                 f"{self._path}: the weights differ: {others[0]} does not have the SHA-256 {file['sha256']} of the "
@@ -245,3 +245,15 @@ class ExternalWeights:
             f"{self._path}: the weights {file['name']} ({file['bytes']} bytes, SHA-256 {file['sha256']}) are not in "
             f"{where}; name their folder with --weights DIR"
         )
+
+
+def _candidates(folders: Sequence[str], names: Sequence[str], size: int) -> Iterator[str]:
+    """Yield files of these names in folders, then those of other names that have the size."""
+    for folder in folders:
+        yield from filter(os.path.isfile, (os.path.join(folder, name) for name in names))
+    for folder in filter(os.path.isdir, dict.fromkeys(folders)):
+        with os.scandir(folder) as entries:
+            alike = [
+                e.path for e in entries if e.is_file() and e.stat().st_size == size and e.name not in names
+            ]
+        yield from sorted(alike)

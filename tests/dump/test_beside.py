@@ -90,6 +90,17 @@ def test_weights_are_looked_for_in_the_folders_named(
         loadrun.load(cases / "c.mge")
     assert main([str(cases / "c.mge"), "--weights", str(store), "-j", "2"]) == 0
     assert [r.verdict for r in loadrun.run(loadrun.load(cases / "c.mge", weights=[store]))] == [Verdict.PASS]
+    # The digest tells them, whatever they are called, and though a folder before has others of their name.
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    (wrong / moved.name).write_bytes(b"\1" + moved.read_bytes()[1:])
+    renamed = moved.rename(store / "model.bin")
+    assert [r.verdict for r in loadrun.run(loadrun.load(cases / "c.mge", weights=[wrong, store]))] == [
+        Verdict.PASS
+    ]
+    with pytest.raises(InputError, match=r"nowhere \(no such folder\)"):
+        loadrun.load(cases / "c.mge", weights=[tmp_path / "nowhere"])
+    renamed.rename(moved)
     # Packing again puts them back, where it is not asked otherwise.
     again = ["pack", str(cases / "c.mge"), "-o", str(tmp_path / "whole.mge"), "--weights", str(store), "-q"]
     assert main(again) == 0
