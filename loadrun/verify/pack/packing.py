@@ -256,7 +256,7 @@ class Packer:
             taken = chain([first], islice(rest, steps - 1))
             try:
                 case = capture_steps(taken, self.feedback, captures, steps, most)
-            except (EngineError, InputError) as e:
+            except (EngineError, InputError, UsageError) as e:
                 raise type(e)(f"{place()}{e}") from e
             if expected:
                 case = self._given_steps(case, truths, place)

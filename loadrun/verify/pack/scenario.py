@@ -129,9 +129,9 @@ def capture_steps(
     for k, arrays in enumerate(inputs):
         try:
             case = (at_ends if k in (0, steps - 1) else between)({**fed, **arrays})
+            fed = feedback.next(case)
         except LoadRunError as e:
             raise type(e)(f"step {k}: {e}") from e
-        fed = feedback.next(case)
         before, size = size, sum(case.arrays[n].nbytes for n in fed_by)
         if first is None:
             first = case

@@ -437,6 +437,11 @@ def test_a_changed_step_is_seen(packed: Path, tmp_path: Path, capsys: pytest.Cap
         (["--state", "ids"], "a state must be INPUT=OUTPUT"),
         (["--no-assert"], "a scenario without checks would test nothing; drop --no-assert"),
         (["-d", DATA], "--steps 5 takes one specification or 5, found 2"),
+        (
+            ["--state", "position=argmax(present)"],
+            "testcase 0 (ids:[3, 1, 4, 1, 5];position:#full(0,1);past:#zeros(1,...);seen:#zeros(1,...)): step 0: the "
+            "input 'position' has shape [1], but there are 2 largest elements of 'present'",
+        ),
         (["--steps", "1"], "a scenario needs both --state and --steps, of at least 2"),
     ],
 )
