@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from ..base.errors import LoadRunError
@@ -81,6 +81,7 @@ class Description:
         witnesses: what the file's record says of other runtimes that computed its testcases as well.
         provenance: where the testcases come from: engine, seed, versions and time, as the file's record says.
         accepted: who accepted new expected values, when and why, a sentence each.
+        steps: how many steps the testcases have that are scenarios, by number.
     """
 
     path: str
@@ -105,6 +106,7 @@ class Description:
     provenance: Mapping[str, object] | None = None
     witnesses: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
+    steps: Mapping[int, int] = field(default_factory=dict)
 
 
 def describe(bundle: Bundle) -> Description:
@@ -139,6 +141,7 @@ def describe(bundle: Bundle) -> Description:
         flops=sum(known.flops.values()),
         unknown=sum(i.flops is None for i in infos),
         testcases=len(bundle.testcases),
+        steps={number: more + 1 for number, more in bundle.scenarios.items()},
         checks=tuple(CheckInfo(c.name, c.maxerr, c.verbose) for c in bundle.checks),
         metadata=None
         if meta is None

@@ -394,6 +394,13 @@ def test_a_file_that_is_written_again_keeps_its_steps(packed: Path, tmp_path: Pa
     assert [int(c.arrays["ids"][0]) for c in two.testcases] == [3, 9]
 
 
+def test_info_says_how_many_steps(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(packed)]) == 0
+    assert f"1 testcase (of {STEPS} steps)\n" in capsys.readouterr().out
+    assert main(["info", str(packed), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["steps"] == {"0": STEPS}
+
+
 def test_reports_say_the_step(packed: Path, tmp_path: Path) -> None:
     report = tmp_path / "r.json"
     argv = [str(packed), "--json", str(report), "--junit", str(tmp_path / "r.xml"), "-j", "2"]
