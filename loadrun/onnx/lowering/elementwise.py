@@ -297,8 +297,8 @@ def _clip(c: NodeCall) -> Tensor:
     else:
         low, high = c.maybe(1), c.maybe(2)
     low, high = (v if v is None else e.reshape(v, ()) for v in (low, high))
-    if dtype_of(x).is_float:
-        # A bound that is missing is the last finite number.
+    if dtype_of(x).name in ("Float32", "Float16"):
+        # A bound that is missing is the last finite number; that of double cannot be narrowed.
         most = np.finfo(dtype_of(x).np).max
         low, high = (const_like(s * most, x) if v is None else v for v, s in ((low, -1), (high, 1)))
     return a.clipped(x, low, high)

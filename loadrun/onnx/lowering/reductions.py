@@ -167,8 +167,8 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
         return _dims_kept(c, cast(extreme(wide, True, axes), dtype_of(x)), axes)
     top = kept(e.reduce(wide, _R.MAX, axes), axes, True)
     # A shift by an infinity would give NaN.
-    most = np.finfo(dtype_of(top).np).max
-    finite = e.elem(M.MAX, const_like(-most, top), e.elem(M.MIN, const_like(most, top), top))
+    infinite = e.compare(P.ElemwiseMultiTypeMode.EQ, e.elem(M.ABS, top), const_like(np.inf, top))
+    finite = e.where(infinite, const_like(0.0, top), top)
     total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, finite)), axes, True))
     # MegEngine's EXP turns NaN into a number.
     result = e.with_nan_of(e.elem(M.ADD, total, finite), top)

@@ -27,10 +27,19 @@ def rounded_for(c: NodeCall, x: Tensor, kind: int) -> Tensor:
     return to_small_float(x, kind, bool(c.number("saturate", 1)), c.text("round_mode", "up"))
 
 
+def _rounded_off(x: Tensor, large: Tensor) -> Tensor:
+    """Return (x + large) - large in float32 for numbers from 0 on: what of `x` the sum can hold.
+
+    MegEngine would simplify that to `x`; an operator between the two keeps it from doing so.
+    """
+    total = e.elem(M.MAX, e.elem(M.ADD, large, x), const_like(0, x))
+    return e.elem(M.SUB, total, large)
+
+
 def power_above(x: Tensor) -> Tensor:
     """Return the smallest power of two that is no less than each number from 0 to 2^100 (S. M. Rump)."""
     q = e.elem(M.MUL, x, const_like(2.0**24, x))
-    power = e.elem(M.SUB, e.elem(M.ADD, q, x), q)
+    power = _rounded_off(x, q)
     return e.where(e.compare(_EQ, power, const_like(0, x)), x, power)
 
 
@@ -54,7 +63,7 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
     step = e.elem(M.MAX, step, const_like(layout.least, x))
     # Where numbers are a step apart, float32 itself rounds to them.
     there = e.elem(M.MUL, step, const_like(1.5 * 2.0**23, x))
-    y = e.elem(M.SUB, e.elem(M.ADD, near, there), there)
+    y = _rounded_off(near, there)
     most = const_like(layout.largest, x)
     beyond = most if saturate or kind == FLOAT4 else const_like(np.inf if layout.infinite else np.nan, x)
     y = e.where(e.compare(_LT, most, y), beyond, y)
