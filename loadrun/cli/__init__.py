@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | Non
         or a model that cannot be executed, 3 when nothing was compared, 70 for a bug in loadrun; 141 when the reader
         of the output closed the pipe.
     """
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Characters that the terminal's encoding lacks are shown as escapes.
@@ -117,6 +118,13 @@ def _run(name: str, args: list[str], ready: Callable[[], object] | None) -> int:
             _drop_output()
         print(f"loadrun: {place}{indented(error.message, 9)}", file=sys.stderr)
         return error.code
+
+
+def _open_streams() -> None:
+    """Open streams that the process was started without, lest a file that is written gets their number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "w" if number else "r"))
 
 
 def _mistyped(word: str) -> str | None:

@@ -304,6 +304,16 @@ with _ended_by_signals():
     assert (child.returncode, child.stderr) == (128 + 15, "")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="a shell of POSIX")
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed(closed: str, tmp_path: Path) -> None:
+    """A process without standard streams must not write its messages into the file that gets their number."""
+    command = f'exec "{sys.executable}" -m loadrun pack {MLP} -d "#ones" -o "{tmp_path}/o.mge" {closed}'
+    child = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (child.returncode, child.stderr) == (0, "")
+    assert main([str(tmp_path / "o.mge")]) == 0
+
+
 def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
     """A process that is killed removes nothing; the next one that writes the same file does."""
     names = [".t.abcdefgh.part", ".t.12345678.part", ".t.other.part", ".u.abcdefgh.part"]
