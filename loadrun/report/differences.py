@@ -84,7 +84,9 @@ def _without_effect(comparison: Differences, rows: int) -> Iterator[str]:
 
 def _agreement(comparison: Differences) -> str:
     lonely = comparison.lonely
-    if not lonely or not comparison.outputs_agree:
+    if not comparison.outputs_agree:
+        return "all of them agree; the model's outputs were not all compared"
+    if not lonely:
         return "all of them agree"
     values = "inner value has" if lonely == 1 else "inner values have"
     return f"outputs agree; {lonely} {values} no counterpart"

@@ -86,9 +86,13 @@ def _modules(var: Var) -> Iterator[str]:
 
 def _bias_behind(readers: Sequence[Opr]) -> list[Var]:
     """List the constants that the only reader of a value adds to it."""
-    if len(readers) != 1 or not readers[0].title.startswith(("ADD", "FUSE_ADD")):
+    if len(readers) != 1 or not _adds(readers[0]):
         return []
     return [v for v in readers[0].inputs if is_constant(v)]
+
+
+def _adds(opr: Opr) -> bool:
+    return opr.title.startswith(("ADD", "FUSE_ADD"))
 
 
 class StoredValues:
@@ -139,7 +143,8 @@ class StoredValues:
         by_name = {name: number for number, name in ends.items()}
         for var in filter(is_constant, graph.vars()):
             for module in _modules(var):
-                if module in by_name and any(module not in _modules(o.outputs[-1]) for o in readers[var.id]):
+                outside = [o for o in readers[var.id] if module not in _modules(o.outputs[-1])]
+                if module in by_name and any(map(_adds, outside)):
                     biases[by_name[module]].append(var)
         return {
             number: ModuleValue(name, tuple(v.owner.tensors[v.index].value() for v in biases[number]))
