@@ -263,15 +263,23 @@ def _holds(program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bo
 def _runs(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether a module takes arguments."""
     try:
-        module(*args, **kwargs)
+        _called(module, args, kwargs)
     except Exception:
         return False
     return True
 
 
+def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Call with copies: a module may write to its arguments, as models of transformers do to their cache."""
+    own_args, own_kwargs = torch.utils._pytree.tree_map(
+        lambda x: x.clone() if isinstance(x, torch.Tensor) else x, (args, dict(kwargs))
+    )
+    return function(*own_args, **own_kwargs)
+
+
 def _agrees(program: Any, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether a program gives the shapes that the module gives."""
-    pairs = (_leaves(f(*args, **kwargs)) for f in (program.module(), module))
+    pairs = (_leaves(_called(f, args, kwargs)) for f in (program.module(), module))
     shapes = [[getattr(x, "shape", ()) for x in leaves] for leaves in pairs]
     return shapes[0] == shapes[1]
 

@@ -213,7 +213,16 @@ def every_size(fixed: _Axes, module: Any, args: tuple[Any, ...], kwargs: Mapping
     """
     places = {id(x): i for i, x in enumerate(pytree.tree_leaves((args, kwargs)))}
 
+    def is_object(value: Any) -> bool:
+        kind = pytree._get_node_type(value)
+        return kind in pytree.SUPPORTED_NODES and kind not in pytree.BUILTIN_TYPES
+
     def auto(leaf: Any) -> Any:
+        if is_object(leaf):
+            # Of a registered class (a cache of transformers) torch takes what it consists of.
+            return pytree.tree_map(
+                auto, pytree.SUPPORTED_NODES[type(leaf)].flatten_fn(leaf)[0], is_leaf=is_object
+            )
         if not isinstance(leaf, torch.Tensor):
             return None
         # A size of 0 or 1 is fixed, but for that of a batch of one.
@@ -224,7 +233,7 @@ def every_size(fixed: _Axes, module: Any, args: tuple[Any, ...], kwargs: Mapping
         }
 
     bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    return {name: pytree.tree_map(auto, value) for name, value in bound.items()}
+    return {name: pytree.tree_map(auto, value, is_leaf=is_object) for name, value in bound.items()}
 
 
 def needed_axes(traced: Trace, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> _Axes:

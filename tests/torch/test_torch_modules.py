@@ -90,6 +90,39 @@ def test_a_class_of_its_own_in_the_results():
     assert traced(*args)["past"].keys.tolist() == [[2.0] * 3] * 2 + [[1.0] * 3]
 
 
+def test_a_module_that_writes_to_an_argument_of_a_class_of_its_own():
+    class Grown(Cache):
+        pass
+
+    pytree.register_pytree_node(
+        Grown,
+        lambda cache: ([[cache.keys], cache.values], None),
+        lambda parts, _: Grown(parts[0][0], parts[1]),
+        flatten_with_keys_fn=lambda cache: (
+            [(pytree.MappingKey("keys"), [cache.keys]), (pytree.MappingKey("values"), cache.values)],
+            None,
+        ),
+        serialized_type_name="tests.Grown",
+    )
+
+    class Net(torch.nn.Module):
+        def forward(self, x, past):
+            past.keys = torch.cat([past.keys, x], 1)  # as a cache of transformers grows
+            return past.keys.sum(1) * past.values[:1]
+
+    args = (torch.ones(1, 1, 3), Grown(torch.full((1, 2, 3), 2.0), torch.full((2, 3), 3.0)))
+    traced = loadrun.torch.trace(Net(), args, dynamic_shapes=True)
+    assert args[1].keys.shape == (1, 2, 3)
+    file = io.BytesIO()
+    traced.dump(file, input_data="example")
+    (case,) = loadrun.loads(file.getvalue()).testcases
+    assert sorted(v.shape for v in case.inputs.values()) == [(1, 1, 3), (1, 2, 3), (2, 3)]
+    assert [v.tolist() for v in case.expects.values()] == [[[15.0] * 3]]
+    longer = Grown(torch.full((1, 5, 3), 2.0), torch.full((2, 3), 3.0))
+    (result,) = pytree.tree_leaves(traced(torch.ones(1, 1, 3), longer))
+    assert np.asarray(result).tolist() == [[33.0] * 3]
+
+
 def test_an_unknown_class_in_the_results_says_what_to_do():
     class Unknown:
         def __init__(self, x):
