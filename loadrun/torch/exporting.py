@@ -263,13 +263,13 @@ def _holds(program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bo
 def _runs(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether a module takes arguments."""
     try:
-        _called(module, args, kwargs)
+        _called_on_copies(module, args, kwargs)
     except Exception:
         return False
     return True
 
 
-def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _called_on_copies(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Call with copies: a module may write to its arguments, as models of transformers do to their cache."""
     own_args, own_kwargs = torch.utils._pytree.tree_map(
         lambda x: x.clone() if isinstance(x, torch.Tensor) else x, (args, dict(kwargs))
@@ -279,7 +279,7 @@ def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
 
 def _agrees(program: Any, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether a program gives the shapes that the module gives."""
-    pairs = (_leaves(_called(f, args, kwargs)) for f in (program.module(), module))
+    pairs = (_leaves(_called_on_copies(f, args, kwargs)) for f in (program.module(), module))
     shapes = [[getattr(x, "shape", ()) for x in leaves] for leaves in pairs]
     return shapes[0] == shapes[1]
 
