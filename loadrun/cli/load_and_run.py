@@ -97,4 +97,4 @@ def _line(flag: Flag) -> str:
         else ""
     )
     what = flag.what if flag.works else f"has no effect: {flag.what}"
-    return f"    --{flag.name}{value:8} {what}{default}"
+    return f"{f'    --{flag.name}{value}':42}{what}{default}"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ..base import __version__
 from ..base.errors import UsageError
 from ..base.extras import install
-from ..base.files import opened, replacing
+from ..base.files import is_remote, opened, replacing
 from ..compare.results import Verdict
 from ..ops.numeric.parallel import threads
 from .merge import FileState, Run
@@ -222,7 +222,9 @@ class _Sent:
 
 
 def _mark(path: str) -> tuple[int, str] | None:
-    """Return what identifies a file on another machine: its size and both ends."""
+    """Return what identifies a file on another machine: its size and both ends; a URL is the same everywhere."""
+    if is_remote(path):
+        return 0, path
     try:
         with opened(path, "a model") as f:
             size = os.fstat(f.fileno()).st_size

@@ -153,7 +153,7 @@ def history_table(history: History) -> str:
         for i, run in enumerate(history.runs)
     ]
     text = table(rows, ("run", "started", "loadrun", "files", "passed", "rate", "s"), (0, 3, 4, 5, 6))
-    odd = [n for n in history.names if {f.verdict if f else "" for f in history.of(n)} != {"pass"}]
+    odd = [n for n in history.names if {f.verdict for f in history.of(n) if f} != {"pass"}]
     if odd:
         shown = [
             (clean(n, 80), *(_SHORT.get(f.verdict, f.verdict) if f else "-" for f in history.of(n)))
@@ -162,7 +162,12 @@ def history_table(history: History) -> str:
         text += "\n\n" + table(shown, ("file", *(str(i + 1) for i in range(len(history.runs)))))
     steady = len(history.names) - len(odd)
     cut = "".join(f"run {i + 1}: {clean(r.cut, 200)}\n" for i, r in enumerate(history.runs) if r.cut)
-    return f"{text}\n\n{cut}{steady} of {len(history.names)} files passed in all runs"
+    # Runs of a part of the files (-k, --shard, --last-failed) leave others out.
+    absent = sum(None in history.of(n) for n in history.names)
+    partly = (
+        f" that have them; {absent} file{'s are' if absent > 1 else ' is'} not in all runs" if absent else ""
+    )
+    return f"{text}\n\n{cut}{steady} of {len(history.names)} files passed in all runs{partly}"
 
 
 def _rate(run: PastRun) -> tuple[int, str, str]:

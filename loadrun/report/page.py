@@ -116,6 +116,7 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; } dd dl { ma
 a { color: var(--mark); } .plots { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 figure { margin: .3rem 0; } figcaption { color: var(--soft); font-size: .82rem; max-width: 26rem; }
 svg { max-width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; }
+.trend { vertical-align: middle; }
 svg .axis { stroke: var(--line); } svg .bars rect { fill: var(--mark); } svg .dots circle { fill: var(--mark); }
 svg .limit { stroke: var(--fail); stroke-width: 1.5; stroke-dasharray: 4 3; }
 .bar { display: flex; flex-wrap: wrap; gap: .4rem .9rem; align-items: center; margin: .6rem 0 .2rem;

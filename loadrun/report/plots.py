@@ -194,7 +194,7 @@ def _png(pixels: Sequence[Sequence[tuple[int, int, int, int]]]) -> bytes:
 
 
 def history_line(values: Sequence[float | None], of: str = "") -> str:
-    """Numbers from run to run as a small line, the last one in words; gaps where there is none.
+    """Numbers from run to run as a small line where there are several, and the last one in words.
 
     >>> history_line([1.0, None, 0.5]).count("<circle")
     2
@@ -209,6 +209,8 @@ def history_line(values: Sequence[float | None], of: str = "") -> str:
     marks = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2"/>' for x, y in dots)
     last = next((v for v in reversed(values) if v is not None), None)
     said = "-" if last is None else f"{last:.3g}"
+    if len(dots) < 2:
+        return said
     title = f"<title>{escape(of)}</title>" if of else ""
     drawn = f'<polyline points="{line}" fill="none" stroke="var(--mark)"/><g class="dots">{marks}</g>'
-    return f'<svg width="128" height="32" viewBox="0 0 128 32" role="img">{title}{drawn}</svg> {said}'
+    return f'<svg class="trend" width="128" height="32" viewBox="0 0 128 32" role="img">{title}{drawn}</svg> {said}'

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -44,6 +47,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def started(folder: Path, kind: str, count: int) -> Iterator[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "3"}
+    env["LOADRUN_CACHE"] = str(folder / "cache")
     file = folder / "scheduler.json"
     quiet = {"cwd": folder, "env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--scheduler-file", str(file)]
@@ -104,6 +108,36 @@ def test_a_command(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     )
     assert "2 files, 5 testcases, 7 checks: 3 passed, 4 failed" in capsys.readouterr().out
     assert main([str(MLP), "--dask", address, "-j", "2"]) == 2
+
+
+def test_workers_fetch_urls_and_keep_them(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("fsspec", "aiohttp"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    monkeypatch.setenv("LOADRUN_CACHE", str(tmp_path / "own"))
+    asked: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            super().do_GET()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    make = functools.partial(Handler, directory=str(MLP.parent))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), make) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/mlp.mge"
+        for _ in range(2):
+            assert main([url, "--dask", address]) == 0
+            assert "1 file, 3 testcases, 3 checks: 3 passed, 0 failed" in capsys.readouterr().out
+        server.shutdown()
+    assert 1 <= asked.count("/mlp.mge") <= 2  # once for each worker that had a part of it
+    kept = [p for p in (Path(address).parent / "cache").rglob("*.mge") if p.is_file()]
+    assert [p.read_bytes() for p in kept] == [MLP.read_bytes()]
+    assert not [*(tmp_path / "own").rglob("*.mge")]  # not by this process
 
 
 def test_a_file_that_is_another_one_there_is_sent(
