@@ -72,11 +72,12 @@ def export(
     artifacts_dir: str | os.PathLike[str] | None = None,
     export_modules_as_functions: bool = False,
     autograd_inlining: bool = True,
+    fallback: bool = False,
 ) -> Exported:
     """Write a model as ONNX.
 
     The parameters are those of ``torch.onnx.export``: by position those of torch 1.10, by name those of later versions,
-    too. `_retain_param_name`, `dynamo` and `autograd_inlining` make no difference.
+    too. `_retain_param_name`, `dynamo`, `fallback` and `autograd_inlining` make no difference.
 
     Args:
         model: a torch module, script, exported program or function of torch tensors; the path of a .mge or .pt2 file, a

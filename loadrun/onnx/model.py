@@ -17,7 +17,7 @@ from ..ops.catalog import select
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
-from .encode import ModelMessage, TensorMessage, ValueMessage
+from .encode import ModelMessage, NodeMessage, TensorMessage, ValueMessage
 from .inserted import InsertedNode
 from .named import domains, keep_names, merge_ends
 from .writing import TRANSLATIONS
@@ -417,6 +417,10 @@ class _Walk:
         weights = [t for t in graph.initializers if t.name in w.params]
         if request.weights_are_inputs or not request.export_params:
             graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in weights]
+            # All initializers are inputs then: other constants stand in nodes.
+            rest = [t for t in graph.initializers if t.name not in w.params]
+            graph.nodes[:0] = [NodeMessage("Constant", [], [t.name], {"value": t}) for t in rest]
+            graph.initializers = weights
         if not request.export_params:
             graph.initializers = [t for t in graph.initializers if t.name not in w.params]
         opsets = {**dict.fromkeys(domains(graph), 1), **request.opsets}

@@ -297,7 +297,7 @@ def dot(c: Call, a: Array, b: Array) -> Array:
 
 def _float_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     names = ("Float32", "Float16") if opr.type == "MatrixInverse" else ("Float32",)
-    if inputs[0].name not in names:
+    if inputs[0].name not in (*names, "Float64"):
         raise ValueError(f"{opr.type} takes {' or '.join(names)}, found {inputs[0]}")
     return (inputs[0],) * len(opr.outputs)
 

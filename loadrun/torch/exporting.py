@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import logging
 import os
 import re
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +21,7 @@ from ..base.errors import TraceError, UnsupportedError
 from ..base.registry import resolve
 from .complex import is_complex, touches_complex
 from .packed import PaddedSequences
+from .quiet import quiet, without_graphs
 from .registry import lowering_of
 from .steps import any_number_of_steps
 
@@ -37,7 +36,6 @@ __all__ = [
     "is_missing",
     "name_of_target",
     "place_of",
-    "quiet",
     "refusal",
     "submodules",
     "unsupported",
@@ -124,7 +122,7 @@ def _register_caches() -> None:
 
 
 def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    with any_number_of_steps(), PaddedSequences():
+    with any_number_of_steps(), PaddedSequences(), without_graphs():
         return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 
@@ -296,19 +294,6 @@ def changes_buffers(program: Any) -> bool:
     kinds = torch.export.graph_signature.OutputKind
     listed = any(s.kind == kinds.BUFFER_MUTATION for s in program.graph_signature.output_specs)
     return listed or (bool(program.graph_signature.buffers) and writes(program))
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Suppress the warnings and logs in which torch speaks of its own internals."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 def _first_lines(error: Exception) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from ..tensors import Tensor
 from ..tensors.switches import exact_arithmetic
-from .exporting import quiet
+from .quiet import quiet
 from .values import ndarray
 
 __all__ = [

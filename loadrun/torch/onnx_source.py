@@ -20,12 +20,13 @@ from ..onnx.writing import TRANSLATIONS
 from ..tensors.access import dtype_of, stored, tensor_name
 from ..tensors.dtypes import graph_dtype
 from ..testcase import EXPECT, Testcase
-from .exporting import is_missing, name_of_target, place_of, quiet
+from .exporting import is_missing, name_of_target, place_of
 from .left_out import node_values, result_names, results_of
 from .modules import as_torch, owner_of
 from .onnx_nodes import inserted_nodes
 from .other_sizes import differing_outputs, draws_numbers, open_sizes, runs_at
 from .program import recorded_cases
+from .quiet import quiet
 from .traced import TorchTrace
 
 __all__ = ["read"]
@@ -367,24 +368,36 @@ class _Reader:
         dynamic: dict[str, dict[int, str]] = {}
         tied: dict[tuple[str, int], str] = {}
         names: dict[str, str] = {}
+        free = self._free() if self.wanted is None else {}
         for name, fake in self.traced.signature.graph_inputs():
             for axis, n in enumerate(getattr(fake, "shape", ())):
                 if _differs(n):
-                    symbol = str(n.node.expr)
+                    symbol = str(free.get(n.node.expr, n.node.expr))
                     tied[name, axis] = symbol
-                    if self._open(n):
+                    if self.wanted is not None or n.node.expr in free:
                         dynamic.setdefault(name, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
         return dynamic, tied
 
-    def _open(self, size: Any) -> bool:
-        """Whether the model runs where a size alone has another value."""
-        if self.wanted is not None:
-            return True
+    def _free(self) -> dict[Any, Any]:
+        """Return the sizes with which the model runs at other values: alone, or with all others that equal them.
+
+        Returns:
+            by symbol, the symbol that stands for all that change together.
+        """
         symbols = open_sizes(self.traced)
-        expr = size.node.expr
-        return expr in symbols and any(
-            runs_at(self.traced, {**symbols, expr: n}) for n in (symbols[expr] + 1, 2 * symbols[expr])
-        )
+
+        def runs(*changed: Any) -> bool:
+            old = symbols[changed[0]]
+            return any(
+                runs_at(self.traced, {**symbols, **dict.fromkeys(changed, n)}) for n in (old + 1, 2 * old)
+            )
+
+        free = {s: s for s in symbols if runs(s)}
+        for size in {n for s, n in symbols.items() if s not in free}:
+            together = [s for s, n in symbols.items() if n == size and s not in free]
+            if len(together) > 1 and runs(*together):
+                free.update(dict.fromkeys(together, together[0]))
+        return free
 
     def _weights(self) -> list[str]:
         owner = owner_of(self.traced.module)

@@ -26,8 +26,9 @@ from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude
 from .archive import read_program
 from .complex import parts
-from .exporting import callable_of, quiet
+from .exporting import callable_of
 from .modules import as_module, as_torch, call_of
+from .quiet import quiet
 from .signature import Signature
 from .traced import TorchTrace
 from .values import of_numpy

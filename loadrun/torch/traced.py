@@ -30,7 +30,6 @@ from .exporting import (
     callable_of,
     export,
     functional,
-    quiet,
     refusal,
     submodules,
     unsupported,
@@ -51,6 +50,7 @@ from .other_sizes import (
     never_one,
     refuse_one,
 )
+from .quiet import quiet
 from .registry import UnsupportedCallError
 from .signature import Signature
 from .truth import TorchRecorder, outputs_of
@@ -216,6 +216,8 @@ class TorchTrace(ModuleAttributes, Dumps):
                 traced = self._at_sizes(flat, error)
                 outputs = traced._run(flat)
             return traced.signature.rebuilt(outputs)
+
+    forward = __call__
 
     def holding(self, flat: Sequence[Any]) -> TorchTrace:
         """Return the trace that takes these arguments: this one, or one of `others`, which may be a new one.

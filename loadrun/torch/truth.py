@@ -17,7 +17,7 @@ from ..tracing.checking import error_between
 from ..tracing.naming import input_names
 from ..verify.pack.capture import Recorder
 from .complex import parts
-from .exporting import quiet
+from .quiet import quiet
 from .registry import UnsupportedCallError
 from .values import ndarray, of_numpy
 

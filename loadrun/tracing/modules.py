@@ -21,6 +21,7 @@ from ..graph.dtypes import Array
 from ..inputspec import InputData
 from ..tensors.value import Tensor
 from .checking import check_method, fresh
+from .naming import input_names
 from .recording import TraceOptions
 from .structure import leaves
 from .torch_door import is_torch_callable, traced_torch_module
@@ -125,6 +126,10 @@ class TracedModule:
         dumped: DumpResult = getattr(self, name).dump(file, **options)
         return dumped
 
+    def _returned(self, name: str) -> Any:
+        """Return the structure of what a method returns, with a placeholder for every tensor."""
+        return self.methods[name].outputs.structure  # type: ignore[union-attr]
+
     def save(
         self,
         folder: str | os.PathLike[str],
@@ -157,9 +162,14 @@ class TracedModule:
                 keywords["output_names"] = names
             results[name] = method.dump(target / path, **keywords)
             inputs = [
-                {"name": a.removeprefix("kwarg_"), "keyword": a.startswith("kwarg_")} for a in recording.args
+                {"name": n, "keyword": a.startswith("kwarg_")}
+                for a, n in input_names(recording, options.get("arg_names")).items()
             ]
-            index["methods"][name] = {"file": path, "inputs": inputs, "outputs": _described(structure)}
+            index["methods"][name] = {
+                "file": path,
+                "inputs": inputs,
+                "outputs": _described(self._returned(name)),
+            }
         with replacing(target / _INDEX) as f:
             f.write(json.dumps(index, indent=1).encode())
         return results
@@ -357,9 +367,9 @@ class _LoadedMethod:
             self._outputs = list(bundle.outputs.values())
             self._engine = ReferenceEngine(bundle.graph, self._outputs)
         names = [i["name"] for i in self.inputs if not i["keyword"]]
-        if len(args) != len(names):
+        if len(args) > len(names):
             raise InputError(f"{self.name} takes {len(names)} arrays ({', '.join(names)}), got {len(args)}")
-        arguments = {**dict(zip(names, args, strict=True)), **kwargs}
+        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         feeds: dict[str, Array] = {}
         for name, var in self._engine.inputs.items():
             if name not in arguments:

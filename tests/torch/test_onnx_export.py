@@ -189,6 +189,8 @@ def test_weights_as_inputs_in_the_order_of_the_state(stored):
     assert bool({t.name for t in graph_of(data).initializer} & set(weights)) is stored
     check(data, net, (x,), [x, *(net.state_dict()[n] for n in weights)])
     assert len(graph_of(exported(net, (x,), opset_version=8)[1]).input) == 7
+    if stored:
+        assert len(graph_of(data).initializer) == len(weights)
 
 
 def test_names_go_on_to_the_weights():
@@ -560,3 +562,16 @@ def test_dropout_outside_of_training_is_compared_with_torch():
         warnings.simplefilter("error")
         made, _ = exported(Perceptron().eval(), (torch.rand(2, 4),))
     assert len(made.source.testcases) == 1
+
+
+def test_sizes_that_are_only_open_together():
+    def attended(q, k):
+        return nn.functional.scaled_dot_product_attention(q, k, k)
+
+    small, large = ((torch.rand(b, q, 4), torch.rand(b, k, 4)) for b, q, k in ((2, 3, 5), (6, 4, 7)))
+    trace = loadrun.torch.trace(attended, small, dynamic_shapes=True)
+    file = io.BytesIO()
+    loadrun.onnx.export(trace, (), file)
+    names = [sizes_of(i) for i in graph_of(file.getvalue()).input]
+    assert names == [["q_dim_0", "q_dim_1", "q_dim_2"], ["q_dim_0", "k_dim_1", "q_dim_2"]]
+    check(file.getvalue(), attended, large)

@@ -50,6 +50,60 @@ def test_integers_are_exact(function, x):
     same(function, x)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.matmul,
+        lambda a, b: torch.mv(a, b[0]),
+        lambda a, b: torch.addmm(a, a, b, beta=2),
+        lambda a, b: torch.bmm(a[None], b[None]),
+        torch.gcd,
+        torch.lcm,
+        torch.fmod,
+    ],
+)
+def test_what_small_integers_trace_is_exact_for_large_ones(function):
+    small = torch.tensor([[2, 7, -3], [4, 1, 9], [-5, 6, 8]])
+    large = torch.tensor([[2**62 - 5, 3 - 2**61, 2**53 + 1], [2**40 + 7, -(2**63), 5], [0, -98765432109, 1]])
+    traced = loadrun.torch.trace(function, (small, small.T))
+    for a, b in ((large, small), (small, large + (large == 0))):
+        assert torch.equal(traced(a, b), function(a, b))
+
+
+WIDE = REAL.double() / 3
+SQUARE = torch.tensor([[2.0, 0.3, 0.1], [-0.4, 3.0, 0.7], [0.2, -0.9, 1.1]]).double()
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x: torch.linalg.vector_norm(x, 3, 1), WIDE),
+        (lambda x: torch.nn.functional.batch_norm(x, x.mean(0), x.var(0), eps=1e-3), WIDE),
+        (lambda x: torch.segment_reduce(x[:, 0], "max", lengths=torch.tensor([3]), initial=0.1), WIDE - 3),
+        (
+            lambda x: torch.nn.functional.grid_sample(
+                x[None, None], x[None, :, :2, None].mT, align_corners=True
+            ),
+            WIDE,
+        ),
+        (lambda x: torch.nn.functional.affine_grid(x[None, :2, :3], (1, 1, 3, 2), False), WIDE),
+        (lambda x: torch.nn.functional.unfold(x[None, None], 2), WIDE),
+        (torch.frexp, WIDE),
+        (torch.erfc, WIDE * 4),
+        (lambda x: torch.erfinv(x.tanh()), WIDE * 4),
+        (lambda x: torch.special.ndtri(x.sigmoid()), WIDE * 4),
+        (torch.lgamma, WIDE * 6.5),
+        (torch.digamma, WIDE * 6.5),
+        (torch.linalg.inv, SQUARE),
+        (torch.linalg.svdvals, SQUARE),
+        (torch.linalg.pinv, SQUARE[:, :2]),
+        (lambda x: torch.linalg.eigvalsh(x @ x.T), SQUARE),
+    ],
+)
+def test_functions_in_float64(function, x):
+    same(function, x, tolerance=1e-12)
+
+
 def test_a_sum_that_only_float64_holds():
     same(lambda x: (x.double() + 1e9 - 1e9).float(), REAL)
 

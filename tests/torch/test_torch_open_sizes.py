@@ -77,6 +77,42 @@ def test_embedding_of_a_largest_norm(norm):
         compare(net, (torch.tensor([[0, 5], [1, 1]]),), (torch.tensor([[2, 3, 4], [0, 1, 5]]),))
 
 
+@pytest.mark.parametrize("shifted", [torch.fft.fftshift, torch.fft.ifftshift])
+def test_shifts_that_sizes_decide(shifted):
+    in_one_graph(shifted, (torch.rand(2, 6),), (torch.rand(3, 7),), (torch.rand(5, 4),))
+
+
+def test_matrices_of_any_size_are_inverted():
+    calls = [(torch.rand(b, n, n) + 3 * torch.eye(n),) for b, n in ((2, 3), (1, 5))]
+    compare(torch.linalg.inv, *calls)
+
+
+def test_running_logarithms_of_sums():
+    x = torch.tensor([[0.0, 200, 1, -INF], [NAN, 1, 2, 3], [-INF, 1, INF, 2], [-INF, -INF, -300, 5]])
+    for dtype in (torch.float32, torch.float64):
+        compare(lambda x: torch.logcumsumexp(x, 1), (x.to(dtype),), (x[:, :3].to(dtype),))
+        compare(lambda x: torch.logcumsumexp(x, 0), (x.to(dtype),), dynamic=None)
+
+
+def test_bags_whose_offsets_torch_trusts():
+    # Torch reads where offsets say, so a comparison at sizes that are made up would read anything.
+    net = torch.nn.EmbeddingBag(10, 4, mode="max", include_last_offset=True)
+    first = torch.tensor([1, 2, 4, 5, 4, 3]), torch.tensor([0, 4, 6])
+    with torch.no_grad():
+        compare(net, first, (torch.tensor([1, 9, 4]), torch.tensor([0, 1, 1, 3])))
+
+
+@pytest.mark.parametrize("new", [1, 2])
+def test_one_element_between_aligned_corners(new):
+    resize = {"size": (new, 5), "mode": "bilinear", "align_corners": True}
+    compare(lambda x: F.interpolate(x, **resize), (torch.rand(1, 2, 4, 6),), (torch.rand(3, 2, 7, 5),))
+
+
+def test_borders_of_any_number():
+    calls = [(torch.rand(2, n), torch.rand(m).sort().values) for n, m in ((3, 4), (5, 2))]
+    compare(lambda x, b: (torch.bucketize(x, b), torch.searchsorted(b, x, right=True)), *calls)
+
+
 def test_elements_are_repeated_by_a_tensor():
     calls = [(torch.rand(n, 2), torch.arange(n) % 3) for n in (3, 5)]
     compare(lambda x, n: torch.repeat_interleave(x, n, dim=0), *calls)

@@ -28,6 +28,11 @@ class Net(nn.Module):
         return weight * self.conv.weight
 
 
+class Nested(nn.Module):
+    def forward(self, x):
+        return {"a": x * 2, "b": (x, x + 1)}
+
+
 class Counter(nn.Module):
     def __init__(self):
         super().__init__()
@@ -95,6 +100,15 @@ def test_it_has_what_the_module_has(tmp_path):
     made.save(tmp_path / "net")
     trace.save(tmp_path / "net.mge")
     assert (tmp_path / "net" / "forward.mge").is_file()
+    loaded = loadrun.tracing.load_module(tmp_path / "net")
+    for found in (loaded.forward(A.numpy()), loaded.forward(x=A.numpy())):
+        torch.testing.assert_close(torch.from_numpy(found), net(A).detach())
+    nested = loadrun.trace_module(Nested(), {"forward": A}, strict=False)
+    nested.save(tmp_path / "nested")
+    found = loadrun.tracing.load_module(tmp_path / "nested").forward(A.numpy())
+    assert [type(v) for v in (found, found["b"])] == [dict, tuple]
+    assert (found["b"][1] == A.numpy() + 1).all()
+    torch.testing.assert_close(trace.forward(A), net(A).detach())
 
 
 def test_scripts_and_programs():
@@ -198,6 +212,12 @@ def test_a_tolerance_is_a_number_from_zero_on(tolerance):
 def test_misuse_is_a_loadrun_error(call):
     with pytest.raises(LoadRunError):
         call()
+
+
+def test_torch_prints_no_graph(capsys):
+    with pytest.raises(TraceError, match=r"torch\.cond"):
+        loadrun.trace(lambda x: x * 2 if x.sum() > 0 else x, A)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_trace_is_a_class():

@@ -11,6 +11,7 @@ import numpy as np
 from ...graph import params as P
 from ...ops.registry import pay
 from ...tensors import Tensor, const
+from ...tensors.access import dtype_of
 from .. import emit as e
 from ..emit import M
 from ..exact_products import product
@@ -25,7 +26,7 @@ def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool)
     """Return the positions (N, ..., n) of an image's cells, from -1 to 1, moved by matrices.
 
     Args:
-        theta: (N, n, n + 1), float32.
+        theta: (N, n, n + 1), float32 or float64.
         count: N.
         space: the image's n sizes.
         align: put the first and the last cells at -1 and 1, instead of their outer edges.
@@ -43,7 +44,7 @@ def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool)
     grid = np.meshgrid(*axes, indexing="ij")
     # x comes first, which is the last axis.
     points = np.stack([*(g.reshape(-1) for g in grid[::-1]), np.ones(int(np.prod(space)))], 0)
-    turned = e.permute(product(theta, const(points.astype(np.float32))), (0, 2, 1))
+    turned = e.permute(product(theta, const(points, dtype_of(theta))), (0, 2, 1))
     return e.reshape(turned, (count, *space, len(space)))
 
 
@@ -51,7 +52,7 @@ def grid_sampled(x: Tensor, grid: Tensor, mode: str, padding: str, *, align: boo
     """Return elements at the positions of a grid.
 
     Args:
-        x: (N, C, ...) with n axes of space, float32.
+        x: (N, C, ...) with n axes of space, float32 or float64, as the grid.
         grid: (N, ..., n), from -1 to 1, the last axis of space first.
         mode: "linear", "nearest" or "cubic".
         padding: what stands outside: "zeros", "border" or "reflection".
@@ -149,7 +150,7 @@ def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, padding: str) -> T
         last = e.like(size - 1, p)
         bounded = clipped(p, 0.0, last)
         if padding == "zeros":
-            ok = e.cast(e.compare(_EQ, bounded, p), "float32")
+            ok = e.cast(e.compare(_EQ, bounded, p), dtype_of(x))
             inside = ok if inside is None else e.elem(M.MUL, inside, ok)
         ids.append((2 + i, e.cast(bounded, "int32")))
     # (N, ..., C), for the indexed axes do not lie together.

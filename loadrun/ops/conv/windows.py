@@ -69,7 +69,7 @@ def window_taps(p: P.Images2Neibs | P.SlidingWindowTranspose, height: int, width
 
 
 def _plain_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    if inputs[0].name not in _PLAIN:
+    if inputs[0].name not in _PLAIN and not inputs[0].is_wide:
         raise ValueError(f"{opr.type} takes plain float or integer data, found {inputs[0].name}")
     return (inputs[0],)
 

@@ -23,7 +23,7 @@ _NONE = 1e-7
 
 
 def decompose(x: Array, full_matrices: bool, compute_uv: bool) -> tuple[Array, ...]:
-    """Return u, s and vt of every matrix in a float32 stack, or s alone, largest singular value first.
+    """Return u, s and vt of every matrix in a float32 or float64 stack, or s alone, largest singular value first.
 
     Raises:
         ValueError: the input holds NaN or infinity.
@@ -41,9 +41,9 @@ def decompose(x: Array, full_matrices: bool, compute_uv: bool) -> tuple[Array, .
         return tuple(np.linalg.svd(x, full_matrices=full_matrices))
     k = min(m, n)
     flat = x.reshape(-1, m, n)
-    u = np.empty((len(flat), m, k), np.float32)
-    s = np.empty((len(flat), k), np.float32)
-    vt = np.empty((len(flat), k, n), np.float32)
+    u = np.empty((len(flat), m, k), x.dtype)
+    s = np.empty((len(flat), k), x.dtype)
+    vt = np.empty((len(flat), k, n), x.dtype)
     for i, matrix in enumerate(flat):
         u[i], s[i], vt[i] = _one(matrix.astype(np.float64))
     lead = x.shape[:-2]

@@ -70,6 +70,14 @@ def _hypot(x: Any, y: Any) -> Any:
     return np.where(endless, arr(np.inf, x.dtype), np.hypot(x, y))
 
 
+def _fmod(x: Any, y: Any) -> Any:
+    """Return the remainder with the sign of the first; the absolute value of the least integer is none."""
+    if np.dtype(x.dtype).kind != "i":
+        return np.fmod(x, y)
+    rest = x % y
+    return np.where((rest != 0) & ((x < 0) != (y < 0)), rest - y, rest)
+
+
 def _heaviside(x: Any, y: Any) -> Any:
     """Return 0 below zero and of NaN, 1 above, the second number at zero."""
     return np.where(x == 0, y, arr(x > 0, x.dtype))
@@ -81,8 +89,8 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "aten.remainder.Tensor": np.remainder,
     "aten.remainder.Scalar": np.remainder,
     "aten.remainder.Scalar_Tensor": np.remainder,
-    "aten.fmod.Tensor": np.fmod,
-    "aten.fmod.Scalar": np.fmod,
+    "aten.fmod.Tensor": _fmod,
+    "aten.fmod.Scalar": _fmod,
     "aten.atan2.default": np.arctan2,
     "aten.hypot.default": _hypot,
     "aten.maximum.default": np.maximum,

@@ -466,7 +466,7 @@ def pinv(call: FxCall, x: Any, *, atol: Any = None, rtol: Any = None, hermitian:
         share = arr(rtol, call.dtype)[..., None]
     else:
         longest = call.static([rows, columns], "a pseudo-inverse without rtol")
-        default = np.float32(max(longest) * float(np.finfo(np.float32).eps))
+        default = arr(max(longest) * float(np.finfo(call.dtype).eps), call.dtype)
         share = default if atol is None else np.where(floor > 0, np.float32(0), default)
     keep = s > np.maximum(floor, share * size)
     inverse = np.where(keep, 1 / np.where(keep, s, np.float32(1)), np.float32(0))

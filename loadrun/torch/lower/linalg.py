@@ -21,7 +21,7 @@ __all__: list[str] = []
 def _product(call: FxCall, a: Any, b: Any) -> Any:
     if call.dtype.kind == "f":
         return np.matmul(arr(a, call.dtype), arr(b, call.dtype))
-    a, b = arr(a, "int32"), arr(b, "int32")
+    a, b = arr(a, call.dtype), arr(b, call.dtype)
     if a.ndim == 1 or b.ndim == 1:
         return arr(np.matmul(a, b), call.dtype)
     # Sums of products of integers are exact this way; MegEngine multiplies matrices as floats.

@@ -243,8 +243,9 @@ def histc(call: FxCall, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> 
         flat = flat.astype("float32")
     if min == max == 0:
         raise UnsupportedCallError("the bounds of the bins depend on the data; pass min and max")
-    place = np.floor((flat - np.float32(min)) * np.float32(bins / (max - min)))
-    place = np.where(flat == np.float32(max), np.full_like(place, bins - 1), place)
-    inside = (flat >= np.float32(min)) & (flat <= np.float32(max))
+    low, high = arr(min, flat.dtype), arr(max, flat.dtype)
+    place = np.floor((flat - low) * arr(bins, flat.dtype) / (high - low))
+    place = np.where(flat == high, np.full_like(place, bins - 1), place)
+    inside = (flat >= low) & (flat <= high)
     hit = (place[:, None] == np.arange(bins, dtype=np.float32)) & inside[:, None]
     return arr(np.sum(arr(hit, "int32"), axis=0), call.dtype)

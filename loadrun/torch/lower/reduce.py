@@ -240,9 +240,8 @@ def vector_norm(
         return _reduced(call, np.sum, size, axes, keepdim)
     if ord == 2:
         return np.sqrt(_reduced(call, np.sum, size * size, axes, keepdim))
-    return np.power(
-        _reduced(call, np.sum, np.power(size, np.float32(ord)), axes, keepdim), np.float32(1 / ord)
-    )
+    total = _reduced(call, np.sum, np.power(size, arr(ord, call.dtype)), axes, keepdim)
+    return np.power(total, arr(1 / ord, call.dtype))
 
 
 def _running(call: FxCall, function: Callable[..., Any], x: Any, dim: int) -> Any:
@@ -290,12 +289,16 @@ def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
     if not call.shape_of(0):
         return x
     axis = axis_of(dim, len(call.shape_of(0)))
-    # A nonfinite value counts from its position on: MegEngine's EXP turns NaN and infinity into numbers.
-    finite = np.isfinite(x)
-    top = np.max(np.where(finite, x, np.finfo(x.dtype).min), axis=axis, keepdims=True)
-    result = np.log(np.cumsum(np.where(finite, np.exp(np.where(finite, x, top) - top), 0), axis=axis)) + top
-    result = np.where(np.cumsum(arr(x == np.inf, "float32"), axis=axis) > 0, np.float32(np.inf), result)
-    return np.where(np.cumsum(arr(np.isnan(x), "float32"), axis=axis) > 0, np.float32(np.nan), result)
+    # Every position has a maximum of its own: beside that of the whole axis, early terms would vanish.
+    before, spread, _ = _before(x, axis)
+    nan, finite = np.isnan(spread), np.isfinite(spread)
+    most = np.max(np.where(before & ~nan, spread, arr(-np.inf, x.dtype)), axis=-1)
+    top = np.where(np.isinf(most), np.zeros_like(most), most)
+    parts = np.exp(np.where(finite, spread, arr(0, x.dtype)) - top[..., None])
+    total = np.log(np.sum(np.where(before & finite, parts, arr(0, x.dtype)), axis=-1)) + top
+    total = np.where(most == np.inf, most, total)
+    undefined = np.max(np.where(before, arr(nan, "int32"), np.int32(0)), axis=-1) > 0
+    return np.moveaxis(np.where(undefined, arr(np.nan, x.dtype), total), -1, axis)
 
 
 @aten("aten.cummax.default", "aten.cummin.default")

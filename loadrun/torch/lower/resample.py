@@ -111,7 +111,9 @@ def _following(
     sizes = ten(x).shape[2:]
     wanted = [as_size(n) for n in size] if size is not None else list(map(_scaled, sizes, scales))
     ratios_agree = all(w or s is None for w, s in zip(whole, scales, strict=True))
-    if kind == "linear" and len(sizes) == 2 and ratios_agree and call.dtype == np.float32:
+    # One element has no distance between corners to divide by.
+    alone = corners and any(type(n) is int and n == 1 for n in wanted)
+    if kind == "linear" and len(sizes) == 2 and ratios_agree and not alone and call.dtype == np.float32:
         return vision.interpolate(ten(x), wanted, mode="bilinear", align_corners=corners)
     result = arr(x, call.dtype)
     for axis, (old, new, scale) in enumerate(zip(sizes, wanted, scales, strict=True), 2):
@@ -201,11 +203,15 @@ for _name, _kind, _corners in (
     aten(f"aten.{_name}.vec", f"aten.{_name}.default")(_resize(_kind, _corners))
 
 
+def _real(call: FxCall) -> str:
+    return "float64" if call.dtype == np.float64 else "float32"
+
+
 @aten("aten.affine_grid_generator.default")
 def affine_grid(call: FxCall, theta: Any, size: Any, align_corners: bool) -> Any:
     """Compute the grid of an affine map."""
     lengths = call.static(list(size)[2:], "the size of a grid")
-    matrices = ten(theta, "float32")
+    matrices = ten(theta, _real(call))
     y = sampling.affine_grid(matrices, matrices.shape[0], lengths, align=align_corners)
     return e.cast(y, call.dtype)
 
@@ -217,5 +223,6 @@ def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corne
     if n == 3 and mode == 2:
         raise UnsupportedCallError("cubic sampling of volumes")
     way, border = _MODES[mode], _PADDINGS[padding]
-    y = sampling.grid_sampled(ten(x, "float32"), ten(grid, "float32"), way, border, align=corners)
+    dtype = _real(call)
+    y = sampling.grid_sampled(ten(x, dtype), ten(grid, dtype), way, border, align=corners)
     return e.cast(y, call.dtype)

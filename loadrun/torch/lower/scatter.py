@@ -257,10 +257,10 @@ def segment_reduce(
         "max": (np.max, np.maximum, -np.inf),
         "min": (np.min, np.minimum, np.inf),
     }[reduce]
-    reduced = function(np.where(member, rows[None], np.float32(neutral)), axis=1)
-    reduced = reduced if initial is None else both(reduced, np.float32(initial))
+    reduced = function(np.where(member, rows[None], arr(neutral, call.dtype)), axis=1)
+    reduced = reduced if initial is None else both(reduced, arr(initial, call.dtype))
     if reduce == "mean":
-        empty = np.float32(np.nan if initial is None else initial)
+        empty = arr(np.nan if initial is None else initial, call.dtype)
         none = (size == 0)[:, None]
         reduced = np.where(none, empty, reduced / arr(np.maximum(size, 1), call.dtype)[:, None])
     return reduced.reshape((ten(size).shape[0], *shape[1:]))

@@ -215,7 +215,15 @@ def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
     axes = [axis_of(d, len(call.shape_of(0))) for d in dims]
     if not axes or not call.shape_of(0):
         return ten(x)
-    return np.roll(arr(x), tuple(map(int, many)), tuple(axes))
+    result = arr(x)
+    for shift, axis in zip(map(as_size, many), axes, strict=True):
+        if type(shift) is int:
+            result = np.roll(result, shift, axis)
+            continue
+        before, cut = (slice(None),) * axis, -shift % ten(result).shape[axis]
+        parts = [result[before + (slice(*ends),)] for ends in ((cut, None), (0, cut))]
+        result = np.concatenate(parts, axis=axis)
+    return result
 
 
 @aten("aten.rot90.default")

@@ -17,15 +17,15 @@ from ..values import arr, ten
 __all__: list[str] = []
 
 _M = P.ElemwiseMode
-_SHIFT = 8
-"""Arguments are shifted up to here by recurrence, where asymptotic series hold."""
+_SHIFT = {4: 8, 8: 16}
+"""Arguments are shifted up to here by recurrence, where asymptotic series hold, by the bytes of a number."""
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     """Evaluate a polynomial, whose constant is the first coefficient."""
-    result: Any = np.float32(coefficients[-1])
+    result: Any = arr(coefficients[-1], x.dtype)
     for c in coefficients[-2::-1]:
-        result = result * x + np.float32(c)
+        result = result * x + arr(c, x.dtype)
     return result
 
 
@@ -33,24 +33,38 @@ def _float(call: FxCall, x: Any) -> Any:
     return arr(x, np.float32)
 
 
+def _real(call: FxCall, x: Any) -> Any:
+    return arr(x, np.float64 if call.dtype == np.float64 else np.float32)
+
+
+def _shift(x: Any) -> int:
+    return _SHIFT[np.dtype(x.dtype).itemsize]
+
+
+def _tail(x: Any, *coefficients: float) -> Any:
+    """Evaluate the end of an asymptotic series: in float32 three terms are as many as count."""
+    return _polynomial(x, coefficients if np.dtype(x.dtype).itemsize == 8 else coefficients[:3])
+
+
 def _log_gamma(x: Any) -> Any:
     """Evaluate Stirling's series, shifted up by recurrence; the reflection formula below 1/2."""
     low = x < 0.5
     y = np.where(low, 1 - x, x)
     product = y
-    for i in range(1, _SHIFT):
+    for i in range(1, _shift(x)):
         product = product * (y + np.float32(i))
-    z = y + np.float32(_SHIFT)
+    z = y + np.float32(_shift(x))
     over = 1 / z
-    tail = over * _polynomial(over * over, (1 / 12, -1 / 360, 1 / 1260))
+    terms = 1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156
+    tail = over * _tail(over * over, *terms)
     # Beyond 10000 the product overflows; the series is exact there without it.
     large = y > 10000
     w = np.where(large, y, z)
     moved = np.where(large, np.float32(0), np.log(np.where(large, np.ones_like(y), product)))
-    series = (w - 0.5) * np.log(w) - w + np.float32(0.5 * math.log(2 * math.pi)) + tail - moved
+    series = (w - 0.5) * np.log(w) - w + arr(0.5 * math.log(2 * math.pi), x.dtype) + tail - moved
     series = np.where(np.isinf(x), np.absolute(x), series)
     turned = np.absolute(_sine_of_turns(x))
-    reflected = np.float32(math.log(math.pi)) - np.log(turned) - series
+    reflected = arr(math.log(math.pi), x.dtype) - np.log(turned) - series
     return np.where(low & ~np.isinf(x), reflected, series)
 
 
@@ -58,20 +72,20 @@ def _sine_of_turns(x: Any) -> Any:
     """Compute ``sin(pi * x)``; the whole part is taken away first, because pi has no exact value."""
     whole = np.rint(x)
     sign = 1 - 2 * np.absolute(np.fmod(whole, np.float32(2)))
-    return sign * np.sin((x - whole) * np.float32(math.pi))
+    return sign * np.sin((x - whole) * arr(math.pi, x.dtype))
 
 
 @aten("aten.lgamma.default", "aten.special_gammaln.default")
 def lgamma(call: FxCall, x: Any) -> Any:
     """Compute the logarithm of the absolute value of the gamma function."""
-    return arr(_log_gamma(_float(call, x)), call.dtype)
+    return arr(_log_gamma(_real(call, x)), call.dtype)
 
 
 @aten("aten.mvlgamma.default", "aten.special_multigammaln.default")
 def mvlgamma(call: FxCall, x: Any, p: int) -> Any:
     """Compute the logarithm of the gamma function of several variables."""
-    x = _float(call, x)
-    result: Any = np.float32(p * (p - 1) / 4 * math.log(math.pi))
+    x = _real(call, x)
+    result: Any = arr(p * (p - 1) / 4 * math.log(math.pi), x.dtype)
     for i in range(p):
         result = result + _log_gamma(x - np.float32(i / 2))
     return arr(result, call.dtype)
@@ -80,17 +94,19 @@ def mvlgamma(call: FxCall, x: Any, p: int) -> Any:
 @aten("aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default")
 def digamma(call: FxCall, x: Any) -> Any:
     """Compute the derivative of the logarithm of the gamma function."""
-    x = _float(call, x)
+    x = _real(call, x)
     low = x < 0.5
     y = np.where(low, 1 - x, x)
     sums: Any = 1 / y
-    for i in range(1, _SHIFT):
+    for i in range(1, _shift(x)):
         sums = sums + 1 / (y + np.float32(i))
-    z = y + np.float32(_SHIFT)
+    z = y + np.float32(_shift(x))
     over = 1 / (z * z)
-    series = np.log(z) - 0.5 / z - over * _polynomial(over, (1 / 12, -1 / 120, 1 / 252)) - sums
+    terms = 1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12
+    series = np.log(z) - 0.5 / z - over * _tail(over, *terms) - sums
     rest = x - np.rint(x)
-    cotangent = np.float32(math.pi) / np.tan(rest * np.float32(math.pi))
+    pi = arr(math.pi, x.dtype)
+    cotangent = pi / np.tan(rest * pi)
     reflected = np.where((rest == 0) & (x < 0), np.float32(np.nan), series - cotangent)
     reflected = np.where(x == 0, np.copysign(np.full_like(x, np.inf), -x), reflected)
     return arr(np.where(low, reflected, series), call.dtype)
@@ -100,14 +116,14 @@ def _trigamma(x: Any) -> Any:
     low = x < 0.5
     y = np.where(low, 1 - x, x)
     sums: Any = 1 / (y * y)
-    for i in range(1, _SHIFT):
+    for i in range(1, _shift(x)):
         sums = sums + 1 / np.square(y + np.float32(i))
-    z = y + np.float32(_SHIFT)
+    z = y + np.float32(_shift(x))
     over = 1 / z
-    tail = _polynomial(over * over, (1 / 6, -1 / 30, 1 / 42))
+    tail = _tail(over * over, 1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
     series = over + over * over * 0.5 + over * over * over * tail + sums
     sine = _sine_of_turns(x)
-    return np.where(low, np.float32(math.pi**2) / (sine * sine) - series, series)
+    return np.where(low, arr(math.pi**2, x.dtype) / (sine * sine) - series, series)
 
 
 @aten("aten.polygamma.default", "aten.special_polygamma.default")
@@ -119,7 +135,7 @@ def polygamma(call: FxCall, n: int, x: Any) -> Any:
         return digamma(call, x)
     if n > 1:
         raise UnsupportedCallError(f"polygamma of order {n}; orders 0 and 1 are lowered")
-    return arr(_trigamma(_float(call, x)), call.dtype)
+    return arr(_trigamma(_real(call, x)), call.dtype)
 
 
 # Abramowitz and Stegun 9.8.1 to 9.8.4: near zero by the square of x / 3.75, else by 3.75 / |x|.
@@ -223,34 +239,39 @@ def log_ndtr(call: FxCall, x: Any) -> Any:
 @aten("aten.special_ndtri.default")
 def ndtri(call: FxCall, x: Any) -> Any:
     """Compute the inverse of the normal distribution function."""
-    x = _float(call, x)
+    x = _real(call, x)
     # By the complement, because near 0 the distance from 1 has no digits left.
-    return arr(arr(e.elem(_M.ERFCINV, ten(x * 2))) * np.float32(-(2**0.5)), call.dtype)
+    return arr(arr(e.elem(_M.ERFCINV, ten(x * 2))) * arr(-(2**0.5), x.dtype), call.dtype)
 
 
-_STEPS = 46
-"""Euclid's algorithm on two numbers of 31 bits takes no more, as two Fibonacci numbers show."""
+_STEPS = {4: 46, 8: 92}
+"""Euclid's algorithm on two numbers of 31 or 63 bits takes no more, as two Fibonacci numbers show."""
+
+
+def _whole(call: FxCall, *values: Any) -> list[Any]:
+    return [arr(v, "int64" if call.dtype.itemsize == 8 else "int32") for v in values]
 
 
 def _divisor(x: Any, y: Any) -> Any:
     a, b = np.absolute(x), np.absolute(y)
-    for _ in range(_STEPS):
+    for _ in range(_STEPS[np.dtype(x.dtype).itemsize]):
         done = b == 0
         rest = a % np.where(done, np.ones_like(b), b)
         a, b = np.where(done, a, b), np.where(done, b, rest)
-    return a
+    # The least integer is its own absolute value.
+    return np.absolute(a)
 
 
 @aten("aten.gcd.default")
 def gcd(call: FxCall, x: Any, y: Any) -> Any:
     """Compute the greatest common divisor."""
-    return arr(_divisor(arr(x, "int32"), arr(y, "int32")), call.dtype)
+    return arr(_divisor(*_whole(call, x, y)), call.dtype)
 
 
 @aten("aten.lcm.default")
 def lcm(call: FxCall, x: Any, y: Any) -> Any:
     """Compute the smallest common multiple."""
-    x, y = arr(x, "int32"), arr(y, "int32")
+    x, y = _whole(call, x, y)
     divisor = _divisor(x, y)
     return arr(np.absolute(x // np.where(divisor == 0, np.ones_like(divisor), divisor) * y), call.dtype)
 
@@ -258,7 +279,7 @@ def lcm(call: FxCall, x: Any, y: Any) -> Any:
 @aten("aten.frexp.Tensor")
 def frexp(call: FxCall, x: Any) -> Any:
     """Split into numbers between 1/2 and 1, and the exponents of the powers of two."""
-    x = _float(call, x)
+    x = _real(call, x)
     size = np.absolute(x)
     plain = (size > 0) & np.isfinite(x)
     safe = np.where(plain, size, np.float32(1))
@@ -268,6 +289,6 @@ def frexp(call: FxCall, x: Any) -> Any:
     part = safe * np.exp2(-half) * np.exp2(half - power)
     over, under = part >= 1, part < 0.5
     part = np.where(over, part * 0.5, np.where(under, part * 2, part))
-    power = power + arr(over, "float32") - arr(under, "float32")
+    power = power + arr(over, x.dtype) - arr(under, x.dtype)
     result = np.where(plain, np.where(x < 0, -part, part), x)
     return arr(result, call.dtype), arr(np.where(plain, power, np.float32(0)), "int32")

@@ -1,0 +1,51 @@
+"""What torch says of its own internals is kept from users."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from typing import Any
+
+__all__ = ["quiet", "without_graphs"]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Suppress the warnings and logs in which torch speaks of its own internals."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+class _Filtered(io.TextIOBase):
+    """Passes on what is written, except the graph that torch prints when an export fails."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._ends = False
+
+    def write(self, text: str) -> int:
+        graph = "def forward(self" in text and "torch.ops." in text
+        if not graph and not (self._ends and text == "\n"):
+            self._stream.write(text)
+        self._ends = graph
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+@contextmanager
+def without_graphs() -> Iterator[None]:
+    """Suppress the graph that torch prints when an export fails."""
+    with redirect_stderr(_Filtered(sys.stderr)):
+        yield
