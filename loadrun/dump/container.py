@@ -290,7 +290,17 @@ def mapped(
     if isinstance(source, SerializableModel):
         return memoryview(source.SerializeToString()), "<bytes>", None
     if not isinstance(source, (str, os.PathLike)):
-        return memoryview(source.read()).toreadonly(), str(getattr(source, "name", "<stream>")), None
+        content = source.read() if hasattr(source, "read") else None
+        if not isinstance(content, (bytes, bytearray, memoryview)):
+            kind = (
+                "a file opened as text"
+                if isinstance(content, str)
+                else f"an object of type {type(source).__name__}"
+            )
+            raise UsageError(
+                f"a model is given as a path, as bytes or as a file opened in binary mode; found {kind}"
+            )
+        return memoryview(content).toreadonly(), str(getattr(source, "name", "<stream>")), None
     path = os.fspath(source)
     data, watch = mapped_file(path, "a .mge file", copy)
     return data, path, watch

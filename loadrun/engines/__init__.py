@@ -7,6 +7,7 @@ from ..base.about import About, Island
 from .protocol import NATIVE, TRANSLATED, Choice, Engine, Factory, FileEngine, FileFactory, Setup
 from .registry import (
     baseline_for,
+    check_argument,
     check_engine,
     engine_names,
     file_of,
@@ -30,6 +31,7 @@ __all__ = [
     "Island",
     "Setup",
     "baseline_for",
+    "check_argument",
     "check_engine",
     "engine_names",
     "file_of",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.errors import UsageError
@@ -30,6 +30,7 @@ __all__ = [
     "GROUP",
     "NAMES",
     "baseline_for",
+    "check_argument",
     "check_engine",
     "engine_names",
     "file_of",
@@ -73,6 +74,14 @@ _FILE_ENGINES: Registry[str, FileFactory] = Registry(
         "onnxruntime": "loadrun.runtimes.onnxruntime:open_file",
         "openvino": "loadrun.runtimes.openvino:open_file",
         "torch": "loadrun.runtimes.torch:open_file",
+    },
+)
+_CHECKS: Registry[str, Callable[[str], object]] = Registry(
+    "engine with options",
+    {
+        "onnxruntime": "loadrun.runtimes.onnxruntime:OnnxRuntime",
+        "openvino": "loadrun.runtimes.openvino:OpenVINO",
+        "torch": "loadrun.runtimes.torch:check_argument",
     },
 )
 _FILES = {"onnxruntime": "onnx", "openvino": "onnx", "torch": "pt2"}
@@ -140,6 +149,24 @@ def check_engine(engine: str | Choice) -> Choice:
     if name not in NAMES and name not in _registered and name not in engine_names():
         raise UsageError(f"engine {choice.spec!r} is unknown; expected one of {', '.join(engine_names())}")
     return choice
+
+
+def check_argument(engine: str | Choice) -> None:
+    """Check what stands after the colon in an engine's name, where that is possible without a model.
+
+    Raises:
+        UsageError: the engine has no such option, or its runtime is not installed.
+
+    >>> check_argument("onnxruntime")
+    >>> check_argument("reference:fast")
+    Traceback (most recent call last):
+    loadrun.base.errors.UsageError: the engine reference takes nothing after a colon, found 'fast'
+    """
+    name, _, argument = str(engine).partition(":")
+    if argument and name in ("reference", "float64"):
+        _no_argument(name, argument)
+    if argument and name in _CHECKS:
+        _CHECKS[name](argument)
 
 
 def split_engines(text: str) -> list[str]:
@@ -251,7 +278,7 @@ def _factory(name: str) -> Factory:
 def _reference(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     from .reference import ReferenceEngine  # for start-up
 
-    _no_argument("reference", setup)
+    _no_argument("reference", setup.argument)
     return ReferenceEngine(graph, targets, seed=setup.seed)
 
 
@@ -259,10 +286,10 @@ def _reference(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
 def _float64(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     from .wide import Float64Engine  # for start-up
 
-    _no_argument("float64", setup)
+    _no_argument("float64", setup.argument)
     return Float64Engine(graph, targets, seed=setup.seed)
 
 
-def _no_argument(name: str, setup: Setup) -> None:
-    if setup.argument:
-        raise UsageError(f"the engine {name} takes nothing after a colon, found {setup.argument!r}")
+def _no_argument(name: str, argument: str) -> None:
+    if argument:
+        raise UsageError(f"the engine {name} takes nothing after a colon, found {argument!r}")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import fields, replace
-from itertools import groupby
+from itertools import chain, groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,7 +17,7 @@ from ..base.files import files_of
 from ..base.limits import memory_limited
 from ..compare.policy import parse_all
 from ..compare.results import EXIT_FAIL, EXIT_PASS, CountedResults, FileResult, Result, Verdict, exit_code
-from ..engines import Choice, baseline_for, check_engine
+from ..engines import Choice, baseline_for, check_argument, check_engine
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
 from .options import ReplayOptions, RunOptions, selected
@@ -180,6 +180,7 @@ class Replay:
         self._stack = ExitStack()
 
     def __enter__(self) -> Replay:
+        self._check_engines()
         with ExitStack() as stack:
             stack.enter_context(memory_limited(self.options.max_memory))
             if self.options.threads is not None:
@@ -245,6 +246,13 @@ class Replay:
 
             self.wrong = observe(self.paths[0], self.options, out, self.fed)
         return self.wrong
+
+    def _check_engines(self) -> None:
+        """Refuse a wrong option of an engine once, not for each file; what a cluster has is not known here."""
+        if self.options.dask is None:
+            rules = [self._selection.rules[path].engines or () for path in self.paths]
+            for spec in dict.fromkeys(str(e) for e in (*self.options.engines, *chain.from_iterable(rules))):
+                check_argument(spec)
 
     def _source(self) -> AbstractContextManager[Events]:
         """Open the replayer of the files."""

@@ -184,9 +184,9 @@ def history_html(history: History) -> str:
         path = f"{run.path}: {run.cut}" if run.cut else run.path
         cells = (i + 1, run.started, path, run.version, len(run.files), *_rate(run))
         out.append(f"<tr>{''.join(f'<td>{escape(clean(str(c), 200))}</td>' for c in cells)}</tr>\n")
-    rates = [run.passed / len(run.files) if run.files else None for run in history.runs]
+    rates = [100 * run.passed / len(run.files) if run.files else None for run in history.runs]
     out.append(
-        f"</tbody></table></div>{history_line(rates, 'part of the files that passed')}\n<h2>Files</h2>\n"
+        f"</tbody></table></div>{history_line(rates, 'share of the files that passed', ' %')}\n<h2>Files</h2>\n"
     )
     out.append("<div class=wide><table class=overview><thead><tr><th>last</th><th>file</th><th>verdicts</th>")
     out.append("<th>error / tolerance</th><th>s</th></tr></thead><tbody>\n")

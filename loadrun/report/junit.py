@@ -48,7 +48,8 @@ class JUnitWriter:
 
     Args:
         file: where the text goes.
-        about: what every suite has as properties.
+        about: what the first suite has as properties: environment and options of the run; the format has no other
+            place for them.
 
     >>> import io, loadrun
     >>> text, found = io.StringIO(), FileResult("fixtures/nets/mlp.mge")
@@ -126,7 +127,8 @@ class JUnitWriter:
         counts = f'{self._counts.attributes()} skipped="{self._counts.skipped}"'
         out.write(f"  <testsuite name={name} {where} {counts}>\n")
         out.write("    <properties>\n")
-        for key, value in _flat({**self._about, **self._facts, "load_seconds": file.load_seconds}):
+        about, self._about = self._about, {}
+        for key, value in _flat({**about, **self._facts, "load_seconds": file.load_seconds}):
             shown = quoteattr(clean(str(value), 500))
             out.write(f"      <property name={quoteattr(clean(key, 200))} value={shown}/>\n")
         out.write("    </properties>\n")

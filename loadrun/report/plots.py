@@ -193,8 +193,8 @@ def _png(pixels: Sequence[Sequence[tuple[int, int, int, int]]]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
-def history_line(values: Sequence[float | None], of: str = "") -> str:
-    """Numbers from run to run as a small line where there are several, and the last one in words.
+def history_line(values: Sequence[float | None], of: str = "", unit: str = "") -> str:
+    """Numbers from run to run as a small line where there are several, and the last one in words with its unit.
 
     >>> history_line([1.0, None, 0.5]).count("<circle")
     2
@@ -208,7 +208,7 @@ def history_line(values: Sequence[float | None], of: str = "") -> str:
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in dots)
     marks = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2"/>' for x, y in dots)
     last = next((v for v in reversed(values) if v is not None), None)
-    said = "-" if last is None else f"{last:.3g}"
+    said = "-" if last is None else f"{last:.3g}{unit}"
     if len(dots) < 2:
         return said
     title = f"<title>{escape(of)}</title>" if of else ""

@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenVINO", "OpenVINOFile", "make_engine", "open_file"]
 
+_EMPTY = (
+    b'<net name="empty" version="11"><layers>'
+    b'<layer id="0" name="x" type="Parameter" version="opset1"><data shape="1" element_type="f32"/>'
+    b'<output><port id="0" precision="FP32"><dim>1</dim></port></output></layer>'
+    b'<layer id="1" name="y" type="Result" version="opset1">'
+    b'<input><port id="0" precision="FP32"><dim>1</dim></port></input></layer>'
+    b'</layers><edges><edge from-layer="0" from-port="0" to-layer="1" to-port="0"/></edges></net>'
+)
+"""A model whose output is its input."""
 _PRECISIONS = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
@@ -55,7 +64,7 @@ class OpenVINO:
         profile: let the runtime measure its operators.
 
     Raises:
-        UsageError: openvino is not installed, or there is no such precision.
+        UsageError: openvino is not installed, or has no such precision or property.
     """
 
     name = "openvino"
@@ -83,6 +92,19 @@ class OpenVINO:
             **({"PERF_COUNT": "YES"} if profile else {}),
             **self.options.values,
         }
+        if self.options.values:
+            self._check_options()
+
+    def _check_options(self) -> None:
+        """Compile a model of nothing: of what fails then it is known that it is no fault of the user's model.
+
+        The list of properties that the runtime tells does not have all that it takes.
+        """
+        try:
+            self._core.compile_model(self._core.read_model(_EMPTY, b""), "CPU", self._settings)
+        except Exception as e:
+            options = ":".join(self.options.text)
+            raise UsageError(f"openvino does not take the option {options}: {_short(e)}") from e
 
     def switch_off(self, name: str) -> None:
         """Set a property that only some releases have to OFF."""

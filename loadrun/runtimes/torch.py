@@ -20,30 +20,33 @@ from .runtime import NotTaken, missing
 from .torch_running import TorchProfile, torch_threads
 from .translated import Translated
 
-__all__ = ["Torch", "make_engine", "open_file"]
+__all__ = ["Torch", "check_argument", "make_engine", "open_file"]
 
 _FLOAT, _INT, _TEXT, _TENSOR, _GRAPH, _FLOATS, _INTS, _TEXTS = 1, 2, 3, 4, 5, 6, 7, 8
 
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     """PyTorch on the processor."""
-    _check_argument(setup)
+    check_argument(setup.argument)
     return Translated(Torch(profile=setup.profile), graph, targets, setup)
 
 
 def open_file(source: SourceFile, setup: Setup) -> FileEngine:
     """PyTorch for an exported program as it is."""
-    _check_argument(setup)
+    check_argument(setup.argument)
     from .torch_program import TorchProgram  # optional
 
     return TorchProgram(source, profile=setup.profile)
 
 
-def _check_argument(setup: Setup) -> None:
-    if setup.argument not in ("", TRANSLATED):
-        raise UsageError(
-            f"the engine torch takes nothing after a colon but {TRANSLATED}, found {setup.argument!r}"
-        )
+def check_argument(argument: str) -> None:
+    """Check the argument of the engine, which can only be ``translated``.
+
+    Raises:
+        UsageError: it is another one.
+    """
+    if argument not in ("", TRANSLATED):
+        raise UsageError(f"the engine torch takes nothing after a colon but {TRANSLATED}, found {argument!r}")
 
 
 class Torch:

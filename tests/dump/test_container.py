@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadrun.base.errors import FormatError
+from loadrun.base.errors import FormatError, UsageError
 from loadrun.dump import Bundle, load, load_all, loads, save
 from loadrun.dump.writer import dump_bytes, testcase_graph
 from loadrun.graph import Graph, Metadata, StoredTensor, TensorFormat
@@ -104,6 +104,16 @@ def test_sources(fmt: str, tmp_path: Path) -> None:
     path.write_bytes(data)
     for source in (path, str(path), data, bytearray(data), memoryview(data), io.BytesIO(data)):
         assert load(source).graph.outputs[0].name == "y"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"), [(object(), "an object of type object"), (io.StringIO("x"), "a file opened as text")]
+)
+def test_what_is_no_source_is_refused(source: Any, found: str) -> None:
+    with pytest.raises(
+        UsageError, match=f"as a path, as bytes or as a file opened in binary mode; found {found}"
+    ):
+        load(source)
 
 
 def test_folder(tmp_path: Path) -> None:

@@ -155,6 +155,10 @@ def test_junit(reports: Path) -> None:
         assert all(c.attrib["name"] and c.attrib["classname"] and len(c) <= 1 for c in cases)
         assert all(p.attrib["name"] and "value" in p.attrib for p in suite.iter("property"))
     assert [int(root.attrib[k]) for k in ("tests", "failures", "errors")] == [10, 6, 1]
+    environments = [
+        [p for p in s.iter("property") if p.attrib["name"] == "environment.numpy"] for s in suites
+    ]
+    assert [len(found) for found in environments] == [1, 0, 0, 0], "it is said once"
     # What Jenkins' schema (junit-10.xsd of its xUnit plugin) allows, and no more.
     allowed = {
         "testsuites": {"name", "time", "tests", "failures", "errors"},

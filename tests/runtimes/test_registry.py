@@ -11,6 +11,7 @@ import pytest
 import loadrun
 from loadrun.base.about import About
 from loadrun.base.errors import UsageError
+from loadrun.cli import main
 from loadrun.engines import Choice, check_engine, make_engine, register_engine, registry
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
@@ -55,6 +56,26 @@ def test_float64_rounds_once() -> None:
     found = make_engine("float64", graph, graph.outputs).run(feeds)[0]
     assert found.dtype == np.float32
     assert found[0] == pytest.approx(1e-9, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("engine", "package", "said"),
+    [
+        ("reference:fast", "numpy", "takes nothing after a colon, found 'fast'"),
+        ("onnxruntime:speed=1", "onnxruntime", "has no option 'speed'"),
+        ("openvino:SPEED=1", "openvino", "does not take the option SPEED=1: NotFound"),
+        ("torch:cuda", "torch", "takes nothing after a colon but translated"),
+    ],
+)
+def test_a_wrong_option_is_said_once(
+    engine: str, package: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    report = tmp_path / "r.xml"
+    models = ["fixtures/nets/mlp.mge", "fixtures/nets/vit.mge"]
+    assert main([*models, "--engine", engine, "--junit", str(report)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count(said), report.exists()) == ("", 1, False)
 
 
 @pytest.mark.parametrize("name", ["onnxrunime", "", "Reference", "shifted2:1"])
