@@ -28,7 +28,7 @@ def parser() -> Parser:
         epilog="Exit codes: 0 nothing failed, or all failing outputs were accepted, 1 some were not accepted, 2 a file "
         "cannot be read, run or written, or no reason was given, 3 there are no checks.",
     )
-    p.add_argument("files", nargs="+", metavar="FILE")
+    p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     p.add_argument(
         "--reason", metavar="TEXT", help="why the new values are right; accepts them without asking"
     )

@@ -29,7 +29,7 @@ def parser() -> Parser:
         epilog="Exit codes: 0 every check caught a mutant, 1 a check caught none or a score is 0, 2 a file cannot be "
         "read or run, 3 there are no checks, or one fails on the unchanged model.",
     )
-    p.add_argument("files", nargs="+", metavar="FILE.mge")
+    p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     p.add_argument(
         "--mutants",
         metavar="N",

@@ -61,7 +61,7 @@ def parser() -> Parser:
         "--min-time",
         type=_seconds,
         default=3.0,
-        metavar="S",
+        metavar="SECONDS",
         help="measure each model for at least this many seconds (default 3)",
     )
     p.add_argument(

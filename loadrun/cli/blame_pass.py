@@ -28,7 +28,7 @@ def parser() -> Parser:
         "installed, and loadrun's own), and find by bisection the one that makes the outputs diverge.",
         epilog="Exit codes: 0 the outputs agree, 1 an optimization makes them diverge, 2 a bad file or bad usage.",
     )
-    p.add_argument("model", metavar="MODEL")
+    p.add_argument("model", metavar="MODEL", help="the model under suspicion")
     add_input_options(p, "--input")
     add_testcase_option(p, "all")
     add_tolerance_option(p)

@@ -20,8 +20,8 @@ def parser() -> Parser:
         "weaker policy, or is slower (bench), or a report is of an incomplete run, 2 bad usage, 3 the reports have no "
         "output in common.",
     )
-    p.add_argument("old", metavar="OLD.json")
-    p.add_argument("new", metavar="NEW.json")
+    p.add_argument("old", metavar="OLD.json", help="the report to compare with")
+    p.add_argument("new", metavar="NEW.json", help="the report that is judged")
     p.add_argument(
         "--growth",
         metavar="X",

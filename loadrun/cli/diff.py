@@ -11,7 +11,6 @@ from ..base.files import check_targets, replacing
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..report import differences as report
 from ..verify.diff.files import DiffOptions, FileDifferences, diff_files
-from ..verify.diff.finding import TOLERANCE
 from .groups import (
     Parser,
     add_dump_option,
@@ -51,7 +50,7 @@ def parser() -> Parser:
     add_dump_option(p)
     add_input_options(p, "--input")
     add_testcase_option(p, "one after another until something differs")
-    add_tolerance_option(p, TOLERANCE)
+    add_tolerance_option(p)
     p.add_argument(
         "--bisect",
         action="store_true",

@@ -226,7 +226,9 @@ def add_json_option(p: argparse._ActionsContainer, more: str = "") -> None:
     p.add_argument("--json", metavar="FILE", help=f"write the results as JSON (- for standard output){more}")
 
 
-def add_limit_options(p: argparse._ActionsContainer, what: str = "give up after this time") -> None:
+def add_limit_options(
+    p: argparse._ActionsContainer, what: str = "give up after this time, with exit code 4"
+) -> None:
     """Add ``--timeout`` and ``--max-memory``.
 
     Args:
@@ -287,14 +289,14 @@ def add_testcase_option(p: argparse._ActionsContainer, default: str) -> None:
     p.add_argument("--testcase", metavar="N", type=whole, help=f"use only testcase N (default: {default})")
 
 
-def add_tolerance_option(p: argparse._ActionsContainer, default: float = 1e-4) -> None:
+def add_tolerance_option(p: argparse._ActionsContainer) -> None:
     """Add ``--tolerance``."""
     p.add_argument(
         "--tolerance",
         metavar="X",
         type=tolerance,
-        default=default,
-        help=f"largest error that counts as equal, relative to the largest value of the tensor (default {default:g})",
+        default=1e-4,
+        help="largest error that counts as equal, relative to the largest value of the tensor (default 1e-4)",
     )
 
 

@@ -1,4 +1,4 @@
-"""`loadrun info model.mge`: describe a dump."""
+"""`loadrun info model.mge`: describe a model."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ def parser() -> Parser:
     """Add the options of `loadrun info`."""
     p = Parser(
         prog="loadrun info",
-        description="Show inputs, outputs, operators, parameters, FLOPs, testcases and metadata of a dump.",
+        description="Show inputs, outputs, operators, parameters, FLOPs, testcases and metadata of a model.",
+        epilog="Exit codes: 0 all files were described, 2 a file cannot be read, or bad usage, 4 a file took longer "
+        "than --timeout.",
     )
-    p.add_argument("files", nargs="+", metavar="MODEL.mge")
+    p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     p.add_argument("--json", action="store_true", help="print JSON: a list with one entry per dump")
     p.add_argument(
         "--graph",

@@ -35,7 +35,7 @@ def parser() -> Parser:
         epilog="Exit codes as for `loadrun run`. Outputs that pass only with a larger tolerance than the file's are "
         "marked LOOSENED.",
     )
-    p.add_argument("file", metavar="RESULTS")
+    p.add_argument("file", metavar="RESULTS", help="a file of --save-results")
     add_maxerr_option(p, "the file's")
     add_policy_option(p)
     add_json_option(p)

@@ -71,7 +71,7 @@ def parser() -> Parser:
         description="Run a model on input data and write a file that carries the model, the data and the expected "
         "outputs. Testcases already in the model's file are kept.",
     )
-    p.add_argument("model", metavar="MODEL.mge", help="the model, or a folder written by `loadrun unpack`")
+    p.add_argument("model", metavar="MODEL", help="the model, or a folder written by `loadrun unpack`")
     add_input_options(p, "-d", "--data")
     p.add_argument(
         "--test-data",
@@ -109,7 +109,7 @@ def parser() -> Parser:
             "number of the step, as in #ones(1,k+1), or N times"
         ),
     )
-    p.add_argument("--replace", action="store_true", help="drop the testcases in MODEL.mge")
+    p.add_argument("--replace", action="store_true", help="drop the testcases in MODEL")
     add_maxerr_option(p, "1e-4, 0 for integers; existing checks keep theirs")
     add_policy_option(p, "; stored in the file's record")
     p.add_argument("--loosen", action="store_true", help="allow existing checks to be loosened")

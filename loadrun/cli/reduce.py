@@ -70,7 +70,7 @@ def add_failure_options(p: Parser) -> None:
     )
     p.add_argument(
         "--timeout",
-        metavar="S",
+        metavar="SECONDS",
         type=float,
         default=60.0,
         help="time limit for a run of CMD in seconds (default 60)",

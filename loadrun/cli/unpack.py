@@ -18,8 +18,9 @@ def parser() -> Parser:
         description="Write the model without checks as DIR/model.mge, the testcases as .npy files, described in "
         "DIR/testcases.json, and a list of the inputs as DIR/inputs.txt. `loadrun pack DIR` restores the file. If a "
         "file has several dumps, each gets its own folder: DIR/1, DIR/2, ...",
+        epilog="Exit codes: 0 the folder was written, 2 a file cannot be read or written, or bad usage.",
     )
-    p.add_argument("file", metavar="FILE.mge")
+    p.add_argument("file", metavar="MODEL", help="the packed file")
     p.add_argument("-o", "--output", metavar="DIR", type=target, required=True, help="a new or empty folder")
     add_dump_option(p)
     add_model_options(p)

@@ -37,7 +37,7 @@ def parser() -> Parser:
         epilog="Exit codes as for `loadrun run`; also 1 if something differs from its digest, or the digests or the "
         "data after them are damaged, and 3 if no digests were recorded.",
     )
-    p.add_argument("files", nargs="+", metavar="FILE.mge")
+    p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     add_seed_option(p)
     add_engine_options(p)
     add_model_options(p)

@@ -12,7 +12,7 @@ from ..compare.policy import header
 from ..graph import Opr, Var
 from ..graph.dtypes import dtype_of, nbytes
 from ..graph.params import IndexDescMaskDump, Record
-from ..ops.catalog import CATALOG
+from ..ops.catalog import CATALOG, TypeParam
 from ..ops.infer import Inference, infer_dtypes, infer_shapes
 from ..testcase import EXPECT, Bundle
 
@@ -194,7 +194,9 @@ def _is_expect(opr: Opr) -> bool:
 
 
 def _shown(opr: Opr, param: Record) -> str:
-    """Show a parameter record as text; what is indexed as Python writes it."""
+    """Show a parameter record as text; what is indexed as Python writes it, dtypes with their scale."""
+    if isinstance(param, TypeParam) and repr(param) != "TypeParam()":
+        return f"TypeParam(dtype={param.dtype.text})"
     return _subscript(opr, param) if isinstance(param, IndexDescMaskDump) else repr(param)
 
 
