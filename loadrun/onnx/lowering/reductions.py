@@ -193,31 +193,38 @@ def _softmax(c: NodeCall) -> Tensor:
 
 def hardmax(x: Tensor, axis: int) -> Tensor:
     """Return 1 at the first of the largest values, else 0."""
-    at = e.add_axes(_position(x, axis, True), [axis])
+    at = _position(x, axis, True, False)
     places = e.reshape(e.arange(x.shape[axis]), [-1 if i == axis else 1 for i in range(x.ndim)])
     return cast(e.compare(P.ElemwiseMultiTypeMode.EQ, at, places), dtype_of(x))
 
 
-def _position(x: Tensor, axis: int, largest: bool) -> Tensor:
-    if not x.ndim:
-        return const_like(0, e.whole(x))
+def _position(x: Tensor, axis: int, largest: bool, last: bool) -> Tensor:
+    """Return where the largest or smallest elements stand, the axis kept; the last of equal ones if asked.
+
+    As in ONNX Runtime's comparisons, NaN never wins, but is never beaten at the first place.
+    """
     if e.is_bool(x):
         x = cast(x, "uint8")
-    y = apply1("Argmax" if largest else "Argmin", P.Axis(axis=axis), inputs=[x], scalar=False)
-    return e.drop_axes(y, [axis])
+    first = None
+    if dtype_of(x).is_float:
+        first = e.is_nan(e.subtensor(x, [(axis, None, 1, None, None)]))
+        x = e.where(e.is_nan(x), const_like(-np.inf if largest else np.inf, x), x)
+    if last:
+        x = e.subtensor(x, [(axis, None, None, -1, None)])
+    at = apply1("Argmax" if largest else "Argmin", P.Axis(axis=axis), inputs=[x], scalar=False)
+    if last:
+        at = e.elem(M.SUB, e.like(x.shape[axis] - 1, at), at)
+    return at if first is None else e.where(first, const_like(0, at), at)
 
 
 @lower("ArgMax", "ArgMin")
 def _argmax(c: NodeCall) -> Value:
     x = c.t(0)
     axis = c.axis("axis", 0, x.ndim)
-    last = c.number("select_last_index")
-    if last and x.ndim:
-        x = e.subtensor(x, [(axis, None, None, -1, None)])
-    at = _position(x, axis, c.op == "ArgMax")
-    if last and x.ndim:
-        at = e.elem(M.SUB, e.like(x.shape[axis] - 1, at), at)
-    return Value(INT64, kept(at, [axis], c.number("keepdims", 1) and x.ndim))
+    if not x.ndim:
+        return Value(INT64, const_like(0, e.whole(x)))
+    at = _position(x, axis, c.op == "ArgMax", bool(c.number("select_last_index")))
+    return Value(INT64, at if c.number("keepdims", 1) else e.drop_axes(at, [axis]))
 
 
 # Running sums
