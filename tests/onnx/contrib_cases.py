@@ -324,18 +324,16 @@ CASES = {
         stored=(1, 2, 3, 4),
         quanta=1,
     ),
-    "q_global": Case("QLinearGlobalAveragePool", [u8(2, 3, 4, 5), s(0.05), z(128), s(0.02), z(90)], quanta=1),
+    "q_global": Case("QLinearGlobalAveragePool", [u8(2, 3, 4, 5), s(0.05), z(128), s(0.02), z(90)]),
     "q_global_last": Case(
         "QLinearGlobalAveragePool",
         [u8(2, 4, 5, 3), s(0.05), z(128), s(0.02), z(90)],
         {"channels_last": 1},
-        quanta=1,
     ),
     "q_average": Case(
         "QLinearAveragePool",
         [u8(1, 3, 6, 6), s(0.05), z(128), s(0.04), z(110)],
         {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]},
-        quanta=1,
     ),
     "q_average_last": Case(
         "QLinearAveragePool",
@@ -347,7 +345,6 @@ CASES = {
             "channels_last": 1,
             "count_include_pad": 1,
         },
-        quanta=1,
     ),
     "q_conv_last": Case(
         "QLinearConv",

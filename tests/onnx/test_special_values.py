@@ -138,3 +138,41 @@ def test_positions_of_extremes_among_nan(kind: type) -> None:
     (y,) = run("Hardmax", {"x": x.astype(kind)})
     assert y.argmax(1).tolist() == wants["ArgMax", 0]
     assert (y.sum(1) == 1).all()
+
+
+def averages(op: str, x: Any, scale: float, to: float, zeros: tuple[int, int], **attributes: Any) -> Any:
+    names, small = ["x", "a", "p", "b", "q"], x.dtype.type
+    values = [x, F(scale), small(zeros[0]), F(to), small(zeros[1])]
+    make = onnx.helper
+    infos = [
+        make.make_tensor_value_info(n, make.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        for n, v in zip(names, values, strict=True)
+    ]
+    node = make.make_node(op, names, ["y"], domain="com.microsoft", **attributes)
+    out = make.make_tensor_value_info("y", infos[0].type.tensor_type.elem_type, None)
+    graph = make.make_graph([node], "g", infos, [out])
+    opsets = [make.make_opsetid("", 17), make.make_opsetid("com.microsoft", 1)]
+    bundle = loadrun.load(make.make_model(graph, opset_imports=opsets).SerializeToString())
+    (result,) = loadrun.run(bundle, dict(zip(names, values, strict=True)))
+    return result["y"]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("scales", [(0.1, 0.1), (0.05, 0.03), (0.02, 0.04)])
+def test_ties_of_quantized_averages(kind: type, scales: tuple[float, float]) -> None:
+    """ONNX Runtime's float32: windows are summed row by row, sums of whole planes are multiplied by a / (b * n)."""
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    x = np.random.default_rng(3).integers(low, high, (4, 8, 6, 5), endpoint=True).astype(kind)
+    zeros = (low + 117, low + 77)
+    a, b = F(scales[0]), F(scales[1])
+    real = a * (x.astype(np.int32) - zeros[0]).astype(F)
+    total = np.zeros((4, 8, 4, 4), F)
+    for i in range(3):
+        for j in range(2):
+            total += real[:, :, i : i + 4, j : j + 4]
+    want = np.clip(np.rint(total / F(6) / b + F(zeros[1])), low, high)
+    got = averages("QLinearAveragePool", x, *scales, zeros, kernel_shape=[3, 2])
+    np.testing.assert_array_equal(got, want)
+    whole = (x.astype(np.int32) - zeros[0]).sum((2, 3), keepdims=True).astype(F)
+    want = np.clip(np.rint(whole * (a / (b * F(30)))) + zeros[1], low, high)
+    np.testing.assert_array_equal(averages("QLinearGlobalAveragePool", x, *scales, zeros), want)

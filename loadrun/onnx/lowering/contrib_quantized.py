@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +11,7 @@ from ...arrays.reductions import element_count
 from ...build import emit as e
 from ...build.emit import kept, summed
 from ...build.layers.activation import softmax
-from ...build.layers.pooling import averaged
+from ...build.layers.pooling import averaged, counted, summed_in_order
 from ...build.layers.sizes import joined
 from ...graph import params as P
 from ...tensors import Tensor, const
@@ -29,6 +30,8 @@ from .transformers import embedded, self_attended
 __all__: list[str] = []
 
 _LT = P.ElemwiseMultiTypeMode.LT
+_MOST_IN_ORDER = 64
+"""The elements of a window from which on its sum is one operator instead of a chain."""
 
 
 @lower("MatMulIntegerToFloat", domain=CONTRIB)
@@ -86,8 +89,8 @@ def _qlinear_global(c: NodeCall) -> Value:
     axes = list(range(1, x.ndim - 1) if c.number("channels_last") else range(2, x.ndim))
     total = kept(summed(cast(minus_zero(x, _zero(c, 2)), "int32"), axes), axes, True)
     # In this order ONNX Runtime computes the factor.
-    share = e.elem(M.TRUE_DIV, single(c.t(1)), e.like(element_count(x, axes), single(c.t(1))))
-    factor = e.elem(M.TRUE_DIV, share, single(c.t(3)))
+    below = e.elem(M.MUL, single(c.t(3)), e.like(element_count(x, axes), single(c.t(3))))
+    factor = e.elem(M.TRUE_DIV, single(c.t(1)), below)
     return Value(kind, requantized(total, factor, _zero(c, 4), kind))
 
 
@@ -96,7 +99,12 @@ def _qlinear_average(c: NodeCall) -> Value:
     last, kind = bool(c.number("channels_last")), c.kind(0)
     x = dequantized(c.t(0), single(c.t(1)), _zero(c, 2))
     x = from_last(x) if last else x
-    y = averaged(x, pooling_window(c, x), include=bool(c.number("count_include_pad")))
+    window, include = pooling_window(c, x), bool(c.number("count_include_pad"))
+    if math.prod(window.kernel) <= _MOST_IN_ORDER:
+        # Ties come out as in ONNX Runtime only if the float32 numbers are summed in its order.
+        y = e.elem(M.TRUE_DIV, summed_in_order(x, window), counted(x, window, include=include))
+    else:
+        y = averaged(x, window, include=include)
     y = e.elem(M.TRUE_DIV, to_last(y) if last else y, single(c.t(3)))
     if c.has(4):
         # Here, the zero point is added before the sum is rounded.
