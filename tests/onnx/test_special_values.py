@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import loadrun
-from tests.onnx.test_semantics import run
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 
@@ -118,26 +117,6 @@ def test_whole_numbers_to_powers_with_fractions() -> None:
     for base, exponent, want in cases:
         run = runner("Pow", 6, 6, np.array(exponent, F))
         np.testing.assert_array_equal(run.run({"x": np.array(base, np.int32)})["y"], want)
-
-
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
-def test_positions_of_extremes_among_nan(kind: type) -> None:
-    """As ONNX Runtime compares from the first element on: NaN never wins, and is never beaten at the first place."""
-    nan, inf = np.nan, np.inf
-    x = np.array([[1, nan, 3, 3], [nan, 1, 2, 3], [3, 1, nan, 3], [nan, nan, nan, nan], [-inf, nan, -inf, 1]])
-    wants = {
-        ("ArgMax", 0): [2, 0, 0, 0, 3],
-        ("ArgMax", 1): [3, 0, 3, 0, 3],
-        ("ArgMin", 0): [0, 0, 1, 0, 0],
-        ("ArgMin", 1): [0, 0, 1, 0, 2],
-    }
-    for (op, last), want in wants.items():
-        for axis, values in ((1, x), (0, x.T)):
-            feeds = {"x": values.astype(kind)}
-            assert run(op, feeds, axis=axis, keepdims=0, select_last_index=last)[0].tolist() == want
-    (y,) = run("Hardmax", {"x": x.astype(kind)})
-    assert y.argmax(1).tolist() == wants["ArgMax", 0]
-    assert (y.sum(1) == 1).all()
 
 
 def averages(op: str, x: Any, scale: float, to: float, zeros: tuple[int, int], **attributes: Any) -> Any:
