@@ -381,6 +381,18 @@ def exact_add_relu(out: Array, x: Array, y: Array) -> None:
     np.maximum(out, out.dtype.type(0), out=out)
 
 
+def exact_h_swish(out: Array, x: Array) -> None:
+    """Compute ``x * (relu6(x + 3) / 6)``, which no finite number overflows."""
+    share = x + x.dtype.type(3)
+    np.clip(share, x.dtype.type(0), x.dtype.type(6), out=share)
+    share /= share.dtype.type(6)
+    np.multiply(x, share, out=out)
+
+
+def exact_add_h_swish(out: Array, x: Array, y: Array) -> None:
+    exact_h_swish(out, x + y)
+
+
 def exact_clip(out: Array, x: Array, y: Array, z: Array) -> None:
     _put(out, np.minimum(np.maximum(x, y), z))
 

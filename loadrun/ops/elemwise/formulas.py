@@ -91,8 +91,8 @@ def logsigmoid(x: Array) -> Array:
 
 
 def h_swish(x: Array) -> Array:
-    """Compute ``x * relu6(x + 3) / 6``."""
-    return np.asarray(x * np.clip(x + 3, 0, 6) / 6)
+    """Compute ``x * (relu6(x + 3) / 6)``."""
+    return np.asarray(x * (np.clip(x + 3, 0, 6) / 6))
 
 
 def silu(x: Array) -> Array:
