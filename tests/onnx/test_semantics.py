@@ -289,3 +289,45 @@ def test_values_are_not_unpooled_into_another_shape() -> None:
     ]
     with pytest.raises(UnsupportedError, match=r"its output_shape asks for \[3\] where \[2\] follow"):
         run("MaxUnpool", feeds, constants={"s": feeds["s"]}, kernel_shape=[2], strides=[2])
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_positions_of_extremes_among_nan(kind: type) -> None:
+    """As ONNX Runtime compares from the first element on: NaN never wins, and is never beaten at the first place."""
+    x = np.array([[1, NAN, 3, 3], [NAN, 1, 2, 3], [3, 1, NAN, 3], [NAN] * 4, [-INF, NAN, -INF, 1]])
+    wants = {
+        ("ArgMax", 0): [2, 0, 0, 0, 3],
+        ("ArgMax", 1): [3, 0, 3, 0, 3],
+        ("ArgMin", 0): [0, 0, 1, 0, 0],
+        ("ArgMin", 1): [0, 0, 1, 0, 2],
+    }
+    for (op, last), want in wants.items():
+        for axis, values in ((1, x), (0, x.T)):
+            feeds = {"x": values.astype(kind)}
+            assert run(op, feeds, axis=axis, keepdims=0, select_last_index=last)[0].tolist() == want
+    (y,) = run("Hardmax", {"x": x.astype(kind)})
+    assert y.argmax(1).tolist() == wants["ArgMax", 0]
+    assert (y.sum(1) == 1).all()
+
+
+def test_activations_of_the_largest_numbers() -> None:
+    for kind, most in ((np.float32, 3.4e38), (np.float64, 1.7e308)):
+        x = np.array([most, -most, 3, -3, 1.5, INF], kind)
+        # From 3 on the number itself; 1.5 * 4.5 / 6.
+        want = np.array([most, 0, 3, 0, 1.125, INF], kind)
+        np.testing.assert_array_equal(run("HardSwish", {"x": x})[0], want)
+
+
+def test_signs_of_nan() -> None:
+    for kind, want in ((np.float16, 0), (np.float32, NAN), (np.float64, NAN)):
+        np.testing.assert_array_equal(run("Sign", {"x": np.array([NAN, -2], kind)})[0], [want, -1])
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_positions_that_are_none_are_the_edge(mode: str) -> None:
+    x = F([[[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]])
+    points = F([[INF, 0], [-INF, 0], [NAN, 1], [0, INF], [1e30, NAN], [0, 0]]).reshape(1, 1, 6, 2)
+    for padding in ("zeros", "border", "reflection"):
+        case = {"mode": mode, "padding_mode": padding, "align_corners": 1, "opset": 20}
+        (y,) = run("GridSample", {"x": x, "g": points}, **case)
+        np.testing.assert_allclose(y.reshape(-1), [4, 4, 7, 2, 1, 5], rtol=1e-6)

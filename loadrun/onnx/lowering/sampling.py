@@ -21,6 +21,8 @@ from . import M, cast, const_like
 __all__: list[str] = []
 
 _MOST_REGIONS = 512
+_FARTHEST = 2.0**60
+"""Positions from here on, and NaN, are beyond what int64 can count."""
 
 
 @lower("AffineGrid")
@@ -40,6 +42,9 @@ def _grid_sample(c: NodeCall) -> Tensor:
     align = bool(c.number("align_corners"))
     if mode not in ("linear", "nearest", "cubic") or padding not in ("zeros", "border", "reflection"):
         raise UnsupportedNodeError(f"its mode {mode!r} or padding_mode {padding!r} is unknown")
+    # What is no position in an image counts as its edge, as in ONNX Runtime.
+    near = e.compare(P.ElemwiseMultiTypeMode.LT, e.elem(M.ABS, grid), const_like(_FARTHEST, grid))
+    grid = e.where(near, grid, const_like(-1.0, grid))
     return cast(build.grid_sampled(x, grid, mode, padding, align=align), dtype_of(c.t(0)))
 
 
