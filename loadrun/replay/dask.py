@@ -68,6 +68,11 @@ class Cluster:
             from distributed import Client  # optional
         except ImportError:
             raise UsageError(f"--dask needs the package distributed: {install('dask')}") from None
+        if address.endswith(".json") and not os.path.exists(address):
+            # Dask would wait for the file without end.
+            raise UsageError(
+                f"there is no scheduler file {address}; `dask scheduler` writes it when it starts"
+            )
         try:
             if address.endswith(".json"):
                 self._client = Client(scheduler_file=address, timeout=_CONNECT, set_as_default=False)

@@ -157,6 +157,11 @@ def test_a_file_that_is_another_one_there_is_sent(
     assert closed.message == "No such file or directory"
 
 
+def test_scheduler_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^there is no scheduler file .*absent\.json"):
+        Cluster(str(tmp_path / "absent.json"))
+
+
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask, "_CONNECT", 1.0)
     with pytest.raises(UsageError, match="no Dask scheduler answers at"):
