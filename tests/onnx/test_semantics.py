@@ -93,6 +93,10 @@ def test_reductions_of_large_numbers() -> None:
     assert run("ReduceMean", {"x": whole}, axes=[1])[0].tolist() == [[2**30]]
     # 2**30 * sqrt(3), which float32 cannot hold.
     assert run("ReduceL2", {"x": whole}, axes=[1])[0].tolist() == [[1859775393]]
+    # What int32 cannot hold is its last number, as ONNX Runtime has it: 2**30 * 2, and 2**31 - 1 + log(2).
+    whole = np.array([[2**30] * 4, [2**31 - 1] * 2 + [0] * 2], np.int32)
+    for op, row in (("ReduceL2", 0), ("ReduceLogSumExp", 1)):
+        assert run(op, {"x": whole}, axes=[1], keepdims=0)[0][row] == 2**31 - 1
 
 
 def test_zeros_are_quantized_with_a_scale_of_1() -> None:

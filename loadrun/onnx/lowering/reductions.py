@@ -39,6 +39,14 @@ def _in_float(x: Tensor) -> Tensor:
     return cast(x, plain("Float64")) if dtype_of(x).name == "Int32" else e.real(x)
 
 
+def _from_float(y: Tensor, x: Tensor) -> Tensor:
+    """Return results of `_in_float` in the tensor's own dtype, those beyond int32 at its ends."""
+    if dtype_of(x).name == "Int32":
+        ends = np.iinfo(np.int32)
+        y = e.elem(M.MIN, e.elem(M.MAX, y, const_like(ends.min, y)), const_like(ends.max, y))
+    return cast(y, dtype_of(x))
+
+
 def _reducer(c: NodeCall) -> tuple[Tensor, list[int] | None]:
     x = c.t(0)
     return x, axes_of(c, x.ndim, 13 if c.op == "ReduceSum" else 18)
@@ -135,9 +143,9 @@ def _reduce_l2(c: NodeCall) -> Tensor:
     x, axes = _reducer(c)
     wide = _in_float(x)
     if axes is None:
-        return cast(e.elem(M.ABS, wide), dtype_of(x))
+        return _from_float(e.elem(M.ABS, wide), x)
     result = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), axes))
-    return _dims_kept(c, cast(result, dtype_of(x)), axes)
+    return _dims_kept(c, _from_float(result, x), axes)
 
 
 @lower("ReduceSumSquare")
@@ -173,7 +181,7 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     # MegEngine's EXP turns NaN into a number.
     result = e.with_nan_of(e.elem(M.ADD, total, finite), top)
     y = result if c.number("keepdims", 1) else e.drop_axes(result, axes)
-    return cast(y, dtype_of(x))
+    return _from_float(y, x)
 
 
 # Softmax
