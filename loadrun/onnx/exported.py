@@ -46,6 +46,14 @@ class Exported:
     test_data_sets: int = 0
     left_out: list[str] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        """Return a line with the model's border and size."""
+        nodes = len(self.written.model.graph.nodes)
+        return (
+            f"Exported(opset {self.opset_version}, inputs {self.input_names}, outputs {self.output_names}, "
+            f"nodes: {nodes}, test data sets: {self.test_data_sets})"
+        )
+
     @property
     def opset_version(self) -> int:
         """Version of ONNX's operators."""

@@ -28,6 +28,7 @@ from .archive import read_program
 from .complex import parts
 from .exporting import callable_of
 from .modules import as_module, as_torch, call_of
+from .other_sizes import every_size
 from .quiet import quiet
 from .signature import Signature
 from .traced import TorchTrace
@@ -100,7 +101,7 @@ def save(
         cases: further arguments, a tuple for each testcase.
         maxerr: tolerance of the outputs by MegEngine's measure, one or by name, by default 1e-4 of the output's scale;
             integers must be equal.
-        dynamic_shapes: as `torch.export.export` takes it.
+        dynamic_shapes: as `torch.export.export` takes it; True lets torch find out for every size.
         input_data: the arguments of each testcase: a tensor or array, a tuple of positional ones, a dict of those by
             keyword, or ``"example"``; a .mge file also takes texts such as ``#rand(0,1)``. None: the example, `cases`.
 
@@ -127,11 +128,15 @@ def save(
         return
     program = module
     if not isinstance(module, torch.export.ExportedProgram):
+        module, kwargs = as_module(module), dict(kwargs or {})
+        shapes = (
+            every_size(frozenset(), module, args, kwargs)
+            if dynamic_shapes is True
+            else dynamic_shapes or None
+        )
         with quiet():
             try:
-                program = torch.export.export(
-                    as_module(module), args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
-                )
+                program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
             except Exception as e:
                 raise TraceError(f"torch cannot export it: {type(e).__name__}: {str(e)[:600]}") from e
     elif args or kwargs or dynamic_shapes is not None:
@@ -148,8 +153,13 @@ def save(
     if unknown := sorted(set(limits) - {"", *names}):
         raise UsageError(f"maxerr is for the output {unknown[0]!r}; the outputs are {', '.join(names)}")
     with temporary() as file:
-        with quiet():
-            torch.export.save(program, file)
+        try:
+            with quiet():
+                torch.export.save(program, file)
+        except Exception as e:
+            raise TraceError(
+                f"torch cannot write the program: {str(e).strip()[:600]}; a .mge file may hold it"
+            ) from e
         _append(file, values, {"maxerr": limits})
         file.seek(0)
         with replacing(path) as target:

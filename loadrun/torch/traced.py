@@ -449,8 +449,9 @@ class TorchTrace(ModuleAttributes, Dumps):
         interpreter = self._interpreter = Interpreter(self.program, module, self.left_out)
         self._keys = self.signature.output_names()
 
-        several = issubclass(self.program.call_spec.out_spec.type or object, dict)
-        self._by_key = several or bool(self.left_out)
+        kind = self.program.call_spec.out_spec.type
+        # That of a named tuple is a function.
+        self._by_key = (isinstance(kind, type) and issubclass(kind, dict)) or bool(self.left_out)
 
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,14 @@ import pytest
 
 import loadrun
 import loadrun.torch
-from loadrun.base.errors import FormatError, InputError, TraceWarning, UnsupportedError, UsageError
+from loadrun.base.errors import (
+    FormatError,
+    InputError,
+    TraceError,
+    TraceWarning,
+    UnsupportedError,
+    UsageError,
+)
 from loadrun.cli import main
 
 torch = pytest.importorskip("torch", reason="these files are torch's")
@@ -52,7 +60,7 @@ def saved(path: Path) -> zipfile.ZipFile:
 
 def test_a_dump_in_one_call(tmp_path: Path) -> None:
     path, other = tmp_path / "net.mge", (X * 2, torch.tensor([3, 4]))
-    save(Net(), path, INPUTS, K, input_data=["example", {"x": other[0], "i": other[1], **K}, "#rand(0,9)"])
+    save(Net(), path, INPUTS, K, input_data=["example", {"x": other[0], "i": other[1], **K}, "#rand(0,1000)"])
     bundle = loadrun.load(path)
     with torch.no_grad():
         want = [Net()(*INPUTS, **K), Net()(*other, **K)]
@@ -142,6 +150,21 @@ def test_further_cases_sizes_and_tolerances(tmp_path: Path) -> None:
         loadrun.Runner(path, "torch").run({})
     with pytest.raises(UsageError, match="maxerr is for the output 'y'; the outputs are output"):
         save(torch.nn.ReLU(), path, (X,), maxerr={"y": 1})
+
+
+def test_every_size_may_be_open(tmp_path: Path) -> None:
+    path = tmp_path / "net.pt2"
+    save(torch.nn.ReLU(), path, (X,), cases=[(torch.tensor([[1.0, -2.0, 3.0]]),)], dynamic_shapes=True)
+    for engine in ("torch", "reference"):
+        outputs = [r.outputs[0] for r in loadrun.Runner(path, engine).replay()]
+        assert [o.value.tolist() for o in outputs] == [[[0, 2], [3, 0]], [[1, 0, 3]]]
+
+
+def test_what_torch_cannot_write(tmp_path: Path) -> None:
+    pair = namedtuple("pair", "a b")
+    with pytest.raises(TraceError, match=r"torch cannot write the program: .*namedtuple"):
+        save(lambda p: p.a + p.b, tmp_path / "net.pt2", (pair(X, X),))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_of_torchs_own_has_its_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,7 @@
 """Operators traced at one size with sizes left open, and run at another; values are torch's."""
 
+from collections import namedtuple
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,17 @@ def test_running_extremes_of_nan(name):
 
 def test_glu_halves_an_axis_of_any_length():
     compare(F.glu, (torch.rand(2, 6),), (torch.rand(3, 10),))
+
+
+def test_named_tuples_go_in_and_come_out():
+    pair = namedtuple("pair", "a b")
+
+    def function(p):
+        return pair(p.a @ p.b.mT, p.a.sum())
+
+    calls = [(pair(torch.rand(n, 4), torch.rand(m, 4)),) for n, m in ((3, 5), (2, 6))]
+    compare(function, *calls)
+    assert loadrun.torch.trace(function, calls[0])(*calls[0])._fields == ("a", "b")
 
 
 def test_hypot_of_infinity_and_heaviside_of_nan():
