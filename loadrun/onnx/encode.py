@@ -211,8 +211,12 @@ def _varint(value: int) -> bytes:
 
 
 def _utf8(text: str) -> bytes:
-    """Return the bytes of a text; where a name of another file was no UTF-8, its bytes are written as escapes."""
-    return text.encode("utf-8", "backslashreplace")
+    """Return the bytes of a text; where a name of another file was no UTF-8, its bytes are written as escapes.
+
+    Raises:
+        UnicodeEncodeError: the text holds half a character.
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").encode()
 
 
 def encode(model: ModelMessage) -> list[Piece]:

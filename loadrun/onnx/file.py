@@ -378,9 +378,10 @@ def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
     """
     policies, loosened = packed_policies(bundle.record)
     limits: dict[str, dict[str, object]] = {}
+    outputs = bundle.outputs
     for check in bundle.checks:
         said: dict[str, object] = {}
-        kind, dtype = formula(check), bundle.outputs[check.name].dtype
+        kind, dtype = formula(check), outputs[check.name].dtype
         quantized = dtype is not None and dtype.is_quantized
         if not quantized and not (kind is Formula.OTHER and check.maxerr >= 1):
             # NaN and negative tolerances let nothing pass; 0 is the closest that JSON can hold.

@@ -12,9 +12,8 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from .apply import type_cvt
 from .dtypes import graph_dtype, narrowed
-from .once import once, vector
 from .switches import active, keeps_wide
-from .symbolic import TracedInt, TracedNumber, place_of, scalar_of, size_of
+from .symbolic import TracedInt, TracedNumber, once, place_of, scalar_of, size_of, vector
 from .value import Session, Tensor
 
 __all__ = [

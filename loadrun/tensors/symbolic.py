@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +22,8 @@ import numpy as np
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from ..ops.elemwise.table import MODES, ROWS, ModeTrait, modes
-from .apply import elemwise_param, type_cvt
+from .apply import apply1, elemwise_param, type_cvt
 from .naming import title, titled
-from .once import once, vector
 from .switches import active
 from .value import Session, Tensor
 
@@ -44,10 +43,12 @@ __all__ = [
     "at_other_sizes",
     "largest",
     "least",
+    "once",
     "place_of",
     "plain_number",
     "scalar_of",
     "size_of",
+    "vector",
 ]
 
 _M = P.ElemwiseMode
@@ -56,7 +57,7 @@ _MODES = {ufunc: m for ufunc, m in MODES.items() if m in modes(ModeTrait.GIVES_F
 """The functions of one number that MegEngine has as an operator."""
 _INT, _FLOAT, _BOOL = plain("Int32"), plain("Float32"), plain("Bool")
 _NUMBERS = (int, float, np.integer, np.floating)
-_DEEP = 64
+_DEEP = 4
 """Numbers of this depth are computed before those that are deeper."""
 _FEW = 8
 """Up to this exponent a power of integers is a product."""
@@ -184,6 +185,34 @@ def _function(ufunc: np.ufunc, x: Any, *rest: Any) -> Any:
 
 
 # How the graph computes
+
+
+@lru_cache(maxsize=1024)
+def vector(numbers: tuple[int, ...], dtype: DType) -> Array:
+    """Return numbers in storage form, the same array each time, by which a later call of a trace knows them."""
+    result = np.array(numbers, dtype.np)
+    result.flags.writeable = False
+    return result
+
+
+def once(type: str, param: P.Record, inputs: list[Tensor], *, scalar: bool) -> Tensor:
+    """Apply an operator on sizes, or take what a trace has for the same sizes already."""
+    session = active()
+    if session is None:
+        return apply1(type, param, inputs=inputs, scalar=scalar)
+    refs: list[object] = []
+    for x in inputs:
+        if x._session is session and x._var is not None:
+            refs.append(x._var.id)
+        elif x._const and x._value is not None:
+            refs.append((x._dtype, *x._value.tolist()))
+        else:
+            return apply1(type, param, inputs=inputs, scalar=scalar)
+    key = (type, param, *refs)
+    result = session.sizes.get(key)
+    if result is None:
+        result = session.sizes[key] = apply1(type, param, inputs=inputs, scalar=scalar)
+    return result._frozen()
 
 
 def scalar_of(value: Any, dtype: DType = _INT) -> Tensor:

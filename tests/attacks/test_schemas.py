@@ -156,13 +156,18 @@ def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_baselines(tmp_path: Path) -> None:
     from loadrun.base.errors import InputError
-    from loadrun.verify.bench.baseline import VERSION, regressions
+    from loadrun.verify.bench.baseline import VERSION, regressions, require_baseline
 
     subject = {"file": "a.mge", "engine": "reference", "threads": None, "batch": None, "wall_seconds": [0.1]}
     data = {"benchmark": VERSION, "subjects": [subject], "environment": {"processor": "x"}}
+
+    def compared(content: Any) -> None:
+        require_baseline(content, "the baseline")
+        regressions([], content, 0.1)
+
     for what, mutant in mutants(data):
         with pytest.raises(InputError, match="baseline"):
-            regressions([], mutant, 0.1)
+            compared(mutant)
         assert what
 
 

@@ -183,7 +183,7 @@ def test_names_that_are_no_utf8_are_written_as_escapes(tmp_path: Path) -> None:
     bundle = loadrun.Bundle(unary())
     bundle.inputs[0].name = bundle.inputs[0].owner.tensors[0].name = "a\udcff"
     export(bundle, f=tmp_path / "m.onnx")
-    assert [v.name for v in loadrun.load(tmp_path / "m.onnx").inputs] == ["a\\udcff"]
+    assert [v.name for v in loadrun.load(tmp_path / "m.onnx").inputs] == ["a\\xff"]
 
 
 def test_an_operator_that_contradicts_itself_is_refused_by_name(tmp_path: Path) -> None:

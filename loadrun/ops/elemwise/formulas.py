@@ -44,8 +44,8 @@ def erfc(x: Array) -> Array:
 def erfcinv(x: Array) -> Array:
     """Invert `erfc`: Abramowitz and Stegun 26.2.22, improved by Halley's method.
 
-    >>> [f"{v:.12f}" for v in erfcinv(np.array([0.5, 1.5, 1e-12]))]
-    ['0.476936276204', '-0.476936276204', '5.042029745640']
+    >>> [f"{v:.10f}" for v in erfcinv(np.array([0.5, 1.5, 1e-12]))]
+    ['0.4769362762', '-0.4769362762', '5.0420297456']
     """
     near = np.where(x < 1, x, 2 - x)
     t = np.sqrt(-2 * np.log(near / 2))
