@@ -409,16 +409,18 @@ def test_noise_that_float64_alone_shows() -> None:
     (x,) = graph.inputs
     (up,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, big])
     (down,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.SUB), inputs=[up, big], names=["z"])
-    (wild,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ERFC), inputs=[down], names=["w"])
+    (wild,) = graph.add(
+        "Elemwise", Elemwise(mode=ElemwiseMode.SIGMOID_GRAD), inputs=[down, down], names=["w"]
+    )
     graph.outputs = [down, wild]
     found = suggest(Bundle(graph), {"x": np.full((2, 3), 0.25, np.float32)})
     assert found["z"].noise["float64 arithmetic"] == 0.25
     assert found["z"].noise["rounding of inputs and weights"] == 0
-    assert (found["z"].wide, found["z"].narrow, found["z"].maxerr) == (2, {"ERFC": 1}, 5.0)
-    said = "10 times the noise of 0.25 from float64 arithmetic of 2 of 3 operators, without ERFC, rounded up"
+    assert (found["z"].wide, found["z"].narrow, found["z"].maxerr) == (2, {"SIGMOID_GRAD": 1}, 5.0)
+    said = "10 times the noise of 0.25 from float64 arithmetic of 2 of 3 operators, without SIGMOID_GRAD, rounded up"
     assert found["z"].reason == said
-    # erfc(0) - erfc(1/4), from tables.
-    assert found["w"].noise["float64 arithmetic"] == pytest.approx(0.2763263901682369, abs=1e-6)
+    # y (1 - y) dy at 1/4 and at 0.
+    assert found["w"].noise["float64 arithmetic"] == 0.25 * 0.75 * 0.25
 
 
 def test_strip_info(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_a_folder_is_packed_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixt
         "--maxerr",
         "0.75",
         "--check",
-        "cosine>=-2",
+        "cosine>=-0.99",
         "--silent",
     ]
     assert main(["pack", model, "-d", "#ones", *given, "-o", str(first), "-q"]) == 0
