@@ -38,9 +38,9 @@ def entrants_lines(entrants: Sequence[EngineResults]) -> Iterator[str]:
         parts = [f"  {clean(what, 300)}: {entrant.verdict.value}"]
         if entrant.seconds:
             own = median(entrant.seconds)
-            ratio = (
-                f" ({own / base:.2f} of {clean(first.choice, 40)}'s)" if base and entrant is not first else ""
-            )
+            ratio = ""
+            if base and entrant is not first:
+                ratio = f" ({own / base:.2f} times that of {clean(first.choice, 40)})"
             parts.append(f"median {own * 1e3:.2f} ms{ratio}")
         if entrant is not first and entrant.error:
             name, worst = _worst(entrant.error)

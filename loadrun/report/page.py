@@ -81,8 +81,9 @@ HEAD = """<!doctype html>
 <style>
 :root { color-scheme: light dark; --back: #ffffff; --front: #1c2128; --soft: #5b6673; --line: #d8dee4;
   --panel: #f5f7f9; --pass: #1a7f37; --fail: #c0262d; --odd: #8a5a00; --broken: #7b2fbf; --mark: #2563a8; }
-@media (prefers-color-scheme: dark) { :root { --back: #14181d; --front: #dde3ea; --soft: #98a4b1; --line: #343c46;
-  --panel: #1c222a; --pass: #4cc26b; --fail: #ff7b72; --odd: #e0a63a; --broken: #c79bff; --mark: #6cb0f5; } }
+@media screen and (prefers-color-scheme: dark) { :root { --back: #14181d; --front: #dde3ea; --soft: #98a4b1;
+  --line: #343c46; --panel: #1c222a; --pass: #4cc26b; --fail: #ff7b72; --odd: #e0a63a; --broken: #c79bff;
+  --mark: #6cb0f5; } }
 body { margin: 0 auto; max-width: 76rem; padding: 1.2rem; background: var(--back); color: var(--front);
   font: 15px/1.45 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0 0 .4rem; } h2 { font-size: 1.1rem; margin: 1.6rem 0 .5rem; }
@@ -128,9 +129,6 @@ td:nth-child(2), .engines td { overflow-wrap: anywhere; } td:nth-child(2) { min-
 @media (max-width: 40rem) { body { padding: .6rem; } th, td { padding: .2rem .35rem; }
   dl { grid-template-columns: 1fr; }
   .overview.files :is(th, td):is(:nth-child(3), :nth-child(5)) { display: none; } }
-@media print { .bar { display: none; } .scroll { max-height: none; overflow: visible; }
-  details { border: 0; padding: 0; break-inside: auto; } a { color: inherit; }
-  tr, figure { break-inside: avoid; } body { max-width: none; font-size: 11px; } }
 svg.graph { max-width: none; } .graph text { fill: var(--front); } .graph path { fill: none; stroke: var(--soft); }
 .graph .size { fill: var(--soft); font-size: 9px; stroke: var(--back); stroke-width: 3px; paint-order: stroke; }
 .graph rect { fill: var(--panel); stroke: var(--soft); } .graph .block rect { stroke: var(--mark); stroke-width: 1.5; }
@@ -138,6 +136,11 @@ svg.graph { max-width: none; } .graph text { fill: var(--front); } .graph path {
 .graph .blamed rect { stroke: var(--fail); stroke-width: 2.5; } .graph .blamed text { fill: var(--fail); }
 summary.blamed { color: var(--fail); }
 svg .map { image-rendering: pixelated; } svg .worst { fill: none; stroke: var(--front); stroke-width: 2; }
+@media print { :root { color-scheme: light; font-size: 12px; } pre { font-size: 9px; } .bar { display: none; }
+  a { color: inherit; }
+  .scroll, .wide, details { max-height: none; overflow: visible; } svg.graph { max-width: 100%; }
+  details { border: 0; padding: 0; } summary, h2, h4 { break-after: avoid; } tr, figure { break-inside: avoid; }
+  body { max-width: none; padding: 0; font-size: 11px; } }
 </style>
 </head>
 <body>

@@ -34,6 +34,11 @@ __all__ = ["OnnxRuntime", "OnnxRuntimeFile", "make_engine", "open_file"]
 
 _FATAL = 4
 _DEFAULT = "CPUExecutionProvider"
+_COPY = (
+    b'\x08\x08:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
+    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
+)
+"""An ONNX model whose output is its input."""
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _LEVELS = {
     "disable": "ORT_DISABLE_ALL",
@@ -90,6 +95,26 @@ class OnnxRuntime:
         if self._profiles is not None:
             finalize(self, self._profiles.cleanup)
         self.settings()
+        if self.providers != [_DEFAULT]:
+            self._start_providers()
+
+    def _start_providers(self) -> None:
+        """Open a session of a model that only copies its input, since not every provider that a build has can start.
+
+        Raises:
+            UsageError: one cannot; the runtime would compute on the CPU without saying so.
+        """
+        why = ""
+        try:
+            started = self.session(_COPY, self.settings()).get_providers()
+        except NotTaken as e:
+            started, why = [], f": {e}"
+        absent = [p for p in self.providers if p not in started]
+        if absent:
+            raise UsageError(
+                f"onnxruntime {self.version} cannot start {', '.join(absent)} on this machine{why}; it needs a device, "
+                "its driver, and the libraries that this build of onnxruntime was made for"
+            )
 
     def settings(self) -> onnxruntime.SessionOptions:
         """Return the options of a session."""
@@ -144,7 +169,10 @@ class OnnxRuntime:
         left_out = self.options.values.get("disable")
         more = {} if left_out is None else {"disabled_optimizers": left_out.split("+")}
         try:
-            return self._package.InferenceSession(model, settings, providers=providers, **more)
+            # Otherwise the runtime goes over to the CPU where a provider fails.
+            return self._package.InferenceSession(
+                model, settings, providers=providers, enable_fallback=0, **more
+            )
         except Exception as e:
             raise NotTaken(_first_line(e)) from e
 
@@ -185,7 +213,8 @@ def _providers(available: Sequence[str], words: Sequence[str]) -> list[str]:
         ]
         if not names:
             raise UsageError(
-                f"onnxruntime has no execution provider {wanted!r} here; it has {', '.join(available)}"
+                f"this build of onnxruntime has no execution provider {wanted!r}; it has {', '.join(available)}; "
+                "others are in packages of their own, such as onnxruntime-gpu for CUDA"
             )
         providers += names
     return providers

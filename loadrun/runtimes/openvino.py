@@ -76,7 +76,10 @@ class OpenVINO:
         precision = ":".join(self.options.words)
         wanted = precision.lower() or "f32"
         if wanted not in _PRECISIONS:
-            raise UsageError(f"the engine openvino computes in {', '.join(_PRECISIONS)}; found {precision!r}")
+            raise UsageError(
+                f"the engine openvino takes the precisions {', '.join(_PRECISIONS)}, found {precision!r}; it "
+                "computes on the CPU"
+            )
         try:
             import openvino  # optional
         except ImportError as e:

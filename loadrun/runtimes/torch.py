@@ -46,7 +46,10 @@ def check_argument(argument: str) -> None:
         UsageError: it is another one.
     """
     if argument not in ("", TRANSLATED):
-        raise UsageError(f"the engine torch takes nothing after a colon but {TRANSLATED}, found {argument!r}")
+        raise UsageError(
+            f"the engine torch takes nothing after a colon but {TRANSLATED}, found {argument!r}; it computes on "
+            "the CPU. onnxruntime:CUDA and other execution providers compute on a GPU"
+        )
 
 
 class Torch:

@@ -11,7 +11,7 @@ import pytest
 
 import loadrun
 from loadrun.base.errors import UsageError
-from loadrun.engines import Choice, make_engine
+from loadrun.engines import Choice, check_argument, make_engine
 from loadrun.testing import GraphBuilder
 
 RUNTIMES = {"onnxruntime": "CPUExecutionProvider", "openvino": "CPU", "torch": "cpu"}
@@ -108,7 +108,7 @@ def test_openvino_in_less_than_float32_says_so() -> None:
     x = g.input("x", 2)
     graph = g.done(g.elemwise("ADD", x, x))
     assert make_engine("openvino:bf16", graph, graph.outputs).about.arithmetic == "bfloat16"
-    with pytest.raises(UsageError, match="f32, bf16, f16; found 'f64'"):
+    with pytest.raises(UsageError, match="f32, bf16, f16, found 'f64'; it computes on the CPU"):
         make_engine("openvino:f64", graph, graph.outputs)
 
 
@@ -119,10 +119,19 @@ def test_providers_of_onnxruntime() -> None:
     graph = g.done(g.elemwise("ADD", x, x))
     for spec in ("onnxruntime:cpu", "onnxruntime:CPUExecutionProvider"):
         assert make_engine(spec, graph, graph.outputs).about.provider == "CPUExecutionProvider"
-    with pytest.raises(
-        UsageError, match=r"no execution provider 'Nonsense' here; it has .*CPUExecutionProvider"
-    ):
+    with pytest.raises(UsageError, match=r"no execution provider 'Nonsense'; it has .*CPUExecutionProvider"):
         make_engine("onnxruntime:Nonsense", graph, graph.outputs)
+
+
+def test_a_provider_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The runtime itself computes on the CPU then.
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    missing = next(
+        p for p in ("CUDA", "ROCM") if f"{p}ExecutionProvider" not in runtime.get_available_providers()
+    )
+    monkeypatch.setattr(runtime, "get_available_providers", lambda: [f"{missing}ExecutionProvider"])
+    with pytest.raises(UsageError, match=f"cannot start {missing}ExecutionProvider on this machine"):
+        check_argument(f"onnxruntime:{missing}")
 
 
 @pytest.mark.parametrize("package", list(RUNTIMES))
