@@ -151,6 +151,11 @@ class OutputResult:
         return self.verdict is Verdict.NOT_COMPARED and self.reason is None
 
     @property
+    def is_between(self) -> bool:
+        """True if it has no expected value, and agrees with what another engine gives."""
+        return self.is_free and self.comparison is not None
+
+    @property
     def real(self) -> Array | None:
         """The value in numbers: dequantized for quantized types."""
         if self.value is None or not self.dtype.is_quantized:
@@ -173,6 +178,7 @@ class Result:
         engine: what executed it, None if nothing ran.
         choice: name of the engine where several run side by side, None if there is one.
         apart: by output how far it is from what the first of several engines gives.
+        baseline: whether it is that of the first engine, with which the others are compared.
     """
 
     index: int | None
@@ -183,6 +189,7 @@ class Result:
     engine: About | None = None
     choice: str | None = None
     apart: Mapping[str, Comparison] = field(default_factory=dict)
+    baseline: bool = False
 
     def __repr__(self) -> str:
         """Return a line about the run and one for each output.
@@ -211,9 +218,11 @@ class Result:
     def standing(self, out: OutputResult) -> Verdict | None:
         """Return an output's standing in a test report; None if something is expected of other outputs only.
 
-        A testcase of which nothing is expected at all is no pass, so its outputs are not compared, one by one.
+        A testcase of which nothing is expected at all is no pass, so its outputs are not compared, one by one. What
+        the first of several engines gives is what the others' outputs are compared with.
         """
-        return None if out.is_free and any(not o.is_free for o in self.outputs) else out.verdict
+        others = self.baseline or any(not o.is_free for o in self.outputs)
+        return None if out.is_free and others else out.verdict
 
     def __getitem__(self, name: str) -> Array:
         """Return the value of an output by name."""
@@ -291,6 +300,7 @@ class FileResult:
         load_seconds: time to read the file.
         testcases: how many results are of testcases, not of a run on given inputs.
         passed, failed: how many checks did.
+        between: how many outputs without expected value agree with what another engine gives.
         errors: how many results have the verdict error.
         first: number of the first testcase that failed.
         first_choice: which of several engines failed it.
@@ -320,6 +330,7 @@ class FileResult:
     testcases: int = 0
     passed: int = 0
     failed: int = 0
+    between: int = 0
     errors: int = 0
     first: int | None = None
     first_choice: str | None = None
@@ -341,9 +352,8 @@ class FileResult:
         self.errors += result.verdict is Verdict.ERROR
         self.passed += sum(o.verdict is Verdict.PASS for o in result.outputs)
         self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
-        # Without a check, the first engine is the baseline for the others.
-        measure = entrant is not None and entrant is next(iter(self.entrants.values()))
-        free = measure and result.outputs and all(o.is_free for o in result.outputs)
+        self.between += sum(o.is_between for o in result.outputs)
+        free = result.baseline and result.outputs and all(o.is_free for o in result.outputs)
         if not free and not result.is_left_out:
             self.verdicts.add(result.verdict)
         self.engine = result.engine or self.engine

@@ -15,7 +15,7 @@ from ..verify.pictures import Picture
 from .engines import entrants_lines
 from .page import FOOT, HEAD
 from .plots import Series, error_map, histogram, times
-from .text import engine, shape_text, summary, timing_line
+from .text import engine, shape_text, summary, timing_line, verdict_text
 
 __all__ = ["HtmlWriter", "pairs"]
 
@@ -100,7 +100,7 @@ class HtmlWriter:
                 out.dtype.text,
                 "" if out.error is None else f"{out.error:.4g}",
                 "" if out.maxerr is None else f"{out.maxerr:.4g}",
-                out.verdict.value + (" LOOSENED" if out.loosened is not None else ""),
+                verdict_text(out, result) + (" LOOSENED" if out.loosened is not None else ""),
                 f"{result.seconds * 1e3:.2f}" if i == 0 else "",
             ]
             self._row(out.verdict, cells, _details(out))

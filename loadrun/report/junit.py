@@ -20,6 +20,7 @@ from .text import engine
 __all__ = ["JUnitWriter"]
 
 _IN_MEMORY = 1 << 20
+_NOTHING = "there is nothing to compare it with"
 
 
 @dataclass
@@ -104,10 +105,11 @@ class JUnitWriter:
             if standing is Verdict.FAIL:
                 self._case(name, seconds, "failure", _short(out), _long(out))
             elif standing is Verdict.NOT_COMPARED:
-                said = f"not compared: {out.reason or 'there is nothing to compare it with'}"
+                free = "engines were compared with each other only" if out.is_between else _NOTHING
+                said = f"not compared: {out.reason or free}"
                 self._case(name, seconds, self._silent, said, said)
             elif standing is None:
-                self._case(name, seconds, "skipped", "there is nothing to compare it with")
+                self._case(name, seconds, "skipped", _NOTHING)
             else:
                 self._case(name, seconds)
             # The testcase ran once, whatever the number of its outputs.

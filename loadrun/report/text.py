@@ -26,6 +26,7 @@ __all__ = [
     "summary",
     "table",
     "timing_line",
+    "verdict_text",
     "warning",
 ]
 
@@ -212,9 +213,16 @@ class Rows:
         return "  ".join(cells).rstrip()
 
 
+def verdict_text(out: OutputResult, result: Result) -> str:
+    """Return an output's verdict, or what several engines make of it where no value is expected."""
+    if out.is_between:
+        return "compared with each other only"
+    return "baseline" if out.is_free and result.baseline else out.verdict.value
+
+
 def _cells(case: str, out: OutputResult, result: Result, ms: str) -> dict[str, str]:
     """Return what is in the row of an output, by column."""
-    verdict = {Verdict.PASS: "pass", Verdict.FAIL: "FAIL"}.get(out.verdict, out.verdict.value)
+    verdict = "FAIL" if out.verdict is Verdict.FAIL else verdict_text(out, result)
     if out.loosened is not None:
         verdict += " LOOSENED"
     apart = result.apart.get(out.name)
@@ -291,6 +299,7 @@ def summary(files: Sequence[FileResult]) -> str:
     errors = sum(f.errors + bool(f.message and f.ended is None) for f in files)
     silent = [f for f in files if f.verdict is Verdict.NOT_COMPARED]
     part = sum(f.passed > 0 for f in silent)
+    between = sum(f.between > 0 and not f.passed for f in silent)
     runs = sum(f.testcases for f in files)
     parts = [_count(len(files), "file"), _count(runs, "testcase"), _count(passed + failed, "check")]
     parts[-1] += f": {passed} passed, {failed} failed"
@@ -299,8 +308,10 @@ def summary(files: Sequence[FileResult]) -> str:
     for verdict, word in ((Verdict.TIMEOUT, "timeout"), (Verdict.CRASH, "crash")):
         if n := sum(f.ended is verdict for f in files):
             parts.append(f"{n} {word if n == 1 else {'timeout': 'timeouts', 'crash': 'crashes'}[word]}")
-    if len(silent) > part:
-        parts.append(f"{_count(len(silent) - part, 'file')} with nothing compared")
+    if len(silent) > part + between:
+        parts.append(f"{_count(len(silent) - part - between, 'file')} with nothing compared")
+    if between:
+        parts.append(f"{_count(between, 'file')} compared between engines only")
     if part:
         parts.append(f"{_count(part, 'file')} not compared in full")
     if n := sum(f.outcome is not f.verdict for f in files):

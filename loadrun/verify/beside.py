@@ -24,7 +24,8 @@ class EngineComparison:
     """Replays a file on several engines.
 
     Where no check compares, the first engine is the baseline: MegEngine's measure at most 1e-4, of their
-    scale where outputs are small, integers equal, or what a policy says.
+    scale where outputs are small, integers equal, or what a policy says. Beyond it an output fails; within it is not
+    compared, as no value was expected, but for a policy, which says what it must fulfil.
 
     Args:
         bundle: the file.
@@ -110,7 +111,7 @@ class EngineComparison:
                 result = Result(index, (), verdict, message=str(e))
             results.append(replace(result, choice=choice.spec))
         first = {o.name: o for o in results[0].outputs}
-        return (results[0], *(self._held(r, first) for r in results[1:]))
+        return (replace(results[0], baseline=True), *(self._held(r, first) for r in results[1:]))
 
     def _held(self, result: Result, first: Mapping[str, OutputResult]) -> Result:
         """Compare a result with the first engine's, by which outputs without a check are judged."""
@@ -129,7 +130,9 @@ class EngineComparison:
         expected = _numbers(first.value, out.dtype)
         limit = 0.0 if exact else default_maxerr(magnitude(expected))
         criteria = Criteria(out.name, out.dtype, limit, policy=policy, loosen=True)
-        return judge(criteria, expected, _numbers(out.value, out.dtype))
+        found = judge(criteria, expected, _numbers(out.value, out.dtype))
+        passed = found.verdict is Verdict.PASS and not policy.text
+        return replace(found, verdict=Verdict.NOT_COMPARED) if passed else found
 
 
 def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Comparison]:

@@ -61,13 +61,34 @@ def test_errors_between_engines() -> None:
     assert file.entrants["shifted:0.5"].error["out"] == pytest.approx(0.5, rel=1e-5)
 
 
-@pytest.mark.parametrize(("by", "verdict"), [("0.00009", "pass"), ("0.00021", "fail")])
-def test_what_has_no_check_is_held_against_the_first_engine(by: str, verdict: str) -> None:
-    from loadrun.testcase import Bundle
-
-    beside = EngineComparison(Bundle(doubled()), [Choice("reference"), Choice(f"shifted:{by}")])
-    (found,) = beside.rounds([{"x": np.array([1, -1, 0.5], "f4")}])
-    assert [r.verdict.value for r in found] == ["not compared", verdict]
+@pytest.mark.parametrize(
+    ("by", "check", "code", "verdict"),
+    [
+        ("0.00009", "", 3, "not compared"),
+        ("0.00021", "", 1, "fail"),
+        ("0.00009", "maxerr<=1e-4", 0, "pass"),
+        ("0.00009", "maxerr<=1e-5", 1, "fail"),
+    ],
+)
+def test_what_has_no_check_is_held_against_the_first_engine(
+    by: str,
+    check: str,
+    code: int,
+    verdict: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Engines can agree on wrong numbers, so that their agreement is a pass only where somebody said what must hold."""
+    reports = ["--junit", str(tmp_path / "r.xml"), "--json", str(tmp_path / "r.json")]
+    asked = ["--check", check] if check else []
+    command = [MLP, "--input", "data:#rand(0,1)", "--engine", f"reference,shifted:{by}", *asked]
+    assert main([*command, *reports]) == code
+    assert ("compared with each other only" in capsys.readouterr().out) == (code == 3)
+    assert main([*command, "--no-check"]) == code % 3
+    (file,) = json.loads((tmp_path / "r.json").read_text())["files"]
+    assert [t["verdict"] for t in file["testcases"]] == ["not compared", verdict]
+    assert file["verdict"] == verdict
+    assert len(list(ElementTree.parse(tmp_path / "r.xml").iter("failure"))) == (code != 0)
 
 
 def test_nan_is_the_largest_error() -> None:
