@@ -130,9 +130,9 @@ class EngineComparison:
         expected = _numbers(first.value, out.dtype)
         limit = 0.0 if exact else default_maxerr(magnitude(expected))
         criteria = Criteria(out.name, out.dtype, limit, policy=policy, loosen=True)
-        found = judge(criteria, expected, _numbers(out.value, out.dtype))
-        passed = found.verdict is Verdict.PASS and not policy.text
-        return replace(found, verdict=Verdict.NOT_COMPARED) if passed else found
+        judged = judge(criteria, expected, _numbers(out.value, out.dtype))
+        agrees_only = judged.verdict is Verdict.PASS and not policy.text
+        return replace(judged, verdict=Verdict.NOT_COMPARED) if agrees_only else judged
 
 
 def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Comparison]:

@@ -135,15 +135,16 @@ def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
     for x, y in zip(opr.inputs, other.inputs, strict=False):
         if is_constant(x) and is_constant(y):
             yield from _other_tensor(x, y)
-    for x, y in zip(opr.outputs, other.outputs, strict=False):
-        if (
-            x.dtype is not None
-            and y.dtype is not None
-            and x.dtype != y.dtype
-            and not _is_stored(x.dtype, y.dtype)
-        ):
-            yield f"{x.dtype} against {y.dtype}"
+    # Where inputs have other dtypes, those of the outputs may follow from them.
+    if not any(_have_other_dtypes(x, y) for x, y in zip(opr.inputs, other.inputs, strict=False)):
+        outputs = zip(opr.outputs, other.outputs, strict=False)
+        yield from (f"{x.dtype} against {y.dtype}" for x, y in outputs if _have_other_dtypes(x, y))
     yield from swapped
+
+
+def _have_other_dtypes(x: Var, y: Var) -> bool:
+    known = x.dtype is not None and y.dtype is not None
+    return known and x.dtype != y.dtype and not _is_stored(x.dtype, y.dtype)
 
 
 def _transposed(opr: Opr, other: Opr) -> tuple[str, ...]:
@@ -187,7 +188,7 @@ def _other_tensor(x: Var, y: Var) -> Iterator[str]:
     one, two = x.owner.tensors[x.index], y.owner.tensors[y.index]
     if one.shape != two.shape:
         yield f"constant {x.label!r} of shape {list(one.shape or ())} against {list(two.shape or ())}"
-    elif one.dtype != two.dtype:
+    elif one.dtype != two.dtype and not _is_stored(one.dtype, two.dtype):
         yield f"constant {x.label!r} in {one.dtype} against {two.dtype}"
 
 
