@@ -11,6 +11,7 @@ for enum members (``LT, LEQ = Mode.LT, Mode.LEQ``) and registrations beside a fu
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -41,17 +42,15 @@ class Table(NamedTuple):
 
 def aliases(tree: ast.AST) -> frozenset[str]:
     """The names by which a file knows the enums of elementwise modes."""
-    found = set(ENUMS)
+    found, others = set(ENUMS), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             found |= {a.asname or a.name for a in node.names if a.name in (*ENUMS, "M")}
-        elif isinstance(node, ast.Assign) and ast.unparse(node.value).split(".")[-1] in ENUMS:
+            others |= {a.asname for a in node.names if a.asname and a.name not in ENUMS}
+        elif isinstance(node, ast.Assign) and getattr(node.value, "attr", "") in ENUMS:
             found |= {ast.unparse(t) for t in node.targets}
-    for node in ast.walk(tree):
-        # The same letter may stand for another enum in another file.
-        if isinstance(node, ast.ImportFrom):
-            found -= {a.asname for a in node.names if a.asname and a.name not in ENUMS}
-    return frozenset(found)
+    # The same letter may stand for another enum in another file.
+    return frozenset(found - others)
 
 
 def elements(node: ast.AST) -> list[ast.expr]:
@@ -78,6 +77,8 @@ def names(node: ast.AST, enums: frozenset[str], texts: bool) -> Iterator[str]:
 
 def tables_of(source: str, file: str) -> Iterator[Table]:
     """The tables of one file."""
+    if len((NAMES | MODES) & set(re.findall(r"\w+", source))) < 2:
+        return
     tree = ast.parse(source)
     enums, texts = aliases(tree), not file.startswith(ONNX)
     passed: set[ast.AST] = set()

@@ -63,8 +63,13 @@ def imports(source: str, file: str, module: str, modules: frozenset[str]) -> Ite
     if not file.endswith("__init__.py"):
         package = package[:-1]
 
+    # Only such texts stand in expressions; imports are statements.
+    parts = ast.AST if NAMED.search(source) else (ast.stmt, ast.excepthandler, ast.match_case)
+
     def visit(node: ast.AST, inside: bool, typing: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
+            if not isinstance(child, parts):
+                continue
             for target in targets(child):
                 named = isinstance(child, ast.Constant)
                 yield Import(file, getattr(child, "lineno", 0), target, inside, typing, named)
@@ -259,8 +264,9 @@ def test_megengines_names_are_imported_by_those_who_ask(code: str) -> None:
 
 def passed_on(source: str) -> Iterator[tuple[int, str]]:
     """Lines where parsed arguments leave the function that parsed them: annotations of a Namespace, calls with one."""
-    tree = parsed(source)
-    for node in ast.walk(tree):
+    if not re.search(r"Namespace|parse_args", source):
+        return
+    for node in ast.walk(parsed(source)):
         if isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation is not None:
             if re.search(r"\bNamespace\b", ast.unparse(node.annotation)):
                 yield node.lineno, "is annotated as a Namespace"

@@ -17,7 +17,7 @@ from ..ops.catalog import select
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
-from .encode import ModelMessage, NodeMessage, TensorMessage, ValueMessage
+from .encode import ElemType, ModelMessage, NodeMessage, TensorMessage, ValueMessage
 from .inserted import InsertedNode
 from .named import domains, keep_names, merge_ends
 from .writing import TRANSLATIONS
@@ -29,6 +29,23 @@ __all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "WrittenModel", "ir_versio
 OLDEST_OPSET, NEWEST_OPSET = 7, 26
 DEFAULT_OPSET = 18
 _STORED = select(lambda op: op.category == "io")
+_FLOATS = (ElemType.FLOAT16, ElemType.FLOAT, ElemType.DOUBLE)
+
+
+def _constant(tensor: TensorMessage, opset: int) -> list[NodeMessage]:
+    """Return the nodes that make a constant: one, or a Cast behind it before opset 9, where Constant takes floats."""
+    plain = [NodeMessage("Constant", [], [tensor.name], {"value": tensor})]
+    if opset >= 9 or tensor.elem in _FLOATS or tensor.value is None:
+        return plain
+    value = tensor.value.astype(np.float64)
+    if (np.abs(value) >= 2**53).any():
+        return plain
+    source = f"{tensor.name}_float64"
+    floats = TensorMessage(source, ElemType.DOUBLE, tensor.dims, value)
+    return [
+        NodeMessage("Constant", [], [source], {"value": floats}),
+        NodeMessage("Cast", [source], [tensor.name], {"to": int(tensor.elem)}),
+    ]
 
 
 def ir_version(opset: int) -> int:
@@ -419,7 +436,7 @@ class _Walk:
             graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in weights]
             # All initializers are inputs then: other constants stand in nodes.
             rest = [t for t in graph.initializers if t.name not in w.params]
-            graph.nodes[:0] = [NodeMessage("Constant", [], [t.name], {"value": t}) for t in rest]
+            graph.nodes[:0] = [node for t in rest for node in _constant(t, w.opset)]
             graph.initializers = weights
         if not request.export_params:
             graph.initializers = [t for t in graph.initializers if t.name not in w.params]

@@ -6,6 +6,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +148,9 @@ def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused = tried = 0
     for what, mutant in mutants(json.loads(old.read_bytes())):
         new.write_text(json.dumps(mutant))
-        for pair in ((old, new), (new, old)):
-            tried += 1
-            refused += ends_well(["compare", *map(str, pair)], capsys, what, (0, 1, 2, 3)) == 2
+        pair = (old, new) if tried % 2 else (new, old)
+        tried += 1
+        refused += ends_well(["compare", *map(str, pair)], capsys, what, (0, 1, 2, 3)) == 2
     # What of a report nobody looks at may be anything.
     assert refused > 0.1 * tried
 
@@ -200,10 +201,11 @@ CASE = {
 @pytest.mark.parametrize("line", [0, 1])
 def test_records(line: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.mge"
-    for what, mutant in mutants((HEADER, CASE)[line]):
+    # Each command in turn, which meets every member with some of the values.
+    commands = cycle((["verify"], ["info", "--no-operators"], ["run", "-q"]))
+    for (what, mutant), args in zip(mutants((HEADER, CASE)[line]), commands):  # noqa: B905
         path.write_bytes(with_record(lambda _, mutant=mutant: mutant, line))
-        for args in (["verify"], ["info", "--no-operators"], ["run", "-q"]):
-            ends_well([*args, str(path)], capsys, f"{args[0]} {what}", (0, 1, 2, 3))
+        ends_well([*args, str(path)], capsys, f"{args[0]} {what}", (0, 1, 2, 3))
 
 
 def test_intermediates_of_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,7 +229,8 @@ def test_unpacked_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     index = folder / "testcases.json"
     whole = json.loads(index.read_bytes())
-    for what, mutant in mutants(whole):
+    # Every third, of an uneven number of values for every member.
+    for what, mutant in islice(mutants(whole), 0, None, 3):
         index.write_text(json.dumps(mutant))
         out = str(tmp_path / "out.mge")
         ends_well(["pack", str(folder), "-o", out, "-q"], capsys, what, (0, 1, 2, 3))

@@ -38,7 +38,7 @@ def kept(graph: Graph, fmt: str) -> list[object]:
 
 
 @pytest.mark.parametrize(("fmt", "magic"), [("FBS_V2", ""), ("FBS", "MGBC"), ("FBS", "MGBS")])
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graph=graphs())
 def test_any_graph(fmt: str, magic: str, graph: Graph) -> None:
     graph.magic = magic

@@ -196,7 +196,7 @@ def chains(draw: st.DrawFn) -> tuple[Graph, dict[str, np.ndarray]]:
     return g, feeds
 
 
-@settings(max_examples=int(os.environ.get("LOADRUN_EXPLORE", 1)) * 150, deadline=None)
+@settings(max_examples=int(os.environ.get("LOADRUN_EXPLORE", 1)) * 60, deadline=None)
 @given(chains(), st.integers(1, 3))
 def test_chains_give_the_bits_of_their_operators(
     drawn: tuple[Graph, dict[str, np.ndarray]], count: int

@@ -287,7 +287,8 @@ def test_operators_in_other_domains():
 
 def test_all_operators_as_torchs():
     _, data = exported(Sum(), (X,), aten=True, dynamic_axes={"x": {0: "n"}})
-    (node,) = graph_of(data).node
+    *constants, node = graph_of(data).node
+    assert {n.op_type for n in constants} == {"Constant"}
     assert (node.domain, {a.name: a.s for a in node.attribute}["operator"]) == ("org.pytorch.aten", b"sum")
     assert sizes_of(graph_of(data).output[0]) == ["n"]
 

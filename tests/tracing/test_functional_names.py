@@ -27,6 +27,10 @@ NAMES: dict[str, dict[str, list[list[str]]]] = json.loads(
 def test_outputs_are_called_as_megengine_calls_them(family: str) -> None:
     cases: list[Case] = importlib.import_module(f"fixtures.functional.{family}_cases").CASES
     names = NAMES[family]
+    named = [c for c in cases if c.id in names]
     check_all(
-        [c for c in cases if c.id in names], lambda c: check_names(family, c, names[c.id]), lambda c: c.id
+        # Hundreds of pairs of dtypes differ in nothing else.
+        named[::4] if family == "promotion" else named,
+        lambda c: check_names(family, c, names[c.id]),
+        lambda c: c.id,
     )

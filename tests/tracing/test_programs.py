@@ -27,7 +27,7 @@ from tests.support.programs import Program, far, leaves, structure
 
 NEAR = 2e-3
 EXPLORE = int(os.environ.get("LOADRUN_EXPLORE") or 1)
-FEW = settings(max_examples=150 * EXPLORE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=60 * EXPLORE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MEMORY = (
     {},
     {},

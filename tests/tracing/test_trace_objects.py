@@ -211,7 +211,7 @@ def test_calls_leave_nothing_in_memory(options: dict[str, bool]) -> None:
         for i in range(20):
             f(inputs[i % 4])
         before = len(gc.get_objects())
-        for i in range(200):
+        for i in range(80):
             f(inputs[i % 4])
         grown = len(gc.get_objects()) - before
         gc.enable()

@@ -68,9 +68,9 @@ def test_as_megengine_reads_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", INDEX)
-def test_truncated_at_every_byte(name: str) -> None:
+def test_truncated(name: str) -> None:
     data = (FOLDER / name).read_bytes()
-    for n in range(len(data)):
+    for n in range(0, len(data), 7):
         with pytest.raises(FormatError):
             load_checkpoint(data[:n])
 
@@ -81,7 +81,7 @@ def test_truncated_at_every_byte(name: str) -> None:
 def test_flipped_bits(name: str) -> None:
     data = bytearray((FOLDER / name).read_bytes())
     rng = random.Random(1)
-    for _ in range(3000):
+    for _ in range(800):
         at, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
         data[at] ^= bit
         with suppress(FormatError):
@@ -94,7 +94,7 @@ def test_random_opcodes(protocol: int) -> None:
     """Pickles cut to pieces and put together anew."""
     data = (FOLDER / f"protocol_{protocol}.pkl").read_bytes()
     rng = random.Random(protocol)
-    for _ in range(1500):
+    for _ in range(600):
         pieces = [data[a : a + rng.randrange(40)] for a in (rng.randrange(len(data)) for _ in range(6))]
         with suppress(FormatError):
             load_checkpoint(data[: rng.randrange(len(data))] + b"".join(pieces) + b".")
