@@ -157,9 +157,11 @@ class Timer:
             lambda: ran("reduce", self.packed, "-o", self.other, "--fails", "false", "--runs", "2"),
         )
         yield "report", lambda: ran("run", self.packed, "--html", self.page, "--json", self.report)
-        yield "to onnx", lambda: ran("convert", self.packed, self.onnx)
+        # With a fixed batch no arithmetic with sizes would be left, and torch folds it in any case.
+        batch = ["--dynamic", "arg_0:0=batch"] if self.net is sizes else []
+        yield "to onnx", lambda: ran("convert", self.packed, self.onnx, *batch)
         yield "from onnx", lambda: ran("convert", self.onnx, self.other)
-        if importlib.util.find_spec("torch"):
+        if importlib.util.find_spec("torch") and self.net is not sizes:
             yield "torch.trace", self._torch
 
     def _function(self, x: loadrun.Tensor) -> Any:
