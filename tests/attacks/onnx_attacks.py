@@ -89,30 +89,30 @@ def huge_spectrum() -> bytes:
 
 @attack
 def empty_nodes() -> bytes:
-    """Two million nodes of two bytes each."""
+    """Half a million nodes of two bytes each."""
     return model(
-        field(1, b"") * 2_000_000, node("Neg", ["x"], ["y"]), field(11, value("x")), field(12, value("y"))
+        field(1, b"") * 500_000, node("Neg", ["x"], ["y"]), field(11, value("x")), field(12, value("y"))
     )
 
 
 @attack
 def short_nodes() -> bytes:
-    """400,000 nodes of ten bytes each."""
-    many = field(1, field(1, "x") + field(4, "Neg")) * 400_000
+    """100,000 nodes of ten bytes each."""
+    many = field(1, field(1, "x") + field(4, "Neg")) * 100_000
     return model(many, node("Neg", ["x"], ["y"]), field(11, value("x")), field(12, value("y")))
 
 
 @attack
 def empty_entries() -> bytes:
-    """Two million pairs of an empty key and an empty value."""
-    return graph(node("Neg", ["x"], ["y"])) + field(14, b"") * 2_000_000
+    """Half a million pairs of an empty key and an empty value."""
+    return graph(node("Neg", ["x"], ["y"])) + field(14, b"") * 500_000
 
 
 @attack
 def numbers_one_by_one() -> bytes:
-    """A million floats that are not packed."""
+    """200,000 floats that are not packed."""
     row = number(4 << 3 | 5) + b"\0\0\0\0"
-    weight = field(1, 1_000_000) + field(2, 1) + field(8, "w") + row * 1_000_000
+    weight = field(1, 200_000) + field(2, 1) + field(8, "w") + row * 200_000
     nodes = [node("ReduceSum", ["w"], ["r"], attribute("keepdims", 0)), node("Add", ["x", "r"], ["y"])]
     return graph(*nodes, field(5, weight))
 

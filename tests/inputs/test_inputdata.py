@@ -318,9 +318,9 @@ def test_texts_are_checked_before_anything_is_loaded() -> None:
         load_cases([], X)
 
 
-def test_ten_thousand_testcases_in_constant_memory(tmp_path: Path) -> None:
+def test_thousands_of_testcases_in_constant_memory(tmp_path: Path) -> None:
     path = tmp_path / "many.txt"
-    path.write_text("#full(1)\n" * 10_000)
+    path.write_text("#full(1)\n" * 2_000)
     inputs = model(a=("Float32", (50, 50)))
     count = 0
     tracemalloc.start()
@@ -328,7 +328,7 @@ def test_ten_thousand_testcases_in_constant_memory(tmp_path: Path) -> None:
         count += int(case["a"][0, 0])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert count == 10_000
+    assert count == 2_000
     assert peak < 2_000_000
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -100,10 +100,10 @@ def mode_changed(graph: Graph, rng: Random) -> Opr | None:
 BREAK: tuple[Callable[[Graph, Random], Opr | None], ...] = (weight_changed, mode_changed)
 
 
-def broken(seeds: int) -> Iterator[tuple[str, Graph, Graph, dict[str, np.ndarray], Opr]]:
+def broken(seeds: Iterable[int]) -> Iterator[tuple[str, Graph, Graph, dict[str, np.ndarray], Opr]]:
     """Title, broken graph, good graph, inputs, and the operator that is to blame."""
     names = sorted(p.stem for p in ROOT.glob("*.mge") if loadrun.load(p).testcases)
-    for seed in range(seeds):
+    for seed in seeds:
         rng = Random(seed)
         name = rng.choice(names)
         how = BREAK[seed % len(BREAK)]
