@@ -1,8 +1,18 @@
-"""One switch under the name of ``megengine.core._config``; the others are in `loadrun.megengine.config`."""
+"""The settings of `loadrun.megengine.config` under the name of ``megengine.core._config``, and one more."""
+
+from ...tensors.switches import forward
 
 __all__ = ["get_auto_format_convert", "set_auto_format_convert"]
 
 _convert = True
+_SETTINGS = (
+    "benchmark_kernel",
+    "benchmark_with_subprocess",
+    "deterministic_kernel",
+    "disable_memory_forwarding",
+)
+
+forward(__name__, {n: n for n in ("async_level", *_SETTINGS)} | {"_compute_mode": "compute_mode"})
 
 
 def get_auto_format_convert() -> bool:

@@ -10,8 +10,13 @@ _values = {
     "async_level": 2,
     "enable_drop": 0,
     "max_recompute_time": 1,
-    "enable_dtr_auto_drop": 0,
+    "catch_worker_execption": 1,
     "enable_host_compute": 1,
+    "disable_memory_forwarding": 0,
+    "enable_dtr_auto_drop": 0,
+    "enable_dtr_sqrt_sampling": 0,
+    "dtr_eviction_threshold": 0,
+    "dtr_evictee_minimum_size": 1 << 20,
     "record_computing_path": 0,
 }
 
@@ -25,7 +30,7 @@ def get_option(name: str) -> int:
     """Return an option.
 
     Raises:
-        IndexError: there is none of that name.
+        UsageError: there is none of that name.
 
     >>> get_option("async_level")
     2
@@ -38,7 +43,7 @@ def set_option(name: str, value: int) -> None:
     """Set an option, which has no effect.
 
     Raises:
-        IndexError: there is none of that name.
+        UsageError: there is none of that name.
         TypeError: the value is not an integer.
     """
     _check_option(name)

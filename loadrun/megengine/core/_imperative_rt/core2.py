@@ -4,7 +4,9 @@ from ....build.creation import complex as create_complex
 from ....build.creation import imag as get_imag
 from ....build.creation import real as get_real
 from ....tensors import Tensor
+from ....tensors.switches import SWITCHES
 from ...opdefs import apply
+from ..tensor.amp import _get_amp_high_prec_dtype, _get_amp_low_prec_dtype  # noqa: F401
 
 __all__ = ["AsyncError", "Tensor", "apply", "create_complex", "full_sync", "get_imag", "get_real", "sync"]
 
@@ -14,6 +16,15 @@ def sync() -> None:
 
 
 full_sync = sync
+
+
+def _get_amp_dtype_autocast() -> bool:
+    return SWITCHES.autocast
+
+
+def _get_convert_inputs() -> bool:
+    """Return whether operators make tensors of the numbers beside them, as they always do."""
+    return True
 
 
 class AsyncError(RuntimeError):
