@@ -197,6 +197,10 @@ def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
 
 def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Convert arrays to the inputs' dtypes; refuse conversions that would change values."""
+    if not isinstance(inputs, Mapping):
+        raise InputError(
+            f"expected arrays by input name, found {type(inputs).__name__}; a testcase has them as its inputs"
+        )
     known = {v.name or "": v for v in bundle.fed}
     unknown = [n for n in inputs if n not in known]
     if unknown:

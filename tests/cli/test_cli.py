@@ -234,6 +234,15 @@ def test_a_failure_says_where_to_look(tmp_path: Path, capsys: pytest.CaptureFixt
     assert there[there.index("  testcase 0 beside") :] == out[out.index("  testcase 0 beside") :]
 
 
+def test_a_policy_beyond_rounding_is_told_from_wrong_expected_values(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([MLP, "--check", "max_abs<=0", "--explain"]) == 1
+    out = capsys.readouterr().out
+    assert "so the arithmetic is right, and all outputs are within their tolerances" in out
+    assert "not packed together" not in out
+
+
 def test_without_opencv_and_pillow_an_image_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,8 @@ def test_recorder_takes_other_shapes_and_safe_dtypes() -> None:
         recorder.capture({})
     with pytest.raises(loadrun.InputError, match="the model has no input 'z'"):
         recorder.capture({"x": X, "z": X})
+    with pytest.raises(loadrun.InputError, match="expected arrays by input name, found ndarray"):
+        recorder.capture(X)  # type: ignore[arg-type]
 
 
 def test_megengine_recorded_the_same() -> None:
