@@ -89,8 +89,9 @@ def export(
         export_params: False leaves the weights' values out; they become inputs of the model, after its own.
         verbose: print the report, and let every node say which operator it comes from (its doc string), of torch
             modules with the source line.
-        training: EVAL traces a module in eval mode and puts it back; PRESERVE leaves it as it is. TRAINING traces a
-            torch module in training mode, in which ONNX's Dropout and BatchNormalization have their training form.
+        training: EVAL (or None) traces a module in eval mode and puts it back; PRESERVE leaves it as it is. TRAINING
+            traces a torch module in training mode, in which ONNX's Dropout and BatchNormalization have their training
+            form.
         input_names: names for the inputs, in order, and further ones for the weights.
         output_names: names for the first outputs; more names than outputs are an error.
         operator_export_type: what to do with an operator of torch that ONNX does not have. None and ONNX: an error.
@@ -123,7 +124,7 @@ def export(
             inputs and outputs by position.
         profile: write where the time of the export went, as text with the ending ``.profile.txt``.
         dump_exported_program: write torch's program of a module, with the ending ``.pt2``.
-        artifacts_dir: the folder of these three; by default that of `f`.
+        artifacts_dir: the folder of these three, made if there is none; by default that of `f`.
         export_modules_as_functions: only False: graphs hold no modules.
 
     Returns:
@@ -154,7 +155,7 @@ def export(
     check_target(f, external, report or profile or dump_exported_program)
     weights_are_inputs = _weights_are_inputs(keep_initializers_as_inputs, kind, opset_version)
     options = ExportOptions(
-        option("training", TrainingMode, training),
+        option("training", TrainingMode, TrainingMode.EVAL if training is None else training),
         kind,
         do_constant_folding,
         optimize,
@@ -306,12 +307,15 @@ def _write_artifacts(
     """Write the files that tell of the export.
 
     Raises:
-        UsageError: there is no such folder, or no program of torch's.
+        UsageError: the folder cannot be made, or there is no program of torch's.
     """
     if not (report or watch is not None or program) or not isinstance(f, (str, os.PathLike)):
         return
-    if folder is not None and not folder.is_dir():
-        raise UsageError(f"artifacts_dir {folder} does not exist")
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise UsageError(f"the folder artifacts_dir {folder} cannot be made: {e.strerror or e}") from None
     path = Path(f) if folder is None else folder / Path(f).name
     if report:
         with replacing(path.with_suffix(".md")) as text:

@@ -31,6 +31,7 @@ from ..tracing.traced import Traced
 from .exporting import name_of_target, place_of
 from .interpret import Constant, Interpreter, Port
 from .left_out import Selection, given_results, graph_values, named_tensors, result_names, results_of
+from .onnx_gru import has_open_steps, write_gru
 from .values import ndarray
 
 __all__ = ["InnerGraph", "inserted_nodes"]
@@ -208,6 +209,8 @@ class _Call:
         own = self.selection.options.table.get(self.node.target)
         if own is not None:
             return lambda w, names: self._by_table(w, names, own)
+        if has_open_steps(self.node) and self.selection.options.kind is not OperatorExportTypes.ONNX_ATEN:
+            return self._gru
         if self.selection.in_training(self.node):
             return self._dropout if "dropout" in target else self._batch_norm
         return self._foreign
@@ -322,6 +325,13 @@ class _Call:
             return w.ops("Loop", "", w.cast(go, ElemType.BOOL), *first, out=len(first), body=graph)
 
         return write
+
+    def _gru(self, w: OnnxWriter, names: Sequence[str]) -> Sequence[str]:
+        x, state, params, _, layers, _, _, both, batch_first = self.arguments[0]
+        fed = self.value(w, names, x, self.fake_of(self.node.args[0]))
+        before = self.value(w, names, state, self.fake_of(self.node.args[1]))
+        weights = [p.value for p in params]
+        return self.graph_results(w, write_gru(w, fed, before, weights, layers, both, batch_first))
 
     # Operators in training
 

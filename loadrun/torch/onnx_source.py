@@ -23,6 +23,7 @@ from ..testcase import EXPECT, Testcase
 from .exporting import is_missing, name_of_target, place_of
 from .left_out import node_values, result_names, results_of
 from .modules import as_torch, owner_of
+from .onnx_gru import has_open_steps
 from .onnx_nodes import inserted_nodes
 from .other_sizes import differing_outputs, draws_numbers, open_sizes, runs_at
 from .program import recorded_cases
@@ -75,7 +76,7 @@ class Chosen:
         if not isinstance(target, torch._ops.OpOverload) or not _gives_tensors(node):
             return False
         every = self.options.kind is OperatorExportTypes.ONNX_ATEN
-        return every or target in self.options.table or self.in_training(node)
+        return every or target in self.options.table or self.in_training(node) or has_open_steps(node)
 
     def chosen(self, node: Any) -> bool:
         """Return whether a node of the program that is recorded is."""

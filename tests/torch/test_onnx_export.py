@@ -447,6 +447,21 @@ def test_axes_of_size_one_and_results_of_one_element():
         check(data, net, (torch.rand(4, 1, 7, 9),))
 
 
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize(
+    ("layers", "both", "batch_first"), [(1, False, False), (2, True, True), (2, False, True)]
+)
+def test_a_gru_of_any_number_of_steps(layers, both, batch_first, biased):
+    net = nn.GRU(3, 4, layers, biased, batch_first, bidirectional=both).eval()
+    x, y = torch.rand(5, 2, 3), torch.rand(3, 7, 3)
+    h, k = (torch.rand(layers * (1 + both), s.shape[not batch_first], 4) for s in (x, y))
+    _, data = exported(net, (x,), input_names=["x"], dynamic_axes={"x": [0, 1]})
+    check(data, net, (y,))
+    _, data = exported(net, (x, h), input_names=["x", "h"], dynamic_axes={"x": [0, 1], "h": [1]})
+    check(data, net, (y, k))
+    assert [n.op_type for n in graph_of(data).node].count("GRU") == layers
+
+
 def test_names_of_equal_sizes_may_differ():
     _, data = exported(Three(), (X, Y), dynamic_axes={"x": [0], "y": [0]})
     check(data, Three(), (torch.rand(5, 3), torch.rand(5, 3)))
@@ -502,10 +517,11 @@ def test_files_of_an_export(tmp_path):
         report=True,
         profile=True,
         dump_exported_program=True,
-        artifacts_dir=tmp_path,
+        artifacts_dir=tmp_path / "more" / "files",
+        training=None,
         verify=True,
     )
-    names = {p.name for p in tmp_path.iterdir()}
+    names = {p.name for p in tmp_path.rglob("*")}
     assert names >= {
         "net.onnx",
         "net.onnx.data",
@@ -514,7 +530,7 @@ def test_files_of_an_export(tmp_path):
         "net.profile.txt",
         "net.test_data_set_0",
     }
-    assert (tmp_path / "net.md").read_text().strip() == made.report.strip()
+    assert (tmp_path / "more" / "files" / "net.md").read_text().strip() == made.report.strip()
     check(str(tmp_path / "net.onnx"), net, (x,))
 
 
