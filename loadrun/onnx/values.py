@@ -298,14 +298,16 @@ class Value:
         begin, session = variable_of(self.stored), session_of(self.stored)
         if begin is None or not isinstance(session, TraceRecorder):
             return False
+        recording = session.recording
         todo, seen = [begin], {begin.id}
         while todo:
             var = todo.pop()
-            if var.id in session.recording.fluid:
+            if var.id in recording.fluid:
                 return True
-            new = [v for v in var.owner.inputs if v.id not in seen]
+            new = [v for v in var.owner.inputs if v.id not in seen and v.id not in recording.firm]
             seen.update(v.id for v in new)
             todo += new
+        recording.firm |= seen
         return False
 
 
