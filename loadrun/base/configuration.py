@@ -151,14 +151,17 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
         UsageError: this Python cannot read TOML.
     """
     name = os.fspath(path)
-    loads, error = _toml(name)
+    loads = _toml(name)
     try:
         data: Any = loads(contents(path, "a configuration").decode())
-    except (error, UnicodeDecodeError) as e:
+    except ValueError as e:
         raise FormatError(f"invalid TOML: {e}", path=name) from None
+    except RecursionError:
+        raise FormatError("its values are nested too deeply", path=name) from None
     where = "the file"
     if os.path.basename(name) == _SHARED:
-        data, where = data.get("tool", {}).get("loadrun", {}), "tool.loadrun"
+        tool = data.get("tool", {})
+        data, where = tool.get("loadrun", {}) if isinstance(tool, dict) else tool, "tool.loadrun"
     try:
         _known(data, _ALL(data, where), where)
     except FormatError as e:
@@ -180,12 +183,12 @@ def _known(data: Mapping[str, Any], checked: Mapping[str, Any], where: str) -> N
             raise FormatError(f"{at}: unknown key {unknown[0]!r}; expected one of {', '.join(sorted(names))}")
 
 
-def _toml(name: str) -> tuple[Callable[[str], Any], type[Exception]]:
-    """Return the TOML parser and its error class: Python's own from 3.11 on, otherwise the package tomli."""
+def _toml(name: str) -> Callable[[str], Any]:
+    """Return the TOML parser: Python's own from 3.11 on, otherwise the package tomli."""
     for module in ("tomllib", "tomli"):
         if find_spec(module) is not None:
-            parser = import_module(module)
-            return parser.loads, parser.TOMLDecodeError
+            loads: Callable[[str], Any] = import_module(module).loads
+            return loads
     raise UsageError(
         f"{name} cannot be read: Python before 3.11 needs the package tomli for that (pip install tomli), or "
         "--no-config leaves it out"

@@ -102,7 +102,7 @@ def load_spec(spec: InputSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[
 
 
 def load_located(
-    case: LocatedSpec, inputs: Sequence[Var], *, seed: int = 0, exact: bool = False
+    case: LocatedSpec, inputs: Sequence[Var], *, seed: int, warn: Callable[[str], None], exact: bool = False
 ) -> dict[str, Array]:
     """Load the data of a specification whose paths start from its list file's folder.
 
@@ -110,9 +110,10 @@ def load_located(
         case: the specification.
         inputs: what the data is for.
         seed: seed of generated data.
+        warn: called with what deserves a look.
         exact: refuse numbers that an integer or boolean dtype does not hold, which are truncated or wrap otherwise.
     """
-    return Loader(inputs, 1, False, None, seed, None, exact).load(case, 0)
+    return Loader(inputs, 1, False, None, seed, warn, exact).load(case, 0)
 
 
 @dataclass

@@ -69,6 +69,8 @@ def test_entries_expire(tmp_path: Path) -> None:
         ("[[files]]\nmatch = ['a']\nexpires = '2027'", "expected a date"),
         ("timeout = 0", "timeout"),
         ("a = ", "invalid TOML"),
+        ("timeout = " + "9" * 5000, "invalid TOML"),
+        ("a = " + "[" * 50_000, "nested too deeply"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, said: str, tmp_path: Path) -> None:
@@ -78,6 +80,14 @@ def test_what_is_wrong_is_said(text: str, said: str, tmp_path: Path) -> None:
         read_configuration(path)
     assert said in str(e.value)
     assert str(path) in str(e.value)
+
+
+@needs_toml
+def test_tool_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text("tool = 5")
+    with pytest.raises(FormatError, match=r"tool\.loadrun: expected .*5"):
+        read_configuration(path)
 
 
 @needs_toml

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ...base.errors import InputError, LoadRunError, SpecError, UsageError, clean
@@ -24,7 +24,9 @@ UNPACKED = "testcases.json"
 """The file that `loadrun unpack` describes testcases in."""
 
 
-def expected_cases(specs: Sequence[str], bundle: Bundle, seed: int) -> Iterator[dict[str, Array]]:
+def expected_cases(
+    specs: Sequence[str], bundle: Bundle, seed: int, warn: Callable[[str], None]
+) -> Iterator[dict[str, Array]]:
     """Load expected values, written as input specifications are: ``logits:golden.npy``, one for each testcase.
 
     Args:
@@ -32,6 +34,7 @@ def expected_cases(specs: Sequence[str], bundle: Bundle, seed: int) -> Iterator[
             the expected values that the file had.
         bundle: the model whose outputs they are for.
         seed: seed of generated data.
+        warn: called with what deserves a look.
 
     Raises:
         SpecError: a text is malformed.
@@ -56,7 +59,7 @@ def expected_cases(specs: Sequence[str], bundle: Bundle, seed: int) -> Iterator[
                 raise UsageError(
                     f"there is an expected value for {name!r}, but the outputs are {', '.join(map(repr, names))}"
                 )
-        yield load_located(case, [known[n] for n in wanted], seed=seed, exact=True)
+        yield load_located(case, [known[n] for n in wanted], seed=seed, warn=warn, exact=True)
 
 
 def _located(specs: Sequence[str]) -> Iterator[LocatedSpec]:

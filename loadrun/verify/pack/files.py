@@ -165,7 +165,7 @@ class FilePacker:
         if os.fspath(target).lower().endswith((".onnx", ".pt2")):
             raise UsageError(
                 f"pack writes MegEngine's format: expected NAME.mge, found {os.fspath(target)}; `loadrun "
-                "convert NAME.mge -o NAME.onnx` then writes an ONNX file with its test data sets"
+                "convert NAME.mge NAME.onnx` then writes an ONNX file with its test data sets"
             )
         packer = Packer(
             self._bundle,
@@ -195,7 +195,9 @@ class FilePacker:
 
     def _expected(self) -> Iterable[Mapping[str, Array]]:
         options = self.options
-        return expected_cases(options.expect, self._bundle, options.seed) if options.expect else ()
+        if not options.expect:
+            return ()
+        return expected_cases(options.expect, self._bundle, options.seed, self._warn)
 
     def _finish(self, graph: Graph) -> Graph:
         return optimize_for_inference(graph, **self.options.passes or {})[0]

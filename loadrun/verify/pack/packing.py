@@ -335,9 +335,8 @@ class Packer:
                 )
             comparison = compare(value, computed)
             if not passes(comparison.max_error, self._limit(name, value)):
-                self.warn(
-                    f"{place()}the model does not compute the expected value of {name!r}: {comparison.explain()}"
-                )
+                why = comparison.explain().replace("\n", "; ")
+                self.warn(f"{place()}the model does not compute the expected value of {name!r}: {why}")
             arrays[name + EXPECT] = value
             supplied.append(name)
         return Testcase(arrays, case.dtypes, {**case.provenance, "given": sorted(supplied), **self._whence})

@@ -45,7 +45,12 @@ def test_given_values_are_expected(golden: Path, capsys: pytest.CaptureFixture[s
     np.testing.assert_array_equal(bundle.testcases[0].expects["out"], np.load(golden / "golden.npy"))
     assert main(["verify", str(golden / "p.mge"), "-q"]) == 0
     assert main([*argv, "--expect", str(golden / "other.npy")]) == 0
-    assert "the model does not compute the expected value of 'out'" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the model does not compute the expected value of 'out'" in said
+    assert r"\n" not in said
+    np.save(golden / "long.npy", np.full_like(np.load(golden / "golden.npy"), 2**24 + 1, "i8"))
+    assert main([*argv[:-3], "-q", "-o", str(golden / "l.mge"), "--expect", str(golden / "long.npy")]) == 0
+    assert "more digits than Float32 holds and are rounded" in capsys.readouterr().err
     (result,) = loadrun.run(golden / "p.mge")
     assert result.verdict is Verdict.FAIL
     assert result.outputs[0].comparison is not None
