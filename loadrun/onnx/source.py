@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["ExportSource", "Exportable", "Input", "read_source"]
 
 Exportable = str | os.PathLike[str] | Bundle | Graph | Callable[..., object]
-"""A path, a Bundle, a Graph, a trace, a TracedModule of one method, a module or a function."""
+"""A path, a Bundle, a Graph, a trace, a TracedModule (its `forward` or only method), a module or a function."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def read_source(
     """Make a graph of anything that can be exported.
 
     Args:
-        model: a path, a Bundle, a Graph, a trace, a TracedModule of one method, a module or a function.
+        model: a path, a Bundle, a Graph, a trace, a TracedModule (its `forward` or one method), a module, a function.
         args: example values in torch's three forms: a tuple, one value, or a tuple that ends in a dict of keyword
             arguments.
         kwargs: example keyword arguments.
@@ -122,12 +122,13 @@ def read_source(
     """
     positional, named = _arguments(args, kwargs)
     if isinstance(model, TracedModule):
-        if len(model.methods) != 1:
+        methods = model.methods
+        if len(methods) != 1 and "forward" not in methods:
             raise UsageError(
-                f"name the method to export, such as model.{next(iter(model.methods))}: "
-                f"traced are {', '.join(model.methods)}"
+                f"name the method to export, such as model.{next(iter(methods))}: "
+                f"traced are {', '.join(methods)}"
             )
-        model = next(iter(model.methods.values()))
+        model = methods["forward"] if "forward" in methods else next(iter(methods.values()))
     if is_torch_source(model, (*positional, *named.values())):
         read: Callable[..., ExportSource] = resolve("loadrun.torch.onnx_source:read")
         return read(model, positional, named, options)

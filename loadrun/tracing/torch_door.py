@@ -32,13 +32,12 @@ def is_torch_callable(value: Any) -> bool:
     return of_torch and bool(resolve("loadrun.torch.modules:is_torch_program")(value))
 
 
-def is_torch_call(args: tuple[Any, ...]) -> bool:
-    """Return whether arguments of `trace` are a torch module, or a function and torch tensors as its example."""
-    if len(args) == 1:
-        return is_torch_callable(args[0])
+def is_torch_call(function: Any, *examples: Any) -> bool:
+    """Return whether `trace` is called with a torch module, or a function and examples that hold torch tensors."""
     kind = getattr(sys.modules.get("torch"), "Tensor", None)
-    examples = args[1] if len(args) > 1 and isinstance(args[1], (tuple, list)) else args[1:]
-    return kind is not None and (is_torch_callable(args[0]) or any(isinstance(x, kind) for x in examples))
+    if kind is None:
+        return False
+    return is_torch_callable(function) or any(isinstance(leaf, kind) for _, leaf in leaves(examples))
 
 
 def is_torch_source(value: Any, examples: Iterable[Any]) -> bool:
@@ -61,7 +60,7 @@ def is_torch_source(value: Any, examples: Iterable[Any]) -> bool:
 
 
 def traced_torch(
-    module: Callable[..., Any],
+    func: Callable[..., Any],
     example_inputs: Any = None,
     optimize: Any = None,
     check_trace: bool = True,
@@ -82,7 +81,7 @@ def traced_torch(
     """`trace` of a torch module: `loadrun.torch.trace` with sizes that may differ, by `torch.jit.trace`'s parameters.
 
     Args:
-        module: the module, a method of one, a script, or an exported program.
+        func: a module, a method of one, a script, an exported program, or a function of tensors.
         example_inputs: a tensor, or a tuple or list of arguments; None: the first call decides.
         optimize: ignored, as in torch, and so are the parameters that begin with an underscore.
         check_trace, check_inputs, check_tolerance, strict: as in `trace_module`.
@@ -94,7 +93,7 @@ def traced_torch(
     """
     by_keyword = example_inputs_is_kwarg or example_kwarg_inputs is not None
     return resolve("loadrun.torch.methods:traced_method")(
-        module,
+        func,
         example_inputs if example_kwarg_inputs is None else example_kwarg_inputs,
         (check_trace, check_inputs, check_tolerance, strict, by_keyword),
         symbolic_shape,

@@ -132,9 +132,13 @@ class trace(Traced, Generic[P, R]):
     def __new__(cls, **options: Any) -> _Decorator: ...
     def __new__(cls, function: Any = _Absent, *examples: Any, **options: Any) -> Any:
         """Return a traced function, or where there is none yet the decorator that makes one."""
+        if function is _Absent and "func" in options:
+            # As torch.jit.trace has it.
+            return cls(options.pop("func"), *examples, **options)
         if function is _Absent:
             return functools.partial(cls, **options)
-        if is_torch_call((function, *examples)):
+        named = [options[n] for n in ("example_inputs", "example_kwarg_inputs") if n in options]
+        if is_torch_call(function, *examples, *named):
             as_torch: Any = traced_torch
             return as_torch(function, *examples, **options)
         return super().__new__(cls)

@@ -501,8 +501,10 @@ def test_traces_keep_their_sizes():
     trace = loadrun.torch.trace(Sum(), X, dynamic_shapes=True)
     check(exported(trace, ())[1], Sum(), (torch.rand(9, 4),))
     net = nn.Conv2d(1, 1, 3)
-    made = loadrun.trace_module(net, {"forward": torch.rand(1, 1, 6, 6)})
-    check(exported(made, ())[1], net, (torch.rand(1, 1, 8, 9),))
+    net.added = lambda x: net(x) + 1
+    for methods in (["forward"], ["added", "forward"]):
+        made = loadrun.trace_module(net, dict.fromkeys(methods, torch.rand(1, 1, 6, 6)))
+        check(exported(made, ())[1], net, (torch.rand(1, 1, 8, 9),))
 
 
 # Files

@@ -58,6 +58,18 @@ def test_the_third_position_is_optimize():
     torch.testing.assert_close(trace(A), net(A).detach())
 
 
+def test_names_and_nested_examples_as_torch_has_them():
+    net = Net()
+    trace = loadrun.jit.trace(func=net, example_inputs=(A,), _force_outplace=False, check_inputs=[(A,)])
+    torch.testing.assert_close(trace(A), net(A).detach())
+    pair = loadrun.jit.trace(lambda p: p[0] - p[1], ((A, 2 * A),))
+    torch.testing.assert_close(pair((3 * A, A)), 2 * A)
+    named = loadrun.jit.trace(lambda d: d["a"] - d["b"], ({"a": A, "b": 2 * A},))
+    torch.testing.assert_close(named({"a": 3 * A, "b": A}), 2 * A)
+    with pytest.raises(TypeError, match="found example_inputs; example inputs are for torch modules"):
+        loadrun.jit.trace(func=lambda x: x, example_inputs=1)
+
+
 def test_checks_run_at_their_own_sizes():
     net, other = Net(), torch.rand(4, 1, 7, 9)
     made = loadrun.trace_module(net, {"forward": A}, check_inputs=[{"forward": other}])
