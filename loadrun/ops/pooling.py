@@ -16,7 +16,7 @@ import numpy as np
 from ..graph import Opr
 from ..graph.dtypes import Array, DType, round_bfloat16
 from ..graph.params import AdaptivePooling, Format, Pooling, PoolingMode
-from .numeric.special import round_half
+from .numeric.special import lowest, round_half
 from .numeric.taps import Taps
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 
@@ -41,7 +41,6 @@ _DTYPES = frozenset(
         *("QuantizedS4", "Quantized4Asymm", "Float64"),
     }
 )
-_BFLOAT16_LOWEST = -3.3895313892515355e38
 
 
 @dataclass(frozen=True)
@@ -130,14 +129,14 @@ def _double(x: Array, axis: int, w: Window, start: float) -> Array:
     return run[_at(axis, slice(None, None, w.stride))] if w.stride > 1 else run
 
 
-def _maximum(x: Array, axes: tuple[int, int], windows: tuple[Window, Window], lowest: float) -> Array:
+def _maximum(x: Array, axes: tuple[int, int], windows: tuple[Window, Window], start: float) -> Array:
     out = x
     for axis, w in zip(axes, windows, strict=True):
         steps = (w.window - 1).bit_length()
         if w.out > 1 and w.window <= w.size and w.stride * steps < w.window - 1:
-            out = _double(out, axis, w, lowest)
+            out = _double(out, axis, w, start)
         else:
-            out = _sweep(out, axis, w, np.maximum, lowest, x.dtype)
+            out = _sweep(out, axis, w, np.maximum, start, x.dtype)
     return out
 
 
@@ -233,21 +232,15 @@ def pool(
 def _pool_max(
     x: Array, dtype: DType, axes: tuple[int, int], windows: tuple[Window, Window], exact: bool
 ) -> Array:
-    lowest: float
-    if exact and dtype.is_float:
-        lowest = -np.inf
-    elif dtype.name == "BFloat16":
-        lowest = _BFLOAT16_LOWEST
-    else:
-        lowest = float(np.finfo(x.dtype).min) if dtype.is_float else int(np.iinfo(x.dtype).min)
+    start = -np.inf if exact and dtype.is_float else lowest(dtype)
     if any(w.empty for w in windows):
         # MegEngine's 2x2 kernel gives the lowest number here; its others crash or give what memory holds.
         small = all(w.window == 2 and w.stride == 2 for w in windows) and dtype.name == "Float32"
         if not small:
             raise ValueError(_outside(windows))
-    out = _maximum(x, axes, windows, lowest)
+    out = _maximum(x, axes, windows, start)
     if dtype.is_float and not exact:
-        out = np.maximum(out, x.dtype.type(lowest), out=out if out.base is None and out is not x else None)
+        out = np.maximum(out, x.dtype.type(start), out=out if out.base is None and out is not x else None)
     return out
 
 

@@ -18,7 +18,7 @@ from ..graph.params import Cumsum, Reduce
 from ..graph.params import ReduceDataType as Kind
 from ..graph.params import ReduceMode as Mode
 from .numeric.quant import round_away
-from .numeric.special import rounded, stored, sum_rounded
+from .numeric.special import lowest, rounded, stored, sum_rounded
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 from .typecvt import convert
 
@@ -113,6 +113,10 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
     if len(order) != 1:
         return None
     mode, (axis,) = p.mode, order
+    if _starts_finite(c, src):
+        return lambda out, x, *target: _finite(
+            reduce_axis(x.reshape(sizes), axis, mode, src), mode, src
+        ).reshape(shape)
     return lambda out, x, *target: reduce_axis(x.reshape(sizes), axis, mode, src).reshape(shape)
 
 
@@ -140,7 +144,20 @@ def reduce(c: Call, x: Array, target: Array | None = None) -> Array:
     for i in steps[1]:
         x = reduce_axis(x, i, mode, work)
         mode = Mode.SUM if mode == Mode.SUM_SQR else mode
+    if axes and _starts_finite(c, work):
+        x = _finite(x, mode, work)
     return convert(x, work, dst).reshape(shape)
+
+
+def _starts_finite(c: Call, work: DType) -> bool:
+    """Tell whether a maximum or minimum starts, as MegEngine's kernels do, with a number that is not infinite."""
+    return c.get(Reduce).mode in (Mode.MAX, Mode.MIN) and work.is_float and not c.opr.exact
+
+
+def _finite(x: Array, mode: Mode, dtype: DType) -> Array:
+    """Make the maximum of minus infinity the lowest finite number, the minimum of infinity the largest."""
+    limit = x.dtype.type(lowest(dtype))
+    return np.maximum(x, limit) if mode == Mode.MAX else np.minimum(x, -limit)
 
 
 def _work_dtype(mode: Mode, kind: Kind, src: DType) -> DType:

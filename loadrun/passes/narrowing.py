@@ -9,7 +9,7 @@ import numpy as np
 
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode, plain
-from ..graph.params import Elemwise, ElemwiseMode, MatrixMul
+from ..graph.params import Elemwise, ElemwiseMode, MatrixMul, Reduce, ReduceMode, Softmax
 from ..ops.catalog import TypeParam, select
 from ..ops.infer import infer_dtypes
 from .constants import subgraph
@@ -72,6 +72,8 @@ def narrowed(graph: Graph) -> tuple[Graph, dict[int, Var]]:
     ends = {id(v) for v in graph.outputs}
 
     def convert(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+        if opr.type == "Softmax":
+            return _safe_softmax(graph, opr, inputs[0])
         if opr.type != "TypeCvtV2":
             return None
         source, target = (
@@ -96,6 +98,17 @@ def narrowed(graph: Graph) -> tuple[Graph, dict[int, Var]]:
         opr.output_dtype = None if opr.output_dtype is None else narrow_dtype(opr.output_dtype)
         opr.tensors = [_tensor(t) for t in opr.tensors]
     return _without_products(copied, known)
+
+
+def _safe_softmax(graph: Graph, opr: Opr, x: Var) -> Var | None:
+    """Subtract the maximum first: MegEngine's float32 kernel gives NaN where all values are below -87."""
+    if opr.inputs[0].dtype is None or narrow_dtype(opr.inputs[0].dtype).name != "Float32":
+        return None
+    (top,) = graph.add("ReduceV2", Reduce(mode=ReduceMode.MAX, axis=opr.get(Softmax).axis), inputs=[x])
+    (shifted,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.SUB), inputs=[x, top])
+    (y,) = graph.add("Softmax", *opr.params, inputs=[shifted])
+    y.name, y.owner.name = opr.outputs[0].name, opr.name
+    return y
 
 
 def _tensor(tensor: StoredTensor) -> StoredTensor:

@@ -48,6 +48,14 @@ def doubles(torch: Any, *arrays: Array) -> list[Any]:
     return [torch.from_numpy(a.astype(np.float64)) for a in arrays]
 
 
+def test_the_maximum_of_minus_infinity_is_finite() -> None:
+    """MegEngine 1.13 gives the lowest float32."""
+    x = np.array([[-np.inf, -np.inf], [-np.inf, 2]], np.float32)
+    for mode, sign in ((P.ReduceMode.MAX, 1), (P.ReduceMode.MIN, -1)):
+        (found,) = run("ReduceV2", P.Reduce(mode=mode, axis=1), sign * x)
+        assert found.tolist() == [[sign * -3.4028234663852886e38], [sign * 2]]
+
+
 # ---- Convolutions
 
 

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="compares with torch")
 import loadrun  # noqa: E402
 import loadrun.torch  # noqa: E402
 from loadrun.base.errors import UsageError  # noqa: E402
+from loadrun.engines.reference import ReferenceEngine  # noqa: E402
 
 WHOLE = torch.arange(12).reshape(3, 4) * 1000
 LARGE = WHOLE * (1 << 33)
@@ -171,3 +172,18 @@ def test_and_refuses_what_they_do_not():
     file = io.BytesIO()
     traced.dump(file, input_data="#rand(0.1,0.4)", narrow=True, replay=False)
     assert "narrowed on writing" in loadrun.loads(file.getvalue()).warnings[0]
+
+
+def test_a_file_subtracts_the_maximum_before_a_softmax():
+    """MegEngine's kernel gives NaN for values below -87; the trace and its ONNX model stay as torch has them."""
+    x = torch.tensor([[-200.0, -201], [-1e30, -1e30]])
+    traced = loadrun.torch.trace(lambda x: torch.softmax(x, 1), (x,))
+    assert [o.type for o in traced.graph().oprs if not o.tensors] == ["Softmax"]
+    file = io.BytesIO()
+    traced.dump(file, input_data=[x])
+    graph = loadrun.loads(file.getvalue()).graph
+    (softmax,) = [o for o in graph.oprs if o.type == "Softmax"]
+    engine = ReferenceEngine(graph, [softmax.inputs[0], softmax.outputs[0]])
+    fed, result = engine.run({"x": x.numpy()})
+    assert fed.tolist() == [[0, -1], [0, 0]]
+    torch.testing.assert_close(torch.from_numpy(result), torch.softmax(x, 1))

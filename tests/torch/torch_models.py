@@ -422,6 +422,17 @@ def rand(*shape):
     return torch.rand(*shape) * 2 - 1
 
 
+class MaskedRows(nn.Module):
+    """Softmax of rows that lie far below 0 or hold the lowest number, and attention that sees nothing."""
+
+    def forward(self, x, hidden):
+        attend = nn.functional.scaled_dot_product_attention
+        nothing = attend(x, x, x, ~hidden)
+        infinite = attend(x, x, x, torch.where(hidden, float("-inf"), 0.0))
+        lowest = attend(x, x, x, torch.where(hidden, torch.finfo(x.dtype).min, 0.0))
+        return nothing, infinite, lowest, torch.softmax(x - 200, 1), torch.softmax(x * 100 - 1e5, -1)
+
+
 CASES = {
     "resnet": (ResNet, lambda: (rand(2, 3, 32, 32),)),
     "mobilenet": (lambda: nn.Sequential(Inverted(4), Inverted(4)), lambda: (rand(2, 4, 8, 8),)),
@@ -437,6 +448,13 @@ CASES = {
     "attention": (
         Attention,
         lambda: (rand(2, 3, 8), rand(2, 4, 8), torch.tensor([[0, 0, 0, 1], [0, 1, 0, 0]]).bool()),
+    ),
+    "masked_rows": (
+        MaskedRows,
+        lambda: (
+            rand(2, 3, 4, 8),
+            torch.tensor([[0, 0, 1, 0], [1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 0]]).bool(),
+        ),
     ),
     "gpt": (Gpt, lambda: (torch.randint(0, 20, (2, 6)),)),
     "bag_sum": (lambda: Bag("sum"), lambda: (torch.randint(0, 10, (7,)), torch.tensor([0, 2, 2, 5]))),

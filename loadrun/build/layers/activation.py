@@ -91,9 +91,10 @@ def softmax(x: Tensor, axis: int, *, guard: bool = False) -> Tensor:
 
     y = own(as_vector(wide), axis)
     if guard:
-        top = e.kept(e.reduce(wide, P.ReduceMode.MAX, [axis]), [axis], True)
-        dead = e.compare(P.ElemwiseMultiTypeMode.EQ, top, e.number(-np.inf, top))
-        y = e.where(dead, e.number(0, y), y)
+        # MegEngine's maximum of minus infinity is the lowest finite number, which a mask may be, too.
+        masked = e.cast(e.compare(P.ElemwiseMultiTypeMode.EQ, wide, e.number(-np.inf, wide)), dtype_of(wide))
+        dead = e.kept(e.reduce(masked, P.ReduceMode.MIN, [axis]), [axis], True)
+        y = e.elem(M.COND_LEQ_MOV, dead, e.number(0, dead), y)
     return e.cast(y if x.ndim else e.reshape(y, ()), dtype_of(x))
 
 

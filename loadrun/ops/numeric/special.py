@@ -35,6 +35,7 @@ __all__ = [
     "in_rows",
     "int_matmul",
     "largest",
+    "lowest",
     "normal_cdf",
     "round_half",
     "rounded",
@@ -398,6 +399,17 @@ def sum_rounded(x: Array, axis: int, dtype: DType) -> Array:
 
 _MOST_CUTS = 6
 """More cuts than this cost more than float64."""
+
+
+def lowest(dtype: DType) -> float:
+    """Return the lowest finite number of a dtype.
+
+    >>> lowest(DType("Float16")), lowest(DType("Int8"))
+    (-65504.0, -128)
+    """
+    if dtype.name == "BFloat16":
+        return -3.3895313892515355e38
+    return float(np.finfo(dtype.np).min) if dtype.is_float else int(np.iinfo(dtype.np).min)
 
 
 def largest(x: Array) -> int:

@@ -41,9 +41,9 @@ def attention(
     elif scale is None:
         scale = float(call.shape_of(0)[-1]) ** -0.5
     bias = causal_bias(q, k) if causal else None
-    # A query that a mask of truth values lets see nothing gives zeros in torch.
-    boolean = mask is not None and not call.fakes[3].dtype.is_floating_point
     if mask is not None:
+        boolean = not call.fakes[3].dtype.is_floating_point
         added = mask_bias(ten(mask, "bool"), q) if boolean else e.cast(ten(mask), dtype_of(q))
         bias = added if bias is None else e.elem(e.M.ADD, bias, added)
-    return e.cast(attended(q, k, v, float(scale), bias, guard=boolean), call.dtype)
+    # A query that a mask lets see nothing gives zeros in torch.
+    return e.cast(attended(q, k, v, float(scale), bias, guard=mask is not None), call.dtype)
