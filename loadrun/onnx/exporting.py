@@ -231,6 +231,8 @@ def _written(
         scalars={ends.get(n, n) for n in source.scalars},
         parameters=source.parameters,
         places=source.places,
+        resized=source.resized,
+        invalid=source.invalid,
         **how,
     )
     written = write(request)

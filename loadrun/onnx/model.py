@@ -110,6 +110,7 @@ class Request:
         scalars: inputs and outputs without axes, which the graph holds as vectors of one element.
         parameters: weights that the graph has as inputs, by name.
         places: source lines by the names of operators, for `docs`.
+        invalid: says of shapes by input why the model does not hold for them, "" where it does.
     """
 
     graph: Graph
@@ -132,6 +133,7 @@ class Request:
     scalars: Collection[str] = ()
     parameters: Mapping[str, Array] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
+    invalid: Callable[[Mapping[str, Shape]], str] = lambda _: ""
 
 
 def write(request: Request) -> WrittenModel:
@@ -199,9 +201,8 @@ class _KnownShapes:
     """
 
     def __init__(self, request: Request, oprs: list[Opr]) -> None:
-        self.graph, self.oprs = request.graph, oprs
+        self.request, self.graph, self.oprs = request, request.graph, oprs
         self.example, self.dynamic = request.example, request.dynamic
-        self.request = request
         self.ends = [*request.outputs.values(), *request.reads.values()]
         self.first = {name: shape for name, _, _, shape in request.inputs}
         self.first |= {o.name: o.shape for node in request.inserted for o in node.outputs}
@@ -215,6 +216,7 @@ class _KnownShapes:
     def _add_others(self, size_sets: Sequence[Mapping[str, Shape]]) -> None:
         """Infer with other sizes of the dynamic axes: those given, then as many of some more as make sense."""
         why: LoadRunError | None = None
+        limited = False
         for sizes in size_sets:
             if {**self.first, **sizes} in self.sizes:
                 continue
@@ -232,6 +234,9 @@ class _KnownShapes:
             sizes = self._changed(change)
             if sizes in self.sizes:
                 continue
+            if said := self.request.invalid(sizes):
+                why, limited = UsageError(said), True
+                continue
             try:
                 known = infer_shapes(self.graph, self.oprs, sizes)
             except LoadRunError as e:
@@ -239,7 +244,7 @@ class _KnownShapes:
                 continue
             self.sizes.append(sizes)
             self.known.append(known)
-        self._check(why)
+        self._check(why, limited)
 
     def _changed(self, change: Callable[[int, int], int]) -> dict[str, Shape]:
         """Change the numbers of the sizes that have names in the example's shapes."""
@@ -258,10 +263,11 @@ class _KnownShapes:
         sizes |= {o.name: o.resized(numbers) for node in request.inserted for o in node.outputs}
         return sizes
 
-    def _check(self, why: LoadRunError | None) -> None:
+    def _check(self, why: LoadRunError | None, limited: bool) -> None:
         for name, axes in self.dynamic.items():
             for axis, symbol in axes.items():
-                if len({s[name][axis] for s in self.sizes}) < 2:
+                sizes = {s[name][axis] for s in self.sizes}
+                if len(sizes) < 2 or (limited and len([n for n in sizes if n > self.first[name][axis]]) < 2):
                     raise UsageError(
                         f"axis {axis} of {name!r} ({symbol}) cannot be dynamic: the model accepts no other size. {why}"
                     )

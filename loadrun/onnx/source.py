@@ -63,6 +63,8 @@ class ExportSource:
         parameters: weights that are inputs of the graph, and constants of the model, by name.
         places: source lines by the names of operators.
         save_program: writes torch's program of a module into a file.
+        resized: shapes of inputs that follow from sizes, see `InsertedOutput`.
+        invalid: says of shapes by input why the model does not hold for them, "" where it does.
     """
 
     graph: Graph
@@ -82,6 +84,8 @@ class ExportSource:
     parameters: Mapping[str, Array] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     save_program: Callable[[Any], None] | None = None
+    resized: Mapping[str, Callable[[Mapping[str, int]], tuple[int, ...]]] = field(default_factory=dict)
+    invalid: Callable[[Mapping[str, tuple[int, ...]]], str] = lambda _: ""
 
     def expect(self, outputs: object) -> None:
         """Refuse example outputs that are not what the model gives: other shapes, or another number of them.

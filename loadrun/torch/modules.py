@@ -155,14 +155,14 @@ def call_of(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def distinct(values: Any) -> Any:
-    """Copy tensors that are given as several arguments, which torch takes for one."""
+    """Copy tensors that are given as several arguments, and views: torch takes their memory's sizes for related."""
     seen: set[int] = set()
 
     def own(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+        if not isinstance(leaf, torch.Tensor) or (id(leaf) not in seen and leaf._base is None):
             seen.add(id(leaf))
             return leaf
-        return leaf.clone()
+        return leaf.detach().clone()
 
     return pytree.tree_map(own, values)
 

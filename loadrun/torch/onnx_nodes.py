@@ -32,6 +32,7 @@ from .exporting import name_of_target, place_of
 from .interpret import Constant, Interpreter, Port
 from .left_out import Selection, given_results, graph_values, named_tensors, result_names, results_of
 from .onnx_gru import has_open_steps, write_gru
+from .other_sizes import resizing
 from .values import ndarray
 
 __all__ = ["InnerGraph", "inserted_nodes"]
@@ -49,24 +50,6 @@ _ELEM = {
     torch.bool: ElemType.BOOL,
 }
 Write = Callable[[OnnxWriter, Sequence[str]], Sequence[str]]
-
-
-def resizing(fake: Any, shape: tuple[int, ...]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
-    """Return the shape of a value, in storage form, as a function of other sizes."""
-
-    def resized(numbers: Mapping[str, int]) -> tuple[int, ...]:
-        if not isinstance(fake, torch.Tensor) or not fake.ndim:
-            return shape
-        sizes = []
-        for n, size in zip(fake.shape, shape, strict=True):
-            if isinstance(n, torch.SymInt):
-                known = {s: numbers[str(s)] for s in n.node.expr.free_symbols if str(s) in numbers}
-                value = n.node.expr.subs(known)
-                size = int(value) if value.is_Integer else size
-            sizes.append(size)
-        return tuple(sizes)
-
-    return resized
 
 
 def recordable(x: Any) -> Any:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,14 @@ from .left_out import node_values, result_names, results_of
 from .modules import as_torch, owner_of
 from .onnx_gru import has_open_steps
 from .onnx_nodes import inserted_nodes
-from .other_sizes import differing_outputs, draws_numbers, open_sizes, runs_at
+from .other_sizes import (
+    differing_outputs,
+    draws_numbers,
+    open_sizes,
+    runs_at,
+    shapes_that_follow,
+    why_invalid,
+)
 from .program import recorded_cases
 from .quiet import quiet
 from .traced import TorchTrace
@@ -330,7 +338,10 @@ class _Reader:
         source.inserted = inserted_nodes(traced._interpreter, traced.left_out, seen, results, self.chosen)
         source.called = self._called
         source.scalars = frozenset(n for n, shape in self._ports() if shape == ())
-        source.sizes, source.tied = self._sizes()
+        free = self._free() if self.wanted is None else {}
+        source.sizes, source.tied = self._sizes(free)
+        source.resized = shapes_that_follow(traced, self.flat, free)
+        source.invalid = partial(why_invalid, traced, self.flat)
         source.shapes = self.wanted_shapes
         source.weights = self._weights()
         source.places = traced._interpreter.places
@@ -364,18 +375,17 @@ class _Reader:
         inputs = zip(traced.signature.input_names(), traced.signature.feeds(self.flat), strict=True)
         return [(n, t.shape) for n, t in inputs] + list(zip(traced._keys, truth, strict=True))
 
-    def _sizes(self) -> tuple[dict[str, dict[int, str]], dict[tuple[str, int], str]]:
-        """Names of the sizes that the trace leaves open, and which of them are one and the same."""
+    def _sizes(self, free: Mapping[Any, Any]) -> tuple[dict[str, dict[int, str]], dict[tuple[str, int], str]]:
+        """Names of the sizes that the trace leaves open, and which of them are one and the same; see `_free`."""
         dynamic: dict[str, dict[int, str]] = {}
         tied: dict[tuple[str, int], str] = {}
         names: dict[str, str] = {}
-        free = self._free() if self.wanted is None else {}
         for name, fake in self.traced.signature.graph_inputs():
             for axis, n in enumerate(getattr(fake, "shape", ())):
                 if _differs(n):
                     symbol = str(free.get(n.node.expr, n.node.expr))
                     tied[name, axis] = symbol
-                    if self.wanted is not None or n.node.expr in free:
+                    if self.wanted is not None or all(s in free for s in n.node.expr.free_symbols):
                         dynamic.setdefault(name, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
         return dynamic, tied
 

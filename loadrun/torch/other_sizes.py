@@ -7,7 +7,7 @@ another result at 1, the trace refuses 1 there, in calls and in dumps.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +18,7 @@ from ..graph.dtypes import Array
 from ..tensors import Tensor
 from ..tensors.convert import TracedInt
 from ..tracing.checking import error_between
+from .complex import parts
 from .exporting import name_of_target
 from .registry import DATA_SIZED
 from .signature import Signature
@@ -34,7 +35,10 @@ __all__ = [
     "never_one",
     "open_sizes",
     "refuse_one",
+    "resizing",
     "runs_at",
+    "shapes_that_follow",
+    "why_invalid",
 ]
 
 _LIMITS = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
@@ -172,6 +176,69 @@ def runs_at(traced: Trace, sizes: Mapping[Any, int]) -> bool:
     except (InputError, EngineError):
         return False
     return True
+
+
+def resizing(fake: Any, shape: tuple[int, ...]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
+    """Return the shape of a value, in storage form, as a function of other sizes."""
+
+    def resized(numbers: Mapping[str, int]) -> tuple[int, ...]:
+        if not isinstance(fake, torch.Tensor) or not fake.ndim:
+            return shape
+        sizes = []
+        for n, size in zip(fake.shape, shape, strict=True):
+            if isinstance(n, torch.SymInt):
+                known = {s: numbers[str(s)] for s in n.node.expr.free_symbols if str(s) in numbers}
+                value = n.node.expr.subs(known)
+                size = int(value) if value.is_Integer else size
+            sizes.append(size)
+        return tuple(sizes)
+
+    return resized
+
+
+def shapes_that_follow(
+    traced: Trace, flat: Sequence[Any], tied: Mapping[Any, Any]
+) -> dict[str, Callable[[Mapping[str, int]], tuple[int, ...]]]:
+    """Return the shapes of inputs with sizes that follow from others, as those of a cache and its mask do.
+
+    Args:
+        traced: a trace.
+        flat: the leaves of its example.
+        tied: by a size's symbol, the one that stands for all that change together.
+    """
+    example = {str(s): n for s, n in open_sizes(traced).items()}
+
+    def complete(resized: Callable[..., tuple[int, ...]]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
+        def from_sizes(numbers: Mapping[str, int]) -> tuple[int, ...]:
+            others = {str(s): numbers[str(t)] for s, t in tied.items() if str(t) in numbers}
+            return resized({**example, **numbers, **others})
+
+        return from_sizes
+
+    return {
+        key: complete(resizing(fake, tuple(value.shape)))
+        for name, value, fake in traced.signature.inputs(flat)
+        if any(
+            isinstance(n, torch.SymInt) and not (n.node.expr.is_number or n.node.expr.is_symbol)
+            for n in getattr(fake, "shape", ())
+        )
+        for key, _ in parts(name, fake)
+    }
+
+
+def why_invalid(traced: Trace, flat: Sequence[Any], sizes: Mapping[str, tuple[int, ...]]) -> str:
+    """Say why a trace does not hold for other shapes of its inputs, by name; "" where it does."""
+    leaves = []
+    for name, value, fake in traced.signature.inputs(flat):
+        key = next((key for key, _ in parts(name, fake)), name)
+        if isinstance(value, torch.Tensor) and value.ndim and key in sizes:
+            value = value.new_zeros(1).expand(sizes[key])
+        leaves.append(value)
+    try:
+        traced.check(leaves)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:

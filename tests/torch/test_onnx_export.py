@@ -497,6 +497,41 @@ def test_what_torch_took_for_fixed_is_not_dynamic():
         exported(lambda x: x + torch.arange(3.0), (X,), dynamic_axes={"x": [1]})
 
 
+def test_axes_for_which_a_trace_does_not_hold_are_not_dynamic():
+    def halves(x):
+        return x + nn.functional.one_hot(x.argmax(1).clamp(max=x.shape[0] // 2 - 1), x.shape[0] // 2).sum()
+
+    x, axes = torch.rand(10, 4), {"x": [0]}
+    trace = loadrun.torch.trace(halves, x, dynamic_shapes=True)
+    for model, args in ((halves, (x,)), (trace, (x,))):
+        with pytest.raises(UsageError, match=r"axis 0 of 'x' .*cannot be dynamic.*\s.*// 2 == 5"):
+            exported(model, args, dynamic_axes=axes)
+
+    def quarters(x):
+        return x.reshape(4, -1).sum(1) if x.shape[0] % 4 == 0 else x.sum(1)
+
+    _, data = exported(quarters, (torch.rand(8, 3),), dynamic_axes=axes)
+    check(data, quarters, (torch.rand(20, 3),))
+
+
+def test_a_size_that_is_the_sum_of_others():
+    def attended(x, mask, cache):
+        keys = torch.cat((cache, x), 1)
+        # A view: torch knows that its memory is larger.
+        scores = (x @ keys.mT).masked_fill(mask[:, None, :] == 0, -1e9)
+        return scores.softmax(-1) @ keys, keys
+
+    def args(b, t, p):
+        return torch.rand(b, t, 4), (torch.rand(b, t + p + 1) > 0.3)[:, 1:].long(), torch.rand(b, p, 4)
+
+    small, large = args(2, 3, 5), args(3, 7, 4)
+    trace = loadrun.torch.trace(attended, small, dynamic_shapes=True)
+    axes = {"x": {0: "b", 1: "t"}, "mask": {0: "b", 1: "all"}, "cache": {0: "b", 1: "past"}}
+    for model in (attended, trace):
+        check(exported(model, small, dynamic_axes=axes)[1], attended, large)
+    check(exported(trace, ())[1], attended, large)
+
+
 def test_traces_keep_their_sizes():
     trace = loadrun.torch.trace(Sum(), X, dynamic_shapes=True)
     check(exported(trace, ())[1], Sum(), (torch.rand(9, 4),))

@@ -29,11 +29,11 @@ ROWS = torch.tensor(
 )
 
 
-def same(function, x):
+def same(function, *args):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        want = function(x)
-        got = loadrun.torch.trace(function, (x,))(x)
+        want = function(*args)
+        got = loadrun.torch.trace(function, args)(*args)
     for a, b in zip(*([v] if isinstance(v, torch.Tensor) else v for v in (got, want)), strict=True):
         torch.testing.assert_close(a, b, equal_nan=True, rtol=2e-5, atol=1e-6)
 
@@ -59,3 +59,11 @@ def test_gelu_of_infinity():
     """Torch's own kernel gives NaN for more than one element; x times a probability of 1 is infinite."""
     traced = loadrun.torch.trace(torch.nn.functional.gelu, torch.ones(3))
     np.testing.assert_array_equal(traced(np.full(3, inf, "f4")), [inf] * 3)
+
+
+def test_truth_values_add_as_or():
+    """Also where there is but one value."""
+    yes, no = torch.tensor(True), torch.tensor(False)
+    for x, y in ((yes, yes), (no, yes), (no, no)):
+        same(lambda x, i, y: x.index_add(0, i, y), x, torch.tensor([0]), y)
+        same(lambda x, i, y: x.index_add(0, i, y), x[None], torch.tensor([0]), y[None])
