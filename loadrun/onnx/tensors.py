@@ -386,6 +386,8 @@ def dense(sparse: SparseTensorProto, external: ExternalData | None = None) -> Ar
     if sparse.values is None or sparse.indices is None:
         raise FormatError("a sparse tensor has no values or no indices")
     values, where = array(sparse.values, external).reshape(-1), array(sparse.indices, external)
+    if where.dtype.kind != "i":
+        raise FormatError(f"the indices of a sparse tensor must be int64, found {where.dtype}")
     if any(d < 0 for d in sparse.dims) or prod(sparse.dims) > 1 << 28:
         raise FormatError(f"a sparse tensor has the shape {sparse.dims}")
     if where.ndim == 2 and where.shape[1] == len(sparse.dims):

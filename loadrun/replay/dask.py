@@ -66,6 +66,7 @@ class Cluster:
     def __init__(self, address: str, timeout: float | None = None, files: str = "auto") -> None:
         try:
             from distributed import Client  # optional
+            from distributed.comm import get_address_host_port, parse_address
         except ImportError:
             raise UsageError(f"--dask needs the package distributed: {install('dask')}") from None
         if address.endswith(".json") and not os.path.exists(address):
@@ -77,6 +78,9 @@ class Cluster:
             if address.endswith(".json"):
                 self._client = Client(scheduler_file=address, timeout=_CONNECT, set_as_default=False)
             else:
+                # A client that fails in the midst of its making waits 40 s and prints a traceback.
+                if parse_address(address)[0] not in ("inproc", "ucx", "ws", "wss"):
+                    get_address_host_port(address)
                 self._client = Client(address, timeout=_CONNECT, set_as_default=False)
         except (OSError, ValueError) as e:
             raise UsageError(f"no Dask scheduler answers at {address}: {e}") from None

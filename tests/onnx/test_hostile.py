@@ -161,6 +161,21 @@ def test_inputs_that_an_operator_cannot_take_are_shown() -> None:
         loadrun.loads(graph(node("EyeLike", ["x"], ["y"])))
 
 
+def test_indices_of_a_sparse_tensor_that_are_no_whole_numbers() -> None:
+    values, where = tensor(np.ones(1, "f"), "w"), tensor(np.full(1, 0.5, "f"), "")
+    sparse = field(15, field(1, values) + field(2, where) + field(3, 2))
+    with pytest.raises(FormatError, match="the indices of a sparse tensor must be int64, found float32"):
+        loadrun.loads(graph(node("Add", ["x", "w"], ["y"]), sparse))
+
+
+@pytest.mark.parametrize("k", [1 << 62, -(1 << 62)])
+def test_a_diagonal_that_is_far_away(k: int) -> None:
+    bundle = loadrun.loads(graph(node("EyeLike", ["x"], ["y"], attribute("k", k)), shape=(2, 3)))
+    (found,) = loadrun.Runner(bundle).run({"x": np.ones((2, 3), np.float32)}).outputs
+    assert found.value is not None
+    assert not found.value.any()
+
+
 @pytest.mark.parametrize(("name", "broken"), [("control", 116), ("quantized", 116), ("dynamic", 105)])
 def test_mutated_files(name: str, broken: int) -> None:
     whole = (MODELS / name / "model.onnx").read_bytes()

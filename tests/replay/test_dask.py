@@ -168,6 +168,13 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         Cluster("tcp://127.0.0.1:9")
 
 
+@pytest.mark.parametrize("address", ["local", "bogus://a:1", "tcp://[::1"])
+def test_what_is_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distributed.Client", None)
+    with pytest.raises(UsageError, match=r"no Dask scheduler answers at .*: .*address"):
+        Cluster(address)
+
+
 def obeyed(address: str, orders: list[str], timeout: float | None = None) -> list[tuple[str, Event]]:
     with Cluster(address, timeout, files="path").replaying([Task(o) for o in orders]) as events:
         return [(t.path, e) for t, e in events]

@@ -370,7 +370,8 @@ def _constant_of_shape(c: NodeCall) -> Value:
 def _eye_like(c: NodeCall) -> Value:
     kind = c.number("dtype", c.kind(0))
     rows, columns = c.value(0).shape
-    k = c.number("k")
+    # No diagonal is further away, and graphs count in 32 bits.
+    k = min(max(c.number("k"), -(2**31)), 2**31 - 1)
     if (
         isinstance(rows, TracedInt)
         or isinstance(columns, TracedInt)
