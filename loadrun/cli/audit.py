@@ -134,6 +134,8 @@ def _report(path: str, audit: Audit, reports: FleetReports) -> None:
             kind = "skipped" if s.reason == NO_CHECK else "failure" if s.reason or not caught else ""
             why = s.reason or f"it caught {caught} of {s.mutants} mutants"
             reports.junit.case(s.output, kind, why if kind else "")
+        if audited.whole.value is None:
+            reports.junit.case("audit", "failure", f"no score: {_silence(audited)}")
     for _, failed in audit.failures:
         reports.junit.case("audit", "error", failed.message)
     reports.junit.end(file)
@@ -143,8 +145,7 @@ def _about(path: str, audited: FileAudit) -> list[str]:
     """Describe the score of a file in a line, and what lowers it in one each."""
     whole = audited.whole
     if whole.value is None or whole.interval is None:
-        why = "no mutant was tried within the budget" if audited.cut else "there are no checks with testcases"
-        return [f"{clean(path, 200)}: no score, {why}"]
+        return [f"{clean(path, 200)}: no score, {_silence(audited)}"]
     low, high = whole.interval
     caught, count = whole.caught_of((ELEMENT,))
     sure = "" if low == high else f" ({_percent(low)[:-2]} to {_percent(high)} with 95 % confidence)"
@@ -156,6 +157,11 @@ def _about(path: str, audited: FileAudit) -> list[str]:
         f"{right} of {cases} mutants of {tested} caught" + ("; the time was up" if audited.cut else ""),
     ]
     return lines + [f"  {clean(said, 300)}" for said in audited.findings]
+
+
+def _silence(audited: FileAudit) -> str:
+    """Say why there is no score."""
+    return "no mutant was tried within the budget" if audited.cut else "; ".join(audited.findings)
 
 
 def _percent(share: float) -> str:

@@ -26,7 +26,7 @@ from ..graph.dtypes import Array
 from ..inputs.feeds import ModelOptions
 from ..runner import Runner
 from ..testcase import Bundle, Testcase
-from .audit_findings import Walk, equal_testcases, lifeless_inputs, saturated_outputs
+from .audit_findings import Walk, equal_testcases, lifeless_inputs, only_testcase, saturated_outputs
 from .audit_mutants import CASE_KINDS, ELEMENT, EXPECTED, Weight, case_mutants, drawn, mutant, weights
 
 __all__ = ["NO_CHECK", "Audit", "AuditOptions", "FileAudit", "Score", "audit", "audit_files", "audits_of"]
@@ -165,7 +165,8 @@ def audit(
     places = np.linspace(0, total - 1, min(total, _MOST_CASES, max(1, mutants))).astype(int)
     cases = [bundle.testcases[i] for i in places.tolist()] if total else []
     if not bundle.checks or not cases:
-        return FileAudit()
+        why = "no output has a check" if cases else "there is no testcase"
+        return FileAudit([Score(name, reason=NO_CHECK) for name in bundle.outputs], findings=[why])
     # A mutant is one graph: where a model has one for each set of sizes, it is run at those of the first testcase.
     bundle = bundle.for_data(cases[0].arrays)
     cases = [case for case in cases if bundle.for_data(case.arrays) is bundle]
@@ -282,7 +283,7 @@ class _Trial:
         drawn_of = Counter(w.label for w, _, _ in tried)
         silent = Counter(w.label for w, _, moved in tried if not moved)
         notes += [f"output {n!r} has no check" for n in self.scores if n not in self.checked]
-        notes += [*equal_testcases(self.cases), *lifeless_inputs(self.cases)]
+        notes += [*equal_testcases(self.cases), *only_testcase(self.cases), *lifeless_inputs(self.cases)]
         values: dict[str, list[Array]] = {n: [] for n in self.scores}
         for result in self.truth:
             for out in result.outputs:

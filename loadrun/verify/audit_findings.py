@@ -15,7 +15,7 @@ from ..ops.op import Trait
 from ..testcase import Bundle, Testcase
 from .audit_mutants import Weight
 
-__all__ = ["Walk", "equal_testcases", "lifeless_inputs", "saturated_outputs"]
+__all__ = ["Walk", "equal_testcases", "lifeless_inputs", "only_testcase", "saturated_outputs"]
 
 _SATURATED = 0.5
 """Share of an output's elements at its bounds from which on it is reported."""
@@ -42,11 +42,22 @@ def equal_testcases(cases: Sequence[Testcase]) -> Iterator[str]:
 
 
 def lifeless_inputs(cases: Sequence[Testcase]) -> Iterator[str]:
-    """Name the inputs that are 0 everywhere in every testcase."""
+    """Name inputs that hold one number in all testcases; a single number, such as a sampling rate, only if it is 0."""
     for name in cases[0].inputs:
-        fed = any(name in case.states for case in cases)
-        if not fed and not any(step[name].any() for case in cases for step in case.each_step if name in step):
-            yield f"input {name!r} is 0 everywhere in every testcase"
+        if any(name in case.states for case in cases):
+            continue
+        values = [step[name] for case in cases for step in case.each_step if name in step and step[name].size]
+        if not values or values[0].dtype.kind not in "biuf":
+            continue
+        first = values[0].reshape(-1)[0].item()
+        if all((v == first).all() for v in values) and (not first or any(v.size > 1 for v in values)):
+            yield f"input {name!r} is {first:g} everywhere in every testcase"
+
+
+def only_testcase(cases: Sequence[Testcase]) -> Iterator[str]:
+    """Say that a file has a single testcase."""
+    if len(cases) == 1 and not cases[0].steps:
+        yield "there is only one testcase, so that nothing shows whether outputs follow other inputs"
 
 
 def saturated_outputs(values: Mapping[str, Sequence[Array]]) -> Iterator[str]:

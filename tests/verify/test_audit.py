@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -100,6 +101,25 @@ def test_inputs_of_zero_are_told() -> None:
     assert found.whole.value <= 0.5
     assert "input 'x' is 0 everywhere in every testcase" in found.findings
     assert "output 'y' is 0 everywhere in every testcase" in found.findings
+    assert any("only one testcase" in said for said in found.findings)
+
+
+def test_inputs_of_one_number_are_told() -> None:
+    told = audit(relu_net([1, 1, 1, 1], [[3, 3, 3, 3], [3, 3, 3, 3]])).findings
+    assert "input 'x' is 3 everywhere in every testcase" in told
+    told = audit(relu_net([1, 1, 1, 1], [[3, 3, 3, 3], [2, 2, 2, 2]])).findings
+    assert not any("'x'" in said for said in told)
+
+
+def test_a_file_without_checks_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, report = str(tmp_path / "bare.mge"), tmp_path / "r.xml"
+    assert (
+        main(["pack", "fixtures/nets/mlp.mge", "--replace", "-d", "#rand(0,1)", "--no-assert", "-o", path])
+        == 0
+    )
+    assert main(["audit", path, "--junit", str(report)]) == 3
+    assert "no score, no output has a check" in capsys.readouterr().out
+    assert len(list(ElementTree.parse(report).iter("failure"))) == 1
 
 
 def test_outputs_without_check_lower_the_score() -> None:

@@ -208,8 +208,13 @@ def blame(
     ordered = _ordered(graph, state, list(seen.values()))
     if ordered and not (matching.alike and ordered[0].is_changed) and not _is_reshaped(ordered[0]):
         # Operators of other formats, and fused ones, cannot be compared before they run: it is what they compute alone
-        # that tells.
-        off = [replace(r, between=_uncompared(r.opr, state)) for r in rows if not (r.agrees or r.is_stop)]
+        # that tells, unless only their place speaks for their partners.
+        by_place = ordered[0].how == "place"
+        off = [
+            replace(r, between=_uncompared(r.opr, state))
+            for r in rows
+            if not (r.agrees or r.is_stop) and (by_place or r.how != "place")
+        ]
         alone = errors(off)
         known_errors = {**errors(ordered[:1]), **alone}
         worst = max(off, key=lambda r: (alone.get(r.var.id, -1.0), -r.var.id), default=ordered[0])
