@@ -33,11 +33,13 @@ class DataSet:
 
     Attributes:
         kinds: ONNX's types of the tensors that were read, by name and, of outputs, ``:expect``.
+        others: likewise, the names of those tensors that say they are another input or output.
     """
 
     def __init__(self, folder: Path, names: Sequence[str], outputs: Sequence[str]) -> None:
         self.folder = folder
         self.kinds: dict[str, int] = {}
+        self.others: dict[str, str] = {}
         self._count = len(outputs)
         self._inputs = {n: folder / f"input_{i}.pb" for i, n in enumerate(names)}
         self._outputs = {n: folder / f"output_{i}.pb" for i, n in enumerate(outputs)}
@@ -63,6 +65,9 @@ class DataSet:
                     proto = parse(TensorProto, data)
                     values[name] = tensor_value(proto, ExternalData(path.parent))
                     self.kinds[name] = proto.data_type
+                    group = self._outputs if name.endswith(EXPECT) else self._inputs
+                    if proto.name in group and proto.name != name.removesuffix(EXPECT):
+                        self.others[name] = proto.name
             except UnsupportedTensorTypeError:
                 continue
             except FormatError as e:
@@ -182,7 +187,12 @@ def testcases(
             value = own.get(name)
             if not isinstance(value, np.ndarray) or value.dtype == object:
                 raise InputError(f"{one.folder} holds no value for {name!r}")
-            if one.kinds.get(name, kind) != kind:
+            if (other := one.others.get(name)) is not None:
+                said = f"of {name.removesuffix(EXPECT)!r} by its file's number is {other!r} by its own name"
+                if not name.endswith(EXPECT):
+                    raise InputError(f"the data {said} in {one.folder}")
+                faults[name[: -len(EXPECT)]] = f"the expected value {said}"
+            elif one.kinds.get(name, kind) != kind:
                 said = f"holds {kind_name(one.kinds[name])}, but the model has {kind_name(kind)}"
                 if not name.endswith(EXPECT):
                     raise InputError(f"the data of the input {name!r} in {one.folder} {said}")

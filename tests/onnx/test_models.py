@@ -224,6 +224,22 @@ def test_an_expected_value_of_no_output_fails(tmp_path: Path, capsys: pytest.Cap
     assert "output output_3.pb: the model has no such output" in capsys.readouterr().out
 
 
+def test_values_whose_names_are_those_of_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The number of a file says which output it is, as in ONNX's tests; a name that says otherwise is a fault."""
+    shutil.copytree(MODELS / "control", tmp_path / "net")
+    path, data = str(tmp_path / "net" / "model.onnx"), tmp_path / "net" / "test_data_set_0"
+    for file, name, code in (
+        ("output_1.pb", "m", 0),
+        ("output_1.pb", "scaled", 1),
+        ("input_0.pb", "cond", 2),
+    ):
+        kept = (data / file).read_bytes()
+        (data / file).write_bytes(b"".join(encode_tensor(TensorMessage.of(name, stored(data / file)))))
+        assert main([path, "-q"]) == code
+        assert (f"by its file's number is {name!r} by its own name" in capsys.readouterr().out) == (code > 0)
+        (data / file).write_bytes(kept)
+
+
 def test_a_data_set_that_is_missing_between_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -154,6 +154,11 @@ def _read_other_values(opr: Opr, other: Opr, matching: Matching) -> bool:
     )
 
 
+def _is_another_value(row: SuspectVar, matching: Matching) -> bool:
+    """Return whether only its place speaks for a row's partner, which reads other values."""
+    return row.how == "place" and _read_other_values(row.opr, matching.pairs[row.var.id].owner, matching)
+
+
 def _is_off(row: SuspectVar) -> bool:
     """Return whether a row differs in more than its layout, of which its shape is a part."""
     apart = row.distance
@@ -209,11 +214,10 @@ def blame(
     if ordered and not (matching.alike and ordered[0].is_changed) and not _is_reshaped(ordered[0]):
         # Operators of other formats, and fused ones, cannot be compared before they run: it is what they compute alone
         # that tells, unless only their place speaks for their partners.
-        by_place = ordered[0].how == "place"
         off = [
             replace(r, between=_uncompared(r.opr, state))
             for r in rows
-            if not (r.agrees or r.is_stop) and (by_place or r.how != "place")
+            if not (r.agrees or r.is_stop or _is_another_value(r, matching))
         ]
         alone = errors(off)
         known_errors = {**errors(ordered[:1]), **alone}
