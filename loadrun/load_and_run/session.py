@@ -17,7 +17,7 @@ from typing import TextIO
 
 import numpy as np
 
-from ..base.errors import UsageError
+from ..base.errors import UsageError, clean
 from ..base.files import replacing
 from ..dump import load, save
 from ..graph.dtypes import Array
@@ -125,7 +125,7 @@ class LoadAndRunSession:
             if value is None or value is False or value == "" or (flag.kind is int and value == flag.default):
                 continue
             if flag.says:
-                self.log.log(flag.group, flag.says.format(value))
+                self.log.log(flag.group, clean(flag.says.format(value), 4096))
             if not flag.works:
                 self.log.say(f"load_and_run: --{flag.name} has no effect: {flag.what}")
         chosen = [n for n in LAYOUTS if self.flags.on(n)]
@@ -331,10 +331,10 @@ class LoadAndRunSession:
                 raise UsageError("there was no run to profile; set --iter or --warmup_iter")
             with replacing(path) as f:
                 f.write(json.dumps(profile_json(copy.runner.reference.get_profile(), plan)).encode())
-            self.log.log("watch", f"profiling result written to {path}")
+            self.log.log("watch", f"profiling result written to {clean(path, 4096)}")
         if flags.text("model_dump"):
             _write_model(bundle, flags.text("model_dump"))
-            self.log.log("model", f"success write model to {flags.text('model_dump')}\n")
+            self.log.log("model", f"success write model to {clean(flags.text('model_dump'), 4096)}\n")
         if flags.text("layout_transform") and flags.text("layout_transform_dump"):
             _write_model(bundle, flags.text("layout_transform_dump"))
         if flags.on("binary_equal_between_batch"):

@@ -214,6 +214,15 @@ def test_help_and_usage(run: Callable[..., tuple[int, str, str]]) -> None:
     assert "load_and_run of loadrun" in out
 
 
+def test_names_of_files_are_escaped(
+    run: Callable[..., tuple[int, str, str]], models: dict[str, str], tmp_path: Path
+) -> None:
+    code, _, err = run(models["plain"], "--profile", f"{tmp_path}/a\x1b[31m\n.json")
+    assert code == 0
+    assert r"a\x1b[31m\n.json" in err
+    assert "\x1b" not in err
+
+
 def test_data(run: Callable[..., tuple[int, str, str]], models: dict[str, str], tmp_path: Path) -> None:
     """The plain model negates: zeros without data, and what is given with --input."""
     folder = tmp_path / "out"
