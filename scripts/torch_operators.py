@@ -130,8 +130,8 @@ def outcome(op: Any, sample: Any) -> tuple[str, str]:
     except UnsupportedError as error:
         return "refused", str(error)
     except LoadRunError as error:
-        if "empty" in op.name and "torch's result" in str(error):
-            return "random", ""
+        if "differs from torch" in str(error):
+            return ("random", "") if "empty" in op.name else ("wrong", str(error))
         kind = "not exported" if "torch cannot export" in str(error) else "refused"
         return kind, str(error)
     except Exception:
