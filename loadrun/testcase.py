@@ -108,12 +108,12 @@ class Testcase:
 
     @property
     def inputs(self) -> dict[str, Array]:
-        """The model inputs without the expected values."""
+        """The model inputs without the expected values, in a dict of their own: what is edited is `arrays`."""
         return {k: v for k, v in self.arrays.items() if not k.endswith(EXPECT)}
 
     @property
     def expects(self) -> dict[str, Array]:
-        """The expected values by output name."""
+        """The expected values by output name, in a dict of their own."""
         return {k[: -len(EXPECT)]: v for k, v in self.arrays.items() if k.endswith(EXPECT)}
 
 
