@@ -231,7 +231,11 @@ def _source_values(bundle: Bundle, source: SourceFile, options: AcceptOptions) -
             continue
         own_before = case.own or {}
         new = {n: _own_value(o, i, case, source, bundle.scalars) for n, o in failing.items()}
-        arrays = {**case.arrays, **{n + EXPECT: np.atleast_1d(np.asarray(failing[n].value)) for n in new}}
+        # Checks compare float16 in float32.
+        arrays = dict(case.arrays)
+        for name in new:
+            value, former = np.atleast_1d(np.asarray(failing[name].value)), case.arrays.get(name + EXPECT)
+            arrays[name + EXPECT] = value if former is None else value.astype(former.dtype)
         own = {**own_before, **{n + EXPECT: v for n, v in new.items()}}
         faults = {n: why for n, why in case.faults.items() if n not in new}
         later = {

@@ -260,6 +260,23 @@ def test_nan_is_no_new_value_of_an_onnx_model(tmp_path: Path) -> None:
     assert (tmp_path / "test_data_set_0" / "output_0.pb").read_bytes() == before
 
 
+def test_float16_is_accepted_in_data_sets(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    from onnx import TensorProto, helper, load_tensor, numpy_helper
+
+    from tests.support.onnx_files import model, write
+
+    x = np.array([0.1, 1.0, 3.0], "f4")
+    ends = [("x", TensorProto.FLOAT, [3])], [("y", TensorProto.FLOAT16, [3])]
+    node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT16)
+    path = write(tmp_path, model([node], *ends), ([x], [np.ones(3, "f2")]))
+    (one,) = accept_files([path], AcceptOptions(reason="r"))
+    assert one.failure is None
+    written = numpy_helper.to_array(load_tensor(str(tmp_path / "test_data_set_0" / "output_0.pb")))
+    assert (written.dtype, written.tolist()) == (np.float16, x.astype("f2").tolist())
+    assert loadrun.run(path)[0].verdict.value == "pass"
+
+
 def test_data_sets_without_a_value_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "control"
     shutil.copytree("fixtures/onnx/control", folder)
