@@ -341,6 +341,7 @@ np.invert(k)
 ALL = ARITHMETIC + EXTREMES + ROUNDING + MATH + LOGIC + BITS + SCALARS
 
 
+@pytest.mark.filterwarnings("ignore:.*fix.*:DeprecationWarning")
 @pytest.mark.parametrize("case", ALL, ids=names(ALL))
 def test_as_numpy(case: Case) -> None:
     check(case)

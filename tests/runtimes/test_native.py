@@ -316,7 +316,7 @@ def test_options() -> None:
         "intra_op=two": "intra_op= takes a whole number of at least 0, found 'two'",
         "speed=1": "has no option 'speed'; it has opt=",
         "opt=all:opt=basic": "'opt' is given twice",
-        "tpu": "no execution provider 'tpu' here; it has",
+        "tpu": "this build of onnxruntime has no execution provider 'tpu'; it has",
         "library=absent.so": "the library absent.so cannot be loaded",
     }.items():
         with pytest.raises(UsageError, match=said.replace("(", r"\(")):
