@@ -6,6 +6,7 @@ graphs, and measures time.
 
 from __future__ import annotations
 
+import dis
 import runpy
 import sys
 from collections import Counter
@@ -17,28 +18,45 @@ from typing import Any
 import pytest
 
 GROWTH = runpy.run_path(str(Path(__file__).resolve().parents[1] / "benchmarks" / "growth.py"))
-SMALL, LARGE = 20, 80
+SMALL, LARGE = 12, 48
 STEPS = ("trace", "optimized dump", "info", "optimize", "run", "diff", "to onnx", "from onnx")
+LOOPS = {"FOR_ITER", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "POP_JUMP_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE"}
+"""What bytecode of a loop has, in one version of Python or another."""
 NEEDED = ("dump", "pack")
 """Commands whose files the others read."""
 
 
+CODES: dict[int, tuple[CodeType, bool, bool]] = {}
+"""Functions by identity, since hashes of them are slow: whether they are loadrun's, and have loops."""
+
+
+def kind_of(code: CodeType) -> tuple[CodeType, bool, bool]:
+    if id(code) not in CODES:
+        ours = "loadrun" in code.co_filename
+        CODES[id(code)] = code, ours, ours and any(i.opname in LOOPS for i in dis.get_instructions(code))
+    return CODES[id(code)]
+
+
 def lines(call: Callable[[], object]) -> Counter[CodeType]:
-    """How many lines run in each function of loadrun's."""
-    found: Counter[CodeType] = Counter()
+    """How many lines run in each function of loadrun's that has loops, and how often each other is called."""
+    found: Counter[int] = Counter()
 
     def local(frame: FrameType, event: str, arg: object) -> Any:
-        if event == "line":
-            found[frame.f_code] += 1
+        found[id(frame.f_code)] += 1
         return local
 
+    def called(frame: FrameType, event: str, arg: object) -> Any:
+        code, ours, loops = kind_of(frame.f_code)
+        found[id(code)] += ours
+        return local if loops else None
+
     before = sys.gettrace()
-    sys.settrace(lambda frame, event, arg: local if "loadrun" in frame.f_code.co_filename else None)
+    sys.settrace(called)
     try:
         call()
     finally:
         sys.settrace(before)
-    return found
+    return Counter({CODES[k][0]: n for k, n in found.items()})
 
 
 def work(net: str, operators: int, folder: Path) -> dict[str, Counter[CodeType]]:
