@@ -114,7 +114,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
         configuration: what a project says of its files; see `loadrun.base.configuration.find_configuration`. Its
             engines and time limits take the place of those here, its policies stand below them.
         keyword: words that names of files must have, as ``-k`` takes them.
-        last_failed: a report; only files that did not pass there are replayed.
+        last_failed: a report; only files that did not pass there are replayed, or that its run did not reach.
         resume: whether files that `json_lines` tells of already are left as they are there.
         shard: number of this part of the files, from 1, and how many parts there are.
         retries: how many times a file that does not pass is replayed again.
@@ -203,7 +203,7 @@ _FILE = schema.record(
     {"file": schema.text, "testcases": schema.items(schema.record({"verdict": schema.text}))},
     {"verdict": schema.text, "message": schema.either(schema.text)},
 )
-_REPORT = schema.record({"files": schema.items(_FILE)})
+_REPORT = schema.record({"files": schema.items(_FILE)}, {"cut": schema.either(schema.text)})
 _DUMP = re.compile(r" \(dump \d+\)$")
 
 
@@ -249,9 +249,12 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         wanted = keyword(options.keyword)
         files = [p for p in files if wanted(p)]
     if options.last_failed is not None:
-        failed = {e["file"] for e in _entries(options.last_failed) if e.get("verdict") != Verdict.PASS.value}
-        failed = {_DUMP.sub("", name) for name in failed}
-        files = [p for p in files if p in failed]
+        report = _report(options.last_failed)
+        verdicts = [(_DUMP.sub("", e["file"]), e.get("verdict")) for e in report["files"]]
+        failed = {name for name, verdict in verdicts if verdict != Verdict.PASS.value}
+        # A run that was cut did not come to the files that it does not name.
+        told = failed.union(name for name, _ in verdicts) if report.get("cut") else set(files)
+        files = [p for p in files if p in failed or p not in told]
         if not files and not failed:
             raise InputError(f"{os.fspath(options.last_failed)} has no file that did not pass")
     if named and not files:
@@ -263,7 +266,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     done: set[str] = set()
     if options.resume and options.json_lines is not None and os.path.exists(options.json_lines):
         # A file of several dumps is done when the next file has begun.
-        entries = [e for e in _entries(options.json_lines) if "verdict" in e]
+        entries = [e for e in _report(options.json_lines)["files"] if "verdict" in e]
         done = {_DUMP.sub("", e["file"]) for e in entries} & set(files)
         chosen.recorded = [e for e in entries if _DUMP.sub("", e["file"]) in done]
     for path in files:
@@ -281,16 +284,16 @@ def _choices(options: RunOptions) -> str:
     return ", ".join(f"{name} {os.fspath(value)}" for name, value in said.items() if value is not None)
 
 
-def _entries(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+def _report(path: str | os.PathLike[str]) -> dict[str, Any]:
     from ..report.reading import load_report  # for start-up
 
     try:
-        files: list[dict[str, Any]] = _REPORT(load_report(path), "the report")["files"]
+        report: dict[str, Any] = _REPORT(load_report(path), "the report")
     except FormatError as e:
         raise FormatError(
             f"this is not a report of `loadrun --json`: {e.message}", path=os.fspath(path)
         ) from None
-    return files
+    return report
 
 
 def _file_result(entry: Mapping[str, Any]) -> FileResult:

@@ -91,6 +91,19 @@ def test_last_failed(folder: Path) -> None:
     assert main([".", "--last-failed", "l.jsonl"]) == 0
 
 
+def test_a_run_that_was_cut_failed_what_it_did_not_reach(folder: Path) -> None:
+    assert main(["a.mge", "cc.mge", "--json-lines", "l.jsonl"]) == 0
+    text = Path("l.jsonl").read_text().splitlines(keepends=True)
+    end = next(i for i, line in enumerate(text) if '"cc.mge"' in line and '"file"' in line)
+    for kept in (end, end + 2):
+        Path("cut.jsonl").write_text("".join(text[:kept]))
+        assert main([".", "--last-failed", "cut.jsonl", "-k", "a or cc", "--json", "r.json"]) in (0, 1, 2)
+        files = json.loads(Path("r.json").read_text())["files"]
+        assert [f["file"] for f in files] == ["./a.mge", "./cc.mge"]
+        assert main(["a.mge", "cc.mge", "--last-failed", "cut.jsonl", "--json", "r.json"]) == 0
+        assert [f["file"] for f in json.loads(Path("r.json").read_text())["files"]] == ["cc.mge"]
+
+
 def test_resume(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--json-lines", "l.jsonl", "--resume"]
     assert main([".", *flags]) == 2
