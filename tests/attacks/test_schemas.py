@@ -146,7 +146,8 @@ def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(MLP), "--json", str(old), "-q"]) == 0
     capsys.readouterr()
     refused = tried = 0
-    for what, mutant in mutants(json.loads(old.read_bytes())):
+    # Every second, of an uneven number of values for every member.
+    for what, mutant in islice(mutants(json.loads(old.read_bytes())), 0, None, 2):
         new.write_text(json.dumps(mutant))
         pair = (old, new) if tried % 2 else (new, old)
         tried += 1

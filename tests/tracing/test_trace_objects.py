@@ -208,10 +208,10 @@ def test_calls_leave_nothing_in_memory(options: dict[str, bool]) -> None:
         inputs = [kind(np.ones((n, 3), np.float32)) for n in range(1, 5)]
         gc.collect()
         gc.disable()
-        for i in range(20):
+        for i in range(8):
             f(inputs[i % 4])
         before = len(gc.get_objects())
-        for i in range(80):
+        for i in range(56):
             f(inputs[i % 4])
         grown = len(gc.get_objects()) - before
         gc.enable()
