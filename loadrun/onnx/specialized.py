@@ -38,6 +38,8 @@ _LARGE = 1 << 28
 """Bytes of a model from which on ONNX Runtime has it in a separate process."""
 _KEPT = 16
 """The number of graphs that are kept, the most recently used ones."""
+_LISTED = 8
+"""As many values of an input are told."""
 _STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
 """Sizes that are tried where none are given: of first axes, and of the others."""
 _Key = tuple[tuple[str, tuple[int, ...] | bytes], ...]
@@ -278,8 +280,10 @@ class OnnxModel:
         Where the graphs of two sizes are the same, nothing in them was decided by a size: the axis stays open.
         """
         if values:
-            said = ", ".join(f"{n!r} = {v.reshape(-1).tolist()}" for n, v in sorted(values.items()))
-            name, one = min((n, ",".join(map(str, v.reshape(-1).tolist()))) for n, v in values.items())
+            said = ", ".join(f"{n!r} = {_listed(v)}" for n, v in sorted(values.items()))
+            name = min(values)
+            few = values[name].size <= _LISTED
+            one = ",".join(map(str, values[name].reshape(-1).tolist())) if few else f"{name}.npy"
             raise UnsupportedError(
                 f"the graph depends on the values of inputs, and is made for {said}; a file holds one graph, so make "
                 f"them constants: constants={{...}}, or --constant {name}:{one}"
@@ -461,6 +465,12 @@ def same(a: Graph, b: Graph) -> bool:
         if x.type != "Host2DeviceCopy" and not all(map(_same_value, x.tensors, y.tensors)):
             return False
     return True
+
+
+def _listed(value: Array) -> str:
+    """Return the first values of an input, as an error tells them."""
+    first = ", ".join(map(str, value.reshape(-1)[:_LISTED].tolist()))
+    return f"[{first}]" if value.size <= _LISTED else f"[{first}, ...] ({value.size} numbers)"
 
 
 def _same_value(a: StoredTensor, b: StoredTensor) -> bool:
