@@ -252,9 +252,10 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         report = _report(options.last_failed)
         verdicts = [(_DUMP.sub("", e["file"]), e.get("verdict")) for e in report["files"]]
         failed = {name for name, verdict in verdicts if verdict != Verdict.PASS.value}
-        # A run that was cut did not come to the files that it does not name.
-        told = failed.union(name for name, _ in verdicts) if report.get("cut") else set(files)
-        files = [p for p in files if p in failed or p not in told]
+        if report.get("cut"):
+            # The run did not come to the files that its report does not name.
+            failed |= set(files).difference(name for name, _ in verdicts)
+        files = [p for p in files if p in failed]
         if not files and not failed:
             raise InputError(f"{os.fspath(options.last_failed)} has no file that did not pass")
     if named and not files:

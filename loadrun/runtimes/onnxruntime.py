@@ -34,11 +34,6 @@ __all__ = ["OnnxRuntime", "OnnxRuntimeFile", "make_engine", "open_file"]
 
 _FATAL = 4
 _DEFAULT = "CPUExecutionProvider"
-_COPY = (
-    b'\x08\x08:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
-    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
-)
-"""An ONNX model whose output is its input."""
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _LEVELS = {
     "disable": "ORT_DISABLE_ALL",
@@ -104,9 +99,14 @@ class OnnxRuntime:
         Raises:
             UsageError: one cannot; the runtime would compute on the CPU without saying so.
         """
-        why = ""
+        # For start-up: providers are seldom named.
+        from ..onnx.encode import ElemType, GraphMessage, ModelMessage, NodeMessage, ValueMessage, encode
+
+        x, y = (ValueMessage(name, ElemType.FLOAT, (1,)) for name in "xy")
+        graph = GraphMessage("copy", [NodeMessage("Identity", ["x"], ["y"])], inputs=[x], outputs=[y])
+        model, why = b"".join(encode(ModelMessage(graph, {"": 13}, 8))), ""
         try:
-            started = self.session(_COPY, self.settings()).get_providers()
+            started = self.session(model, self.settings()).get_providers()
         except NotTaken as e:
             started, why = [], f": {e}"
         absent = [p for p in self.providers if p not in started]

@@ -1,18 +1,13 @@
 """The settings of `loadrun.megengine.config` under the name of ``megengine.core._config``, and one more."""
 
 from ...tensors.switches import forward
+from ..config import __all__ as settings
 
 __all__ = ["get_auto_format_convert", "set_auto_format_convert"]
 
 _convert = True
-_SETTINGS = (
-    "benchmark_kernel",
-    "benchmark_with_subprocess",
-    "deterministic_kernel",
-    "disable_memory_forwarding",
-)
 
-forward(__name__, {n: n for n in ("async_level", *_SETTINGS)} | {"_compute_mode": "compute_mode"})
+forward(__name__, {n: n for n in settings} | {"_compute_mode": "compute_mode"})
 
 
 def get_auto_format_convert() -> bool:

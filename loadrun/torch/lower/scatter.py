@@ -272,8 +272,9 @@ def index_add(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, alpha:
     values = arr(source, call.dtype)
     values = values if alpha == 1 else values * arr(alpha, call.dtype)
     if not call.shape_of(0):
-        total = np.any(values) if call.dtype == bool else np.sum(values)
-        return np.logical_or(arr(x), total) if call.dtype == bool else arr(x) + total
+        if call.dtype == bool:
+            return np.logical_or(arr(x), np.any(values))
+        return arr(x) + np.sum(values)
     axis = axis_of(dim, len(call.shape_of(0)))
     result = _copied(x, call.dtype)
     where = (slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)
