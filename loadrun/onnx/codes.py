@@ -9,11 +9,12 @@ import numpy as np
 
 from ..graph.dtypes import Array, round_bfloat16
 from .messages import TensorProto
-from .tensors import array, decoded
+from .tensors import FLOAT4, array, decoded, kind_name
 
-__all__ = ["CODED", "from_codes", "to_codes"]
+__all__ = ["CODED", "coded_bytes", "from_codes", "to_codes"]
 
 _BITS = {16: 16, **dict.fromkeys((17, 18, 19, 20, 24), 8), **dict.fromkeys((21, 22, 23), 4), 25: 2, 26: 2}
+_WHOLE = (21, 22, 25, 26)
 CODED = frozenset(_BITS)
 """ONNX's numbers of the types: bfloat16, floats of 8 and 4 bits, integers of 4 and 2 bits."""
 
@@ -30,7 +31,7 @@ def to_codes(values: Array, kind: int) -> Array:
         bits = round_bfloat16(values).view(np.uint32) >> np.uint32(16)
         return bits.astype(np.uint16).reshape(values.shape)
     width = _BITS[kind]
-    codes = values.astype(np.int8).view(np.uint8) if kind in (21, 22, 25, 26) else _nearest(values, kind)
+    codes = values.astype(np.int8).view(np.uint8) if kind in _WHOLE else _nearest(values, kind)
     if width == 8:
         return codes.reshape(values.shape)
     per = 8 // width
@@ -43,8 +44,10 @@ def to_codes(values: Array, kind: int) -> Array:
 
 def _nearest(values: Array, kind: int) -> Array:
     """Encode floats of 8 or 4 bits, each of which must have a code."""
-    table = decoded(np.arange(16 if kind == 23 else 256), kind)
+    table = decoded(np.arange(16 if kind == FLOAT4 else 256), kind)
     signed = np.signbit(table)
+    if not (signed & (table == 0)).any():
+        values = values + np.float32(0)
     encoded = np.zeros(values.shape, np.uint8)
     for sign in (False, True):
         # A negative zero has a code of its own, where there is one.
@@ -56,6 +59,28 @@ def _nearest(values: Array, kind: int) -> Array:
     nan = np.flatnonzero(np.isnan(table))
     encoded[np.isnan(values)] = nan[0] if nan.size else 0
     return encoded
+
+
+def coded_bytes(values: Array, kind: int) -> bytes:
+    """Return the bytes that `from_codes` decodes: those that a file stores.
+
+    Raises:
+        ValueError: the type does not have one of the values; bfloat16 rounds them.
+
+    >>> coded_bytes(np.array([1, -1, 2], "i1"), 22).hex()
+    'f102'
+    """
+    size = -(-values.size * _BITS[kind] // 8)
+    raw = (
+        np.ascontiguousarray(to_codes(values, kind)).astype(f"<u{max(1, _BITS[kind] // 8)}").tobytes()[:size]
+    )
+    if kind != 16:
+        same = np.equal(from_codes(raw, kind, values.shape), values)
+        if kind not in (FLOAT4, *_WHOLE):
+            same |= np.isnan(values)
+        if not same.all():
+            raise ValueError(f"{kind_name(kind)} does not have the value {values[~same].flat[0]}")
+    return raw
 
 
 def from_codes(raw: bytes, kind: int, shape: Sequence[int]) -> Array:

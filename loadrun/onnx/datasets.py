@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-
-import numpy as np
 
 from ..base.errors import UnsupportedError
 from ..base.files import replacing
 from ..engines.reference import ReferenceEngine
-from ..graph.dtypes import Array, array_dtype
+from ..graph.dtypes import Array
 from ..testcase import SourceFile
-from .encode import TensorMessage, encode_tensor
-from .file import FILE, KEY, accepted_file, read_accepted
+from .encode import ElemType, Piece, TensorMessage, encode_tensor
+from .file import FILE, KEY, accepted_file, element_type, read_accepted
 from .model import WrittenModel
 from .source import ExportSource
 from .testdata import find_sets, set_name, sets_in
@@ -64,14 +62,14 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
         target.mkdir(parents=True, exist_ok=True)
         for k, (name, new) in enumerate(written.inputs.items()):
             value = inputs[name]
-            _write(target / f"input_{k}.pb", new, value.reshape(()) if name in source.scalars else value)
+            _write(target / f"input_{k}.pb", _tensor(new, value, name in source.scalars))
         for k, (name, new) in enumerate(written.outputs.items()):
             dtype = source.outputs[name].dtype
             value = expects[name]
             if dtype is not None and not dtype.is_quantized and value.dtype != dtype.np:
                 value = value.astype(dtype.np)
             scalar = name in source.scalars and value.size == 1
-            _write(target / f"output_{k}.pb", new, value.reshape(()) if scalar else value)
+            _write(target / f"output_{k}.pb", _tensor(new, value, scalar))
         if source.limits:
             with replacing(target / FILE) as file:
                 file.write(written.model.metadata[KEY].encode())
@@ -98,24 +96,30 @@ def accept(
         event: who accepted them, when and why.
 
     Raises:
-        UnsupportedError: a value is of a type that is not written.
+        UnsupportedError: a value is text, or not of its type.
     """
     model = Path(str(source.location))
     places = {n: f"output_{k}.pb" for k, n in enumerate(source.outputs)}
     sets = find_sets(model, None, source.inputs, list(places))
-    for name in {n for new in values.values() for n in new}:
-        dtype = source.outputs[name]
-        if dtype is None or array_dtype(np.empty(0, dtype.np)) != dtype:
-            raise UnsupportedError(
-                f"expected values of {name!r} are {dtype}, which data sets are not written in"
-            )
+    files: dict[Path, list[Piece]] = {}
+    for number, new in values.items():
+        for name, value in new.items():
+            dtype = source.outputs[name]
+            if dtype is None or dtype.name == "String":
+                raise UnsupportedError(
+                    f"expected values of {name!r} are {dtype}, which data sets are not written in"
+                )
+            try:
+                tensor = TensorMessage.of(name, value, ElemType(element_type(dtype)))
+                files[sets[number].folder / places[name]] = encode_tensor(tensor)
+            except ValueError as e:
+                raise UnsupportedError(f"the new value of {name!r} cannot be written: {e}") from e
     record = json.dumps([*read_accepted(model), event], indent=1)
     # A record of values that were not written any more does less harm than values without a record.
     with replacing(accepted_file(model)) as file:
         file.write(record.encode())
-    for number, new in values.items():
-        for name, value in new.items():
-            _write(sets[number].folder / places[name], name, value)
+    for path, pieces in files.items():
+        _write(path, pieces)
 
 
 def _remove_older(model: Path, count: int) -> None:
@@ -150,7 +154,11 @@ def _misfit(source: ExportSource, written: WrittenModel, inputs: Mapping[str, Ar
     return ""
 
 
-def _write(path: Path, name: str, value: Array) -> None:
+def _tensor(name: str, value: Array, scalar: bool) -> list[Piece]:
+    return encode_tensor(TensorMessage.of(name, value.reshape(()) if scalar else value))
+
+
+def _write(path: Path, pieces: Iterable[Piece]) -> None:
     with replacing(path) as file:
-        for piece in encode_tensor(TensorMessage.of(name, value)):
+        for piece in pieces:
             file.write(piece)

@@ -48,10 +48,21 @@ class ElemType(IntEnum):
     UINT32 = 12
     UINT64 = 13
     COMPLEX64 = 14
+    BFLOAT16 = 16
+    FLOAT8E4M3FN = 17
+    FLOAT8E4M3FNUZ = 18
+    FLOAT8E5M2 = 19
+    FLOAT8E5M2FNUZ = 20
+    UINT4 = 21
+    INT4 = 22
+    FLOAT4E2M1 = 23
+    FLOAT8E8M0 = 24
+    UINT2 = 25
+    INT2 = 26
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype of the elements."""
+        """The numpy dtype of the elements; from BFLOAT16 on there is none."""
         return np.dtype(_NUMPY[self])
 
     @classmethod
@@ -98,10 +109,10 @@ class TensorMessage:
     external: tuple[str, int, int] | None = None
 
     @classmethod
-    def of(cls, name: str, value: Array) -> TensorMessage:
-        """Build the message for an array."""
+    def of(cls, name: str, value: Array, elem: ElemType | None = None) -> TensorMessage:
+        """Build the message for an array, of a type that numpy lacks if `elem` says so."""
         value = np.asarray(value)
-        return cls(name, ElemType.of(value.dtype), value.shape, value)
+        return cls(name, elem or ElemType.of(value.dtype), value.shape, value)
 
     @property
     def nbytes(self) -> int:
@@ -346,8 +357,16 @@ def _tensor(tensor: TensorMessage) -> _Message:
 
 
 def raw_bytes(tensor: TensorMessage) -> memoryview:
-    """Return the elements of a tensor as a file stores them: little endian, row by row."""
+    """Return the elements of a tensor as a file stores them: little endian, row by row.
+
+    Raises:
+        ValueError: its type does not have one of the values.
+    """
     assert tensor.value is not None
+    if tensor.elem >= ElemType.BFLOAT16:
+        from .codes import coded_bytes  # for start-up
+
+        return memoryview(coded_bytes(tensor.value, tensor.elem))
     flat = np.ascontiguousarray(tensor.value, tensor.elem.numpy.newbyteorder("<")).reshape(-1)
     raw: Array = flat.view(np.uint8)
     return raw.data

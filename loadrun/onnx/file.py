@@ -26,7 +26,7 @@ from ..tensors import Tensor, apply1, const
 from ..tensors.access import as_vector, dtype_of, stored_shape
 from ..testcase import Bundle, FileValue
 from .messages import Message, MessageField, ModelProto, TensorProto, TypeProto, ValueInfoProto, parse
-from .tensors import STRING, ExternalData, array, kind_name, texts
+from .tensors import NAMES, STRING, ExternalData, array, kind_name, texts
 from .values import BF16
 from .wire import field_bytes
 
@@ -40,6 +40,7 @@ __all__ = [
     "accepted_file",
     "check",
     "check_within",
+    "element_type",
     "file_dtype",
     "limits_of",
     "parsed",
@@ -254,6 +255,15 @@ def file_dtype(kind: TypeProto | None) -> DType | None:
     except KeyError:
         return None
     return dtype
+
+
+def element_type(dtype: DType) -> int:
+    """Return ONNX's number of a type that `file_dtype` returns.
+
+    >>> element_type(DType("BFloat16"))
+    16
+    """
+    return next(k for k, n in NAMES.items() if _NAMES.get(n, n.capitalize()) == dtype.name)
 
 
 @dataclass(eq=False)
