@@ -76,6 +76,14 @@ _WHY = {
 """Reasons for standard operators that are refused for a reason of their own."""
 
 
+class _SizesKnown(TraceRecorder):
+    """Records a graph for known input sizes: in it sizes are numbers, but for those that data decide."""
+
+    def detached(self, tensor: Tensor) -> bool:
+        """Return whether the sizes of a tensor are numbers."""
+        return not self.fluid(tensor)
+
+
 class Importer:
     """Builds a graph from a model.
 
@@ -91,6 +99,7 @@ class Importer:
         fixed: axes of inputs, by name, that may have no other size than now.
         budget: the limit for constant folding, None for no limit.
         values: values of inputs for which alone the graph is made: the inputs stay, but nodes read constants.
+        sizes_known: whether the graph runs at these sizes alone, so that they are numbers where no data decide them.
 
     Attributes:
         follows: the problems that follow from others, inside of subgraphs.
@@ -112,6 +121,8 @@ class Importer:
         fixed: Mapping[str, Sequence[int]] | None = None,
         budget: FoldingBudget | None = None,
         values: Mapping[str, Array] | None = None,
+        *,
+        sizes_known: bool = False,
     ) -> None:
         self.values = values or {}
         self.follows: set[str] = set()
@@ -132,7 +143,9 @@ class Importer:
         self.notes: dict[str, None] = {}
         self.inputs: dict[str, DeclaredInput] = {}
         self.outputs: dict[str, Value] = {}
-        self.session = TraceRecorder("lazy", fixed=True, symbolic_shape=True, places=False)
+        self.sizes_known = sizes_known
+        recorder = _SizesKnown if sizes_known else TraceRecorder
+        self.session = recorder("lazy", fixed=True, symbolic_shape=True, places=False)
         self.session.recording.graph.exact = True
         self.open_sizes = False
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
@@ -256,7 +269,7 @@ class Importer:
         known_shape = example.shape if example is not None and shape is None else shape
         declared = DeclaredInput(info, known_shape, self.stand_in)
         self.assumed |= declared.assumed
-        self.open_sizes |= declared.open_sizes
+        self.open_sizes |= declared.open_sizes and not self.sizes_known
         dtype = graph_type(declared.kind)
         if example is None or example.shape != declared.shape:
             try:

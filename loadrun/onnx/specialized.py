@@ -250,7 +250,9 @@ class OnnxModel:
         bundle = self._bundles.get(key)
         if bundle is None:
             examples = {n: arrays[n].reshape(s) for n, s in shapes.items() if n in arrays}
-            importer = self._importer({**self._input_shapes, **shapes}, examples, expected, values=values)
+            importer = self._importer(
+                {**self._input_shapes, **shapes}, examples, expected, values=values, sizes_known=True
+            )
             try:
                 graph = importer.graph()
             except UnsupportedError as e:
@@ -267,18 +269,17 @@ class OnnxModel:
             self._bundles.popitem(last=False)
         return bundle
 
-    def _guarded(
-        self,
-        graph: Graph,
-        recorded: Graph,
-        shapes: Mapping[str, tuple[int, ...]],
-        expected: Mapping[str, Array],
-        values: Mapping[str, Array],
-    ) -> Graph:
+    def _guarded(self, importer: Importer, graph: Graph | None) -> Graph:
         """Fix the open axes of a graph's inputs at which the graph is another one at another size.
 
         Where the graphs of two sizes are the same, nothing in them was decided by a size: the axis stays open.
+
+        Args:
+            importer: what read the model.
+            graph: its graph; None where that is for known sizes, so that the model is read again.
         """
+        expected, values = importer.expected, importer.values
+        shapes = {n: d.shape for n, d in importer.inputs.items()}
         if values:
             said = ", ".join(f"{n!r} = {_listed(v)}" for n, v in sorted(values.items()))
             name = min(values)
@@ -288,11 +289,14 @@ class OnnxModel:
                 f"the graph depends on the values of inputs, and is made for {said}; a file holds one graph, so make "
                 f"them constants: constants={{...}}, or --constant {name}:{one}"
             )
+        if graph is None:
+            importer = self._importer(importer.input_shapes, importer.examples, expected)
+            graph = importer.graph()
         axes = self._open_axes(shapes)
         if not axes:
             return graph
         # Expected values have the sizes of this graph; those at other sizes are unknown.
-        alone = self._recorded(shapes) if expected else recorded
+        alone = self._recorded(shapes) if expected else importer.recorded
         if self._same_at(alone, shapes, [a for places in axes for a in places]):
             return graph
         fixed: dict[str, list[int]] = {}
@@ -339,10 +343,13 @@ class OnnxModel:
         stand_in: StandIn | None = None,
         fixed: Mapping[str, Sequence[int]] | None = None,
         values: Mapping[str, Array] | None = None,
+        *,
+        sizes_known: bool = False,
     ) -> Importer:
         budget = self._external.folding(self._size)
         options = examples, expected, self._maxerr, stand_in, fixed, budget, values
-        return Importer(self._model, self._external, shapes, self._constants, *options)
+        args = self._model, self._external, shapes, self._constants, *options
+        return Importer(*args, sizes_known=sizes_known)
 
     def _key(
         self,
@@ -376,7 +383,7 @@ class OnnxModel:
         bundle.witness = partial(_witness, self._path, self._constants, self._bytes)
         shapes = {n: d.shape for n, d in importer.inputs.items()}
         bundle.record = self._record
-        bundle.guarded = partial(self._guarded, graph, importer.recorded, shapes, expected, importer.values)
+        bundle.guarded = partial(self._guarded, importer, None if importer.sizes_known else graph)
         bundle.scalars = frozenset(
             [n for n, d in importer.inputs.items() if not d.shape]
             + [n for n, v in importer.outputs.items() if not v.rank]
