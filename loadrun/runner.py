@@ -207,7 +207,11 @@ class Runner:
             yield self.replay_one(i)
 
     def replay_one(self, index: int) -> Result:
-        """Replay one testcase by its number."""
+        """Replay one testcase by its number.
+
+        Raises:
+            IndexError: there is no such testcase.
+        """
         try:
             return self.check(self.bundle.testcases[index], index)
         except UsageError:

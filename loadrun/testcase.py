@@ -198,6 +198,8 @@ class LazyTestcases(Sequence[Testcase]):
             part = LazyTestcases(self._read, self._numbers[index])
             part.before, part._edited = self.before, self._edited
             return part
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"there is no testcase {index}; there are {len(self)}")
         return self._checked(self._numbers[index])
 
     def __iter__(self) -> Iterator[Testcase]:

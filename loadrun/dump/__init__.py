@@ -38,6 +38,10 @@ def save(
         raise TypeError(
             f"save writes a Graph or a Bundle, found {type(source).__name__}; save_checkpoint writes state dicts"
         )
+    if not isinstance(target, (str, os.PathLike)) and not callable(getattr(target, "write", None)):
+        raise TypeError(
+            f"save writes to a path or to a file opened in binary mode, found {type(target).__name__}"
+        )
     return write(source, target, options, format=format, testcases=testcases, inspect=inspect)
 
 

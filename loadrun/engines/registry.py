@@ -145,6 +145,8 @@ def check_engine(engine: str | Choice) -> Choice:
         UsageError: there is none.
     """
     choice = Choice(engine) if isinstance(engine, str) else engine
+    if not isinstance(choice, Choice):
+        raise UsageError(f"an engine is given by its name or as a Choice, found {type(choice).__name__}")
     name = choice.spec.partition(":")[0]
     if name not in NAMES and name not in _registered and name not in engine_names():
         raise UsageError(f"engine {choice.spec!r} is unknown; expected one of {', '.join(engine_names())}")

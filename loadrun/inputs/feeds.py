@@ -208,7 +208,11 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise InputError(f"the model has no input {unknown[0]!r}; its inputs are {names}")
     fed: dict[str, Array] = {}
     for name, array in inputs.items():
-        fed[name] = _fitted(name, numpy_array(array), known[name].owner.tensors[0])
+        try:
+            value = numpy_array(array)
+        except (ValueError, TypeError) as e:
+            raise InputError(f"the value for the input {name!r} is no array: {e}") from None
+        fed[name] = _fitted(name, value, known[name].owner.tensors[0])
     missing = [v.name for v in bundle.inputs if v.name not in fed and v.owner.tensors[0].data is None]
     if missing and bundle.refusal is None and len(missing) <= len(bundle.fed) - len(fed):
         # Unused inputs may be fed, but need not be.

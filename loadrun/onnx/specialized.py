@@ -10,6 +10,7 @@ lowering decides from a size holds for that size. So a graph is only ever run at
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..base.errors import EngineError, FormatError, InputError, UnsupportedError
+from ..base.errors import EngineError, FormatError, InputError, UnsupportedError, UsageError
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType
 from ..graph.params import Host2DeviceCopy
@@ -501,6 +502,24 @@ def _fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
     )
 
 
+def _plain_shapes(shapes: object) -> Mapping[str, Sequence[int]]:
+    """Return shapes by input name with plain sizes, from a caller who may have passed anything."""
+    if not isinstance(shapes, Mapping):
+        kind = type(shapes).__name__
+        raise UsageError(f"input_shapes are shapes by input name, such as {{'x': (1, 3)}}; found {kind}")
+    result = {}
+    for name, shape in shapes.items():
+        try:
+            result[name] = tuple(map(operator.index, shape))
+        except TypeError:
+            raise UsageError(
+                f"the shape of the input {name!r} must be a list of whole numbers, found {shape!r}"
+            ) from None
+        if min(result[name], default=0) < 0:
+            raise UsageError(f"the shape of the input {name!r} has a negative size: {list(shape)}")
+    return result
+
+
 def load_model(
     data: memoryview,
     path: str = "<bytes>",
@@ -539,7 +558,7 @@ def load_model(
             path,
             file,
             data,
-            input_shapes or {},
+            _plain_shapes(input_shapes or {}),
             constants or {},
             test_data if packed is None else None,
             copy=copy,

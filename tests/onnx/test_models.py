@@ -122,6 +122,13 @@ def test_bytes_and_input_shapes() -> None:
     assert other.inputs[0].owner.tensors[0].shape == (2, 4, 8)
     with pytest.raises(UsageError, match="no input 'z'; its inputs are x, skip"):
         loadrun.load(data, input_shapes={"z": (1,)})
+    for shapes, text in (
+        ([1, 1, 8], "input_shapes are shapes by input name, .* found list"),
+        ({"x": "1x1x8"}, "shape of the input 'x' must be a list of whole numbers, found '1x1x8'"),
+        ({"x": (1, -1, 8)}, "shape of the input 'x' has a negative size: "),
+    ):
+        with pytest.raises(UsageError, match=text):
+            loadrun.load(data, input_shapes=shapes)
 
 
 def test_an_input_as_a_constant() -> None:

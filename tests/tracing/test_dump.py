@@ -276,6 +276,11 @@ def test_what_megengine_would_leave_out_while_loading_is_left_out(level: int) ->
             "unknown options: enable_nchw99; expected some of enable_io16xc32",
         ),
         ({"maxerr": -1.0, "input_data": "#ones"}, ValueError, "maxerr must be a finite number >= 0"),
+        (
+            {"maxerr": "1e-3", "input_data": "#ones"},
+            ValueError,
+            "maxerr must be a finite number >= 0, found '1e-3'",
+        ),
         ({"keep_var_name": 7}, ValueError, "keep_var_name must be 0, 1 or 2, found 7"),
     ],
 )

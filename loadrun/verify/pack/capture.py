@@ -307,9 +307,9 @@ def tolerances(
         if name and name not in names:
             shown = ", ".join(map(repr, names)) or "none"
             raise UsageError(f"maxerr names the output {name!r}; the outputs are {shown}")
-        if not math.isfinite(value) or value < 0 or value > 3.4e38:
+        if not isinstance(value, (int, float, np.number)) or not 0 <= value <= 3.4e38:
             where = name or next(iter(names), "")
-            raise UsageError(f"maxerr must be a finite number >= 0, found {value} for the output {where!r}")
+            raise UsageError(f"maxerr must be a finite number >= 0, found {value!r} for the output {where!r}")
     rest = requested.get("", MAXERR)
     defaults = {n: (coarse or {}).get(n, rest) if rest == MAXERR else rest for n in names}
     if "" not in requested:
