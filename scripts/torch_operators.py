@@ -125,7 +125,9 @@ def outcome(op: Any, sample: Any) -> tuple[str, str]:
     except Exception as error:
         return "torch fails", str(error)[:100]
     try:
-        traced = loadrun.torch.trace(called, args, tensors)
+        # What torch leaves open is compared below.
+        open_results = op.name in TIES or op.name in SIGNS
+        traced = loadrun.torch.trace(called, args, tensors, check=None if open_results else True)
         got = traced(*args, **tensors)
     except UnsupportedError as error:
         return "refused", str(error)
@@ -165,7 +167,9 @@ def measured(job: tuple[int, str]) -> Row:
                 continue
             torch.manual_seed(0)
             try:
-                samples = [s for s in islice(op.sample_inputs("cpu", dtype), 40) if small(s)][: LIMITS[name]]
+                # Kept, since torch must not export while what is left of a generator is closed.
+                every = op.sample_inputs("cpu", dtype)
+                samples = [s for s in islice(every, 40) if small(s)][: LIMITS[name]]
             except Exception as error:
                 found.append((name, "torch fails", str(error)[:100]))
                 continue

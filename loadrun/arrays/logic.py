@@ -196,15 +196,22 @@ def _and(x: Tensor, y: Tensor) -> Tensor:
         return e.broadcast(result, e.broadcast_shape([x, y]))
     width = 8 * dtype_of(x).np.itemsize
     common = dtype_of(e.whole(x))
-    places, two = const(np.arange(width), common), const(np.asarray(2), common)
+    two = const(np.asarray(2), common)
 
-    def planes(v: Tensor) -> Tensor:
-        wide = e.whole(v)
-        return elem(M.MOD, elem(M.SHR, e.add_axes(wide, [len(e.sizes(v))]), places), two)
+    def planes(v: Tensor, first: int, count: int) -> Tensor:
+        places = const(np.arange(first, first + count), common)
+        return elem(M.MOD, elem(M.SHR, e.add_axes(e.whole(v), [len(e.sizes(v))]), places), two)
 
-    bits = elem(M.SHL, elem(M.MUL, planes(x), planes(y)), places)
-    result = e.reduce(bits, P.ReduceMode.SUM, [len(e.sizes(bits)) - 1])
-    return e.cast(result, dtype_of(x))
+    def part(first: int, count: int) -> Tensor:
+        bits = elem(M.MUL, planes(x, first, count), planes(y, first, count))
+        bits = elem(M.SHL, bits, const(np.arange(count), common))
+        total = e.reduce(bits, P.ReduceMode.SUM, [len(e.sizes(bits)) - 1])
+        return elem(M.SHL, total, number(first, total)) if first else total
+
+    # Runtimes of ONNX add integers as doubles, which hold half of 64 bits.
+    half = min(width, 32)
+    parts = [part(first, half) for first in range(0, width, half)]
+    return e.cast(parts[0] if len(parts) == 1 else elem(M.ADD, *parts), dtype_of(x))
 
 
 @ufunc("bitwise_and")

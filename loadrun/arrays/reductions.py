@@ -159,7 +159,8 @@ def any_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, wh
     """Return whether one of the values is true."""
     x = _masked(e.cast(e.cast(operand(a), "bool"), _TRUTH), where, 0)
     axes = axes_of(axis, len(e.sizes(x)))
-    return e.cast(kept(e.reduce(x, _R.MAX, axes), axes, keepdims), "bool")
+    # Of no values, too, which have no maximum.
+    return e.cast(kept(e.reduce(x, _R.SUM, axes), axes, keepdims), "bool")
 
 
 @lowers("all")
@@ -167,7 +168,7 @@ def all_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, wh
     """Return whether all values are true."""
     x = _masked(e.cast(e.cast(operand(a), "bool"), _TRUTH), where, 1)
     axes = axes_of(axis, len(e.sizes(x)))
-    return e.cast(kept(e.reduce(x, _R.MIN, axes), axes, keepdims), "bool")
+    return e.cast(kept(e.reduce(x, _R.PRODUCT, axes), axes, keepdims), "bool")
 
 
 @lowers("count_nonzero")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Protocol, TypeVar
 
 from ..base.registry import Registry
@@ -24,6 +25,7 @@ __all__ = [
     "Result",
     "attributes_of",
     "find",
+    "in_order",
     "lower",
     "names_captured",
     "nodes_needed",
@@ -323,6 +325,31 @@ def front(axis: int, rank: int) -> int:
     if not 0 <= position < max(rank, 1):
         raise UnsupportedNodeError(f"axis {axis} does not exist in {rank} axes")
     return position
+
+
+def in_order(nodes: list[NodeProto]) -> list[NodeProto]:
+    """Put nodes behind those whose results they read, as converters may leave them and ONNX Runtime does.
+
+    Nodes that wait for each other stay where they are.
+    """
+    makers = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
+    reads = [{makers[n] for n in (*node.inputs, *names_captured(node)) if n in makers} for node in nodes]
+    if all(j < i for i, sources in enumerate(reads) for j in sources):
+        return nodes
+    readers: dict[int, list[int]] = {}
+    for i, sources in enumerate(reads):
+        for j in sources:
+            readers.setdefault(j, []).append(i)
+    waits = [len(sources) for sources in reads]
+    ready = [i for i, n in enumerate(waits) if not n]
+    order = []
+    while ready:
+        order.append(heappop(ready))
+        for i in readers.get(order[-1], ()):
+            waits[i] -= 1
+            if not waits[i]:
+                heappush(ready, i)
+    return [nodes[i] for i in order] if len(order) == len(nodes) else nodes
 
 
 def nodes_needed(graph: GraphProto, left: Collection[str] = ()) -> set[int]:

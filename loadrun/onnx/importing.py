@@ -22,7 +22,7 @@ from ..tensors.switches import exact_arithmetic, suspended, use
 from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder, loses_float64
 from . import exact
-from .call import NodeCall, NodeLowering, Result, attributes_of, find, nodes_needed, title_of
+from .call import NodeCall, NodeLowering, Result, attributes_of, find, in_order, nodes_needed, title_of
 from .lowering import of_length
 from .messages import (
     AttributeProto,
@@ -206,6 +206,7 @@ class Importer:
     def _graph(self) -> Graph:
         proto = self.model.graph
         assert proto is not None
+        proto.nodes = in_order(proto.nodes)
         self._top = scope = Scope()
         with use(self.session):
             self._begin(proto, scope)

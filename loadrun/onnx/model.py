@@ -308,6 +308,7 @@ class _Walk:
         self.inputs: dict[str, str] = {}
         self.operators: dict[str, int] = {}
         for opr in oprs:
+            writer.decide(opr)
             for var in opr.inputs:
                 writer.readers.setdefault(var.id, []).append(opr)
 

@@ -154,12 +154,17 @@ def call_of(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (tuple(args) if isinstance(args, (tuple, list)) else (args,)), {}
 
 
-def distinct(values: Any) -> Any:
-    """Copy tensors that are given as several arguments, and views: torch takes their memory's sizes for related."""
+def distinct(values: Any, views: bool) -> Any:
+    """Copy tensors that are given as several arguments, and where sizes are dynamic views.
+
+    Torch takes the sizes of a view and of its memory for related. What a function reads beyond a view is not in a copy.
+    """
     seen: set[int] = set()
 
     def own(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or (id(leaf) not in seen and leaf._base is None):
+        if not isinstance(leaf, torch.Tensor) or (
+            id(leaf) not in seen and not (views and leaf._base is not None)
+        ):
             seen.add(id(leaf))
             return leaf
         return leaf.detach().clone()

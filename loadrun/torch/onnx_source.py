@@ -351,7 +351,14 @@ class _Reader:
         return source
 
     def _warn(self) -> None:
-        """Say which operators go out in another domain."""
+        """Say for which sizes the model holds, and which operators go out in another domain."""
+        if conditions := self.traced._conditions:
+            said = " and ".join(c.text for c in conditions)
+            warnings.warn(
+                f"the model holds where {said}, and fails at other sizes: torch decided a branch by the example's",
+                TraceWarning,
+                stacklevel=8,
+            )
         if not self.chosen.fallback or self.options.kind is OperatorExportTypes.ONNX_ATEN:
             return
         others = [n for n in self.traced.left_out.values() if not self.chosen.whole(n)]

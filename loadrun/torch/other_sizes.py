@@ -7,7 +7,10 @@ another result at 1, the trace refuses 1 there, in calls and in dumps.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Protocol
 
 import torch
@@ -20,8 +23,10 @@ from ..tensors.convert import TracedInt
 from ..tracing.checking import error_between
 from .complex import parts
 from .exporting import name_of_target
+from .guards import Condition, axes_of, breaking, broken, conditions_of
 from .registry import DATA_SIZED
 from .signature import Signature
+from .truth import outputs_of
 
 __all__ = [
     "SizeOneError",
@@ -29,21 +34,37 @@ __all__ = [
     "differing_outputs",
     "draws_numbers",
     "every_size",
-    "guarded",
     "is_dynamic",
     "needed_axes",
+    "needed_conditions",
+    "never_a_one",
     "never_one",
     "open_sizes",
     "refuse_one",
     "resizing",
     "runs_at",
     "shapes_that_follow",
+    "why_different",
     "why_invalid",
 ]
 
 _LIMITS = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
 _LIMIT = 1e-3
 """The error above which a result differs from torch's, for all dtypes but those of `_LIMITS`."""
+_TRIES = 3
+"""Sets of sizes that are tried for each condition on sizes."""
+_MOST = 1 << 16
+"""The product of dynamic sizes up to which they are tried."""
+
+_FREE = {
+    "topk kthvalue sort argsort median nanmedian mode": (
+        "{} may name any place of equal values: compare values, sort with stable=True, or make the values differ"
+    ),
+    "linalg_eigh _linalg_eigh linalg_svd _linalg_svd linalg_qr linalg_eig": (
+        "the vectors of {} may have either sign: settle it in the module, as by v * v.sum(-2, keepdim=True).sign()"
+    ),
+}
+"""What torch leaves open, by its operators."""
 
 
 def draws_numbers(program: Any) -> bool:
@@ -136,13 +157,20 @@ def differing_outputs(traced: Trace, outputs: Sequence[Any], truth: Sequence[Any
     return {n: e for n, e in errors.items() if not e <= limit}
 
 
-def _at(traced: Trace, sizes: Mapping[Any, int]) -> dict[str, float] | None:
-    """Compute the graph's errors at some sizes; None if torch does not run there, empty if the graph refuses."""
+def _at(traced: Trace, sizes: Mapping[Any, int], checked: bool = True) -> dict[str, float] | None:
+    """Compute the graph's errors at some sizes; None if torch does not run there, empty if the graph refuses.
+
+    Args:
+        traced: a trace.
+        sizes: by torch's symbols.
+        checked: whether sizes count as refused for which torch's export does not hold.
+    """
     if _trusts_offsets(traced.program):
         return None
     try:
         flat = _resized(traced, sizes)
-        traced.check(flat)
+        if checked:
+            traced.check(flat)
         truth = traced.truth(flat)
     except (InputError, EngineError, RuntimeError, TypeError):
         return None
@@ -164,6 +192,23 @@ def _shaken(x: Any) -> Any:
         return x
     signs = 1 - 2 * (torch.arange(x.numel()) % 2).reshape(x.shape)
     return x * (1 + 4 * torch.finfo(x.dtype).eps * signs).to(x.dtype)
+
+
+def why_different(traced: Trace) -> str:
+    """Say why a trace may differ from torch."""
+    with suppress(Exception):
+        of_program = outputs_of(traced, traced._example, traced.program.module())
+        if not differing_outputs(traced, traced._run(traced._example), of_program):
+            return (
+                "torch's exported program gives what the graph gives, the module itself something else (it has a fast "
+                "path in torch, as attention has for rows that are masked entirely); see which of both is meant"
+            )
+    names = {
+        name_of_target(n.target).split(".")[1] for n in traced.program.graph.nodes if n.op == "call_function"
+    }
+    free = [(op, text) for ops, text in _FREE.items() for op in ops.split() if op in names]
+    said = [text.format(op.strip("_").replace("linalg_", "linalg.")) for op, text in free]
+    return "; ".join(said) or "an operator may be lowered wrongly"
 
 
 def runs_at(traced: Trace, sizes: Mapping[Any, int]) -> bool:
@@ -263,6 +308,28 @@ def never_one(traced: Trace) -> frozenset[Any]:
     return frozenset(symbols)
 
 
+def needed_conditions(traced: Trace) -> list[Condition]:
+    """Return what torch took for granted of sizes, where torch and the graph differ at sizes that break it."""
+    symbols = open_sizes(traced)
+    needed: list[Condition] = []
+    expressions = axes_of(traced.signature.graph_inputs())
+    elements = max(_MOST, 8 * _elements(expressions, symbols))
+    for condition in conditions_of(traced.program):
+        # What another condition refuses already is not tried again.
+        open_ones = (
+            s for s in breaking(condition, expressions, symbols) if not broken(needed, expressions, s)
+        )
+        tried = islice(open_ones, _TRIES)
+        if any(_elements(expressions, s) > elements or _at(traced, s, checked=False) for s in tried):
+            needed.append(condition)
+    return needed
+
+
+def _elements(expressions: Mapping[tuple[str, int], Any], sizes: Mapping[Any, int]) -> int:
+    """Return the product of all sizes, which no input of the model exceeds."""
+    return math.prod(max(sizes.get(e, 1), 1) for e in set(expressions.values()))
+
+
 def _axes(fake: Any, symbols: frozenset[Any]) -> Iterator[int]:
     for axis, n in enumerate(getattr(fake, "shape", ())):
         if isinstance(n, torch.SymInt) and n.node.expr in symbols:
@@ -285,7 +352,7 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
                 )
 
 
-def guarded(value: Any, fake: Any, symbols: frozenset[Any]) -> Any:
+def never_a_one(value: Any, fake: Any, symbols: frozenset[Any]) -> Any:
     """Guard an input of the graph against sizes of 1 that must not be: its shape is required to be 2 there."""
     axes = [*_axes(fake, symbols)] if isinstance(value, Tensor) else []
     if not axes:

@@ -26,14 +26,8 @@ from ..tracing.recording import Evaluator, TraceOptions
 from ..tracing.traced import Traced
 from ..verify.pack.capture import Recorder
 from .complex import of_parts
-from .exporting import (
-    callable_of,
-    export,
-    functional,
-    refusal,
-    submodules,
-    unsupported,
-)
+from .exporting import callable_of, export, functional, refusal, submodules, unsupported
+from .guards import Condition, guarded
 from .interpret import Interpreter
 from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
 from .modules import ModuleAttributes, as_module, as_torch, call_of, distinct, owner_of, parameters_of
@@ -44,11 +38,13 @@ from .other_sizes import (
     differing_outputs,
     draws_numbers,
     every_size,
-    guarded,
     is_dynamic,
     needed_axes,
+    needed_conditions,
+    never_a_one,
     never_one,
     refuse_one,
+    why_different,
 )
 from .quiet import quiet
 from .registry import UnsupportedCallError
@@ -104,6 +100,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         self._exported = program
         self._checks = check
         self._never_one: frozenset[Any] = frozenset()
+        self._conditions: list[Condition] = []
         self.original = owner_of(module)
         self.program: Any = None
         self.signature: Any = None
@@ -279,7 +276,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         Returns:
             the graph's results for the example.
         """
-        args, kwargs = distinct((args, dict(kwargs)))
+        args, kwargs = distinct((args, dict(kwargs)), self._dynamic is not None)
         self._fixed = frozenset()
         while True:
             try:
@@ -379,19 +376,19 @@ class TorchTrace(ModuleAttributes, Dumps):
         errors, sizes = at_another_size(self)
         self._report(errors, f"sizes of {sizes}")
         if not errors:
-            self._never_one = never_one(self)
-        if self._never_one:
-            # Record again, with inputs that refuse a 1.
+            self._never_one, self._conditions = never_one(self), needed_conditions(self)
+        if self._conditions:
+            self.notes.append(f"the graph holds where {' and '.join(c.text for c in self._conditions)}")
+        if self._never_one or self._conditions:
+            # Record again, with inputs that refuse other sizes.
             self._recorded(module, args, kwargs)
 
     def _report(self, errors: Mapping[str, float], where: str) -> None:
         if not errors or self._checks is None:
             return
         worst = ", ".join(f"{n} ({e:.3g})" for n, e in [*errors.items()][:3])
-        text = (
-            f"the graph differs from torch for {where}: {worst}, the error of MegEngine's measure; "
-            f"{'; '.join(self.notes) or 'an operator may be lowered wrongly'}"
-        )
+        why = "; ".join([*self.notes, why_different(self)])
+        text = f"the graph differs from torch for {where}: {worst}, the error of MegEngine's measure; {why}"
         if self._checks:
             raise _DifferenceError(f"{text}; check=False accepts it anyway")
         warnings.warn(text, TraceWarning, stacklevel=6)
@@ -453,13 +450,12 @@ class TorchTrace(ModuleAttributes, Dumps):
         # That of a named tuple is a function.
         self._by_key = (isinstance(kind, type) and issubclass(kind, dict)) or bool(self.left_out)
 
-        def function(*inputs: Tensor) -> Any:
-            waiting = iter(inputs)
+        def function(*tensors: Tensor) -> Any:
+            waiting = iter(tensors)
             with exact_arithmetic(wide=True):
-                values = {
-                    name: guarded(of_parts(fake, waiting), fake, self._never_one)
-                    for name, fake in self.signature.graph_inputs()
-                }
+                inputs = [(n, of_parts(f, waiting), f) for n, f in self.signature.graph_inputs()]
+                values = {n: never_a_one(x, f, self._never_one) for n, x, f in inputs}
+                values = guarded(values, self._conditions)
                 values |= given_results(self.left_out, waiting)
                 values |= {name: next(waiting) for name in self.weights}
                 outputs = self.signature.kept(interpreter.run({**self.signature.numbers(), **values}))

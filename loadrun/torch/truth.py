@@ -24,15 +24,22 @@ from .values import ndarray, of_numpy
 __all__ = ["TorchRecorder", "outputs_of"]
 
 
-def outputs_of(traced: Any, flat: Sequence[Any]) -> list[Array]:
+def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None) -> list[Array]:
     """Return torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.
+
+    Args:
+        traced: a trace.
+        flat: the leaves.
+        module: what torch runs, that which was traced by default.
 
     Raises:
         EngineError: the module failed, or returned another structure than when it was traced.
     """
-    function = traced.module
+    function = traced.module if module is None else module
     copies = [v.detach().clone() if isinstance(v, torch.Tensor) else copy.deepcopy(v) for v in flat]
-    if any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs):
+    if module is None and any(
+        s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs
+    ):
         # A call that changes buffers must not show in the next one.
         with quiet():
             owner = copy.deepcopy(traced.original)

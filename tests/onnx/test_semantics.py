@@ -335,3 +335,24 @@ def test_positions_that_are_none_are_the_edge(mode: str) -> None:
         case = {"mode": mode, "padding_mode": padding, "align_corners": 1, "opset": 20}
         (y,) = run("GridSample", {"x": x, "g": points}, **case)
         np.testing.assert_allclose(y.reshape(-1), [4, 4, 7, 2, 1, 5], rtol=1e-6)
+
+
+def test_nodes_may_stand_before_those_that_they_read() -> None:
+    then = helper.make_graph(
+        [helper.make_node("Neg", ["b"], ["c"])], "t", [], [helper.make_empty_tensor_value_info("c")]
+    )
+    other = helper.make_graph(
+        [helper.make_node("Abs", ["b"], ["d"])], "o", [], [helper.make_empty_tensor_value_info("d")]
+    )
+    nodes = [
+        helper.make_node("If", ["p"], ["y"], then_branch=then, else_branch=other),
+        helper.make_node("Add", ["a", "x"], ["b"]),
+        helper.make_node("Exp", ["x"], ["a"]),
+    ]
+    x, p = (helper.make_tensor_value_info(n, k, s) for n, k, s in (("x", T.FLOAT, ["n"]), ("p", T.BOOL, [])))
+    graph = helper.make_graph(nodes, "g", [x, p], [helper.make_empty_tensor_value_info("y")])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    runner = loadrun.Runner(loadrun.load(data))
+    for chosen, want in ((True, [-1, -np.e - 1]), (False, [1, np.e + 1])):
+        found = runner.run({"x": F([0, 1]), "p": np.array(chosen)})["y"]
+        np.testing.assert_allclose(found, want, 1e-6)

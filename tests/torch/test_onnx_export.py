@@ -462,6 +462,28 @@ def test_a_gru_of_any_number_of_steps(layers, both, batch_first, biased):
     assert [n.op_type for n in graph_of(data).node].count("GRU") == layers
 
 
+def test_a_branch_on_a_size_is_checked_in_the_model():
+    def function(x):
+        return x.sum(0) if x.shape[0] <= 50 else x.mean(0)
+
+    with pytest.warns(TraceWarning, match=r"x.size\(\)\[0\] <= 50"):
+        _, data = exported(function, (torch.rand(10, 3),), dynamic_axes={"x": [0]})
+    check(data, function, (torch.rand(50, 3),))
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match="Reshape"):
+        check(data, function, (torch.rand(51, 3),))
+
+
+def test_bits_of_64():
+    ends = torch.tensor([-(2**63), 2**63 - 1, -1, 0, 2**62 + 1, -(2**40) - 3, 12345])
+
+    def function(x, y):
+        return x & y, x | y, x ^ y, x & (x - 1), x >> 63, x >> 62, x << 63
+
+    args = ends.repeat(7), ends.repeat_interleave(7)
+    _, data = exported(function, args)
+    check(data, function, args)
+
+
 def test_names_of_equal_sizes_may_differ():
     _, data = exported(Three(), (X, Y), dynamic_axes={"x": [0], "y": [0]})
     check(data, Three(), (torch.rand(5, 3), torch.rand(5, 3)))

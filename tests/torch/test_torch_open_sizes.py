@@ -7,7 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import loadrun  # noqa: E402
 import loadrun.torch  # noqa: E402
+from loadrun.base.errors import EngineError, TraceError, UnsupportedError  # noqa: E402
 
 F = torch.nn.functional
 INF, NAN = float("inf"), float("nan")
@@ -291,3 +293,94 @@ def test_packed_sequences_of_one_padded_length(kind, options):
 def test_places_of_equal_values_are_no_difference():
     # Other sizes are tried with repeated values, whose places torch chooses as it likes.
     compare(lambda x: torch.kthvalue(x, 2, 1), (torch.rand(2, 5),), (torch.rand(3, 8),))
+
+
+def at_most_50(x):
+    return x.sum(0) if x.shape[0] <= 50 else x.mean(0)
+
+
+def more_rows(x, y):
+    return x[: y.shape[0]] + y if x.shape[0] > y.shape[0] else x
+
+
+def odd(x):
+    return x * 2 if x.shape[0] % 2 == 1 else x
+
+
+def area(x):
+    return x * 2 if max(x.shape[0], x.shape[1]) * x.shape[1] > 20 else x
+
+
+@pytest.mark.parametrize(
+    ("function", "example", "right", "wrong"),
+    [
+        (at_most_50, [(10, 3)], [(50, 3)], [(51, 3)]),
+        (more_rows, [(10, 3), (4, 3)], [(6, 3), (5, 3)], [(5, 3), (5, 3)]),
+        (odd, [(9, 3)], [(11, 3)], [(4, 3)]),
+        (area, [(9, 4)], [(6, 4)], [(5, 4)]),
+    ],
+)
+def test_files_refuse_sizes_at_which_a_branch_goes_the_other_way(function, example, right, wrong, tmp_path):
+    def arrays(shapes):
+        return [torch.rand(shape) for shape in shapes]
+
+    traced = loadrun.torch.trace(function, arrays(example), dynamic_shapes=True)
+    assert any("the graph holds where" in note for note in traced.notes)
+    # A call has a graph of its own there, a file has one graph.
+    compare(function, arrays(example), arrays(right), arrays(wrong))
+    traced.dump(tmp_path / "m.mge", input_data=[tuple(arrays(example)), tuple(arrays(right))])
+    runner = loadrun.Runner(tmp_path / "m.mge")
+    names = ["x", "y"][: len(example)]
+    given = arrays(right)
+    want = function(*given).numpy()
+    found = runner.run({n: x.numpy() for n, x in zip(names, given, strict=True)})
+    np.testing.assert_allclose(found["output"], want, 1e-5)
+    with pytest.raises(EngineError, match="requires"):
+        runner.run({n: x.numpy() for n, x in zip(names, arrays(wrong), strict=True)})
+
+
+def test_branches_that_make_no_difference_are_no_conditions():
+    def function(x):
+        return x * 2 if x.shape[0] > 5 else x + x
+
+    traced = loadrun.torch.trace(function, (torch.rand(8, 3),), dynamic_shapes=True)
+    assert not any("holds where" in note for note in traced.notes)
+
+
+def test_any_and_all_of_no_values():
+    calls = [(torch.tensor([[0.0, 1, 1], [0, 0, 1]]),), (torch.ones(0, 3),), (torch.ones(4, 0),)]
+    compare(lambda x: (x.any(0), x.all(0), x.any(1), x.all(1), x.any(), x.all()), *calls)
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "said"),
+    [
+        (lambda x: torch.linalg.eigh(x @ x.mT)[1], torch.rand(4, 4), "linalg.eigh may have either sign"),
+        (lambda x: torch.topk(x, 9)[1], torch.arange(20) // 7, "topk may name any place of equal values"),
+    ],
+)
+def test_what_torch_leaves_open_is_said(function, x, said):
+    with pytest.raises(TraceError, match=said):
+        loadrun.torch.trace(function, (x,))
+
+
+def test_vectors_whose_signs_are_settled():
+    def function(x):
+        values, vectors = torch.linalg.eigh(x @ x.mT)
+        return values, vectors * vectors.sum(-2, keepdim=True).sign()
+
+    compare(function, (torch.tensor([[3.0, 1, 0], [0, 2, 1], [1, 0, 1]]),), dynamic=None)
+
+
+def test_attention_of_which_torch_has_two_results_is_said():
+    net = torch.nn.MultiheadAttention(4, 2, batch_first=True).eval()
+    mask = torch.tensor([[False, False], [True, True]])
+    with pytest.raises(TraceError, match="exported program gives what the graph gives"), torch.no_grad():
+        loadrun.torch.trace(
+            lambda x, m: net(x, x, x, key_padding_mask=m, need_weights=False)[0], (torch.rand(2, 2, 4), mask)
+        )
+
+
+def test_a_strided_view_beyond_an_argument_is_refused():
+    with pytest.raises(UnsupportedError, match="part of a larger tensor"):
+        loadrun.torch.trace(lambda x: x.as_strided((2, 2), (1, 2), 0), (torch.rand(20)[5:15],))

@@ -238,7 +238,14 @@ def _shl(w: NodeEmitter, x: str, y: str) -> str:
 
 @_on_integers(M.SHR)
 def _shr(w: NodeEmitter, x: str, y: str) -> str:
-    return w.cast(_floor_div(w, w.cast(x, ElemType.INT64), _shift_power(w, y)), ElemType.INT32)
+    power, x = _shift_power(w, y), w.cast(x, ElemType.INT64)
+    shifted = _floor_div(w, x, power)
+    if w.whole is ElemType.INT64:
+        # 2^63 is no number of int64, whose sign alone such a shift leaves.
+        sign = w.cast(w.op("Less", x, w.const(np.int64(0))), ElemType.INT64)
+        none = w.op("Less", power, w.const(np.int64(0)))
+        shifted = w.where(none, w.op("Neg", sign), shifted)
+    return w.cast(shifted, ElemType.INT32)
 
 
 @_on_integers(M.ABS)

@@ -58,6 +58,9 @@ def reshape(w: OnnxWriter, opr: Opr) -> str:
     """Reshape, with -1 at the axis that follows from the others."""
     x, target = opr.inputs
     axis = opr.get(P.OptionalAxisV1).axis
+    if target.id in w.decided:
+        # Runtimes take the one unknown among sizes that are joined for what the others leave.
+        return w.op("Reshape", w.name(x), w.int64(target))
     dims = w.split_dims(target)
     if axis != NO_AXIS:
         dims[axis_of(axis, len(dims))] = -1

@@ -17,8 +17,10 @@ import numpy as np
 from ...base.errors import EngineError
 from ...base.registry import Registry
 from ...graph import Opr, Var
+from ...graph import params as P
 from ...graph.dtypes import Array, DType
 from ...ops.catalog import CATALOG, Op
+from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.infer import Inference, describe
 from ..encode import Attribute, ElemType, NodeMessage
 from .emitter import Dim, NodeEmitter, UnsupportedOprError
@@ -156,6 +158,10 @@ class OnnxWriter(NodeEmitter):
         opset: version of ONNX's operators.
         known: inferred facts for each set of input sizes; the first is the example's.
         observed: shapes of variables that inference does not know, as one run gave them.
+
+    Attributes:
+        decided: variables that follow from comparisons of open sizes: equal at all sizes that are known, they may
+            differ at others.
     """
 
     def __init__(
@@ -171,6 +177,7 @@ class OnnxWriter(NodeEmitter):
         self.wide: dict[str, str] = {}
         self.vectors: dict[int, list[Dim]] = {}
         self.readers: dict[int, list[Opr]] = {}
+        self.decided: set[int] = set()
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
         self._dims: dict[tuple[int, int], Dim] = {}
@@ -325,12 +332,23 @@ class OnnxWriter(NodeEmitter):
             return self.weights[var.id]
         values = [k.values.get(var.id) for k in self.known]
         first = values[0]
-        if first is None:
+        if first is None or var.id in self.decided:
             return None
         for other in values[1:]:
             if other is None or other.shape != first.shape or not np.array_equal(other, first):
                 return None
         return first
+
+    def decide(self, opr: Opr) -> None:
+        """Note what compares open sizes, and what is computed from that."""
+        first = self.known[0].values
+
+        def varies(var: Var) -> bool:
+            return var.id in first and self.value(var) is None
+
+        compares = opr.type == "Elemwise" and opr.get(P.Elemwise).mode in modes(ModeTrait.COMPARES)
+        if (compares and any(map(varies, opr.inputs))) or any(v.id in self.decided for v in opr.inputs):
+            self.decided.update(v.id for v in opr.outputs if v.id in first)
 
     def constant(self, var: Var, what: str) -> Array:
         """Return the value of a variable that must be constant.
