@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,8 +112,11 @@ class Exported:
                 and more do in any case.
 
         Raises:
-            UsageError: external data without a path, or a model of 2 GiB or more without external data.
+            UsageError: external data without a path, a model of 2 GiB or more without external data, or a file that is
+                opened for text.
         """
+        if isinstance(f, io.TextIOBase):
+            raise UsageError("f must be a path or a file opened in binary mode, found one for text")
         if not isinstance(f, (str, os.PathLike)):
             if external_data:
                 raise UsageError("external_data=True needs a path: the weights are written next to it")

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 import torch.fx.experimental._config
 
-from ..base.errors import TraceError, UnsupportedError
+from ..base.errors import TraceError, UnsupportedError, UsageError
 from ..base.registry import resolve
 from .complex import is_complex, touches_complex
 from .packed import PaddedSequences
@@ -84,6 +84,7 @@ def export(
 
     Raises:
         TraceError: torch cannot export it; the text is torch's own.
+        UsageError: the shapes do not fit the example.
     """
     _register_caches()
     with quiet():
@@ -94,6 +95,8 @@ def export(
         try:
             shapes = _shapes(dynamic_shapes, module, args, kwargs)
             return functional(_exported(module, args, kwargs, shapes), selection)
+        except UsageError:
+            raise
         except Exception as error:
             where = getattr(module, "place", "")
             raise TraceError(

@@ -23,7 +23,7 @@ from ..graph.params import Host2DeviceCopy
 from ..inputs.lists import items_of
 from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
 from ..tracing.dumping import EXAMPLE
-from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude
+from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude, tolerances
 from .archive import read_program
 from .complex import parts
 from .exporting import callable_of
@@ -81,7 +81,7 @@ class ProgramFile:
 def save(
     module: Any,
     path: Any,
-    args: tuple[Any, ...] = (),
+    args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
     cases: Sequence[tuple[Any, ...]] = (),
@@ -97,7 +97,8 @@ def save(
     Args:
         module: a `torch.nn.Module`, a function of tensors, or a `torch.export.ExportedProgram`.
         path: the file, ``NAME.pt2`` or ``NAME.mge``.
-        args, kwargs: the example that the module is exported with; an exported program brings its own.
+        args, kwargs: the example that the module is exported with, tensors or arrays; one that is alone needs no tuple.
+            An exported program brings its own.
         cases: further arguments, a tuple for each testcase.
         maxerr: tolerance of the outputs by MegEngine's measure, one or by name, by default 1e-4 of the output's scale;
             integers must be equal.
@@ -119,16 +120,20 @@ def save(
     ['pass']
     """
     items = [EXAMPLE, *cases] if input_data is None else items_of(input_data)
+    args, by_keyword = call_of(args)
+    kwargs = {**by_keyword, **pytree.tree_map(as_torch, dict(kwargs or {}))}
+    if isinstance(path, (str, os.PathLike)) and not str(path).lower().endswith((".mge", ".pt2")):
+        raise UsageError(f"the file must be called NAME.pt2 or NAME.mge, found {os.fspath(path)}")
     if str(path).lower().endswith(".mge"):
         traced = TorchTrace(module, dynamic_shapes)
         if isinstance(module, torch.export.ExportedProgram):
             args, kwargs = module.example_inputs or ((), {})
-        traced.record(*pytree.tree_map(as_torch, (tuple(args), dict(kwargs or {}))))
+        traced.record(args, kwargs)
         traced.dump(path, input_data=items, maxerr=maxerr)
         return
     program = module
     if not isinstance(module, torch.export.ExportedProgram):
-        module, kwargs = as_module(module), dict(kwargs or {})
+        module = as_module(module)
         shapes = (
             every_size(frozenset(), module, args, kwargs)
             if dynamic_shapes is True
@@ -149,9 +154,8 @@ def save(
     calls = [program.example_inputs if isinstance(x, str) else call_of(x) for x in items]
     values = [own_values(signature, a, k) for a, k in calls]
     names = signature.output_names()
+    tolerances(maxerr, names)
     limits = dict(maxerr) if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
-    if unknown := sorted(set(limits) - {"", *names}):
-        raise UsageError(f"maxerr is for the output {unknown[0]!r}; the outputs are {', '.join(names)}")
     with temporary() as file:
         try:
             with quiet():

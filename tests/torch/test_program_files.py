@@ -148,8 +148,22 @@ def test_further_cases_sizes_and_tolerances(tmp_path: Path) -> None:
     assert loadrun.Runner(path, "torch").run({"input": np.full((3, 2), 4, "f4")})["output"].sum() == 24
     with pytest.raises(InputError, match="the input 'input' is missing"):
         loadrun.Runner(path, "torch").run({})
-    with pytest.raises(UsageError, match="maxerr is for the output 'y'; the outputs are output"):
-        save(torch.nn.ReLU(), path, (X,), maxerr={"y": 1})
+    for maxerr, text in (
+        ({"y": 1}, "maxerr names the output 'y'; the outputs are 'output'"),
+        ("1e-3", "maxerr must be a finite number >= 0, found '1e-3' for the output 'output'"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            save(torch.nn.ReLU(), path, (X,), maxerr=maxerr)
+    with pytest.raises(UsageError, match=r"must be called NAME.pt2 or NAME.mge, found .*net.pt"):
+        save(torch.nn.ReLU(), tmp_path / "net.pt", X)
+
+
+@pytest.mark.parametrize("args", [X, X.numpy(), {"input": X}], ids=["tensor", "array", "by name"])
+@pytest.mark.parametrize("name", ["net.pt2", "net.mge"])
+def test_a_single_argument_needs_no_tuple(args: Any, name: str, tmp_path: Path) -> None:
+    save(torch.nn.ReLU(), tmp_path / name, args)
+    (case,) = loadrun.load(tmp_path / name).testcases
+    assert [v.tolist() for v in case.expects.values()] == [[[0, 2], [3, 0]]]
 
 
 def test_every_size_may_be_open(tmp_path: Path) -> None:
