@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, ParamSpec, cast
 
@@ -22,6 +22,7 @@ from .base.errors import (
     UsageError,
     out_of_memory,
 )
+from .base.records import dataclass
 from .base.registry import resolve
 from .compare.judging import NARROW, Criteria, blind, judge, policy_for
 from .compare.metrics import Formula

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from typing import Protocol, overload
 
 from .base.errors import FormatError
 from .base.files import FileWatch
+from .base.records import dataclass
 from .base.registry import resolve
 from .graph import Graph, Opr, Var
 from .graph.dtypes import Array, DType

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from .records import dataclass
 
 __all__ = ["About", "Island", "about_data"]
 

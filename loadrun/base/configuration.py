@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -25,6 +25,7 @@ from typing import Any
 from . import schema
 from .errors import FormatError, UsageError
 from .files import contents
+from .records import dataclass
 
 __all__ = ["Configuration", "FileRule", "find_configuration", "matches", "read_configuration"]
 

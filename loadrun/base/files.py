@@ -50,7 +50,7 @@ __all__ = [
 
 MODELS = (".mge", ".onnx", ".pt2")
 """File name endings of models, which a folder stands for."""
-_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://.")
+_URL = r"[a-zA-Z][a-zA-Z0-9+.-]+://."
 _PART = ".part"
 _LONGEST = 100
 _STALE = 24 * 3600.0
@@ -63,7 +63,7 @@ def is_remote(name: object) -> bool:
     >>> is_remote("s3://bucket/net.mge"), is_remote("models/net.mge"), is_remote("C:\\\\net.mge")
     (True, False, False)
     """
-    return isinstance(name, str) and _URL.match(name) is not None
+    return isinstance(name, str) and "://" in name and re.match(_URL, name) is not None
 
 
 def fetched(path: str | os.PathLike[str]) -> str | os.PathLike[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,7 +24,6 @@ __all__ = [
 ]
 
 _M = P.ElemwiseMode
-_log = logging.getLogger(__name__)
 
 
 def _affine(
@@ -175,7 +173,11 @@ def general_norm(
     apart = axes[-1] - axes[0] != len(axes) - 1
     order: list[int] = []
     if apart:
-        _log.warning("normalized_axis %s is not contiguous: the input is transposed and back", axes)
+        import logging  # for start-up
+
+        logging.getLogger(__name__).warning(
+            "normalized_axis %s is not contiguous: the input is transposed and back", axes
+        )
         others = [a for a in range(inp.ndim) if a not in axes]
         order = others + axes
         inp = transpose(inp, order)

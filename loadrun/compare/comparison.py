@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from sys import intern
 from typing import Any
 
 import numpy as np
 
+from ..base.records import dataclass
 from ..graph.dtypes import Array
 from .metrics import Totals, as_numbers, chunks, errors, top1_share
 
@@ -18,7 +19,7 @@ __all__ = ["Comparison", "Number", "compare", "with_places"]
 Number = bool | int | float | complex
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
     """All differences of an expected and a computed array.
 

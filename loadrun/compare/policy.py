@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from struct import unpack_from
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.errors import FormatError, LoadRunError, UsageError
+from ..base.records import dataclass
 from ..base.schema import number
 from ..graph.dtypes import Array
 from . import Comparison, errors
@@ -140,8 +141,8 @@ _AT_MOST = ("max_abs", "max_rel", "mean_abs", "ulp", "off_by", "kl")
 _AT_LEAST = ("cosine", "snr", "snr_db")
 _SINGLE = ("rtol", "atol", "maxerr", "near_tie")
 _SHARES = {"fraction": 1.0, "ppm": 1e6}
-_TOP = re.compile(r"top([1-9]\d{0,3})", re.A)
-_TERM = re.compile(r"\s*(\w+)\s*(>=|<=|=)\s*(\S+)\s*", re.A)
+_TOP = r"top([1-9][0-9]{0,3})"
+_TERM = r"(?a)\s*(\w+)\s*(>=|<=|=)\s*(\S+)\s*"
 _KNOWN = (
     "exact, maxerr<=X, rtol=X, atol=X, nan=equal, fraction<=X, ppm<=N, cosine>=X, top1>=X, top5>=X (any number), "
     "near_tie<=X, snr_db>=X, kl<=X, max_abs<=X, max_rel<=X, mean_abs<=X, ulp<=N, off_by<=N"
@@ -275,7 +276,7 @@ class Policy:
 
     def _top(self, name: str, expect: Array, get: Array) -> TopAgreement | None:
         """Compare the largest elements of rows; None for other terms, and where there are no such rows."""
-        k = _TOP.fullmatch(name)
+        k = re.fullmatch(_TOP, name)
         return None if k is None else top_agreement(expect, get, int(k[1]), self.near_tie)
 
     def _within(self, expect: Array, get: Array) -> Array:
@@ -320,7 +321,7 @@ def parse(text: str) -> Policy:
     most: dict[str, float] = {}
     least: dict[str, float] = {}
     for term in text.split(","):
-        match = _TERM.fullmatch(term)
+        match = re.fullmatch(_TERM, term)
         name, sign, value = match.groups() if match else (term.strip(), "", "")
         if name == "exact" and not sign:
             exact = True
@@ -332,15 +333,15 @@ def parse(text: str) -> Policy:
             single[name] = _bound_of(term, value)
         elif name in _AT_MOST and sign in ("<=", "="):
             most[name] = _bound_of(term, value)
-        elif (name in _AT_LEAST or _TOP.fullmatch(name)) and sign in (">=", "="):
+        elif (name in _AT_LEAST or re.fullmatch(_TOP, name)) and sign in (">=", "="):
             least[name] = _bound_of(term, value)
             if least[name] > 1 and not name.startswith("snr"):
                 raise UsageError(f"{term.strip()!r} never holds: {name} is at most 1")
-            if (name == "cosine" and least[name] <= -1) or (_TOP.fullmatch(name) and least[name] <= 0):
+            if (name == "cosine" and least[name] <= -1) or (re.fullmatch(_TOP, name) and least[name] <= 0):
                 raise UsageError(f"{term.strip()!r} lets every value pass")
         else:
             raise UsageError(f"a policy consists of {_KNOWN}; found {term.strip()!r}")
-    if "near_tie" in single and not any(map(_TOP.fullmatch, least)):
+    if "near_tie" in single and not any(re.fullmatch(_TOP, name) for name in least):
         raise UsageError(
             f"near_tie applies to the largest elements; add top1=1 or top5=1 to {text.strip()!r}"
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 
 import numpy as np
 
 from ..base.about import About
 from ..base.errors import EXIT_ERROR, EXIT_FAULT, failure
+from ..base.records import dataclass
 from ..base.registry import resolve
 from ..graph.dtypes import Array, DType
 from . import Comparison

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from ..base.errors import LoadRunError, UsageError
 from ..base.files import contents, replacing
+from ..base.records import dataclass
 from ..graph import Graph, Metadata, Opr, Var
 from ..graph.params import Elemwise
 from ..ops.catalog import CATALOG, types

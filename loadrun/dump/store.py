@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from struct import pack
 from typing import IO, BinaryIO
 
 from ..base.errors import FormatError, InputError, UsageError
 from ..base.files import replacing, temporary
+from ..base.records import dataclass
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, Testcase
 from .appending import ExistingFile

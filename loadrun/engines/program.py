@@ -10,13 +10,13 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import EngineError, LoadRunError
+from ..base.records import dataclass
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType, round_bfloat16
 from ..ops.catalog import types

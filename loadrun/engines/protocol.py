@@ -18,7 +18,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -26,6 +25,7 @@ import numpy as np
 from ..base.about import About
 from ..base.errors import EngineError, InputError, LoadRunError
 from ..base.limits import EndedBySignal
+from ..base.records import dataclass
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array
 from ..testcase import FileValue, SourceFile

@@ -14,9 +14,10 @@ from bisect import bisect_left
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, pairwise
 
+from ..base.records import dataclass
 from ..ops.infer import Inference
 from ..ops.registry import Shape, implementation
 from .liveness import peak_bytes, stored_bytes

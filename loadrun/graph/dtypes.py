@@ -79,6 +79,7 @@ _OTHERS = {
 _STORAGE |= _WIDE | _OTHERS
 
 
+# That of the standard library, since types are compared and hashed all the time.
 @dataclass(frozen=True)
 class DType:
     """A variable's data type, with scale and zero point for quantized ones.

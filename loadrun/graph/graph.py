@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import TypeVar
 
+from ..base.records import dataclass
 from .dtypes import Array, DType, decode
 from .params import Record
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ..base.errors import InputError, UsageError
+from ..base.records import dataclass
 from ..graph import StoredTensor
 from ..graph.dtypes import Array, numpy_array
 from ..testcase import EXPECT, Bundle

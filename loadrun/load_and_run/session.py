@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from typing import TextIO
@@ -19,6 +19,7 @@ import numpy as np
 
 from ..base.errors import UsageError, clean
 from ..base.files import replacing
+from ..base.records import dataclass
 from ..dump import load, save
 from ..graph.dtypes import Array
 from ..inputs.loading import load_cases

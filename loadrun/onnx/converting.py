@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..base.errors import UsageError, clean
 from ..base.files import one_file
+from ..base.records import dataclass
 from ..base.stages import stage
 from ..dump import save
 from ..dump.choosing import load_dump

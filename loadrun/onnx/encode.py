@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any, Union
 
 import numpy as np
 
+from ..base.records import dataclass
 from ..graph.dtypes import Array
 
 __all__ = [

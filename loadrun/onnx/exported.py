@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,6 +12,7 @@ from tabulate import tabulate
 
 from ..base.errors import UsageError
 from ..base.files import replacing
+from ..base.records import dataclass
 from .check import Verification
 from .encode import TensorMessage, encode, raw_bytes
 from .model import WrittenModel

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from ..base.errors import FormatError
 from ..base.files import contents
+from ..base.records import dataclass
 from ..base.schema import number
 from ..build import emit as e
 from ..compare.metrics import Formula
@@ -407,6 +407,8 @@ def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
 
 def text_of(limits: Limits) -> str:
     """Serialize limits to the text stored in a model or beside its data."""
+    import json  # for start-up
+
     return json.dumps(limits, sort_keys=True)
 
 
@@ -434,6 +436,8 @@ def read_limits(
 
 def _parsed(where: str, text: str) -> dict[str, dict[str, Any]]:
     """Parse a text into limits and check their types."""
+    import json  # for start-up
+
     try:
         data = json.loads(text) if len(text) <= _LARGEST else None
     except (ValueError, RecursionError):
@@ -478,6 +482,8 @@ def read_accepted(model: Path) -> list[object]:
     path = accepted_file(model)
     if not path.is_file():
         return []
+    import json  # for start-up
+
     try:
         events = json.loads(bytes(contents(path, "the record")))
     except (ValueError, RecursionError):

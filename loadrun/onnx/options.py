@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from ..base.errors import UsageError
+from ..base.records import dataclass
 
 __all__ = [
     "ExportOptions",

@@ -8,11 +8,12 @@ is 1; `find_branches` tells which operators those are, the engine leaves them ou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from ..base.errors import EngineError
+from ..base.records import dataclass
 from ..graph import Opr, Var
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ..base.records import dataclass
 from ..graph import Graph, Opr, Var
 from ..graph.params import CondExecPredLogical, PowC, Reduce
 from .catalog import CATALOG

@@ -7,12 +7,12 @@ Uniform numbers are in (0, 1], as MegEngine's do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TypeVar
 
 import numpy as np
 
+from ..base.records import dataclass
 from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 
 import numpy as np
 
+from ..base.records import dataclass
 from ..compare.metrics import Formula
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import DType, encode

@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from ..base import __version__
 from ..base.errors import UsageError
 from ..base.extras import install
 from ..base.files import is_remote, opened, replacing
+from ..base.records import dataclass
 from ..compare.results import Verdict
 from ..ops.numeric.parallel import threads
 from .merge import FileState, Run

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..base import schema
 from ..base.configuration import Configuration, FileRule
 from ..base.errors import FormatError, InputError, UsageError
+from ..base.records import dataclass
 from ..compare.policy import Policy
 from ..compare.results import FileResult, Verdict
 from ..engines import Choice
@@ -204,7 +205,7 @@ _FILE = schema.record(
     {"verdict": schema.text, "message": schema.either(schema.text)},
 )
 _REPORT = schema.record({"files": schema.items(_FILE)}, {"cut": schema.either(schema.text)})
-_DUMP = re.compile(r" \(dump \d+\)$")
+_DUMP = r" \(dump \d+\)$"
 
 
 @dataclass
@@ -250,7 +251,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         files = [p for p in files if wanted(p)]
     if options.last_failed is not None:
         report = _report(options.last_failed)
-        verdicts = [(_DUMP.sub("", e["file"]), e.get("verdict")) for e in report["files"]]
+        verdicts = [(re.sub(_DUMP, "", e["file"]), e.get("verdict")) for e in report["files"]]
         failed = {name for name, verdict in verdicts if verdict != Verdict.PASS.value}
         if report.get("cut"):
             # The run did not come to the files that its report does not name.
@@ -268,8 +269,8 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     if options.resume and options.json_lines is not None and os.path.exists(options.json_lines):
         # A file of several dumps is done when the next file has begun.
         entries = [e for e in _report(options.json_lines)["files"] if "verdict" in e]
-        done = {_DUMP.sub("", e["file"]) for e in entries} & set(files)
-        chosen.recorded = [e for e in entries if _DUMP.sub("", e["file"]) in done]
+        done = {re.sub(_DUMP, "", e["file"]) for e in entries} & set(files)
+        chosen.recorded = [e for e in entries if re.sub(_DUMP, "", e["file"]) in done]
     for path in files:
         rule = FileRule() if options.configuration is None else options.configuration.of(path)
         if rule.skip is not None:

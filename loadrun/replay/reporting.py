@@ -8,7 +8,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +17,7 @@ import numpy as np
 from ..base import __version__
 from ..base.errors import UsageError
 from ..base.files import FileNames, check_targets, growing, replacing, text_file
+from ..base.records import dataclass
 from ..compare.judging import ImpostorWatch
 from ..compare.results import Result, Verdict
 from ..graph.dtypes import Array

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from ..base import schema
 from ..base.errors import FormatError, UsageError
+from ..base.records import dataclass
 from ..compare.policy import Policy, parse
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from .benchmark_changes import benchmark_changes, common_subjects

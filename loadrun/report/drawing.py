@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 
 from ..base.errors import clean
+from ..base.records import dataclass
 from ..graph import Opr, Var
 from ..ops.catalog import CATALOG
 from ..testcase import Bundle

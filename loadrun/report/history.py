@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 from typing import Any
 
 from ..base import schema
 from ..base.errors import FormatError, clean
+from ..base.records import dataclass
 from .page import FOOT, HEAD
 from .plots import history_line
 from .reading import load_report

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import EngineError, LoadRunError, UsageError
+from ..base.records import dataclass
 from ..engines import TRANSLATED, Engine, FileEngine, Setup
 from ..engines.executed import Executed
 from ..graph import Graph, Var

@@ -30,9 +30,9 @@ __all__ = [
     "set_default_device",
 ]
 
-_PLAIN = re.compile(r"(gpu|cpu|xpu|rocm|multithread)(\d+|x)(:\d+)?")
+_PLAIN = r"(gpu|cpu|xpu|rocm|multithread)(\d+|x)(:\d+)?"
 """What MegEngine takes as the default device."""
-_VALID = re.compile(
+_VALID = (
     r"([cg]pu|rocm)(\d+|x)(:(\d+|default))?|[cg]pu:(\d+|default)|xpu(\d+|x)?(:\d+)?"
     r"|multithread(x|\d+)(:\d+)?|multithread:default:\d+"
 )
@@ -102,7 +102,7 @@ class Device(str):
             return NotImplemented
         if str.__eq__(self, other):
             return True
-        return _VALID.fullmatch(other) is not None and str.__eq__(self, _full(other))
+        return re.fullmatch(_VALID, other) is not None and str.__eq__(self, _full(other))
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -122,7 +122,7 @@ def check_device(name: object) -> None:
     Traceback (most recent call last):
     loadrun.tensors.device.InvalidDeviceError: invalid device name cuda0: ...
     """
-    if not isinstance(name, str) or not _VALID.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(_VALID, name):
         raise InvalidDeviceError(
             f"invalid device name {name}: a device is cpu, gpu or xpu with a number or x, for instance xpux or cpu0"
         )
@@ -151,11 +151,11 @@ def check_place(name: object) -> None:
     Raises:
         InvalidDeviceError: no such name.
     """
-    if not isinstance(name, str) or not (isinstance(name, Device) or _PLAIN.fullmatch(name)):
+    if not isinstance(name, str) or not (isinstance(name, Device) or re.fullmatch(_PLAIN, name)):
         raise InvalidDeviceError(f"invalid device name {name}: expected for instance xpux, cpu0 or gpu0:1")
 
 
-DEFAULT = Device("xpux:0")
+DEFAULT = str.__new__(Device, "xpux:0")
 """Any device: what MegEngine's tensors are on unless another is requested."""
 _default = [DEFAULT]
 """The device of new tensors."""

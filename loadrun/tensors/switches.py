@@ -12,11 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
 from ..base.errors import UsageAssertionError, UsageTypeError
+from ..base.records import dataclass
 from ..graph.dtypes import Array, DType
 from ..graph.params import Record
 from ..ops.registry import Shape

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from ..arrays.array import TracedArray
 from ..base.errors import LoadRunError, UnsupportedError
+from ..base.records import dataclass
 from ..build import emit as e
 from ..graph import Var
 from ..graph.dtypes import Array, array_dtype, plain

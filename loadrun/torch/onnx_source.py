@@ -6,7 +6,6 @@ import inspect
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UsageError
+from ..base.records import dataclass
 from ..graph.dtypes import Array
 from ..onnx.options import ExportOptions, OperatorExportTypes, TrainingMode
 from ..onnx.source import ExportSource, Input

@@ -8,7 +8,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, FormatError, InputError, LoadRunError, TraceError, UsageError
 from ..base.files import replacing, temporary
+from ..base.records import dataclass
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy

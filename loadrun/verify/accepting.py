@@ -9,13 +9,14 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import numpy as np
 
 from ..base.errors import EngineError, Failure, FormatError, UsageError, failure
 from ..base.files import files_of, opened, replacing
+from ..base.records import dataclass
 from ..base.registry import resolve
 from ..compare.policy import header, lines
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, OutputResult, Verdict

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ import numpy as np
 from ..base.errors import Failure, LoadRunError, failure
 from ..base.files import files_of
 from ..base.pipes import mapped
+from ..base.records import dataclass
 from ..base.stages import stage
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Result, Verdict
 from ..dump import load_all

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from ..base.errors import EngineError, UsageError
 from ..base.extras import install
 from ..base.files import contents
+from ..base.records import dataclass
 from ..dump import load
 from ..dump.choosing import load_dump
 from ..engines import make_file_engine

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from ..base.errors import LoadRunError
+from ..base.records import dataclass
 from ..compare.policy import header
 from ..graph import Opr, Var
 from ..graph.dtypes import dtype_of, nbytes

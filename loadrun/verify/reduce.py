@@ -10,12 +10,12 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from ..base.errors import EngineError, UsageError
 from ..base.files import one_file
+from ..base.records import dataclass
 from ..compare.results import Result, Verdict
 from ..dump import load
 from ..dump.choosing import load_dump, save_as

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import IO, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from ..base import schema
 from ..base.about import About, Island, about_data
 from ..base.errors import FormatError, InputError, UsageError, clean
+from ..base.records import dataclass
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
 from ..compare.metrics import Formula
 from ..compare.policy import Policy, require_compared

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..base.errors import EngineError, UsageError
+from ..base.records import dataclass
 from ..dump.choosing import load_dump, save_as
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode

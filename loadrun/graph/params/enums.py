@@ -1,6 +1,8 @@
 """Enumerations of the .mge wire format, with MegEngine's member names (MIN_ and MAX_ are MIN and MAX)."""
 
-from enum import IntEnum, IntFlag
+from enum import IntFlag
+
+from ...base.enums import IntEnum
 
 
 class DTypeEnum(IntEnum):

@@ -1,7 +1,5 @@
 """Parameter records of convolution, pooling, normalization, recurrent, attention, quantization and image operators."""
 
-from __future__ import annotations
-
 from . import enums as E
 from .tensor import F32, F64, I32, U32, U64, Bool, Record
 

@@ -1,12 +1,10 @@
 """Typed parameter records, fields ordered as in the .mge wire format: elementwise, shape, indexing, control flow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from enum import IntEnum
 from math import copysign
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_args, get_origin, get_type_hints
 
+from ...base.enums import IntEnum
 from . import enums as E
 
 if TYPE_CHECKING:
@@ -92,7 +90,7 @@ class Record:
     code: ClassVar[int]
     _own: ClassVar[tuple[RecordField, ...] | None]
     _floats: ClassVar[tuple[str, ...]]
-    by_code: ClassVar[dict[int, type[Record]]] = {}
+    by_code: ClassVar[dict[int, type["Record"]]] = {}
 
     def __init_subclass__(cls, *, code: int) -> None:
         cls.code = code
@@ -130,7 +128,7 @@ class Record:
         def __setattr__(self, name: str, value: object) -> None:
             raise AttributeError(f"{type(self).__name__} is immutable; use replace({name}=...)")
 
-    def replace(self, **values: Any) -> Self:
+    def replace(self, **values: Any) -> "Self":
         """Return a copy with some fields changed."""
         return type(self)(**{**self.__dict__, **values})
 

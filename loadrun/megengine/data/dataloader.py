@@ -11,12 +11,12 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...base.errors import UsageAssertionError, UsageError
+from ...base.records import dataclass
 from ...tensors import Tensor
 from .collator import Collator
 from .dataset.base import Dataset, StreamDataset

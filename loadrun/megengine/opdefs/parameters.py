@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import IntFlag
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
+from ...base.enums import IntEnum
 from ...base.errors import UsageRuntimeError
 from ...graph.dtypes import DType
 from ...graph.params import DTypeEnum, IndexItem, Strategy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
-from fractions import Fraction
 from math import floor
 
 import numpy as np
@@ -94,8 +93,10 @@ def _stays(size: int, out: int) -> bool:
 
 def _scaled(size: int, scale: float) -> int | None:
     """Compute floor(size * scale) of an open size; None for a scale that is not a ratio of small numbers."""
-    if scale == 1.0:
-        return size
+    if scale.is_integer() and scale <= 1 << 12:
+        return size * int(scale)
+    from fractions import Fraction  # for start-up
+
     ratio = Fraction(scale).limit_denominator(64)
     if ratio.numerator > 1 << 12 or np.float32(float(ratio)) != np.float32(scale):
         return None

@@ -8,43 +8,16 @@ rules and the same code for layouts.
 
 from __future__ import annotations
 
+from ...base.registry import Registry
 from ..catalog import CATALOG, types
 from ..elemwise.formulas import Formula
 from ..op import Trait
-from . import (
-    attention,
-    basic,
-    convolution,
-    gradients,
-    gradients_images,
-    gradients_sequences,
-    gradients_windows,
-    images,
-    local,
-    norm,
-    pooling,
-    recurrent,
-)
 
 __all__ = ["FORMULAS", "MOVING"]
 
-
-_MODULES = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (
-        *(attention, basic, convolution, gradients, gradients_images, gradients_sequences),
-        *(gradients_windows, images, local, norm, pooling, recurrent),
-    )
-}
-
-
-def _formula(path: str) -> Formula:
-    module, _, name = path.partition(".")
-    formula: Formula = getattr(_MODULES[module], name)
-    return formula
-
-
-FORMULAS: dict[str, Formula] = {op.name: _formula(op.wide) for op in CATALOG.values() if op.wide}
+FORMULAS: Registry[str, Formula] = Registry(
+    "formula", {op.name: f"{__name__}.{op.wide.replace('.', ':')}" for op in CATALOG.values() if op.wide}
+)
 """Formulas by operator type."""
 MOVING = types(Trait.MOVES)
 """Operators that only move numbers, whose kernels take any dtype."""

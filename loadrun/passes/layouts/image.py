@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 from ...graph.params import (
     Axis,

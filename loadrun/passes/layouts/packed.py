@@ -3,8 +3,7 @@ EnableNchw44Dot)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import DType
 from ...graph.params import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from ...base.records import dataclass
 from ...base.registry import Registry
 
 __all__ = ["KERNELS", "Kernel", "Node", "kernel"]

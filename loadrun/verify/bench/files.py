@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any
 
 from ...base.errors import Failure, InputError, LoadRunError, failure
 from ...base.files import contents, files_of
+from ...base.records import dataclass
 from ...compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ...inputs.feeds import ModelOptions
 from ...runner import Verdict

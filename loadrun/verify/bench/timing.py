@@ -6,7 +6,8 @@ import gc
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from ...base.records import dataclass
 
 __all__ = ["Timing", "measure", "needed"]
 

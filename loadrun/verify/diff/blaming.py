@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
+from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 from .changes import ChangedConstant, changes
 from .matching import Matching, is_constant

@@ -6,7 +6,7 @@ import os
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +15,7 @@ import numpy as np
 
 from ...base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
+from ...base.records import dataclass
 from ...dump import load, save
 from ...dump.choosing import load_dump
 from ...engines import engine_names, file_of

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 
 from ...base.errors import UsageError
+from ...base.records import dataclass
 from ...engines.wide import computed_alike
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType

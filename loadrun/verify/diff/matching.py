@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 
 import numpy as np
 
+from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 
 __all__ = ["CAST", "Matching", "extend", "is_constant", "match"]

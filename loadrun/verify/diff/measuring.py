@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...base.records import dataclass
 from ...compare import assert_equal_error
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, DType

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...base.records import dataclass
 from ...engines.reference import ReferenceEngine
 from ...graph import Graph, Var
 from ...graph.dtypes import Array

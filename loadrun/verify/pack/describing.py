@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Generic, TypeVar
 
 from ...base.about import About
 from ...base.errors import Failure, failure
 from ...base.files import files_of
 from ...base.limits import memory_limited, time_limited
+from ...base.records import dataclass
 from ...dump import load_all
 from ...engines import Choice, runs_file
 from ...inputs.feeds import ModelOptions

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
 from ...base.errors import UsageError
+from ...base.records import dataclass
 from ...compare.policy import parse_all
 from ...dump.choosing import load_dump
 from ...dump.options import DumpResult

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from ...base.errors import LoadRunError
+from ...base.records import dataclass
 from ...compare import errors
 from ...engines import Choice, make_engine
 from ...engines.reference import ReferenceEngine

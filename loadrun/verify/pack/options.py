@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...base.limits import memory_limited, time_limited
+from ...base.records import dataclass
 from ...compare.policy import Policy
 from ...dump.options import DumpOptions
 from ...engines import Choice

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from ...base.errors import InputError, LoadRunError, UsageError
 from ...base.files import FileNames, new_folder, one_file
 from ...base.plain import plain
+from ...base.records import dataclass
 from ...base.schema import anything, mapping, number
 from ...compare.policy import header, lines
 from ...dump import load_all, save

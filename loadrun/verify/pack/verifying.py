@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from ...base.errors import failure
 from ...base.files import files_of
 from ...base.pipes import mapped
+from ...base.records import dataclass
 from ...base.stages import counted
 from ...compare.policy import header
 from ...compare.results import (

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
+from ...base.records import dataclass
 from ...base.schema import number
 from ...compare import assert_equal_error, passes
 from ...compare.policy import lines
