@@ -17,6 +17,7 @@ from ..base.records import dataclass
 from ..base.registry import resolve
 from ..compare import assert_equal_error
 from ..graph import Graph, Var
+from ..graph import params as P
 from ..graph.dtypes import Array, DType, dtype_of
 from ..ops.catalog import types
 from ..ops.control import find_branches
@@ -84,7 +85,7 @@ class Narrowing:
             UsageError: one comes out otherwise, and narrowing is not requested.
         """
         for i, case in enumerate(cases):
-            if not self.asked and self.dtypes:
+            if not self.asked and (self.dtypes or self._loses_infinity(case)):
                 self._check(i, case)
             dtypes = {n: case.dtypes.get(n) or dtype_of(a) for n, a in case.arrays.items()}
             arrays = {n: narrow_array(a, dtypes[n]) for n, a in case.arrays.items()}
@@ -120,6 +121,13 @@ class Narrowing:
     def sized(self, cases: Iterable[Testcase]) -> Sequence[Testcase]:
         """Return testcases whose number is known in the dtypes of the file, each on demand; see `cases`."""
         return _Cases(self, cast("Sequence[Testcase]", cases))
+
+    def _loses_infinity(self, case: Testcase) -> bool:
+        """Whether a maximum or minimum, which MegEngine starts with a finite number, may be one of infinities."""
+        return any(
+            o.type == "ReduceV2" and o.get(P.Reduce).mode in (P.ReduceMode.MAX, P.ReduceMode.MIN)
+            for o in self.graph.oprs
+        ) and any(a.dtype.kind == "f" and np.isinf(a).any() for a in case.arrays.values())
 
     def _check_constants(self) -> None:
         for opr in self.graph.oprs:
@@ -159,7 +167,7 @@ class Narrowing:
             self._compare(var, a, b, where)
 
     def _targets(self) -> list[Var]:
-        """List the variables to compare: all that are narrowed, and outputs where floats are among them."""
+        """List the variables to compare: all that are narrowed, and outputs where floats are or nothing is."""
         oprs = self.graph.needed()
         left = error_operators(oprs) | set(find_branches(oprs).guard)
         targets = [
@@ -169,7 +177,7 @@ class Narrowing:
             for v in o.outputs
             if v.dtype is not None and v.dtype.is_wide and v.id in self._known
         ]
-        if "Float64" in self.dtypes:
+        if "Float64" in self.dtypes or not self.dtypes:
             known = {id(v) for v in targets}
             ends = Bundle(self.graph).outputs.values()
             targets += [
@@ -193,10 +201,15 @@ class Narrowing:
             at = int(np.argmax(np.abs(a - b) / np.maximum(1, np.minimum(np.abs(a), np.abs(b)))))
         values = (str(v.reshape(-1)[at]) if v.size else "empty" for v in (wide, narrow))
         before, after = values
+        stored = narrow_dtype(var.dtype)
+        said = (
+            f"{before}, in a .mge file {after}, since a maximum or minimum starts with a finite number there"
+            if stored == var.dtype
+            else f"{before} in {var.dtype.spelling} and {after} in {stored.spelling}, the dtype that a .mge file stores"
+        )
         raise UsageError(
-            f"{where}{var.label!r} holds {before} in {var.dtype.spelling} and {after} in "
-            f"{narrow_dtype(var.dtype).spelling}, the dtype that a .mge file stores; write an .onnx file, or pass "
-            "--narrow (narrow=True) to store what MegEngine can represent"
+            f"{where}{var.label!r} holds {said}; write an .onnx file, or pass --narrow (narrow=True) to store what "
+            "MegEngine can represent"
         )
 
 

@@ -7,7 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import loadrun  # noqa: E402
 import loadrun.torch  # noqa: E402
+from loadrun.base.errors import UsageError  # noqa: E402
 
 nan, inf = float("nan"), float("inf")
 SPECIAL = torch.tensor([nan, inf, -inf, 0.0, -0.0, 1, -1, 2.5, -2.5, 100, -100, 1e-30, 0.3, -0.3, 3, -3])
@@ -67,3 +69,16 @@ def test_truth_values_add_as_or():
     for x, y in ((yes, yes), (no, yes), (no, no)):
         same(lambda x, i, y: x.index_add(0, i, y), x, torch.tensor([0]), y)
         same(lambda x, i, y: x.index_add(0, i, y), x[None], torch.tensor([0]), y[None])
+
+
+@pytest.mark.filterwarnings("ignore:.*holds infinity")
+def test_a_file_refuses_a_maximum_of_minus_infinity(tmp_path):
+    """MegEngine's maximum starts with the lowest finite number."""
+    traced = loadrun.torch.trace(lambda x: x.amax(-1), (torch.ones(2, 2),))
+    x = torch.tensor([[-inf, -inf], [1, 2]])
+    with pytest.raises(UsageError, match="a maximum or minimum starts with a finite number"):
+        traced.dump(tmp_path / "m.mge", input_data=[x])
+    traced.dump(tmp_path / "m.mge", input_data=[x], narrow=True)
+    assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
+    traced.dump(tmp_path / "m.mge", input_data=[torch.tensor([[-inf, 3], [1, 2]])])
+    assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
