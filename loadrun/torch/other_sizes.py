@@ -22,7 +22,7 @@ from ..tensors import Tensor
 from ..tensors.convert import TracedInt
 from ..tracing.checking import error_between
 from .complex import parts
-from .exporting import name_of_target
+from .exporting import name_of_target, submodules
 from .guards import Condition, axes_of, breaking, broken, conditions_of
 from .registry import DATA_SIZED
 from .signature import Signature
@@ -50,7 +50,7 @@ __all__ = [
 
 _LIMITS = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
 _LIMIT = 1e-3
-"""The error above which a result differs from torch's, for all dtypes but those of `_LIMITS`."""
+"""The error above which a result differs from torch's, for programs that compute in none of the dtypes of `_LIMITS`."""
 _TRIES = 3
 """Sets of sizes that are tried for each condition on sizes."""
 _MOST = 1 << 16
@@ -151,10 +151,19 @@ def _is_sorted(x: torch.Tensor) -> bool:
 
 def differing_outputs(traced: Trace, outputs: Sequence[Any], truth: Sequence[Any]) -> dict[str, float]:
     """List the outputs in which the graph and torch differ, with their errors."""
-    fakes = [f for f in traced.signature.output_fakes() if isinstance(f, torch.Tensor)]
-    limit = max([_LIMITS.get(f.dtype, _LIMIT) for f in fakes], default=_LIMIT)
+    limit = max(_LIMITS.get(dtype, _LIMIT) for dtype in _dtypes(traced.program))
     errors = {n: error_between(b, a) for n, a, b in zip(traced._keys, outputs, truth, strict=True)}
     return {n: e for n, e in errors.items() if not e <= limit}
+
+
+def _dtypes(program: Any) -> Iterator[torch.dtype]:
+    """Yield the dtypes that a program computes in, which mixed precision makes others than those of its results."""
+    yield torch.float32
+    for module in submodules(program):
+        for node in module.graph.nodes:
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                yield value.dtype
 
 
 def _at(traced: Trace, sizes: Mapping[Any, int], checked: bool = True) -> dict[str, float] | None:

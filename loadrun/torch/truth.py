@@ -56,9 +56,16 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None) -> list[Arr
             f"torch returned {spec}, but {traced.program.call_spec.out_spec} when it was traced"
         )
     arrays = []
-    for leaf, output in zip(leaves, traced.signature.user_outputs(), strict=True):
+    fakes = traced.signature.output_fakes()
+    for leaf, output, fake in zip(leaves, traced.signature.user_outputs(), fakes, strict=True):
         if hasattr(output.arg, "value"):
             continue
+        if isinstance(leaf, torch.Tensor) and isinstance(fake, torch.Tensor) and leaf.dtype != fake.dtype:
+            raise EngineError(
+                f"torch: the module gives {str(leaf.dtype)[6:]} where torch's exported program gives "
+                f"{str(fake.dtype)[6:]}, as attention in mixed precision does, which has a path of its own outside of "
+                "training (torch.backends.mha.set_fastpath_enabled(False) turns it off)"
+            )
         try:
             value = leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
             arrays += [ndarray(part) for _, part in parts("", value)]
