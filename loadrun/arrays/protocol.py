@@ -167,6 +167,9 @@ def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     Raises:
         TraceError: it has no lowering, or not for these arguments.
     """
+    if func not in FUNCTIONS and func.__module__ == "numpy":
+        # With like= numpy before 1.25 hands over the function beneath that of its name.
+        func = getattr(np, func.__name__, func)
     how = FUNCTIONS.get(func)
     if how is None:
         raise _unknown(name_of(func))

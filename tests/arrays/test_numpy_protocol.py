@@ -101,13 +101,16 @@ def test_writing_into_an_ndarray_is_refused() -> None:
         out[x[0].astype("i4")] = 1
         return out
 
-    for func in (assigned, added, copied, placed):
+    # Older numpy warns of an index that may be a tuple in disguise, before it takes its values.
+    new = np.lib.NumpyVersion(np.__version__) >= "1.23.0"
+    for func in (assigned, added, copied, *([placed] if new else [])):
         assert "np.zeros_like(x)" in refusal(func)
 
     def looked_up(x: Any) -> Any:
         return np.arange(9)[x.astype("i4")]
 
-    assert "np.take(table, index, axis=0)" in refusal(looked_up)
+    if new:
+        assert "np.take(table, index, axis=0)" in refusal(looked_up)
 
     def right(x: Any) -> Any:
         out = np.zeros(x.shape, "f4", like=x)
@@ -441,7 +444,8 @@ def test_what_sizes_do_not_decide_follows_numpy_at_all_of_them(source: str, writ
 
 def test_forms_of_tensors_as_in_megengine() -> None:
     t = loadrun.tensor(X)
-    assert np.from_dlpack(t).tolist() == X.tolist()
+    if hasattr(np, "from_dlpack"):
+        assert np.from_dlpack(t).tolist() == X.tolist()
     assert t[:, :, :].numpy().tolist() == X.tolist()
     assert t[1, :, :].numpy().tolist() == X[1].tolist()
     with pytest.raises(IndexError, match="too many indices"):

@@ -112,7 +112,6 @@ np.average(f, 0)
 np.average(f, weights=abs(f))
 np.average(f, 2, weights=v + 9)
 np.average(f, 1, weights=abs(f), returned=True)
-np.average(i, 0, keepdims=True)
 np.cumsum(f)
 np.cumsum(f, 1)
 np.cumsum(i, -1)
@@ -124,6 +123,8 @@ np.cumprod(p, 1)
 np.cumprod(j % 3 + 1)
 f.cumprod(axis=0)
 """)
+if np.lib.NumpyVersion(np.__version__) >= "1.23.0":
+    REDUCTIONS += cases("np.average(i, 0, keepdims=True)")
 
 METHODS = cases("""
 np.add.reduce(f)
