@@ -8,11 +8,12 @@ from math import inf
 
 from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
-from .changes import ChangedConstant, changes
+from .changes import ChangedConstant, changed_constants, changes
 from .matching import Matching, is_constant
 from .measuring import Distance
+from .patching import Located
 
-__all__ = ["SuspectVar", "blame", "unexplained", "with_counterpart"]
+__all__ = ["SuspectVar", "blame", "unexplained", "with_counterpart", "with_located"]
 
 Errors = Callable[[Sequence["SuspectVar"]], Mapping[int, float]]
 _ROUNDING = 1e-6
@@ -133,8 +134,9 @@ def unexplained(
                 not misplaced.isdisjoint(off) or _read_other_values(opr, matching.pairs[v.id].owner, matching)
             )
         )
-        off = [n for n in off if n not in misplaced]
-        row = state.get(opr.outputs[0].id) if off and opr.outputs else None
+        # Two of them may make up for each other, like a factor that is at the other operand of a product.
+        alone = set(off) if misplaced.isdisjoint(off) else set()
+        row = state.get(opr.outputs[0].id) if len(alone) == 1 and opr.outputs else None
         if row is None or not row.agrees:
             continue
         other = matching.pairs[row.var.id].owner
@@ -143,7 +145,7 @@ def unexplained(
             matching.pairs.get(x.id) is y and x.id not in changed
             for x, y in zip(opr.inputs, other.inputs, strict=False)
         ):
-            certain.update(off)
+            certain.update(alone)
     return certain
 
 
@@ -229,6 +231,48 @@ def blame(
             rest = [r for r in ordered if r.var.id != worst.var.id]
             ordered = [_told(worst, matching, differing), *rest]
     return ordered
+
+
+def with_located(
+    graph: Graph, roots: list[SuspectVar], located: Located | None, matching: Matching
+) -> list[SuspectVar]:
+    """Put the suspect first that was located by its effect, unless the first one is part of the same place.
+
+    Args:
+        graph: the model under suspicion.
+        roots: the suspects.
+        located: what was located, if anything was.
+        matching: the partners of the variables, which gets those of the located one.
+    """
+    if located is None:
+        return roots
+    first = roots[0] if roots else None
+    changed = changed_constants(graph, matching)
+    # Between formats, factors of one number stand at other places.
+    weights = {c.var.id for c in changed if c.size > 1}
+    there = list(located.between)
+    if first is not None and _is_reshaped(first) and not _is_off(first):
+        # The numbers are the same, so that there is no effect to locate.
+        there = graph.needed([located.var])
+    elif first is not None and not (first.changes or any(v.id in weights for v in first.opr.inputs)):
+        there = []
+    if first is not None and any(o.id == first.opr.id for o in (*there, located.var.owner)):
+        return roots
+    var = located.var
+    if matching.pairs.get(var.id) is not located.partner:
+        matching.replace(var, located.partner, "effect")
+        changed = changed_constants(graph, matching)
+    row = SuspectVar(
+        var,
+        located.partner.label,
+        matching.how[var.id],
+        located.distance,
+        False,
+        located.shapes,
+        located.between,
+    )
+    differing = {c.var.id for c in changed}
+    return [_told(row, matching, differing), *(r for r in roots if r.var.id != var.id)]
 
 
 def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVar:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -14,11 +13,22 @@ from ...engines.wide import computed_alike
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
-from .blaming import SuspectVar, blame, unexplained, with_counterpart
+from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
 from .changes import ChangedConstant, changed_constants
 from .isolating import Isolation
 from .matching import CAST, Matching, extend, is_constant, match
-from .measuring import Sketch, agree, distance, has_layouts, is_packed_otherwise, real, sketch, sketches_agree
+from .measuring import (
+    Sketch,
+    SketchIndex,
+    agree,
+    distance,
+    has_layouts,
+    is_packed_otherwise,
+    real,
+    sketch,
+    sketches_agree,
+)
+from .patching import locate
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues
 
@@ -153,13 +163,7 @@ def between(
         if row.distance is not None and row.distance.absolute == 0 and actual.shape == expected.shape:
             equal.add(var.id)
     if not rows:
-        if isinstance(against, FileSide):
-            against.require_runs(feeds)
-        raise UsageError(
-            f"{against} returns no intermediate values"
-            if not isinstance(against, Graph)
-            else "the two models cannot be matched: neither names nor structure agree"
-        )
+        raise _unmatched(against, feeds)
     rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
     if isinstance(against, Graph):
@@ -168,6 +172,11 @@ def between(
         every, rows = rows, with_counterpart(graph, rows, certain | outputs | lost)
         errors = Isolation(graph, against, matching, feeds, seed, rows).errors
         roots = blame(graph, rows, matching, constants, errors, every) or _stopped_alone(side)
+        if not outputs <= {r.var.id for r in rows if r.agrees}:
+            suspect = roots[0].var if roots else None
+            located = locate(graph, against, matching, feeds, suspect=suspect, tolerance=tolerance, seed=seed)
+            roots = with_located(graph, roots, located, matching)
+            constants = changed_constants(graph, matching)
     else:
         roots = blame(graph, rows, None, constants)
     total = len([*graph.vars()])
@@ -175,6 +184,15 @@ def between(
     unjudged = sum(computed_alike(r.opr) for r in rows) if against == "float64" else 0
     counts = matching.counts()
     return Differences(rows, constants, roots, counts, total, outputs, stops, lonely, matching, unjudged)
+
+
+def _unmatched(against: Graph | FileSide | str, feeds: Mapping[str, Array]) -> UsageError:
+    """Say why nothing was compared."""
+    if isinstance(against, Graph):
+        return UsageError("the two models cannot be matched: neither names nor structure agree")
+    if isinstance(against, FileSide):
+        against.require_runs(feeds)
+    return UsageError(f"{against} returns no intermediate values")
 
 
 def _shapes_fit(shapes: tuple[tuple[int, ...], ...], strictly: bool, is_output: bool) -> bool:
@@ -282,22 +300,12 @@ def _by_value(
         there = by_id.get(matching.pairs[var.id].id) if var.id in matching.pairs else None
         if there is not None and not sketches_agree(values, there, tolerance):
             undone.append((var, *matching.part(var)))
-    # By size and mean magnitude, so that few are compared.
-    ordered = sorted(theirs, key=lambda item: (item[1][0], item[1][4], item[0].id))
-    keys = [(values[0], values[4]) for _, values in ordered]
+    index = SketchIndex(theirs)
     for var, values in mine:
-        if var.id in matching.pairs:
-            continue
-        near = 2 * tolerance * max(abs(values[1]), abs(values[2]))
-        start = bisect_left(keys, (values[0], values[4] - near))
-        end = bisect_right(keys, (values[0], values[4] + near))
-        same = [
-            other
-            for other, there in ordered[start:end]
-            if other.id not in matching.taken and sketches_agree(values, there, tolerance)
-        ]
-        if same:
-            matching.add(var, min(same, key=lambda v: v.id), "value")
+        if var.id not in matching.pairs:
+            free = (v for v in index.like(values, tolerance) if v.id not in matching.taken)
+            if (same := next(free, None)) is not None:
+                matching.add(var, same, "value")
     for var, other, how in undone:
         matching.add(var, other, how)
 

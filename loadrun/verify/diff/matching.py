@@ -48,6 +48,15 @@ class Matching:
         self.taken.discard(partner.id)
         return partner, self.how.pop(a.id)
 
+    def replace(self, a: Var, b: Var, how: str) -> None:
+        """Pair two variables, whatever partners they had."""
+        former = [i for i, v in self.pairs.items() if i == a.id or v is b]
+        for number in former:
+            self.taken.discard(self.pairs.pop(number).id)
+            del self.how[number]
+        self.add(a, b, how)
+        pair_constants(self, a.owner, b.owner)
+
     def add_all(self, a: Opr, b: Opr, how: str) -> None:
         """Pair the outputs of two operators."""
         for x, y in zip(a.outputs, b.outputs, strict=False):
@@ -122,12 +131,12 @@ def _provenance(m: Matching, a: Graph, b: Graph) -> None:
     names = _unique_names(b)
     for name, var in _unique_names(a).items():
         if name in names and m.add(var, names[name], "name"):
-            _pair_constants(m, var.owner, names[name].owner)
+            pair_constants(m, var.owner, names[name].owner)
             if var.owner.type == names[name].owner.type:
                 m.add_all(var.owner, names[name].owner, "name")
 
 
-def _pair_constants(m: Matching, a: Opr, b: Opr) -> None:
+def pair_constants(m: Matching, a: Opr, b: Opr) -> None:
     """Pair the constants that two matched operators of one type read at the same places."""
     if a.type == b.type:
         for x, y in zip(a.inputs, b.inputs, strict=False):
@@ -189,7 +198,7 @@ def _forward(m: Matching, a: Graph, b: Graph, *, same_type: bool = False) -> Non
         other = _partner_of(m, opr, readers[_key(opr, [_partner(m, v) for v in opr.inputs])], names)
         if other is None or (same_type and other[0].type != opr.type):
             continue
-        _pair_constants(m, opr, other[0])
+        pair_constants(m, opr, other[0])
         m.add_all(opr, other[0], other[1])
 
 

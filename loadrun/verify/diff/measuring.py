@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -13,9 +14,12 @@ from ...graph.dtypes import Array, DType
 
 __all__ = [
     "Distance",
+    "Sketch",
+    "SketchIndex",
     "agree",
     "distance",
     "has_layouts",
+    "is_even",
     "is_packed_otherwise",
     "real",
     "sketch",
@@ -218,15 +222,40 @@ def sketch(value: Array) -> Sketch:
         )
 
 
+def is_even(of: Sketch) -> bool:
+    """Return whether values hardly vary, so that a sketch says too little of them."""
+    spread = max(abs(of[1]), abs(of[2]))
+    return of[0] < 4 or not spread or of[5] < 1e-3 * spread
+
+
+class SketchIndex:
+    """Variables by their sketches.
+
+    Args:
+        sketches: the variables with their sketches.
+    """
+
+    def __init__(self, sketches: Iterable[tuple[Var, Sketch]]) -> None:
+        # By size and mean magnitude, so that few are compared.
+        self._ordered = sorted(sketches, key=lambda item: (item[1][0], item[1][4], item[0].id))
+        self._keys = [(values[0], values[4]) for _, values in self._ordered]
+
+    def like(self, values: Sketch, tolerance: float) -> list[Var]:
+        """List the variables whose sketches agree with one, in execution order."""
+        near = 2 * tolerance * max(abs(values[1]), abs(values[2]))
+        start = bisect_left(self._keys, (values[0], values[4] - near))
+        end = bisect_right(self._keys, (values[0], values[4] + near))
+        same = [v for v, there in self._ordered[start:end] if sketches_agree(values, there, tolerance)]
+        return sorted(same, key=lambda v: v.id)
+
+
 def sketches_agree(a: Sketch, b: Sketch, tolerance: float) -> bool:
     """Return whether two sketches may be of one value; values that hardly vary say too little and never agree.
 
     >>> sketches_agree((4, 0.0, 1.0, 0.5, 0.5, 0.3), (4, 0.0, 1.0, 0.5, 0.5, 0.3), 1e-4)
     True
     """
-    if a[0] != b[0] or a[0] < 4 or not np.isfinite([*a, *b]).all():
+    if a[0] != b[0] or is_even(b) or not np.isfinite([*a, *b]).all():
         return False
     spread = max(abs(b[1]), abs(b[2]))
-    if not spread or b[5] < 1e-3 * spread:
-        return False
     return all(abs(x - y) <= tolerance * spread for x, y in zip(a[1:], b[1:], strict=True))

@@ -14,7 +14,15 @@ from loadrun.cli import main
 from loadrun.dump.options import DumpOptions
 from loadrun.graph import Opr
 from loadrun.graph.dtypes import encode
-from loadrun.graph.params import Axis, Convolution, Dimshuffle, MatrixMul, Reduce
+from loadrun.graph.params import (
+    Axis,
+    Convolution,
+    Dimshuffle,
+    MatrixMul,
+    OptionalAxisV1,
+    Reduce,
+    Softmax,
+)
 from loadrun.passes.constants import bare
 from loadrun.testing import GraphBuilder
 from loadrun.verify.diff import between, match
@@ -413,3 +421,53 @@ def test_the_data_of_the_reference(tmp_path: Path) -> None:
     assert diff_files(tmp_path / "bad.mge", tmp_path / "good.mge").agree
     found = diff_files(tmp_path / "bad.mge", tmp_path / "packed.mge")
     assert (found.agree, found.ran_on) == (False, "testcase 0 of the reference")
+
+
+def attention(scaled: str, fault: str = "") -> loadrun.Graph:
+    """Attention of 6 tokens of 4 numbers; its scale stands at the scores, the queries, or at queries and keys."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", 6, 4)
+    weights = rng.standard_normal((3, 4, 4)).astype("f4")
+    if fault == "weight":
+        weights[1, 2, 3] += 2
+    q, k, v = (b.add("MatrixMulV2", MatrixMul(transposeB=True), inputs=[x, b.const(w)]) for w in weights)
+    if scaled != "scores":
+        q = b.elemwise("MUL", q, b.const(0.5 if scaled == "queries" else 0.25))
+    if scaled == "both":
+        k = b.elemwise("MUL", k, b.const(2.0))
+    if fault == "minus":
+        k = b.elemwise("SUB", b.const(0.0), k)
+    if scaled == "scores":
+        # The same by another operator.
+        k = b.add("Dimshuffle", Dimshuffle(pattern=(1, 0), ndim=2), inputs=[k])
+        scores = b.elemwise("MUL", b.add("MatrixMulV2", MatrixMul(), inputs=[q, k]), b.const(0.5))
+    else:
+        scores = b.add("MatrixMulV2", MatrixMul(transposeB=True), inputs=[q, k])
+    shares = b.add("Softmax", Softmax(axis=0 if fault == "axis" else 1), inputs=[scores])
+    y = b.add("MatrixMulV2", MatrixMul(), inputs=[shares, v])
+    if fault == "order":
+        y = b.add("ReshapeV1", OptionalAxisV1(), inputs=[y, b.const(np.array([4, 6], "i4"))])
+        y = b.add("Dimshuffle", Dimshuffle(pattern=(1, 0), ndim=2), inputs=[y])
+    return b.done(b.elemwise("TANH", y, name="y"))
+
+
+@pytest.mark.parametrize("scaled", ["scores", "both"])
+def test_a_factor_that_is_at_another_operand_is_no_fault(scaled: str) -> None:
+    feeds = {"x": np.random.default_rng(1).standard_normal((6, 4)).astype("f4")}
+    for one, other in ((scaled, "queries"), ("queries", scaled)):
+        assert not between(attention(one), attention(other), feeds).roots
+
+
+@pytest.mark.parametrize("scaled", ["scores", "queries"])
+@pytest.mark.parametrize(
+    ("fault", "title", "number"),
+    [("weight", "MatrixMulV2", 1), ("minus", "SUB", 0), ("axis", "Softmax", 0), ("order", "Dimshuffle", -1)],
+)
+def test_a_fault_is_located_by_its_effect(fault: str, title: str, number: int, scaled: str) -> None:
+    """The two have no names in common, other operators and their scales at other places."""
+    feeds = {"x": np.random.default_rng(1).standard_normal((6, 4)).astype("f4")}
+    bad, good = attention(scaled, fault), attention("queries")
+    good.magic = "ONNX"
+    (root, *_) = between(bad, good, feeds).roots
+    assert root.opr is [o for o in bad.oprs if o.title == title][number]

@@ -1,0 +1,303 @@
+"""The fault located by its effect: where the reference takes over a value of the model, its outputs become the model's.
+
+Values that agree are found in both graphs whatever their operators are. Behind a fault none do, so that nothing says
+which of the remaining values stand for each other. A pair that does is known by running the reference with the model's
+value in place of its own: if its outputs are then the model's, the fault is at this value or before it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+
+from ...base.errors import LoadRunError
+from ...base.records import dataclass
+from ...engines.reference import ReferenceEngine
+from ...graph import Graph, Opr, Var
+from ...graph.dtypes import Array
+from ...graph.excerpts import excerpt, reached
+from ...ops.catalog import types
+from ...ops.op import Trait
+from .extracting import stored_as
+from .matching import Matching, is_constant
+from .measuring import Distance, Sketch, SketchIndex, distance, is_even, real, sketch
+from .running import GraphSide, taken
+
+__all__ = ["Located", "locate"]
+
+_MOST_TRIES = 48
+_MOST_PARTNERS = 6
+_MOST_ELEMENTS = 1 << 27
+"""Elements that all tries together may compute."""
+_NAME = "loadrun:taken"
+_REARRANGING = types(Trait.REARRANGES)
+
+
+@dataclass(frozen=True)
+class Located:
+    """A value of the model that the reference can take over.
+
+    Attributes:
+        var: the value, the first one there is.
+        partner: the reference's value.
+        between: operators of the model before it, back to values that agree.
+        distance: how far the two are apart.
+        shapes: the shapes of both.
+    """
+
+    var: Var
+    partner: Var
+    between: tuple[Opr, ...] = ()
+    distance: Distance | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
+def locate(
+    graph: Graph,
+    against: Graph,
+    matching: Matching,
+    feeds: Mapping[str, Array],
+    *,
+    suspect: Var | None,
+    tolerance: float,
+    seed: int,
+) -> Located | None:
+    """Find the first value of a model that the reference can take over to give the model's outputs.
+
+    Args:
+        graph: the model under suspicion, without checks.
+        against: the reference, without checks.
+        matching: the partners of the outputs.
+        feeds: arrays by input name.
+        suspect: the value that was found otherwise, if one was; it may be one that says too little to be searched.
+        tolerance: how far a value may be off, relative to the largest value of its tensor.
+        seed: seed of random operators.
+
+    Returns:
+        None where there is no such value, as where two operators are wrong, and where operators could not run.
+    """
+    mine, theirs = _Side(graph, feeds, seed), _Side(against, feeds, seed)
+    ends = [(v, matching.pairs[v.id]) for v in graph.outputs if v.id in matching.pairs]
+    ends = [(v, w) for v, w in ends if v.id in mine.sketches and w.id in theirs.sketches]
+    if mine.stopped or theirs.stopped or not ends:
+        return None
+    search = _Search(mine, theirs, ends, tolerance)
+    return search.located(
+        (suspect, matching.pairs[suspect.id]) if suspect and suspect.id in matching.pairs else None
+    )
+
+
+class _Side:
+    """One graph with sketches of its values, by the numbers of the variables."""
+
+    def __init__(self, graph: Graph, feeds: Mapping[str, Array], seed: int) -> None:
+        self.graph = graph
+        self._feeds, self._seed = feeds, seed
+        self.variables: dict[int, Var] = {}
+        self.sketches: dict[int, Sketch] = {}
+        self.shapes: dict[int, tuple[int, ...]] = {}
+        side = GraphSide(graph, seed)
+        inputs = ((v, feeds[v.name or ""]) for v in graph.inputs if v.name in feeds)
+        for var, value in chain(inputs, side.values(feeds)):
+            if is_constant(var):
+                continue
+            self.variables[var.id], self.sketches[var.id] = var, sketch(value)
+            self.shapes[var.id] = value.shape
+        self.stopped = bool(side.stops)
+        self.elements = sum(s[0] for s in self.sketches.values())
+        self.index = SketchIndex((self.variables[i], s) for i, s in self.sketches.items())
+
+    def values(self, wanted: Collection[int]) -> dict[int, Array]:
+        """Compute some values once more."""
+        run = GraphSide(self.graph, self._seed).values(self._feeds)
+        return {v.id: a.copy() for v, a in run if v.id in wanted}
+
+    def with_value(self, var: Var, stored: Array, outputs: Sequence[Var]) -> list[Array] | None:
+        """Compute outputs with another value of a variable; None if they cannot take it."""
+        try:
+            part, _ = excerpt(self.graph, outputs, {var.id: _NAME})
+            engine = ReferenceEngine(part, part.outputs, seed=self._seed)
+            fed = {**self._feeds, _NAME: stored.reshape(self.shapes[var.id])}
+            got = engine.run(taken(engine.inputs, fed))
+        except LoadRunError:
+            return None
+        return [real(a, v.dtype) for v, a in zip(outputs, got, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Unknown:
+    """What is known of a value that the other graph lacks.
+
+    Attributes:
+        near: the nearest values before it that both graphs have, by their numbers in the model.
+        depth: how many operators there are from these to it at most.
+    """
+
+    near: set[int]
+    depth: int
+
+    def distance(self, other: _Unknown) -> tuple[float, int]:
+        """Return how little speaks for two values being one."""
+        share = len(self.near & other.near) / max(len(self.near | other.near), 1)
+        return -share, abs(self.depth - other.depth)
+
+
+class _Search:
+    def __init__(self, mine: _Side, theirs: _Side, ends: Sequence[tuple[Var, Var]], tolerance: float) -> None:
+        self._mine, self._theirs, self._ends = mine, theirs, ends
+        self._tolerance = tolerance
+        self._outputs = mine.values([v.id for v, _ in ends])
+
+    def located(self, suspect: tuple[Var, Var] | None) -> Located | None:
+        """See `locate`."""
+        place = self._reordered(self._first())
+        if place is None:
+            return None
+        if suspect is not None and self._is_earlier(*suspect, place):
+            return Located(*suspect)
+        var, partner = place.var, place.partner
+        mine, theirs = self._mine.values([var.id])[var.id], self._theirs.values([partner.id])[partner.id]
+        apart = distance(mine, theirs, self._tolerance)
+        return replace(place, distance=apart, shapes=(mine.shape, theirs.shape))
+
+    def _is_earlier(self, var: Var, partner: Var, place: Located) -> bool:
+        """Return whether what was found depends on a value that can be taken over as well."""
+        if var is place.var or var.owner not in self._mine.graph.needed([place.var]):
+            return False
+        value = self._mine.values([var.id]).get(var.id)
+        return value is not None and self._is_taken_over(partner, var, value)
+
+    def _first(self) -> Located | None:
+        mine = self._unknown(self._mine, [v for v, _ in self._ends], self._theirs.index)
+        theirs = self._unknown(self._theirs, [v for _, v in self._ends], self._mine.index)
+        if not mine or not theirs:
+            return self._moved_output()
+        tries = min(_MOST_TRIES, 1 + _MOST_ELEMENTS // max(self._theirs.elements, 1))
+        candidates = [*islice(self._candidates(mine, theirs), tries)]
+        values = self._mine.values({v.id for v, _ in candidates})
+        for var, partner in candidates:
+            if self._is_taken_over(partner, var, values[var.id]):
+                return Located(var, partner, _between(var, mine))
+        return None
+
+    def _unknown(self, side: _Side, ends: Sequence[Var], others: SketchIndex) -> dict[int, _Unknown]:
+        """Map the values that the other graph lacks, and that some outputs depend on by such values alone."""
+
+        def lacks(var: Var) -> bool:
+            own = side.sketches.get(var.id)
+            return (
+                own is not None
+                and bool(var.owner.inputs)
+                and not is_even(own)
+                and not others.like(own, self._tolerance)
+            )
+
+        dark: dict[int, Var] = {}
+        todo = list(filter(lacks, ends))
+        while todo:
+            var = todo.pop()
+            if var.id not in dark:
+                dark[var.id] = var
+                todo += filter(lacks, var.owner.inputs)
+        unknown: dict[int, _Unknown] = {}
+        for number in sorted(dark):
+            inputs = dark[number].owner.inputs
+            behind = [unknown[v.id] for v in inputs if v.id in dark]
+            near = set().union(
+                *(u.near for u in behind), *(self._known(side, v) for v in inputs if v.id not in dark)
+            )
+            step = dark[number].owner.type not in _REARRANGING
+            unknown[number] = _Unknown(near, step + max((u.depth for u in behind), default=0))
+        return unknown
+
+    def _known(self, side: _Side, var: Var) -> set[int]:
+        own = side.sketches.get(var.id)
+        return set() if own is None else {v.id for v in self._mine.index.like(own, self._tolerance)[:1]}
+
+    def _candidates(
+        self, mine: Mapping[int, _Unknown], theirs: Mapping[int, _Unknown]
+    ) -> Iterator[tuple[Var, Var]]:
+        """Yield pairs of one size, the model's values in order, with those first that depend on the same values."""
+        # What the model has one operator more for is before the reference's unknown values.
+        border = {
+            v.id: v for i in theirs for v in self._theirs.variables[i].owner.inputs if v.id not in theirs
+        }
+        theirs = {**theirs, **{i: _Unknown(self._known(self._theirs, v), 0) for i, v in border.items()}}
+        sizes: dict[int, list[Var]] = defaultdict(list)
+        for number in theirs.keys() & self._theirs.sketches.keys():
+            sizes[self._theirs.sketches[number][0]].append(self._theirs.variables[number])
+        for number, unknown in mine.items():
+            var = self._mine.variables[number]
+            ranked = sorted(
+                (*unknown.distance(theirs[v.id]), v.owner.title != var.owner.title, v.id)
+                for v in sizes[self._mine.sketches[number][0]]
+            )
+            yield from ((var, self._theirs.variables[i]) for *_, i in ranked[:_MOST_PARTNERS])
+
+    def _is_taken_over(self, var: Var, source: Var, value: Array) -> bool:
+        """Return whether the reference with a value of the model in place of its own gives the model's outputs."""
+        got = self._theirs.with_value(var, stored_as(value, source.dtype, var), [v for _, v in self._ends])
+        return got is not None and not any(
+            self._are_apart(self._outputs[mine.id], array)
+            for (mine, _), array in zip(self._ends, got, strict=True)
+        )
+
+    def _are_apart(self, x: Array, y: Array) -> bool:
+        apart = distance(x, y, self._tolerance)
+        return apart is None or apart.relative > self._tolerance
+
+    def _moved_output(self) -> Located | None:
+        """Return the output whose numbers are all there, in another order, if there is one."""
+        there = self._theirs.values([v.id for _, v in self._ends])
+        moved = [(v, w) for v, w in self._ends if self._are_apart(self._outputs[v.id], there[w.id])]
+        return Located(*moved[0]) if len(moved) == 1 else None
+
+    def _reordered(self, place: Located | None) -> Located | None:
+        """Go back to the value whose numbers are in another order, where the operator behind it is not to blame."""
+        while place is not None:
+            earlier = self._moved_input(place)
+            if earlier is None:
+                break
+            place = earlier
+        return place
+
+    def _moved_input(self, place: Located) -> Located | None:
+        reads = {v.id: v for o in (*place.between, place.var.owner) for v in o.inputs}
+        before = {v.id for o in reached([place.partner], ()) for v in (*o.inputs, place.partner)}
+        pairs = [
+            (v, w)
+            for v in reads.values()
+            if v.id in self._mine.sketches and v.owner.inputs
+            for w in self._theirs.index.like(self._mine.sketches[v.id], self._tolerance)
+            if w.id in before and w.owner.inputs
+        ]
+        if not pairs:
+            return None
+        mine = self._mine.values({v.id for v, _ in pairs})
+        theirs = self._theirs.values({w.id for _, w in pairs})
+        moved = [
+            (v, w)
+            for v, w in pairs
+            if all(self._differs(mine[v.id], theirs[x.id]) for u, x in pairs if u is v)
+        ]
+        for var, partner in moved[:_MOST_PARTNERS]:
+            if self._is_taken_over(partner, var, mine[var.id]):
+                return Located(var, partner)
+        return None
+
+    def _differs(self, x: Array, y: Array) -> bool:
+        return self._are_apart(x.reshape(-1), y.reshape(-1))
+
+
+def _between(var: Var, unknown: Collection[int]) -> tuple[Opr, ...]:
+    """List the operators before a value, back to values that both graphs have."""
+    passed: dict[int, Opr] = {}
+    todo = [var.owner]
+    while todo:
+        for v in todo.pop().inputs:
+            if v.id in unknown and v.owner.id not in passed:
+                passed[v.owner.id] = v.owner
+                todo.append(v.owner)
+    return tuple(passed[i] for i in sorted(passed))
