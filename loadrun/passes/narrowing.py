@@ -9,7 +9,7 @@ import numpy as np
 
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode, plain
-from ..graph.params import Elemwise, ElemwiseMode, MatrixMul, Reduce, ReduceMode, Softmax
+from ..graph.params import Elemwise, ElemwiseMode, MatrixMul, PoolingMode, Reduce, ReduceMode, Softmax
 from ..ops.catalog import TypeParam, select
 from ..ops.infer import infer_dtypes
 from .constants import subgraph
@@ -20,7 +20,8 @@ _NARROW = {
     "Float64": plain("Float32"),
     **dict.fromkeys(("Int64", "Uint32", "Uint64"), plain("Int32")),
 }
-_INT, _BYTE = plain("Int32"), plain("Int8")
+_INT, _BYTE, _HALF, _FLOAT = (plain(n) for n in ("Int32", "Int8", "Float16", "Float32"))
+_POOLINGS = ("PoolingV1", "AdaptivePoolingV1")
 _PRODUCTS = select(lambda op: MatrixMul in op.params)
 
 
@@ -74,6 +75,8 @@ def narrowed(graph: Graph) -> tuple[Graph, dict[int, Var]]:
     def convert(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
         if opr.type == "Softmax":
             return _safe_softmax(graph, opr, inputs[0])
+        if opr.type in _POOLINGS:
+            return _wide_maxima(graph, opr, inputs)
         if opr.type != "TypeCvtV2":
             return None
         source, target = (
@@ -109,6 +112,18 @@ def _safe_softmax(graph: Graph, opr: Opr, x: Var) -> Var | None:
     (y,) = graph.add("Softmax", *opr.params, inputs=[shifted])
     y.name, y.owner.name = opr.outputs[0].name, opr.name
     return y
+
+
+def _wide_maxima(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+    """Pool float16 as float32, which changes no maximum: MegEngine's float16 kernel reads what nobody wrote."""
+    param = opr.params[0]
+    if opr.inputs[0].dtype != _HALF or getattr(param, "mode", None) != PoolingMode.MAX:
+        return None
+    (x,) = graph.add("TypeCvtV2", TypeParam(dtype=_FLOAT), inputs=inputs[:1])
+    (y,) = graph.add(opr.type, *opr.params, inputs=[x, *inputs[1:]])
+    (narrow,) = graph.add("TypeCvtV2", TypeParam(dtype=_HALF), inputs=[y])
+    narrow.name, y.owner.name = opr.outputs[0].name, opr.name
+    return narrow
 
 
 def _tensor(tensor: StoredTensor) -> StoredTensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="compares with torch")
@@ -187,3 +188,32 @@ def test_a_file_subtracts_the_maximum_before_a_softmax():
     fed, result = engine.run({"x": x.numpy()})
     assert fed.tolist() == [[0, -1], [0, 0]]
     torch.testing.assert_close(torch.from_numpy(result), torch.softmax(x, 1))
+
+
+def test_a_file_pools_float16_as_float32(tmp_path):
+    """MegEngine's maxima of float16 are what memory holds; see tests/oracle."""
+
+    def function(x):
+        return torch.nn.functional.max_pool2d(x, 2), torch.nn.functional.adaptive_max_pool2d(x, 3)
+
+    x = torch.linspace(-3, 3, 64).half().reshape(1, 1, 8, 8)
+    loadrun.torch.save(function, tmp_path / "m.mge", (x,))
+    graph = loadrun.load(tmp_path / "m.mge").graph
+    pools = [o for o in graph.needed() if "Pooling" in o.type]
+    assert {o.inputs[0].owner.type for o in pools} == {"TypeCvtV2"}
+    result = loadrun.run(tmp_path / "m.mge")[0]
+    assert result.verdict.value == "pass"
+    np.testing.assert_array_equal(result["output_0"], function(x)[0].numpy())
+
+
+def test_tolerances_follow_the_rounding_of_what_is_moved(tmp_path):
+    def function(x):
+        y = (x @ x.mT).bfloat16()
+        return torch.cat([y, y * 2], 1).permute(1, 0), x.sum(0), x.softmax(1).sum(1) - 1
+
+    loadrun.torch.save(function, tmp_path / "m.mge", (REAL,))
+    result = loadrun.run(tmp_path / "m.mge")[0]
+    limits = [o.maxerr for o in result.outputs]
+    # Eight bits; plain float32; at least ten times the rounding, where numbers are rounding alone.
+    assert limits[:2] == pytest.approx([3e-2, 1e-4])
+    assert result.verdict.value == "pass"

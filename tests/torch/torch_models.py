@@ -433,7 +433,17 @@ class MaskedRows(nn.Module):
         return nothing, infinite, lowest, torch.softmax(x - 200, 1), torch.softmax(x * 100 - 1e5, -1)
 
 
+class HalfPools(nn.Module):
+    def forward(self, x):
+        return (
+            F.max_pool2d(x, 2),
+            F.adaptive_max_pool2d(x, 3),
+            torch.cat([x.float().bfloat16(), x.bfloat16()], 1),
+        )
+
+
 CASES = {
+    "float16_pools": (HalfPools, lambda: (rand(2, 4, 8, 8).half(),)),
     "resnet": (ResNet, lambda: (rand(2, 3, 32, 32),)),
     "mobilenet": (lambda: nn.Sequential(Inverted(4), Inverted(4)), lambda: (rand(2, 4, 8, 8),)),
     "vgg": (vgg, lambda: (rand(2, 3, 8, 8),)),

@@ -7,7 +7,7 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,8 +16,10 @@ from ...base import __version__
 from ...base.errors import EngineError, InputError, UsageError
 from ...engines import Choice
 from ...graph import Graph, Var
-from ...graph.dtypes import Array, dtype_of
+from ...graph.dtypes import Array, DType, dtype_of
+from ...ops.catalog import types
 from ...ops.infer import infer_dtypes, infer_shapes
+from ...ops.op import Trait
 from ...passes.checks import add_check
 from ...passes.constants import bare, subgraph
 from ...runner import Runner, fit_inputs
@@ -232,6 +234,9 @@ def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
 def largest(cases: Iterable[Testcase], known: Mapping[str, float] | None = None) -> dict[str, float]:
     """Return the largest magnitude that testcases expect of every output.
 
+    For numbers that are no more than rounding, such as a difference of what should be equal, it is that whose tolerance
+    is ten times the rounding: a tolerance by their own scale would let nothing through.
+
     Args:
         cases: the testcases.
         known: the magnitudes of earlier ones.
@@ -242,8 +247,12 @@ def largest(cases: Iterable[Testcase], known: Mapping[str, float] | None = None)
     """
     scales = dict(known or {})
     for case in cases:
+        rounding = case.provenance.get("reference_error")
         for name, value in case.expects.items():
-            scales[name] = max(scales.get(name, 0.0), magnitude(value))
+            error = float(rounding.get(name, 0)) if isinstance(rounding, Mapping) else 0.0
+            # The tolerance of this scale is ten times the error.
+            beyond = min(10 * error / MAXERR, 1.0) if error <= MAXERR else 0.0
+            scales[name] = max(scales.get(name, 0.0), magnitude(value), beyond)
     return scales
 
 
@@ -319,6 +328,7 @@ def tolerances(
     }
 
 
+_MOVING = types(Trait.MOVES)
 _COARSE = {"Float16": 4e-3, "BFloat16": 3e-2}
 """Tolerances of outputs whose dtype has 11 and 8 bits: four units in the last place."""
 
@@ -327,12 +337,28 @@ def _coarse(outputs: Mapping[str, Var]) -> dict[str, float]:
     """Return the tolerances of outputs of few bits; bfloat16 may be held as float32 that was rounded to it."""
     limits = {}
     for name, var in outputs.items():
-        kind = var.dtype
-        if var.owner.type == "TypeCvtV2" and kind is not None and kind.name == "Float32":
-            kind = var.owner.inputs[0].dtype
-        if kind is not None and kind.name in _COARSE:
-            limits[name] = _COARSE[kind.name]
+        known = [_COARSE[d.name] for d in _rounded_to(var) if d.name in _COARSE]
+        if known:
+            limits[name] = max(known)
     return limits
+
+
+def _rounded_to(var: Var) -> Iterator[DType]:
+    """Yield the dtypes to which a variable's numbers were rounded last, through what only moves them."""
+    waiting, seen = [var], set()
+    while waiting:
+        var = waiting.pop()
+        if var.id in seen or var.dtype is None:
+            continue
+        seen.add(var.id)
+        yield var.dtype
+        owner = var.owner
+        if var.dtype.name != "Float32":
+            continue
+        if owner.type == "TypeCvtV2" and owner.inputs[0].dtype is not None:
+            yield owner.inputs[0].dtype
+        elif owner.type in _MOVING:
+            waiting += [v for v in owner.inputs if v.dtype == var.dtype]
 
 
 def _exact(var: Var) -> bool:
