@@ -39,6 +39,13 @@ def _date(value: object, where: str) -> date:
     return value
 
 
+def _reason(value: object, where: str) -> str:
+    reason = schema.text(value, where)
+    if not reason.strip():
+        raise FormatError(f"{where}: expected the reason, found an empty text")
+    return reason
+
+
 _RULE: dict[str, Callable[[object, str], Any]] = {
     "engines": _TEXTS,
     "check": _TEXTS,
@@ -46,7 +53,7 @@ _RULE: dict[str, Callable[[object, str], Any]] = {
 }
 _FILE = schema.record(
     {"match": _TEXTS},
-    {**_RULE, "skip": schema.text, "xfail": schema.text, "expires": _date},
+    {**_RULE, "skip": _reason, "xfail": _reason, "expires": _date},
 )
 _ALL = schema.record({}, {**_RULE, "files": schema.items(_FILE)})
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, fields
+from hashlib import blake2b
 from typing import Any
 
 from ..base import schema
@@ -195,6 +196,14 @@ class RunOptions(ReplayOptions, ProfileOptions):
         return self.watched or self.profiled
 
     @property
+    def settings(self) -> str:
+        """Return a digest of the options that verdicts depend on."""
+        decisive = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_DECISIVE}
+        decisive["engines"] = [str(e) for e in self.engines]
+        decisive["configuration"] = None if self.configuration is None else self.configuration.data
+        return blake2b(repr(decisive).encode(), digest_size=16).hexdigest()
+
+    @property
     def reported(self) -> bool:
         """Return whether a report is written."""
         return any(x is not None for x in (self.json, self.json_lines, self.junit, self.html))
@@ -204,8 +213,42 @@ _FILE = schema.record(
     {"file": schema.text, "testcases": schema.items(schema.record({"verdict": schema.text}))},
     {"verdict": schema.text, "message": schema.either(schema.text)},
 )
-_REPORT = schema.record({"files": schema.items(_FILE)}, {"cut": schema.either(schema.text)})
+_REPORT = schema.record(
+    {"files": schema.items(_FILE)}, {"cut": schema.either(schema.text), "settings": schema.text}
+)
 _DUMP = r" \(dump \d+\)$"
+
+
+_NOT_DECISIVE = frozenset(
+    (
+        *(
+            "profile",
+            "perfetto",
+            "top",
+            "by",
+            "memory",
+            "explain",
+            "copy",
+            "iter",
+            "warmup_iter",
+            "values",
+            "output",
+        ),
+        *(
+            "jobs",
+            "dask",
+            "dask_files",
+            "timeout",
+            "max_memory",
+            "fail_fast",
+            "threads",
+            "json",
+            "json_lines",
+        ),
+        *("junit", "html", "save_results", "io_dump", "bin_io_dump", "bin_out_dump", "model_info", "keyword"),
+        *("last_failed", "resume", "shard", "retries", "command"),
+    )
+)
 
 
 @dataclass
@@ -267,9 +310,17 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     chosen = ChosenFiles()
     done: set[str] = set()
     if options.resume and options.json_lines is not None and os.path.exists(options.json_lines):
+        report = _report(options.json_lines)
+        if report.get("settings", options.settings) != options.settings:
+            raise UsageError(
+                f"{options.json_lines} was written with other options (engine, checks, data, configuration), by which "
+                "its verdicts were reached; repeat these, or write another report"
+            )
         # A file of several dumps is done when the next file has begun.
-        entries = [e for e in _report(options.json_lines)["files"] if "verdict" in e]
+        entries = [e for e in report["files"] if "verdict" in e]
+        written = os.stat(options.json_lines).st_mtime_ns
         done = {re.sub(_DUMP, "", e["file"]) for e in entries} & set(files)
+        done = {path for path in done if not _is_newer(path, written)}
         chosen.recorded = [e for e in entries if re.sub(_DUMP, "", e["file"]) in done]
     for path in files:
         rule = FileRule() if options.configuration is None else options.configuration.of(path)
@@ -279,6 +330,14 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
             chosen.paths.append(path)
             chosen.rules[path] = rule
     return chosen
+
+
+def _is_newer(path: str, written: int) -> bool:
+    """Return whether a file was written after a report, so that this tells of another model."""
+    try:
+        return os.stat(path).st_mtime_ns > written
+    except OSError:
+        return False
 
 
 def _choices(options: RunOptions) -> str:

@@ -310,6 +310,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
             "environment": environment(),
             "engine": ",".join(map(str, options.engines)),
             "seed": options.seed,
+            "settings": options.settings,
             **({"skipped": chosen.skipped} if chosen.skipped else {}),
         }
     with ExitStack() as stack:

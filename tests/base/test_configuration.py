@@ -67,6 +67,8 @@ def test_entries_expire(tmp_path: Path) -> None:
         ("[[files]]\nskip = 'x'", "the member 'match' is missing"),
         ("[[files]]\nmatch = ['a']\nxfial = 'x'", "files[0]: unknown key 'xfial'"),
         ("[[files]]\nmatch = ['a']\nexpires = '2027'", "expected a date"),
+        ("[[files]]\nmatch = ['a']\nxfail = ''", "files[0].xfail: expected the reason"),
+        ("[[files]]\nmatch = ['a']\nskip = ' '", "files[0].skip: expected the reason"),
         ("timeout = 0", "timeout"),
         ("a = ", "invalid TOML"),
         ("timeout = " + "9" * 5000, "invalid TOML"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -112,7 +113,9 @@ def test_resume(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     end = next(i for i, line in enumerate(whole) if line["type"] == "file" and line["file"] == "./cc.mge")
     text = Path("l.jsonl").read_text().splitlines(keepends=True)
     Path("l.jsonl").write_text("".join(text[: end + 2]) + '{"type": "res')
+    before = (folder / "a.mge").stat()
     (folder / "a.mge").write_bytes(b"would be an error now")
+    os.utime(folder / "a.mge", ns=(before.st_atime_ns, before.st_mtime_ns))
     capsys.readouterr()
     assert main([".", *flags]) == 2
     assert "4 files, 8 testcases" in capsys.readouterr().out
@@ -124,6 +127,20 @@ def test_resume(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(results[0]) == len(results[1])
     assert main([".", "--resume"]) == 2
     assert main([".", *flags, "--junit", "r.xml"]) == 2
+
+
+def test_resume_keeps_no_verdict_of_another_file_or_of_other_options(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--json-lines", "l.jsonl", "--resume", "-q"]
+    assert main(["a.mge", *flags]) == 0
+    assert main(["a.mge", *flags, "--retries", "1"]) == 0
+    for others in (["--check", "exact"], ["--engine", "float64"], ["--seed", "1"]):
+        capsys.readouterr()
+        assert main(["a.mge", *flags, *others]) == 2
+        assert "was written with other options" in capsys.readouterr().err
+    shutil.copyfile("b.mge", "a.mge")
+    assert main(["a.mge", *flags]) == 1
 
 
 @needs_toml
