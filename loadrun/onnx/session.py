@@ -15,6 +15,7 @@ __all__ = ["OnnxSession", "new_session"]
 
 class _Named(Protocol):
     name: str
+    type: str
 
 
 class OnnxSession(Protocol):
@@ -22,6 +23,10 @@ class OnnxSession(Protocol):
 
     def get_inputs(self) -> Sequence[_Named]:
         """Describe the model's inputs, in the file's order."""
+        ...
+
+    def get_outputs(self) -> Sequence[_Named]:
+        """Describe the model's outputs, in the file's order."""
         ...
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> list[Array]:

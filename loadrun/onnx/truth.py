@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -38,6 +39,9 @@ _TYPES = {
     "tensor(uint64)": "uint64",
     "tensor(bool)": "bool",
 }
+
+_UNHELD = re.compile(r"tensor\((bfloat16|float[48]\w*|u?int[24])\)")
+"""Types that numpy lacks; ONNX Runtime gives their codes as bytes."""
 
 
 def runtime_name() -> str | None:
@@ -138,6 +142,11 @@ def runtime(
         if not sessions:
             sessions.append(new_session(path) if session is None else session())
         (opened,) = sessions
+        for one in (*opened.get_inputs(), *opened.get_outputs()):
+            if _UNHELD.fullmatch(one.type):
+                raise EngineError(
+                    f"{one.name!r} is a {one.type}, which arrays cannot pass to it or bring back"
+                )
         inputs = {}
         for one in opened.get_inputs():
             value = (constants or {}).get(one.name, feeds.get(one.name))

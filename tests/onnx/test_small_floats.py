@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import loadrun
+from loadrun.cli import main
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="the reference of small floats")
-helper = onnx.helper
+helper, T = onnx.helper, onnx.TensorProto
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from onnx.numpy_helper import saturate_cast, to_float8e8m0
@@ -109,3 +111,21 @@ def test_quantizing_to_8_bits_and_back() -> None:
     want = saturate_cast(x / scale, TYPES[17]).astype(np.float32) * scale
     np.testing.assert_array_equal(result["y"], want)
     assert result["y"].tolist() == [0.0, 1.0, 2.0, 896.0, -192.0, 3.25]
+
+
+@pytest.mark.parametrize("coming", [True, False])
+def test_onnx_runtime_is_no_witness_of_codes(
+    coming: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    kinds = (T.FLOAT, T.FLOAT8E4M3FN) if coming else (T.FLOAT8E4M3FN, T.FLOAT)
+    ends = [helper.make_tensor_value_info(n, k, [2]) for n, k in zip("xy", kinds, strict=True)]
+    nodes = [helper.make_node("Cast", ["x"], ["y"], to=kinds[1])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", 21)]
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    assert main(["pack", str(tmp_path / "m.onnx"), "-d", "x:[1,-2]", "-o", str(tmp_path / "m.mge")]) == 0
+    said = capsys.readouterr().err
+    assert "is a tensor(float8e4m3fn)" in said
+    assert "differ" not in said
