@@ -14,6 +14,7 @@ expires = 2027-03-01
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date
@@ -30,6 +31,9 @@ from .records import dataclass
 __all__ = ["Configuration", "FileRule", "find_configuration", "matches", "read_configuration"]
 
 _OWN, _SHARED = "loadrun.toml", "pyproject.toml"
+_LARGEST = 1 << 18
+_PARTS = 64
+"""How many parts a dotted key may have: each is a table, and reading takes the square of their number."""
 _TEXTS = schema.items(schema.text)
 
 
@@ -160,8 +164,16 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
     """
     name = os.fspath(path)
     loads = _toml(name)
+    text = contents(path, "a configuration")
+    if len(text) > _LARGEST:
+        raise FormatError(
+            f"it has {len(text)} bytes; a configuration has at most {_LARGEST}, so name patterns instead of files",
+            path=name,
+        )
+    if _has_long_key(text):
+        raise FormatError(f"one of its keys has more than {_PARTS} parts", path=name)
     try:
-        data: Any = loads(contents(path, "a configuration").decode())
+        data: Any = loads(text.decode())
     except ValueError as e:
         raise FormatError(f"invalid TOML: {e}", path=name) from None
     except RecursionError:
@@ -175,6 +187,12 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
     except FormatError as e:
         raise FormatError(e.message, path=name) from None
     return Configuration(name, data, date.today())
+
+
+def _has_long_key(text: bytes) -> bool:
+    """Return whether a key has too many parts, in time that grows with the text alone."""
+    text = re.sub(rb"[ \t]+", b" ", text).replace(b" .", b".").replace(b". ", b".")
+    return b"a." * _PARTS in re.sub(rb"[\w\"'-]+", b"a", text)
 
 
 def _known(data: Mapping[str, Any], checked: Mapping[str, Any], where: str) -> None:

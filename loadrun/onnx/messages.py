@@ -356,17 +356,18 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0, count:
         entry = table.get(number)
         if entry is None:
             continue
-        if isinstance(entry.kind, str):
-            _numbers(getattr(message, entry.name), entry.kind, wire, value, where)
-        elif entry.many and entry.kind is int and wire == BYTES:
+        name, target, many = entry
+        if isinstance(target, str):
+            _numbers(getattr(message, name), target, wire, value, where)
+        elif many and target is int and wire == BYTES:
             assert isinstance(value, memoryview)
-            getattr(message, entry.name).extend(packed_varints(value, where).tolist())
+            getattr(message, name).extend(packed_varints(value, where).tolist())
         else:
             one = _decoded_field(entry, wire, value, where, depth, count)
-            if entry.many:
-                getattr(message, entry.name).append(one)
+            if many:
+                getattr(message, name).append(one)
             else:
-                setattr(message, entry.name, one)
+                setattr(message, name, one)
     return message
 
 

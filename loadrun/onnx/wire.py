@@ -48,16 +48,29 @@ def fields(data: memoryview, base: int = 0) -> Iterator[tuple[int, int, int | me
     """
     at, end = 0, len(data)
     while at < end:
-        key, at = _varint(data, at, base)
+        # Most numbers have one byte: they are taken at once.
+        key = data[at]
+        if key < 128:
+            at += 1
+        else:
+            key, at = _varint(data, at, base)
         number, kind = key >> 3, key & 7
         if number == 0 or number >= 1 << 29:
             raise FormatError(f"a protobuf field has the number {number}", offset=base + at)
         where = base + at
         value: int | memoryview
         if kind == VARINT:
-            value, at = _varint(data, at, base)
+            value = data[at] if at < end else 128
+            if value < 128:
+                at += 1
+            else:
+                value, at = _varint(data, at, base)
         elif kind == BYTES:
-            size, at = _varint(data, at, base)
+            size = data[at] if at < end else 128
+            if size < 128:
+                at += 1
+            else:
+                size, at = _varint(data, at, base)
             if size > end - at:
                 raise FormatError(
                     f"a protobuf field of {size} bytes does not fit in the {end - at} that are left",
@@ -65,18 +78,19 @@ def fields(data: memoryview, base: int = 0) -> Iterator[tuple[int, int, int | me
                 )
             where = base + at
             value, at = data[at : at + size], at + size
-        elif kind in (FIXED32, FIXED64):
-            size = 4 if kind == FIXED32 else 8
-            if size > end - at:
-                raise FormatError(f"a protobuf number of {size} bytes is cut off", offset=where)
-            (value,) = unpack_from("<I" if size == 4 else "<Q", data, at)
-            at += size
         else:
-            what = (
-                "a group, which ONNX does not have" if kind in _GROUPS else f"of the unknown wire type {kind}"
-            )
-            raise FormatError(f"protobuf field {number} is {what}", offset=where)
+            value, at = _fixed(data, at, number, kind, where)
         yield number, kind, value, where
+
+
+def _fixed(data: memoryview, at: int, number: int, kind: int, where: int) -> tuple[int, int]:
+    if kind not in (FIXED32, FIXED64):
+        what = "a group, which ONNX does not have" if kind in _GROUPS else f"of the unknown wire type {kind}"
+        raise FormatError(f"protobuf field {number} is {what}", offset=where)
+    size = 4 if kind == FIXED32 else 8
+    if size > len(data) - at:
+        raise FormatError(f"a protobuf number of {size} bytes is cut off", offset=where)
+    return unpack_from("<I" if size == 4 else "<Q", data, at)[0], at + size
 
 
 def _varint(data: memoryview, at: int, base: int) -> tuple[int, int]:

@@ -46,6 +46,7 @@ __all__ = [
     "ShapeCall",
     "ShapeRule",
     "affordable",
+    "check_recorded",
     "implementation",
     "kernel",
     "limited",
@@ -341,17 +342,27 @@ def pay(nbytes: int, operations: int = 0) -> None:
         )
 
 
+def check_recorded(count: int) -> None:
+    """Refuse what records more operators than may be recorded before it does.
+
+    Raises:
+        BudgetError: there are fewer left.
+    """
+    budget = _local.budget
+    if budget is not None and budget.recorded is not None and budget.recorded < count:
+        raise BudgetError("the model needs more operators than the size of its file allows")
+
+
 def pay_recorded() -> None:
     """Take one of the operators that may be recorded.
 
     Raises:
         BudgetError: there is none left.
     """
+    check_recorded(1)
     budget = _local.budget
     if budget is not None and budget.recorded is not None:
         budget.recorded -= 1
-        if budget.recorded < 0:
-            raise BudgetError("the model needs more operators than the size of its file allows")
 
 
 def pay_operator(

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun import Tensor
 from loadrun.base.errors import FormatError, LoadRunError, UnsupportedError
+from loadrun.build.layers.windows import WindowGeometry
 from loadrun.onnx.messages import looks_like
 from loadrun.onnx.wire import packed_varints
 from tests.onnx.wire_models import attribute, field, graph, model, node, number, tensor, value
@@ -237,3 +239,21 @@ def test_cubic_shares_at_both_ends_of_many_rows() -> None:
     assert rows.shape == (200_000,)
     assert rows[[0, -1]].tolist() == pytest.approx([0.8125, 3.1875], abs=1e-3)
     assert rows[100_000] == pytest.approx(2.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "LpPool"])
+def test_a_window_of_more_operators_than_may_be_recorded(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before the first of them."""
+    taken = []
+    tap = WindowGeometry.tap
+
+    def count(self: WindowGeometry, x: Tensor, axis: int, i: int, k: int) -> Tensor:
+        taken.append(k)
+        return tap(self, x, axis, i, k)
+
+    monkeypatch.setattr(WindowGeometry, "tap", count)
+    sizes = [attribute("kernel_shape", [10**5]), attribute("dilations", [2])]
+    data = graph(node(op, ["x"], ["y"], *sizes), shape=(1, 1, 2 * 10**5)).replace(b"\x10\x11", b"\x10\x13", 1)
+    with pytest.raises(LoadRunError, match="more operators than the size of its file allows"):
+        loadrun.loads(data)
+    assert taken == []

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from math import prod
 
 import numpy as np
 
 from ...graph import params as P
+from ...ops.registry import check_recorded
 from ...tensors import Tensor
 from ...tensors.access import dtype_of
 from ...tensors.convert import product_of
@@ -64,6 +66,7 @@ def max_pooled(x: Tensor, window: WindowGeometry) -> Tensor:
 
 def _along_axes(x: Tensor, window: WindowGeometry, mode: P.ElemwiseMode) -> Tensor:
     """Return the elements of every window combined, axis by axis."""
+    check_recorded(sum(k - 1 for k in window.kernel))
     for i, count in enumerate(window.kernel):
         total = window.tap(x, 2 + i, i, 0)
         for k in range(1, count):
@@ -83,6 +86,7 @@ def summed_in_order(x: Tensor, window: WindowGeometry) -> Tensor:
     >>> summed_in_order(Tensor([[[1.0, 3.0, 2.0]]]), WindowGeometry([2], [1], [1])).tolist()
     [[[4.0, 5.0]]]
     """
+    check_recorded(prod(window.kernel) - 1)
     parts = [window.padded(x)]
     for i, count in enumerate(window.kernel):
         parts = [window.tap(part, 2 + i, i, k) for part in parts for k in range(count)]
