@@ -351,7 +351,14 @@ class _Reader:
         return source
 
     def _warn(self) -> None:
-        """Say for which sizes the model holds, and which operators go out in another domain."""
+        """Say for which sizes the model holds, what it does not give, and which operators go out in another domain."""
+        fixed = [getattr(s.arg, "value", None) for s in self.traced.signature.user_outputs()]
+        if numbers := [repr(v) for v in fixed if v is not None]:
+            warnings.warn(
+                f"results that are no tensors are no outputs of the model: {', '.join(numbers)[:200]}",
+                TraceWarning,
+                stacklevel=8,
+            )
         if conditions := self.traced._conditions:
             said = " and ".join(c.text for c in conditions)
             warnings.warn(

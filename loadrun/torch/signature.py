@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import InputError
 from ..graph.dtypes import Array
-from ..tensors import Tensor, TracedNumber
+from ..tensors import Tensor, TracedInt, TracedNumber
 from ..tensors.switches import exact_arithmetic
 from .complex import Complex, of_parts, parts
 from .registry import UnsupportedCallError
@@ -170,6 +170,9 @@ class Signature:
                 continue
             if isinstance(value, Complex):
                 kept += [value.real, ten(value.imag)]
+            elif type(value) is TracedInt:
+                # Torch's own exporter gives sizes in 64 bits, too.
+                kept.append(ten(value, "int64"))
             else:
                 kept.append(value if isinstance(value, (Tensor, TracedNumber)) else Tensor(np.asarray(value)))
         return kept

@@ -473,6 +473,17 @@ def test_a_branch_on_a_size_is_checked_in_the_model():
         check(data, function, (torch.rand(51, 3),))
 
 
+def test_sizes_are_outputs_of_64_bits_and_numbers_are_none():
+    def function(x):
+        return x.shape[0], x * 2, 2.5, None, x.shape[1] + 1
+
+    with pytest.warns(TraceWarning, match=r"no outputs of the model: 2\.5, 4"):
+        _, data = exported(function, (X,), dynamic_axes={"x": [0]})
+    got = ort.InferenceSession(data).run(None, {"x": np.ones((5, 3), np.float32)})
+    assert [(a.dtype, a.shape) for a in got] == [(np.int64, ()), (np.float32, (5, 3))]
+    assert got[0] == 5
+
+
 def test_bits_of_64():
     ends = torch.tensor([-(2**63), 2**63 - 1, -1, 0, 2**62 + 1, -(2**40) - 3, 12345])
 
