@@ -18,6 +18,7 @@ Options of pytest's configuration: ``loadrun_engine`` (or ``--loadrun-engine``),
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ..base.configuration import Configuration, FileRule
     from ..runner import OutputResult, Result, Runner
     from ..testcase import Bundle
+    from .snapshots import Snapshots
 
 __all__ = ["CheckFailed", "ModelFile"]
 
@@ -55,6 +57,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         help="time limit for a testcase of a model, in seconds",
     )
+    group.addoption(
+        "--loadrun-update",
+        metavar="REASON",
+        help="store the arrays that tests with loadrun_snapshot compute now, and the reason; refused where CI is set",
+    )
     parser.addini("loadrun_engine", "engine that runs models", default="reference")
     parser.addini("loadrun_seed", "seed for random operators", default="0")
     parser.addini("loadrun_models", "patterns of model files to collect as tests", "linelist")
@@ -64,6 +71,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             f"patterns of model tests that {what}, each '# reason' behind it",
             type="linelist",
         )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to store arrays without a reason, and in continuous integration.
+
+    Raises:
+        UsageError: either is the case.
+    """
+    reason = config.getoption("--loadrun-update")
+    if reason is None:
+        return
+    from .snapshots import is_ci  # for start-up
+
+    if not reason.strip():
+        raise pytest.UsageError("--loadrun-update requires the reason")
+    if is_ci(os.environ):
+        raise pytest.UsageError("--loadrun-update is refused in continuous integration (CI is set)")
+
+
+@pytest.fixture
+def loadrun_snapshot(request: pytest.FixtureRequest) -> Snapshots:
+    """Compare arrays with those that the test computed before: ``loadrun_snapshot.check(array, check="rtol=1e-3")``."""
+    from .snapshots import Snapshots  # for start-up
+
+    name = request.node.nodeid.partition("::")[2]
+    return Snapshots(request.path, name, request.config.getoption("--loadrun-update"))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

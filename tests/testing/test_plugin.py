@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -183,3 +184,61 @@ def test_the_configuration_of_the_project(tmp_path: Path) -> None:
     assert "no model yet" in out
     code, out = run(tmp_path, "a.mge", "--loadrun-timeout", "60", "--loadrun-engine", "reference")
     assert code == 0 or "exact is violated" in out
+
+
+SNAPSHOT = """
+import numpy as np
+
+def test_a(loadrun_snapshot):
+    loadrun_snapshot.check(np.array({value}, "{dtype}"), check="{check}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "changed", "dtype", "code"),
+    [
+        ("", "[1, 2.00001]", "f4", 0),
+        ("", "[1, 2.01]", "f4", 1),
+        ("exact", "[1, 2.00001]", "f4", 1),
+        ("rtol=1e-2", "[1, 2.01]", "f4", 0),
+        ("", "[[1, 2]]", "f4", 1),
+        ("", "[1, 2]", "f8", 1),
+        ("", "[1, np.nan]", "f4", 1),
+        ("maxerr=nan", "[1, 2]", "f4", 1),
+    ],
+)
+def test_snapshots(
+    check: str, changed: str, dtype: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "JENKINS_URL", "TF_BUILD"):
+        monkeypatch.delenv(name, raising=False)
+    module = tmp_path / "test_it.py"
+    module.write_text(SNAPSHOT.format(value="[1, 2]", dtype="f4", check=""))
+    assert run(tmp_path, "test_it.py")[0] == 1
+    assert run(tmp_path, "test_it.py", "--loadrun-update", "first")[0] == 0
+    stored = tmp_path / "snapshots" / "test_it" / "test_a.npy"
+    assert np.load(stored).tolist() == [1, 2]
+    module.write_text(SNAPSHOT.format(value=changed, dtype=dtype, check=check))
+    assert run(tmp_path, "test_it.py")[0] == code
+
+
+def test_snapshots_are_not_updated_in_continuous_integration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value="[1, 2]", dtype="f4", check=""))
+    monkeypatch.setenv("CI", "true")
+    code, out = run(tmp_path, "test_it.py", "--loadrun-update", "why")
+    assert (code, (tmp_path / "snapshots").exists()) == (4, False)
+    assert "refused in continuous integration" in out
+    monkeypatch.setenv("CI", "")
+    for name in ("GITHUB_ACTIONS", "GITLAB_CI", "JENKINS_URL", "TF_BUILD"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(tmp_path, "test_it.py", "--loadrun-update", " ")[0] == 4
+    assert run(tmp_path, "test_it.py", "--loadrun-update", "first")[0] == 0
+    (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value="[1, 3]", dtype="f4", check=""))
+    assert run(tmp_path, "test_it.py", "--loadrun-update", "wanted")[0] == 0
+    lines = (tmp_path / "snapshots" / "test_it" / "accepted.jsonl").read_text().splitlines()
+    first, second = map(json.loads, lines)
+    assert [first["reason"], second["reason"]] == ["first", "wanted"]
+    assert first["before"] is None
+    assert second["before"] == first["after"] != second["after"]

@@ -1,0 +1,138 @@
+"""Arrays that a test computed before: the fixture ``loadrun_snapshot`` of the plugin for pytest."""
+
+from __future__ import annotations
+
+import getpass
+import io
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+
+from ..base.errors import FormatError, UsageError
+from ..base.files import contents, replacing
+from ..compare.comparison import compare
+from ..compare.judging import Criteria, judge
+from ..compare.policy import parse
+from ..compare.results import Verdict
+from ..dump.record import tensor_digest
+from ..graph.dtypes import Array, dtype_of
+
+__all__ = ["Snapshots", "is_ci"]
+
+_MAXERR = 1e-4
+
+
+def is_ci(environment: Mapping[str, str]) -> bool:
+    """Return whether an environment is that of continuous integration.
+
+    >>> is_ci({"CI": "true"}), is_ci({"CI": "false"}), is_ci({})
+    (True, False, False)
+    """
+    words = (
+        environment.get(name, "") for name in ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "JENKINS_URL", "TF_BUILD")
+    )
+    return any(word.lower() not in ("", "0", "false") for word in words)
+
+
+class Snapshots:
+    """The arrays of one test, as .npy files in the folder ``snapshots`` beside its module.
+
+    Args:
+        module: the test's file.
+        test: the test's name, with its parameters.
+        reason: why new values are right, which replaces those that differ; None compares.
+    """
+
+    def __init__(self, module: Path, test: str, reason: str | None) -> None:
+        self._folder = module.parent / "snapshots" / module.stem
+        self._test, self._reason = test, reason
+        self._names: set[str] = set()
+
+    def check(self, value: object, name: str = "", check: str = "") -> None:
+        """Compare an array with the one that was stored.
+
+        Args:
+            value: the array, of numbers or truth values; what `numpy.asarray` takes.
+            name: what tells several arrays of one test apart.
+            check: the terms of a policy, as `loadrun --check` takes them; default is ``maxerr<=1e-4`` by MegEngine's
+                measure for floats, and ``exact`` for others.
+
+        Raises:
+            AssertionError: dtype, shape or values differ, or there is no stored array.
+            UsageError: two arrays of a test have one name, the values are no numbers, or the terms make no sense.
+        """
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise UsageError(f"snapshots are of numbers or truth values, found {array.dtype}")
+        if name in self._names:
+            raise UsageError(f"{self._test} has two snapshots {name!r}; give each a name")
+        self._names.add(name)
+        path = self._folder / f"{_file_name(self._test)}{'.' + _file_name(name) if name else ''}.npy"
+        before = _read(path)
+        why = "there is none" if before is None else _difference(before, array, name, check)
+        if why and self._reason is not None:
+            self._accept(path, before, array)
+        elif why:
+            raise AssertionError(
+                f"{path}: {why}; `pytest --loadrun-update REASON` writes what the test computes now"
+            )
+
+    def _accept(self, path: Path, before: Array | None, after: Array) -> None:
+        """Store an array, and who accepted it, when and why."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        event = {
+            "by": f"{getpass.getuser()}@{platform.node()}",
+            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "reason": self._reason,
+            "file": path.name,
+            "before": None if before is None else tensor_digest(before),
+            "after": tensor_digest(after),
+        }
+        record = path.parent / "accepted.jsonl"
+        events = contents(record, "the record") if record.is_file() else b""
+        with replacing(record) as file:
+            file.write(bytes(events) + json.dumps(event).encode() + b"\n")
+        data = io.BytesIO()
+        np.save(data, after, allow_pickle=False)
+        with replacing(path) as file:
+            file.write(data.getbuffer())
+
+
+def _read(path: Path) -> Array | None:
+    if not path.is_file():
+        return None
+    data = io.BytesIO(contents(path, "a snapshot"))
+    try:
+        stored: Array = np.lib.format.read_array(data, allow_pickle=False)
+    except (ValueError, EOFError) as e:
+        raise FormatError(f"not a .npy file: {e}", path=os.fspath(path)) from None
+    return stored
+
+
+def _difference(expect: Array, got: Array, name: str, check: str) -> str:
+    """Say how an array differs from the stored one; empty if it fulfils the policy."""
+    if (expect.dtype, expect.shape) != (got.dtype, got.shape):
+        return f"expected {expect.dtype} {list(expect.shape)}, found {got.dtype} {list(got.shape)}"
+    policy = parse(check or ("exact" if got.dtype.kind != "f" else f"maxerr={_MAXERR}"))
+    if not got.size:
+        return ""
+    maxerr = policy.maxerr if policy.maxerr is not None else policy.covering
+    criteria = Criteria(
+        name, dtype_of(got), _MAXERR if maxerr is None else maxerr, policy=policy, loosen=True
+    )
+    result = judge(criteria, expect, got)
+    if result.verdict is Verdict.PASS:
+        return ""
+    return "; ".join(filter(None, (result.reason, *result.notes))) or str(compare(expect, got))
+
+
+def _file_name(name: str) -> str:
+    """Return a name that every file system takes, another one for each other name."""
+    plain = re.sub(r"[^\w.\[\]-]", "_", name)[:120]
+    return plain if plain == name else f"{plain}-{tensor_digest(np.frombuffer(name.encode(), np.uint8))[:8]}"
