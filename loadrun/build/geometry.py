@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from ..base.enums import IntEnum
 from ..base.errors import EngineError
 from ..graph.dtypes import Array
 

@@ -7,10 +7,9 @@ or number for something else; here the release that the file names decides. Rele
 
 from __future__ import annotations
 
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 from typing import Any
 
-from ..base.enums import IntEnum
 from ..graph.params import (
     ConvBias,
     ExecutionPolicy,

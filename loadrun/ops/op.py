@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from enum import Flag, auto
 from functools import cached_property
 from struct import unpack_from
 
-from ..base.enums import Flag, auto
 from ..base.records import dataclass
 from ..graph import Opr
 from ..graph.params import Record

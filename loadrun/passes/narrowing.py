@@ -21,7 +21,7 @@ _NARROW = {
     **dict.fromkeys(("Int64", "Uint32", "Uint64"), plain("Int32")),
 }
 _INT, _BYTE, _HALF, _FLOAT = (plain(n) for n in ("Int32", "Int8", "Float16", "Float32"))
-_POOLINGS = ("PoolingV1", "AdaptivePoolingV1")
+_POOLINGS = select(lambda op: op.family == "pooling")
 _PRODUCTS = select(lambda op: MatrixMul in op.params)
 
 

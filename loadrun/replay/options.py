@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
-from hashlib import blake2b
 from typing import Any
 
 from ..base import schema
@@ -198,6 +197,8 @@ class RunOptions(ReplayOptions, ProfileOptions):
     @property
     def settings(self) -> str:
         """Return a digest of the options that verdicts depend on."""
+        from hashlib import blake2b  # for start-up
+
         decisive = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_DECISIVE}
         decisive["engines"] = [str(e) for e in self.engines]
         decisive["configuration"] = None if self.configuration is None else self.configuration.data

@@ -40,7 +40,7 @@ def dumped(f: Callable[[Any], Any], **options: Any) -> loadrun.Bundle:
     t = trace(f, symbolic=True, capture_as_const=True)
     t(loadrun.tensor(X))
     file = io.BytesIO()
-    t.dump(file, arg_names=["x"], input_data=["#rand(-1,1)"], **options)
+    t.dump(file, arg_names=["x"], input_data=["#rand(-1,1,seed=1)"], **options)
     return loadrun.loads(file.getvalue())
 
 

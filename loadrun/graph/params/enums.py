@@ -1,8 +1,6 @@
 """Enumerations of the .mge wire format, with MegEngine's member names (MIN_ and MAX_ are MIN and MAX)."""
 
-from enum import IntFlag
-
-from ...base.enums import IntEnum
+from enum import IntEnum, IntFlag
 
 
 class DTypeEnum(IntEnum):

@@ -1,10 +1,10 @@
 """Typed parameter records, fields ordered as in the .mge wire format: elementwise, shape, indexing, control flow."""
 
 from collections.abc import Iterator
+from enum import IntEnum
 from math import copysign
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_args, get_origin, get_type_hints
 
-from ...base.enums import IntEnum
 from . import enums as E
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
-from ...base.enums import IntEnum
 from ...base.errors import UsageError
 from ...graph import Opr
 from ...graph.dtypes import DType

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any, ClassVar
 
-from ...base.enums import IntEnum
 from ...base.errors import UsageTypeError
 from ...graph import Opr, Var
 from ...graph.dtypes import DType

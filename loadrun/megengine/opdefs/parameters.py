@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
-from ...base.enums import IntEnum
 from ...base.errors import UsageRuntimeError
 from ...graph.dtypes import DType
 from ...graph.params import DTypeEnum, IndexItem, Strategy

@@ -7,11 +7,11 @@ takes what its quantized modes share with these.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Flag, auto
 from typing import NamedTuple
 
 import numpy as np
 
-from ...base.enums import Flag, auto
 from ...graph.params import ElemwiseMode as M
 from ...graph.params import NonlineMode
 from ..numeric.special import erfcinv, erfinv
