@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import chain
 from struct import pack
 from typing import IO, BinaryIO
 
@@ -22,7 +23,7 @@ from .options import DumpOptions, DumpResult, summary, update_strip_info
 from .record import RecordWriter, graph_digest, moved, numbered
 from .repeated import RepeatedWriter
 from .scenarios import ScenarioWriter
-from .writer import dump_bytes, dump_pieces, tensors_graph, testcase_tensors
+from .writer import content_hash, dump_bytes, dump_pieces, tensors_graph, testcase_tensors
 
 __all__ = ["save"]
 
@@ -88,13 +89,13 @@ def save(
         for dump in before.dumps if before is not None else ():
             file.file.write(dump)
         whole = _Dump(file, bundle, graph, options.format_of(bundle.graph), target, options.beside)
-        content_hash, count = _write(whole, testcases, before, extra)
+        number, count = _write(whole, testcases, before, extra)
         if inspect is not None and os.path.isfile(file.file.name):
             file.file.flush()
             inspect(file.file.name)
         if options.strip_info_file is not None:
-            update_strip_info(graph, options.strip_info_file, content_hash, append=options.append_json)
-    return summary(graph, file.total, content_hash, count)
+            update_strip_info(graph, options.strip_info_file, number, append=options.append_json)
+    return summary(graph, file.total, number, count)
 
 
 class _Counted:
@@ -130,23 +131,24 @@ class _Dump:
     target: str | os.PathLike[str] | BinaryIO
     beside: Sequence[str] | None
 
-    def write_graph(self, head: bytes) -> tuple[int, int]:
+    def write_graph(self, head: bytes, digest: Callable[[], str]) -> tuple[int, int]:
         """Write the graph behind what its container begins with; return its hash, and how many bytes stand before."""
         if self.beside is None:
-            return self._pieces(head), 0
+            return self._pieces(head, digest), 0
         from .beside import WeightsBeside  # for start-up
 
         assert isinstance(self.target, (str, os.PathLike))
         with WeightsBeside(self.graph, self.target, self.beside) as outside:
             table = outside.head()
-            return self._pieces(table + head), len(table)
+            return self._pieces(table + head, digest), len(table)
 
-    def _pieces(self, head: bytes) -> int:
-        pieces, content_hash = dump_pieces(self.graph, format=self.kind)
-        self.file.write(head)
-        for piece in pieces:
+    def _pieces(self, head: bytes, digest: Callable[[], str]) -> int:
+        pieces = dump_pieces(self.graph, format=self.kind, digest=digest)
+        # What the format cannot store is told before anything is written.
+        first = next(pieces)
+        for piece in chain((head, first), pieces):
             self.file.write(piece)
-        return content_hash
+        return content_hash(self.graph, digest) if self.kind == "FBS" else 0
 
 
 def _write(
@@ -165,8 +167,8 @@ def _write(
     head = MAGIC + pack("<I", announced or 0) if container else b""
     start = file.tell() if announced is None else 0
     about = _about(bundle, graph, before, extra, kept=testcases is None)
-    with _digest(graph, needed=about is not None) as digest:
-        content_hash, before_head = dump.write_graph(head)
+    with _digest(graph, needed=about is not None or kind == "FBS") as digest:
+        number, before_head = dump.write_graph(head, digest)
     count_at = start + before_head + len(MAGIC)
     with _record(about, digest) as record:
         steps = ScenarioWriter(partial(_step_bytes, kind))
@@ -190,7 +192,7 @@ def _write(
         elif bundle.record is not None and testcases is None:
             kept = _kept_record(bundle, graph)
             file.write(kept if before is None else numbered(memoryview(kept), len(before.dumps)))
-    return content_hash, count
+    return number, count
 
 
 @contextmanager
@@ -198,7 +200,7 @@ def _digest(graph: Graph, *, needed: bool) -> Iterator[Callable[[], str]]:
     """Return what gives a graph's digest; where it is needed, large weights are hashed while the block runs."""
     size = sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None) if needed else 0
     if size < _LARGE:
-        yield partial(graph_digest, graph)
+        yield cache(partial(graph_digest, graph))
         return
     from concurrent.futures import ThreadPoolExecutor  # for start-up
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from struct import Struct, error, pack
 from typing import Any
 
@@ -15,8 +16,17 @@ from ..graph.params import Record
 from ..ops.catalog import CATALOG, Op
 from ..testcase import Testcase
 from .emit import Fields, FlatBufferEmitter
+from .record import graph_digest
 
-__all__ = ["MAX_BYTES", "dump_bytes", "dump_pieces", "tensors_graph", "testcase_graph", "testcase_tensors"]
+__all__ = [
+    "MAX_BYTES",
+    "content_hash",
+    "dump_bytes",
+    "dump_pieces",
+    "tensors_graph",
+    "testcase_graph",
+    "testcase_tensors",
+]
 
 MAX_BYTES = 2**31 - 1
 """The largest FlatBuffer that MegEngine's verifier accepts."""
@@ -37,22 +47,30 @@ def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
     >>> loads(dump_bytes(g)).graph.inputs[0].name
     'x'
     """
-    return b"".join(dump_pieces(graph, format=format)[0])
+    return b"".join(dump_pieces(graph, format=format))
 
 
-def dump_pieces(graph: Graph, *, format: str | None = None) -> tuple[list[bytes | memoryview], int]:
-    """Return the bytes of a plain dump in pieces, and its content hash, which is 0 in FBS_V2.
+def content_hash(graph: Graph, digest: Callable[[], str]) -> int:
+    """Return the stable number, never 0, that a dump of version 1 has for its operators and values."""
+    return graph.content_hash or int(digest()[:16], 16) or 1
 
-    The graph's constants are pieces of their own and are not copied.
+
+def dump_pieces(
+    graph: Graph, *, format: str | None = None, digest: Callable[[], str] | None = None
+) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a plain dump in pieces; the graph's constants are pieces of their own and are not copied.
+
+    Args:
+        graph: the graph.
+        format: FBS_V2 or FBS, default its own.
+        digest: gives `graph_digest`, which version 1 asks for when its constants were taken.
     """
     kind = format or graph.format
     if kind not in ("FBS_V2", "FBS"):
         raise FormatError(f"format {kind!r} is unknown; expected 'FBS_V2' or 'FBS'")
     try:
-        if kind == "FBS_V2":
-            return _V2(graph).pieces(), 0
-        old = _V1(graph)
-        return old.pieces(), old.hash
+        old = kind == "FBS"
+        yield from _V1(graph, digest or partial(graph_digest, graph)).pieces() if old else _V2(graph).pieces()
     except FormatError:
         raise
     except (ValueError, TypeError, OverflowError, error) as e:
@@ -320,41 +338,32 @@ class _V2(_Common):
 
 
 class _V1(_Common):
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, digest: Callable[[], str]) -> None:
         super().__init__(graph)
         self.area: list[Array] = []
         self.legacy = graph.magic == "MGBS"
-        self.hash = graph.content_hash
+        self.digest = digest
 
-    def pieces(self) -> list[bytes | memoryview]:
+    def pieces(self) -> Iterator[bytes | memoryview]:
         graph = self.graph
         e = FlatBufferEmitter(graph.mge_version)
         oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
         pairs = zip(graph.outputs, _original_ids(graph, self.numbers), strict=True)
         outs = e.structs(_OUTPUT, [(self.numbers[id(v)], o) for v, o in pairs], 4)
-        self.hash = self.hash or self.content_hash()
         meta = self.metadata(e, options=3, user_info=2)
+        area = [np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in self.area]
+        head = b"MGBS" + pack("<I", 0) if self.legacy else b"MGBC" + bytes(12)
+        yield head + pack("<Q", sum(map(len, area)))
+        yield from area
         fields: Fields = [
-            (1, "ulong", self.hash, 0),
+            (1, "ulong", content_hash(graph, self.digest), 0),
             (0, "uint", graph.mge_version, 0),
             (2, "uint", graph.nr_shared_tensor, 0),
             (3, "offset", oprs, 0),
             (4, "offset", outs, 0),
             (5, "offset", meta, 0),
         ]
-        fbs = self.checked(e.builder.pieces(e.table(6, fields), b"mgb1"))
-        area = [np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in self.area]
-        head = b"MGBS" + pack("<I", 0) if self.legacy else b"MGBC" + bytes(12)
-        return [head + pack("<Q", sum(map(len, area))), *area, *fbs]
-
-    def content_hash(self) -> int:
-        """Compute a stable 64-bit number that is never 0, from the operators and the tensor values."""
-        import hashlib  # for start-up
-
-        digest = hashlib.blake2b(str(self.graph).encode(), digest_size=8)
-        for a in self.area:
-            digest.update(a.tobytes())
-        return int.from_bytes(digest.digest(), "little") or 1
+        yield from self.checked(e.builder.pieces(e.table(6, fields), b"mgb1"))
 
     def operator(self, e: FlatBufferEmitter, opr: Opr) -> int:
         op = CATALOG[opr.type]
