@@ -197,4 +197,4 @@ def test_a_rewritten_file_keeps_its_record(tmp_path: Path) -> None:
     assert "not the one that was packed" in next(mismatches(loadrun.load(second))).what
     record = loadrun.load(second).record
     assert isinstance(record, memoryview)
-    assert header(record)["policy"]["y"]["maxerr"] == np.float32(1e-4)
+    assert header(record)["policy"]["y"]["maxerr"] == pytest.approx(1e-4)

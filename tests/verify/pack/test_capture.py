@@ -44,8 +44,10 @@ def test_recorder_takes_other_shapes_and_safe_dtypes() -> None:
         recorder.capture({"x": X, "z": X})
     with pytest.raises(loadrun.InputError, match="expected arrays by input name, found ndarray"):
         recorder.capture(X)  # type: ignore[arg-type]
-    with pytest.raises(loadrun.InputError, match=r"the value for the input 'x' is no array: .*inhomogeneous"):
-        recorder.capture({"x": [[1, 2], [3]]})  # type: ignore[dict-item]
+    if np.lib.NumpyVersion(np.__version__) >= "1.24.0":
+        # Older numpy makes an array of lists, with a warning.
+        with pytest.raises(loadrun.InputError, match=r"value for the input 'x' is no array: .*inhomogeneous"):
+            recorder.capture({"x": [[1, 2], [3]]})  # type: ignore[dict-item]
 
 
 def test_megengine_recorded_the_same() -> None:

@@ -80,7 +80,7 @@ def test_testcases_are_added_or_replaced(tmp_path: Path, capsys: pytest.CaptureF
     assert pack(more, "--replace", "-d", "#ones", "-o", fresh, "--silent") == 0
     bundle = loadrun.load(fresh)
     assert [t.arrays["data"].sum() for t in bundle.testcases] == [20]
-    assert [(c.maxerr, c.verbose) for c in bundle.checks] == [(np.float32(1e-4), False)]
+    assert [(c.maxerr, c.verbose) for c in bundle.checks] == [(pytest.approx(1e-4), False)]
 
 
 def test_packing_onto_its_own_source(model: str) -> None:
@@ -245,7 +245,7 @@ def test_thousands_of_testcases_stream(model: str, tmp_path: Path) -> None:
             tracemalloc.stop()
 
     held(10)
-    assert held(400) < held(100) + 10_000
+    assert held(400) < held(100) + 20_000
     bundle = loadrun.load(tmp_path / "o.mge")
     assert len(bundle.testcases) == 100
 

@@ -52,7 +52,7 @@ def test_unpack(packed: Path, tmp_path: Path) -> None:
     assert np.load(out / "1" / "x.npy").tolist() == [[3, 3, 3]]
     assert np.load(out / "1" / "c.expect.npy").tolist() == [[-6, -6, -6]]
     about = json.loads((out / "testcases.json").read_text())
-    assert about["checks"] == [{"output": "c", "maxerr": np.float32(1e-4), "verbose": True}]
+    assert about["checks"] == [{"output": "c", "maxerr": pytest.approx(1e-4), "verbose": True}]
     assert about["record"]["provenance"]["engine"] == "reference"
     assert about["testcases"][1]["c:expect"] == {
         "file": "1/c.expect.npy",
