@@ -59,8 +59,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--loadrun-update",
-        metavar="REASON",
-        help="store the arrays that tests with loadrun_snapshot compute now, and the reason; refused where CI is set",
+        action="store_true",
+        help="store the arrays that tests with loadrun_snapshot compute now; refused where CI is set",
+    )
+    group.addoption(
+        "--loadrun-reason",
+        metavar="TEXT",
+        default="",
+        help="why they are right, for the record beside them",
     )
     parser.addini("loadrun_engine", "engine that runs models", default="reference")
     parser.addini("loadrun_seed", "seed for random operators", default="0")
@@ -74,29 +80,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to store arrays without a reason, and in continuous integration.
+    """Refuse to store arrays in continuous integration.
 
     Raises:
-        UsageError: either is the case.
+        UsageError: they are to be stored there.
     """
-    reason = config.getoption("--loadrun-update")
-    if reason is None:
+    if not config.getoption("--loadrun-update"):
         return
     from .snapshots import is_ci  # for start-up
 
-    if not reason.strip():
-        raise pytest.UsageError("--loadrun-update requires the reason")
     if is_ci(os.environ):
         raise pytest.UsageError("--loadrun-update is refused in continuous integration (CI is set)")
 
 
 @pytest.fixture
 def loadrun_snapshot(request: pytest.FixtureRequest) -> Snapshots:
-    """Compare arrays with those that the test computed before: ``loadrun_snapshot.check(array, check="rtol=1e-3")``."""
+    """Compare arrays with those that the test computed before: ``loadrun_snapshot(array, check="rtol=1e-3")``."""
     from .snapshots import Snapshots  # for start-up
 
     name = request.node.nodeid.partition("::")[2]
-    return Snapshots(request.path, name, request.config.getoption("--loadrun-update"))
+    options = request.config
+    reason = options.getoption("--loadrun-reason") if options.getoption("--loadrun-update") else None
+    return Snapshots(request.path, name, reason)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

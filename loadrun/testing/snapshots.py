@@ -80,8 +80,10 @@ class Snapshots:
             self._accept(path, before, array)
         elif why:
             raise AssertionError(
-                f"{path}: {why}; `pytest --loadrun-update REASON` writes what the test computes now"
+                f"{path}: {why}; `pytest --loadrun-update` writes what the test computes now"
             )
+
+    __call__ = check
 
     def _accept(self, path: Path, before: Array | None, after: Array) -> None:
         """Store an array, and who accepted it, when and why."""
