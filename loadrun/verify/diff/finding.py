@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from math import inf
+from itertools import chain
+from math import inf, isclose
 
 from ...base.errors import UsageError
 from ...base.records import dataclass
 from ...engines.wide import computed_alike
-from ...graph import Graph, Var
+from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
@@ -142,6 +143,7 @@ def between(
         extend(matching, graph, against)
         alike = True
     plain = not any(has_layouts(g) for g in (graph, against) if isinstance(g, Graph))
+    readers = _readers([graph, against] if isinstance(against, Graph) else [graph])
     outputs = {v.id for v in graph.outputs}
     rows: list[SuspectVar] = []
     equal: set[int] = {v.id for v in graph.vars() if v.owner.tensors}
@@ -150,7 +152,7 @@ def between(
             continue
         exactly = alike and _computed_alike(var, there, matching, equal)
         how = matching.how[var.id]
-        values = _in_one_unit(var, actual, there, expected)
+        values = _in_one_unit((var, actual), (there, expected), readers)
         if packed := is_packed_otherwise(var, there):
             exactly = False
         apart = distance(*values, tolerance, packed=packed)
@@ -245,16 +247,42 @@ def _itself(variables: Iterable[Var]) -> Matching:
     return m
 
 
-def _in_one_unit(var: Var, actual: Array, there: Var, expected: Array) -> tuple[Array, Array]:
+def _readers(graphs: Iterable[Graph]) -> dict[int, list[Opr]]:
+    """Return the operators that read each variable, by the variable's `id`."""
+    readers: dict[int, list[Opr]] = {}
+    for opr in chain.from_iterable(g.oprs for g in graphs):
+        for var in opr.inputs:
+            readers.setdefault(id(var), []).append(opr)
+    return readers
+
+
+def _in_one_unit(
+    mine: tuple[Var, Array], other: tuple[Var, Array], readers: Mapping[int, Sequence[Opr]]
+) -> tuple[Array, Array]:
     """Take integers for quantized values where those on the other side are: ONNX's types hold no scale."""
-    mine, other = var.dtype, there.dtype
-    if mine is None or other is None or mine.is_quantized == other.is_quantized:
+    (var, actual), (there, expected) = mine, other
+    if var.dtype is None or there.dtype is None or var.dtype.is_quantized == there.dtype.is_quantized:
         return actual, expected
-    if mine.is_quantized and other.np.kind in "iu":
-        return actual, real(expected, mine)
-    if other.is_quantized and mine.np.kind in "iu":
-        return real(actual, other), expected
+    if var.dtype.is_quantized and there.dtype.np.kind in "iu":
+        return actual, _scaled_like(there, expected, var.dtype, readers)
+    if there.dtype.is_quantized and var.dtype.np.kind in "iu":
+        return _scaled_like(var, actual, there.dtype, readers), expected
     return actual, expected
+
+
+def _scaled_like(var: Var, value: Array, dtype: DType, readers: Mapping[int, Sequence[Opr]]) -> Array:
+    """Scale integers as a quantized dtype does, or as their own graph does behind them where that is known."""
+    while len(behind := readers.get(id(var), ())) == 1:
+        (opr,) = behind
+        constants = [v.owner.tensors[v.index].value() for v in opr.inputs if is_constant(v)]
+        if opr.title == "MUL" and len(constants) == 1 and constants[0].size == 1:
+            factor = float(constants[0].item())
+            return real(value, dtype) if isclose(factor, dtype.scale, rel_tol=1e-6) else value * factor
+        # A bias may be added before.
+        if opr.type != CAST and not (opr.title == "ADD" and constants):
+            break
+        var = opr.outputs[0]
+    return real(value, dtype)
 
 
 def _granularity(var: Var, there: Var, equal: set[int], matching: Matching) -> DType | None:

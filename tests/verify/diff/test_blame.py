@@ -240,6 +240,30 @@ def test_numbers_are_those_of_the_file() -> None:
     assert all(o.number == known[o.outputs[0].name] for o in bare(bundle).oprs if o.outputs[0].name in known)
 
 
+@pytest.mark.parametrize("model_is", [".mge", ".onnx"])
+def test_another_scale_of_a_weight_that_stops_the_net_further_on(model_is: str, tmp_path: Path) -> None:
+    """ONNX has integers where MegEngine has quantized values: their scale stands in the product behind them."""
+
+    def scaled(opr: Opr) -> bool:
+        if (opr.outputs[0].name or "") != "two.MatrixMul":
+            return False
+        owner = opr.inputs[1].owner
+        dtype = owner.tensors[0].dtype
+        scale = float(np.float32(dtype.scale * 1.25))
+        owner.tensors[0] = replace(owner.tensors[0], dtype=replace(dtype, scale=scale))
+        return True
+
+    bad, name = planted("quant_mlp_minmax.mge", scaled, tmp_path)
+    good = tmp_path / "good.onnx"
+    assert main(["convert", str(NETS / "quant_mlp_minmax.mge"), str(good), "-q"]) == 0
+    pair = (bad, good) if model_is == ".mge" else (good, bad)
+    root = diff_files(*pair).differences.roots[0]
+    assert root.var.name == name
+    assert root.distance is not None
+    # 1.25 times as much, of the good one's largest value or of the bad one's.
+    assert root.distance.relative == pytest.approx(0.25 if model_is == ".mge" else 0.2, rel=1e-5)
+
+
 def test_a_quantized_net_that_onnxruntime_fused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ort = pytest.importorskip("onnxruntime")
     plain, fused = str(tmp_path / "plain.onnx"), str(tmp_path / "fused.onnx")
