@@ -59,7 +59,8 @@ def main(argv: list[str]) -> int:
         if one.failure is not None:
             print(f"{clean(one.path, 200)}\n{error(one.failure.message)}", file=sys.stderr)
     if not any(f.values or f.failure for f in acceptances):
-        print(f"nothing fails: there is nothing to accept ({sum(f.checks for f in acceptances)} checks)")
+        checks = sum(f.checks for f in acceptances)
+        print(f"nothing fails: there is nothing to accept ({checks} check{'s' * (checks != 1)})")
         return accepted(acceptances)
     written = [f for f in acceptances if f.written]
     left = sum(bool(f.values) and not f.written for f in acceptances)
