@@ -1,4 +1,4 @@
-"""A result's record of the engine that computed it."""
+"""What records say of where they come from: the engine that computed a result, and who accepted it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from .records import dataclass
 
-__all__ = ["About", "Island", "about_data"]
+__all__ = ["About", "Island", "about_data", "author"]
 
 
 @dataclass(frozen=True)
@@ -77,3 +77,15 @@ def about_data(about: About) -> dict[str, Any]:
         "operators": about.operators,
         "islands": [{"operator": i.operator, "type": i.type, "reason": i.reason} for i in about.islands],
     }
+
+
+def author() -> str:
+    """Return the current user as ``user@host``, from the environment."""
+    import getpass  # for start-up
+    import platform
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        user = "unknown"
+    return f"{user}@{platform.node() or 'unknown'}"

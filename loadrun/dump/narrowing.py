@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from typing import Any, cast, overload
 
 import numpy as np
@@ -85,7 +86,7 @@ class Narrowing:
             UsageError: one comes out otherwise, and narrowing is not requested.
         """
         for i, case in enumerate(cases):
-            if not self.asked and (self.dtypes or self._loses_infinity(case)):
+            if not self.asked and (self.dtypes or (self._has_extremes and _has_infinity(case))):
                 self._check(i, case)
             dtypes = {n: case.dtypes.get(n) or dtype_of(a) for n, a in case.arrays.items()}
             arrays = {n: narrow_array(a, dtypes[n]) for n, a in case.arrays.items()}
@@ -122,12 +123,13 @@ class Narrowing:
         """Return testcases whose number is known in the dtypes of the file, each on demand; see `cases`."""
         return _Cases(self, cast("Sequence[Testcase]", cases))
 
-    def _loses_infinity(self, case: Testcase) -> bool:
-        """Whether a maximum or minimum, which MegEngine starts with a finite number, may be one of infinities."""
+    @cached_property
+    def _has_extremes(self) -> bool:
+        """Whether there is a maximum or minimum, which MegEngine starts with a finite number."""
         return any(
             o.type == "ReduceV2" and o.get(P.Reduce).mode in (P.ReduceMode.MAX, P.ReduceMode.MIN)
             for o in self.graph.oprs
-        ) and any(a.dtype.kind == "f" and np.isinf(a).any() for a in case.arrays.values())
+        )
 
     def _check_constants(self) -> None:
         for opr in self.graph.oprs:
@@ -235,6 +237,10 @@ class _Cases(Sequence[Testcase]):
 
     def __iter__(self) -> Iterator[Testcase]:
         return self._narrowing.cases(self._cases)
+
+
+def _has_infinity(case: Testcase) -> bool:
+    return any(a.dtype.kind == "f" and np.isinf(a).any() for a in case.arrays.values())
 
 
 def _named(renamed: Graph, graph: Graph) -> Graph:

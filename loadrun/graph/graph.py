@@ -16,7 +16,7 @@ from ..base.records import dataclass
 from .dtypes import Array, DType, decode
 from .params import Record
 
-__all__ = ["Graph", "Metadata", "Opr", "StoredTensor", "TensorFormat", "Var"]
+__all__ = ["Graph", "Metadata", "Opr", "StoredTensor", "TensorFormat", "Var", "readers_of"]
 
 R = TypeVar("R", bound=Record)
 
@@ -290,3 +290,12 @@ class Graph:
 
     def __str__(self) -> str:
         return "\n".join(map(repr, self.oprs))
+
+
+def readers_of(oprs: Iterable[Opr]) -> dict[int, list[Opr]]:
+    """Return the operators that read each variable, by the variable's number, in the order of the operators."""
+    readers: dict[int, list[Opr]] = {}
+    for opr in oprs:
+        for var in opr.inputs:
+            readers.setdefault(var.id, []).append(opr)
+    return readers

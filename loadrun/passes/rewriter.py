@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..graph import Graph, Opr, StoredTensor, Var
+from ..graph import Graph, Opr, StoredTensor, Var, readers_of
 from ..graph.dtypes import Array, DType, encode
 from ..graph.params import Empty, Record
 from ..ops.catalog import types
@@ -112,11 +112,7 @@ class Rewriter:
     @cached_property
     def readers(self) -> dict[int, list[Opr]]:
         """The operators that read a variable of the old graph, by its id."""
-        readers: dict[int, list[Opr]] = {}
-        for opr in self.oprs:
-            for var in opr.inputs:
-                readers.setdefault(var.id, []).append(opr)
-        return readers
+        return readers_of(self.oprs)
 
     def frozen(self, opr: Opr) -> bool:
         """Return whether an operator must stay as it is: it opens, closes or is in a branch, or is part of a check."""

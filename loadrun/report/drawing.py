@@ -8,7 +8,7 @@ from html import escape
 
 from ..base.errors import clean
 from ..base.records import dataclass
-from ..graph import Opr, Var
+from ..graph import Opr, Var, readers_of
 from ..ops.catalog import CATALOG
 from ..testcase import Bundle
 from ..verify.describe import inferred
@@ -111,10 +111,7 @@ def blocks_html(
 
 def neighbourhood(oprs: Sequence[Opr], blamed: Collection[int], steps: int = 3) -> list[Opr]:
     """List the operators around the blamed ones, in execution order; those nearest to them, where there are many."""
-    read_by: dict[int, list[Opr]] = {}
-    for opr in oprs:
-        for var in opr.inputs:
-            read_by.setdefault(var.id, []).append(opr)
+    read_by = readers_of(oprs)
     chosen = {o.id: o for o in oprs if o.id in blamed}
     edge = list(chosen.values())
     for _ in range(steps):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import io
 import json
 import os
-import platform
 import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..base.about import author
 from ..base.errors import FormatError, UsageError
 from ..base.files import contents, replacing
 from ..compare.comparison import compare
@@ -89,7 +88,7 @@ class Snapshots:
         """Store an array, and who accepted it, when and why."""
         path.parent.mkdir(parents=True, exist_ok=True)
         event = {
-            "by": f"{getpass.getuser()}@{platform.node()}",
+            "by": author(),
             "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "reason": self._reason,
             "file": path.name,

@@ -42,8 +42,6 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 _CALLS: dict[str, tuple[Any, Any]] = {
     "Max": (max, largest),
     "Min": (min, least),
-    "max": (max, largest),
-    "min": (min, least),
 }
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import math
 import os
-import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..base.about import author
 from ..base.errors import EngineError, Failure, FormatError, UsageError, failure
 from ..base.files import files_of, opened, replacing
 from ..base.records import dataclass
@@ -99,15 +98,6 @@ class Acceptance:
     checks: int = 0
     written: bool = False
     failure: Failure | None = None
-
-
-def author() -> str:
-    """Return the current user as ``user@host``, from the environment."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        user = "unknown"
-    return f"{user}@{platform.node() or 'unknown'}"
 
 
 def accept_files(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from itertools import chain
 from math import inf, isclose
 
 from ...base.errors import UsageError
 from ...base.records import dataclass
 from ...engines.wide import computed_alike
-from ...graph import Graph, Opr, Var
+from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
@@ -35,6 +34,7 @@ from .stored import StoredValues
 
 __all__ = ["TOLERANCE", "ChangedConstant", "Differences", "SuspectVar", "between"]
 
+_Readers = Mapping[int, Sequence[Opr]]
 TOLERANCE = 1e-4
 """How far a value may be off, relative to the largest value of its tensor."""
 
@@ -143,7 +143,7 @@ def between(
         extend(matching, graph, against)
         alike = True
     plain = not any(has_layouts(g) for g in (graph, against) if isinstance(g, Graph))
-    readers = _readers([graph, against] if isinstance(against, Graph) else [graph])
+    readers = readers_of(graph.oprs), readers_of(against.oprs if isinstance(against, Graph) else ())
     outputs = {v.id for v in graph.outputs}
     rows: list[SuspectVar] = []
     equal: set[int] = {v.id for v in graph.vars() if v.owner.tensors}
@@ -247,32 +247,23 @@ def _itself(variables: Iterable[Var]) -> Matching:
     return m
 
 
-def _readers(graphs: Iterable[Graph]) -> dict[int, list[Opr]]:
-    """Return the operators that read each variable, by the variable's `id`."""
-    readers: dict[int, list[Opr]] = {}
-    for opr in chain.from_iterable(g.oprs for g in graphs):
-        for var in opr.inputs:
-            readers.setdefault(id(var), []).append(opr)
-    return readers
-
-
 def _in_one_unit(
-    mine: tuple[Var, Array], other: tuple[Var, Array], readers: Mapping[int, Sequence[Opr]]
+    mine: tuple[Var, Array], other: tuple[Var, Array], readers: tuple[_Readers, _Readers]
 ) -> tuple[Array, Array]:
     """Take integers for quantized values where those on the other side are: ONNX's types hold no scale."""
     (var, actual), (there, expected) = mine, other
     if var.dtype is None or there.dtype is None or var.dtype.is_quantized == there.dtype.is_quantized:
         return actual, expected
     if var.dtype.is_quantized and there.dtype.np.kind in "iu":
-        return actual, _scaled_like(there, expected, var.dtype, readers)
+        return actual, _scaled_like(there, expected, var.dtype, readers[1])
     if there.dtype.is_quantized and var.dtype.np.kind in "iu":
-        return _scaled_like(var, actual, there.dtype, readers), expected
+        return _scaled_like(var, actual, there.dtype, readers[0]), expected
     return actual, expected
 
 
-def _scaled_like(var: Var, value: Array, dtype: DType, readers: Mapping[int, Sequence[Opr]]) -> Array:
+def _scaled_like(var: Var, value: Array, dtype: DType, readers: _Readers) -> Array:
     """Scale integers as a quantized dtype does, or as their own graph does behind them where that is known."""
-    while len(behind := readers.get(id(var), ())) == 1:
+    while len(behind := readers.get(var.id, ())) == 1:
         (opr,) = behind
         constants = [v.owner.tensors[v.index].value() for v in opr.inputs if is_constant(v)]
         if opr.title == "MUL" and len(constants) == 1 and constants[0].size == 1:

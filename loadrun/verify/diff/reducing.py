@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ...base.errors import EngineError, LoadRunError, UsageError
 from ...base.records import dataclass
-from ...graph import Graph, Opr, Var
+from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
 from ...ops.infer import infer_dtypes
 from ...testcase import Bundle
@@ -68,10 +68,7 @@ class _Search:
         self._dtypes = dtypes
         self.oprs = [o for o in graph.needed() if o.inputs]
         self._ends = {v.id for v in graph.outputs}
-        self._readers: dict[int, list[int]] = {}
-        for opr in self.oprs:
-            for var in opr.inputs:
-                self._readers.setdefault(var.id, []).append(opr.id)
+        self._readers = readers_of(self.oprs)
         self.known = known
         self.runs = 0
         self.reason: str | None = None
@@ -113,7 +110,7 @@ class _Search:
     def _leaves(self, var: Var, chosen: set[int]) -> bool:
         """Return whether a value is an output, or read outside of the chosen operators."""
         readers = self._readers.get(var.id, [])
-        return var.id in self._ends or not readers or any(i not in chosen for i in readers)
+        return var.id in self._ends or not readers or any(o.id not in chosen for o in readers)
 
     def _closed(self, oprs: Sequence[Opr]) -> list[Opr]:
         """Add the operators before whose outputs the good run has no values."""
