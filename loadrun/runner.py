@@ -287,7 +287,7 @@ class Runner:
         if criteria is None and source is not None and source.error(out.name, expect, expect) is None:
             # An ONNX file with testcases of a dump.
             policy = policy_for(self.policies, out.name)
-            criteria = Criteria(out.name, out.dtype, source.maxerr(out.name), policy=policy)
+            criteria = Criteria(out.name, out.dtype, source.maxerr(out.name), policy=policy, by_shape=True)
         if criteria is None:
             return replace(out, reason=_UNREAD)
         value = out.value if out.value.ndim else out.value.reshape(1)
@@ -340,6 +340,7 @@ class Runner:
             policy_for(self.policies, check.name),
             loosened=self.loosened.get(check.name),
             rounding=_rounding(kind, around),
+            by_shape=self.bundle.source is not None,
         )
         return _Checked(check, criteria, expect, get, own, around)
 

@@ -42,6 +42,8 @@ class Criteria(NamedTuple):
         loosen: whether the policy's maxerr counts where it is greater than the file's.
         loosened: the tolerance that the file's check had before it was loosened.
         rounding: machine epsilon of a dtype narrower than float32 in which the file computes the error, else 0.
+        by_shape: whether a value without elements passes by its dtype and shape, which ONNX's rule compares; an
+            AssertEqual has nothing to measure there.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Criteria(NamedTuple):
     loosen: bool = False
     loosened: float | None = None
     rounding: float = 0.0
+    by_shape: bool = False
 
     @property
     def tolerance(self) -> float:
@@ -116,7 +119,7 @@ def judge(
     if expect.shape != get.shape and not related:
         return replace(shown, verdict=Verdict.FAIL, error=math.nan)
     if not get.size:
-        return replace(shown, error=0.0, reason="the value has no elements")
+        return _without_elements(criteria, shown, own)
     error = _judged_error(criteria, comparison, expect, get, own)
     shared, beyond = _shared(criteria, shown, expect, get)
     if not passes(error, tolerance) and (shared is None or shown.by_file):
@@ -142,6 +145,16 @@ def judge(
     return replace(
         shown, verdict=Verdict.PASS, error=error, notes=_remarks(criteria, beyond, comparison, expect, get)
     )
+
+
+def _without_elements(criteria: Criteria, shown: OutputResult, own: Array | None) -> OutputResult:
+    """Judge a value of the right shape and no elements."""
+    if not criteria.by_shape:
+        return replace(shown, error=0.0, reason="the value has no elements")
+    error = 0.0 if own is None else float(own.reshape(-1)[0])
+    if not passes(error, criteria.tolerance):
+        return replace(shown, verdict=Verdict.FAIL, error=error)
+    return replace(shown, verdict=Verdict.PASS, error=error, notes=("no elements; the shapes agree",))
 
 
 def _remarks(

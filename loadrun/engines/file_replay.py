@@ -107,8 +107,9 @@ class FileReplay:
     def _one(self, output: str, name: str, expect: Array, get: Array) -> OutputResult:
         error = self.source.error(output, expect, get)
         maxerr = self.source.maxerr(output)
-        criteria = Criteria(name, self._dtype(output, get), maxerr, policy=policy_for(self.policies, name))
-        criteria = criteria._replace(loosened=self.loosened.get(output))
+        policy, loosened = policy_for(self.policies, name), self.loosened.get(output)
+        dtype = self._dtype(output, get)
+        criteria = Criteria(name, dtype, maxerr, policy=policy, loosened=loosened, by_shape=True)
         if error is None:
             return judge(criteria, expect, get)
         own = np.array([error])
