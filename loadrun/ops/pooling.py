@@ -89,6 +89,10 @@ def _at(axis: int, where: slice) -> tuple[slice, ...]:
     return (slice(None),) * axis + (where,)
 
 
+_LONG = 1024
+"""Elements above which a window is folded as a whole, which rounds otherwise than tap by tap."""
+
+
 def _sweep(x: Array, axis: int, w: Window, fold: np.ufunc, start: float, dtype: np.dtype[Any]) -> Array:
     """Fold the taps of every window along one axis."""
     if w.window == 1 and w.stride == 1 and not w.pad:
@@ -97,6 +101,13 @@ def _sweep(x: Array, axis: int, w: Window, fold: np.ufunc, start: float, dtype: 
         whole = x[_at(axis, slice(0, min(w.size, w.window - w.pad)))]
         return np.asarray(fold.reduce(whole, axis=axis, keepdims=True, dtype=dtype))
     out = np.empty((*x.shape[:axis], w.out, *x.shape[axis + 1 :]), dtype)
+    if min(w.window, w.size) > max(_LONG, w.out):
+        for o in range(w.out):
+            first = o * w.stride - w.pad
+            part = x[_at(axis, slice(max(first, 0), max(min(first + w.window, w.size), 0)))]
+            value = fold.reduce(part, axis=axis, dtype=dtype, initial=start, keepdims=True)
+            out[_at(axis, slice(o, o + 1))] = value
+        return out
     taps = [(to, where) for _, to, where in w.taps()]
     full = next((i for i, (to, _) in enumerate(taps) if to == slice(0, w.out)), None)
     if full is None:

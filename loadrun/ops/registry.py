@@ -262,6 +262,10 @@ _SMALL = (1 << 18, 10**7)
 """Bytes and operations up to which something is small."""
 
 
+_CALL = 20_000
+"""Operations that take as long as it takes to call a kernel."""
+
+
 class BudgetError(EngineError):
     """Something is not computed while a file is read, since it takes more than the file's size allows."""
 
@@ -387,7 +391,7 @@ def pay_operator(
     except UnknownShape:
         sizes = None
     if sizes is None:
-        pay(2 * sum(a.nbytes for a in arrays), sum(a.size for a in arrays))
+        pay(2 * sum(a.nbytes for a in arrays), _CALL + sum(a.size for a in arrays))
         return
     nbytes = sum(prod(s) * d.np.itemsize for s, d in zip(sizes, outputs, strict=True))
-    pay(nbytes, int(impl.flops(opr, list(shapes), sizes)))
+    pay(nbytes, _CALL + int(impl.flops(opr, list(shapes), sizes)))

@@ -77,7 +77,9 @@ def _empty_shape(r: Rewriter, opr: Opr, fixed: Inference) -> Shape | None:
     return None
 
 
-def _empty_constant(r: Rewriter, shape: Shape, dtype: DType) -> Var:
+def _empty_constant(r: Rewriter, shape: Shape, dtype: DType) -> Var | None:
+    if max(shape) > np.iinfo(np.int32).max:  # MegEngine's sizes are int32
+        return None
     one, zero = r.put(np.zeros(1, dtype.np), dtype), r.put(np.zeros(1, np.int32), _INT)
     nothing = IndexItem(axis=0, begin=True, end=True, step=False, idx=False)
     (x,) = r.add("Subtensor", IndexDescMaskDump(items=(nothing,)), inputs=[one, zero, zero])

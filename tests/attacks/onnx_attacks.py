@@ -236,6 +236,32 @@ def window_of_ten_billion() -> bytes:
 
 
 @attack
+def average_of_millions() -> bytes:
+    """Two windows of four million elements, all of padding but four."""
+    window = attribute("kernel_shape", [1 << 22, 1]), attribute("strides", [2, 1])
+    z = held("z", np.ones((1, 1, 4, 1), np.float32))
+    nodes = [node("AveragePool", ["z"], ["p"], *window, attribute("auto_pad", "SAME_UPPER"))]
+    return graph(*nodes, node("Add", ["x", "p"], ["y"]), z)
+
+
+@attack
+def million_parts() -> bytes:
+    """One constant split into a million parts, of which two have names."""
+    nodes = [node("ConstantOfShape", ["s"], ["n"], attribute("value", np.ones(1, np.int64)))]
+    nodes += [node("Split", ["z", "n"], ["a", "b"]), node("Add", ["x", "a"], ["y"])]
+    return graph(*nodes, held("z", np.ones(1, np.float32)), ints("s", 1 << 20))
+
+
+@attack
+def empty_and_large() -> bytes:
+    """No elements, along an axis that no int32 holds."""
+    square = node("Mul", ["z", "z"], ["q"]), node("ReduceSum", ["q", "a"], ["r"])
+    weight = field(1, 2) + field(1, 0) + field(1, 1 << 40) + field(2, 1) + field(8, "z")
+    total = node("ReduceSum", ["r"], ["t"], attribute("keepdims", 0))
+    return graph(*square, total, node("Add", ["x", "t"], ["y"]), field(5, weight), ints("a", 1))
+
+
+@attack
 def region_of_a_billion_points() -> bytes:
     """As many points in a bin as it has cells."""
     rois = held("r", np.array([[0, 0, 1e9, 1e9]], np.float32))

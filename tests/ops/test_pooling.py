@@ -219,6 +219,20 @@ def test_bad_dtype() -> None:
         implementation("PoolingV1").dtype(Opr("PoolingV1", (Pooling(),)), (DType("Uint8"),))
 
 
+@pytest.mark.parametrize(("axis", "mode"), [(2, AVG), (3, MAX), (3, AVG)])
+def test_few_long_windows(axis: int, mode: PoolingMode) -> None:
+    shape = [1, 2, 1, 1]
+    shape[axis] = 4000
+    x = np.arange(8000, dtype="f4").reshape(shape)[..., ::-1] % 4001
+    windows = [Window(1, 1, 1, 0), Window(1, 1, 1, 0)]
+    windows[axis - 2] = Window(4000, 3000, 700, 1000)
+    got = pool(x, F32, mode, (2, 3), (windows[0], windows[1]))
+    padded = np.pad(x.reshape(2, 4000).astype("f8"), ((0, 0), (1000, 1000)))
+    parts = [padded[:, at : at + 3000] for at in range(0, 3001, 700)]
+    want = [p.max(1) if mode == MAX else p.mean(1) for p in parts]
+    np.testing.assert_allclose(got.reshape(2, -1), np.stack(want, 1), rtol=1e-5)
+
+
 def test_huge_window_and_padding_are_quick() -> None:
     big = 2**31
     w = Window(5, 2 * big, 1, big)

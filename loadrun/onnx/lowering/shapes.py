@@ -195,16 +195,23 @@ def _split(c: NodeCall) -> tuple[Tensor, ...]:
         parts = c.sizes(1, "split")
     if parts is None:
         count = c.number("num_outputs", len(c.wanted)) if c.opset >= 18 else len(c.wanted)
+        _check_parts(count, c)
         n = x.shape[axis]
         # Where the parts need not be equal, the last one is smaller.
         each = (n + count - 1) // count if c.opset >= 18 or int(n) % count else n // count
         parts = [each] * (count - 1) + [n - each * (count - 1)]
+    _check_parts(len(parts), c)
     result, at = [], 0
     for i, n in enumerate(parts):
         end = None if i == len(parts) - 1 else n + at
         result.append(sliced(x, axis, at, end))
         at = n + at
     return tuple(result)
+
+
+def _check_parts(count: int, c: NodeCall) -> None:
+    if count != len(c.wanted):
+        raise ValueError(f"{count} parts were asked for, but the node has {len(c.wanted)} outputs")
 
 
 def sliced(
