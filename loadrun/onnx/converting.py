@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..base.errors import UsageError, clean
-from ..base.files import one_file
+from ..base.files import MODELS, one_file
 from ..base.records import dataclass
 from ..base.stages import stage
 from ..dump import save
@@ -21,7 +21,7 @@ from .exporting import export
 
 __all__ = ["ConvertOptions", "Converted", "convert_file"]
 
-_ENDINGS = (".mge", ".onnx")
+_WRITTEN = (".mge", ".onnx")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def convert_file(
 
     Args:
         source: the file to read.
-        target: the file to write; the endings of both name the formats, ``.mge`` or ``.onnx``.
+        target: the file to write; file name endings tell the formats: ``.mge`` or ``.onnx``, and ``.pt2`` for a source.
         options: how.
 
     Raises:
@@ -89,7 +89,7 @@ def convert_file(
     """
     options = options or ConvertOptions()
     path = one_file(os.fspath(source))
-    was, ending = _ending(path), _ending(os.fspath(target))
+    was, ending = _ending(path, MODELS), _ending(os.fspath(target), _WRITTEN)
     onnx_options = [n for n in ("opset", "dynamic", "external_data", "verify") if getattr(options, n)]
     if ending == ".mge" and onnx_options:
         raise UsageError(f"--{onnx_options[0].replace('_', '-')} applies to .onnx files only")
@@ -124,15 +124,13 @@ def _written(
     return Converted(exported=exported)
 
 
-def _ending(path: str) -> str:
+def _ending(path: str, known: Sequence[str]) -> str:
     """Return the file extension of a name.
 
     Raises:
         UsageError: it names no format.
     """
     extension = os.path.splitext(path)[1].lower()
-    if extension not in _ENDINGS:
-        raise UsageError(
-            f"{clean(path, 200)}: the name must end in {' or '.join(_ENDINGS)} to tell the format"
-        )
+    if extension not in known:
+        raise UsageError(f"{clean(path, 200)}: the name must end in {' or '.join(known)} to tell the format")
     return extension

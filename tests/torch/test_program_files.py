@@ -23,6 +23,7 @@ from loadrun.base.errors import (
     UsageError,
 )
 from loadrun.cli import main
+from loadrun.onnx.converting import convert_file
 
 torch = pytest.importorskip("torch", reason="these files are torch's")
 
@@ -68,6 +69,19 @@ def test_a_dump_in_one_call(tmp_path: Path) -> None:
         for name, value in results.items():
             np.testing.assert_array_equal(case.expects[name].reshape(value.shape), value.numpy())
     assert [r.verdict.value for r in loadrun.run(path)] == ["pass"] * 3
+
+
+@pytest.mark.parametrize("name", ["net.mge", "net.onnx"])
+def test_conversion(name: str, tmp_path: Path) -> None:
+    """The testcase goes along, with what torch computed."""
+    convert_file(written(tmp_path), tmp_path / name)
+    bundle = loadrun.load(tmp_path / name)
+    with torch.no_grad():
+        want = Net()(*INPUTS, **K)
+    for output, value in want.items():
+        found = bundle.testcases[0].expects[output].reshape(value.shape)
+        np.testing.assert_array_equal(found, value.numpy())
+    assert [r.verdict.value for r in loadrun.run(bundle)] == ["pass"]
 
 
 def test_input_data_of_a_program_file(tmp_path: Path) -> None:
