@@ -346,6 +346,8 @@ class _RunDisplay:
             )
         for path, why in run.skipped.items():
             print(f"skipped: {clean(path, 200)}: {clean(why, 200)}", file=self.out)
+        if run.skipped and not run.files:
+            print("nothing was compared: the configuration skips every file", file=self.out)
         print(text.summary(run.files), file=self.out)
 
 

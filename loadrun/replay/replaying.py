@@ -226,8 +226,10 @@ class Replay:
     @property
     def exit_code(self) -> int:
         """The exit code of `loadrun`: 0 if there was at least one check and all passed."""
-        if not self.files:
-            return EXIT_PASS if self.skipped or self.options.shard else EXIT_ERROR
+        if not self.files and self.options.shard:
+            return EXIT_PASS
+        if not self.files and not self.skipped:
+            return EXIT_ERROR
         fault = any(f.fault for f in self.files)
         code = exit_code((f.outcome for f in self.files), no_check=self.options.no_check, fault=fault)
         return code or (EXIT_FAIL if self.wrong is not None else code)

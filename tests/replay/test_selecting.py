@@ -187,6 +187,19 @@ def test_configuration(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @needs_toml
+def test_a_configuration_that_skips_every_file_is_no_success(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "loadrun.toml").write_text('[[files]]\nmatch = ["*.mge"]\nskip = "later"\n')
+    for flags in ([], ["-q"], ["-j", "2"], ["--json", "r.json", "--junit", "r.xml"]):
+        assert main(["a.mge", "b.mge", *flags]) == 3
+        assert "nothing was compared: the configuration skips every file" in capsys.readouterr().out
+    assert main(["a.mge", "--no-check"]) == 0
+    # Other shards compare.
+    assert main(["a.mge", "b.mge", "--shard", "1/2"]) == 0
+
+
+@needs_toml
 def test_time_limits_of_files(folder: Path) -> None:
     (folder / "loadrun.toml").write_text('[[files]]\nmatch = ["b.mge"]\ntimeout = 0.001\n')
     run = loadrun.replay_files(

@@ -18,6 +18,7 @@ __all__ = ["SuspectVar", "blame", "unexplained", "with_counterpart", "with_locat
 Errors = Callable[[Sequence["SuspectVar"]], Mapping[int, float]]
 _ROUNDING = 1e-6
 """Mean relative difference that an operator may have from the order of its sums alone."""
+_MASKED = -1e4
 _MOST = 64
 """Suspects among which the one is looked for that explains most."""
 
@@ -145,8 +146,14 @@ def unexplained(
             matching.pairs.get(x.id) is y and x.id not in changed
             for x, y in zip(opr.inputs, other.inputs, strict=False)
         ):
-            certain.update(alone)
+            certain.update(i for i in alone if not _is_masked(state[i]))
     return certain
+
+
+def _is_masked(row: SuspectVar) -> bool:
+    """Return whether both values are far below 0: masks are minus infinity, -1e9, or the least number of a type."""
+    apart = row.distance
+    return apart is not None and max(apart.found, apart.expected) <= _MASKED
 
 
 def _read_other_values(opr: Opr, other: Opr, matching: Matching) -> bool:

@@ -38,9 +38,9 @@ class ChangedConstant:
 
     @property
     def is_weight(self) -> bool:
-        """Whether it has more than one axis with several elements, which a bias has not."""
-        shape = self.var.owner.tensors[self.var.index].shape or ()
-        return sum(n > 1 for n in shape) > 1
+        """Whether it is numbers along more than one axis, which a bias and a mask are not."""
+        tensor = self.var.owner.tensors[self.var.index]
+        return tensor.dtype.np.kind != "b" and sum(n > 1 for n in tensor.shape or ()) > 1
 
 
 def changed_constants(graph: Graph, matching: Matching) -> list[ChangedConstant]:
@@ -128,12 +128,12 @@ def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
         if same and not swapped and len(opr.inputs) == len(other.inputs):
             yield f"{opr.title} against {other.title}"
         return
+    transposed = _transposed(opr, other)
     for one, two in zip(opr.params, other.params, strict=False):
         if type(one) is type(two):
-            skip = () if matching.alike else _transposed(opr, other)
-            yield from (t for t in _other_fields(one, two) if not skip or not t.startswith(skip))
-    for x, y in zip(opr.inputs, other.inputs, strict=False):
-        if is_constant(x) and is_constant(y):
+            yield from (t for t in _other_fields(one, two) if t.split()[0] not in transposed)
+    for i, (x, y) in enumerate(zip(opr.inputs, other.inputs, strict=False)):
+        if is_constant(x) and is_constant(y) and i not in transposed.values():
             yield from _other_tensor(x, y)
     # Where inputs have other dtypes, those of the outputs may follow from them.
     if not any(_have_other_dtypes(x, y) for x, y in zip(opr.inputs, other.inputs, strict=False)):
@@ -147,15 +147,17 @@ def _have_other_dtypes(x: Var, y: Var) -> bool:
     return known and x.dtype != y.dtype and not _is_stored(x.dtype, y.dtype)
 
 
-def _transposed(opr: Opr, other: Opr) -> tuple[str, ...]:
-    """List the parameters that another format need not share, since it holds the transposed matrix instead."""
-    skip = []
-    for name, x, y in zip(("transposeA", "transposeB"), opr.inputs, other.inputs, strict=False):
+def _transposed(opr: Opr, other: Opr) -> dict[str, int]:
+    """Map parameters that differ to the inputs that they are about, which are matrices that differ likewise."""
+    found = {}
+    for i, (name, x, y) in enumerate(
+        zip(("transposeA", "transposeB"), opr.inputs, other.inputs, strict=False)
+    ):
         if is_constant(x) and is_constant(y):
             one, two = (v.owner.tensors[v.index].value() for v in (x, y))
             if one.ndim == two.ndim == 2 and laid_out_like(one, two) is not two:
-                skip.append(name)
-    return tuple(skip)
+                found[name] = i
+    return found
 
 
 def _other_fields(one: Record, two: Record) -> Iterator[str]:

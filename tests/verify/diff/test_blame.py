@@ -13,7 +13,7 @@ import loadrun
 from loadrun.cli import main
 from loadrun.dump.options import DumpOptions
 from loadrun.graph import Opr
-from loadrun.graph.dtypes import encode
+from loadrun.graph.dtypes import DType, encode
 from loadrun.graph.params import (
     Axis,
     Convolution,
@@ -495,3 +495,30 @@ def test_a_fault_is_located_by_its_effect(fault: str, title: str, number: int, s
     good.magic = "ONNX"
     (root, *_) = between(bad, good, feeds).roots
     assert root.opr is [o for o in bad.oprs if o.title == title][number]
+
+
+def masked(least: float, *, inverted: bool) -> loadrun.Graph:
+    """Softmax of two rows of three numbers, of which a mask leaves the first two and the last two."""
+    b = GraphBuilder()
+    x = b.input("x", 2, 3)
+    mask = np.array([[0, 0, 1], [1, 0, 0]], bool)
+    chosen = b.add(
+        "TypeCvtV2",
+        inputs=[b.const(~mask if inverted else mask, DType("Bool"))],
+        output_dtype=DType("Float32"),
+    )
+    half = b.const(0.5)
+    compared = (chosen, half) if inverted else (half, chosen)
+    added = b.elemwise("COND_LT_MOV", *compared, b.const(least))
+    scores = b.elemwise("ADD", x, added)
+    return b.done(b.add("Softmax", Softmax(axis=1), inputs=[scores], name="y"))
+
+
+def test_masks_with_other_numbers_and_inverted_masks_are_no_fault() -> None:
+    feeds = {"x": np.random.default_rng(1).standard_normal((2, 3)).astype("f4")}
+    graphs = [masked(n, inverted=i) for n, i in ((-np.inf, False), (-1e9, False), (-3.4028235e38, True))]
+    for one in graphs:
+        for other in graphs:
+            found = between(one, other, feeds)
+            assert found.agree, [r.opr.title for r in found.roots]
+            assert found.outputs_agree
