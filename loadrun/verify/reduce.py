@@ -14,21 +14,18 @@ from functools import partial
 from pathlib import Path
 
 from ..base.errors import EngineError, UsageError
-from ..base.files import one_file
 from ..base.records import dataclass
 from ..compare.results import Result, Verdict
-from ..dump import load
 from ..dump.choosing import load_dump, save_as
 from ..engines import engine_names
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ..ops.infer import infer_dtypes
-from ..passes.constants import bare
 from ..runner import Runner
 from ..testcase import Bundle
 from .diff.extracting import own_values, reference_dtypes, reference_values
-from .diff.files import expressible, inputs_of, sized
+from .diff.files import expressible, inputs_of, reference_graph, sized
 from .diff.matching import match
 from .diff.reducing import Judge, Reduced, reduce_graph
 
@@ -176,7 +173,8 @@ def _reduced(
         reference: Graph | str = options.against
         matching = None
         if options.against != "float64":
-            reference = bare(load(one_file(options.against)).for_data(feeds))
+            read = options.read if options.against.lower().endswith(".onnx") else {}
+            reference = reference_graph(options.against, bundle, feeds, read, [], warn)
             matching = match(graph, reference)
             known = set(matching.pairs)
             for opr in (*graph.needed(), *reference.needed()):

@@ -36,7 +36,15 @@ from .running import FileSide
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
-__all__ = ["DiffOptions", "FileDifferences", "diff_files", "expressible", "inputs_of", "sized"]
+__all__ = [
+    "DiffOptions",
+    "FileDifferences",
+    "diff_files",
+    "expressible",
+    "inputs_of",
+    "reference_graph",
+    "sized",
+]
 
 _MOST_TRIED = 8
 _NOT_REACHED = -1
@@ -258,7 +266,7 @@ def _data_of(bundle: Bundle, against: str, options: DiffOptions, reads_onnx: boo
     if holds_values or bundle.testcases or options.input_data is not None:
         return bundle
     other = load(one_file(against), native=True, **(options.read if reads_onnx else {}))
-    alike = {v.name for v in other.inputs} == {v.name for v in bundle.inputs}
+    alike = len(_paired_inputs(other, bundle)) == len(bundle.inputs) == len(other.inputs)
     return other if other.testcases and alike else bundle
 
 
@@ -278,6 +286,7 @@ def _runs(
         yield _Run(fit_inputs(bundle, case), "on the data given")
         return
     count, chosen = len(bundle.testcases), options.testcase
+    names = {} if bundle is model_bundle else _paired_inputs(bundle, model_bundle)
     if not count:
         drawn = random_inputs(bundle, options.seed)
         yield _Run(drawn, f"on random inputs, seed {options.seed}", is_random=True)
@@ -285,7 +294,8 @@ def _runs(
     if chosen is not None and chosen >= count:
         raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
     for number in range(count) if chosen is None else (chosen,):
-        for k, feeds in enumerate(inputs_of(bundle, number, options.seed)):
+        for k, arrays in enumerate(inputs_of(bundle, number, options.seed)):
+            feeds = {names.get(n, n): a for n, a in arrays.items()}
             if number in bundle.scenarios:
                 yield _Run(feeds, f"testcase {number}{whose}, step {k}", number, k, whose)
             else:
@@ -327,7 +337,72 @@ def _other(
         return read_values(path)
     if _is_results(path):
         return _results(read_saved(path), run, str(path), bundle, warn)
-    return expressible(sized(load(one_file(against), native=True, **read), run.feeds), refusals, warn)
+    return reference_graph(against, bundle, run.feeds, read, refusals, warn)
+
+
+def reference_graph(
+    path: str,
+    bundle: Bundle,
+    feeds: Mapping[str, Array],
+    read: Mapping[str, Any],
+    refusals: list[str],
+    warn: Callable[[str], None],
+) -> Graph:
+    """Read another model for the sizes of a model's data; its inputs get the names that they have in the model.
+
+    Args:
+        path: the other model.
+        bundle: the model.
+        feeds: arrays by the model's input names.
+        read: how ONNX models are read.
+        refusals: takes why the other model cannot be expressed, if it cannot.
+        warn: called where inputs were not paired by name.
+
+    Raises:
+        UsageError: an input of the other model stands for none of the model's.
+    """
+    other = load(one_file(path), native=True, **read)
+    names = _paired_inputs(other, bundle)
+    if renamed := [f"{theirs!r} stands for {mine!r}" for theirs, mine in names.items() if theirs != mine]:
+        warn(f"the inputs of {path} have other names: {', '.join(renamed)}, by type, shape and order")
+    there = {theirs: feeds[mine] for theirs, mine in names.items() if mine in feeds}
+    graph = expressible(sized(other, {**feeds, **there}), refusals, warn)
+    for var in graph.inputs:
+        name = names.get(var.name or "", var.name)
+        (tensor,) = var.owner.tensors
+        if name not in feeds and tensor.data is None and var.owner in graph.needed():
+            raise UsageError(
+                f"the models have other inputs: none of {', '.join(map(repr, feeds)) or 'none'} stands for "
+                f"{var.name!r} ({tensor.dtype} {list(tensor.shape or ())}) of {path}"
+            )
+        var.name, var.owner.tensors[0] = name, replace(tensor, name=name)
+    return graph
+
+
+def _paired_inputs(other: Bundle, bundle: Bundle) -> dict[str, str]:
+    """Map the names of a model's inputs to those of another one, whose inputs they are by name or else by order.
+
+    Of the inputs whose names the models do not share, each stands for the first one of its type and number of axes,
+    and of its shape where there is one.
+    """
+    theirs, mine = (sorted(b.inputs, key=lambda v: v.id) for b in (other, bundle))
+    names = {v.name or "" for v in theirs} & {v.name or "" for v in mine}
+    paired = {n: n for n in names}
+    left, right = ([v for v in inputs if v.name not in names] for inputs in (theirs, mine))
+    if len(left) != len(right):
+        return paired
+    for var in left:
+        tensor = var.owner.tensors[0]
+        fits = [
+            (tensor.shape != there.shape, i)
+            for i, there in enumerate(v.owner.tensors[0] for v in right)
+            if tensor.dtype.np.kind == there.dtype.np.kind
+            and len(tensor.shape or ()) == len(there.shape or ())
+        ]
+        if not fits:
+            return {n: n for n in names}
+        paired[var.name or ""] = right.pop(min(fits)[1]).name or ""
+    return paired
 
 
 def sized(bundle: Bundle, feeds: Mapping[str, Array]) -> Bundle:

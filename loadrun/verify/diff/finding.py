@@ -21,6 +21,7 @@ from .measuring import (
     Sketch,
     SketchIndex,
     agree,
+    are_reordered,
     distance,
     has_layouts,
     is_packed_otherwise,
@@ -147,25 +148,30 @@ def between(
     outputs = {v.id for v in graph.outputs}
     rows: list[SuspectVar] = []
     equal: set[int] = {v.id for v in graph.vars() if v.owner.tensors}
+    unlike: dict[int, Var] = {}
     for var, actual, there, expected in pairs(side.values(feeds), other.values(feeds), matching.pairs):
         if var.owner.tensors:
             continue
-        exactly = alike and _computed_alike(var, there, matching, equal)
+        packed = is_packed_otherwise(var, there)
+        exactly = alike and not packed and _computed_alike(var, there, matching, equal)
         how = matching.how[var.id]
         values = _in_one_unit((var, actual), (there, expected), readers)
-        if packed := is_packed_otherwise(var, there):
-            exactly = False
         apart = distance(*values, tolerance, packed=packed)
         shapes = actual.shape, expected.shape
         fine = agree(apart, _granularity(var, there, equal, matching), tolerance, exactly=exactly)
         strictly = exactly or (alike and matching.alike and plain and how in ("name", "structure"))
         fine &= _shapes_fit(shapes, strictly, plain and var.id in outputs)
+        if how == "value" and not fine and not are_reordered(*values, tolerance):
+            # Their sketches are alike, but not their numbers.
+            unlike[var.id] = there
+            continue
         row = SuspectVar(var, there.label, how, apart, fine, shapes)
         rows.append(row)
         if row.distance is not None and row.distance.absolute == 0 and actual.shape == expected.shape:
             equal.add(var.id)
     if not rows:
         raise _unmatched(against, feeds)
+    matching.part_all(unlike)
     rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
     if isinstance(against, Graph):
@@ -176,7 +182,10 @@ def between(
         roots = blame(graph, rows, matching, constants, errors, every) or _stopped_alone(side)
         if not outputs <= {r.var.id for r in rows if r.agrees}:
             suspect = roots[0].var if roots else None
-            located = locate(graph, against, matching, feeds, suspect=suspect, tolerance=tolerance, seed=seed)
+            others = unlike.keys(), {v.id for v in unlike.values()}
+            located = locate(
+                graph, against, matching, feeds, others, suspect=suspect, tolerance=tolerance, seed=seed
+            )
             roots = with_located(graph, roots, located, matching)
             constants = changed_constants(graph, matching)
     else:

@@ -48,12 +48,15 @@ class Matching:
         self.taken.discard(partner.id)
         return partner, self.how.pop(a.id)
 
-    def replace(self, a: Var, b: Var, how: str) -> None:
-        """Pair two variables, whatever partners they had."""
-        former = [i for i, v in self.pairs.items() if i == a.id or v is b]
-        for number in former:
+    def part_all(self, numbers: Iterable[int]) -> None:
+        """Undo the pairs of variables, by the ids of the first graph's."""
+        for number in numbers:
             self.taken.discard(self.pairs.pop(number).id)
             del self.how[number]
+
+    def replace(self, a: Var, b: Var, how: str) -> None:
+        """Pair two variables, whatever partners they had."""
+        self.part_all([i for i, v in self.pairs.items() if i == a.id or v is b])
         self.add(a, b, how)
         pair_constants(self, a.owner, b.owner)
 

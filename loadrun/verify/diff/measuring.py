@@ -17,6 +17,7 @@ __all__ = [
     "Sketch",
     "SketchIndex",
     "agree",
+    "are_reordered",
     "distance",
     "has_layouts",
     "is_even",
@@ -106,6 +107,13 @@ def distance(
         if best is None or apart.relative < best.relative:
             best = apart
     return best
+
+
+def are_reordered(actual: Array, expected: Array, tolerance: float) -> bool:
+    """Return whether two arrays hold the same numbers, in any order."""
+    if actual.size != expected.size:
+        return False
+    return _apart(np.sort(actual, axis=None), np.sort(expected, axis=None), tolerance).relative <= tolerance
 
 
 def is_packed_otherwise(var: Var, there: Var) -> bool:

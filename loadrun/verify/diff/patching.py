@@ -59,6 +59,7 @@ def locate(
     against: Graph,
     matching: Matching,
     feeds: Mapping[str, Array],
+    unlike: tuple[Collection[int], Collection[int]],
     *,
     suspect: Var | None,
     tolerance: float,
@@ -71,6 +72,7 @@ def locate(
         against: the reference, without checks.
         matching: the partners of the outputs.
         feeds: arrays by input name.
+        unlike: ids of values, in either graph, that are known to be others in spite of their sketches.
         suspect: the value that was found otherwise, if one was; it may be one that says too little to be searched.
         tolerance: how far a value may be off, relative to the largest value of its tensor.
         seed: seed of random operators.
@@ -78,7 +80,7 @@ def locate(
     Returns:
         None where there is no such value, as where two operators are wrong, and where operators could not run.
     """
-    mine, theirs = _Side(graph, feeds, seed), _Side(against, feeds, seed)
+    mine, theirs = (_Side(g, feeds, seed, known) for g, known in zip((graph, against), unlike, strict=True))
     ends = [(v, matching.pairs[v.id]) for v in graph.outputs if v.id in matching.pairs]
     ends = [(v, w) for v, w in ends if v.id in mine.sketches and w.id in theirs.sketches]
     if mine.stopped or theirs.stopped or not ends:
@@ -92,8 +94,8 @@ def locate(
 class _Side:
     """One graph with sketches of its values, by the numbers of the variables."""
 
-    def __init__(self, graph: Graph, feeds: Mapping[str, Array], seed: int) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, feeds: Mapping[str, Array], seed: int, unlike: Collection[int]) -> None:
+        self.graph, self.unlike = graph, unlike
         self._feeds, self._seed = feeds, seed
         self.variables: dict[int, Var] = {}
         self.sketches: dict[int, Sketch] = {}
@@ -191,7 +193,7 @@ class _Search:
                 own is not None
                 and bool(var.owner.inputs)
                 and not is_even(own)
-                and not others.like(own, self._tolerance)
+                and (var.id in side.unlike or not others.like(own, self._tolerance))
             )
 
         dark: dict[int, Var] = {}

@@ -522,3 +522,59 @@ def test_masks_with_other_numbers_and_inverted_masks_are_no_fault() -> None:
             found = between(one, other, feeds)
             assert found.agree, [r.opr.title for r in found.roots]
             assert found.outputs_agree
+
+
+def two_inputs(folder: Path, names: tuple[str, str], second: str, factor: float) -> str:
+    """A file of x * factor - y, in which the inputs have given names and the second one a dtype."""
+    b = GraphBuilder()
+    x, y = b.input(names[0], 2, 3), b.input(names[1], 2, 3, dtype=DType(second))
+    scaled = b.elemwise("MUL", x, b.const(factor))
+    graph = b.done(b.elemwise("SUB", scaled, b.add("TypeCvtV2", inputs=[y], output_dtype=DType("Float32"))))
+    given = {names[0]: np.arange(6, dtype="f4").reshape(2, 3), names[1]: np.full((2, 3), 4, DType(second).np)}
+    path = folder / f"{'_'.join(names)}_{factor}.mge"
+    loadrun.save(loadrun.Bundle(graph, testcases=[loadrun.Testcase(given)]), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("second", ["Float32", "Int32"])
+def test_inputs_of_other_names_are_paired_by_order(
+    second: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The names are in another order than the inputs; numbers of another type stand for none of the others.
+    names = ("z", "a") if second == "Float32" else ("a", "z")
+    one, same = two_inputs(tmp_path, ("x", "y"), second, 2), two_inputs(tmp_path, names, second, 2)
+    other = two_inputs(tmp_path, names, second, 3)
+    assert main(["diff", one, "--against", same]) == 0
+    assert f"'{names[0]}' stands for 'x', '{names[1]}' stands for 'y'" in capsys.readouterr().err
+    assert main(["diff", other, "--against", one]) == 1
+    assert "to blame: Elemwise 'MUL" in capsys.readouterr().out
+    small = tmp_path / "small.mge"
+    assert main(["reduce", other, "--against", one, "-o", str(small)]) == 0
+    assert [o.title for o in loadrun.load(small).graph.oprs if o.title == "MUL"] == ["MUL"]
+    assert main(["diff", "fixtures/nets/mlp.mge", "--against", one]) == 2
+    assert "the models have other inputs: none of 'data' stands for 'x'" in capsys.readouterr().err
+
+
+def test_other_numbers_with_the_same_moments_are_no_counterpart() -> None:
+    """[-5, 5, 0, 3, 3] and [-5, 5, 1, 1, 4] have one minimum, maximum, mean, mean magnitude and deviation."""
+    x = np.arange(1, 6, dtype="f4")
+    shift = np.array([0, 0, 7, 0, -2], "f4")
+    graphs = []
+    for numbers, multiplied in (([-5, 5, 0, 3, 3], True), ([-5, 5, 1, 1, 4], False)):
+        first = np.array(numbers, "f4") - shift
+        b = GraphBuilder()
+        v = b.input("x", 5)
+        if multiplied:
+            v = b.elemwise("ADD", b.elemwise("MUL", v, b.const(first / x), name="first"), b.const(shift))
+        else:
+            # The same numbers by operators of which none is at the place of another one.
+            twice = b.elemwise("ADD", b.elemwise("RELU", v), b.elemwise("ABS", v))
+            v = b.elemwise("SUB", b.elemwise("SUB", twice, b.const(2 * x - first)), b.const(-shift))
+        y = b.elemwise("SIGMOID", v, name="y" if multiplied else None)
+        graphs.append(
+            b.done(y if multiplied else b.add("ReshapeV1", OptionalAxisV1(), inputs=[y, b.ints(5)], name="y"))
+        )
+    graphs[1].magic = "ONNX"
+    found = between(*graphs, {"x": x})
+    assert found.roots[0].var.name == "first"
+    assert [r.var.name for r in found.rows if r.how != "place"] == ["y"]
