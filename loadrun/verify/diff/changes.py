@@ -149,15 +149,15 @@ def _have_other_dtypes(x: Var, y: Var) -> bool:
 
 def _transposed(opr: Opr, other: Opr) -> dict[str, int]:
     """Map parameters that differ to the inputs that they are about, which are matrices that differ likewise."""
-    found = {}
+    operands = {}
     for i, (name, x, y) in enumerate(
         zip(("transposeA", "transposeB"), opr.inputs, other.inputs, strict=False)
     ):
         if is_constant(x) and is_constant(y):
             one, two = (v.owner.tensors[v.index].value() for v in (x, y))
             if one.ndim == two.ndim == 2 and laid_out_like(one, two) is not two:
-                found[name] = i
-    return found
+                operands[name] = i
+    return operands
 
 
 def _other_fields(one: Record, two: Record) -> Iterator[str]:

@@ -18,7 +18,6 @@ from .changes import ChangedConstant, changed_constants
 from .isolating import Isolation
 from .matching import CAST, Matching, extend, is_constant, match
 from .measuring import (
-    Sketch,
     SketchIndex,
     agree,
     are_reordered,
@@ -26,10 +25,9 @@ from .measuring import (
     has_layouts,
     is_packed_otherwise,
     real,
-    sketch,
     sketches_agree,
 )
-from .patching import locate
+from .patching import Sketched, locate
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues
 
@@ -140,7 +138,8 @@ def between(
         other = GraphSide(against, seed)
         matching = match(graph, against)
         constants = changed_constants(graph, matching)
-        _by_value(graph, against, matching, feeds, tolerance, seed)
+        sketched = Sketched(graph, feeds, seed), Sketched(against, feeds, seed)
+        _by_value(*sketched, matching, tolerance)
         extend(matching, graph, against)
         alike = True
     plain = not any(has_layouts(g) for g in (graph, against) if isinstance(g, Graph))
@@ -182,10 +181,9 @@ def between(
         roots = blame(graph, rows, matching, constants, errors, every) or _stopped_alone(side)
         if not outputs <= {r.var.id for r in rows if r.agrees}:
             suspect = roots[0].var if roots else None
-            others = unlike.keys(), {v.id for v in unlike.values()}
-            located = locate(
-                graph, against, matching, feeds, others, suspect=suspect, tolerance=tolerance, seed=seed
-            )
+            sketched[0].unlike.update(unlike)
+            sketched[1].unlike.update(v.id for v in unlike.values())
+            located = locate(*sketched, matching, suspect=suspect, tolerance=tolerance)
             roots = with_located(graph, roots, located, matching)
             constants = changed_constants(graph, matching)
     else:
@@ -302,33 +300,37 @@ def _row(var: Var, actual: Array, expected: Array, label: str, how: str, toleran
     return SuspectVar(var, label, how, apart, fine, (actual.shape, expected.shape))
 
 
-def _by_value(
-    a: Graph, b: Graph, matching: Matching, feeds: Mapping[str, Array], tolerance: float, seed: int
-) -> None:
+def _by_value(a: Sketched, b: Sketched, matching: Matching, tolerance: float) -> None:
     """Match what is left by sketches of the values: optimized graphs compute the same by other operators.
 
     Pairs that say little, by place or of operators of other kinds, stand back where another value is the same: a fused
     operator keeps the name of one of its parts.
     """
-    ends = {v.id for v in a.outputs}
+    ends = {v.id for v in a.graph.outputs}
     left = [
-        v for o in a.oprs if o.inputs for v in o.outputs if v.id not in ends and _is_doubtful(v, matching)
+        v
+        for o in a.graph.oprs
+        if o.inputs
+        for v in o.outputs
+        if v.id not in ends and _is_doubtful(v, matching)
     ]
     doubted = {matching.pairs[v.id].id for v in left if v.id in matching.pairs}
     right = [
-        v for o in b.oprs if o.inputs for v in o.outputs if v.id not in matching.taken or v.id in doubted
+        v
+        for o in b.graph.oprs
+        if o.inputs
+        for v in o.outputs
+        if v.id not in matching.taken or v.id in doubted
     ]
     if not left or not right:
         return
-    mine = _sketches(GraphSide(a, seed), feeds, left)
-    theirs = _sketches(GraphSide(b, seed), feeds, right)
-    by_id = {var.id: values for var, values in theirs}
+    mine = [(v, values) for v in left if (values := a.sketch_of(v)) is not None]
     undone = []
     for var, values in mine:
-        there = by_id.get(matching.pairs[var.id].id) if var.id in matching.pairs else None
+        there = b.sketch_of(matching.pairs[var.id]) if var.id in matching.pairs else None
         if there is not None and not sketches_agree(values, there, tolerance):
             undone.append((var, *matching.part(var)))
-    index = SketchIndex(theirs)
+    index = SketchIndex((v, values) for v in right if (values := b.sketch_of(v)) is not None)
     for var, values in mine:
         if var.id not in matching.pairs:
             free = (v for v in index.like(values, tolerance) if v.id not in matching.taken)
@@ -349,11 +351,6 @@ def _is_doubtful(var: Var, matching: Matching) -> bool:
         or matching.how[var.id] == "place"
         or (var.owner.title, len(var.owner.inputs)) != (other.owner.title, len(other.owner.inputs))
     )
-
-
-def _sketches(side: DiffSide, feeds: Mapping[str, Array], of: Sequence[Var]) -> list[tuple[Var, Sketch]]:
-    wanted = {v.id for v in of}
-    return [(var, sketch(value)) for var, value in side.values(feeds) if var.id in wanted]
 
 
 def _with_stored(

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, islice
+from math import prod
 
 from ...base.errors import LoadRunError
 from ...base.records import dataclass
@@ -25,7 +27,7 @@ from .matching import Matching, is_constant
 from .measuring import Distance, Sketch, SketchIndex, distance, is_even, real, sketch
 from .running import GraphSide, taken
 
-__all__ = ["Located", "locate"]
+__all__ = ["Located", "Sketched", "locate"]
 
 _MOST_TRIES = 48
 _MOST_PARTNERS = 6
@@ -54,62 +56,55 @@ class Located:
     shapes: tuple[tuple[int, ...], ...] = ()
 
 
-def locate(
-    graph: Graph,
-    against: Graph,
-    matching: Matching,
-    feeds: Mapping[str, Array],
-    unlike: tuple[Collection[int], Collection[int]],
-    *,
-    suspect: Var | None,
-    tolerance: float,
-    seed: int,
-) -> Located | None:
-    """Find the first value of a model that the reference can take over to give the model's outputs.
+@dataclass(frozen=True)
+class _Value:
+    var: Var
+    sketch: Sketch
+    shape: tuple[int, ...]
+
+
+class Sketched:
+    """A graph with sketches of its values, by the numbers of the variables; it runs once, when they are asked for.
 
     Args:
-        graph: the model under suspicion, without checks.
-        against: the reference, without checks.
-        matching: the partners of the outputs.
+        graph: the graph, without checks.
         feeds: arrays by input name.
-        unlike: ids of values, in either graph, that are known to be others in spite of their sketches.
-        suspect: the value that was found otherwise, if one was; it may be one that says too little to be searched.
-        tolerance: how far a value may be off, relative to the largest value of its tensor.
         seed: seed of random operators.
 
-    Returns:
-        None where there is no such value, as where two operators are wrong, and where operators could not run.
+    Attributes:
+        unlike: ids of values that are known to be others than those of the other graph, in spite of their sketches.
     """
-    mine, theirs = (_Side(g, feeds, seed, known) for g, known in zip((graph, against), unlike, strict=True))
-    ends = [(v, matching.pairs[v.id]) for v in graph.outputs if v.id in matching.pairs]
-    ends = [(v, w) for v, w in ends if v.id in mine.sketches and w.id in theirs.sketches]
-    if mine.stopped or theirs.stopped or not ends:
-        return None
-    search = _Search(mine, theirs, ends, tolerance)
-    return search.located(
-        (suspect, matching.pairs[suspect.id]) if suspect and suspect.id in matching.pairs else None
-    )
 
+    def __init__(self, graph: Graph, feeds: Mapping[str, Array], seed: int) -> None:
+        self.graph = graph
+        self.unlike: set[int] = set()
+        self._feeds, self._seed, self._side = feeds, seed, GraphSide(graph, seed)
 
-class _Side:
-    """One graph with sketches of its values, by the numbers of the variables."""
+    @cached_property
+    def variables(self) -> dict[int, _Value]:
+        """Map numbers of variables to what is known of their values; what could not be computed is left out."""
+        inputs = ((v, self._feeds[v.name or ""]) for v in self.graph.inputs if v.name in self._feeds)
+        values = chain(inputs, self._side.values(self._feeds))
+        return {v.id: _Value(v, sketch(a), a.shape) for v, a in values if not is_constant(v)}
 
-    def __init__(self, graph: Graph, feeds: Mapping[str, Array], seed: int, unlike: Collection[int]) -> None:
-        self.graph, self.unlike = graph, unlike
-        self._feeds, self._seed = feeds, seed
-        self.variables: dict[int, Var] = {}
-        self.sketches: dict[int, Sketch] = {}
-        self.shapes: dict[int, tuple[int, ...]] = {}
-        side = GraphSide(graph, seed)
-        inputs = ((v, feeds[v.name or ""]) for v in graph.inputs if v.name in feeds)
-        for var, value in chain(inputs, side.values(feeds)):
-            if is_constant(var):
-                continue
-            self.variables[var.id], self.sketches[var.id] = var, sketch(value)
-            self.shapes[var.id] = value.shape
-        self.stopped = bool(side.stops)
-        self.elements = sum(s[0] for s in self.sketches.values())
-        self.index = SketchIndex((self.variables[i], s) for i, s in self.sketches.items())
+    def sketch_of(self, var: Var) -> Sketch | None:
+        """Return the sketch of a value, None if it could not be computed."""
+        known = self.variables.get(var.id)
+        return None if known is None else known.sketch
+
+    def size(self, number: int) -> int:
+        """Return how many elements a value has."""
+        return prod(self.variables[number].shape)
+
+    @cached_property
+    def index(self) -> SketchIndex:
+        """All values by their sketches."""
+        return SketchIndex((v.var, v.sketch) for v in self.variables.values())
+
+    @property
+    def stopped(self) -> bool:
+        """Return whether an operator could not run."""
+        return bool(self.variables and self._side.stops)
 
     def values(self, wanted: Collection[int]) -> dict[int, Array]:
         """Compute some values once more."""
@@ -121,11 +116,36 @@ class _Side:
         try:
             part, _ = excerpt(self.graph, outputs, {var.id: _NAME})
             engine = ReferenceEngine(part, part.outputs, seed=self._seed)
-            fed = {**self._feeds, _NAME: stored.reshape(self.shapes[var.id])}
+            fed = {**self._feeds, _NAME: stored.reshape(self.variables[var.id].shape)}
             got = engine.run(taken(engine.inputs, fed))
         except LoadRunError:
             return None
         return [real(a, v.dtype) for v, a in zip(outputs, got, strict=True)]
+
+
+def locate(
+    mine: Sketched, theirs: Sketched, matching: Matching, *, suspect: Var | None, tolerance: float
+) -> Located | None:
+    """Find the first value of a model that the reference can take over to give the model's outputs.
+
+    Args:
+        mine: the model under suspicion.
+        theirs: the reference.
+        matching: the partners of the outputs.
+        suspect: the value that was found otherwise, if one was; it may be one that says too little to be searched.
+        tolerance: how far a value may be off, relative to the largest value of its tensor.
+
+    Returns:
+        None where there is no such value, as where two operators are wrong, and where operators could not run.
+    """
+    ends = [(v, matching.pairs[v.id]) for v in mine.graph.outputs if v.id in matching.pairs]
+    ends = [(v, w) for v, w in ends if v.id in mine.variables and w.id in theirs.variables]
+    if mine.stopped or theirs.stopped or not ends:
+        return None
+    search = _Search(mine, theirs, ends, tolerance)
+    return search.located(
+        (suspect, matching.pairs[suspect.id]) if suspect and suspect.id in matching.pairs else None
+    )
 
 
 @dataclass(frozen=True)
@@ -147,7 +167,9 @@ class _Unknown:
 
 
 class _Search:
-    def __init__(self, mine: _Side, theirs: _Side, ends: Sequence[tuple[Var, Var]], tolerance: float) -> None:
+    def __init__(
+        self, mine: Sketched, theirs: Sketched, ends: Sequence[tuple[Var, Var]], tolerance: float
+    ) -> None:
         self._mine, self._theirs, self._ends = mine, theirs, ends
         self._tolerance = tolerance
         self._outputs = mine.values([v.id for v, _ in ends])
@@ -176,7 +198,9 @@ class _Search:
         theirs = self._unknown(self._theirs, [v for _, v in self._ends], self._mine.index)
         if not mine or not theirs:
             return self._moved_output()
-        tries = min(_MOST_TRIES, 1 + _MOST_ELEMENTS // max(self._theirs.elements, 1))
+        tries = min(
+            _MOST_TRIES, 1 + _MOST_ELEMENTS // max(sum(map(self._theirs.size, self._theirs.variables)), 1)
+        )
         candidates = [*islice(self._candidates(mine, theirs), tries)]
         values = self._mine.values({v.id for v, _ in candidates})
         for var, partner in candidates:
@@ -184,11 +208,11 @@ class _Search:
                 return Located(var, partner, _between(var, mine))
         return None
 
-    def _unknown(self, side: _Side, ends: Sequence[Var], others: SketchIndex) -> dict[int, _Unknown]:
+    def _unknown(self, side: Sketched, ends: Sequence[Var], others: SketchIndex) -> dict[int, _Unknown]:
         """Map the values that the other graph lacks, and that some outputs depend on by such values alone."""
 
         def lacks(var: Var) -> bool:
-            own = side.sketches.get(var.id)
+            own = side.sketch_of(var)
             return (
                 own is not None
                 and bool(var.owner.inputs)
@@ -214,8 +238,8 @@ class _Search:
             unknown[number] = _Unknown(near, step + max((u.depth for u in behind), default=0))
         return unknown
 
-    def _known(self, side: _Side, var: Var) -> set[int]:
-        own = side.sketches.get(var.id)
+    def _known(self, side: Sketched, var: Var) -> set[int]:
+        own = side.sketch_of(var)
         return set() if own is None else {v.id for v in self._mine.index.like(own, self._tolerance)[:1]}
 
     def _candidates(
@@ -224,19 +248,19 @@ class _Search:
         """Yield pairs of one size, the model's values in order, with those first that depend on the same values."""
         # What the model has one operator more for is before the reference's unknown values.
         border = {
-            v.id: v for i in theirs for v in self._theirs.variables[i].owner.inputs if v.id not in theirs
+            v.id: v for i in theirs for v in self._theirs.variables[i].var.owner.inputs if v.id not in theirs
         }
         theirs = {**theirs, **{i: _Unknown(self._known(self._theirs, v), 0) for i, v in border.items()}}
         sizes: dict[int, list[Var]] = defaultdict(list)
-        for number in theirs.keys() & self._theirs.sketches.keys():
-            sizes[self._theirs.sketches[number][0]].append(self._theirs.variables[number])
+        for number in theirs.keys() & self._theirs.variables.keys():
+            sizes[self._theirs.size(number)].append(self._theirs.variables[number].var)
         for number, unknown in mine.items():
-            var = self._mine.variables[number]
+            var = self._mine.variables[number].var
             ranked = sorted(
                 (*unknown.distance(theirs[v.id]), v.owner.title != var.owner.title, v.id)
-                for v in sizes[self._mine.sketches[number][0]]
+                for v in sizes[self._mine.size(number)]
             )
-            yield from ((var, self._theirs.variables[i]) for *_, i in ranked[:_MOST_PARTNERS])
+            yield from ((var, self._theirs.variables[i].var) for *_, i in ranked[:_MOST_PARTNERS])
 
     def _is_taken_over(self, var: Var, source: Var, value: Array) -> bool:
         """Return whether the reference with a value of the model in place of its own gives the model's outputs."""
@@ -271,8 +295,8 @@ class _Search:
         pairs = [
             (v, w)
             for v in reads.values()
-            if v.id in self._mine.sketches and v.owner.inputs
-            for w in self._theirs.index.like(self._mine.sketches[v.id], self._tolerance)
+            if (own := self._mine.sketch_of(v)) is not None and v.owner.inputs
+            for w in self._theirs.index.like(own, self._tolerance)
             if w.id in before and w.owner.inputs
         ]
         if not pairs:
