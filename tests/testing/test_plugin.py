@@ -128,6 +128,15 @@ def test_a_failure_prints_the_comparison(folder: Path) -> None:
     assert "plugin.py" not in out, "no traceback through the plugin"
 
 
+def test_an_expected_value_of_no_output_fails(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "fixtures" / "onnx" / "names", tmp_path / "net")
+    values = tmp_path / "net" / "test_data_set_0"
+    shutil.copy(values / "output_2.pb", values / "output_3.pb")
+    code, out = run(tmp_path, ".")
+    assert code == 1
+    assert "output_3.pb: the model has no such output" in out
+
+
 def test_a_broken_file_is_an_error_of_the_collection(tmp_path: Path) -> None:
     (tmp_path / "bad.mge").write_bytes(b"nothing")
     code, out = run(tmp_path, ".")
