@@ -372,9 +372,10 @@ class Importer:
         checked_ends: set[int] = set()
         with use(self.session):
             for name, value in results:
+                is_listed_again = name in self.outputs
                 self.outputs[name] = value
                 var = self.session.source(value.stored).var
-                if name in self.expected:
+                if name in self.expected and not is_listed_again:
                     ends.append(self._checked(name, value))
                     checked_ends.add(len(ends) - 1)
                     continue

@@ -369,7 +369,9 @@ class ModelOutput(ModelTest):
         for other in result.outputs:
             # A data set may expect values of outputs that the model does not have.
             if other.name not in self.parent.outputs and result.standing(other) is Verdict.FAIL:
-                raise CheckFailed(f"{clean(other.name, 200)}: {'; '.join(clean(n, 400) for n in other.notes)}")
+                raise CheckFailed(
+                    f"{clean(other.name, 200)}: {'; '.join(clean(n, 400) for n in other.notes)}"
+                )
         out = next((o for o in result.outputs if o.name == self.output), None)
         standing = Verdict.NOT_COMPARED if out is None else result.standing(out)
         if standing is None:

@@ -215,6 +215,17 @@ def test_sequences_are_judged_value_by_value(tmp_path: Path) -> None:
     assert [(o.name, o.verdict.value) for o in short.outputs] == [("y.0", "pass"), ("y.1", "fail")]
     long = replay(write(tmp_path / "c", made, ((x,), ([x[:1], x[1:], x[1:]],))))
     assert [(o.name, o.verdict.value) for o in long.outputs][-1] == ("y.2", "fail")
+    assert main([str(tmp_path / "c" / "model.onnx"), "--engine", "onnxruntime", "-q"]) == 1
+
+
+def test_an_output_that_is_listed_twice(tmp_path: Path) -> None:
+    """ONNX Runtime gives its value twice; the second data file belongs to no name."""
+    made = model([helper.make_node("Neg", ["x"], ["y"])], [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])] * 2)
+    x = np.arange(2, dtype="f4")
+    for second in (-x, x):
+        path = write(tmp_path / str(second), made, ((x,), (-x, second)))
+        assert replay(path, "reference").verdict.value == "fail"
+        assert main([str(path), "--no-config", "-q"]) == 1
 
 
 def test_types_that_numpy_lacks(tmp_path: Path) -> None:

@@ -258,8 +258,8 @@ def with_located(
     # Between formats, factors of one number stand at other places.
     weights = {c.var.id for c in changed if c.size > 1}
     there = list(located.between)
-    if first is not None and _is_reshaped(first) and not _is_off(first):
-        # The numbers are the same, so that there is no effect to locate.
+    if first is not None and _is_reshaped(first) and (first.changes or not _is_off(first)):
+        # The reference cannot take over another shape, and the same numbers have no effect.
         there = graph.needed([located.var])
     elif first is not None and not (first.changes or any(v.id in weights for v in first.opr.inputs)):
         there = []
@@ -363,7 +363,13 @@ def _ordered(graph: Graph, state: Mapping[int, SuspectVar], roots: list[SuspectV
                 for i in range(len(bits)):
                     explained[i] += mask >> i & 1
     order = sorted(
-        range(len(roots)), key=lambda i: (not roots[i].is_changed, roots[i].how == "place", -explained[i], i)
+        range(len(roots)),
+        key=lambda i: (
+            not roots[i].is_changed,
+            roots[i].how == "place" and not roots[i].changes,
+            -explained[i],
+            i,
+        ),
     )
     return [roots[i] for i in order]
 

@@ -138,8 +138,10 @@ def locate(
     Returns:
         None where there is no such value, as where two operators are wrong, and where operators could not run.
     """
+    # What can be expressed of a broken model ends with inner values of the other one.
+    real_ends = {v.id for v in theirs.graph.outputs}
     ends = [(v, matching.pairs[v.id]) for v in mine.graph.outputs if v.id in matching.pairs]
-    ends = [(v, w) for v, w in ends if v.id in mine.variables and w.id in theirs.variables]
+    ends = [(v, w) for v, w in ends if v.id in mine.variables and w.id in real_ends & theirs.variables.keys()]
     if mine.stopped or theirs.stopped or not ends:
         return None
     search = _Search(mine, theirs, ends, tolerance)
