@@ -20,7 +20,7 @@ from ..base.errors import FormatError, InputError, UsageError, clean
 from ..base.records import dataclass
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
 from ..compare.metrics import Formula
-from ..compare.policy import Policy, require_compared
+from ..compare.policy import Policy, parse, require_compared
 from ..compare.results import CountedResults, FileResult, OutputResult, Result, Verdict
 from ..graph.dtypes import Array, DType, is_dtype_name
 from ..inputs.files import members
@@ -106,6 +106,7 @@ def _described(out: OutputResult) -> dict[str, Any]:
         "by_file": out.by_file,
         "reason": out.reason,
         "loosened": out.loosened,
+        "policy": out.policy,
         "fault": out.fault,
     }
 
@@ -221,6 +222,13 @@ def _error(value: object, where: str) -> float:
         raise FormatError(f"{where}: expected a number as text, found {clean(str(value))!r}") from None
 
 
+def _policy(value: object, where: str) -> Policy:
+    try:
+        return parse(text) if (text := schema.text(value, where)) else Policy()
+    except UsageError as e:
+        raise FormatError(f"{where}: expected terms of a policy, found {clean(str(value))!r}: {e}") from None
+
+
 def _about(data: object, where: str) -> About:
     """Return an engine that `about_data` described."""
     fields = _ABOUT(data, where)
@@ -253,7 +261,7 @@ _OUTPUT = schema.record(
         "reason": schema.either(schema.text),
         "loosened": schema.either(schema.number(finite=False)),
     },
-    {"fault": schema.either(schema.text)},
+    {"fault": schema.either(schema.text), "policy": _policy},
 )
 _ENTRY = schema.record(
     {
@@ -275,8 +283,8 @@ def judge_saved(
     Args:
         saved: the results.
         maxerr: tolerance by output name, that of all others under the empty name; default is each file's own. A
-            greater one than that is reported as loosened.
-        policies: what must hold besides, by output name.
+            greater one than that is reported as loosened, and the terms that held in the run are left out.
+        policies: what must hold besides, by output name, instead of the terms that held in the run.
 
     Raises:
         UsageError: a name is that of no output.
@@ -364,8 +372,14 @@ def _judged(
     if expect is None or got is None or out["maxerr"] is None:
         shape = () if got is None else got.shape
         return OutputResult(name, shape, dtype, Verdict.NOT_COMPARED, value=got, reason=out["reason"])
-    policy = policy_for(policies, name)
     asked = maxerr.get(name, maxerr.get(""))
+    own_policy = out.get("policy", Policy())
+    if own_policy.maxerr is not None:
+        own_policy = replace(own_policy, maxerr=min(own_policy.maxerr, out["maxerr"]))
+    if asked is not None and asked > out["maxerr"]:
+        # What is to be more tolerant is not held to the terms of before.
+        own_policy = Policy()
+    policy = policy_for({"": own_policy, **policies}, name)
     if asked is not None:
         policy = replace(policy, maxerr=asked)
     own = np.array([out["error"]]) if out["by_file"] and out["error"] is not None else None

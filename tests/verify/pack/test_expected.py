@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun import FormatError, InputError, Verdict
+from loadrun import Bundle, FormatError, InputError, Testcase, Verdict
 from loadrun.cli import main
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.testing import GraphBuilder
+from loadrun.verify.pack.capture import embed
 from loadrun.verify.pack.packing import Packer
 from loadrun.verify.saved import judge_saved, read_saved
 
@@ -169,6 +171,22 @@ def test_session_is_judged() -> None:
             return [loadrun.Runner(MLP).run(feeds)["out"]]
 
     assert [r.verdict for r in loadrun.check(Session(), MLP)] == [Verdict.PASS] * 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("terms", ["ulp<=1", "exact", "maxerr<=1e-6", "rtol=1e-6"])
+def test_saved_results_are_judged_by_what_held_in_the_run(terms: str, tmp_path: Path) -> None:
+    """Values of 1 to 4 that are off by 5e-5 of their size, within the file's 1e-4."""
+    x = np.arange(1, 5, dtype="f4")
+    b = GraphBuilder()
+    graph = b.done(b.elemwise("RELU", b.input("x", 4), name="y"))
+    case = Testcase({"x": x, "y:expect": x * np.float32(1 + 5e-5)})
+    loadrun.save(embed(Bundle(graph), [case], maxerr=1e-4), tmp_path / "net.mge")
+    saved = str(tmp_path / "results.zip")
+    assert main([str(tmp_path / "net.mge"), "--check", terms, "--save-results", saved, "-q"]) == 1
+    assert main(["judge", saved, "-q"]) == 1
+    assert main(["judge", saved, "--maxerr", "1e-5", "-q"]) == 1
+    assert main(["judge", saved, "--maxerr", "1e-3", "-q"]) == 0
+    assert main(["judge", saved, "--check", "rtol=1e-4", "-q"]) == 0
 
 
 def test_saved_results_are_judged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
