@@ -54,7 +54,8 @@ def _rounding(dtype: DType) -> Rounding:
 
 def _sigmoid(x: Array) -> Array:
     """Apply the sigmoid in place."""
-    np.exp(np.negative(x, out=x), out=x)
+    # NumPy 2.4 negates every fourth element wrongly where both arrays are strided, as a gate of one unit is.
+    np.exp(np.multiply(x, np.float32(-1), out=x), out=x)
     x += 1
     return np.reciprocal(x, out=x)
 

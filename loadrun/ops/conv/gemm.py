@@ -262,7 +262,7 @@ def activate(x: Array, mode: NonlineMode) -> None:
     if mode == NonlineMode.RELU:
         np.maximum(x, filled(0.0, x) if x.dtype == np.float32 else 0, out=x)
     elif mode == NonlineMode.SIGMOID:
-        np.negative(x, out=x)
+        x *= -1
         np.exp(x, out=x)
         x += 1
         np.reciprocal(x, out=x)
