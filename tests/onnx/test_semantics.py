@@ -356,3 +356,38 @@ def test_nodes_may_stand_before_those_that_they_read() -> None:
     for chosen, want in ((True, [-1, -np.e - 1]), (False, [1, np.e + 1])):
         found = runner.run({"x": F([0, 1]), "p": np.array(chosen)})["y"]
         np.testing.assert_allclose(found, want, 1e-6)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_empty_sequences_leave_zeros_behind(op: str) -> None:
+    # ONNX Runtime's results, which ONNX leaves open.
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    feeds = {
+        "x": np.ones((2, 3, 1), F),
+        "w": np.ones((1, gates, 1), F),
+        "r": np.ones((1, gates, 1), F),
+        "b": np.zeros((1, 2 * gates), F),
+        "lens": np.array([0, 1, 2], np.int32),
+        "h": np.full((1, 3, 1), 5, F),
+    }
+    y, last, *_ = run(op, feeds, 2, hidden_size=1)
+    assert y[:, 0, 0].tolist() == [[0], [0]]
+    assert last[0, 0, 0] == 0
+    assert last[0, 1:, 0].tolist() == [y[0, 0, 1, 0], y[1, 0, 2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        ({"strides": [3], "auto_pad": "SAME_UPPER"}, [1, 0, 0, 2, 0, 0, 3]),
+        ({"strides": [3], "auto_pad": "SAME_LOWER"}, [1, 0, 0, 2, 0, 0, 3]),
+        ({"strides": [3], "auto_pad": "SAME_UPPER", "output_shape": [8]}, [1, 0, 0, 2, 0, 0, 3, 0]),
+        ({"strides": [3], "auto_pad": "SAME_UPPER", "output_padding": [1]}, [1, 0, 0, 2, 0, 0, 3, 0]),
+    ],
+)
+def test_transposed_convolutions_whose_kernel_is_shorter_than_the_stride(
+    attributes: Any, want: list[int]
+) -> None:
+    # The length of ONNX's shape inference and of ONNX Runtime: nothing is padded in front.
+    (y,) = run("ConvTranspose", {"x": F([[[1, 2, 3]]]), "w": F([[[1]]])}, **attributes)
+    assert y[0, 0].tolist() == want

@@ -160,9 +160,14 @@ def _transposed_pads(
         return padding_of(c, window, x) if auto != "VALID" else [(0, 0)] * n
     result = []
     for i, (size, o) in enumerate(zip(full, extra, strict=True)):
-        # As many times the size as the stride, whatever the size is; or what is wanted.
-        same = window.reach[i] - window.strides[i] + o
-        total = same if wanted is None else size + o - wanted[i - n]
+        # As many times the size as the stride, if the kernel reaches that far; or what is wanted, zeros at the end.
+        if wanted is None:
+            total = max(window.reach[i] - window.strides[i] + o, 0)
+        else:
+            total = size + o - wanted[i - n]
+        if total < 0:
+            result.append((0, total))
+            continue
         half = total // 2
         result.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
     return result

@@ -208,6 +208,10 @@ def _run(
             row = e.where(active, row, const_like(0.0, row))
         state = new
         rows.append(row)
+    if lengths is not None:
+        # ONNX leaves open what an empty sequence leaves behind; ONNX Runtime zeros, not what it began with.
+        some = e.compare(_LT, const_like(0, lengths), lengths)
+        state = [e.where(some, s, const_like(0.0, s)) for s in state]
     return (rows[::-1] if backward else rows), state
 
 
