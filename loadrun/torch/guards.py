@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -21,7 +21,18 @@ from ..tensors import Tensor, largest, least
 from ..tensors.convert import TracedInt
 from ..tensors.naming import titled
 
-__all__ = ["Condition", "axes_of", "breaking", "broken", "conditions_of", "guarded"]
+__all__ = [
+    "Condition",
+    "axes_of",
+    "breaking",
+    "broken",
+    "conditions_of",
+    "guarded",
+    "never_of",
+    "read_inputs",
+    "refusing",
+    "sizes_of",
+]
 
 _Size = Callable[[str, int], Any]
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -90,6 +101,12 @@ def conditions_of(program: Any) -> list[Condition]:
     return [*conditions.values()]
 
 
+def never_of(number: int, name: str, axis: int) -> Condition:
+    """Return the condition that the size of an input's axis is another than a number."""
+    tree = ast.parse(f"L[{name!r}].size()[{axis}] != {number}", mode="eval").body
+    return Condition(f"{name}.size()[{axis}] != {number}", tree)
+
+
 def _place(node: ast.AST) -> tuple[str, int] | None:
     """Return name and axis of ``L['x'].size()[0]``; what stands in lists and dicts is named by its path."""
     match node:
@@ -147,18 +164,19 @@ def breaking(
             numbers |= {n - 1, n + 1, n // 2, 2 * n, 2 * n + 1, 3 * n}
         tried += [{**symbols, **dict.fromkeys(changed, n)} for n in numbers if n > 0]
     yield from (
-        s for s in sorted(tried, key=lambda t: sum(t.values())) if broken([condition], expressions, s)
+        s
+        for s in sorted(tried, key=lambda t: sum(t.values()))
+        if broken([condition], sizes_of(expressions, s))
     )
 
 
-def broken(
-    conditions: Iterable[Condition], expressions: Mapping[tuple[str, int], Any], sizes: Mapping[Any, int]
-) -> bool:
+def sizes_of(expressions: Mapping[tuple[str, int], Any], sizes: Mapping[Any, int]) -> _Size:
+    """Return the function that computes the size of an input's axis from torch's symbols."""
+    return lambda name, axis: int(expressions[name, axis].subs(sizes))
+
+
+def broken(conditions: Iterable[Condition], size: _Size) -> bool:
     """Return whether one of the conditions does not hold for some sizes."""
-
-    def size(name: str, axis: int) -> int:
-        return int(expressions[name, axis].subs(sizes))
-
     for condition in conditions:
         with suppress(KeyError, ZeroDivisionError, TypeError):
             if not condition.holds(size):
@@ -176,9 +194,20 @@ def axes_of(fakes: Iterable[tuple[str, Any]]) -> dict[tuple[str, int], Any]:
     }
 
 
-def guarded(values: Mapping[str, Any], conditions: Iterable[Condition]) -> dict[str, Any]:
-    """Guard inputs of the graph: each is reshaped to its own shape where the conditions hold, to another elsewhere."""
-    result = dict(values)
+def guarded(
+    values: Mapping[str, Any], conditions: Iterable[Condition], read: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Guard inputs of the graph: each is reshaped to its own shape where the conditions hold, to another elsewhere.
+
+    Args:
+        values: the inputs by name.
+        conditions: what is required of their sizes.
+        read: the names of those whose numbers the graph reads; the others cannot refuse anything.
+
+    Returns:
+        the inputs, and by text the conditions that none of them can refuse, as numbers that are 1 where they break.
+    """
+    result, left = dict(values), {}
     for condition in conditions:
         places = condition.places()
         if not all(isinstance(values.get(name), Tensor) for name, _ in places):
@@ -187,8 +216,49 @@ def guarded(values: Mapping[str, Any], conditions: Iterable[Condition]) -> dict[
         if not open_places:
             continue
         broken = 1 - condition.holds(lambda name, axis: values[name].shape[axis])
-        name, axis = open_places[0]
-        shape = [n + broken if i == axis else n for i, n in enumerate(values[name].shape)]
-        with titled(f"requires {condition.text}"):
-            result[name] = result[name].reshape(tuple(shape))
-    return result
+        text = f"requires {condition.text}"
+        name, axis = next((place for place in open_places if place[0] in read), ("", 0))
+        if name:
+            result[name] = _refusing(result[name], axis, broken, text)
+        else:
+            left[text] = broken
+    return result, left
+
+
+def refusing(outputs: Iterable[Any], left: Mapping[str, Any]) -> list[Any]:
+    """Let outputs refuse what no input can; see `guarded`."""
+    if not left:
+        return [*outputs]
+    text, broken = " and ".join(left), sum(left.values())
+
+    def refused(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return (
+            _refusing(value, 0, broken, text)
+            if value.ndim
+            else _refusing(value.reshape(1), 0, broken, text)[0]
+        )
+
+    return [refused(value) for value in outputs]
+
+
+def _refusing(value: Tensor, changed: int, broken: Any, text: str) -> Tensor:
+    shape = [n + broken if axis == changed else n for axis, n in enumerate(value.shape)]
+    with titled(text):
+        return value.reshape(tuple(shape))
+
+
+def read_inputs(program: Any) -> set[str]:
+    """Return the names of a program's inputs of which it reads more than the sizes."""
+    return {
+        node.name
+        for node in program.graph.nodes
+        if node.op == "placeholder" and not all(_reads_size(user, node) for user in node.users)
+    }
+
+
+def _reads_size(user: Any, node: Any) -> bool:
+    """Whether a call reads nothing but the size of one of its arguments."""
+    name = getattr(user.target, "__name__", str(user.target)).split(".")[0]
+    return name.startswith(("sym_", "new_")) or name.endswith("_like" if user.args[0] is node else "_as")

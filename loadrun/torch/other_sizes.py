@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import combinations, islice
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -18,12 +19,10 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, UnsupportedError
 from ..graph.dtypes import Array
-from ..tensors import Tensor
-from ..tensors.convert import TracedInt
 from ..tracing.checking import error_between
 from .complex import parts
 from .exporting import name_of_target, submodules
-from .guards import Condition, axes_of, breaking, broken, conditions_of
+from .guards import Condition, axes_of, breaking, broken, conditions_of, never_of, sizes_of
 from .registry import DATA_SIZED
 from .signature import Signature
 from .truth import outputs_of
@@ -55,6 +54,14 @@ _TRIES = 3
 """Sets of sizes that are tried for each condition on sizes."""
 _MOST = 1 << 16
 """The product of dynamic sizes up to which they are tried."""
+
+_Place = tuple[str, int]
+"""An axis of an input: the input's name, and the number of the axis."""
+_NO_PLACES: Mapping[_Place, int] = MappingProxyType({})
+_SUBSETS = 4
+"""Axes of one size, up to which every choice of some of them is changed; of more, each by itself."""
+_CHANGES = 32
+"""Sets of sizes that are tried for sizes that torch took for equal or computed from others."""
 
 _FREE = {
     "topk kthvalue sort argsort median nanmedian mode": (
@@ -122,16 +129,17 @@ def open_sizes(traced: Trace) -> dict[Any, int]:
     return sizes
 
 
-def _resized(traced: Trace, sizes: Mapping[Any, int]) -> list[Any]:
-    """Repeat or cut the example's leaves to other sizes, so that indices stay in range."""
+def _resized(traced: Trace, sizes: Mapping[Any, int], alone: Mapping[_Place, int] = _NO_PLACES) -> list[Any]:
+    """Repeat or cut the example's leaves to other sizes, some axes `alone`, so that indices stay in range."""
     leaves = []
-    for _, value, fake in traced.signature.inputs(traced._example):
+    for name, value, fake in traced.signature.inputs(traced._example):
         if not isinstance(value, torch.Tensor) or not isinstance(fake, torch.Tensor):
             leaves.append(value)
             continue
         example = value
         shape = [n if isinstance(n, int) else int(n.node.expr.subs(sizes)) for n in fake.shape]
-        for axis, n in enumerate(shape):
+        for axis, tied in enumerate(shape):
+            n = alone.get((name, axis), tied)
             if n != value.shape[axis]:
                 value = value.index_select(axis, torch.arange(n) % max(value.shape[axis], 1))
         same = value.numel() and bool((value == value.flatten()[0]).all())
@@ -166,18 +174,24 @@ def _dtypes(program: Any) -> Iterator[torch.dtype]:
                 yield value.dtype
 
 
-def _at(traced: Trace, sizes: Mapping[Any, int], checked: bool = True) -> dict[str, float] | None:
+def _at(
+    traced: Trace,
+    sizes: Mapping[Any, int],
+    checked: bool = True,
+    alone: Mapping[_Place, int] = _NO_PLACES,
+) -> dict[str, float] | None:
     """Compute the graph's errors at some sizes; None if torch does not run there, empty if the graph refuses.
 
     Args:
         traced: a trace.
         sizes: by torch's symbols.
         checked: whether sizes count as refused for which torch's export does not hold.
+        alone: sizes of axes of inputs, whatever torch's symbols say of them.
     """
     if _trusts_offsets(traced.program):
         return None
     try:
-        flat = _resized(traced, sizes)
+        flat = _resized(traced, sizes, alone)
         if checked:
             traced.check(flat)
         truth = traced.truth(flat)
@@ -323,15 +337,41 @@ def needed_conditions(traced: Trace) -> list[Condition]:
     needed: list[Condition] = []
     expressions = axes_of(traced.signature.graph_inputs())
     elements = max(_MOST, 8 * _elements(expressions, symbols))
-    for condition in conditions_of(traced.program):
+    conditions = conditions_of(traced.program)
+    for condition in conditions:
         # What another condition refuses already is not tried again.
         open_ones = (
-            s for s in breaking(condition, expressions, symbols) if not broken(needed, expressions, s)
+            s
+            for s in breaking(condition, expressions, symbols)
+            if not broken(needed, sizes_of(expressions, s))
         )
         tried = islice(open_ones, _TRIES)
         if any(_elements(expressions, s) > elements or _at(traced, s, checked=False) for s in tried):
             needed.append(condition)
+    example = {place: int(e.subs(symbols)) for place, e in expressions.items()}
+    for alone in islice(_parted(expressions, example), _CHANGES):
+        sizes = {**example, **alone}
+
+        def size(name: str, axis: int, sizes: Mapping[_Place, int] = sizes) -> int:
+            return sizes[name, axis]
+
+        parted = [c for c in conditions if broken([c], size)]
+        if parted and not broken(needed, size) and _at(traced, symbols, checked=False, alone=alone):
+            needed += parted
     return needed
+
+
+def _parted(expressions: Mapping[_Place, Any], example: Mapping[_Place, int]) -> Iterator[dict[_Place, int]]:
+    """List other sizes for axes that torch's symbols hold equal to others, or compute from others."""
+    equal: dict[Any, list[_Place]] = {}
+    for place, expression in expressions.items():
+        equal.setdefault(expression, []).append(place)
+    for expression, places in equal.items():
+        most = len(places) - expression.is_symbol if len(places) <= _SUBSETS else 1
+        for count in range(1, most + 1):
+            for chosen in combinations(places, count):
+                n = example[chosen[0]]
+                yield from (dict.fromkeys(chosen, other) for other in (n + 1, 1) if other != n)
 
 
 def _elements(expressions: Mapping[tuple[str, int], Any], sizes: Mapping[Any, int]) -> int:
@@ -361,13 +401,9 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
                 )
 
 
-def never_a_one(value: Any, fake: Any, symbols: frozenset[Any]) -> Any:
-    """Guard an input of the graph against sizes of 1 that must not be: its shape is required to be 2 there."""
-    axes = [*_axes(fake, symbols)] if isinstance(value, Tensor) else []
-    if not axes:
-        return value
-    shape = [n + (n == 1) if i in axes and isinstance(n, TracedInt) else n for i, n in enumerate(value.shape)]
-    return value.reshape(tuple(shape))
+def never_a_one(inputs: Iterable[tuple[str, Any]], symbols: frozenset[Any]) -> list[Condition]:
+    """Return the conditions that sizes are not 1 which must not be, of inputs by name with torch's fake values."""
+    return [never_of(1, name, axis) for name, fake in inputs for axis in _axes(fake, symbols)]
 
 
 _Axes = frozenset[tuple[int, int]]

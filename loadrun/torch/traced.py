@@ -27,7 +27,7 @@ from ..tracing.traced import Traced
 from ..verify.pack.capture import Recorder
 from .complex import of_parts
 from .exporting import callable_of, export, functional, refusal, submodules, unsupported
-from .guards import Condition, guarded
+from .guards import Condition, guarded, read_inputs, refusing
 from .interpret import Interpreter
 from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
 from .modules import ModuleAttributes, as_module, as_torch, call_of, distinct, owner_of, parameters_of
@@ -446,6 +446,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         interpreter = self._interpreter = Interpreter(self.program, module, self.left_out)
         self._keys = self.signature.output_names()
 
+        read = read_inputs(self.program)
         kind = self.program.call_spec.out_spec.type
         # That of a named tuple is a function.
         self._by_key = (isinstance(kind, type) and issubclass(kind, dict)) or bool(self.left_out)
@@ -453,12 +454,13 @@ class TorchTrace(ModuleAttributes, Dumps):
         def function(*tensors: Tensor) -> Any:
             waiting = iter(tensors)
             with exact_arithmetic(wide=True):
-                inputs = [(n, of_parts(f, waiting), f) for n, f in self.signature.graph_inputs()]
-                values = {n: never_a_one(x, f, self._never_one) for n, x, f in inputs}
-                values = guarded(values, self._conditions)
+                inputs = self.signature.graph_inputs()
+                conditions = [*never_a_one(inputs, self._never_one), *self._conditions]
+                values, left = guarded({n: of_parts(f, waiting) for n, f in inputs}, conditions, read)
                 values |= given_results(self.left_out, waiting)
                 values |= {name: next(waiting) for name in self.weights}
                 outputs = self.signature.kept(interpreter.run({**self.signature.numbers(), **values}))
+                outputs = refusing(outputs, left)
             named = dict(zip(self._keys, outputs, strict=True))
             named |= {key: v for n in self.left_out for key, v in zip(*interpreter.read_by(n), strict=True)}
             return named if self._by_key else tuple(outputs)
