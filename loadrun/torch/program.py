@@ -98,8 +98,8 @@ def save(
     Args:
         module: a `torch.nn.Module`, a function of tensors, or a `torch.export.ExportedProgram`.
         path: the file, ``NAME.pt2`` or ``NAME.mge``.
-        args, kwargs: the example that the module is exported with, tensors or arrays; one that is alone needs no tuple.
-            An exported program brings its own.
+        args, kwargs: the example that the module is exported with, tensors or arrays; one that is alone needs no tuple,
+            and a dict alone is one argument, as for `torch.jit.trace`. An exported program brings its own.
         cases: further arguments, a tuple for each testcase.
         maxerr: tolerance of the outputs by MegEngine's measure, one or by name, by default 1e-4 of the output's scale;
             integers must be equal.
@@ -121,8 +121,8 @@ def save(
     ['pass']
     """
     items = [EXAMPLE, *cases] if input_data is None else items_of(input_data)
-    args, by_keyword = call_of(args)
-    kwargs = {**by_keyword, **pytree.tree_map(as_torch, dict(kwargs or {}))}
+    args, _ = call_of(args if isinstance(args, (tuple, list)) else (args,))
+    kwargs = pytree.tree_map(as_torch, dict(kwargs or {}))
     if isinstance(path, (str, os.PathLike)) and not str(path).lower().endswith((".mge", ".pt2")):
         raise UsageError(f"the file must be called NAME.pt2 or NAME.mge, found {os.fspath(path)}")
     if str(path).lower().endswith(".mge"):

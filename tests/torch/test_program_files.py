@@ -265,3 +265,18 @@ def test_pytest_collects_programs_with_testcases(tmp_path: Path) -> None:
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert "3 passed" in ran.stdout
+
+
+class OfDict(torch.nn.Module):
+    def forward(self, batch):
+        return batch["x"] * 2
+
+
+@pytest.mark.parametrize("name", ["net.pt2", "net.mge"])
+def test_a_dict_alone_is_one_argument(name, tmp_path):
+    # As `torch.jit.trace` takes it.
+    example = {"x": torch.tensor([1.0, 2.0])}
+    torch.testing.assert_close(loadrun.torch.trace(OfDict(), example)(example), torch.tensor([2.0, 4.0]))
+    loadrun.torch.save(OfDict(), tmp_path / name, example)
+    (result,) = loadrun.Runner(tmp_path / name).replay()
+    assert result.verdict.value == "pass"
