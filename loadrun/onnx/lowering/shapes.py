@@ -24,6 +24,7 @@ from . import M, cast, const_like, is_open, transposed
 
 __all__ = ["cut", "flat_to_2d", "product", "sliced"]
 
+_LT = P.ElemwiseMultiTypeMode.LT
 _FAR = 2**30
 """From here on a bound means the end, of any size; exporters write the largest integers."""
 
@@ -261,50 +262,75 @@ def cut(x: Tensor, axis: int, start: int | Tensor, end: int | Tensor, step: int)
         raise UnsupportedNodeError("a step is 0")
     size = x.shape[axis]
     n = int(size)
+    if step < 0 and (isinstance(start, Tensor) or isinstance(end, Tensor)):
+        like = start if isinstance(start, Tensor) else end
+        bounds = [_from_the_end(b, size, like, least) for b, least in ((start, 0), (end, -1))]
+        return _forward(x, axis, bounds, step)
     if isinstance(start, Tensor) or isinstance(end, Tensor):
         return e.subtensor(
             x, [(axis, _within(start, size), _within(end, size), None if step == 1 else step, None)]
         )
-    begin = _placed(start, size, n, step)
-    stop = _placed(end, size, n, step)
-    if step > 0:
-        first = None if not isinstance(begin, TracedInt) and begin == 0 else begin
-        last = None if not isinstance(stop, TracedInt) and int(stop) >= n else stop
-        if first is None and last is None and step == 1:
-            return x
-        if last is not None and int(last) <= int(first or 0):
-            # Empty at these sizes, but maybe not at others.
-            last = largest(last, first or 0) if is_open(last, first or 0) else first or 0
-        return e.subtensor(x, [(axis, first, last, None if step == 1 else step, None)])
-    first = None if int(begin) >= n - 1 and not is_open(begin) else begin
-    last = None if int(stop) < 0 else stop
-    whole = first is None and last is None
-    if not whole and (n - 1 if first is None else int(first)) <= (-1 if last is None else int(last)):
-        return e.subtensor(x, [(axis, 0, 0, None, None)])
-    return e.subtensor(x, [(axis, first, last, step, None)])
+    if step < 0:
+        return _cut_back(x, axis, start, end, step)
+    begin = _placed(start, size, n)
+    stop = _placed(end, size, n)
+    first = None if not isinstance(begin, TracedInt) and begin == 0 else begin
+    last = None if not isinstance(stop, TracedInt) and int(stop) >= n else stop
+    if first is None and last is None and step == 1:
+        return x
+    if last is not None and int(last) <= int(first or 0):
+        # Empty at these sizes, but maybe not at others.
+        last = largest(last, first or 0) if is_open(last, first or 0) else first or 0
+    return e.subtensor(x, [(axis, first, last, None if step == 1 else step, None)])
 
 
-def _placed(bound: int, size: int, n: int, step: int) -> int:
+def _forward(x: Tensor, axis: int, bounds: Sequence[int | Tensor], step: int) -> Tensor:
+    """Go forward in the reversed axis, from and up to bounds counted there: no number says "back to the first"."""
+    x = e.subtensor(x, [(axis, None, None, -1, None)])
+    return e.subtensor(x, [(axis, bounds[0], bounds[1], None if step == -1 else -step, None)])
+
+
+def _placed(bound: int, size: int, n: int) -> int:
     """Count a bound from the front and clamp it to the ends, at any size; a large number stands for the end."""
     if isinstance(bound, TracedInt):
         # Its sign is taken from the known sizes.
-        return largest(bound + size, 0 if step > 0 else -1) if int(bound) < 0 else bound
+        return largest(bound + size, 0) if int(bound) < 0 else bound
     at = int(bound)
-    if step > 0:
-        if at >= _FAR:
-            return _FAR
-        if at < 0:
-            if at == -1 and n:
-                return size - 1
-            return largest(size + at, 0) if is_open(size) and at > -_FAR else max(n + at, 0)
-        if at < n:
-            return at
-        return least(size, at) if is_open(size) else n
+    if at >= _FAR:
+        return _FAR
     if at < 0:
-        return size + at if at >= -n else -1
-    if at < n - 1 or at >= _FAR:
+        if at == -1 and n:
+            return size - 1
+        return largest(size + at, 0) if is_open(size) and at > -_FAR else max(n + at, 0)
+    if at < n:
         return at
-    return least(size - 1, at) if is_open(size) else at
+    return least(size, at) if is_open(size) else n
+
+
+def _cut_back(x: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
+    size = x.shape[axis]
+    begin, stop = _placed_back(start, size, 0), _placed_back(end, size, -1)
+    if is_open(begin, stop):
+        bounds = [_larger(size - 1 - begin, 0), _larger(size - 1 - stop, _larger(size - 1 - begin, 0))]
+        return _forward(x, axis, bounds, step)
+    if begin <= stop:
+        return e.subtensor(x, [(axis, 0, 0, None, None)])
+    return e.subtensor(
+        x, [(axis, None if begin == size - 1 else begin, None if stop < 0 else stop, step, None)]
+    )
+
+
+def _placed_back(bound: int, size: int, first: int) -> int:
+    """Count a bound of a slice that goes back from the front, and clamp it to the last entry and to `first`."""
+    if not isinstance(bound, TracedInt):
+        bound = max(min(int(bound), _FAR), -_FAR)
+    at = _larger(bound + size if int(bound) < 0 else bound, first)
+    return least(at, size - 1) if is_open(at, size) else min(at, size - 1)
+
+
+def _larger(a: int, b: int) -> int:
+    number: int = largest(a, b) if is_open(a, b) else max(a, b)
+    return number
 
 
 def _within(bound: int | Tensor, size: int) -> int | Tensor:
@@ -313,6 +339,15 @@ def _within(bound: int | Tensor, size: int) -> int | Tensor:
         return max(min(int(bound), 2**31 - 1), -(2**31 - 1))
     top = e.like(size, bound)
     return e.elem(M.MIN, e.elem(M.MAX, bound, e.elem(M.NEGATE, top)), top)
+
+
+def _from_the_end(bound: int | Tensor, size: int, like: int | Tensor, first: int) -> Tensor:
+    """Do as `_placed_back`, and count from the last entry; bounds are tensors or like one."""
+    assert isinstance(like, Tensor)
+    at = bound if isinstance(bound, Tensor) else e.number(max(min(int(bound), _FAR), -_FAR), like)
+    last = e.like(size - 1, at)
+    at = e.where(e.compare(_LT, at, e.number(0, at)), e.elem(M.ADD, at, e.like(size, at)), at)
+    return e.elem(M.SUB, last, e.elem(M.MIN, e.elem(M.MAX, at, e.number(first, at)), last))
 
 
 @lower("Expand")
