@@ -15,6 +15,7 @@ from ..tensors.convert import TracedInt
 from ..tensors.switches import active
 from .lowering import HOMES
 from .messages import AttributeProto, GraphProto, NodeProto, TensorProto
+from .required import Required
 from .tensors import ExternalData
 from .values import Bound, Items, Scope, Unheld, UnsupportedNodeError, Value
 
@@ -93,11 +94,13 @@ class NodeReader(Protocol):
         external: the bytes that the model keeps in separate files.
         assumed: whether a size was needed that neither the file nor an argument gives.
         open_sizes: whether the file leaves another size open than that of the first axis.
+        required: values for which the graph holds.
     """
 
     external: ExternalData
     assumed: bool
     open_sizes: bool
+    required: Required
 
     def stored(self, tensor: TensorProto) -> Value:
         """Return a stored tensor as a constant."""
@@ -216,6 +219,7 @@ class NodeCall:
             raise UnsupportedNodeError(
                 f"its {what} must be known when the model is loaded, but it depends on data; give it as {hint}"
             )
+        self.importer.required.add(value, constant)
         return constant
 
     def open_space(self, x: Tensor) -> bool:

@@ -35,6 +35,7 @@ from .messages import (
     TypeProto,
     ValueInfoProto,
 )
+from .required import Required
 from .tensors import HELD, STRING, ExternalData, UnsupportedTensorTypeError, array, dense, kind_name, texts
 from .values import (
     ABSENT,
@@ -148,6 +149,7 @@ class Importer:
         self.session = recorder("lazy", fixed=True, symbolic_shape=True, places=False)
         self.session.recording.graph.exact = True
         self.open_sizes = False
+        self.required = Required()
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._sizes: dict[int, int] = {}
         self._unheld: dict[str, str] = {}
@@ -213,6 +215,8 @@ class Importer:
             left = self._left_out(proto)
             self._nodes(proto.nodes, scope, nodes_needed(proto, left), self._opsets, {})
             results = self._end(proto, scope, left)
+            if not self.problems:
+                results = self.required.held(results)
         if self.problems:
             lines = "\n".join(f"  {p}" for p in self.problems)
             count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from ..build.layers.sizes import refused_where
 from ..tensors import Tensor, largest, least
 from ..tensors.convert import TracedInt
-from ..tensors.naming import titled
 
 __all__ = [
     "Condition",
@@ -219,7 +219,7 @@ def guarded(
         text = f"requires {condition.text}"
         name, axis = next((place for place in open_places if place[0] in read), ("", 0))
         if name:
-            result[name] = _refusing(result[name], axis, broken, text)
+            result[name] = refused_where(result[name], broken, text, axis)
         else:
             left[text] = broken
     return result, left
@@ -231,22 +231,7 @@ def refusing(outputs: Iterable[Any], left: Mapping[str, Any]) -> list[Any]:
         return [*outputs]
     text, broken = " and ".join(left), sum(left.values())
 
-    def refused(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        return (
-            _refusing(value, 0, broken, text)
-            if value.ndim
-            else _refusing(value.reshape(1), 0, broken, text)[0]
-        )
-
-    return [refused(value) for value in outputs]
-
-
-def _refusing(value: Tensor, changed: int, broken: Any, text: str) -> Tensor:
-    shape = [n + broken if axis == changed else n for axis, n in enumerate(value.shape)]
-    with titled(text):
-        return value.reshape(tuple(shape))
+    return [refused_where(v, broken, text) if isinstance(v, Tensor) else v for v in outputs]
 
 
 def read_inputs(program: Any) -> set[str]:

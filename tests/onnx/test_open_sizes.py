@@ -485,6 +485,76 @@ def test_values_that_decide_the_graph_are_taken_from_what_is_fed(tmp_path: Path)
     np.testing.assert_allclose(np.asarray(y.value), whole, rtol=1e-6)
 
 
+_LARGE = """<ir_version: 9, opset_import: ["" : 20]>
+g (float[n] x) => (float[m] y) <int64[1] many = {50}, float nothing = {0}, int64[1] zero = {0}>
+{
+  REST
+  c = Greater(s, many)
+  y = If(c) <
+    then_branch = a () => (float[k] p) { p = Neg(x) },
+    else_branch = b () => (float[k] q) { q = Add(x, x) }
+  >
+}"""
+
+
+@pytest.mark.parametrize(
+    "counted",
+    ["s = Shape(x)", "h = Shape(x)  f = Cast<to=1>(h)  r = Sqrt(f)  t = Mul(r, r)  s = Cast<to=7>(t)"],
+)
+def test_files_refuse_sizes_at_which_another_branch_is_taken(counted: str, tmp_path: Path) -> None:
+    model = parser.parse_model(_LARGE.replace("REST", counted)).SerializeToString()
+    small, other, large = (np.ones(n, F) for n in (3, 40, 60))
+    runner = loadrun.Runner(loadrun.load(model))
+    for x, sign in ((small, 2), (large, -1), (other, 2)):
+        np.testing.assert_array_equal(runner.run({"x": x})["y"], sign * x)
+    loadrun.save(loadrun.load(model).for_data({"x": small}), tmp_path / "m.mge")
+    runner = loadrun.Runner(tmp_path / "m.mge")
+    np.testing.assert_array_equal(runner.run({"x": other})["y"], 2 * other)
+    with pytest.raises(EngineError, match="requires sizes at which the same branches are taken"):
+        runner.run({"x": large})
+
+
+@pytest.mark.parametrize("sized", [None, {"x": (60,)}])
+def test_how_many_entries_data_have_chooses_a_branch(sized: dict[str, tuple[int, ...]] | None) -> None:
+    body = "b = Greater(x, nothing)  z = NonZero(b)  w = Shape<start=1>(z)  s = Identity(w)"
+    model = parser.parse_model(_LARGE.replace("REST", body)).SerializeToString()
+    runner = loadrun.Runner(loadrun.load(model, input_shapes=sized))
+    for x, want in ((np.ones(60, F), -1), (-np.ones(60, F), -2), (np.ones(60, F), -1)):
+        assert set(np.asarray(runner.run({"x": x})["y"]).tolist()) == {want}
+
+
+_BACK = [
+    (-3, -9, -2),
+    (0, -9, -1),
+    (9, -9, -3),
+    (-9, -9, -2),
+    (4, 1, -1),
+    (-1, -4, -2),
+    (1, 4, -1),
+    (-6, 0, -1),
+]
+
+
+@pytest.mark.parametrize("fed", [False, True])
+@pytest.mark.parametrize(("start", "end", "step"), _BACK)
+def test_slices_that_go_back(start: int, end: int, step: int, fed: bool, tmp_path: Path) -> None:
+    inputs = "float[n] x, int64[1] s, int64[1] e" if fed else "float[n] x"
+    stored = {"t": np.array([step]), "a": np.array([0])}
+    bounds = {"s": np.array([start]), "e": np.array([end])}
+    body = "y = Slice(x, s, e, a, t)"
+    model = Case(inputs, body, [], lambda x: x, stored | ({} if fed else bounds)).model
+    first: dict[str, Array] = {"x": np.arange(5, dtype=F), **(bounds if fed else {})}
+    loadrun.save(loadrun.load(model).for_data(first), tmp_path / "m.mge")
+    for runner in (loadrun.Runner(loadrun.load(model)), loadrun.Runner(tmp_path / "m.mge")):
+        for n in (5, 2, 8, 1, 3):
+            x = np.arange(n, dtype=F)
+            # ONNX clamps the start to the ends, where Python stops before the first.
+            begin = min(max(start + n if start < 0 else start, 0), n - 1)
+            stop = min(max(end + n if end < 0 else end, -1), n - 1)
+            want = [x[i] for i in range(begin, stop, step)]
+            assert np.asarray(runner.run({**first, "x": x})["y"]).tolist() == want
+
+
 def positives(count: int) -> Array:
     """Return 90 numbers, some of which are positive."""
     x = -np.random.default_rng(count).random(90).astype(F) - 1

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from ...graph import params as P
 from ...tensors import Tensor, TracedInt, apply1, shape_tensor
 from ...tensors.access import recorded_variable, static_shape, variable_of
+from ...tensors.naming import titled
 from .. import emit as e
 
-__all__ = ["is_open", "joined", "of_length", "per_channel"]
+__all__ = ["is_open", "joined", "of_length", "per_channel", "refused_where"]
 
 
 def is_open(*sizes: int) -> bool:
@@ -32,6 +33,22 @@ def of_length(x: Tensor, axis: int, what: str = "") -> Tensor:
             f"axis {axis} has size {sizes[axis]} as the model was loaded, input_shapes gives another"
         )
     return checked
+
+
+def refused_where(x: Tensor, broken: int, what: str, axis: int = 0) -> Tensor:
+    """Return the tensor itself, and an error where a symbolic number is not 0: the axis is to have as much more then.
+
+    Args:
+        x: the tensor.
+        broken: 0 where the graph holds, else at least 1.
+        what: the name of the operator that fails.
+        axis: the axis.
+    """
+    if not x.ndim:
+        return refused_where(e.add_axes(x, [0]), broken, what)[0]
+    sizes = [n + broken if i == axis else n for i, n in enumerate(x.shape)]
+    with titled(what):
+        return x.reshape(tuple(sizes))
 
 
 def per_channel(v: Tensor, rank: int) -> Tensor:

@@ -43,8 +43,9 @@ def _if(c: NodeCall) -> tuple[Any, ...]:
     chosen = _known(c.value(0))
     if chosen is None:
         condition = c.value(0).supposed()
-        if condition is not None and condition.size == 1:
+        if condition is not None and condition.size == 1 and not c.value(0).follows_data():
             chosen = bool(condition.reshape(-1)[0])
+            c.importer.required.add(c.value(0), condition)
     if chosen is None:
         return _conditional_branches(c)
     return tuple(c.run_graph(c.graph("then_branch" if chosen else "else_branch"), []))
