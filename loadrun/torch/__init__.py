@@ -36,8 +36,8 @@ def trace(
     Args:
         module: a `torch.nn.Module`, a method of one, a `ScriptModule` or `ScriptFunction`, an `ExportedProgram`, or
             a function of torch tensors.
-        args: example arguments, a tuple or list; one tensor or dict alone stands for itself. None: the first call is the
-            example, or that which an exported program brings.
+        args: example arguments, a tuple or list; one tensor or dict alone stands for itself. None: the first call is
+            the example, or that which an exported program brings.
         kwargs: example keyword arguments.
         dynamic_shapes: which sizes may differ later, as `torch.export.export` takes it; True lets torch find out for
             all sizes. None fixes them all.
