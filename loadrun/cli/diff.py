@@ -8,7 +8,7 @@ from typing import TextIO
 
 from ..base.errors import LoadRunError, clean, failure
 from ..base.files import check_targets, replacing
-from ..compare.results import EXIT_FAIL, EXIT_PASS
+from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..report import differences as report
 from ..verify.diff.files import DiffOptions, FileDifferences, diff_files
 from .groups import (
@@ -36,7 +36,7 @@ def parser() -> Parser:
         description="Run a model and a reference on the same inputs, compare every intermediate value, and name "
         "the operator to blame.",
         epilog="Exit codes: 0 everything that was compared agrees; 1 something differs; 2 a bad file or bad usage; "
-        "70 a bug in loadrun.",
+        "3 all that was compared agrees, but not all outputs were; 70 a bug in loadrun.",
     )
     p.add_argument("model", metavar="MODEL", help="the model under suspicion")
     p.add_argument(
@@ -95,7 +95,9 @@ def main(argv: list[str]) -> int:
         why = failure(e, named=True)
         print(f"loadrun diff: {clean(why.message, 2000)}", file=sys.stderr)
         return why.code
-    return EXIT_PASS if result.agree else EXIT_FAIL
+    if not result.agree:
+        return EXIT_FAIL
+    return EXIT_NOT_COMPARED if result.incomplete else EXIT_PASS
 
 
 def _show(

@@ -105,6 +105,13 @@ class FileDifferences:
         return self.blamed is None and not self.findings
 
     @property
+    def incomplete(self) -> bool:
+        """Return whether outputs were left out that the reference must have; stored values may be of a part."""
+        if self.differences is None or isinstance(self._other, StoredValues):
+            return False
+        return not self.differences.outputs_agree
+
+    @property
     def blamed(self) -> Var | None:
         """The variable that diverges first."""
         if self.bisected is not None:

@@ -191,6 +191,7 @@ def _facts(opr: Opr) -> Hashable:
 def _forward(m: Matching, a: Graph, b: Graph, *, same_type: bool = False) -> None:
     """Operators on matched inputs, in execution order."""
     names = _unique_names(b)
+    ends = {id(v.owner) for v in (*a.outputs, *b.outputs)}
     readers: dict[Hashable, list[Opr]] = defaultdict(list)
     for opr in b.oprs:
         if opr.inputs:
@@ -200,6 +201,9 @@ def _forward(m: Matching, a: Graph, b: Graph, *, same_type: bool = False) -> Non
             continue
         other = _partner_of(m, opr, readers[_key(opr, [_partner(m, v) for v in opr.inputs])], names)
         if other is None or (same_type and other[0].type != opr.type):
+            continue
+        if other[0].title != opr.title and id(other[0]) in ends and id(opr) not in ends:
+            # Fusion left fewer operators there, which brought the walk to the end too early.
             continue
         pair_constants(m, opr, other[0])
         m.add_all(opr, other[0], other[1])

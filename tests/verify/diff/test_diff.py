@@ -91,6 +91,39 @@ def test_a_changed_weight() -> None:
     assert first.distance.relative == pytest.approx(0.5 / 3)
 
 
+def fusing(*modes: str) -> Graph:
+    """Outputs u, behind some operators on x + 1, and v = exp(u)."""
+    b = GraphBuilder()
+    first, *others = modes
+    x, one = b.input("x", 3), b.const([1.0, 1.0, 1.0])
+    y = b.elemwise(first, x, one)
+    for mode in others:
+        y = b.elemwise(mode, y)
+    u = b.elemwise("COS", y, name="u")
+    return b.done(u, b.elemwise("EXP", u, name="v"))
+
+
+def test_outputs_are_compared_behind_a_fusion() -> None:
+    """A walk from the inputs is one operator ahead there, and comes to an output with an inner value."""
+    plain = fusing("ADD", "RELU", "SIN")
+    for value, other in zip(plain.outputs, ("first", "second"), strict=True):
+        value.name = other
+    found = between(plain, fusing("FUSE_ADD_RELU", "SIN"), X)
+    assert {r.var.name for r in found.rows if r.agrees} >= {"first", "second"}
+    assert found.outputs_agree
+
+
+def test_outputs_that_the_other_model_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, part = fusing("ADD", "SIN"), fusing("ADD", "SIN")
+    part.outputs = part.outputs[:1]
+    for name, graph in (("whole", whole), ("part", part)):
+        loadrun.save(graph, tmp_path / f"{name}.mge")
+    against = ["--against", str(tmp_path / "part.mge")]
+    assert main(["diff", str(tmp_path / "whole.mge"), *against]) == 3
+    assert "the model's outputs were not all compared" in capsys.readouterr().out
+    assert main(["diff", str(tmp_path / "part.mge"), "--against", str(tmp_path / "whole.mge")]) == 0
+
+
 def test_a_replaced_operator() -> None:
     found = between(three("SIGMOID"), three(), X)
     assert [r.var.name for r in found.roots] == ["bent"]
