@@ -253,6 +253,17 @@ def million_parts() -> bytes:
 
 
 @attack
+def sequence_of_a_million() -> bytes:
+    """Every element of a constant by itself."""
+    nodes = [
+        node("ConstantOfShape", ["s"], ["c"]),
+        node("SplitToSequence", ["c"], ["q"], attribute("keepdims", 0)),
+    ]
+    nodes += [node("SequenceAt", ["q", "i"], ["a"]), node("Add", ["x", "a"], ["y"])]
+    return graph(*nodes, ints("s", 1 << 20), held("i", np.array(0, np.int64)))
+
+
+@attack
 def empty_and_large() -> bytes:
     """No elements, along an axis that no int32 holds."""
     square = node("Mul", ["z", "z"], ["q"]), node("ReduceSum", ["q", "a"], ["r"])

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...build import emit as e
 from ...build.layers.sizes import joined
+from ...ops.registry import check_recorded
 from ..call import NodeCall, front, lower
 from ..values import ABSENT, BOOL, INT64, Bound, Items, UnsupportedNodeError, Value
 from .control import _stacked, index_value
@@ -70,6 +71,7 @@ def _split(c: NodeCall) -> Items:
         )
     n = value.numbers[axis]
     if not c.has(1):
+        check_recorded(n)
         parts = [index_value(value, axis, i) for i in range(n)]
         if not c.number("keepdims", 1):
             return parts
@@ -82,7 +84,9 @@ def _split(c: NodeCall) -> Items:
         each = sizes[0]
         if each < 1:
             raise UnsupportedNodeError(f"parts of {each}")
+        check_recorded(n // each)
         sizes = [min(each, n - at) for at in range(0, n, each)]
+    check_recorded(len(sizes))
     result, at = [], 0
     for size in sizes:
         result.append(Value(value.kind, sliced(value.tensor, axis, at, at + size)))
