@@ -383,6 +383,9 @@ def pay_operator(
         return
     shapes = tuple(a.shape for a in arrays)
     impl = implementation(opr.type)
+    # A recurrent layer calls its kernel for every step.
+    steps = shapes[0][0] if CATALOG[opr.type].family == "rnn" and len(shapes[0]) == 3 else 1
+    calls = _CALL * steps
     try:
         out_shapes = tuple(impl.shape(ShapeCall(opr, tuple(inputs), shapes, tuple(arrays))))
         sizes = (
@@ -391,7 +394,7 @@ def pay_operator(
     except UnknownShape:
         sizes = None
     if sizes is None:
-        pay(2 * sum(a.nbytes for a in arrays), _CALL + sum(a.size for a in arrays))
+        pay(2 * sum(a.nbytes for a in arrays), calls + sum(a.size for a in arrays))
         return
     nbytes = sum(prod(s) * d.np.itemsize for s, d in zip(sizes, outputs, strict=True))
-    pay(nbytes, _CALL + int(impl.flops(opr, list(shapes), sizes)))
+    pay(nbytes, calls + int(impl.flops(opr, list(shapes), sizes)))

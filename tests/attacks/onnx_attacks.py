@@ -264,6 +264,25 @@ def sequence_of_a_million() -> bytes:
 
 
 @attack
+def four_million_steps() -> bytes:
+    """A recurrent layer over zeros."""
+    weights = [held(n, np.ones((1, 1, 1), np.float32)) for n in "wr"]
+    nodes = [node("ConstantOfShape", ["s"], ["c"])]
+    nodes += [node("RNN", ["c", "w", "r"], ["h"], attribute("hidden_size", 1))]
+    nodes += [node("ReduceSum", ["h"], ["t"], attribute("keepdims", 0)), node("Add", ["x", "t"], ["y"])]
+    return graph(*nodes, ints("s", 1 << 22, 1, 1), *weights)
+
+
+@attack
+def wide_kernel() -> bytes:
+    """Four million rows become one, each of which has a share in it."""
+    cubic = attribute("mode", "cubic"), attribute("antialias", 1)
+    nodes = [node("Resize", ["x", "", "", "s"], ["y"], *cubic)]
+    data = graph(*nodes, ints("s", 1, 1, 1, 1), shape=(1, 1, 1 << 22, 1))
+    return data.replace(b"\x10\x11", b"\x10\x12", 1)
+
+
+@attack
 def empty_and_large() -> bytes:
     """No elements, along an axis that no int32 holds."""
     square = node("Mul", ["z", "z"], ["q"]), node("ReduceSum", ["q", "a"], ["r"])

@@ -96,6 +96,15 @@ def test_runs_are_limited(tmp_path: Path) -> None:
     assert (found.runs, found.is_interrupted) == (4, True)
 
 
+def test_a_model_that_stops_on_its_inputs(tmp_path: Path) -> None:
+    options = loadrun.ReduceOptions(fails="false", input_data=("data:#rand(0,1,1,7)",))
+    with (
+        pytest.warns(UserWarning, match=r"its data \[1, 7\]"),
+        pytest.raises(UsageError, match="no value for 'out', since the model stops before it"),
+    ):
+        loadrun.reduce_file(NETS / "mlp.mge", tmp_path / "small.mge", options)
+
+
 def test_what_does_not_fail_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, small = str(NETS / "mlp.mge"), str(tmp_path / "small.mge")
     assert main(["reduce", model, "--against", model, "-o", small]) == 2

@@ -144,12 +144,13 @@ def axis_weights(
     [[0.75, 0.25], [0.0, 1.0]]
     """
     reach = (1 if a is None else 2) * stretch
-    pay(8 * len(at) * size, 100 * len(at))
+    count = ceil(2 * reach) + 2
+    pay(8 * len(at) * size + 64 * count, 100 * len(at))
     result = np.zeros((len(at), size))
     # What is far outside is the outermost element, wherever it lies.
     centers = np.clip(np.asarray(at, np.float64), -2 * reach - 2, size + 2 * reach + 2)[:, None]
-    steps = np.arange(ceil(2 * reach) + 2)
-    rows = max(_BLOCK // len(steps), 1)
+    steps = np.arange(count)
+    rows = max(_BLOCK // count, 1)
     for first in range(0, len(at), rows):
         center = centers[first : first + rows]
         taps = np.floor(center - reach).astype(np.int64) + steps

@@ -112,6 +112,11 @@ def as_testcase(
         name = var.name or f"input{len(names)}"
         names[var.id] = name = f"{name}.{len(names)}" if name in arrays else name
         arrays[name] = values[var.id]
+    for var in targets:
+        if var.id not in values:
+            raise UsageError(
+                f"there is no value for {var.label!r}, since the model stops before it; give inputs that it takes"
+            )
     alone, copies = excerpt(graph, targets, names)
     others = {names[i]: d for i, d in (dtypes or {}).items() if i in names}
     for var in alone.inputs:
