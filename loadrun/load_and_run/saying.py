@@ -10,6 +10,7 @@ from typing import TextIO
 
 import numpy as np
 
+from ..base.errors import clean
 from ..compare import errors
 from ..runner import OutputResult
 from ..testcase import Check
@@ -41,6 +42,10 @@ _SITES = {
 """Where the lines of a group come from, as load_and_run writes it before them."""
 
 
+_LONGEST = 1 << 16
+"""Characters of a line."""
+
+
 class Log:
     """Prints load_and_run's lines: log lines with day and time on standard error, results on standard output."""
 
@@ -57,12 +62,17 @@ class Log:
     def say(self, text: str) -> None:
         """Print a line on standard error."""
         with self._lock:
-            print(text, file=self.err, flush=True)
+            print(_safe(text), file=self.err, flush=True)
 
     def result(self, text: str) -> None:
         """Print a line on standard output."""
         with self._lock:
-            print(text, file=self.out, flush=True)
+            print(_safe(text), file=self.out, flush=True)
+
+
+def _safe(text: str) -> str:
+    """Escape what names in a model could do to the terminal; line ends are the program's own."""
+    return "\n".join(clean(line, _LONGEST) for line in text.split("\n"))
 
 
 def model_table(plan: ExecutionPlan) -> str:
@@ -78,7 +88,7 @@ def model_table(plan: ExecutionPlan) -> str:
         for var in variables:
             shape = shape_text(plan.known.shapes.get(var.id, ()))
             dtype = _DTYPES.get(var.dtype.name if var.dtype else "", "")
-            rows.append((kind, plan.loaded.var(var)[1], shape, dtype))
+            rows.append((kind, clean(plan.loaded.var(var)[1]), shape, dtype))
     widths = [max(len(r[i]) for r in rows) + 2 for i in range(len(rows[0]))]
     rule = "+" + "+".join("-" * w for w in widths) + "+"
     name = "+Runtime Model Info"
@@ -96,8 +106,8 @@ def _middle(text: str, width: int) -> str:
 def unequal(check: Check, out: OutputResult, plan: ExecutionPlan) -> str:
     """Return the message of a failed check."""
     expect, get = out.expect, out.value
-    head = f"Value of: {plan.info(check.get)}\n  Actual: "
-    middle = f"\nExpected: {plan.info(check.expect)}\nWhich is: "
+    head = f"Value of: {clean(plan.info(check.get), _LONGEST)}\n  Actual: "
+    middle = f"\nExpected: {clean(plan.info(check.expect), _LONGEST)}\nWhich is: "
     if expect is None or get is None:
         return f"{check.name}: the check failed"
     if expect.shape != get.shape:

@@ -298,7 +298,9 @@ class LoadAndRunSession:
                 continue
             names = plan.numbers.oprs[check.opr.id]
             if check.verbose and out.error is not None:
-                self.log.result(f"AssertEqual: err={_g(out.error)} (name={names.name} id={names.id})")
+                self.log.result(
+                    f"AssertEqual: err={_g(out.error)} (name={clean(names.name, 4096)} id={names.id})"
+                )
             if out.verdict is Verdict.FAIL:
                 copy.failed = unequal(check, out, plan)
                 self.log.say(f"mgb::MegBrainError: {copy.failed}")

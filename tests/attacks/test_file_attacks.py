@@ -201,8 +201,9 @@ def test_nothing_from_a_file_commands_the_terminal(
         main(["unpack", packed, "-o", str(tmp_path / f"u{DECEIVING}")]),
         main([packed, "--json", str(tmp_path / DECEIVING)]),
         main([packed, f"--{DECEIVING}"]),
+        main(["load_and_run", packed, "--model_info", "--verbose"]),
     ]
-    assert codes == [0, 2, 2, 0, 0, 0, 0, 2, 2, 2]
+    assert codes == [0, 2, 2, 0, 0, 0, 0, 2, 2, 2, 0]
     said = capsys.readouterr()
     for line in (said.out + said.err).split("\n"):
         assert line.isprintable(), ascii(line)
