@@ -72,6 +72,19 @@ class FailureOptions(ModelOptions, DataOptions):
             return None
         return name if name.partition(":")[0] in engine_names() else None
 
+    @property
+    def passing(self) -> str:
+        """What is to be said of a model that does not fail."""
+        if self.fails is not None:
+            return (
+                "the command accepts the model, whose checks expect what it computes itself "
+                "(--against compares with a good model)"
+            )
+        return (
+            f"the model does not fail: it differs from {self.against} by at most --maxerr {self.maxerr:g} "
+            "(0 asks for equal values)"
+        )
+
     @contextmanager
     def judge(self, target: str | os.PathLike[str]) -> Iterator[Judge]:
         """Give what judges candidates, files of the target's kind where a command does."""
@@ -166,7 +179,9 @@ def _reduced(
     warn: Callable[[str], None],
 ) -> Reduced:
     graph = expressible(bundle, [], warn)
-    search = partial(reduce_graph, graph, maxerr=options.maxerr, runs=options.runs, done=done)
+    search = partial(
+        reduce_graph, graph, maxerr=options.maxerr, runs=options.runs, done=done, passing=options.passing
+    )
     known = {v.id for v in graph.vars()}
     good = partial(own_values, graph, feeds=feeds, seed=options.seed)
     if options.against is not None and options.engine is None:

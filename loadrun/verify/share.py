@@ -109,7 +109,7 @@ def share_file(
                     save_as(candidate, target)
                     return Shared(reason, count, kept)
             raise UsageError(f"with other tensors the model does not fail for the same reason ({reason})")
-    raise UsageError("the model does not fail, so there is nothing to share")
+    raise UsageError(f"{options.passing}, so there is nothing to share")
 
 
 def _judged(

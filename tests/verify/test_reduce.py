@@ -108,7 +108,9 @@ def test_a_model_that_stops_on_its_inputs(tmp_path: Path) -> None:
 def test_what_does_not_fail_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, small = str(NETS / "mlp.mge"), str(tmp_path / "small.mge")
     assert main(["reduce", model, "--against", model, "-o", small]) == 2
-    assert "does not fail" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "does not fail" in said
+    assert "--maxerr 0.0001 (0 asks for equal values)" in said
     assert not Path(small).exists()
     with pytest.raises(UsageError, match="define the failure"):
         loadrun.reduce_file(model, small, loadrun.ReduceOptions())

@@ -105,7 +105,8 @@ def _is_scaled(a: Array, b: Array) -> bool:
     x, y = a.reshape(len(a), -1), b.reshape(len(b), -1)
     with np.errstate(all="ignore"):
         factor = (x * y).sum(1, keepdims=True) / (y * y).sum(1, keepdims=True)
-        return bool((np.abs(x - factor * y) <= 1e-4 * np.abs(x).max(1, keepdims=True)).all())
+        is_near = (np.abs(x - factor * y) <= 1e-4 * np.abs(x).max(1, keepdims=True)).all()
+        return bool(is_near and (np.abs(factor - 1) > 1e-4).any())
 
 
 def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:

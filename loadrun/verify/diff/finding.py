@@ -377,9 +377,27 @@ def _with_stored(
             f"{', '.join(stored.names()[:5])}"
         )
     outputs = {v.id for v in graph.outputs}
-    # Where operators were folded, the last one that is left of a module need not give what the module gives.
-    rows = with_counterpart(graph, rows, outputs | {r.var.id for r in rows if r.how != "module"})
+    # Where operators were folded, the last one that is left of a module need not give what the module gives, but then
+    # in most elements. Such a difference counts where it reaches a value that is certain, or the last ones known.
+    certain = (
+        outputs | {r.var.id for r in rows if r.how != "module" or _is_partly_off(r)} | _last(graph, rows)
+    )
+    rows = with_counterpart(graph, rows, certain)
     matched = dict(Counter(r.how for r in rows))
     stops: tuple[list[Stop], list[Stop]] = (side.stops, [])
     roots = blame(graph, rows, None, []) or _stopped_alone(side)
     return Differences(rows, [], roots, matched, len([*graph.vars()]), outputs, stops)
+
+
+def _is_partly_off(row: SuspectVar) -> bool:
+    return row.distance is not None and 2 * row.distance.count <= row.distance.size
+
+
+def _last(graph: Graph, rows: Sequence[SuspectVar]) -> set[int]:
+    """List the variables of rows from which no other row is computed."""
+    compared = {r.var.id for r in rows}
+    read: set[int] = set()
+    for opr in reversed(graph.oprs):
+        if any(v.id in compared or v.id in read for v in opr.outputs):
+            read.update(v.id for v in opr.inputs)
+    return compared - read

@@ -201,6 +201,7 @@ def reduce_graph(
     dtypes: Mapping[int, DType] | None = None,
     runs: int = 60,
     done: Callable[[int, int], None] = lambda runs, left: None,
+    passing: str = "the model does not fail",
 ) -> Reduced:
     """Find the fewest operators that still fail for the reason for which the whole model fails.
 
@@ -216,6 +217,7 @@ def reduce_graph(
         dtypes: dtypes that variables have in the good run, by id, where they are others.
         runs: how many candidates may be tried.
         done: called before each run with its number and the number of operators that are left.
+        passing: what is said where the whole model does not fail.
 
     Raises:
         UsageError: the whole model does not fail.
@@ -226,7 +228,7 @@ def reduce_graph(
             infer_dtypes([opr])
     search = _Search(graph, good, known, judge, maxerr, dtypes or {}, runs, done)
     if not search.fails(search.oprs):
-        raise UsageError("the model does not fail, so there is nothing to reduce")
+        raise UsageError(f"{passing}, so there is nothing to reduce")
     stopped = False
     try:
         search.reduce()

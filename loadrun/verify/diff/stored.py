@@ -134,9 +134,13 @@ class StoredValues:
         for opr in graph.oprs:
             for var in opr.inputs:
                 readers[var.id].append(opr)
-            for module in _modules(opr.outputs[-1]) if opr.inputs and opr.outputs else ():
-                if module in self._names:
-                    last[module] = opr.outputs[-1]
+        read = {*readers, *(v.id for v in graph.outputs)}
+        for opr in graph.oprs:
+            if not opr.inputs or not opr.outputs:
+                continue
+            # Normalizations have statistics beside their result.
+            result = next((v for v in opr.outputs if v.id in read), opr.outputs[-1])
+            last.update((module, result) for module in _modules(result) if module in self._names)
         # The innermost of several modules that end alike.
         ends = {var.id: name for name, var in sorted(last.items(), key=lambda item: len(item[0]))}
         biases = {number: _bias_behind(readers[number]) for number in ends}

@@ -16,7 +16,7 @@ from loadrun.dump.options import DumpOptions
 from loadrun.engines import Setup, register_engine
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph
-from loadrun.graph.params import Elemwise, ElemwiseMode
+from loadrun.graph.params import Elemwise, ElemwiseMode, MatrixMul
 from loadrun.passes.constants import bare, subgraph
 from loadrun.passes.inference import optimize_for_inference
 from loadrun.testing import GraphBuilder
@@ -122,6 +122,25 @@ def test_outputs_that_the_other_model_lacks(tmp_path: Path, capsys: pytest.Captu
     assert main(["diff", str(tmp_path / "whole.mge"), *against]) == 3
     assert "the model's outputs were not all compared" in capsys.readouterr().out
     assert main(["diff", str(tmp_path / "part.mge"), "--against", str(tmp_path / "whole.mge")]) == 0
+
+
+def test_a_weight_that_differs_within_the_tolerance_is_no_folded_batch_norm() -> None:
+    graphs = []
+    for factor in (1.0, 1.00001, 1.01):
+        b = GraphBuilder()
+        weight = np.arange(1, 7, dtype="f4").reshape(2, 3)
+        weight[0, 2] *= factor
+        if factor > 1.001:
+            weight[0] = np.array([1, 2, 3], "f4") * np.float32(factor)
+        x = b.input("x", 4, 3)
+        graphs.append(
+            b.done(b.add("MatrixMulV2", MatrixMul(transposeB=True), inputs=[x, b.const(weight)], name="y"))
+        )
+    feeds = {"x": np.ones((4, 3), "f4")}
+    (near,) = between(graphs[1], graphs[0], feeds).constants
+    assert (near.count, near.is_scaled) == (1, False)
+    (scaled,) = between(graphs[2], graphs[0], feeds).constants
+    assert (scaled.count, scaled.is_scaled) == (3, True)
 
 
 def test_a_replaced_operator() -> None:
