@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.errors import EngineError
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from ..ops.elemwise.table import MODES, ROWS, ModeTrait, modes
@@ -189,8 +190,18 @@ def _function(ufunc: np.ufunc, x: Any, *rest: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def vector(numbers: tuple[int, ...], dtype: DType) -> Array:
-    """Return numbers in storage form, the same array each time, by which a later call of a trace knows them."""
-    result = np.array(numbers, dtype.np)
+    """Return numbers in storage form, the same array each time, by which a later call of a trace knows them.
+
+    Raises:
+        EngineError: one does not fit the dtype.
+    """
+    try:
+        result = np.array(numbers, dtype.np)
+    except OverflowError:
+        shown = ", ".join(map(str, numbers))
+        raise EngineError(
+            f"{shown}: too large for {dtype.name}, in which graphs compute with sizes"
+        ) from None
     result.flags.writeable = False
     return result
 

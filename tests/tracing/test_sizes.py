@@ -197,3 +197,8 @@ def test_thousands_of_steps_of_arithmetic_on_a_size() -> None:
     traced.dump(file, arg_names=["x"], output_names=["y"], optimize_for_inference=False)
     (result,) = loadrun.run(loadrun.loads(file.getvalue()), {"x": np.ones((5, 2), "f4")})
     np.testing.assert_array_equal(result["y"], np.full((5, 2), 5.0, "f4"))
+
+
+def test_sizes_beyond_what_graphs_hold_are_refused() -> None:
+    with pytest.raises(LoadRunError, match="4294967296: too large for Int32"):
+        trace(symbolic=True)(lambda x: x.reshape(x.shape[0] * 2**32 // 2**32, -1))(tensor(np.ones((2, 3))))

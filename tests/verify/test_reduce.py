@@ -105,6 +105,12 @@ def test_a_model_that_stops_on_its_inputs(tmp_path: Path) -> None:
         loadrun.reduce_file(NETS / "mlp.mge", tmp_path / "small.mge", options)
 
 
+def test_values_without_elements_compare_nothing(tmp_path: Path) -> None:
+    options = loadrun.ReduceOptions(against="float64", input_data=("data:#rand(0,1,0,20)",))
+    found = loadrun.reduce_file(NETS / "mlp.mge", tmp_path / "small.mge", options, warn=lambda text: None)
+    assert found.reason == "not compared"
+
+
 def test_what_does_not_fail_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, small = str(NETS / "mlp.mge"), str(tmp_path / "small.mge")
     assert main(["reduce", model, "--against", model, "-o", small]) == 2
