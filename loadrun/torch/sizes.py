@@ -71,6 +71,15 @@ def _rounding(function: Callable[..., Any], plain: Callable[..., Any]) -> Callab
     return apply
 
 
+def _rounded(value: Any, digits: int | None = None) -> Any:
+    if digits is None:
+        return _rounding(np.rint, round)(value)
+    if _followed(value):
+        # In single precision halves are others than in Python.
+        raise TypeError("a number from sizes is rounded to digits")
+    return round(value, digits)
+
+
 def _either(plain: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap arithmetic that sizes do themselves, and 0-d float tensors as arrays."""
 
@@ -153,7 +162,7 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     math.floor: _rounding(np.floor, math.floor),
     math.ceil: _rounding(np.ceil, math.ceil),
     math.trunc: _rounding(np.trunc, math.trunc),
-    round: _rounding(np.rint, round),
+    round: _rounded,
     torch.sym_max: _extreme(max),
     torch.sym_min: _extreme(min),
     torch.sym_float: lambda x: arr(x, "float32") if _followed(x) else float(x),

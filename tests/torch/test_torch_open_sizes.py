@@ -41,6 +41,12 @@ def test_running_extremes_of_nan(name):
     compare(lambda x: getattr(torch, name)(x, 1), (HARD,), (HARD[:, 1:].repeat(1, 2),))
 
 
+def test_sizes_are_rounded_to_the_nearest():
+    # Halves to the even number, as in Python.
+    calls = [(torch.rand(n, 3),) for n in (5, 8, 9, 13)]
+    in_one_graph(lambda x: x[: round(x.shape[0] / 2)], *calls)
+
+
 def test_glu_halves_an_axis_of_any_length():
     compare(F.glu, (torch.rand(2, 6),), (torch.rand(3, 10),))
 
