@@ -258,7 +258,7 @@ class Runner:
             outs.append(_unchecked_output(name, var, next(values), reason))
         alone = plan.unread.keys() - dict(plan.plain)
         outs += [_unread(n, v, testcase) for n, v in plan.unread.items() if n in alone]
-        outs = _settled(outs, testcase)
+        outs = _settled(faulty(outs, testcase.miscounted([o.name for o in outs])), testcase)
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
 from typing import Protocol, overload
+
+import numpy as np
 
 from .base.errors import FormatError
 from .base.files import FileWatch
@@ -101,6 +104,23 @@ class Testcase:
         case = replace(self)
         object.__setattr__(case, "_own", values)
         return case
+
+    def miscounted(self, outputs: Iterable[str]) -> dict[str, str]:
+        """Say which values of a file's sequences are too many or too few for a graph's outputs, by name."""
+        faults: dict[str, str] = {}
+        names = list(outputs)
+        for name, values in (self.own or {}).items():
+            output = name.removesuffix(EXPECT)
+            if output == name or not isinstance(values, list):
+                continue
+            if not all(isinstance(v, np.ndarray) and v.dtype != object for v in values):
+                continue
+            wanted = {f"{output}.{i}" for i in range(len(values))}
+            form = re.compile(re.escape(output) + r"\.\d+")
+            computed = {n for n in names if form.fullmatch(n)}
+            faults.update(dict.fromkeys(computed - wanted, "there is no expected value"))
+            faults.update(dict.fromkeys(wanted - computed, "the model returns no such value"))
+        return faults
 
     @property
     def each_step(self) -> Iterator[Mapping[str, Array]]:

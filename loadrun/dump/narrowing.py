@@ -85,6 +85,7 @@ class Narrowing:
         Raises:
             UsageError: one comes out otherwise, and narrowing is not requested.
         """
+        outputs = list(Bundle(self._made).outputs)
         for i, case in enumerate(cases):
             if not self.asked and (self.dtypes or (self._has_extremes and _has_infinity(case))):
                 self._check(i, case)
@@ -99,7 +100,7 @@ class Narrowing:
                 kinds,
                 case.provenance,
                 case.intermediates,
-                faults=case.faults,
+                faults={**case.faults, **case.miscounted(outputs)},
                 steps=steps,
                 states=case.states,
             )

@@ -30,7 +30,7 @@ from .file import OnnxFile, declared, file_dtype, read_accepted, read_limits, re
 from .importing import Importer
 from .messages import ModelProto, ValueInfoProto, read_model
 from .tensors import ExternalData
-from .testdata import DataSet, find_sets, lost_sets, testcases
+from .testdata import DataSet, find_sets, item_kind, lost_sets, spread, testcases
 from .values import StandIn, axis_of, declared_shape, graph_type
 
 __all__ = ["OnnxModel", "UnsizedBundle", "load_model"]
@@ -140,7 +140,7 @@ class OnnxModel:
         sets = find_sets(file, test_data, names, list(outputs))
         self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
         # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.
-        values = {n: v for n, v in sets[0].own(self._types).items() if _is_number(v)} if sets else {}
+        values = {n: v for n, v in spread(sets[0].own(self._types)).items() if _is_number(v)} if sets else {}
         examples = {n: v for n, v in values.items() if not n.endswith(EXPECT)}
         expected = {n.removesuffix(EXPECT): v for n, v in values.items() if n.endswith(EXPECT)}
         # Data for another model, or data that are not tensors, say nothing about this one.
@@ -243,7 +243,7 @@ class OnnxModel:
                 shapes[info.name] = _fitting(info, arrays[info.name].shape)
         expected = {
             n: a if e.ndim else a.reshape(())
-            for n, e in self._expected.items()
+            for n, e in {**self._more_items(arrays), **self._expected}.items()
             if (a := arrays.get(n + EXPECT)) is not None and (e.ndim or a.size == 1)
         }
         values = {n: arrays[n].reshape(shapes[n]) for n in self._deciding if n in arrays}
@@ -269,6 +269,12 @@ class OnnxModel:
         while len(self._bundles) > _KEPT:
             self._bundles.popitem(last=False)
         return bundle
+
+    def _more_items(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """List the values of sequences that the first data set does not have, like the first one that it has."""
+        names = [n.removesuffix(EXPECT) for n in arrays if n.endswith(EXPECT)]
+        firsts = {n: self._expected.get(n.rpartition(".")[0] + ".0", arrays[n + EXPECT]) for n in names}
+        return {n: first for n, first in firsts.items() if item_kind(n, self._types) is not None}
 
     def _guarded(self, importer: Importer, graph: Graph | None) -> Graph:
         """Fix the open axes of a graph's inputs at which the graph is another one at another size.
@@ -392,7 +398,7 @@ class OnnxModel:
         bundle.open_inputs = frozenset(places[0] for axes in self._open_axes(shapes) for places in axes)
         bundle.warnings += list(importer.notes)
         kinds = {n: d.kind for n, d in importer.inputs.items()}
-        kinds.update((n + EXPECT, importer.outputs[n].kind) for n in expected)
+        kinds.update((n + EXPECT, importer.outputs[n].kind) for n in expected if n in importer.outputs)
         fed = {v.name for v in graph.inputs}
         if self._first is not None:
             bundle.testcases, bundle.watches = self._first.testcases, self._first.watches

@@ -14,7 +14,7 @@ from ..base.files import contents
 from ..graph.dtypes import Array, DType
 from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase
 from .messages import TensorProto, TypeProto, parse
-from .tensors import ExternalData, UnsupportedTensorTypeError, kind_name
+from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, kind_name
 from .values import UnsupportedNodeError, checked, graph_type
 
 __all__ = ["DataSet", "find_sets", "lost_sets", "set_name", "sets_in", "testcases"]
@@ -49,7 +49,7 @@ class DataSet:
 
         What has no file is left out, and so are complex numbers.
         """
-        from .file import parsed, tensor_value  # for start-up
+        from .file import SequenceProto, parsed, tensor_value  # for start-up
 
         files = {**self._inputs, **{n + EXPECT: p for n, p in self._outputs.items()}}
         values: dict[str, FileValue] = {}
@@ -61,6 +61,9 @@ class DataSet:
                 data = _bytes(path)
                 if kind is not None and kind.tensor is None:
                     values[name] = parsed(data, kind, path.parent)
+                    if name.endswith(EXPECT) and kind.sequence is not None:
+                        for i, item in enumerate(parse(SequenceProto, data).tensors):
+                            self.kinds[f"{name.removesuffix(EXPECT)}.{i}{EXPECT}"] = item.data_type
                 else:
                     proto = parse(TensorProto, data)
                     values[name] = tensor_value(proto, ExternalData(path.parent))
@@ -90,6 +93,33 @@ class DataSet:
         """List the files of outputs that the model does not have."""
         matches = [re.fullmatch(r"output_(\d+)\.pb", p.name) for p in self.folder.glob("output_*.pb")]
         return sorted(m.group() for m in matches if m is not None and int(m.group(1)) >= self._count)
+
+
+def spread(values: Mapping[str, FileValue]) -> dict[str, FileValue]:
+    """Give the values of each output that is a sequence names of their own, as graphs do.
+
+    >>> sorted(spread({"x": [1], "s:expect": [2, 3]}))
+    ['s.0:expect', 's.1:expect', 'x']
+    """
+    spread_out: dict[str, FileValue] = {}
+    for name, value in values.items():
+        if name.endswith(EXPECT) and isinstance(value, list):
+            output = name.removesuffix(EXPECT)
+            spread_out.update((f"{output}.{i}{EXPECT}", v) for i, v in enumerate(value))
+        else:
+            spread_out[name] = value
+    return spread_out
+
+
+def item_kind(name: str, types: Mapping[str, TypeProto | None]) -> int | None:
+    """Return ONNX's type of a value of a sequence of tensors, which has its number in its name; None of others."""
+    output, _, number = name.rpartition(".")
+    kind = types.get(output) if number.isdigit() and name not in types else None
+    while kind is not None and kind.optional is not None:
+        kind = kind.optional.of
+    item = kind.sequence.of if kind is not None and kind.sequence is not None else None
+    tensor = item.tensor if item is not None else None
+    return tensor.elem if tensor is not None and tensor.elem != STRING else None
 
 
 def _misshapen(value: Array, kind: TypeProto | None) -> str:
@@ -180,11 +210,15 @@ def testcases(
     def read(i: int) -> Testcase:
         one = sets[i]
         own = one.own(types)
+        values = spread(own)
+        # How many values a sequence has is a matter of the data set.
+        items = {n: k for n in values if (k := item_kind(n.removesuffix(EXPECT), types)) is not None}
+        others = {n: k for n, k in kinds.items() if item_kind(n.removesuffix(EXPECT), types) is None}
         arrays: dict[str, Array] = {}
         dtypes: dict[str, DType] = {}
         faults = dict.fromkeys(one.surplus(), "the model has no such output") | one.gaps()
-        for name, kind in kinds.items():
-            value = own.get(name)
+        for name, kind in (others | items).items():
+            value = values.get(name)
             if not isinstance(value, np.ndarray) or value.dtype == object:
                 raise InputError(f"{one.folder} holds no value for {name!r}")
             if (other := one.others.get(name)) is not None:

@@ -204,18 +204,41 @@ def test_a_fault_of_the_graph_shows_beside_the_file(tmp_path: Path) -> None:
     assert ways == {"onnxruntime": "pass", "onnxruntime:translated": "fail"}
 
 
-def test_sequences_are_judged_value_by_value(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
+def test_sequences_are_judged_value_by_value(tmp_path: Path, engine: str) -> None:
     node = helper.make_node("SplitToSequence", ["x"], ["y"], axis=0)
     info = helper.make_tensor_sequence_value_info("y", T.FLOAT, None)
     made = model([node], [("x", T.FLOAT, [2, 2])], [info])
     x = np.arange(4, dtype="f4").reshape(2, 2)
-    good = replay(write(tmp_path / "a", made, ((x,), ([x[:1], x[1:]],))))
+    good = replay(write(tmp_path / "a", made, ((x,), ([x[:1], x[1:]],))), engine)
     assert [(o.name, o.verdict.value) for o in good.outputs] == [("y.0", "pass"), ("y.1", "pass")]
-    short = replay(write(tmp_path / "b", made, ((x,), ([x[:1]],))))
+    short = replay(write(tmp_path / "b", made, ((x,), ([x[:1]],))), engine)
     assert [(o.name, o.verdict.value) for o in short.outputs] == [("y.0", "pass"), ("y.1", "fail")]
-    long = replay(write(tmp_path / "c", made, ((x,), ([x[:1], x[1:], x[1:]],))))
+    long = replay(write(tmp_path / "c", made, ((x,), ([x[:1], x[1:], x[1:]],))), engine)
     assert [(o.name, o.verdict.value) for o in long.outputs][-1] == ("y.2", "fail")
-    assert main([str(tmp_path / "c" / "model.onnx"), "--engine", "onnxruntime", "-q"]) == 1
+    assert main([str(tmp_path / "c" / "model.onnx"), "--engine", engine, "-q"]) == 1
+    other = replay(write(tmp_path / "d", made, ((x,), ([x[:1], x[1:] + 1],))), engine)
+    assert [(o.name, o.verdict.value) for o in other.outputs] == [("y.0", "pass"), ("y.1", "fail")]
+    with pytest.raises(InputError, match=r"fails whatever 'y\.[12]' is"):
+        loadrun.save(
+            loadrun.load(tmp_path / ("b" if engine == "reference" else "c") / "model.onnx"),
+            tmp_path / "x.mge",
+        )
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
+def test_a_sequence_has_as_many_values_as_its_data(tmp_path: Path, engine: str) -> None:
+    node = helper.make_node("SplitToSequence", ["x"], ["y"], axis=0)
+    info = helper.make_tensor_sequence_value_info("y", T.FLOAT, None)
+    made = model([node], [("x", T.FLOAT, ["n", 1])], [info])
+    x = np.arange(3, dtype="f4").reshape(3, 1)
+    sets = (
+        ((x[:2],), ([x[:1], x[1:2]],)),
+        ((x,), ([x[:1], x[1:2], x[2:]],)),
+        ((x,), ([x[:1], x[1:2], x[:1]],)),
+    )
+    runner = loadrun.Runner(loadrun.load(write(tmp_path, made, *sets)), engine)
+    assert [r.verdict.value for r in runner.replay()] == ["pass", "pass", "fail"]
 
 
 def test_an_output_that_is_listed_twice(tmp_path: Path) -> None:
