@@ -36,7 +36,8 @@ def parser() -> Parser:
         description="Run a model and a reference on the same inputs, compare every intermediate value, and name "
         "the operator to blame.",
         epilog="Exit codes: 0 everything that was compared agrees; 1 something differs; 2 a bad file or bad usage; "
-        "3 all that was compared agrees, but not all outputs were; 70 a bug in loadrun.",
+        "3 all that was compared agrees, but not all outputs of a model were (stored values may be a part of them: 0); "
+        "70 a bug in loadrun.",
     )
     p.add_argument("model", metavar="MODEL", help="the model under suspicion")
     p.add_argument(

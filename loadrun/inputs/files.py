@@ -60,7 +60,8 @@ def read_array(path: str, open_image: Callable[[Array], Array]) -> Array:
     kind = image_kind(raw)
     if kind is not None:
         return open_image(decoded(raw, kind, path))
-    if raw[:1] == b"\x80" or path.lower().endswith((".pkl", ".pickle")):
+    # A pickle's first byte, and the number of its protocol.
+    if re.match(rb"\x80[\x02-\x05]", raw) or path.lower().endswith((".pkl", ".pickle")):
         raise InputError(_pickled(path))
     raise InputError(f"{path} is neither an image nor .npy, .npz or .json")
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from ..base.errors import EngineError, UsageError
 from ..base.records import dataclass
+from ..compare.judging import policy_for
+from ..compare.policy import Policy, packed_policies, parse
 from ..compare.results import Result, Verdict
 from ..dump.choosing import load_dump, save_as
 from ..engines import engine_names
@@ -86,14 +88,25 @@ class FailureOptions(ModelOptions, DataOptions):
         )
 
     @contextmanager
-    def judge(self, target: str | os.PathLike[str]) -> Iterator[Judge]:
-        """Give what judges candidates, files of the target's kind where a command does."""
+    def judge(self, target: str | os.PathLike[str], original: Bundle) -> Iterator[Judge]:
+        """Give what judges candidates, by the original's policies too, files of the target's kind where a command does.
+
+        A policy of every output holds for inner values as well.
+        """
+        policies, _ = packed_policies(original.record)
+        kinds = {policies.get(c.name, Policy()).text for c in original.checks}
+        if len(kinds) == 1 and (text := kinds.pop()):
+            policies[""] = parse(text)
+
+        def asked(judged: Judge) -> Judge:
+            return partial(_by_policies, policies, judged) if policies else judged
+
         if self.fails is None:
-            yield _Replay(self.engine or "reference", self.seed)
+            yield asked(_Replay(self.engine or "reference", self.seed))
             return
         with tempfile.TemporaryDirectory(prefix="loadrun-") as folder:
             path = Path(folder) / f"candidate{Path(target).suffix or '.mge'}"
-            yield _Command(self.fails, self.message, self.timeout, path)
+            yield asked(_Command(self.fails, self.message, self.timeout, path))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,8 +212,15 @@ def _reduced(
         good = partial(
             reference_values, graph, against=reference, feeds=feeds, seed=options.seed, matching=matching
         )
-    with options.judge(target) as judge:
+    with options.judge(target, bundle) as judge:
         return search(good, known, judge)
+
+
+def _by_policies(policies: Mapping[str, Policy], judge: Judge, bundle: Bundle) -> str | None:
+    """Judge a candidate whose outputs have policies, as the original's have."""
+    said = {c.name: policy_for(policies, c.name).text for c in bundle.checks}
+    bundle.record = {"record": 1, "policy": {n: {"check": text} for n, text in said.items() if text}}
+    return judge(bundle)
 
 
 class _Replay:

@@ -90,7 +90,7 @@ def share_file(
             "the other model would have to be shared too: here --against takes an engine or float64"
         )
     bundle = load_dump(model, options.dump, **options.read)
-    with options.judge(target) as judge:
+    with options.judge(target, bundle) as judge:
         for feeds in feeds_to_try(options, options.testcase, bundle, warn):
             graph = bare(bundle.for_data(feeds))
             candidate, reason = _judged(graph, feeds, options, judge)

@@ -106,6 +106,13 @@ def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     assert not (tmp_path / "executed").exists()
 
 
+def test_a_picture_whose_first_byte_is_wrong_is_no_pickle(tmp_path: Path) -> None:
+    path = tmp_path / "a.webp"
+    path.write_bytes(b"\x80IFF\x08\0\0\0WEBPVP8 ")
+    with pytest.raises(InputError, match="is neither an image nor"):
+        load(path)
+
+
 def test_npz_members_are_read_alone(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "a.npz", a=np.ones((2, 2)), o=np.array([None], object))
     assert load(tmp_path / "a.npz").tolist() == [[1, 1], [1, 1]]

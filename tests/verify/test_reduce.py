@@ -130,3 +130,15 @@ def test_an_onnx_model_of_what_is_left(tmp_path: Path) -> None:
     bundle = loadrun.load(tmp_path / "small.onnx")
     assert list(bundle.outputs) == [guilty]
     assert loadrun.run(bundle)[0].verdict is loadrun.Verdict.FAIL
+
+
+def test_a_violated_policy_is_a_failure(tmp_path: Path) -> None:
+    """float32 is within 1e-4 of float64, but not equal to it."""
+    packed, small, shared = (tmp_path / n for n in ("packed.mge", "small.mge", "shared.mge"))
+    with pytest.raises(UsageError, match="does not fail"):
+        loadrun.reduce_file(NETS / "mlp.mge", small, loadrun.ReduceOptions(against="float64"))
+    # It is written, and fails at once: its values are MegEngine's.
+    assert main(["pack", str(NETS / "mlp.mge"), "--check", "exact", "-q", "-o", str(packed)]) == 1
+    assert loadrun.reduce_file(packed, small, loadrun.ReduceOptions(against="float64")).operators == 1
+    assert main(["share", str(packed), "--anonymize", "--against", "float64", "-o", str(shared)]) == 0
+    assert [main([str(p), "-q"]) for p in (small, shared)] == [1, 1]
