@@ -18,7 +18,7 @@ import numpy as np
 from ..base.errors import EngineError, LoadRunError
 from ..base.records import dataclass
 from ..graph import Opr, Var
-from ..graph.dtypes import Array, DType, round_bfloat16
+from ..graph.dtypes import Array, DType
 from ..ops.catalog import types
 from ..ops.control import Branches
 from ..ops.infer import Inference, describe, kernel_of, misfit
@@ -321,10 +321,7 @@ def run_step(
     for i, out in enumerate(outs):
         if out.dtype is not step.dtypes[i] and out.dtype != step.dtypes[i]:
             raise _other_dtype(call, i, out)
-    if not step.rounds:
-        return outs
-    pairs = zip(outs, call.outputs, strict=True)
-    return [round_bfloat16(out) if d.name == "BFloat16" else out for out, d in pairs]
+    return outs
 
 
 def _failure(call: Call, args: Sequence[Array], e: Exception) -> LoadRunError:

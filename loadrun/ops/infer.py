@@ -40,11 +40,28 @@ _OWN = types(Trait.MOVES | Trait.CONSTANT | Trait.GENERIC)
 
 
 def kernel_of(c: Call) -> Kernel:
-    """Return what computes a call.
+    """Return what computes a call; BFloat16 results are rounded to it.
 
     Raises:
         UnsupportedError: the operator has no kernel.
     """
+    run = _unrounded(c)
+    if "BFloat16" not in [d.name for d in c.outputs]:
+        return run
+
+    def rounded(call: Call, *arrays: Array) -> Array | tuple[Array, ...]:
+        result = run(call, *arrays)
+        outs = result if isinstance(result, tuple) else (result,)
+        outputs = tuple(
+            round_bfloat16(out) if d.name == "BFloat16" else out
+            for out, d in zip(outs, call.outputs, strict=True)
+        )
+        return outputs if isinstance(result, tuple) else outputs[0]
+
+    return rounded
+
+
+def _unrounded(c: Call) -> Kernel:
     own = implementation(c.opr.type).kernel
     dtypes = (*c.inputs, *c.outputs)
     if c.opr.type in _OWN:
@@ -85,7 +102,7 @@ def _empty(c: Call, shapes: list[Shape | None]) -> Array | tuple[Array, ...] | N
 
 
 def _in_float32(own: Kernel) -> Callable[..., Any]:
-    """Return a kernel that widens float16 and bfloat16 to float32, and rounds the results."""
+    """Return a kernel that widens float16 and bfloat16 to float32, and rounds results to float16."""
 
     def run(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
         inner: Call | None = c.memo.get("float32")
@@ -95,7 +112,8 @@ def _in_float32(own: Kernel) -> Callable[..., Any]:
         inner = inner.in_run(c.rng, [])
         result = own(inner, *(a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays))
         outs = result if isinstance(result, tuple) else (result,)
-        outputs = tuple(_rounded(out, d) for out, d in zip(outs, c.outputs, strict=True))
+        pairs = zip(outs, c.outputs, strict=True)
+        outputs = tuple(out.astype(np.float16) if d.name == "Float16" else out for out, d in pairs)
         return outputs if isinstance(result, tuple) else outputs[0]
 
     return run
@@ -103,12 +121,6 @@ def _in_float32(own: Kernel) -> Callable[..., Any]:
 
 def _widened(dtypes: tuple[DType, ...]) -> tuple[DType, ...]:
     return tuple(plain("Float32") if d.name in _HALF else d for d in dtypes)
-
-
-def _rounded(x: Array, dtype: DType) -> Array:
-    if dtype.name == "BFloat16":
-        return round_bfloat16(x)
-    return x.astype(np.float16) if dtype.name == "Float16" else x
 
 
 _SMALL = 1024

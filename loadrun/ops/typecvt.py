@@ -132,6 +132,6 @@ def type_cvt(c: Call, x: Array) -> Array:
     """Convert the input to the parameter's dtype."""
     source, target = c.inputs[0], c.outputs[0]
     if c.opr.exact and not source.is_quantized and not target.is_quantized and target.bits >= 8:
-        # bfloat16 is rounded by whoever runs the kernel.
+        # bfloat16 is rounded where kernels are chosen.
         return exactly(x, target.np)
     return convert(x, source, target)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.errors import EngineError, LoadRunError
 from ..graph import Opr, Var
-from ..graph.dtypes import Array, DType, plain, round_bfloat16
+from ..graph.dtypes import Array, DType, plain
 from ..graph.params import Elemwise, ElemwiseMode, Record
 from ..ops.catalog import TypeParam, types
 from ..ops.infer import kernel_of
@@ -203,9 +203,7 @@ def execute(
     except Exception as e:
         raise EngineError(f"{Opr(type, params).title} cannot take {_shapes_text(inputs, arrays)}: {e}") from e
     values = result if isinstance(result, tuple) else (result,)
-    return [
-        round_bfloat16(v) if d.name == "BFloat16" else v for v, d in zip(values, outs, strict=True)
-    ], list(outs)
+    return list(values), list(outs)
 
 
 def _shapes_text(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> str:

@@ -74,6 +74,19 @@ def test_constants_do_not_grow_into_large_ones() -> None:
     assert [o.type for o in made.oprs].count("Broadcast") == 1
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_constants_are_rounded_to_bfloat16(exact: bool) -> None:
+    b = Builder()
+    small = b.add("TypeCvtV2", TypeParam(dtype=DType("BFloat16")), inputs=[b.const([0.31])])
+    graph = b.done(b.add("TypeCvtV2", TypeParam(dtype=F32), inputs=[small]))
+    for opr in graph.oprs:
+        opr.exact = exact
+    made = fold_constants(graph)
+    # 8 bits of 0.31 * 2**2 = 1.24, to nearest: 159 / 128
+    assert "TypeCvtV2" not in titles(made)
+    assert run(made, {})[0].tolist() == [159 / 512]
+
+
 def test_weights_are_merged_with_their_names() -> None:
     b = Builder()
     x, w, v = (

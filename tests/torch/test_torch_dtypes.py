@@ -152,6 +152,11 @@ def test_half_floats_are_rounded_after_each_operator(kind, function):
     same(function, REAL.to(kind))
 
 
+def test_constants_are_rounded_to_bfloat16():
+    same(lambda x: x * torch.full((4,), 0.31).bfloat16(), REAL)
+    same(lambda x: x @ (torch.ones(4, 5) * 0.31).bfloat16().float(), torch.eye(4))
+
+
 def test_extremes_of_minus_infinity():
     same(torch.nn.MaxPool2d(3, 1, 1), torch.full((1, 1, 4, 4), -torch.inf))
 
