@@ -286,9 +286,11 @@ def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVa
     """Add how an operator differs from its partner; one that was matched by its values is another operator."""
     partner = matching.pairs[row.var.id].owner
     said = () if row.how == "value" else tuple(changes(row.opr, partner, matching))
+    # What was matched by its effect stands elsewhere: which inputs it has there says nothing.
+    shown = tuple(t for t in said if not t.startswith("input ")) if row.how == "effect" else said
     reads = any(v.id in differing for o in (row.opr, *row.between) for v in o.inputs)
     # Files of other formats may hold the same in other parameters.
-    return replace(row, changes=said, is_changed=(bool(said) and matching.alike) or reads)
+    return replace(row, changes=shown, is_changed=(bool(said) and matching.alike) or reads)
 
 
 def _beginning(

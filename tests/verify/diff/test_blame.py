@@ -27,6 +27,7 @@ from loadrun.graph.params import (
 from loadrun.passes.constants import bare
 from loadrun.testing import GraphBuilder
 from loadrun.verify.diff import between, match
+from loadrun.verify.diff.blaming import SuspectVar, _told
 from loadrun.verify.diff.files import DiffOptions, diff_files
 from loadrun.verify.diff.measuring import distance
 from loadrun.verify.diff.stored import StoredValues
@@ -604,3 +605,17 @@ def test_other_numbers_with_the_same_moments_are_no_counterpart() -> None:
     found = between(*graphs, {"x": x})
     assert found.roots[0].var.name == "first"
     assert [r.var.name for r in found.rows if r.how != "place"] == ["y"]
+
+
+def test_inputs_are_not_told_of_what_was_matched_by_its_effect() -> None:
+    a, b = (loadrun.load("fixtures/nets/mlp.mge").graph for _ in range(2))
+    matching = match(a, b)
+    one = next(o for o in a.needed() if o.type == "Elemwise")
+    (partner,) = (matching.pairs[v.id] for v in one.outputs)
+    partner.owner.inputs[0] = partner.owner.inputs[1]
+    told = {
+        how: _told(SuspectVar(one.outputs[0], partner.label, how, None, False, ()), matching, set())
+        for how in ("structure", "effect")
+    }
+    assert [len(t.changes) for t in told.values()] == [1, 0]
+    assert all(t.is_changed for t in told.values())
