@@ -17,7 +17,7 @@ from .messages import TensorProto, TypeProto, parse
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, kind_name
 from .values import UnsupportedNodeError, checked, graph_type
 
-__all__ = ["DataSet", "find_sets", "lost_sets", "set_name", "sets_in", "testcases"]
+__all__ = ["DataSet", "find_sets", "item_kind", "lost_sets", "set_name", "sets_in", "spread", "testcases"]
 
 _MOST_BYTES = 1 << 31
 _MOST_SETS = 1 << 20

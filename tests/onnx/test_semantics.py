@@ -391,3 +391,22 @@ def test_transposed_convolutions_whose_kernel_is_shorter_than_the_stride(
     # The length of ONNX's shape inference and of ONNX Runtime: nothing is padded in front.
     (y,) = run("ConvTranspose", {"x": F([[[1, 2, 3]]]), "w": F([[[1]]])}, **attributes)
     assert y[0, 0].tolist() == want
+
+
+def test_text_beside_numbers_is_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The reference engine computes no text, so a wrong one is not compared."""
+    nodes = [
+        onnx.helper.make_node("Neg", ["x"], ["y"]),
+        onnx.helper.make_node("Cast", ["x"], ["t"], to=onnx.TensorProto.STRING),
+    ]
+    kinds = {"x": onnx.TensorProto.FLOAT, "y": onnx.TensorProto.FLOAT, "t": onnx.TensorProto.STRING}
+    x, y, t = (onnx.helper.make_tensor_value_info(n, k, [2]) for n, k in kinds.items())
+    made = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y, t]))
+    onnx.save(made, tmp_path / "m.onnx")
+    folder = tmp_path / "m.test_data_set_0"
+    folder.mkdir()
+    values = {"input_0": F([1, 2]), "output_0": F([-1, -2]), "output_1": np.array(["1", "9"], object)}
+    for name, value in values.items():
+        (folder / f"{name}.pb").write_bytes(onnx.numpy_helper.from_array(value).SerializeToString())
+    assert main([str(tmp_path / "m.onnx")]) == 3
+    assert "output t: not compared: text is not compared here" in capsys.readouterr().out
