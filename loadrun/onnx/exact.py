@@ -113,11 +113,13 @@ def _compared(compare: Callable[[int, int], bool]) -> Rule:
         if call.opset < 7:
             return None
         a, b = np.broadcast_arrays(operands[0], operands[1])
-        if _undecided(a, b) and any(isinstance(v, Value) and v.follows_data() for v in call.inputs):
+        if any(map(_is_undecided, a.flat, b.flat)) and any(
+            isinstance(v, Value) and v.follows_data() for v in call.inputs
+        ):
             return None
 
         def one(x: int, y: int) -> bool:
-            if _undecided(objects([x]), objects([y])):
+            if _is_undecided(x, y):
                 call.importer.required.decide(compare(x, y))
             return bool(compare(int(x), int(y)))
 
@@ -126,13 +128,9 @@ def _compared(compare: Callable[[int, int], bool]) -> Rule:
     return rule
 
 
-def _undecided(a: Array, b: Array) -> bool:
-    """Whether sizes are compared with what they may be; a size is never negative."""
-    return any(
-        isinstance(x, TracedInt) or isinstance(y, TracedInt)
-        for x, y in zip(a.flat, b.flat, strict=True)
-        if int(x) >= 0 and int(y) >= 0
-    )
+def _is_undecided(x: int, y: int) -> bool:
+    """Whether a size is compared with what it may be; a size is never negative."""
+    return (isinstance(x, TracedInt) or isinstance(y, TracedInt)) and int(x) >= 0 and int(y) >= 0
 
 
 def _concat(call: NodeCall, operands: list[Array]) -> Array | None:

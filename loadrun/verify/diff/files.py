@@ -374,10 +374,11 @@ def reference_graph(
         warn(f"the inputs of {path} have other names: {', '.join(renamed)}, by type, shape and order")
     there = {theirs: feeds[mine] for theirs, mine in names.items() if mine in feeds}
     graph = expressible(sized(other, {**feeds, **there}), refusals, warn)
+    needed = {id(o) for o in graph.needed()}
     for var in graph.inputs:
         name = names.get(var.name or "", var.name)
         (tensor,) = var.owner.tensors
-        if name not in feeds and tensor.data is None and var.owner in graph.needed():
+        if name not in feeds and tensor.data is None and id(var.owner) in needed:
             raise UsageError(
                 f"the models have other inputs: none of {', '.join(map(repr, feeds)) or 'none'} stands for "
                 f"{var.name!r} ({tensor.dtype} {list(tensor.shape or ())}) of {path}"
