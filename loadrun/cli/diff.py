@@ -51,7 +51,11 @@ def parser() -> Parser:
     add_dump_option(p)
     add_input_options(p, "--input")
     add_testcase_option(p, "one after another until something differs")
-    add_tolerance_option(p)
+    add_tolerance_option(
+        p,
+        None,
+        "1e-4; 3.9e-3 for values computed in float16, 3.1e-2 in bfloat16: four units in the last place",
+    )
     p.add_argument(
         "--bisect",
         action="store_true",

@@ -289,14 +289,21 @@ def add_testcase_option(p: argparse._ActionsContainer, default: str) -> None:
     p.add_argument("--testcase", metavar="N", type=whole, help=f"use only testcase N (default: {default})")
 
 
-def add_tolerance_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--tolerance``."""
+def add_tolerance_option(
+    p: argparse._ActionsContainer, default: float | None = 1e-4, said: str = "1e-4"
+) -> None:
+    """Add ``--tolerance``.
+
+    Args:
+        default: what is taken without it.
+        said: the same for the help.
+    """
     p.add_argument(
         "--tolerance",
         metavar="X",
         type=tolerance,
-        default=1e-4,
-        help="largest error that counts as equal, relative to the largest value of the tensor (default 1e-4)",
+        default=default,
+        help=f"largest error that counts as equal, relative to the largest value of the tensor (default {said})",
     )
 
 

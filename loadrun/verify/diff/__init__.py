@@ -6,8 +6,9 @@ says which operator went wrong first. `extract` makes a testcase of that operato
 
 from .bisecting import Bisected, bisect
 from .extracting import extract
-from .finding import TOLERANCE, ChangedConstant, Differences, SuspectVar, between
+from .finding import ChangedConstant, Differences, SuspectVar, between
 from .matching import Matching, match
+from .measuring import TOLERANCE
 from .recorded import ChangedValue, changed_values
 from .running import FileSide
 from .stored import StoredValues, read_values

@@ -10,7 +10,7 @@ from ...engines import Choice
 from ...graph import Graph, Var
 from ...graph.dtypes import Array
 from ..pack.intermediates import computed
-from .measuring import Distance, agree, distance
+from .measuring import Distance, Tolerances, agree, distance
 from .running import EngineSide, FileSide, GraphSide
 
 __all__ = ["Bisected", "bisect"]
@@ -36,7 +36,7 @@ def bisect(
     engine: str | Choice | FileSide,
     feeds: Mapping[str, Array],
     *,
-    tolerance: float,
+    tolerance: float | None,
     seed: int = 0,
 ) -> Bisected:
     """Find the first operator whose value an engine gives otherwise than the reference engine.
@@ -65,6 +65,7 @@ def bisect(
     places = {v.id: i for i, v in enumerate(order)}
     right = GraphSide(graph, seed)
     side = engine if isinstance(engine, FileSide) else EngineSide(graph, engine, seed)
+    tolerances = Tolerances(tolerance, graph)
     runs = 0
 
     def off(var: Var) -> tuple[bool, Distance | None]:
@@ -76,7 +77,7 @@ def bisect(
             # A value that is not available counts as right; its readers will show.
             return True, None
         measured = distance(got, want)
-        return agree(measured, var.dtype, tolerance), measured
+        return agree(measured, var.dtype, tolerances.of(var)), measured
 
     wrong: dict[int, Distance | None] = {}
     known = 0

@@ -30,7 +30,7 @@ from ..saved import SavedFile, read_saved
 from .across import is_onnx, written
 from .bisecting import Bisected, bisect
 from .extracting import extract, fails_alone
-from .finding import TOLERANCE, Differences, between
+from .finding import Differences, between
 from .measuring import real
 from .running import FileSide
 from .stored import StoredValues, read_values
@@ -59,7 +59,8 @@ class DiffOptions(ModelOptions, DataOptions):
         dump: which dump of a file that holds several, from 1.
         testcase: which testcase's inputs are taken where no data is given; None takes all of them in turn, up to the
             first on which something differs.
-        tolerance: how far a value may be off, relative to the largest value of its tensor.
+        tolerance: how far a value may be off, relative to the largest value of its tensor; None takes 1e-4, and more
+            for what is computed in float16 or bfloat16 (`Tolerances`).
         bisect: whether an engine is asked for one intermediate value in each run, and what is left halved each time.
         check_finite: whether the model runs alone and operators are named that make NaN or infinity.
         range: the greatest absolute value; the model runs alone and operators are named that make greater ones.
@@ -67,7 +68,7 @@ class DiffOptions(ModelOptions, DataOptions):
 
     dump: int | None = None
     testcase: int | None = None
-    tolerance: float = TOLERANCE
+    tolerance: float | None = None
     bisect: bool = False
     check_finite: bool = False
     range: float | None = None
@@ -234,6 +235,7 @@ def _compared(
     bundle = sized(bundle, feeds)
     refusals: list[str] = []
     graph = expressible(bundle, refusals, warn)
+    whole = not refusals
     seed = options.seed
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
@@ -245,7 +247,7 @@ def _compared(
             f"the stored values of {against} were hardly computed from random inputs: give theirs with --input"
         )
     if not options.bisect:
-        compare = partial(between, graph, feeds=feeds, tolerance=options.tolerance, seed=seed)
+        compare = partial(between, graph, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
         differences = compare(other)
         if isinstance(other, Graph) and (refusals or not differences.agree):
             # Which operator it is can be told best among operators of one format.

@@ -12,13 +12,16 @@ from ...base.records import dataclass
 from ...engines.wide import computed_alike
 from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
+from ...graph.params import Dimshuffle
 from ..pack.intermediates import computed
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
 from .changes import ChangedConstant, changed_constants
 from .isolating import Isolation
-from .matching import CAST, Matching, extend, is_constant, match
+from .matching import CAST, Matching, extend, first_of, is_constant, match
 from .measuring import (
+    TOLERANCE,
     SketchIndex,
+    Tolerances,
     agree,
     are_reordered,
     distance,
@@ -34,8 +37,6 @@ from .stored import StoredValues
 __all__ = ["TOLERANCE", "ChangedConstant", "Differences", "SuspectVar", "between"]
 
 _Readers = Mapping[int, Sequence[Opr]]
-TOLERANCE = 1e-4
-"""How far a value may be off, relative to the largest value of its tensor."""
 
 
 @dataclass(eq=False)
@@ -97,8 +98,9 @@ def between(
     against: Graph | StoredValues | FileSide | str,
     feeds: Mapping[str, Array],
     *,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     seed: int = 0,
+    whole: bool = True,
 ) -> Differences:
     """Run a model beside something else on the same inputs and compare all variables that stand for each other.
 
@@ -108,9 +110,10 @@ def between(
             the name of an engine that runs it as well, the file that it was made of on a runtime, or stored values by
             variable name.
         feeds: arrays by input name, in storage dtype.
-        tolerance: how far a value may be off, relative to the largest absolute value of its tensor; quantized values
-            may be off by one step.
+        tolerance: how far a value may be off, relative to the largest absolute value of its tensor (see `Tolerances`);
+            quantized values may be off by one step.
         seed: seed of random operators on both sides.
+        whole: whether the graph's outputs are the model's; False for what can be expressed of a model.
 
     Raises:
         UsageError: nothing of the two can be matched.
@@ -123,7 +126,8 @@ def between(
     (True, True)
     """
     if isinstance(against, StoredValues):
-        return _with_stored(graph, against, feeds, tolerance, seed)
+        return _with_stored(graph, against, feeds, Tolerances(tolerance, graph), seed)
+    tolerances = Tolerances(tolerance, graph, against if isinstance(against, Graph) else graph)
     side = GraphSide(graph, seed)
     matching, constants, alike = Matching(), [], False
     other: DiffSide
@@ -138,8 +142,9 @@ def between(
         other = GraphSide(against, seed)
         matching = match(graph, against)
         constants = changed_constants(graph, matching)
+        ends = {v.id for v in graph.outputs} if whole else set[int]()
         sketched = Sketched(graph, feeds, seed), Sketched(against, feeds, seed)
-        _by_value(*sketched, matching, tolerance)
+        _by_value(*sketched, matching, tolerances.exact, ends)
         extend(matching, graph, against)
         alike = True
     plain = not any(has_layouts(g) for g in (graph, against) if isinstance(g, Graph))
@@ -155,12 +160,13 @@ def between(
         exactly = alike and not packed and _computed_alike(var, there, matching, equal)
         how = matching.how[var.id]
         values = _in_one_unit((var, actual), (there, expected), readers)
-        apart = distance(*values, tolerance, packed=packed)
+        near = tolerances.of(var, there)
+        apart = distance(*values, near, packed=packed)
         shapes = actual.shape, expected.shape
-        fine = agree(apart, _granularity(var, there, equal, matching), tolerance, exactly=exactly)
+        fine = agree(apart, _granularity(var, there, equal, matching), near, exactly=exactly)
         strictly = exactly or (alike and matching.alike and plain and how in ("name", "structure"))
         fine &= _shapes_fit(shapes, strictly, plain and var.id in outputs)
-        if how == "value" and not fine and not are_reordered(*values, tolerance):
+        if how == "value" and not fine and not are_reordered(*values, near):
             # Their sketches are alike, but not their numbers.
             unlike[var.id] = there
             continue
@@ -183,7 +189,8 @@ def between(
             suspect = roots[0].var if roots else None
             sketched[0].unlike.update(unlike)
             sketched[1].unlike.update(v.id for v in unlike.values())
-            located = locate(*sketched, matching, suspect=suspect, tolerance=tolerance)
+            near = max(tolerances.of(v, matching.pairs.get(v.id, v)) for v in graph.outputs)
+            located = locate(*sketched, matching, suspect=suspect, tolerance=near)
             roots = with_located(graph, roots, located, matching)
             constants = changed_constants(graph, matching)
     else:
@@ -300,13 +307,18 @@ def _row(var: Var, actual: Array, expected: Array, label: str, how: str, toleran
     return SuspectVar(var, label, how, apart, fine, (actual.shape, expected.shape))
 
 
-def _by_value(a: Sketched, b: Sketched, matching: Matching, tolerance: float) -> None:
+def _by_value(a: Sketched, b: Sketched, matching: Matching, tolerance: float, ends: set[int]) -> None:
     """Match what is left by sketches of the values: optimized graphs compute the same by other operators.
 
     Pairs that say little, by place or of operators of other kinds, stand back where another value is the same: a fused
     operator keeps the name of one of its parts.
+
+    Args:
+        a, b: the two graphs.
+        matching: gets the pairs.
+        tolerance: how far a value may be off, relative to the largest value of its tensor.
+        ends: ids of the first graph's outputs, which only outputs can stand for.
     """
-    ends = {v.id for v in a.graph.outputs}
     left = [
         v
         for o in a.graph.oprs
@@ -331,13 +343,27 @@ def _by_value(a: Sketched, b: Sketched, matching: Matching, tolerance: float) ->
         if there is not None and not sketches_agree(values, there, tolerance):
             undone.append((var, *matching.part(var)))
     index = SketchIndex((v, values) for v in right if (values := b.sketch_of(v)) is not None)
+    others: list[tuple[Var, list[Var]]] = []
     for var, values in mine:
-        if var.id not in matching.pairs:
-            free = (v for v in index.like(values, tolerance) if v.id not in matching.taken)
-            if (same := next(free, None)) is not None:
-                matching.add(var, same, "value")
+        if var.id in matching.pairs:
+            continue
+        same = {v.id for v in b.in_order(values, tolerance)}
+        like = index.like(values, tolerance)
+        if first_of(matching, var, (v for v in like if v.id in same), "value"):
+            continue
+        # What the other graph has in the same order is not wrong for being in another order elsewhere, unless it
+        # should have been moved.
+        if not same or _moves_nothing(var.owner):
+            others.append((var, like))
+    for var, like in others:
+        first_of(matching, var, like, "value")
     for var, other, how in undone:
         matching.add(var, other, how)
+
+
+def _moves_nothing(opr: Opr) -> bool:
+    """Return whether an operator that reorders axes leaves them as they are."""
+    return opr.type == "Dimshuffle" and (p := opr.get(Dimshuffle).pattern) == (*range(len(p)),)
 
 
 def _is_doubtful(var: Var, matching: Matching) -> bool:
@@ -354,7 +380,7 @@ def _is_doubtful(var: Var, matching: Matching) -> bool:
 
 
 def _with_stored(
-    graph: Graph, stored: StoredValues, feeds: Mapping[str, Array], tolerance: float, seed: int
+    graph: Graph, stored: StoredValues, feeds: Mapping[str, Array], tolerances: Tolerances, seed: int
 ) -> Differences:
     rows = []
     modules = stored.modules(graph)
@@ -367,10 +393,10 @@ def _with_stored(
             module = modules[var.id]
             there = stored.named(module.name)
             values = module.candidates(actual)
-            tried = [_row(var, v, there, module.name, "module", tolerance) for v in values]
+            tried = [_row(var, v, there, module.name, "module", tolerances.of(var)) for v in values]
             rows.append(min(tried, key=lambda r: inf if r.distance is None else r.distance.relative))
         elif expected is not None:
-            rows.append(_row(var, actual, expected, var.label, "name", tolerance))
+            rows.append(_row(var, actual, expected, var.label, "name", tolerances.of(var)))
     if not rows and not side.stops:
         raise UsageError(
             f"none of the {len(stored)} stored values has the name of a variable; the first names are "

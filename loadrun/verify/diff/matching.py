@@ -12,7 +12,7 @@ import numpy as np
 from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 
-__all__ = ["CAST", "Matching", "extend", "is_constant", "match"]
+__all__ = ["CAST", "Matching", "extend", "first_of", "is_constant", "match"]
 
 CAST = "TypeCvtV2"
 
@@ -167,15 +167,16 @@ def _constants(m: Matching, a: Graph, b: Graph) -> None:
     left, right = _constant_digests(a), _constant_digests(b)
     for var, digest in right:
         known[digest, var.name].append(var)
-    rest = [(var, d) for var, d in left if not _first(m, var, known[d, var.name], "name")]
+    rest = [(var, d) for var, d in left if not first_of(m, var, known[d, var.name], "name")]
     known.clear()
     for var, digest in right:
         known[digest].append(var)
     for var, digest in rest:
-        _first(m, var, known[digest], "structure")
+        first_of(m, var, known[digest], "structure")
 
 
-def _first(m: Matching, var: Var, candidates: Iterable[Var], how: str) -> bool:
+def first_of(m: Matching, var: Var, candidates: Iterable[Var], how: str) -> bool:
+    """Pair a variable with the first candidate that has no partner; returns whether there is one."""
     return any(m.add(var, other, how) for other in candidates if other.id not in m.taken)
 
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import numpy as np
 
+from ...base.errors import LoadRunError
 from ...base.records import dataclass
 from ...compare import assert_equal_error
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, DType
+from ...ops.infer import infer_dtypes
 
 __all__ = [
+    "TOLERANCE",
     "Distance",
     "Sketch",
     "SketchIndex",
+    "Tolerances",
     "agree",
+    "are_in_order",
     "are_reordered",
     "distance",
     "has_layouts",
@@ -26,6 +32,11 @@ __all__ = [
     "sketch",
     "sketches_agree",
 ]
+
+TOLERANCE = 1e-4
+"""How far a value may be off, relative to the largest value of its tensor."""
+_LAST_PLACES = {"Float16": 4 * 2.0**-10, "BFloat16": 4 * 2.0**-7}
+"""Four units in the last place of the largest value: sums in another order and casts elsewhere differ by some."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,40 @@ def agree(apart: Distance | None, dtype: DType | None, tolerance: float, *, exac
         if dtype.is_quantized:
             return apart.relative <= tolerance or apart.absolute <= 1.001 * float(dtype.scale)
     return apart.relative <= tolerance
+
+
+class Tolerances:
+    """How far values may be off, relative to the largest value of their tensors.
+
+    Args:
+        tolerance: the same for all; None takes `TOLERANCE`, and four units in the last place of the largest value for
+            what is computed in float16 or bfloat16.
+        graphs: the graphs of the values. Their dtypes are inferred.
+    """
+
+    def __init__(self, tolerance: float | None, *graphs: Graph) -> None:
+        self.exact = TOLERANCE if tolerance is None else tolerance
+        """That of values that are computed in float32."""
+        self._inexact = [_inexact(g) for g in graphs] if tolerance is None else []
+
+    def of(self, *variables: Var) -> float:
+        """Return that of a variable of each graph."""
+        known = zip(self._inexact, variables, strict=False)
+        return max((self.exact, *(off.get(v.id, 0.0) for off, v in known)))
+
+
+def _inexact(graph: Graph) -> dict[int, float]:
+    """Map variables that are computed in float16 or bfloat16 to how far they may be off at least, by their ids."""
+    off: dict[int, float] = {}
+    for opr in graph.needed():
+        with suppress(LoadRunError):
+            infer_dtypes([opr])
+        behind = max((off.get(v.id, 0.0) for v in opr.inputs), default=0.0)
+        for var in opr.outputs:
+            own = _LAST_PLACES.get(var.dtype.name, 0.0) if var.dtype is not None else 0.0
+            if most := max(behind, own):
+                off[var.id] = most
+    return off
 
 
 def real(value: Array, dtype: DType | None) -> Array:
@@ -211,13 +256,16 @@ _HUGE = 1e4
 _GAP = 1e5
 
 
-Sketch = tuple[int, float, float, float, float, float]
+Sketch = tuple[int, float, float, float, float, float, float]
 
 
 def sketch(value: Array) -> Sketch:
-    """Size, minimum, maximum, mean, mean of absolute values, and deviation: the same in any order of the elements."""
+    """Size, minimum, maximum, mean, mean of absolute values, and deviation: the same in any order of the elements.
+
+    The last number depends on the order: the mean of the elements with weights that grow with their place.
+    """
     if not value.size:
-        return 0, 0.0, 0.0, 0.0, 0.0, 0.0
+        return 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     x = value.reshape(-1).astype(np.float64)
     with np.errstate(all="ignore"):
         return (
@@ -227,6 +275,7 @@ def sketch(value: Array) -> Sketch:
             float(x.mean()),
             float(np.abs(x).mean()),
             float(x.std()),
+            float(x @ np.linspace(0.0, 1.0, x.size)) / x.size,
         )
 
 
@@ -260,10 +309,16 @@ class SketchIndex:
 def sketches_agree(a: Sketch, b: Sketch, tolerance: float) -> bool:
     """Return whether two sketches may be of one value; values that hardly vary say too little and never agree.
 
-    >>> sketches_agree((4, 0.0, 1.0, 0.5, 0.5, 0.3), (4, 0.0, 1.0, 0.5, 0.5, 0.3), 1e-4)
-    True
+    >>> x = np.array([[1.0, 2.0, 3.0], [5.0, 6.0, 8.0]])
+    >>> sketches_agree(sketch(x), sketch(x.T), 1e-4), are_in_order(sketch(x), sketch(x.T), 1e-4)
+    (True, False)
     """
     if a[0] != b[0] or is_even(b) or not np.isfinite([*a, *b]).all():
         return False
     spread = max(abs(b[1]), abs(b[2]))
-    return all(abs(x - y) <= tolerance * spread for x, y in zip(a[1:], b[1:], strict=True))
+    return all(abs(x - y) <= tolerance * spread for x, y in zip(a[1:6], b[1:6], strict=True))
+
+
+def are_in_order(a: Sketch, b: Sketch, tolerance: float) -> bool:
+    """Return whether the elements of two values whose sketches agree may be in one order, whatever their shapes."""
+    return abs(a[6] - b[6]) <= tolerance * max(abs(b[1]), abs(b[2]))

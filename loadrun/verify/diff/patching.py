@@ -24,7 +24,7 @@ from ...ops.catalog import types
 from ...ops.op import Trait
 from .extracting import stored_as
 from .matching import Matching, is_constant
-from .measuring import Distance, Sketch, SketchIndex, distance, is_even, real, sketch
+from .measuring import Distance, Sketch, SketchIndex, are_in_order, distance, is_even, real, sketch
 from .running import GraphSide, taken
 
 __all__ = ["Located", "Sketched", "locate"]
@@ -91,6 +91,11 @@ class Sketched:
         """Return the sketch of a value, None if it could not be computed."""
         known = self.variables.get(var.id)
         return None if known is None else known.sketch
+
+    def in_order(self, of: Sketch, tolerance: float) -> list[Var]:
+        """List the values whose elements may be those of a sketch, in the same order."""
+        like = self.index.like(of, tolerance)
+        return [v for v in like if are_in_order(of, self.variables[v.id].sketch, tolerance)]
 
     def size(self, number: int) -> int:
         """Return how many elements a value has."""

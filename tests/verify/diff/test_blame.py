@@ -16,6 +16,8 @@ from loadrun.graph import Opr
 from loadrun.graph.dtypes import DType, encode
 from loadrun.graph.params import (
     Axis,
+    AxisAddRemove,
+    AxisDesc,
     Convolution,
     Dimshuffle,
     LayerNorm,
@@ -619,3 +621,46 @@ def test_inputs_are_not_told_of_what_was_matched_by_its_effect() -> None:
     }
     assert [len(t.changes) for t in told.values()] == [1, 0]
     assert all(t.is_changed for t in told.values())
+
+
+@pytest.mark.parametrize("pattern", [(1, 2, 0), (0, 1, 2), (2, 1, 0)])
+def test_a_value_that_the_reference_has_in_this_order_is_not_one_in_another_order(
+    pattern: tuple[int, ...],
+) -> None:
+    def net(pattern: tuple[int, ...], detour: bool) -> loadrun.Graph:
+        b = GraphBuilder()
+        y = b.elemwise("SIN", b.input("x", 4, 2, 3))
+        if detour:
+            y = b.add("AxisAddRemove", AxisAddRemove(desc=(AxisDesc(0, 1),)), inputs=[y])
+            y = b.add("AxisAddRemove", AxisAddRemove(desc=(AxisDesc(1, 1),)), inputs=[y])
+        return b.done(b.add("Dimshuffle", Dimshuffle(pattern=pattern, ndim=3), inputs=[y], name=f"y{detour}"))
+
+    feeds = {"x": np.arange(24, dtype=np.float32).reshape(4, 2, 3)}
+    # The end of a model that goes on, but not with this pattern.
+    found = between(net(pattern, True), net((1, 0, 2), False), feeds, whole=False)
+    assert [r.opr.type for r in found.roots] == ["Dimshuffle"]
+
+
+@pytest.mark.parametrize("name", ["float16_native.mge", "float16_ioc16.mge"])
+def test_roundings_of_float16_are_no_difference(name: str, tmp_path: Path) -> None:
+    onnx = tmp_path / "m.onnx"
+    loadrun.convert_file(NETS / name, onnx)
+    assert diff_files(onnx, NETS / name).agree
+    # One unit in the last place of the largest value is 2**-10 of it at most.
+    assert not diff_files(onnx, NETS / name, DiffOptions(tolerance=1e-5)).agree
+    bad, where = planted(name, other_weight, tmp_path)
+    blamed = diff_files(bad, onnx).blamed
+    assert blamed is not None
+    assert blamed.name == where
+
+
+def other_weight(opr: Opr) -> bool:
+    if opr.type != "ConvolutionV2":
+        return False
+    owner = opr.inputs[1].owner
+    while not owner.tensors:
+        owner = owner.inputs[0].owner
+    value = owner.tensors[0].value().copy()
+    value.reshape(-1)[:3] += 0.5
+    owner.tensors[0] = replace(owner.tensors[0], data=encode(value, owner.tensors[0].dtype))
+    return True
