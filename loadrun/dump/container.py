@@ -236,9 +236,9 @@ def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
     if record is None or (owner := _owner(record, bundles)) is None:
         return 0
     owner.record, owner.damage = record, _damage_in(record)
-    from .record import input_order, narrowings  # for start-up
+    from .record import fixed_shapes, input_order, narrowings  # for start-up
 
-    owner.graph.input_order = input_order(record)
+    owner.graph.input_order, owner.graph.fixed_shapes = input_order(record), fixed_shapes(record)
     owner.warnings += narrowings(record)
     return len(record)
 
@@ -384,7 +384,7 @@ def _finish(bundle: Bundle) -> Bundle:
 
 def _graph(data: memoryview, base: int, like: Bundle | None = None) -> Graph:
     if like is not None and _shares(like, data):
-        like.graph.input_order = ()
+        like.graph.input_order, like.graph.fixed_shapes = (), {}
         return like.graph
     reader = _reader(data, base)
     # Reading makes many objects and no garbage, so a collection in between only costs time.

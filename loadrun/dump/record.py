@@ -24,6 +24,7 @@ from ..testcase import Testcase
 
 __all__ = [
     "RecordWriter",
+    "fixed_shapes",
     "graph_digest",
     "input_order",
     "intermediates_at",
@@ -43,6 +44,17 @@ def input_order(record: memoryview) -> tuple[str, ...]:
         # What is wrong with a record is for `verify` to say.
         return ()
     return tuple(n for n in names if isinstance(n, str)) if isinstance(names, list) else ()
+
+
+def fixed_shapes(record: memoryview) -> dict[str, tuple[int | None, ...]]:
+    """Sizes of inputs for which alone the model is right, where a record says so; see `loadrun.graph.Graph`."""
+    try:
+        shapes = header(record).get("fixed_shapes")
+    except FormatError:
+        return {}
+    if not isinstance(shapes, dict):
+        return {}
+    return {name: tuple(shape) for name, shape in shapes.items() if isinstance(shape, list)}
 
 
 def provenances(record: object) -> Iterator[Mapping[str, object]]:

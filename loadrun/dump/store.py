@@ -213,11 +213,11 @@ def _about(
 ) -> Mapping[str, object] | None:
     """Return what a new record says of the file, None if there is nothing to say or the bundle has one that is kept."""
     number = {} if before is None else {"dump": len(before.dumps)}
-    order = {**_order(graph), **extra}
+    facts = {**_facts(graph), **extra}
     about = bundle.record
-    if order and not isinstance(about, Mapping) and not (kept and about is not None):
+    if facts and not isinstance(about, Mapping) and not (kept and about is not None):
         about = {"record": 1}
-    return {**about, **number, **order} if isinstance(about, Mapping) else None
+    return {**about, **number, **facts} if isinstance(about, Mapping) else None
 
 
 @contextmanager
@@ -231,11 +231,12 @@ def _record(about: Mapping[str, object] | None, digest: Callable[[], str]) -> It
             record.close()
 
 
-def _order(graph: Graph) -> dict[str, list[str]]:
-    """Return the order of the inputs for the record, where it is not by name, as MegEngine has them."""
+def _facts(graph: Graph) -> dict[str, object]:
+    """Return what the record says of the inputs: their order, where it is not by name, and fixed sizes."""
     names = [v.name or "" for v in Bundle(graph).inputs]
     by_name = [v.name or "" for v in graph.inputs if v.name in set(names)]
-    return {} if names == by_name else {"inputs": names}
+    fixed = {n: graph.fixed_shapes[n] for n in names if n in graph.fixed_shapes}
+    return ({} if names == by_name else {"inputs": names}) | ({"fixed_shapes": fixed} if fixed else {})
 
 
 def _kept_record(bundle: Bundle, graph: Graph) -> bytes:

@@ -62,6 +62,7 @@ def excerpt(
     part = replace(
         graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
     )
+    part.fixed_shapes = {}
     part.content_hash = 0
     known: dict[int, Var] = {}
     oprs = reached(outputs, {*input_names, *fixed})

@@ -7,7 +7,7 @@ Nothing here computes: kernels, shape and dtype rules live in `loadrun.ops`, byt
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from operator import attrgetter
 from typing import TypeVar
@@ -199,6 +199,8 @@ class Graph:
         metadata: the metadata table, None when the file has none.
         format: "FBS_V2" or "FBS" (version 1).
         input_order: names of inputs in the order of the function or file that the graph was made of.
+        fixed_shapes: sizes for which alone the graph is right, by input and axis, None where any will do: those of a
+            trace that took them for numbers.
         exact: whether operators that are added are computed as their definitions say: integers wrap, NaN is kept,
             float16 and bfloat16 round once per operator, ties to even, as in ONNX Runtime and PyTorch. Else they are
             computed as MegEngine's kernels for x86 compute them, to the bit.
@@ -217,6 +219,7 @@ class Graph:
     nr_shared_tensor: int = 0
     has_middle_tensors: bool = True
     input_order: tuple[str, ...] = ()
+    fixed_shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     exact: bool = False
 
     def add(

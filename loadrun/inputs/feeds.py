@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -179,8 +179,8 @@ def _random(bits: np.random.PCG64, shape: tuple[int, ...], kind: np.dtype[Any]) 
     return values.reshape(shape)
 
 
-def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
-    """Convert one array to the dtype of its input; the number of axes must agree."""
+def _fitted(name: str, array: Array, tensor: StoredTensor, fixed: Sequence[int | None]) -> Array:
+    """Convert one array to the dtype of its input; the number of axes must agree, and sizes that are fixed."""
     want = tensor.dtype.np
     if array.dtype != want:
         if array.dtype.kind not in "fiub" or not _castable(array, want):
@@ -192,6 +192,12 @@ def _fitted(name: str, array: Array, tensor: StoredTensor) -> Array:
         raise InputError(
             f"input {name!r} has shape {list(tensor.shape)}, the given array has {list(array.shape)}; "
             "the number of axes must agree"
+        )
+    if any(want not in (None, n) for want, n in zip(fixed, array.shape, strict=False)):
+        sizes = ", ".join("any" if n is None else str(n) for n in fixed)
+        raise InputError(
+            f"input {name!r} has shape {list(array.shape)}, but the model was traced for [{sizes}] and may give other "
+            "values elsewhere; trace it with dynamic_shapes for sizes that differ"
         )
     return array
 
@@ -208,12 +214,13 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         names = ", ".join(v.name or "" for v in bundle.inputs) or "none"
         raise InputError(f"the model has no input {unknown[0]!r}; its inputs are {names}")
     fed: dict[str, Array] = {}
+    fixed = bundle.graph.fixed_shapes
     for name, array in inputs.items():
         try:
             value = numpy_array(array)
         except (ValueError, TypeError) as e:
             raise InputError(f"the value for the input {name!r} is no array: {e}") from None
-        fed[name] = _fitted(name, value, known[name].owner.tensors[0])
+        fed[name] = _fitted(name, value, known[name].owner.tensors[0], fixed.get(name, ()))
     missing = [v.name for v in bundle.inputs if v.name not in fed and v.owner.tensors[0].data is None]
     if missing and bundle.refusal is None and len(missing) <= len(bundle.fed) - len(fed):
         # Unused inputs may be fed, but need not be.

@@ -64,6 +64,14 @@ def dynamic_sizes(
     else:
         inputs, ends = _of_axes(source, axes, renamed, outputs)
     _check_equal(source, inputs)
+    for name, named in inputs.items():
+        fixed = source.graph.fixed_shapes.get(name, ())
+        for axis in named:
+            if axis < len(fixed) and fixed[axis] is not None:
+                raise UsageError(
+                    f"axis {axis} of {name!r} cannot be dynamic: the model was traced for size {fixed[axis]} and may "
+                    "give other values elsewhere; trace it with dynamic_shapes"
+                )
     return inputs, ends
 
 

@@ -107,6 +107,14 @@ class Signature:
         """Name the graph's inputs: as the arguments, two for a complex one."""
         return [key for name, fake in self.graph_inputs() for key, _ in parts(name, fake)]
 
+    def input_shapes(self) -> list[tuple[int | None, ...]]:
+        """List the shapes of the graph's inputs, None for sizes that may differ."""
+        return [
+            tuple(n if isinstance(n, int) else None for n in getattr(fake, "shape", ()))
+            for name, fake in self.graph_inputs()
+            for _ in parts(name, fake)
+        ]
+
     def feeds(self, flat: Sequence[Any]) -> list[Tensor]:
         """Build tensors with the names of the program's inputs.
 

@@ -153,7 +153,14 @@ class TorchTrace(ModuleAttributes, Dumps):
         self._names = arg_names
         if output_names is None and not self._by_key:
             output_names = self._keys
-        return super().graph(arg_names, output_names)
+        graph = super().graph(arg_names, output_names)
+        names = input_names(self.recording, arg_names)
+        graph.fixed_shapes = {
+            name: shape
+            for name, shape in zip(names.values(), self.signature.input_shapes(), strict=False)
+            if any(n is not None for n in shape)
+        }
+        return graph
 
     def dump(self, file: Any, **options: Any) -> Any:
         """Write the graph as a .mge file; ground truth is what torch computes.

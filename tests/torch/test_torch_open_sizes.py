@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import loadrun  # noqa: E402
 import loadrun.torch  # noqa: E402
-from loadrun.base.errors import EngineError, TraceError, UnsupportedError  # noqa: E402
+from loadrun import PackOptions  # noqa: E402
+from loadrun.base.errors import EngineError, InputError, TraceError, UnsupportedError, UsageError  # noqa: E402
 
 F = torch.nn.functional
 INF, NAN = float("inf"), float("nan")
@@ -364,6 +365,34 @@ def test_files_refuse_sizes_at_which_a_branch_goes_the_other_way(function, examp
     np.testing.assert_allclose(found["output"], want, 1e-5)
     with pytest.raises(EngineError, match=r"cannot reshape"):
         runner.run({n: x.numpy() for n, x in zip(names, arrays(wrong), strict=True)})
+
+
+def times_rows(x, y):
+    return x * x.shape[0] + y
+
+
+@pytest.mark.parametrize(
+    ("shapes", "allowed", "refused"),
+    [
+        (None, (2, 3), (4, 3)),
+        (({1: torch.export.Dim("n")}, {1: torch.export.Dim("n")}), (2, 5), (4, 3)),
+    ],
+)
+def test_files_refuse_sizes_that_the_trace_took_for_numbers(shapes, allowed, refused, tmp_path):
+    traced = loadrun.torch.trace(times_rows, (torch.ones(2, 3), torch.zeros(2, 3)), dynamic_shapes=shapes)
+    traced.dump(tmp_path / "plain.mge", arg_names=["a", "b"])
+    traced.dump(tmp_path / "cases.mge", arg_names=["a", "b"], input_data="example")
+    loadrun.pack_file(tmp_path / "cases.mge", tmp_path / "packed.mge", PackOptions(input_data=("#ones",)))
+    for name in ("plain", "cases", "packed"):
+        runner = loadrun.Runner(tmp_path / f"{name}.mge")
+        result = runner.run({"a": np.full(allowed, 3, "f4"), "b": np.ones(allowed, "f4")})
+        np.testing.assert_array_equal(result["output"], np.full(allowed, 7, "f4"))
+        with pytest.raises(
+            InputError, match=r"input 'a' has shape \[4, 3\], but the model was traced for \[2, "
+        ):
+            runner.run({"a": np.ones(refused, "f4"), "b": np.ones(refused, "f4")})
+    with pytest.raises(UsageError, match="cannot be dynamic: the model was traced for size 2"):
+        loadrun.onnx.export(tmp_path / "cases.mge", (), tmp_path / "m.onnx", dynamic_axes={"a": {0: "n"}})
 
 
 def test_branches_that_make_no_difference_are_no_conditions():

@@ -201,7 +201,7 @@ class Packer:
         if self.options.record:
             bundle.record = {"record": 1, **self.about, "policy": policy}
         else:
-            graph.input_order = ()
+            graph.input_order, graph.fixed_shapes = (), {}
         return save(
             bundle,
             target,
