@@ -69,6 +69,19 @@ def test_padding_that_keeps_the_size(pad: str) -> None:
             np.testing.assert_array_equal(run(runner, x=x), want)
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(("pad", "first"), [("SAME_UPPER", [3, 1, 1, 2, 2]), ("SAME_LOWER", [2, 1, 1, 1, 2])])
+def test_windows_shorter_than_their_stride_move_to_the_middle(op: str, pad: str, first: list[int]) -> None:
+    # From ONNX Runtime 1.32 at sizes 5 to 9; which of 1, 2, 3 ... the first window takes.
+    node = f'y = {op}<kernel_shape=[1],strides=[5],auto_pad="{pad}">(x)'
+    runner = loaded(node, {"x": (1, 1, 6)})
+    for size, begin in zip(range(5, 10), first, strict=True):
+        x = np.arange(1, size + 1, dtype=np.float32).reshape(1, 1, -1)
+        want = [begin + 5 * i for i in range(-(-size // 5))]
+        assert run(runner, x=x)[0, 0].tolist() == want
+        assert run(loaded(node, {"x": (1, 1, size)}), x=x)[0, 0].tolist() == want
+
+
 def test_a_convolution_that_keeps_the_size() -> None:
     weight = numbers(1, 1, 3, 3)
     runner = loaded('y = Conv<strides=[2,2],auto_pad="SAME_UPPER">(x, w)', {"x": (1, 1, 8, 8)}, w=weight)

@@ -97,6 +97,7 @@ def _ones(x: Tensor, window: WindowGeometry, include: bool) -> Tensor:
     """Return 1 for what counts of a padded (1, 1, ...), else 0: what stands beyond the pads never does."""
     ones = e.full(e.number(1.0, x), (1, 1, *(x.shape[2:] if window.sizes is None else window.sizes)))
     pads = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
+    pads.cuts = window.cuts
     beyond = _without_pads(window)
     beyond.beyond = window.beyond
     return beyond.padded(pads.padded(ones, 1.0 if include else 0.0))

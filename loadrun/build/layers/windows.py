@@ -25,6 +25,7 @@ class WindowGeometry:
         pads: what is added before and after.
         sizes: those of the axes, where they are the same in every run.
         beyond: what is added behind the pads, for a last window that would not be complete.
+        cuts: what is left out in front, before the pads.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class WindowGeometry:
         self.pads = [(0, 0)] * len(self.kernel) if pads is None else list(pads)
         self.sizes: Sequence[int] | None = None
         self.beyond = [0] * len(self.kernel)
+        self.cuts = [0] * len(self.kernel)
 
     @property
     def reach(self) -> list[int]:
@@ -47,9 +49,9 @@ class WindowGeometry:
     @property
     def even(self) -> bool:
         """Return whether there is as much padding before as behind, at any size."""
-        if is_open(*self.beyond, *(w for pair in self.pads for w in pair)):
+        if is_open(*self.beyond, *self.cuts, *(w for pair in self.pads for w in pair)):
             return False
-        return all(a == b >= 0 for a, b in self.pads) and not any(self.beyond)
+        return all(a == b >= 0 for a, b in self.pads) and not any(self.beyond) and not any(self.cuts)
 
     def complete(self, sizes: Sequence[int]) -> None:
         """Let the last windows be complete ones, at sizes that may be open.
@@ -66,6 +68,8 @@ class WindowGeometry:
 
     def padded(self, x: Tensor, value: float = 0.0) -> Tensor:
         """Return the input with all padding as elements."""
+        cuts = [(2 + i, cut, None, None, None) for i, cut in enumerate(self.cuts) if is_open(cut) or cut]
+        x = e.subtensor(x, cuts) if cuts else x
         widths = [(a, b + more) for (a, b), more in zip(self.pads, self.beyond, strict=True)]
         from .padding import pad  # for start-up
 

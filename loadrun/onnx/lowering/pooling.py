@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...build import emit as e
 from ...build.layers import pooling as build
 from ...build.layers.windows import WindowGeometry
 from ...graph import params as P
 from ...tensors import Tensor, apply1
 from ...tensors.access import dtype_of, static_shape
+from ...tensors.symbolic import largest
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
-from . import M, cast, const_like
+from . import M, cast, const_like, is_open
 from .convolution import padding_of, window_of
 from .shapes import product
 
@@ -24,6 +27,8 @@ def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
         raise UnsupportedNodeError(f"kernel_shape must name {x.ndim - 2} axes, found {kernel}")
     window = window_of(c, kernel)
     window.pads = padding_of(c, window, x)
+    if c.text("auto_pad").startswith("SAME"):
+        window.cuts = _cuts(window, x.shape[2:], upper=c.text("auto_pad") == "SAME_UPPER")
     for size, (a, b), reach in zip(static_shape(x)[2:], window.pads, window.reach, strict=True):
         extent = size + int(a) + int(b)
         if extent < reach:
@@ -33,6 +38,15 @@ def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
     if c.number("ceil_mode"):
         window.complete(window.sizes or x.shape[2:])
     return window
+
+
+def _cuts(window: WindowGeometry, sizes: Sequence[int], *, upper: bool) -> list[int]:
+    """Compute what ONNX Runtime leaves out in front where a kernel is shorter than its stride: half of the rest."""
+    cuts = []
+    for size, s, reach in zip(sizes, window.strides, window.reach, strict=True):
+        rest = (size - 1) % s + 1 - reach - (not upper) if s > reach + 1 else 0
+        cuts.append((largest(rest, 0) if is_open(rest) else max(rest, 0)) // 2)
+    return cuts
 
 
 @lower("MaxPool")
