@@ -243,12 +243,36 @@ def test_sizes_and_ties_of_resize_are_computed_in_float32() -> None:
     assert resized(x[:, :3], [1, 1.5], opset=10, mode="nearest").tolist() == [[0, 0, 1, 2]]
 
 
+def test_halves_of_positions_are_ties_within_a_millionth() -> None:
+    # From ONNX Runtime 1.32: 2.4999998 and 6.4999995 are halves.
+    x = np.arange(22, dtype=F).reshape(1, 22)
+    symmetric = {"coordinate_transformation_mode": "half_pixel_symmetric", "opset": 19}
+    up, down = [[3, 7, 11, 15, 19]], [[2, 6, 10, 14, 18]]
+    assert resized(x, [1, 0.25], nearest_mode="round_prefer_ceil", **symmetric).tolist() == up
+    assert resized(x, [1, 0.25], nearest_mode="round_prefer_floor", **symmetric).tolist() == down
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_what_keeps_its_shape_is_copied_whatever_the_scale(mode: str) -> None:
+    # As in ONNX Runtime; against aliasing, this holds for each axis.
+    x = np.arange(16, dtype=F).reshape(4, 4) ** 2
+    assert (resized(x, [1.1, 1.2], mode=mode) == x).all()
+    if mode != "nearest":
+        want = resized(x, [1, 2], mode=mode, antialias=1)
+        assert (resized(x, [1.1, 2], mode=mode, antialias=1) == want).all()
+
+
 def test_integers_are_resized_without_their_fractions() -> None:
     x = np.array([[0, 3], [-4, 5]], np.int32)
     assert resized(x, [1, 2], mode="linear").tolist() == [[0, 0, 2, 3], [-4, -1, 2, 5]]
     assert resized(x, [2, 1], mode="linear").tolist() == [[0, 3], [-1, 3], [-3, 4], [-4, 5]]
     with pytest.raises(UnsupportedError, match="cast to float before"):
         resized(x, [0.5, 0.5], mode="linear", antialias=1)
+    # Of three dimensions all are mixed, whose rounding shows: 17.99999 (from ONNX Runtime 1.32).
+    feeds = {"x": np.array([[[224, 20, 14]]], np.int32), "r": F([]), "s": F([1, 1, 3])}
+    ways = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
+    (y,) = run("Resize", feeds, constants={k: feeds[k] for k in "rs"}, **ways)
+    assert y.tolist() == [[[224, 156, 88, 20, 17, 16, 14, 14, 14]]]
 
 
 def test_corners_are_aligned_by_whole_sizes_only() -> None:

@@ -49,10 +49,14 @@ def _rounded(at: Tensor, rule: str) -> Tensor:
         return e.elem(M.FLOOR, at)
     if rule == "ceil":
         return e.elem(M.CEIL, at)
-    half = e.number(0.5, at)
+    # As in ONNX Runtime, a tie is what is within a millionth of one half.
+    low = e.elem(M.FLOOR, at)
+    share = e.elem(M.SUB, at, low)
     if rule == "round_prefer_ceil":
-        return e.elem(M.FLOOR, e.elem(M.ADD, at, half))
-    return e.elem(M.CEIL, e.elem(M.SUB, at, half))
+        up = e.compare(P.ElemwiseMultiTypeMode.LT, e.number(0.499999, at), share)
+    else:
+        up = e.compare(P.ElemwiseMultiTypeMode.LEQ, e.number(0.500001, at), share)
+    return e.elem(M.ADD, low, e.cast(up, dtype_of(at)))
 
 
 def resized(

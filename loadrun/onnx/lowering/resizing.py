@@ -73,10 +73,11 @@ def _nearest(at: Array, mode: str, shrinks: bool) -> Array:
         # Before version 11: up where the axis shrinks, else down.
         return np.ceil(at) if shrinks else np.floor(at)
     at = at.astype(np.float64)
+    # As in ONNX Runtime, a tie is what is within a millionth of one half.
     if mode == "round_prefer_floor":
-        return np.ceil(at - 0.5)
+        return np.floor(at) + (at - np.floor(at) > 0.5 + 1e-6)
     if mode == "round_prefer_ceil":
-        return np.floor(at + 0.5)
+        return np.floor(at) + (at - np.floor(at) >= 0.5 - 1e-6)
     if mode == "floor":
         return np.floor(at)
     if mode == "ceil":
@@ -165,7 +166,8 @@ def _open_sizes(c: NodeCall, x: Tensor, axes: list[int]) -> list[tuple[int, floa
     for a, scale in zip(axes, _given_scales(c), strict=False):
         size = x.shape[a]
         out = _scaled(size, scale) if isinstance(size, TracedInt) else _product(size, scale)
-        if out is None:
+        if out is None or 1 < scale < 1.5:
+            # Small axes keep their size by such a scale, and are copied if all do.
             return None
         result.append((out, scale))
     return result if len(result) == len(axes) else None
@@ -239,6 +241,9 @@ def _resize(c: NodeCall) -> Tensor:
     for a in axes:
         x = of_length(x, a)
     outs, scales = _output_sizes(c, x.shape, axes)
+    if outs == [int(x.shape[a]) for a in axes]:
+        # ONNX Runtime copies what keeps its shape, whatever the scales and the region of interest.
+        return x
     roi = [0.0] * len(axes) + [1.0] * len(axes)
     if coordinates == "tf_crop_and_resize":
         roi = [float(v) for v in c.constant(1, "roi").reshape(-1)]
@@ -246,7 +251,7 @@ def _resize(c: NodeCall) -> Tensor:
     for i, (a, out, s) in enumerate(zip(axes, outs, scales, strict=True)):
         _check_size(a, out)
         # An axis that keeps its size is taken as it is, whatever the region of interest.
-        if s != 1.0:
+        if s != 1.0 and not (c.number("antialias") and out == int(x.shape[a])):
             if coordinates == "align_corners" and not c.has(3):
                 _require_whole(a, int(x.shape[a]), s)
             plan.append((a, _Axis(int(x.shape[a]), out, s, (roi[i], roi[len(axes) + i]))))
@@ -276,10 +281,13 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
 
         return interpolate(x, size=[plan[0][1].out, plan[1][1].out], mode="bilinear", align_corners=False)
     kind = dtype_of(x)
-    if not kind.is_float and (mode == "cubic" or antialias):
+    # ONNX Runtime mixes bytes along the axes 1 and 2 in fixed point.
+    last = kind.np.itemsize == 1 and x.ndim == 4 and [a for a, _ in plan] == [1, 2]
+    if not kind.is_float and (mode == "cubic" or antialias or last):
+        how = "with antialias " * antialias + "with channels last " * last
         raise UnsupportedNodeError(
-            f"mode {mode!r} {'with antialias ' * antialias}of {kind.name} is rounded in another way by every runtime; "
-            "cast to float before and back after"
+            f"mode {mode!r} {how}of {kind.name} is rounded in another way by every runtime; cast to float before and "
+            "back after"
         )
     y = e.real(x)
     outside = []
@@ -300,12 +308,22 @@ def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
 
 
 def _linear_integers(x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str) -> Tensor:
-    """Mix the neighbours of integers in the order and precision of ONNX Runtime, which cuts the fraction off."""
+    """Mix the neighbours of integers in the order and precision of ONNX Runtime, which cuts the fraction off.
+
+    It mixes along two axes, or three of 3 and 5 dimensions, also those that keep their size.
+    """
+    resized = dict(plan)
+    count = 3 if x.ndim in (3, 5) else min(x.ndim, 2)
+    first = min(min(resized), x.ndim - count)
     neighbours = []
-    for a, axis in plan:
-        at = np.clip(axis.positions(coordinates), 0, axis.size - 1)
+    for a in range(first, max(max(resized) + 1, first + count)):
+        size = int(x.shape[a])
+        axis = resized.get(a)
+        at = np.arange(size, dtype=np.float32)
+        if axis is not None:
+            at = np.clip(axis.positions(coordinates), 0, size - 1)
         low = np.floor(at)
-        high = np.minimum(low + 1, axis.size - 1)
+        high = np.minimum(low + 1, size - 1)
         alone = low == high
         shape = [-1 if i == a else 1 for i in range(x.ndim)]
         neighbours.append(
