@@ -291,6 +291,20 @@ def test_the_region_of_interest_leaves_axes_alone_that_keep_their_size() -> None
     np.testing.assert_allclose(y, np.linspace([0, 3], [2, 5], 6).T, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "missing"),
+    [
+        ("Affine", {}, "alpha"),
+        ("ThresholdedRelu", {}, "alpha"),
+        ("ScaledTanh", {"activation_alpha": [1.0]}, "beta"),
+    ],
+)
+def test_activations_whose_numbers_runtimes_do_not_agree_on(name: str, given: Any, missing: str) -> None:
+    x, w = np.ones((2, 1, 1), F), np.ones((1, 1, 1), F)
+    with pytest.raises(UnsupportedError, match=f"its activation {name} has no activation_{missing}"):
+        run("RNN", {"x": x, "w": w, "r": w}, hidden_size=1, activations=[name], opset=14, **given)
+
+
 def test_the_cell_of_an_lstm_is_not_bounded() -> None:
     w = F([1, 1, 1, 1]).reshape(1, 4, 1)
     feeds = {"x": F([1, 1, 1]).reshape(3, 1, 1), "w": w, "r": 0 * w}

@@ -120,8 +120,15 @@ def _functions(c: NodeCall, defaults: list[str], directions: int) -> list[list[C
     with_beta = {"hardsigmoid", "affine", "scaledtanh"}
     result = []
     for name in names:
-        alpha = alphas.pop(0) if name.lower() in with_alpha and alphas else None
-        beta = betas.pop(0) if name.lower() in with_beta and betas else None
+        key = name.lower()
+        alpha = alphas.pop(0) if key in with_alpha and alphas else None
+        beta = betas.pop(0) if key in with_beta and betas else None
+        open_alpha = alpha is None and key in ("affine", "scaledtanh", "thresholdedrelu")
+        if open_alpha or (beta is None and key == "scaledtanh"):
+            raise UnsupportedNodeError(
+                f"its activation {name} has no activation_{'alpha' if open_alpha else 'beta'}, which "
+                "ONNX Runtime takes as 0 and others do not; set it"
+            )
         result.append(_activation_of(name, alpha, beta))
     n = len(defaults)
     return [result[i * n : (i + 1) * n] for i in range(directions)]

@@ -72,7 +72,7 @@ def _mode(c: NodeCall) -> P.RNNCellNonlineMode | None:
     if c.op == "LSTM":
         return P.RNNCellNonlineMode.TANH if list(only) == default else None
     if only == ("affine",):
-        straight = set(c.floats("activation_alpha") or [1.0]) == {1.0}
+        straight = set(c.floats("activation_alpha") or []) == {1.0}
         if not straight or set(c.floats("activation_beta") or [0.0]) != {0.0}:
             return None
     return _MODES.get(only[0])
