@@ -425,6 +425,11 @@ class Bundle:
         return self.graph.input_order
 
     @property
+    def fixed_shapes(self) -> Mapping[str, tuple[int | None, ...]]:
+        """Sizes of inputs for which alone the model is right; see `loadrun.graph.Graph`."""
+        return self.graph.fixed_shapes
+
+    @property
     def fed(self) -> list[Var]:
         """All inputs of the graph, sorted by name: those of the model, and the expected values."""
         return self.graph.inputs

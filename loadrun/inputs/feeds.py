@@ -214,7 +214,7 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         names = ", ".join(v.name or "" for v in bundle.inputs) or "none"
         raise InputError(f"the model has no input {unknown[0]!r}; its inputs are {names}")
     fed: dict[str, Array] = {}
-    fixed = bundle.graph.fixed_shapes
+    fixed = bundle.fixed_shapes
     for name, array in inputs.items():
         try:
             value = numpy_array(array)

@@ -88,6 +88,11 @@ class UnsizedBundle(Bundle):
         """Their names in the file's order."""
         return self._declared.input_order
 
+    @property
+    def fixed_shapes(self) -> Mapping[str, tuple[int | None, ...]]:
+        """No sizes: the file declares them."""
+        return {}
+
 
 def _witness(path: str, constants: Mapping[str, Any], size: Callable[[], int]) -> NamedRuntime | None:
     """Return ONNX Runtime's name and a function that runs the file in it, or None if not installed."""
