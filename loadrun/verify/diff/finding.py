@@ -32,7 +32,7 @@ from .measuring import (
 )
 from .patching import Sketched, locate
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
-from .stored import StoredValues
+from .stored import StoredValues, biases_behind
 
 __all__ = ["TOLERANCE", "ChangedConstant", "Differences", "SuspectVar", "between"]
 
@@ -384,6 +384,7 @@ def _with_stored(
 ) -> Differences:
     rows = []
     modules = stored.modules(graph)
+    unplaced, readers = stored.unplaced(graph, modules), readers_of(graph.oprs)
     side = GraphSide(graph, seed)
     for var, actual in side.values(feeds):
         if var.owner.tensors:
@@ -397,6 +398,12 @@ def _with_stored(
             rows.append(min(tried, key=lambda r: inf if r.distance is None else r.distance.relative))
         elif expected is not None:
             rows.append(_row(var, actual, expected, var.label, "name", tolerances.of(var)))
+        else:
+            near = tolerances.of(var)
+            biases = (v.owner.tensors[v.index].value() for v in biases_behind(readers.get(var.id, ())))
+            if (found := unplaced.take(actual, biases, near)) is not None:
+                name, expected, value = found
+                rows.append(_row(var, value, expected, name, "value", near))
     if not rows and not side.stops:
         raise UsageError(
             f"none of the {len(stored)} stored values has the name of a variable; the first names are "
@@ -405,9 +412,7 @@ def _with_stored(
     outputs = {v.id for v in graph.outputs}
     # Where operators were folded, the last one that is left of a module need not give what the module gives, but then
     # in most elements. Such a difference counts where it reaches a value that is certain, or the last ones known.
-    certain = (
-        outputs | {r.var.id for r in rows if r.how != "module" or _is_partly_off(r)} | _last(graph, rows)
-    )
+    certain = outputs | {r.var.id for r in rows if r.how == "name" or _is_partly_off(r)} | _last(graph, rows)
     rows = with_counterpart(graph, rows, certain)
     matched = dict(Counter(r.how for r in rows))
     stops: tuple[list[Stop], list[Stop]] = (side.stops, [])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from struct import unpack_from
 
@@ -28,6 +28,7 @@ from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, DType, decode, nbytes
 from ...inputs.files import members, read_array
 from .matching import is_constant
+from .measuring import distance, sketch, sketches_agree
 
 __all__ = ["TYPE_NUMBERS", "StoredValues", "read_values"]
 
@@ -84,7 +85,7 @@ def _modules(var: Var) -> Iterator[str]:
         yield name
 
 
-def _bias_behind(readers: Sequence[Opr]) -> list[Var]:
+def biases_behind(readers: Sequence[Opr]) -> list[Var]:
     """List the constants that the only reader of a value adds to it."""
     if len(readers) != 1 or not _adds(readers[0]):
         return []
@@ -93,6 +94,35 @@ def _bias_behind(readers: Sequence[Opr]) -> list[Var]:
 
 def _adds(opr: Opr) -> bool:
     return opr.title.startswith(("ADD", "FUSE_ADD"))
+
+
+class _Unplaced:
+    """Stored values that no name of a variable says the place of, found again by their numbers.
+
+    Args:
+        arrays: the values by name.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._left: dict[int, list[tuple[str, Array]]] = defaultdict(list)
+        for name, array in arrays.items():
+            self._left[array.size].append((name, array))
+
+    def take(
+        self, value: Array, biases: Iterable[Array], tolerance: float
+    ) -> tuple[str, Array, Array] | None:
+        """Take the first one with the numbers of a value, as it is or with a bias; returns name, array and value."""
+        there = self._left.get(value.size, [])
+        for candidate in ModuleValue("", (*biases,)).candidates(value) if there else ():
+            own = sketch(candidate)
+            for i, (name, array) in enumerate(there):
+                if array.shape != candidate.shape or not sketches_agree(own, sketch(array), tolerance):
+                    continue
+                apart = distance(candidate, array, tolerance)
+                if apart is not None and apart.relative <= tolerance:
+                    del there[i]
+                    return name, array, candidate
+        return None
 
 
 class StoredValues:
@@ -143,7 +173,7 @@ class StoredValues:
             last.update((module, result) for module in _modules(result) if module in self._names)
         # The innermost of several modules that end alike.
         ends = {var.id: name for name, var in sorted(last.items(), key=lambda item: len(item[0]))}
-        biases = {number: _bias_behind(readers[number]) for number in ends}
+        biases = {number: biases_behind(readers[number]) for number in ends}
         by_name = {name: number for number, name in ends.items()}
         for var in filter(is_constant, graph.vars()):
             for module in _modules(var):
@@ -154,6 +184,11 @@ class StoredValues:
             number: ModuleValue(name, tuple(v.owner.tensors[v.index].value() for v in biases[number]))
             for number, name in ends.items()
         }
+
+    def unplaced(self, graph: Graph, modules: Mapping[int, ModuleValue]) -> _Unplaced:
+        """Give the values that are neither those of variables nor of `modules`, such as those of folded layers."""
+        known = {v.name for v in graph.vars()} | {m.name for m in modules.values()}
+        return _Unplaced({n: a for n, a in self._names.items() if n not in known})
 
     def named(self, name: str) -> Array:
         """Return a value by its own name."""
