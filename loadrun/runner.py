@@ -26,9 +26,9 @@ from .base.errors import (
 )
 from .base.records import dataclass
 from .base.registry import resolve
-from .compare.judging import NARROW, Criteria, blind, judge, policy_for
+from .compare.judging import NARROW, Criteria, blind, judge, judge_empty, policy_for
 from .compare.metrics import Formula
-from .compare.policy import Policy, packed_policies
+from .compare.policy import Policy, packed_policies, sequence_of
 from .compare.results import FileResult, OutputResult, Result, Results, Verdict
 from .engines import (
     Choice,
@@ -260,7 +260,7 @@ class Runner:
             outs.append(_unchecked_output(name, var, next(values), reason))
         alone = plan.unread.keys() - dict(plan.plain)
         outs += [_unread(n, v, testcase) for n, v in plan.unread.items() if n in alone]
-        outs += _texts(testcase, {o.name for o in outs})
+        outs += _without_arrays(testcase, {o.name for o in outs})
         outs = _settled(faulty(outs, testcase.miscounted([o.name for o in outs])), testcase)
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
@@ -559,13 +559,16 @@ def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
     return OutputResult(name, shape, dtype, Verdict.NOT_COMPARED, reason=_UNREAD)
 
 
-def _texts(testcase: Testcase, computed: Set[str]) -> Iterator[OutputResult]:
-    """Yield the outputs of text that a file's data expect and a graph does not compute."""
+def _without_arrays(testcase: Testcase, computed: Set[str]) -> Iterator[OutputResult]:
+    """Yield the outputs that a file's data expect and a graph does not compute: text and empty sequences."""
+    sequences = set(map(sequence_of, computed))
     for name, value in (testcase.own or {}).items():
         output = name.removesuffix(EXPECT)
-        if output == name or output in computed or not isinstance(value, np.ndarray):
+        if output == name or output in computed:
             continue
-        if value.dtype.kind in "OSU":
+        if isinstance(value, list) and not value and output not in sequences:
+            yield judge_empty(output)
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
             why = "text is not compared here; --engine onnxruntime compares it"
             yield OutputResult(output, value.shape, DType("String"), Verdict.NOT_COMPARED, reason=why)
 

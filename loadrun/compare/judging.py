@@ -14,7 +14,7 @@ from ..graph.dtypes import Array, DType
 from . import Comparison, assert_equal_error, compare, errors, passes
 from .comparison import with_places
 from .metrics import Formula
-from .policy import Policy
+from .policy import Policy, sequence_of
 from .results import OutputResult, Result, Verdict
 
 __all__ = ["ABSURD", "NARROW", "Criteria", "ImpostorWatch", "blind", "judge", "policy_for"]
@@ -320,9 +320,15 @@ def _shifted_value(old: float, sign: int, maxerr: float, dtype: DType, kind: np.
         return new if np.isfinite(np.asarray(new).astype(kind)) else None
 
 
+def judge_empty(name: str) -> OutputResult:
+    """Judge a sequence without values of which none are expected."""
+    nothing = np.zeros(0, np.float32)
+    return judge(Criteria(name, DType("Float32"), 0.0, by_shape=True), nothing, nothing)
+
+
 def policy_for(policies: Mapping[str, Policy], name: str) -> Policy:
-    """Return the policy of an output: its own, else that for all."""
-    return policies.get(name) or policies.get("") or Policy()
+    """Return the policy of an output: its own, else that of the sequence it is a value of, else that for all."""
+    return policies.get(name) or policies.get(sequence_of(name)) or policies.get("") or Policy()
 
 
 _SAMPLE = 64

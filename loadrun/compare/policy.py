@@ -39,6 +39,7 @@ __all__ = [
     "record_at",
     "record_damage",
     "require_compared",
+    "sequence_of",
     "top_agreement",
 ]
 
@@ -385,6 +386,16 @@ def parse_all(texts: Iterable[str]) -> dict[str, Policy]:
     return policies
 
 
+def sequence_of(name: str) -> str:
+    """Return the name of the sequence that an output is a value of by its name, "" if it is none.
+
+    >>> sequence_of("boxes.12"), sequence_of("boxes")
+    ('boxes', '')
+    """
+    output, _, number = name.rpartition(".")
+    return output if number.isdigit() else ""
+
+
 def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: Collection[str]) -> None:
     """Check that the policies of single outputs are for outputs that are compared with something.
 
@@ -399,6 +410,8 @@ def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: 
     known = list(outputs)
     shown = ", ".join(map(repr, known)) or "none"
     for name in sorted(set(policies) - {""}):
+        if any(sequence_of(n) == name for n in compared):
+            continue
         if name not in known:
             raise UsageError(f"a policy names the output {name!r}; the outputs are {shown}")
         if name not in compared:

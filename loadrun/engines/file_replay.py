@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..compare.judging import Criteria, judge, policy_for
+from ..compare.judging import Criteria, judge, judge_empty, policy_for
 from ..compare.metrics import Formula
 from ..compare.policy import Policy
 from ..compare.results import OutputResult, Result, Verdict
@@ -90,6 +90,8 @@ class FileReplay:
     def _judged(self, output: str, expect: FileValue, get: FileValue) -> Iterator[OutputResult]:
         """Judge an output, or every value of a sequence."""
         expected, computed = dict(_flat(output, expect)), dict(_flat(output, get))
+        if not expected and not computed and isinstance(expect, list) and isinstance(get, list):
+            yield judge_empty(output)
         for name, value in computed.items():
             if name in expected:
                 yield self._one(output, name, expected[name], value)

@@ -138,7 +138,7 @@ class Importer:
         self.constants = constants
         self.examples = examples or {}
         self.expected = expected or {}
-        self.maxerr = maxerr or {}
+        self.maxerr = {**(maxerr or {})}
         self.budget = budget
         self.problems: dict[str, None] = {}
         self.notes: dict[str, None] = {}
@@ -348,6 +348,8 @@ class Importer:
                 self.problems.setdefault(f"output {info.name!r} {self._unheld.get(info.name, 'is missing')}")
         if not proto.outputs:
             raise FormatError("the graph has no outputs")
+        if not results and not self.problems:
+            self.problems.setdefault("all outputs are empty sequences, of which a graph has no values")
         return results
 
     def _storable(self, name: str, value: Value) -> Value:
@@ -361,10 +363,10 @@ class Importer:
     def _items_out(self, name: str, items: Items) -> list[tuple[str, Value]]:
         """Split a sequence into outputs of their own."""
         if not items:
-            self.problems.setdefault(
-                f"output {name!r} is an empty sequence, which MegEngine does not support"
-            )
+            self.note(f"output {name!r} is an empty sequence")
         else:
+            if name in self.maxerr:
+                self.maxerr.update({f"{name}.{i}": self.maxerr[name] for i in range(len(items))})
             self.note(
                 f"output {name!r} is a sequence; its values are the outputs {name}.0 to {name}.{len(items) - 1}"
             )

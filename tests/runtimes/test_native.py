@@ -241,6 +241,27 @@ def test_a_sequence_has_as_many_values_as_its_data(tmp_path: Path, engine: str) 
     assert [r.verdict.value for r in runner.replay()] == ["pass", "pass", "fail"]
 
 
+@pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
+def test_empty_sequences_and_policies_of_sequences(tmp_path: Path, engine: str) -> None:
+    nodes = [
+        helper.make_node("SequenceEmpty", [], ["none"]),
+        helper.make_node("SplitToSequence", ["x"], ["two"], axis=0),
+    ]
+    ends = [helper.make_tensor_sequence_value_info(n, T.FLOAT, None) for n in ("none", "two")]
+    made = model(nodes, [("x", T.FLOAT, [2, 1])], ends)
+    x = np.ones((2, 1), np.float32)
+    near = [x[:1], x[1:] * np.float32(1 + 1e-6)]
+    empty = write(tmp_path / "a", made, ((x,), ([], near)))
+    assert {o.name: o.verdict.value for o in replay(empty, engine).outputs} == dict.fromkeys(
+        ("none", "two.0", "two.1"), "pass"
+    )
+    filled = replay(write(tmp_path / "b", made, ((x,), ([x], near))), engine)
+    assert [o.name for o in filled.outputs if o.verdict.value == "fail"] == ["none.0"]
+    # A policy is for all values of a sequence, or for one.
+    run = [str(empty), "--engine", engine, "-q", "--check"]
+    assert [main([*run, p]) for p in ("two: exact", "two.1: exact", "two.0: exact")] == [1, 1, 0]
+
+
 def test_an_output_that_is_listed_twice(tmp_path: Path) -> None:
     """ONNX Runtime gives its value twice; the second data file belongs to no name."""
     made = model([helper.make_node("Neg", ["x"], ["y"])], [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])] * 2)

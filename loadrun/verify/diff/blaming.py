@@ -258,8 +258,11 @@ def with_located(
     # Between formats, factors of one number stand at other places.
     weights = {c.var.id for c in changed if c.size > 1}
     there = list(located.between)
-    if first is not None and _is_reshaped(first) and (first.changes or not _is_off(first)):
-        # The reference cannot take over another shape, and the same numbers have no effect.
+    if first is not None and (
+        (_is_reshaped(first) and (first.changes or not _is_off(first)))
+        or (first.how in ("name", "structure") and _has_other_scale(first, matching))
+    ):
+        # The reference cannot take over another shape or scale, and the same numbers have no effect.
         there = graph.needed([located.var])
     elif first is not None and not (first.changes or any(v.id in weights for v in first.opr.inputs)):
         there = []
@@ -341,6 +344,13 @@ def _before(root: SuspectVar, state: Mapping[int, SuspectVar]) -> list[SuspectVa
 
 def _is_reshaped(row: SuspectVar) -> bool:
     return len(set(row.shapes)) > 1
+
+
+def _has_other_scale(row: SuspectVar, matching: Matching) -> bool:
+    """Return whether values may be quantized by another scale, in a dtype or in constants of one format."""
+    pair = row.var, matching.pairs[row.var.id]
+    is_quantized = any(v.dtype is not None and v.dtype.is_quantized for v in pair)
+    return (is_quantized and _is_off(row)) or (matching.alike and matching.named and row.is_changed)
 
 
 def _is_equal(row: SuspectVar) -> bool:

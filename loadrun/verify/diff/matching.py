@@ -26,12 +26,14 @@ class Matching:
         how: id in the first graph -> "name", "structure", "place" or "value".
         taken: ids of the second graph's variables that have a partner.
         alike: whether both graphs come from files of one format, so that equal models have equal operators.
+        named: whether both have most names in common, as a model and its conversion have.
     """
 
     pairs: dict[int, Var] = field(default_factory=dict)
     how: dict[int, str] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
     alike: bool = True
+    named: bool = False
 
     def add(self, a: Var, b: Var, how: str) -> bool:
         """Pair two variables, if neither has a partner yet."""
@@ -92,7 +94,8 @@ def match(a: Graph, b: Graph) -> Matching:
     m = Matching(alike=a.magic.startswith("ONNX") == b.magic.startswith("ONNX"))
     _inputs(m, a, b)
     _constants(m, a, b)
-    if _have_names_in_common(a, b):
+    m.named = _have_names_in_common(a, b)
+    if m.named:
         # The first value by an output's name may be an inner one, before a cast that optimization put there.
         _outputs(m, a, b)
         _provenance(m, a, b)

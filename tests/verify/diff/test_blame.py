@@ -664,3 +664,20 @@ def other_weight(opr: Opr) -> bool:
     value.reshape(-1)[:3] += 0.5
     owner.tensors[0] = replace(owner.tensors[0], data=encode(value, owner.tensors[0].dtype))
     return True
+
+
+def test_a_scale_that_the_reference_cannot_take_over(tmp_path: Path) -> None:
+    def change(opr: Opr) -> bool:
+        if opr.outputs[0].name != "blocks.1.short.ConvBias":
+            return False
+        assert opr.output_dtype is not None
+        opr.output_dtype = replace(opr.output_dtype, scale=float(np.float32(opr.output_dtype.scale * 1.15)))
+        return True
+
+    name = "quant_resnet_histogram.mge"
+    bad, where = planted(name, change, tmp_path)
+    loadrun.convert_file(NETS / name, tmp_path / "good.onnx")
+    for good in (NETS / name, tmp_path / "good.onnx"):
+        blamed = diff_files(bad, good).blamed
+        assert blamed is not None
+        assert blamed.name == where
