@@ -260,8 +260,9 @@ class Runner:
             outs.append(_unchecked_output(name, var, next(values), reason))
         alone = plan.unread.keys() - dict(plan.plain)
         outs += [_unread(n, v, testcase) for n, v in plan.unread.items() if n in alone]
-        outs += _without_arrays(testcase, {o.name for o in outs})
-        outs = _settled(faulty(outs, testcase.miscounted([o.name for o in outs])), testcase)
+        computed = {o.name for o in outs}
+        outs += _without_arrays(testcase, computed)
+        outs = _settled(faulty(outs, testcase.miscounted(computed)), testcase)
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
 
@@ -560,13 +561,13 @@ def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
 
 
 def _without_arrays(testcase: Testcase, computed: Set[str]) -> Iterator[OutputResult]:
-    """Yield the outputs that a file's data expect and a graph does not compute: text and empty sequences."""
+    """Yield the outputs that a file's data expect and a graph does not compute: text, and what has no values."""
     sequences = set(map(sequence_of, computed))
     for name, value in (testcase.own or {}).items():
         output = name.removesuffix(EXPECT)
         if output == name or output in computed:
             continue
-        if isinstance(value, list) and not value and output not in sequences:
+        if value is None or (isinstance(value, list) and not value and output not in sequences):
             yield judge_empty(output)
         elif isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
             why = "text is not compared here; --engine onnxruntime compares it"

@@ -106,12 +106,18 @@ class Testcase:
         return case
 
     def miscounted(self, outputs: Iterable[str]) -> dict[str, str]:
-        """Say which values of a file's sequences are too many or too few for a graph's outputs, by name."""
+        """Say which values of a file's sequences and optional outputs a graph's outputs lack or have too many."""
         faults: dict[str, str] = {}
         names = list(outputs)
         for name, values in (self.own or {}).items():
             output = name.removesuffix(EXPECT)
-            if output == name or not isinstance(values, list):
+            if output == name:
+                continue
+            if values is None and output in names:
+                faults[output] = "no value is expected, but the model returns one"
+            elif isinstance(values, np.ndarray) and values.dtype.kind not in "OSU" and output not in names:
+                faults[output] = "the model returns no such value"
+            if not isinstance(values, list):
                 continue
             if not all(isinstance(v, np.ndarray) and v.dtype != object for v in values):
                 continue

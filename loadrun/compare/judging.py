@@ -321,7 +321,7 @@ def _shifted_value(old: float, sign: int, maxerr: float, dtype: DType, kind: np.
 
 
 def judge_empty(name: str) -> OutputResult:
-    """Judge a sequence without values of which none are expected."""
+    """Judge a sequence without values, or an optional value without an element, where that is what is expected."""
     nothing = np.zeros(0, np.float32)
     return judge(Criteria(name, DType("Float32"), 0.0, by_shape=True), nothing, nothing)
 

@@ -90,7 +90,7 @@ class FileReplay:
     def _judged(self, output: str, expect: FileValue, get: FileValue) -> Iterator[OutputResult]:
         """Judge an output, or every value of a sequence."""
         expected, computed = dict(_flat(output, expect)), dict(_flat(output, get))
-        if not expected and not computed and isinstance(expect, list) and isinstance(get, list):
+        if not expected and not computed and isinstance(expect, list) == isinstance(get, list):
             yield judge_empty(output)
         for name, value in computed.items():
             if name in expected:

@@ -341,7 +341,7 @@ class Importer:
             if isinstance(value, list):
                 results += self._items_out(info.name, value)
             elif isinstance(value, Absent):
-                self.problems.setdefault(f"output {info.name!r} is an optional value without an element")
+                self.note(f"output {info.name!r} is an optional value without an element")
             elif value is not None:
                 results.append((info.name, self._storable(info.name, value)))
             elif not self.problems:
@@ -349,7 +349,9 @@ class Importer:
         if not proto.outputs:
             raise FormatError("the graph has no outputs")
         if not results and not self.problems:
-            self.problems.setdefault("all outputs are empty sequences, of which a graph has no values")
+            self.problems.setdefault(
+                "no output has a value: a graph cannot hold empty sequences and optional values without an element"
+            )
         return results
 
     def _storable(self, name: str, value: Value) -> Value:

@@ -262,6 +262,27 @@ def test_empty_sequences_and_policies_of_sequences(tmp_path: Path, engine: str) 
     assert [main([*run, p]) for p in ("two: exact", "two.1: exact", "two.0: exact")] == [1, 1, 0]
 
 
+@pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
+def test_optional_outputs_have_a_value_where_one_is_expected(tmp_path: Path, engine: str) -> None:
+    kind = helper.make_tensor_type_proto(T.FLOAT, [2])
+    info = helper.make_value_info("some", helper.make_optional_type_proto(kind))
+    x = np.array([1, 2], np.float32)
+    verdicts = []
+    for inputs, given in ((["x"], x), (["x"], x + 1), (["x"], None), ([], x), ([], None)):
+        nodes = [
+            helper.make_node("Optional", inputs, ["some"], **({} if inputs else {"type": kind})),
+            helper.make_node("Relu", ["x"], ["y"]),
+        ]
+        made = model(nodes, [("x", T.FLOAT, [2])], [info, ("y", T.FLOAT, [2])])
+        path = write(tmp_path / str(len(verdicts)), made, ((x,), (x, x)))
+        proto = onnx.OptionalProto(name="some", elem_type=onnx.OptionalProto.TENSOR)
+        if given is not None:
+            proto.tensor_value.CopyFrom(numpy_helper.from_array(given))
+        (path.parent / "test_data_set_0" / "output_0.pb").write_bytes(proto.SerializeToString())
+        verdicts.append(main([str(path), "--engine", engine, "-q"]))
+    assert verdicts == [0, 1, 1, 1, 0]
+
+
 def test_an_output_that_is_listed_twice(tmp_path: Path) -> None:
     """ONNX Runtime gives its value twice; the second data file belongs to no name."""
     made = model([helper.make_node("Neg", ["x"], ["y"])], [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])] * 2)
