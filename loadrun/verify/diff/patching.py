@@ -118,10 +118,13 @@ class Sketched:
 
     def with_value(self, var: Var, stored: Array, outputs: Sequence[Var]) -> list[Array] | None:
         """Compute outputs with another value of a variable; None if they cannot take it."""
+        shape = self.variables[var.id].shape
+        if stored.size != prod(shape):
+            return None
         try:
             part, _ = excerpt(self.graph, outputs, {var.id: _NAME})
             engine = ReferenceEngine(part, part.outputs, seed=self._seed)
-            fed = {**self._feeds, _NAME: stored.reshape(self.variables[var.id].shape)}
+            fed = {**self._feeds, _NAME: stored.reshape(shape)}
             got = engine.run(taken(engine.inputs, fed))
         except LoadRunError:
             return None

@@ -681,3 +681,16 @@ def test_a_scale_that_the_reference_cannot_take_over(tmp_path: Path) -> None:
         blamed = diff_files(bad, good).blamed
         assert blamed is not None
         assert blamed.name == where
+
+
+def test_a_value_of_another_size_is_not_taken_over() -> None:
+    def net(axis: int) -> loadrun.Graph:
+        b = GraphBuilder()
+        x = b.elemwise("SIN", b.input("x", 2, 5))
+        total = b.elemwise("EXP", b.add("ReduceV2", Reduce(mode="SUM", axis=axis), inputs=[x]))
+        total = b.elemwise("SIN", b.elemwise("ABS", total)) if axis else b.elemwise("TANH", total)
+        return b.done(b.elemwise("ADD", x, total, name="y"))
+
+    feeds = {"x": np.arange(10, dtype=np.float32).reshape(2, 5)}
+    (root, *_) = between(net(1), net(0), feeds).roots
+    assert root.opr.type == "ReduceV2"
