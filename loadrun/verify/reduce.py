@@ -18,8 +18,9 @@ from ..base.records import dataclass
 from ..compare.judging import policy_for
 from ..compare.policy import Policy, packed_policies, parse
 from ..compare.results import Result, Verdict
+from ..dump import load
 from ..dump.choosing import load_dump, save_as
-from ..engines import engine_names
+from ..engines import engine_names, runs_file
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
@@ -101,12 +102,17 @@ class FailureOptions(ModelOptions, DataOptions):
         def asked(judged: Judge) -> Judge:
             return partial(_by_policies, policies, judged) if policies else judged
 
-        if self.fails is None:
-            yield asked(_Replay(self.engine or "reference", self.seed))
+        engine = self.engine or "reference"
+        is_file = runs_file(engine, Path(target).suffix.lower().removeprefix("."))
+        if self.fails is None and not is_file:
+            yield asked(_Replay(engine, self.seed))
             return
         with tempfile.TemporaryDirectory(prefix="loadrun-") as folder:
             path = Path(folder) / f"candidate{Path(target).suffix or '.mge'}"
-            yield asked(_Command(self.fails, self.message, self.timeout, path))
+            if self.fails is None:
+                yield asked(_Replay(engine, self.seed, path))
+            else:
+                yield asked(_Command(self.fails, self.message, self.timeout, path))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,13 +229,30 @@ def _by_policies(policies: Mapping[str, Policy], judge: Judge, bundle: Bundle) -
     return judge(bundle)
 
 
-class _Replay:
-    """Judges candidates by their own checks, on an engine."""
+def _write_alone(bundle: Bundle, path: Path) -> None:
+    """Write a candidate in a folder that holds nothing else."""
+    for old in path.parent.iterdir():
+        if old.is_file():
+            old.unlink()
+    save_as(bundle, path)
 
-    def __init__(self, engine: str, seed: int) -> None:
-        self._engine, self._seed = engine, seed
+
+class _Replay:
+    """Judges candidates by their own checks, on an engine.
+
+    Args:
+        engine: name of the engine.
+        seed: seed of random operators.
+        path: the file that each candidate is written to, for an engine that runs such files as they are.
+    """
+
+    def __init__(self, engine: str, seed: int, path: Path | None = None) -> None:
+        self._engine, self._seed, self._path = engine, seed, path
 
     def __call__(self, bundle: Bundle) -> str | None:
+        if self._path is not None:
+            _write_alone(bundle, self._path)
+            bundle = load(self._path, native=True)
         result: Result = Runner(bundle, self._engine, seed=self._seed).replay_one(0)
         if result.verdict is Verdict.PASS:
             return None
@@ -253,10 +276,7 @@ class _Command:
         self._timeout, self._path = timeout, path
 
     def __call__(self, bundle: Bundle) -> str | None:
-        for old in self._path.parent.iterdir():
-            if old.is_file():
-                old.unlink()
-        save_as(bundle, self._path)
+        _write_alone(bundle, self._path)
         words = self._command if any("{}" in w for w in self._command) else [*self._command, "{}"]
         try:
             ran = subprocess.run(

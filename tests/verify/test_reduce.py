@@ -142,3 +142,12 @@ def test_a_violated_policy_is_a_failure(tmp_path: Path) -> None:
     assert loadrun.reduce_file(packed, small, loadrun.ReduceOptions(against="float64")).operators == 1
     assert main(["share", str(packed), "--anonymize", "--against", "float64", "-o", str(shared)]) == 0
     assert [main([str(p), "-q"]) for p in (small, shared)] == [1, 1]
+
+
+def test_the_file_that_is_left_fails_as_it_is_on_the_runtime(tmp_path: Path) -> None:
+    """ONNX Runtime computes float16 convolutions in float32, the net rounds every sum to float16."""
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime runs the candidates")
+    net, small = str(tmp_path / "net.onnx"), str(tmp_path / "small.onnx")
+    loadrun.convert_file(NETS / "float16_ioc16.mge", net)
+    assert main(["reduce", net, "--against", "onnxruntime", "--maxerr", "1e-5", "-o", small]) == 0
+    assert main([small, "--engine", "onnxruntime", "-q"]) == 1

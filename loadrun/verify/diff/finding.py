@@ -401,8 +401,8 @@ def _with_stored(
         else:
             near = tolerances.of(var)
             biases = (v.owner.tensors[v.index].value() for v in biases_behind(readers.get(var.id, ())))
-            if (found := unplaced.take(actual, biases, near)) is not None:
-                name, expected, value = found
+            if (place := unplaced.take(actual, biases, near)) is not None:
+                name, expected, value = place
                 rows.append(_row(var, value, expected, name, "value", near))
     if not rows and not side.stops:
         raise UsageError(
