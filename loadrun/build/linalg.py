@@ -8,7 +8,7 @@ from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, elemwise
 from ..tensors.products import dot, matmul
 from ..tensors.reducing import Axes, max, min, sum
-from ..tensors.shaping import stack
+from ..tensors.shaping import stacked
 
 __all__ = ["cross", "dot", "matinv", "matmul", "norm", "normalize", "svd"]
 
@@ -66,7 +66,7 @@ def cross(
     if axis is not None:
         axisa = axisb = axisc = axis
     (a0, a1, a2), (b0, b1, b2) = _elements(as_tensor(a), axisa), _elements(as_tensor(b), axisb)
-    return stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axisc)
+    return stacked([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axisc)
 
 
 def _elements(x: Tensor, axis: int) -> list[Tensor]:

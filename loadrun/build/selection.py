@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from ..graph import params as P
 from ..ops.registry import pay
 from ..tensors import Tensor, TensorLike, TracedInt, apply, as_tensor, const, elemwise, shape_tensor
 from ..tensors.apply import apply1
+from ..tensors.convert import Shape
 from ..tensors.promotion import common_dtype
 from ..tensors.shaping import broadcast_to, reshape, stack
 from .creation import linspace
@@ -127,9 +128,7 @@ def where(mask: Tensor, x: Tensor | None = None, y: Tensor | None = None) -> Ten
     """
     if x is None and y is None:
         return non_zero(mask, as_tuple=True)
-    for name, value in (("x", x), ("y", y), ("mask", mask)):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a tensor, found {type(value).__name__}")
+    mask, x, y = _tensors(mask=mask, x=x, y=y)
     _check_mask(mask)
     kind = common_dtype([x, y])
     a, b = as_tensor(x, kind), as_tensor(y, kind)
@@ -139,6 +138,14 @@ def where(mask: Tensor, x: Tensor | None = None, y: Tensor | None = None) -> Ten
         "Elemwise", P.Elemwise(mode=_M.SWITCH_GT0), inputs=[elemwise(_M.SUB, const(1, a.dtype), chosen), b]
     )
     return elemwise(_M.ADD, left, right)
+
+
+def _tensors(**values: Any) -> list[Tensor]:
+    """Return arguments that must be tensors; sizes of traced ones pass for them."""
+    for name, value in values.items():
+        if not isinstance(value, (Tensor, Shape)):
+            raise TypeError(f"{name} must be a tensor, found {type(value).__name__}")
+    return [as_tensor(v) for v in values.values()]
 
 
 def _check_mask(mask: Tensor) -> None:
@@ -162,9 +169,7 @@ def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     >>> values.tolist(), at.tolist()
     ([1, 4], [0, 3])
     """
-    for name, value in (("x", x), ("mask", mask)):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a tensor, found {type(value).__name__}")
+    mask, x = _tensors(mask=mask, x=x)
     _check_mask(mask)
     taken, at = apply("CondTake", P.CondTake(val=1.0), inputs=[x, mask], n=2, scalar=False)
     return taken, at

@@ -11,7 +11,7 @@ from ..graph.dtypes import odd, plain, round_bfloat16
 from .convert import Shape
 from .device import Device
 from .dtypes import graph_dtype, narrowed, numpy_dtype
-from .shaping import stack
+from .shaping import stacked
 from .symbolic import TracedNumber
 from .value import Tensor
 
@@ -24,7 +24,7 @@ def fill(x: Tensor, data: Any, dtype: Any) -> None:
     """Take on the value of what a tensor is made of, if it is no tensor itx."""
     if isinstance(data, (list, tuple)) and (isinstance(data, Shape) or _holds_tensors(data)):
         parts = [v if isinstance(v, Tensor) else Tensor(v) for v in data]
-        whole = stack(parts)
+        whole = stacked(parts)
         x._copy_state(whole if dtype is None else whole.astype(dtype))
         return
     if isinstance(data, TracedNumber) and (scalar := data._tensor()) is not None:

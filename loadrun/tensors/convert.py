@@ -17,6 +17,7 @@ from .symbolic import TracedInt, TracedNumber, once, place_of, scalar_of, size_o
 from .value import Session, Tensor
 
 __all__ = [
+    "ComparedSizes",
     "Shape",
     "ShapeLike",
     "TensorLike",
@@ -70,8 +71,39 @@ def _elementwise(name: str) -> Any:
     """Make an operator of sizes, which computes with them as with an int32 tensor."""
 
     def method(self: TensorShape, *others: Any) -> Any:
-        operands = (shape_tensor(o) if isinstance(o, (tuple, list)) else o for o in others)
-        return getattr(shape_tensor(self), name)(*operands)
+        return getattr(shape_tensor(self), name)(*map(_computable, others))
+
+    return method
+
+
+def _computable(value: Any) -> Any:
+    return shape_tensor(value) if isinstance(value, (tuple, list)) else value
+
+
+class ComparedSizes(Tensor):
+    """Sizes compared one by one with others, which Python asks whether the whole shapes are equal."""
+
+    _answer: bool
+
+    def __bool__(self) -> bool:
+        return self._answer
+
+
+def _equality(name: str) -> Any:
+    elementwise = _elementwise(name)
+
+    def method(self: TensorShape, other: object) -> Any:
+        if not isinstance(other, (tuple, list)):
+            numbers = isinstance(other, (Tensor, int, float, np.ndarray, np.generic))
+            return elementwise(self, other) if numbers else NotImplemented
+        equal = tuple(self) == tuple(other)
+        answer = equal if name == "__eq__" else not equal
+        if len(self) != len(other) and 1 not in (len(self), len(other)):
+            return answer
+        result = ComparedSizes._of(None, _INT)
+        result._copy_state(elementwise(self, other))
+        result._answer = answer
+        return result
 
     return method
 
@@ -80,15 +112,26 @@ class TensorShape(Shape):
     """The sizes of a traced Tensor: a tuple of `TracedInt` that computes as MegEngine's symbolic shape, a tensor, does.
 
     ``x.shape * 2`` and ``x.shape + (1,)`` are sums and products of elements, and the attributes of a Tensor are there
-    (``x.shape.prod()``). Where Python wants a tuple (unpacking, ``==``, ``in``, ``len``, ``index``), it is one.
+    (``x.shape.prod()``). Where Python wants a tuple (unpacking, ``in``, ``len``, ``index``, ``if x.shape == (2, 3)``),
+    it is one.
     """
 
     __slots__ = ()
+    __hash__ = Shape.__hash__
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"a shape has no {name}")
         return getattr(shape_tensor(self), name)
+
+    def __getitem__(self, index: Any) -> Any:
+        plain = isinstance(index, slice) or type(index) is int
+        return super().__getitem__(index) if plain else shape_tensor(self)[index]
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return getattr(ufunc, method)(*map(_computable, inputs), **kwargs)
+
+    __eq__, __ne__ = _equality("__eq__"), _equality("__ne__")
 
     __add__, __radd__ = _elementwise("__add__"), _elementwise("__radd__")
     __sub__, __rsub__ = _elementwise("__sub__"), _elementwise("__rsub__")
@@ -97,14 +140,16 @@ class TensorShape(Shape):
     __floordiv__, __rfloordiv__ = _elementwise("__floordiv__"), _elementwise("__rfloordiv__")
     __mod__, __rmod__ = _elementwise("__mod__"), _elementwise("__rmod__")
     __pow__, __rpow__ = _elementwise("__pow__"), _elementwise("__rpow__")
-    __neg__ = _elementwise("__neg__")
+    __neg__, __abs__ = _elementwise("__neg__"), _elementwise("__abs__")
     __lt__, __le__ = _elementwise("__lt__"), _elementwise("__le__")
     __gt__, __ge__ = _elementwise("__gt__"), _elementwise("__ge__")
 
 
 def _numbers(value: Any) -> Any:
-    """Return sizes as plain numbers, anything else as it is."""
-    return tuple(map(int, value)) if isinstance(value, Shape) else value
+    """Return sizes as plain numbers, also within lists, anything else as it is."""
+    if isinstance(value, Shape):
+        return tuple(map(int, value))
+    return type(value)(map(_numbers, value)) if type(value) in (list, tuple) else value
 
 
 def _reduced(ufunc: np.ufunc) -> Callable[[Shape], Any]:

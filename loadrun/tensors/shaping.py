@@ -299,7 +299,7 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     """Return tensors of one shape joined along a new axis.
 
     Args:
-        inps: the tensors.
+        inps: the tensors; scalars among several count as vectors of one entry, as in MegEngine.
         axis: the place of the new axis in the result.
         device: of the result; by default that of the tensors, which then must be the same.
 
@@ -311,7 +311,17 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     >>> stack([Tensor([1, 2]), Tensor([3, 4])], axis=1).tolist()
     [[1, 3], [2, 4]]
     """
-    tensors = [*inps]
+    tensors = [as_tensor(x) for x in inps]
+    return stacked([x._vector() for x in tensors] if len(tensors) > 1 else tensors, axis, device)
+
+
+def stacked(tensors: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
+    """Return tensors of one shape joined along a new axis, scalars as a vector.
+
+    >>> from loadrun import Tensor
+    >>> stacked([Tensor(1), Tensor(2)]).tolist()
+    [1, 2]
+    """
     if len(tensors) == 1:
         wide = expand_dims(tensors[0], axis)
         if device is not None:

@@ -28,7 +28,7 @@ from ..tensors.access import (
     variable_of,
 )
 from ..tensors.complex_pairs import unrecordable
-from ..tensors.convert import Shape, as_tensor
+from ..tensors.convert import ComparedSizes, Shape, as_tensor
 from ..tensors.naming import Place, shown
 from ..tensors.switches import use
 from ..tensors.symbolic import TracedNumber
@@ -102,7 +102,7 @@ def _settled(leaf: Any) -> Any:
         return as_tensor(leaf)
     if isinstance(leaf, Tensor):
         access.settle(leaf)
-    return leaf
+    return access.snapshot(leaf) if isinstance(leaf, ComparedSizes) else leaf
 
 
 # The first call

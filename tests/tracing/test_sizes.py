@@ -144,6 +144,21 @@ def test_other_functions_of_shapes_see_numbers() -> None:
         ("x.shape.reshape(1, 2)", [[4, 6]]),
         ("F.zeros(x.shape * 2).shape", [8, 12]),
         ("x.shape[:1] + x.shape[1:]", [10]),
+        ("x.shape == x.shape", [True, True]),
+        ("x.shape == [4, 5]", [True, False]),
+        ("x.shape != x.shape[1:]", [True, False]),
+        ("x.shape == 4", [True, False]),
+        ("abs(-x.shape)", [4, 6]),
+        ("x.shape[[1, 0]]", [6, 4]),
+        ("x.shape[np.array([1, 0])]", [6, 4]),
+        ("x.shape[None]", [[4, 6]]),
+        ("x.shape[...]", [4, 6]),
+        ("np.maximum(x.shape, 5)", [5, 6]),
+        ("F.where(x.shape == 4, x.shape, x.shape * 0)", [4, 0]),
+        ("F.cond_take(x.shape > 4, x.shape)[0]", [6]),
+        ("F.stack([x.shape[0], x.shape[1]])", [[4], [6]]),
+        ("F.stack([x.shape, x.shape])", [[4, 6], [4, 6]]),
+        ("F.concat([x.shape, x.shape[:1]])", [4, 6, 4]),
     ],
 )
 def test_sizes_compute_as_tensors(form: str, expected: object) -> None:
@@ -159,7 +174,11 @@ def test_sizes_are_tuples_where_python_wants_one() -> None:
         rows, columns = x.shape
         assert isinstance(x.shape, tuple)
         assert x.shape == (4, 6)
+        assert x.shape != (4, 5)
+        assert x.shape != (4, 6, 1)
+        assert x.shape not in [(), (4,), [4, 6, 1], None, "4"]
         assert x.shape in [(4, 6)]
+        assert np.concatenate([x.shape, x.shape]).tolist() == [4, 6, 4, 6]
         assert len(x.shape) == 2
         assert x.shape.index(6) == 1
         assert hash(x.shape) == hash((4, 6))

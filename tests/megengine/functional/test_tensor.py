@@ -215,9 +215,16 @@ def test_a_value_is_converted_to_the_dtype_of_the_tensor() -> None:
 def test_scalars_stay_scalars() -> None:
     x = tensor(2.5)
     assert F.zeros_like(x).shape == F.copy(x).shape == F.full((), 1).shape == x[...].shape == ()
-    assert F.stack([x, x]).tolist() == [2.5, 2.5]
     assert F.squeeze(tensor([[3]])).shape == ()
     assert F.reshape(tensor([3]), ()).shape == ()
+
+
+def test_stacked_scalars_count_as_vectors() -> None:
+    """What MegEngine 1.13.0 gives."""
+    x = tensor(2.5)
+    assert F.stack([x, x]).tolist() == [[2.5], [2.5]]
+    assert F.stack([x, x], axis=-1).tolist() == [[2.5, 2.5]]
+    assert F.stack([x]).tolist() == [2.5]
 
 
 def test_ndarrays_are_taken_too() -> None:
