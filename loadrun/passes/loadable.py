@@ -1,7 +1,7 @@
 """Removal of what keeps MegEngine from loading or compiling a graph although each operator is well-formed.
 
 - Its loader creates every operator again and expects one of the type that the file names; making a Reshape or Broadcast
-  to the shape that a value has gives the value itself, as does a join of one part.
+  to the shape that a value has gives the value itself, as do a join of one part and a conversion to the type it has.
 - Its compiler takes an elementwise operator that changes nothing for its input, and fails where that is an input of the
   graph or one of several outputs of an operator: ``x + 0``, ``x * 1``, ``x ** 1``, ``x // 1`` of integers.
 - It asserts on values without elements that are stored or come of elementwise operators. Where a size is 0 for all
@@ -33,7 +33,7 @@ from ..graph.params import (
     IndexItem,
     OptionalAxisV1,
 )
-from ..ops.catalog import select, types
+from ..ops.catalog import TypeParam, select, types
 from ..ops.elemwise.table import ROWS, ModeTrait, modes
 from ..ops.infer import Inference, follow, infer_dtypes, infer_shapes
 from ..ops.op import Trait
@@ -256,6 +256,8 @@ def _visit(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
         return operands[0] if same or _is_own_shape(*operands) else None
     if opr.type == "Concat" and len(operands) == 1:
         return operands[0]
+    if opr.type == "TypeCvtV2":
+        return operands[0] if r.dtype(operands[0]) == opr.get(TypeParam).dtype else None
     if opr.type != "Elemwise" or any(r.dtype(v) != opr.outputs[0].dtype for v in operands):
         return None
     unchanged = _unchanged(r, opr.get(Elemwise).mode, operands)

@@ -22,6 +22,7 @@ from loadrun.passes.inference import optimize_for_inference
 from loadrun.passes.layouts.layouts import Layouts
 from loadrun.passes.layouts.pad_channels import pad_channels, whole_packs
 from loadrun.passes.layouts.reformat import reformat
+from loadrun.passes.loadable import make_loadable
 from loadrun.passes.rewriter import Rewriter
 from loadrun.testing import GraphBuilder as Builder
 from loadrun.testing import random_feeds as feeds_of
@@ -47,6 +48,16 @@ def test_products_are_multiplied_out_where_that_saves_work() -> None:
     shapes = sorted(v.shape or () for o in made.oprs if o.title == "MUL" for v in o.outputs)
     assert shapes == [(1, 8), (1, 8), (4, 8), (4, 8)]
     same(graph, made, 1e-6)
+
+
+def test_a_conversion_to_the_type_that_a_value_has_is_not_written() -> None:
+    """MegEngine's loader makes none, and stops: "got_type=Elemwise expected_type=TypeCvt"."""
+    b = Builder()
+    half = TypeParam(dtype=DType("Float16"))
+    product = b.elemwise("RELU", b.add("TypeCvtV2", half, inputs=[b.input("x", 4, 8)]))
+    graph = b.done(b.add("TypeCvtV2", half, inputs=[product]))
+    assert titles(make_loadable(graph)) == ["TypeCvtV2", "RELU"]
+    same(graph, make_loadable(graph))
 
 
 def test_what_saves_nothing_is_not_multiplied_out() -> None:
