@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 GROWTH = runpy.run_path(str(Path(__file__).resolve().parents[1] / "benchmarks" / "growth.py"))
-SMALL, LARGE = 12, 48
+SMALL, LARGE = 16, 48
 STEPS = ("trace", "optimized dump", "info", "optimize", "run", "diff", "to onnx", "from onnx")
 LOOPS = {"FOR_ITER", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "POP_JUMP_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE"}
 """What bytecode of a loop has, in one version of Python or another."""
