@@ -42,6 +42,7 @@ __all__ = [
     "refuse_one",
     "resizing",
     "runs_at",
+    "shaken",
     "shapes_that_follow",
     "why_different",
     "why_invalid",
@@ -204,12 +205,12 @@ def _at(
         return {}
     if errors:
         # For values that are made up the last digits may decide, as in a matrix that is nearly singular.
-        unstable = differing_outputs(traced, traced.truth([_shaken(x) for x in flat]), truth)
+        unstable = differing_outputs(traced, traced.truth([shaken(x) for x in flat]), truth)
         errors = {n: e for n, e in errors.items() if n not in unstable}
     return errors
 
 
-def _shaken(x: Any) -> Any:
+def shaken(x: Any) -> Any:
     """Return real numbers with other last digits."""
     if not isinstance(x, torch.Tensor) or not x.is_floating_point():
         return x

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -23,13 +24,15 @@ from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.lists import items_of
 from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
+from ..tracing.checking import error_between
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude, tolerances
+from ..verify.pack.noise import WIDEST, round_up
 from .archive import read_program
 from .complex import parts
 from .exporting import callable_of
 from .modules import as_module, as_torch, call_of
-from .other_sizes import every_size
+from .other_sizes import every_size, shaken
 from .quiet import quiet
 from .signature import Signature
 from .traced import TorchTrace
@@ -101,8 +104,8 @@ def save(
         args, kwargs: the example that the module is exported with, tensors or arrays; one that is alone needs no tuple,
             and a dict alone is one argument, as for `torch.jit.trace`. An exported program brings its own.
         cases: further arguments, a tuple for each testcase.
-        maxerr: tolerance of the outputs by MegEngine's measure, one or by name, by default 1e-4 of the output's scale;
-            integers must be equal.
+        maxerr: tolerance of the outputs by MegEngine's measure, one or by name, by default 1e-4 of the output's scale,
+            more where rounding alone comes near it (with a warning); integers must be equal.
         dynamic_shapes: as `torch.export.export` takes it; True lets torch find out for every size.
         input_data: the arguments of each testcase: a tensor or array, a tuple of positional ones, a dict of those by
             keyword, or ``"example"``; a .mge file also takes texts such as ``#rand(0,1)``. None: the example, `cases`.
@@ -157,6 +160,8 @@ def save(
     names = signature.output_names()
     tolerances(maxerr, names)
     limits = dict(maxerr) if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
+    if maxerr is None and calls:
+        limits = _widened(signature, calls[0], values[0])
     with temporary() as file:
         try:
             with quiet():
@@ -169,6 +174,23 @@ def save(
         file.seek(0)
         with replacing(path) as target:
             shutil.copyfileobj(file, target)
+
+
+def _widened(signature: Signature, call: Any, values: Mapping[str, Array]) -> dict[str, float]:
+    """Return tolerances of float32 outputs that rounding of the inputs alone brings near the usual one."""
+    args, kwargs = call
+    moved = own_values(signature, *pytree.tree_map(shaken, (args, dict(kwargs))))
+    limits = {}
+    for name in signature.output_names():
+        old, new = values[name + EXPECT], moved[name + EXPECT]
+        if old.dtype == np.float32 and MAXERR / 4 < (error := error_between(old, new)) <= WIDEST:
+            limits[name] = round_up(error)
+            warnings.warn(
+                f"the tolerance of {name!r} is {limits[name]:g} instead of {MAXERR:g}: 10 times the noise of "
+                f"{error:.2g} from the last digits of the inputs, rounded up",
+                stacklevel=3,
+            )
+    return limits
 
 
 def own_values(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Array]:

@@ -128,6 +128,8 @@ class TorchTrace(ModuleAttributes, Dumps):
 
     # For dumps
 
+    _widens = True  # Torch adds in another order than the reference engine.
+
     @property
     def recording(self) -> Any:
         """The recorded graph, None before the first call."""

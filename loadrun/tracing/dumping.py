@@ -43,6 +43,8 @@ class Dumps(ABC):
     """What a trace needs to be dumped: a recording, and which of its variables are the outputs."""
 
     options: TraceOptions
+    _widens = False
+    """Whether outputs that rounding alone brings near the usual tolerance get a wider one."""
 
     @property
     @abstractmethod
@@ -184,7 +186,7 @@ class Dumps(ABC):
             names = input_names(self.recording, arguments.arg_names)
             recorder = partial(self._checked, names=names, maxerr=arguments.maxerr)
         try:
-            return dump_graph(graph, file, arguments.packing, recorder)
+            return dump_graph(graph, file, arguments.packing, recorder, self._widens)
         except SpecError as e:
             unused = self._unused(graph, arguments.arg_names)
             if unused:

@@ -177,6 +177,7 @@ def dump_graph(
     file: str | os.PathLike[str] | BinaryIO,
     options: PackOptions,
     recorder: Callable[[Bundle], Recorder] | None = None,
+    widen: bool = False,
 ) -> DumpResult:
     """Write a graph, packed with testcases where there is input data.
 
@@ -185,6 +186,7 @@ def dump_graph(
         file: a path, or an open binary file.
         options: how; where `passes` is not None, the graph is optimized.
         recorder: makes what captures testcases, in place of running the graph.
+        widen: whether the usual tolerance is widened for outputs that rounding alone brings near it.
 
     Raises:
         FormatError: with testcases, it does not run.
@@ -195,13 +197,18 @@ def dump_graph(
     if not options.input_data:
         raise UsageAssertionError("testcases can not be empty: input_data holds no specification")
     warn = partial(warnings.warn, stacklevel=4)
-    packer = Packer(Bundle(graph), options, recorder=recorder, finish=finish, warn=warn)
     if Bundle(graph).inputs:
         cases = options.cases(Bundle(graph), warn)
     else:
         # As MegEngine has it: testcases of expected values alone.
         warn("no output depends on an input: input_data only determines the number of testcases")
         cases = iter([{}] * count_cases(options.input_data))
+    reasons: Mapping[str, str] = {}
+    if widen and options.maxerr is None and not options.no_assert:
+        from ..verify.pack.noise import widened  # for start-up
+
+        cases, options, reasons = widened(Bundle(graph), iter(cases), options, warn)
+    packer = Packer(Bundle(graph), options, recorder=recorder, finish=finish, warn=warn, reasons=reasons)
     written = TrialReplay() if options.replay else None
     result = packer.pack(
         counted(cases, count_cases(options.input_data), "testcase"),

@@ -280,3 +280,16 @@ def test_a_dict_alone_is_one_argument(name, tmp_path):
     loadrun.torch.save(OfDict(), tmp_path / name, example)
     (result,) = loadrun.Runner(tmp_path / name).replay()
     assert result.verdict.value == "pass"
+
+
+@pytest.mark.parametrize("name", ["net.mge", "net.pt2"])
+def test_small_numbers_beside_large_ones_are_given_their_rounding(name, tmp_path):
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6)))
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight *= 30
+    with pytest.warns(UserWarning, match=r"the tolerance of 'output' is 0.00\d instead of 0.0001"):
+        loadrun.torch.save(layers, tmp_path / name, (torch.rand(16, 64),))
+    (result,) = loadrun.run(tmp_path / name)
+    assert result.verdict.value == "pass"

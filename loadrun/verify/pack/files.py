@@ -22,9 +22,9 @@ from ...passes.constants import bare
 from ...passes.inference import optimize_for_inference
 from ...passes.options import InferenceOptions
 from ...testcase import Testcase
-from .capture import MAXERR, Warn
+from .capture import Warn
 from .expected import expected_cases
-from .noise import Suggestion, beyond, suggest
+from .noise import Suggestion, suggest, widened
 from .options import PackOptions
 from .packing import Packer
 from .replaying import TrialReplay
@@ -114,7 +114,7 @@ class FilePacker:
         elif (
             options.maxerr is None and not options.no_assert and (options.replace or not self._bundle.checks)
         ):
-            self._widen()
+            self._cases, self.options, self._reasons = widened(self._bundle, self._cases, options, self._warn)
 
     def _loaded(self) -> Cases:
         """Load the data: of testcases, or of the steps of scenarios."""
@@ -135,20 +135,6 @@ class FilePacker:
         if options.maxerr is None and new:
             self.options = replace(options, maxerr={n: s.maxerr for n, s in self.suggestions.items()})
             self._reasons = {n: s.reason for n, s in self.suggestions.items()}
-
-    def _widen(self) -> None:
-        """Widen the usual tolerance where rounding alone, measured on the first testcase, comes near it."""
-        first = next(self._cases, None)
-        if first is None:
-            return
-        self._cases = chain([first], self._cases)
-        options = self.options
-        wider = beyond(self._bundle, first, options.engine, MAXERR, seed=options.seed)
-        for name, s in wider.items():
-            self._warn(f"the tolerance of {name!r} is {s.maxerr:g} instead of {MAXERR:g}: {s.reason}")
-        if wider:
-            self.options = replace(options, maxerr={n: s.maxerr for n, s in wider.items()})
-            self._reasons = {n: s.reason for n, s in wider.items()}
 
     def pack(
         self, target: str | os.PathLike[str], seen: Callable[[int, Testcase], None] | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Iterator, Mapping
+from dataclasses import field, replace
+from itertools import chain
 
 import numpy as np
 
@@ -19,14 +20,15 @@ from ...ops.numeric.parallel import set_threads, threads
 from ...passes.constants import bare, subgraph
 from ...runner import fit_inputs
 from ...testcase import Bundle
-from .capture import default_maxerr, magnitude
+from .capture import MAXERR, Warn, default_maxerr, magnitude
+from .options import PackOptions
 
-__all__ = ["Suggestion", "beyond", "suggest"]
+__all__ = ["WIDEST", "Suggestion", "beyond", "round_up", "suggest", "widened"]
 
 _RUNS = 3
 _FACTOR = 10
 _LEAST = 1e-6
-_MOST = 1e-2
+WIDEST = 1e-2
 _FLOAT64 = "float64 arithmetic"
 _BITS = {"Float32": 24, "Float16": 11, "BFloat16": 8}
 """Bits of a number's significand."""
@@ -128,7 +130,7 @@ def suggest(
     least = {n: default_maxerr(magnitude(e), _LEAST) for n, e in zip(outputs, expect, strict=True)}
     return {
         n: Suggestion(
-            _round_up(max(measured.values()), least[n]), measured, exact.wide, dict(exact.narrow), least[n]
+            round_up(max(measured.values()), least[n]), measured, exact.wide, dict(exact.narrow), least[n]
         )
         for n, measured in noise.items()
     }
@@ -148,7 +150,7 @@ def beyond(
 
     Returns:
         suggestions for outputs that are off by more than a quarter of it; none for a model that cannot be measured, nor
-        beyond `_MOST`, which no tolerance would cover.
+        beyond `WIDEST`, which no tolerance would cover.
     """
     model = Bundle(bare(bundle))
     outputs = {n: v for n, v in model.outputs.items() if v.dtype is not None and v.dtype.name == "Float32"}
@@ -163,11 +165,28 @@ def beyond(
     suggestions = {}
     for name, e, g in zip(outputs, expect, values, strict=True):
         error = float(errors(e, g).max()) if e.shape == g.shape and e.size else 0.0
-        if usual / 4 < error <= _MOST:
-            suggestions[name] = Suggestion(
-                _round_up(error), {_FLOAT64: error}, exact.wide, dict(exact.narrow)
-            )
+        if usual / 4 < error <= WIDEST:
+            suggestions[name] = Suggestion(round_up(error), {_FLOAT64: error}, exact.wide, dict(exact.narrow))
     return suggestions
+
+
+def widened(
+    bundle: Bundle, cases: Iterator[dict[str, Array]], options: PackOptions, warn: Warn
+) -> tuple[Iterator[dict[str, Array]], PackOptions, dict[str, str]]:
+    """Widen the usual tolerance where rounding alone, measured on the first testcase, comes near it.
+
+    Returns:
+        the testcases, the options with these tolerances, and the reasons by output.
+    """
+    first = next(cases, None)
+    if first is None:
+        return cases, options, {}
+    wider = beyond(bundle, first, options.engine, MAXERR, seed=options.seed)
+    for name, s in wider.items():
+        warn(f"the tolerance of {name!r} is {s.maxerr:g} instead of {MAXERR:g}: {s.reason}")
+    if wider:
+        options = replace(options, maxerr={n: s.maxerr for n, s in wider.items()})
+    return chain([first], cases), options, {n: s.reason for n, s in wider.items()}
 
 
 def _move(value: Array, dtype: DType, rng: np.random.Generator) -> Array:
@@ -186,10 +205,10 @@ def _move(value: Array, dtype: DType, rng: np.random.Generator) -> Array:
         return np.where(exact, wide, wide + step).astype(dtype.np)
 
 
-def _round_up(noise: float, least: float = _LEAST) -> float:
+def round_up(noise: float, least: float = _LEAST) -> float:
     """Choose the tolerance for a noise.
 
-    >>> _round_up(3e-7), _round_up(0.0), _round_up(2.3e-4)
+    >>> round_up(3e-7), round_up(0.0), round_up(2.3e-4)
     (5e-06, 1e-06, 0.005)
     """
     wanted = max(noise * _FACTOR, least)
