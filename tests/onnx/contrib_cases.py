@@ -178,6 +178,17 @@ CASES = {
     "heads_causal": Case(
         "MultiHeadAttention", [f(2, 4, 8), f(2, 4, 8), f(2, 4, 8)], {"num_heads": 2, "unidirectional": 1}
     ),
+    "heads_causal_long": Case(
+        "MultiHeadAttention", [f(2, 5, 8), f(2, 3, 8), f(2, 3, 8)], {"num_heads": 2, "unidirectional": 1}
+    ),
+    "attention_starts": Case(
+        "Attention", [f(2, 4, 8), f(8, 24), f(24), np.array([4, 3, 1, 0], np.int32)], {"num_heads": 2}
+    ),
+    "gemm_hard": Case(
+        "FusedGemm",
+        [f(3, 4), f(4, 5), f(5)],
+        {"activation": "HardSigmoid", "activation_alpha": 0.3, "activation_beta": 0.4},
+    ),
     "heads_crossed": Case("MultiHeadAttention", [f(2, 3, 8), f(2, 2, 5, 4), f(2, 2, 5, 4)], {"num_heads": 2}),
     "group_prompt": Case(
         "GroupQueryAttention",

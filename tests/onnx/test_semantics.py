@@ -317,6 +317,13 @@ def test_the_cell_of_an_lstm_is_not_bounded() -> None:
     np.testing.assert_allclose(cell.reshape(-1), [c], rtol=1e-5)
 
 
+def test_recurrent_layers_of_halves() -> None:
+    x, w = np.ones((1, 1, 1), np.float16), np.ones((1, 3, 1), np.float16)
+    (y,) = run("GRU", {"x": x, "w": w, "r": w, "b": np.zeros((1, 6), np.float16)}, hidden_size=1, opset=14)
+    assert y.dtype == np.float16
+    np.testing.assert_allclose(y.item(), np.tanh(1) / (1 + np.e), rtol=1e-3)
+
+
 def test_recurrent_layers_of_double_keep_its_precision() -> None:
     x, w = np.float64([1.0, 2.0]).reshape(2, 1, 1), np.float64([[[0.3]]])
     y, _ = run("RNN", {"x": x, "w": w, "r": w}, 2, hidden_size=1, opset=14)

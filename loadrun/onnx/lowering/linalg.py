@@ -123,8 +123,8 @@ def _gemm(c: NodeCall) -> Tensor:
 def _fused_gemm(c: NodeCall) -> Tensor:
     result = _gemm(c)
     name = c.text("activation")
-    alpha = c.real("activation_alpha") if "activation_alpha" in c.attributes else None
-    return activation(name, result, alpha) if name else result
+    alpha, beta = (c.real(a) if a in c.attributes else None for a in ("activation_alpha", "activation_beta"))
+    return activation(name, result, alpha, beta) if name else result
 
 
 @lower("Einsum")

@@ -37,10 +37,12 @@ class _Cell:
         self, c: NodeCall, direction: int, gates: int, functions: list[Callable[[Tensor], Tensor]]
     ) -> None:
         self.hidden = c.number("hidden_size") or static_shape(c.t(2))[2]
-        self.w, self.r = (_transposed_weights(c.t(i), direction) for i in (1, 2))
+        self.w, self.r = (_transposed_weights(folded(e.real, c.t(i)), direction) for i in (1, 2))
         self.wb = self.rb = None
         if c.has(3):
-            whole = folded(lambda b: e.subtensor(b, [(0, None, None, None, direction)]), c.t(3))
+            whole = folded(
+                lambda b: e.subtensor(b, [(0, None, None, None, direction)]), folded(e.real, c.t(3))
+            )
             n = gates * self.hidden
             self.wb = folded(lambda b: e.subtensor(b, [(0, None, n, None, None)]), whole)
             self.rb = folded(lambda b: e.subtensor(b, [(0, n, None, None, None)]), whole)
@@ -253,7 +255,7 @@ def _lstm(c: NodeCall, cell: _Cell, d: int) -> Step:
     f, g, h_of = cell.functions
     peeps: Sequence[Tensor] = []
     if c.has(7):
-        whole = folded(lambda p: e.subtensor(p, [(0, None, None, None, d)]), c.t(7))
+        whole = folded(lambda p: e.subtensor(p, [(0, None, None, None, d)]), folded(e.real, c.t(7)))
         peeps = [folded(lambda p, k=k: cell.part(p, k), whole) for k in range(3)]
     coupled = bool(c.number("input_forget"))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import sqrt
 
+import numpy as np
+
 from ...build import emit as e
 from ...build.layers.attention import attended, causal_bias, mask_bias, shared_heads
 from ...build.layers.norm import layer_norm
@@ -30,10 +32,20 @@ def _added(a: Tensor | None, b: Tensor) -> Tensor:
 
 
 def _key_mask(mask: Tensor, like: Tensor, k: Tensor, least: float) -> Tensor:
-    """Return a bias for keys that a mask of ones and zeros, or of lengths, leaves out."""
+    """Return a bias for keys that a mask of ones and zeros, of ends, or of ends and then starts leaves out."""
     mask = e.whole(mask)
     if mask.ndim == 1:
-        valid = e.compare(_LT, e.arange(k.shape[2]), e.reshape(mask, (-1, 1, 1, 1)))
+        batch, columns = k.shape[0], e.arange(k.shape[2])
+        parts = static_shape(mask)[0] / max(static_shape(k)[0], 1)
+        if parts not in (1, 2):
+            raise UnsupportedNodeError(
+                f"{static_shape(mask)[0]} ends and starts for {static_shape(k)[0]} sequences"
+            )
+        bounds = e.reshape(mask, (int(parts), batch, 1, 1, 1))
+        valid = e.compare(_LT, columns, e.subtensor(bounds, [(0, None, None, None, 0)]))
+        if parts == 2:
+            starts = e.subtensor(bounds, [(0, None, None, None, 1)])
+            valid = e.elem(M.AND, valid, e.compare(_LEQ, starts, columns))
     elif mask.ndim == 2:
         valid = e.compare(_LT, const_like(0, mask), e.add_axes(mask, [1, 2]))
     elif mask.ndim == 3:
@@ -129,6 +141,11 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
             qkv[i] = e.elem(M.ADD, x, e.subtensor(c.t(3), [(0, at, at + n, None, None)]))
             at += n
     split = [heads(x, count) if x.ndim == 3 else x for x in qkv]
+    past = c.t(6).shape[2] if c.has(6) else 0
+    if c.number("unidirectional") and not c.has(6) and static_shape(qkv[0])[1] < static_shape(qkv[1])[-2]:
+        raise UnsupportedNodeError(
+            "fewer queries than keys, of which ONNX Runtime shows all to the last query only"
+        )
     split[1], split[2] = _appended_to_past(c.maybe(6), split[1]), _appended_to_past(c.maybe(7), split[2])
     present = split[1], split[2]
     q, k, v = (cast(x, "float32") for x in split)
@@ -138,7 +155,7 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
     if c.has(5):
         bias = _added(bias, cast(c.t(5), "float32"))
     if c.number("unidirectional"):
-        bias = _added(bias, causal_bias(q, k, k.shape[2] - q.shape[2]))
+        bias = _added(bias, causal_bias(q, k, past))
     scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
     return (cast(merged(attended(q, k, v, scale, bias, guard=c.has(4) or c.has(5))), kind), *present)
 
@@ -158,9 +175,16 @@ def _grouped_parts(c: NodeCall, count: int, shared: int) -> list[Tensor]:
     ]
 
 
+def _filled(last: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """Return the queries, with NaN for every sequence that does not end with the last key, whose place is `last`."""
+    last = e.reshape(e.whole(last), (-1, 1, 1, 1))
+    other = e.compare(P.ElemwiseMultiTypeMode.NEQ, last, e.like(k.shape[2] - 1, last))
+    return e.where(other, const_like(np.nan, q), q)
+
+
 @lower("GroupQueryAttention", domain=CONTRIB)
 def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
-    """Attend causally with a cache; the lengths of all sequences of a batch must be equal."""
+    """Attend causally with a cache, which all sequences of a batch must fill."""
     kind = dtype_of(c.t(0))
     count, shared = c.number("num_heads"), c.number("kv_num_heads")
     if any(c.has(i) for i in range(9, len(c.inputs))) or c.number("smooth_softmax"):
@@ -176,10 +200,10 @@ def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
         q, k = (rotated(x, cos, sin, interleaved=turned) for x in (q, k))
     k, v = _appended_to_past(c.maybe(3), k), _appended_to_past(c.maybe(4), v)
     present = k, v
-    q = cast(q, "float32")
+    q = _filled(c.t(5), cast(q, "float32"), k)
+    c.importer.note("GroupQueryAttention gives NaN for sequences that do not fill their cache")
     k, v = (cast(shared_heads(x, count // shared), "float32") for x in (k, v))
     scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
-    c.importer.note("GroupQueryAttention is supported for sequences that fill their cache")
     seen = causal_bias(q, k, past, c.number("local_window_size", -1))
     y = attended(q, k, v, scale, seen, cap=c.real("softcap"))
     return (cast(merged(y), kind), *present)
