@@ -455,3 +455,41 @@ def test_text_beside_numbers_is_not_passed_over(tmp_path: Path, capsys: pytest.C
         (folder / f"{name}.pb").write_bytes(onnx.numpy_helper.from_array(value).SerializeToString())
     assert main([str(tmp_path / "m.onnx")]) == 3
     assert "output t: not compared: text is not compared here" in capsys.readouterr().out
+
+
+def test_loops_whose_length_follows_from_sizes_in_floats() -> None:
+    # As TensorFlow's recurrent layers are exported.
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["i", "one"], ["next"]),
+            helper.make_node("Add", ["v", "v"], ["twice"]),
+            helper.make_node("Cast", ["next"], ["at"], to=T.FLOAT),
+            helper.make_node("Less", ["at", "count"], ["more"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("turn", T.INT64, []),
+            helper.make_tensor_value_info("going", T.BOOL, []),
+            helper.make_tensor_value_info("i", T.INT64, [1]),
+            helper.make_tensor_value_info("v", T.FLOAT, None),
+        ],
+        [helper.make_tensor_value_info(n, k, None) for n, k in (("more", 9), ("next", 7), ("twice", 1))],
+    )
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"]),
+        helper.make_node("Cast", ["n"], ["count"], to=T.FLOAT),
+        helper.make_node("Less", ["zero", "count"], ["some"]),
+        helper.make_node("Loop", ["", "some", "begin", "x"], ["last", "y"], body=body),
+    ]
+    constants = {"zero": F([0]), "one": np.array([1]), "begin": np.array([0])}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", T.FLOAT, ["n"])],
+        [helper.make_tensor_value_info("y", T.FLOAT, None)],
+        [onnx.numpy_helper.from_array(v, k) for k, v in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    runner = loadrun.Runner(loadrun.load(model.SerializeToString()))
+    for n in (2, 3, 0):
+        assert runner.run({"x": np.ones(n, F)})["y"].tolist() == [2**n] * n

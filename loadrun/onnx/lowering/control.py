@@ -38,14 +38,20 @@ def _known(value: Value) -> bool | None:
     return None
 
 
+def _decided(c: NodeCall, value: Value) -> bool | None:
+    """Return a condition that sizes decide, which the graph then requires, or None if data do."""
+    known = _known(value)
+    if known is None:
+        condition = value.supposed()
+        if condition is not None and condition.size == 1 and not value.follows_data():
+            known = bool(condition.reshape(-1)[0])
+            c.importer.required.add(value, condition)
+    return known
+
+
 @lower("If", foldable=False)
 def _if(c: NodeCall) -> tuple[Any, ...]:
-    chosen = _known(c.value(0))
-    if chosen is None:
-        condition = c.value(0).supposed()
-        if condition is not None and condition.size == 1 and not c.value(0).follows_data():
-            chosen = bool(condition.reshape(-1)[0])
-            c.importer.required.add(c.value(0), condition)
+    chosen = _decided(c, c.value(0))
     if chosen is None:
         return _conditional_branches(c)
     return tuple(c.run_graph(c.graph("then_branch" if chosen else "else_branch"), []))
@@ -136,7 +142,7 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
     most = int(c.constant(0, "number of iterations").reshape(-1)[0]) if c.has(0) else None
     going: bool | None = True
     if c.has(1):
-        going = _known(c.value(1))
+        going = _decided(c, c.value(1))
         if going is None:
             c.importer.ask_value(c.value(1).stored)
             raise UnsupportedNodeError(
@@ -152,7 +158,7 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
         outs = c.run_graph(body, [_scalar(turn), Value(BOOL, array=np.array(True)), *state])
         if isinstance(outs[0], list):
             raise UnsupportedNodeError("its condition is a sequence")
-        going = _known(outs[0])
+        going = _decided(c, outs[0])
         if going is None:
             raise UnsupportedNodeError("when it ends depends on data; MegEngine's Loop cannot be stored")
         state = list(outs[1 : 1 + count])
