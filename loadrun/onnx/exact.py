@@ -13,6 +13,7 @@ import numpy as np
 
 from ..graph.dtypes import Array
 from ..tensors.convert import TracedInt
+from ..tensors.symbolic import is_natural
 from .call import NodeCall, front
 from .values import BOOL, INT32, INT64, Value, objects
 
@@ -73,7 +74,7 @@ def _divided(a: int, b: int) -> int | None:
     if int(b) == 0:
         return None
     if isinstance(a, TracedInt) or isinstance(b, TracedInt):
-        return a // b if int(a) >= 0 and int(b) > 0 else None
+        return a // b if is_natural(a) and is_natural(b) else None
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
@@ -88,9 +89,9 @@ def _modulo(call: NodeCall, operands: list[Array]) -> Array | None:
 def _extreme(largest: bool) -> Rule:
     def one(a: int, b: int) -> int | None:
         if isinstance(a, TracedInt) or isinstance(b, TracedInt):
-            # A size is never negative, which settles most comparisons that exporters write.
+            # A size is never negative, which settles most comparisons that exporters write; a difference may be.
             other, size = (b, a) if isinstance(a, TracedInt) else (a, b)
-            if isinstance(other, TracedInt) or int(other) > 0:
+            if isinstance(other, TracedInt) or int(other) > 0 or not is_natural(size):
                 return None
             return size if largest else other
         return max(a, b) if largest else min(a, b)
@@ -129,8 +130,10 @@ def _compared(compare: Callable[[int, int], bool]) -> Rule:
 
 
 def _is_undecided(x: int, y: int) -> bool:
-    """Whether a size is compared with what it may be; a size is never negative."""
-    return (isinstance(x, TracedInt) or isinstance(y, TracedInt)) and int(x) >= 0 and int(y) >= 0
+    """Whether a size is compared with what it may be; a size is never negative, a difference may be."""
+    if not isinstance(x, TracedInt) and not isinstance(y, TracedInt):
+        return False
+    return is_natural(x) == is_natural(y) or isinstance(x if is_natural(y) else y, TracedInt)
 
 
 def _concat(call: NodeCall, operands: list[Array]) -> Array | None:

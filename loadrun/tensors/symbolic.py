@@ -42,6 +42,7 @@ __all__ = [
     "TracedInt",
     "TracedNumber",
     "at_other_sizes",
+    "is_natural",
     "largest",
     "least",
     "once",
@@ -90,7 +91,7 @@ class TracedNumber:
         how, *operands = source
         numbers = [v for v in operands if isinstance(v, TracedNumber)]
         self._depth: int = 1 + max((n._depth for n in numbers), default=0)
-        self._natural = how is _size or (how in _NATURAL and all(map(_is_natural, operands)))
+        self._natural = how is _size or (how in _NATURAL and all(map(is_natural, operands)))
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -250,13 +251,13 @@ def _size(x: Tensor, axis: int) -> Tensor:
 
 def _remainder(dtype: DType, a: Any, b: Any) -> Tensor:
     """Compute Python's remainder, which has the sign of the divisor; that of MegEngine's MOD is the dividend's."""
-    if dtype == _INT and _is_natural(a) and _is_natural(b):
+    if dtype == _INT and is_natural(a) and is_natural(b):
         return _elem(_M.MOD, dtype, a, b)
     whole = _elem(_M.MUL, dtype, _elem(_M.FLOOR_DIV, dtype, a, b), b)
     return _elem(_M.SUB, dtype, a, whole)
 
 
-def _is_natural(value: Any) -> bool:
+def is_natural(value: Any) -> bool:
     """Return whether a number cannot be negative, whatever the sizes are."""
     return value._natural if isinstance(value, TracedNumber) else bool(value >= 0)
 

@@ -287,3 +287,30 @@ def test_an_index_that_another_input_decides() -> None:
     )
     with pytest.raises(EngineError, match="out of bounds for axis 0 of size 1"):
         run(runner, x=numbers(4, 4), s=numbers(1))
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        ("d = Sub(s, three)  m = Max(d, zero)", {2: 0, 3: 0, 5: 2}),
+        ("d = Sub(s, three)  m = Div(d, two)", {8: 2, 2: 0, 1: -1, 4: 0}),
+        ("d = Sub(s, three)  m = Min(d, zero)", {2: -1, 5: 0}),
+    ],
+)
+def test_differences_of_sizes_may_be_negative(body: str, want: dict[int, int]) -> None:
+    stored = {"zero": np.array([0]), "two": np.array([2]), "three": np.array([3])}
+    nodes = f"s = Shape(x)  {body}  c = Cast<to=1>(m)  y = Add(x, c)"
+    for first in want:
+        runner = loaded(nodes, {"x": (first,)}, **stored)
+        for n, m in want.items():
+            assert run(runner, x=np.zeros(n, F)).tolist() == [m] * n
+
+
+def test_what_a_negative_difference_equals_is_not_decided_once() -> None:
+    stored = {"two": np.array([2]), "three": np.array([3])}
+    nodes = "s = Shape(x)  d = Sub(s, three)  k = Equal(d, two)  m = Where(k, d, three)"
+    nodes += "  c = Cast<to=1>(m)  y = Add(x, c)"
+    runner = loaded(nodes, {"x": (2,)}, **stored)
+    assert run(runner, x=np.zeros(1, F)).tolist() == [3]
+    with pytest.raises(EngineError, match="the same branches are taken"):
+        run(runner, x=np.zeros(5, F))
