@@ -468,7 +468,8 @@ def cast(array: Array, dtype: DType) -> Array:
             )
         array = array.real
     if want.kind in "iu" and array.dtype.kind == "f":
-        if not (np.abs(array) < 2.0**63).all():
+        # A plain number would be made float16 beside that.
+        if not (np.abs(array) < np.float64(2**63)).all():
             raise InputError(
                 f"the data holds NaN, infinity or numbers beyond 64 bits, which {dtype} cannot hold"
             )

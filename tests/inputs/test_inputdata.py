@@ -198,6 +198,7 @@ def test_other_types() -> None:
     assert cast(np.array([17, 15]), DType("Quantized4Asymm", 0.1, 3)).tolist() == [1, 15]
     assert cast(np.array([1.00390625]), DType("BFloat16")).tolist() == [1.0]
     assert cast(np.array([1e9]), DType("Float16")).tolist() == [math.inf]
+    assert cast(np.array([1.5, -2, 300], np.float16), DType("Uint8")).tolist() == [1, 254, 44]
     assert cast(np.array([2**40 + 5]), DType("Int32")).tolist() == [5]
     for bad in (math.nan, math.inf, 1e19):
         with pytest.raises(InputError, match="cannot hold"):
