@@ -19,7 +19,7 @@ from ..graph.dtypes import Array as NDArray
 from ..graph.dtypes import DType, plain
 from ..ops.catalog import types
 from ..ops.op import Trait
-from ..ops.registry import affordable, pay
+from ..ops.registry import BudgetError, affordable, pay
 from ..tensors.access import (
     as_scalar,
     as_vector,
@@ -39,7 +39,7 @@ from ..tensors.access import (
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
 from ..tensors.convert import const, shape_tensor
 from ..tensors.dtypes import graph_dtype
-from ..tensors.switches import suspended
+from ..tensors.switches import active, suspended
 from ..tensors.symbolic import TracedInt, TracedNumber, largest, least, place_of
 from ..tensors.value import Tensor
 
@@ -116,11 +116,16 @@ def fluid(x: Tensor) -> bool:
 
 
 def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:
-    """Return what a function gives for tensors; a constant where all of them are constants."""
+    """Return what a function gives for tensors; a constant where all are constants and the budget allows for it."""
     if any(session_of(x) is not None for x in xs):
         return func(*xs)
-    with suspended():
-        result = func(*xs)
+    try:
+        with suspended():
+            result = func(*xs)
+    except BudgetError:
+        if active() is None:
+            raise
+        return func(*xs)
     mark_constant(result)
     return result
 
