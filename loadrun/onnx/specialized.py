@@ -13,7 +13,7 @@ import itertools
 import operator
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,8 +35,6 @@ from .values import StandIn, axis_of, declared_shape, graph_type
 
 __all__ = ["OnnxModel", "UnsizedBundle", "load_model"]
 
-_LARGE = 1 << 28
-"""Bytes of a model from which on ONNX Runtime has it in a separate process."""
 _KEPT = 16
 """The number of graphs that are kept, the most recently used ones."""
 _LISTED = 8
@@ -94,14 +92,17 @@ class UnsizedBundle(Bundle):
         return {}
 
 
-def _witness(path: str, constants: Mapping[str, Any], size: Callable[[], int]) -> NamedRuntime | None:
-    """Return ONNX Runtime's name and a function that runs the file in it, or None if not installed."""
-    from .truth import runtime, runtime_apart, runtime_name  # for start-up
+def _witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
+    """Return ONNX Runtime's name and a function that runs the file in it, or None if not installed.
+
+    It runs in a separate process: where it crashes, as in some of its kernels, only that process ends.
+    """
+    from .truth import runtime_apart, runtime_name  # for start-up
 
     name = runtime_name()
     if name is None:
         return None
-    return name, (runtime_apart if size() > _LARGE else runtime)(path, constants)
+    return name, runtime_apart(path, constants)
 
 
 def _is_number(value: FileValue) -> TypeGuard[Array]:
@@ -381,10 +382,6 @@ class OnnxModel:
         """The file, as runtimes get it."""
         return self._source
 
-    def _bytes(self) -> int:
-        """Return the bytes of the model with its weights."""
-        return self._size + self._external.size
-
     def _bundle(self, importer: Importer, graph: Graph, expected: Mapping[str, Array]) -> Bundle:
         opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
         graph.magic = f"ONNX opset {opset}"
@@ -392,7 +389,7 @@ class OnnxModel:
         bundle = Bundle(graph, path=self._path, size=self._size, sized=self.sized)
         bundle.watches = tuple(self._external.watches)
         bundle.source = replace(self._source, graph=graph)
-        bundle.witness = partial(_witness, self._path, self._constants, self._bytes)
+        bundle.witness = partial(_witness, self._path, self._constants)
         shapes = {n: d.shape for n, d in importer.inputs.items()}
         bundle.record = self._record
         bundle.guarded = partial(self._guarded, importer, None if importer.sizes_known else graph)
@@ -438,7 +435,7 @@ class OnnxModel:
         bundle.sized = self.sized
         bundle.source = replace(self._source, graph=graph)
         bundle.watches = tuple(self._external.watches)
-        bundle.witness = partial(_witness, self._path, self._constants, self._bytes)
+        bundle.witness = partial(_witness, self._path, self._constants)
         bundle.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
         return bundle
 

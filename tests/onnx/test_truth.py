@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,7 +31,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, np.ndarray] | 
         return dict(values)
 
     monkeypatch.setattr(truth, "runtime_name", lambda: "Other 1.2")
-    monkeypatch.setattr(truth, "runtime", lambda path, constants: run)
+    monkeypatch.setattr(truth, "runtime_apart", lambda path, constants: run)
 
 
 def packed(folder: Path, *options: str) -> str:
@@ -154,12 +156,22 @@ def test_a_process_of_its_own_computes_the_same() -> None:
 
 
 @pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
-def test_a_large_model_is_witnessed_in_a_process_of_its_own(
+def test_a_model_is_witnessed_in_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loadrun.onnx.specialized._LARGE", 1)
     monkeypatch.setattr("loadrun.base.files._LARGE", 1)
     monkeypatch.setattr(truth, "runtime", lambda path, constants: pytest.fail("in this process"))
     out = packed(tmp_path)
     assert main(["verify", out]) == 0
     assert [r.verdict.value for r in loadrun.run(out)] == ["pass"]
+
+
+def test_a_runtime_that_crashes_does_not_end_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crashing(module: str, environment: object) -> subprocess.Popen[bytes]:
+        code = "import os, sys; sys.stdin.buffer.read(1); os.abort()"
+        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(truth, "runtime_name", lambda: "Other 1.2")
+    monkeypatch.setattr(truth, "start", crashing)
+    out = packed(tmp_path)
+    assert main(["verify", out]) == 0
