@@ -17,7 +17,7 @@ from ..compare.results import FileResult, Verdict
 from ..engines import Choice
 from ..inputs.feeds import DataOptions, ModelOptions
 
-__all__ = ["ChosenFiles", "ProfileOptions", "ReplayOptions", "RunOptions", "selected"]
+__all__ = ["ChosenFiles", "ProfileOptions", "ReplayOptions", "RunOptions", "selected", "state_with_data"]
 
 PathName = str | os.PathLike[str]
 
@@ -320,8 +320,8 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         # A file of several dumps is done when the next file has begun.
         entries = [e for e in report["files"] if "verdict" in e]
         written = os.stat(options.json_lines).st_mtime_ns
-        done = {re.sub(_DUMP, "", e["file"]) for e in entries} & set(files)
-        done = {path for path in done if not _is_newer(path, written)}
+        states = {re.sub(_DUMP, "", e["file"]): e.get("state") for e in reversed(entries)}
+        done = {path for path in states.keys() & set(files) if _is_same(path, states[path], options, written)}
         chosen.recorded = [e for e in entries if re.sub(_DUMP, "", e["file"]) in done]
     for path in files:
         rule = FileRule() if options.configuration is None else options.configuration.of(path)
@@ -333,12 +333,22 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     return chosen
 
 
-def _is_newer(path: str, written: int) -> bool:
-    """Return whether a file was written after a report, so that this tells of another model."""
+def state_with_data(path: str, options: DataOptions) -> str:
+    """Return `loadrun.base.states.state_of` a file and the files of the user's data."""
+    from ..base.states import state_of  # for start-up
+    from ..inputs.lists import files_named  # for start-up
+
+    return state_of(path, files_named(options.input_data or ()))
+
+
+def _is_same(path: str, state: str | None, options: RunOptions, written: int) -> bool:
+    """Return whether a report's entry is of what there is now: by its state, else by when the report was written."""
     try:
-        return os.stat(path).st_mtime_ns > written
+        if state is not None:
+            return state == state_with_data(path, options)
+        return os.stat(path).st_mtime_ns <= written
     except OSError:
-        return False
+        return True
 
 
 def _choices(options: RunOptions) -> str:

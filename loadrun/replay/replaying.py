@@ -20,7 +20,7 @@ from ..compare.results import EXIT_FAIL, EXIT_PASS, CountedResults, FileResult, 
 from ..engines import Choice, baseline_for, check_argument, check_engine
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
-from .options import ReplayOptions, RunOptions, selected
+from .options import ReplayOptions, RunOptions, selected, state_with_data
 from .parts import serial
 from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, Warned, sinks
 
@@ -305,6 +305,7 @@ class Replay:
                 **{**common, **own},
                 timeout=rule.timeout,
                 facts=options.reported,
+                state=state_with_data(path, options) if options.reported else "",
                 pictures=options.html is not None,
                 feeds=looked and i == 0,
             )

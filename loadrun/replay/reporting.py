@@ -55,6 +55,7 @@ class Task(ReplayOptions):
         images: whether failing outputs are drawn.
         feeds: whether results come with what was fed.
         timeout: seconds that the file may take, None for those of the run.
+        state: what it was before it was read (`loadrun.base.states.state_of`), empty where no report asks.
     """
 
     path: str
@@ -62,6 +63,7 @@ class Task(ReplayOptions):
     pictures: bool = field(default=False, kw_only=True)
     feeds: bool = field(default=False, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
+    state: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def test_resume(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = Path("l.jsonl").read_text().splitlines(keepends=True)
     Path("l.jsonl").write_text("".join(text[: end + 2]) + '{"type": "res')
     before = (folder / "a.mge").stat()
-    (folder / "a.mge").write_bytes(b"would be an error now")
+    (folder / "a.mge").write_bytes(bytes(before.st_size))  # would be an error now
     os.utime(folder / "a.mge", ns=(before.st_atime_ns, before.st_mtime_ns))
     capsys.readouterr()
     assert main([".", *flags]) == 2
@@ -141,6 +141,19 @@ def test_resume_keeps_no_verdict_of_another_file_or_of_other_options(
         assert "was written with other options" in capsys.readouterr().err
     shutil.copyfile("b.mge", "a.mge")
     assert main(["a.mge", *flags]) == 1
+
+
+def test_resume_sees_other_data_and_files_of_older_times(folder: Path) -> None:
+    loadrun.convert_file("a.mge", "m.onnx")
+    flags = ["--json-lines", "l.jsonl", "--resume", "-q"]
+    assert main(["m.onnx", "a.mge", *flags]) == 0
+    values = folder / "m.test_data_set_0" / "output_0.pb"
+    values.write_bytes(values.read_bytes()[:-1] + b"A")
+    assert main(["m.onnx", "a.mge", *flags]) == 1
+    assert main(["a.mge", "--json-lines", "l2.jsonl", "--resume", "-q"]) == 0
+    shutil.copyfile("b.mge", "a.mge")
+    os.utime("a.mge", (0, 0))
+    assert main(["a.mge", "--json-lines", "l2.jsonl", "--resume", "-q"]) == 1
 
 
 @needs_toml

@@ -1,0 +1,70 @@
+"""Whether a model is still what it was: sizes and times of its file and of what belongs to it."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from hashlib import blake2b
+
+__all__ = ["state_of"]
+
+_APART = (".mge", ".onnx", ".pt2", ".json", ".jsonl", ".xml", ".html", ".zip")
+"""Endings of other models and of reports, which say nothing of a model beside them."""
+
+
+def state_of(path: str | os.PathLike[str], others: Iterable[str] = ()) -> str:
+    """Return a digest of names, sizes and times of a model's file and of all that may belong to it; "" for a URL.
+
+    These are the files and folders beside it whose names begin like its own, and those that are neither models nor
+    reports: weights and data sets.
+
+    Args:
+        path: the file.
+        others: files that are read besides.
+    """
+    name = os.fspath(path)
+    if "://" in name:
+        return ""
+    folder, own = os.path.split(os.path.abspath(name))
+    digest = blake2b(digest_size=16)
+    for place in (os.path.join(folder, own), *_beside(folder, own), *others):
+        for file in _files(place):
+            try:
+                about = os.stat(file)
+            except OSError:
+                continue
+            digest.update(f"{file}\0{about.st_size}\0{about.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _beside(folder: str, own: str) -> Iterator[str]:
+    try:
+        named, free = _listed(folder, os.stat(folder).st_mtime_ns)
+    except OSError:
+        return
+    stem = own.rpartition(".")[0] + "."
+    for name in named[bisect_left(named, stem) :]:
+        if not name.startswith(stem):
+            break
+        yield os.path.join(folder, name)
+    yield from (os.path.join(folder, name) for name in free if not name.startswith(stem))
+
+
+@lru_cache(maxsize=16)
+def _listed(folder: str, changed: int) -> tuple[list[str], list[str]]:
+    """List what is in a folder, data that belong to some model, and what may belong to all."""
+    names = sorted(os.listdir(folder))
+    models = {n.rpartition(".")[0] for n in names if n.endswith(_APART[:3])}
+    data = [n for n in names if not n.endswith(_APART)]
+    return data, [n for n in data if n.partition(".")[0] not in models]
+
+
+def _files(place: str) -> list[str]:
+    if not os.path.isdir(place):
+        return [place]
+    try:
+        return [os.path.join(place, n) for n in sorted(os.listdir(place))]
+    except OSError:
+        return []
